@@ -1,12 +1,12 @@
 """A function compiled for one signature, and the vector-Jacobian product of a traced function.
 
-    forward(x, w)           -> y, residuals       residuals: the Values of the forward that the backward pass reads
+    forward(x, w)           -> y, residuals       residuals: Values of the forward that the backward pass reads
     backward(dy, residuals) -> dx, dw
 
-A function that gradients are taken through from outside is traced under a tape. Its backward pass is the sweep of that
-tape, traced into a Program of its own: the Values of the forward that the sweep uses are captured, and the forward's
-Program gives them as residuals, so nothing is computed twice. A backward pass is traced under a tape too, so it has a
-backward pass in turn, and gradients of any order come from `TracedVjp` alone.
+A function whose gradients are taken from outside is traced under a tape. Its backward pass is the sweep of that tape,
+traced into its own Program. The sweep captures Values of the forward pass, and the forward Program returns them as
+residuals, so nothing is computed twice. The backward pass is traced under a tape too, so it can be differentiated
+again: `TracedVjp` alone gives gradients of any order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from snncell.tape.tracing import Trace
 
 
 class TracedVjp:
-    """A finished trace with the entries of its tape, and Tensors of it for the arguments and results of a call."""
+    """A finished trace with the entries of its tape, and the traced Tensors of a call's arguments and results."""
 
     def __init__(
         self,
@@ -61,17 +61,17 @@ class TracedVjp:
         of_parameters = [wrap(trace.parameters[p], p._entry) for p in self.trainable]
         captured = [tensor for tensor, _ in trace.captures.values()]
         self.inputs = [*arguments, *captured, *of_parameters]
-        # Reversed, so that of several inputs in one place the first counts, as it does in `pullback(..., once=True)`.
+        # In reverse order, so that the first of several inputs in one place wins, as in `pullback(..., once=True)`.
         self.input_at = {_place(x): number for number, x in reversed(list(enumerate(self.inputs)))}
-        self.up_to_date = up_to_date  # whether the Python state that was traced is still as it was
+        self.up_to_date = up_to_date  # True if the traced Python state is unchanged
         self.smooth = CHECKING.smooth
-        self._residuals: list[list[Tensor]] = []  # for gradients of one order, of two, ..., each with those before
+        self._residuals: list[list[Tensor]] = []  # for gradients of order 1, 2, ...; each includes the previous ones
         self._plans: dict[int, Plans] = {}
         self._reverses: dict[tuple[int, ...], _Reversed] = {}
-        self._dependencies: list[Dependencies] = []  # of the reverses: they may call Cells that the forward does not
+        self._dependencies: list[Dependencies] = []  # of backward passes, which may call other Cells than the forward
 
     def __call__(self, arguments: Sequence[Tensor], events: Events) -> tuple[Tensor, ...]:
-        """Run it; on a tape as one entry, whose reverse is this one's. `events` are to be those of this run."""
+        """Run it; on a tape, record one entry with this object's backward pass. `events` gets the notes of this run."""
         if RECORDING.tape is None:
             return self._execute(arguments, orders=0)
         orders = RECORDING.tape.depth
@@ -80,49 +80,49 @@ class TracedVjp:
             outputs = self._execute(arguments, orders)
             return outputs[: len(self.outs)], outputs[len(self.outs) :]
 
-        # The residuals are outputs of the entry: in higher orders gradients arrive at them as well.
+        # The residuals are outputs of the entry, because in higher orders they receive gradients too.
         results: tuple[Tensor, ...] = custom(_Run(self, orders, events), forward, [*arguments, *self.trainable])[0]
         return results
 
     def unchanged(self) -> bool:
-        """True if nothing has been changed that a reverse depends on, of any order."""
-        for dependencies in self._dependencies:  # at each call, as in Dependencies
+        """True if the state that the backward passes of any order depend on is unchanged."""
+        for dependencies in self._dependencies:  # a plain loop, because this runs at each call
             if not dependencies.unchanged():
                 return False
         return not self._reverses or all(reverse.vjp.unchanged() for reverse in self._reverses.values())
 
     def changed(self) -> str:
-        """The change that makes a reverse out of date."""
+        """Describe the change that makes a backward pass out of date."""
         changes = [state.changed() for state in self._dependencies if not state.unchanged()]
         changes += [reverse.vjp.changed() for reverse in self._reverses.values() if not reverse.vjp.unchanged()]
         return f"{changes[0]}, which a bprop uses"
 
     def residuals(self, orders: int) -> list[Tensor]:
-        """The values that the forward gives for gradients of so many orders: its backward passes read them.
+        """The Values that the forward pass returns for gradients of `orders` orders.
 
-        A second order goes through the residuals of the first, and may read more of the forward.
+        A second order differentiates through the residuals of the first, and may read more Values of the forward pass.
         """
         with TRACING_LOCK:
             while len(self._residuals) < orders:
                 known = self._residuals[-1] if self._residuals else []
                 try:
-                    # Added when it is complete: a reverse that raises, or is interrupted, is traced again.
+                    # Append only when complete: a trace that raises, or is interrupted, is then repeated.
                     self._residuals.append([*known, *self._captured(known)])
                 except Exception:
                     if not self._residuals:
                         raise
-                    # A higher order that cannot be traced fails when it is asked for, which may be never.
+                    # A higher order that cannot be traced raises only when it is requested, which may never happen.
                     self._residuals.append(known)
         return self._residuals[orders - 1] if orders else []
 
     def _captured(self, known: list[Tensor]) -> list[Tensor]:
-        """The values that the reverse from all results, and from the residuals that are `known`, takes beside those."""
+        """The Values that the backward pass of all results and of the `known` residuals needs in addition."""
         reverse = self._reverse(self._all_of(known))
         available = {*self.input_at, *map(_place, known)}
         return [x for x in reverse.captured if x._data.trace is self.trace and _place(x) not in available]
 
     def _all_of(self, known: list[Tensor], further: Sequence[int] = ()) -> tuple[int, ...]:
-        """The positions of all results and residuals that can have a gradient, and `further` ones."""
+        """The positions of all results and residuals that can have a gradient, and `further` positions."""
         positions = enumerate([*self.outs, *known])
         return tuple(sorted({*further, *(n for n, x in positions if x._entry is not None)}))
 
@@ -138,21 +138,21 @@ class TracedVjp:
         return tuple([wrap(array) for array in plans.of(arrays).replay(arrays)])
 
     def pull(self, entry: Entry, douts: list[Tensor | None], orders: int, events: Events) -> Sequence[Any]:
-        """The gradients of the inputs from those of the results and, in higher orders, of the residuals."""
+        """The gradients of the inputs, from those of the results and, in higher orders, of the residuals."""
         positions = [*self.outs, *self.residuals(orders)]
-        # Which results have a gradient; the residuals have one in higher orders only.
+        # The positions of results with a gradient; residuals have one in higher orders only.
         pairs = enumerate(zip(douts, positions, strict=True))
         present = tuple(n for n, (dout, x) in pairs if dout is not None and x._entry is not None)
         values = dict(zip(map(_place, positions), rebuilt(entry), strict=True))
         for place, number in self.input_at.items():
             values[place] = entry.inputs[number]
-        # A reverse that takes a Value as a constant captures it without its place on the tape.
+        # A backward pass that uses a Value as a constant captures it without its place on the tape.
         values = {**{(value, None, 0): wrap(x._data) for (value, _, _), x in values.items()}, **values}
         reverse = self._reverse(present)
         if not values.keys() >= set(map(_place, reverse.captured)):
-            # A loop treats an output without a gradient as one whose gradient is a constant, and then moves other
-            # instructions out of itself than the reverse that the residuals were chosen for. That one started from all
-            # outputs: so it is taken, with zeros for gradients that do not arrive.
+            # A loop treats the gradient of an unused output as a constant, and may then hoist other instructions than
+            # the backward pass for which the residuals were chosen. That pass started from all outputs. Use it here,
+            # with zeros for missing gradients.
             present = self._all_of(self.residuals(orders - 1), present)
             reverse = self._reverse(present)
         seeds = [zeros_of(entry.specs[n]) if (dout := douts[n]) is None else dout for n in present]
@@ -167,18 +167,18 @@ class TracedVjp:
         return grads
 
     def _called(self, number: int) -> str:
-        """The name of an input."""
+        """The name of an input in messages."""
         first = len(self.inputs) - len(self.trainable)
         return f"operand {number}" if number < first else f"Parameter {self.trainable[number - first].name!r}"
 
     def _reverse(self, present: tuple[int, ...]) -> _Reversed:
-        """The sweep from those results and residuals that have a gradient, traced once."""
+        """The backward pass from the results and residuals that have a gradient, traced once."""
         with TRACING_LOCK:
             if present not in self._reverses:
                 if not self.up_to_date():
                     raise GradientError(
-                        f"{self.name}: a Cell that the jitted function calls was changed between its forward and this "
-                        f"gradient. Change it after the gradient is taken."
+                        f"{self.name}: a Cell that the jitted function calls was changed between its forward pass and "
+                        f"this gradient. Change the Cell only after you have taken the gradient."
                     )
                 with settings(smooth=self.smooth):
                     self._reverses[present] = self._trace_reverse(present)
@@ -193,7 +193,7 @@ class TracedVjp:
             seeds = [watch_input(trace.new_input(x.shape, x._data.dtype)) for x in outs]
             notes: list[Note] = []
             with noting(notes):
-                # No hooks on inputs: a further part of their gradients may come from outside.
+                # No hooks on inputs, because parts of their gradients may come from outside.
                 grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True, own=())
             results = [grad for grad in grads if grad is not None]
             noted = NotedResults(notes, results)
@@ -204,7 +204,7 @@ class TracedVjp:
 
 
 class _Run:
-    """One run of a TracedVjp, as an operation of the tape, with the residuals for gradients of so many orders."""
+    """One run of a TracedVjp as an operation of the tape, with residuals for gradients of `orders` orders."""
 
     def __init__(self, vjp: TracedVjp, orders: int, events: Events) -> None:
         self.name, self.vjp, self.orders, self.events = vjp.name, vjp, orders, events
@@ -215,7 +215,7 @@ class _Run:
 
 
 class _Reversed(NamedTuple):
-    """A reverse, for each input whether it gives a gradient, and the notes taken in it."""
+    """A traced backward pass, whether it gives a gradient for each input, and its notes."""
 
     vjp: TracedVjp
     has_gradient: list[bool]
@@ -223,20 +223,20 @@ class _Reversed(NamedTuple):
 
     @property
     def captured(self) -> list[Tensor]:
-        """The Tensors it takes beside the gradients."""
+        """The Tensors that it needs in addition to the gradients."""
         return [tensor for tensor, _ in self.vjp.trace.captures.values()]
 
 
 def _place(x: Tensor) -> Any:
-    """A Tensor's Value and its place on the tape, where its gradient goes."""
+    """Identify a Tensor by its Value and its place on the tape, which receives its gradient."""
     return x._data, x._entry, x._index
 
 
 class Compiled:
-    """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of the Cells in it.
+    """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of its Cells.
 
-    The structure of its `arguments` has the `leaves`, Tensors, each with the tape entry of the Parameter that it is, if
-    that is to be told apart. `taped` is whether gradients are to be taken through it from outside.
+    The `leaves` are the Tensors in `arguments`. `entries` has the tape entry of each leaf that is a Parameter, if it
+    must be distinguished. `taped` says that gradients are taken through the function from outside.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Compiled:
     ) -> None:
         trace, tape, notes = Trace(taped=taped), Tape(), list[Note]()
         who, roots = f"jit({name})", [fn, *structure.statics(arguments), *structure.classes_in(arguments)]
-        # The state comes first, because to read it needs no trace. Random draws are known when all else has ended.
+        # The state context is the outermost one: it is read without a trace, and random draws are known at the end.
         with (
             state_read_by(roots, who) as state,
             settings(trace=trace),
@@ -276,7 +276,7 @@ class Compiled:
             state.refuse_leaks(None, who)
             state.warn_of_steps(who)
             state.warn_of_arrays(who)
-            # Values that the function itself has changed: the next call finds others, and is traced again.
+            # If the function itself has changed Python values, the next call sees other values and is traced again.
             changes = state.changes()
             self.own_changes = {spot: change for spot, change in changes.items() if spot not in state.of_layers}
             self.dependencies = Dependencies(trace, PythonState(roots) if changes else state)
@@ -288,16 +288,16 @@ class Compiled:
         if not taped:
             self.traced = program_of_trace(trace, outputs)
             self.plans = Plans(canonicalise(self.traced))
-            self.plans.of([leaf._data for leaf in leaves])  # so that errors of compilation come at once
+            self.plans.of([leaf._data for leaf in leaves])  # compile now, so that errors are raised at once
 
     def up_to_date(self) -> bool:
-        """True if nothing that was traced, forward or reverse, has been changed since."""
+        """True if nothing that was traced, forward or backward, has changed since."""
         if self.own_changes or not self.dependencies.unchanged():
             return False
         return self.vjp is None or self.vjp.unchanged()
 
     def changed(self) -> str:
-        """The change that makes this trace out of date."""
+        """Describe the change that makes this trace out of date."""
         if self.own_changes:
             return next(iter(self.own_changes.values())).words
         if self.vjp is not None and self.dependencies.unchanged():
@@ -305,7 +305,7 @@ class Compiled:
         return self.dependencies.changed()
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
-        """The plan to replay for these arguments; on a tape there is none."""
+        """The plan to replay for these arguments, if gradients are not taken from outside."""
         assert self.plans is not None  # the caller's choice
         return self.plans.of(arrays)
 
@@ -325,9 +325,9 @@ class Compiled:
 
 
 def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:
-    """The hooks that a function puts on its own arguments, with their numbers, taken off the Tensors of the trace.
+    """Remove the hooks that a function registers on its own arguments, and return them with the arguments' numbers.
 
-    Each call puts them on the arguments themselves, whose gradients are whole outside of the function alone.
+    Each call registers them on the actual arguments, because only outside of the function are the gradients complete.
     """
     hooks: list[tuple[int, Hook]] = []
     for number, (x, known) in enumerate(zip(stand_ins, entries, strict=True)):
@@ -338,7 +338,7 @@ def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | Non
 
 
 def _values_of_event_lists(arguments: Any) -> list[int]:
-    """The numbers of the leaves that are values of event lists, into which no gradient flows."""
+    """The numbers of the leaves that are values of event lists, which have no gradient."""
     numbers = itertools.count()
 
     def walk(tree: Any) -> list[int]:

@@ -1,11 +1,11 @@
-"""Fusion: elementwise instructions, and the reductions that use them, in groups that become one loop each.
+"""Fusion: group elementwise instructions, and the reductions that use them, into loops.
 
-    a = exp(x); b = dot(a, w); c = a * 2; s = sum(b); d = b - s
-    groups: [exp, *2]  [dot]  [sum]  [-]
+    a = exp(x); b = dot(a, w); c = a * 2; s = sum(b); d = b - s groups: [exp, *2]  [dot]  [sum]  [-]
 
-Values between two instructions of a group stay in registers. A product is a group by itself. `b - s` may not join the
-loop of `sum(b)`, because s is complete only when that loop has ended; and nothing joins a loop over another shape.
-Small loops are then moved next to each other where it is free, so that they become one launch.
+Values that pass between two instructions of a group stay in registers. A product is its own group. `b - s` cannot be
+fused into the loop of `sum(b)`, because s is complete only when that loop has ended. A loop over another shape cannot
+be fused either. Small loops are then moved next to each other where dependencies allow it, so that they become one
+launch.
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ from snncell.compiler.passes.simplify import leading_to
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-RECIPE = 4  # instructions, at most, that a loop repeats of another
+RECIPE = 4  # the maximum number of instructions that one loop rematerialises from another
 
 
 class FusionGroup:
-    """Instructions that run as one: a fused loop over `shape`, or one call of another kind (`shape` is None)."""
+    """Instructions that run as one: a fused loop over `shape`, or another single call (`shape` is None)."""
 
     def __init__(self, shape: tuple[int, ...] | None) -> None:
         self.shape = shape
         self.instructions: list[Instruction] = []
-        self.axes: tuple[int, ...] | None = None  # along which its reductions run, if it has any
+        self.axes: tuple[int, ...] | None = None  # the axes of its reductions, if it has any
         self.reads: list[Value] = []
         self.writes: list[Value] = []
 
     @property
     def inside(self) -> set[Value]:
-        """The Values that the group itself computes."""
+        """The Values that the group computes."""
         return set(results_of(*self.instructions))
 
     def settle(self, used_later: set[Value]) -> None:
-        """Fix the Values that it reads from outside, and those that it writes because they are used later."""
+        """Determine the Values that the group reads from outside, and those that it writes for later use."""
         self.reads = outside_of(self.instructions, [], [])
         self.writes = [value for value in results_of(*self.instructions) if value in used_later]
 
     def has_room(self, shape: tuple[int, ...] | None, count: int, axes: tuple[int, ...] | None = None) -> bool:
-        """True if `count` instructions that run over `shape`, and reduce along `axes`, fit in the loop."""
+        """True if `count` more instructions over `shape`, with reductions along `axes`, are legal in this loop."""
         if shape is None or self.shape != shape or len(self.instructions) + count > MAX_INSTRUCTIONS:
             return False
         return None in (self.axes, axes) or self.axes == axes
 
 
 def fuse(program: Program) -> list[FusionGroup]:
-    """Gather the instructions of a Program into groups, in an order in which they can run.
+    """Group the instructions of a Program, in an order in which the groups can run.
 
-    Each instruction goes into the earliest group that runs over the same shape, comes no earlier than its inputs, and
-    has an operand or a result in common with it (or runs over one element only); otherwise it opens a group at the end.
-    Then each loop sinks into the first one that takes something from it, if it may: an operand of an instruction can
-    come from a loop that was opened after the group that the instruction had to go to. Values that are left to pass
-    from loop to loop through memory are computed anew by the loops that take them, if that moves fewer bytes.
+    Each instruction goes into the earliest legal group: it runs over the same shape, comes no earlier than the inputs,
+    and shares an operand or a result with the instruction (or has one element only). If there is none, the instruction
+    opens a new group at the end. Then each loop sinks into the first loop that uses one of its results, if that is
+    legal, because an operand may come from a loop that was opened later than the instruction's group. Finally, loops
+    rematerialise Values that would pass through memory, if that moves fewer bytes.
     """
     groups: list[FusionGroup] = []
-    group_of: dict[Value, int] = {}  # the group that computes a Value
-    reduced: set[Value] = set()  # results of reductions: complete only when their loop has ended
-    touched: list[set[Value]] = []  # per group, the Values it reads or computes
+    group_of: dict[Value, int] = {}  # the group that computes each Value
+    reduced: set[Value] = set()  # results of reductions, which are complete only when their loop has ended
+    touched: list[set[Value]] = []  # the Values that each group reads or computes
     for instruction in program.instructions:
         shape = loop_shape(instruction)
         axes = instruction.attrs["axis"] if isinstance(instruction.op, Reduction) else None
         values = values_in(instruction)
         first = max((group_of.get(x, -1) + (x in reduced) for x in values), default=0)
-        single = math.prod(shape or ()) <= 1  # a loop over one element costs its launch and nothing else
+        single = math.prod(shape or ()) <= 1  # a loop over one element costs only its launch
         for index in range(max(first, 0), len(groups)):
             common = single or not touched[index].isdisjoint(values)
             if common and groups[index].has_room(shape, 1, axes):
                 break
         else:
-            # At the end of the list all inputs of any instruction are complete.
+            # At the end of the list, all inputs of the instruction are complete.
             groups.append(FusionGroup(shape))
             touched.append(set())
             index = len(groups) - 1
@@ -93,17 +93,17 @@ def fuse(program: Program) -> list[FusionGroup]:
 
 
 def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
-    """Merge each group into the first one that takes something from it, where the two may be one loop."""
-    # Only the first: the group has to run before all that take something from it.
+    """Merge each group into the first group that uses one of its results, if that is legal."""
+    # Only the first one, because the group must run before all of its users.
     later: list[FusionGroup] = []  # the groups after this one, in reverse order
     for group in reversed(groups):
         inside = group.inside
-        index = len(later) - 1  # of the first that takes something
+        index = len(later) - 1  # the first user
         while index >= 0 and inside.isdisjoint(values_in(*later[index].instructions)):
             index -= 1
         host = later[index] if index >= 0 else FusionGroup(None)
         fits = host.has_room(group.shape, len(group.instructions), group.axes)
-        # The host may not take what is complete only after the group.
+        # The host must not use the result of a reduction of the group, which is complete only after its loop.
         if not fits or not (inside & reduced).isdisjoint(values_in(*host.instructions)):
             later.append(group)
             continue
@@ -113,10 +113,10 @@ def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
 
 
 def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[FusionGroup]:
-    """Have loops compute a Value anew instead of reading it from an earlier loop, if its operands are fewer bytes.
+    """Rematerialise a Value in the loops that read it, if its operands have fewer bytes.
 
-    x - mean, in a loop that adds up its squares, is an array to write and to read; loops after it that read x have it
-    for a subtraction.
+    For example, x - mean in a loop that sums its squares would be an array to write and to read. Later loops that read
+    x anyway can compute it by one subtraction.
     """
     wanted, sizes = set(program.results()), _sizes(groups)
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
@@ -141,7 +141,7 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
                 for x in more:
                     readers.setdefault(x, []).append(host)
             group.writes.remove(value)
-            # Leave out the instructions whose results are unused now.
+            # Eliminate dead code.
             group.instructions = leading_to(group.instructions, group.writes)
             used = values_in(*group.instructions)
             group.reads = [x for x in group.reads if x in used]
@@ -149,7 +149,7 @@ def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[F
 
 
 def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
-    """The instructions of a loop that compute a Value from what it reads and writes: cheap ones, with the same bits."""
+    """The cheap instructions that recompute a Value from its loop's inputs and outputs, bit for bit; [] if none."""
     if group.shape is None:
         return []
     instructions: list[Instruction] = []
@@ -165,7 +165,7 @@ def _recipe(group: FusionGroup, value: Value) -> list[Instruction]:
 
 
 def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
-    """The bytes of each Value that a group takes or gives: of a broadcast one, those of its operand."""
+    """The bytes of each input and output of the groups; for a broadcast Value, those of its operand."""
     sizes: dict[Value, int] = {}
     for group in groups:
         for x in (*group.reads, *group.writes):
@@ -175,12 +175,14 @@ def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
     return sizes
 
 
-# A loop that moves more does not wait for others: its results would stay in memory, and leave the cache.
+# A loop that moves more bytes is not delayed, because its operands would be evicted from the cache.
 WAITING_BYTES = 1 << 20
 
 
 def side_by_side(groups: Sequence[FusionGroup]) -> list[FusionGroup]:
-    """Let small loops wait for the next loop, past the calls that take nothing from them. Loops keep their order.
+    """Delay small loops to the next loop, past independent calls, so that they become neighbours.
+
+    Loops keep their order.
 
     a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
     """

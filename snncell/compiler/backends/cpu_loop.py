@@ -1,10 +1,11 @@
-"""A loop over time as one kernel: blocks of elements or rows, all steps per block, the state in the cache.
+"""CPU backend for loops over time: one kernel, which runs all steps for one block before the next.
 
     for each block:              shared by the threads
         for t in range(steps):   `loops.scan_loop`, or `loops.scan_recomputing` with checkpoints
             for i in block:      `tile.py`
 
-The input is read once and the output written once, whatever the number of operations in a step.
+The state of a block stays in cache. Each input is read once and each output written once, whatever the number of
+operations in a step.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from snncell.kernels.space import HOST
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-# Elements per block, whose state stays in the second-level cache: measured, 4096 is within 10 % of the best. Small nets
-# get smaller blocks, so that all threads have some.
+# Elements per block. The state of a block stays in the L2 cache; in measurements, 4096 is within 10 % of the best size.
+# Small nets get smaller blocks, so that there are enough for all threads.
 BLOCK = loops.BLOCK
 LEAST_BLOCK = 512
-GROUP = 4  # rows per block are a multiple of this: so many are multiplied together
-PRODUCTS_PER_ELEMENT = 8  # multiplications that take as long as an element of plain arithmetic
-STACK = 1 << 17  # bytes of arrays of a kernel's own
-RECOMPUTED_BYTES = 1 << 19  # of the cache, for the states of a segment that are computed again
+GROUP = 4  # the rows per block are a multiple of this number, because so many are multiplied together
+PRODUCTS_PER_ELEMENT = 8  # multiplications that cost as much as an element of plain arithmetic
+STACK = 1 << 17  # bytes of stack arrays
+RECOMPUTED_BYTES = 1 << 19  # cache for the rematerialised states of a segment
 
 
 LEGEND = """
@@ -52,14 +53,14 @@ LEGEND = """
 
 
 class CPULoop(LoopBackend):
-    """The kernel of a body whose loop is elementwise, but for products of the rows of its states.
+    """The kernel of a loop body that is elementwise, except for products of the rows of its states.
 
-    It works on blocks of units: of elements, or where there are products, of rows.
+    It works on blocks of units, which are elements, or rows if there are products.
     """
 
     def __init__(self, schedule: LoopSchedule) -> None:
         super().__init__(schedule)
-        # The state before a step is the state after the one before: where both are wanted, they are rows of one array.
+        # The state before a step is the state after the previous one: if both are results, they share one array.
         self.shifted: dict[Value, Value] = {}
         for before, after in zip(self.carry, self.after, strict=True):
             taken = after in self.carry or after in self.shifted.values()  # one array cannot begin with two states
@@ -67,12 +68,12 @@ class CPULoop(LoopBackend):
                 self.shifted[before] = after
         self.sequences = [value for value in self.sequences if value not in self.shifted]
         self.products = [instruction for instruction in schedule.instructions if not is_elementwise(instruction)]
-        # On the stack only where a block has at most BLOCK elements: rows can be of any length.
+        # Use the stack only if a block has at most BLOCK elements; rows can have any length.
         self.scratch = Scratch(0 if self.products else STACK)
         self._emit(schedule)
 
     def _emit(self, schedule: LoopSchedule) -> None:
-        """Write the kernel, and list its arguments."""
+        """Write the kernel and list its arguments."""
         states = self.stored
         phases = self._phases(self.instructions, [*self.after, *self.sequences, *self.summed])
         main = Stores(phases, self.carry, self.after, self.sequences, self.summed, in_place=True)
@@ -101,14 +102,14 @@ class CPULoop(LoopBackend):
         step += self.scattered.step(self.backwards) + move
         once, steps = list[str](), list[str]()
         if self.recompute:
-            # Once per segment: the first of its states is a checkpoint, the others are computed from it.
+            # Once per segment: load its first state, a checkpoint, and rematerialise the others from it.
             for n, value in enumerate(states):
                 stored = block.part(f"row(p{n}, segment)", value)
                 once.append(f"copy(row(kept{n}, 0), {stored}, {block.count(value)})")
             steps = [f"k{n}, l{n} = row(kept{n}, turn), row(kept{n}, turn + 1)" for n in range(len(states))]
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
-        # Once the rest of the text has asked for arrays.
+        # This must come after all other text, which may still allocate arrays.
         bounds = [*BOUNDS, *block.prepare] if self.scattered else self.gathered.begin(block.prepare, self.scratch)
         begin = [*bounds, *begin]
         if self.recompute:
@@ -119,19 +120,19 @@ class CPULoop(LoopBackend):
         self._finish(lines, [*self.recomputed, *self.instructions], [*states, *self.carry])
 
     def _take_products(self, schedule: LoopSchedule, block: KernelBlock) -> None:
-        """Choose the products around the loop that the kernel may carry out itself."""
+        """Choose the products around the loop that may be fused into the kernel."""
         terms = [] if self.products else schedule.terms
         own = [x for x in terms if x.inputs[-1] in self.sequences and x.inputs[-1].shape in self.shapes]
         self.scattered = Scattered(own, self.sequences)
-        # An operand that is broadcast has no row for each of the block's; and one that has, where rows are added up to
-        # columns, is computed before the loop.
+        # A broadcast operand cannot be gathered, because it has no row for each row of the block. If products are
+        # scattered, the kernel does not gather: the products before the loop are then computed separately.
         products = [] if own else schedule.products
         taken = [value for value in results_of(*products) if value.shape in self.shapes]
         numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
         self.gathered = Gathered(numbers, by_rows=bool(self.products))
 
     def _states_and_sums(self, block: KernelBlock) -> tuple[list[str], list[str], list[str], list[str]]:
-        """The statements for states and sums: of a block's begin, of a step's begin and end, and of a block's end."""
+        """Statements for states and sums: at a block's start, a step's start, a step's end, and a block's end."""
         begin, step, move, finish = [], list[str](), list[str](), list[str]()
         for n, value in enumerate(self.carry):
             count = block.count(value)
@@ -151,11 +152,11 @@ class CPULoop(LoopBackend):
         return begin, step, [loops.flush_condition("t", self.backwards), *loops.indent(move)] if move else [], finish
 
     def _phases(self, instructions: list[Instruction], results: list[Value]) -> list[Phase]:
-        """The phases of a step: one where all is elementwise, over the shape that everything broadcasts to."""
+        """The phases of a step; a body without products is one phase, over the shape to which everything broadcasts."""
         return phases_of(instructions, results) if self.products else [Phase(self.common_shape(), instructions)]
 
     def _finish(self, lines: list[str], instructions: list[Instruction], others: list[Value]) -> None:
-        """The source and the signature."""
+        """Assemble the source and the signature."""
         flat, rows, number = _array(1), _array(2), dtypes.int64
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "block", "every")]
         for k, sizes in enumerate(self.block.sizes):
@@ -239,19 +240,19 @@ class CPULoop(LoopBackend):
         return empty((*steps, math.prod(value.shape)), dtypes.compute_dtype(value.dtype))
 
     def explained(self, steps: int) -> str:
-        """The way it runs, in words."""
+        """Describe for `explain` how the loop runs."""
         parallel = self.units > self._block() and steps * self.units * self.cost >= PARALLEL_SIZE
         threads = "all threads" if parallel else "one thread"
         unit = "rows" if self.products else "elements"
         return f"one kernel, {threads}, {steps} steps for blocks of {self._block()} of {self.units} {unit}"
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
-        """The kernel that is to be built, as the arguments of `build`, if there is anything to compute."""
+        """The kernel as arguments of `build`, or nothing if there are no elements to compute."""
         return [(self.name, self.source, self.signature)] if self.units else []
 
     def _block(self) -> int:
-        """Units per block."""
-        # A function of the sizes alone, not of the number of threads: so are the bits of the results.
+        """The number of units per block."""
+        # It depends only on the sizes, not on the number of threads, and so do the bits of the results.
         if self.products:
             most = BLOCK // max(1, *self.widths) // GROUP
             return GROUP * max(1, min(self.units // (8 * GROUP), most))
@@ -266,30 +267,30 @@ def _array(ndim: int) -> Any:
     return lambda value, writable: (kind_of(value), ndim, writable)
 
 
-# --- arrays of a run --------------------------------------------------------------------------------------------------
+# --- Arrays of a run --------------------------------------------------------------------------------------------------
 
 
 def array_to_compute(value: Value, known: dict[Value, Any]) -> Any:
-    """The array of a Value, in the dtype it is computed in."""
+    """The array of a Value, in the dtype in which it is computed."""
     array, dtype = known[value], dtypes.compute_dtype(value.dtype)
     return array if isinstance(array, RowsOfEvents) or array.dtype == dtype else HOST.cast(array, dtype)
 
 
 def array_to_store(value: Value, array: Any, *steps: int) -> Any:
-    """An array that a kernel has filled, in a Value's shape and dtype."""
+    """Convert a kernel's output to a Value's shape and dtype."""
     array = array.reshape((*steps, *value.shape))
     return array if array.dtype == value.dtype else HOST.cast(array, value.dtype)
 
 
 def flat_array(array: Any) -> list[Any]:
-    """An array in one row and 1, or a single element of it and 0 if it is one element, broadcast."""
+    """Flatten an array, with a stride of 1; a broadcast scalar becomes one element with stride 0."""
     if array.size > 1 and not any(array.strides):
         return [np.ascontiguousarray(array[(0,) * array.ndim]).reshape(1), 0]
     return [np.ascontiguousarray(array).reshape(-1), 1]
 
 
 def rows_array(array: Any, steps: int) -> list[Any]:
-    """A sequence as rows and 1, or a single row and 0 if it is one row, broadcast along time, or is not read."""
+    """A sequence as rows, with a stride of 1; if it is broadcast along time or unused, one row with stride 0."""
     if isinstance(array, RowsOfEvents):
         return [np.zeros((1, 1), array.matrix.dtype), 0]
     if steps > 1 and array.strides[0] == 0:

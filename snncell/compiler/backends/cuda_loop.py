@@ -1,9 +1,7 @@
-"""A loop over time as one CUDA kernel: a thread for each element, all steps, the state in registers.
+"""CUDA backend for loops over time: one thread per element runs all steps, with the state in registers.
 
-i = cuda.grid(1)
-w0 = c0[i]                                 the state
-while turn < steps:  ...  w0 = t3          sequences are loaded AHEAD steps before they are used
-last0[i] = w0
+i = cuda.grid(1) w0 = c0[i]                                 the state while turn < steps:  ...  w0 = t3
+sequences are prefetched AHEAD steps before their use last0[i] = w0
 """
 
 from __future__ import annotations
@@ -36,18 +34,18 @@ LEGEND = """
 """
 
 
-AHEAD = 4  # steps whose loads are under way at a time
+AHEAD = 4  # the prefetch distance in steps
 
 
 class CUDALoop(LoopBackend):
-    """The kernel of a body whose loop is elementwise."""
+    """The kernel of an elementwise loop body."""
 
     def __init__(self, schedule: LoopSchedule) -> None:
         super().__init__(schedule)
         self.scalars: list[tuple[Any, Any]] = []
         self.shape = self.common_shape()
         self.name = f"cuda_scan_{self.identifier[:44]}"
-        # The place of a thread's element in each operand.
+        # The index of a thread's element in each operand.
         operands = [*self.rows, *self.fixed]
         self.index = IndexSpace(self.shape, operands)
         axes = range(len(self.index.sizes))
@@ -73,9 +71,9 @@ class CUDALoop(LoopBackend):
         self._finish(["i = cuda.grid(1)", "if i < n:", *indent(lines)])
 
     def _straight(self) -> list[str]:
-        """The loop over all steps, without checkpoints to start from."""
-        # Software prefetching: a thread has few instructions between two loads, and memory takes hundreds of cycles.
-        # So the loads of AHEAD steps are under way: y0_0, y0_1, ... are a queue in registers.
+        """The loop over all steps without rematerialisation."""
+        # Software prefetching: there are few instructions between two loads, but a load takes hundreds of cycles.
+        # Therefore the loads of AHEAD steps are in flight; y0_0, y0_1, ... are a queue in registers.
         used = self._used()
         first = []
         for d in range(AHEAD):
@@ -95,16 +93,16 @@ class CUDALoop(LoopBackend):
         return ["if steps > 0:", *indent(loop)]
 
     def _turned(self, turn: str) -> str:
-        """The expression of the time step that runs as the `turn`-th."""
+        """The expression of the time step that runs at position `turn`."""
         return f"steps - 1 - {turn}" if self.backwards else turn
 
     def _row(self, value: Value, step: str) -> str:
-        """The thread's element of a sequence at a step."""
+        """The expression of the thread's element of a sequence at a step."""
         n = self.rows.index(value)
         return load_element(value, f"x{n}", f"{step} * h{n} + {self.place[value]}")
 
     def _used(self) -> list[tuple[int, Value]]:
-        """The sequences that the loop itself takes; the others belong to the forward that is run again."""
+        """The sequences that the loop itself reads; the others are only for the rematerialised forward step."""
         used = {*values_in(*self.instructions), *self.after, *self.sequences, *self.summed}
         return [(n, value) for n, value in enumerate(self.rows) if value in used]
 
@@ -118,7 +116,7 @@ class CUDALoop(LoopBackend):
             return [store_element(x, f"kept{n}", place, f"k{n}") for n, x in enumerate(self.stored)]
 
         def following(names: dict[Value, str]) -> list[str]:
-            # In one assignment: a state may become another, as in v, u = u, v.
+            # One assignment for all, because states may be swapped, as in v, u = u, v.
             assigned = ", ".join(variables.values()) + " = " + ", ".join(names[value] for value in after)
             return [assigned, *stored("(turn + 1) * n + i")]
 
@@ -134,7 +132,7 @@ class CUDALoop(LoopBackend):
         return ["segment = (steps - 1) // every", "while segment >= 0:", *indent([*segment, "segment -= 1"])]
 
     def _results(self, names: dict[Value, str]) -> list[str]:
-        """The results, the sums, and the states that a step leaves."""
+        """Statements that store the results, add to the sums, and update the states."""
         lines = [store_element(x, f"o{n}", "t * n + i", names[x]) for n, x in enumerate(self.sequences)]
         for n, value in enumerate(self.summed):
             lines += add_term(n, sum_of_elements(value, term=names[value]))
@@ -144,7 +142,7 @@ class CUDALoop(LoopBackend):
         return lines
 
     def _step(self, instructions: list[Instruction], variables: dict[Value, str], mark: str, results: Any) -> list[str]:
-        """The statements of a step; those marked `again`, of a forward that is run again, have names of their own."""
+        """The statements of a step; `mark` is a suffix for names of the rematerialised forward step."""
         body = Statements(self.scalars, CUDA, mark)
         body.names.update(variables)
         body.names.update({value: f"d{n}" for n, value in enumerate(self.fixed)})
@@ -157,7 +155,7 @@ class CUDALoop(LoopBackend):
         return [*body.lines, *results(body.names)]
 
     def _finish(self, lines: list[str]) -> None:
-        """The source and the signature."""
+        """Assemble the source and the signature."""
         number = dtypes.int64
         segments = [f"kept{n}" for n in range(len(self.stored))]
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "every")]
@@ -182,7 +180,7 @@ class CUDALoop(LoopBackend):
         self.numbers = [dtype.type(as_scalar(value, dtype)) for value, dtype in self.scalars]
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
-        """Its kernel, to be built."""
+        """The kernel as arguments of `build`."""
         return [(self.name, self.source, self.signature, False)]
 
     def run(
@@ -199,7 +197,7 @@ class CUDALoop(LoopBackend):
         segments = -(-steps // every)
         stored = [DEVICE.empty((segments, *x.shape), x.dtype) for x in self.carry if self.storing]
         arguments: list[Any] = [steps, count, every, *self.index.sizes]
-        held = []  # copies live until the kernel is launched, or their memory would be given to the next one's arrays
+        held = []  # keeps copies alive until the launch, because the pool would reuse their memory for later copies
         for value in self.carry:
             array = known[value]
             array = array.reshape(-1)[:1] if array.uniform and array.size > 1 else DEVICE.contiguous(array)
@@ -221,7 +219,7 @@ class CUDALoop(LoopBackend):
         return last, ys, dict(zip(self.summed, sums, strict=True)), stored
 
     def explained(self, steps: int) -> str:
-        """The way it runs, in words."""
+        """Describe for `explain` how the loop runs."""
         return f"one kernel on the device, a thread for each of {math.prod(self.shape)} elements, {steps} steps"
 
 

@@ -1,6 +1,6 @@
-"""Products with few events that the kernel of a loop over time computes itself: as inputs (gather), as sums (scatter).
+"""Fusion of event-driven products into the kernel of a loop: as inputs (gather), and as sums over time (scatter).
 
-If there are many events, the same kernel reads or writes a whole sequence, and the product runs before or after it.
+If a product has many events, the same kernel reads or writes a whole sequence, and the product runs before or after it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from snncell.kernels.products.gathers import RowsOfEvents, SortedEvents, rows_of
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-# The rows and columns of a unit of a kernel over elements: a block is many rows, or a part of one.
+# The rows and columns of a block of a kernel over elements: a block is several rows, or a part of one.
 GATHER_HEAD = (
     "samples = n // width",
     "groups = (samples + each - 1) // each",
@@ -29,31 +29,30 @@ GATHER_HEAD = (
     "low = sample * width + column",
     "high = low + (many - 1) * width + wide",
 )
-LEAST_BLOCKS, NARROW = 16, 128  # so many blocks at least, if their strips have NARROW columns
+LEAST_BLOCKS, NARROW = 16, 128  # the minimum number of blocks, as long as their strips have at least NARROW columns
 LEAST_ELEMENTS = 512
 
 
 def gather_rows(instruction: Instruction, known: dict[Value, Any]) -> RowsOfEvents | None:
-    """A product before a loop as rows that the loop adds up, where it has few events."""
+    """The product before a loop as rows that the loop gathers, or None if it has too many events."""
     x, *lists, matrix = (known[value] for value in instruction.inputs)
     return gather_events(as_rows(x), lists, matrix)
 
 
 class Gathered:
-    """Gather: the rows of the matrix that belong to a step's events are added up where the loop would load its input.
+    """Gather: add the matrix rows of a step's events where the loop would load its input.
 
         for each block of neurons:
             for t in range(steps):
-                if inner0 >= 0:  rows.gather_rows(...): y0 = sum of the rows that step t's events belong to
-                else:            y0 = the row of the sequence, which was computed before the loop
-                for i in block: ...
+                if inner0 >= 0:  rows.gather_rows(...): y0 = sum of the rows of step t's events else:            y0 =
+                row of the sequence that was computed before the loop for i in block: ...
 
-    A block is of some columns of one row of the product, or of several whole rows.
+    A block is some columns of one row of the product, or several whole rows.
     """
 
     def __init__(self, values: dict[Value, tuple[int, int]], by_rows: bool) -> None:
-        self.values = values  # the results, each with its number among the kernel's sequences, and that of its space
-        self.by_rows = by_rows  # whether the kernel's units are rows
+        self.values = values  # for each result, the number of its sequence in the kernel, and of its space
+        self.by_rows = by_rows  # True if the kernel's units are rows
 
     def __contains__(self, value: object) -> bool:
         return value in self.values
@@ -63,20 +62,20 @@ class Gathered:
 
     @property
     def array_of(self) -> dict[Value, str]:
-        """The names of the arrays that their rows are in."""
+        """The names of the arrays with the gathered rows."""
         return {value: f"y{n}" for n, value in enumerate(self.values)}
 
     def begin(self, prepare: list[str], scratch: Scratch) -> list[str]:
-        """The statements that a block begins with: its bounds, `prepare`, and room for the rows that are added up."""
+        """The statements at the start of a block: its bounds, `prepare`, and scratch arrays for gathered rows."""
         if not self.values or self.by_rows:
             rooms = [scratch.array(f"count{space}", kind_of(value).dtype) for value, (_, space) in self.values.items()]
             return [*loops.BLOCKS, *prepare, *(f"near{n} = {room}" for n, room in enumerate(rooms))]
         rooms = [scratch.array(str(loops.BLOCK), kind_of(value).dtype) for value in self.values]
-        held = f"held = {loops.BLOCK} // count0"  # all elements are of one space
+        held = f"held = {loops.BLOCK} // count0"  # there is only one space
         return [*GATHER_HEAD, *prepare, held, *(f"near{n} = {room}" for n, room in enumerate(rooms))]
 
     def step(self, backwards: bool) -> list[str]:
-        """The statements that a step begins with."""
+        """The statements at the start of a step."""
         lines = []
         for n, (row, space) in enumerate(self.values.values()):
             lists = f"tail(places{n}, 0), tail(amounts{n}, 0), graded{n}, tail(starts{n}, 0), tail(counts{n}, 0)"
@@ -85,21 +84,21 @@ class Gathered:
                 arguments = f"{lists}, t * n + low, high - low, tail(matrix{n}, 0), {near}, per{space}, 0, 1"
                 gather, place = [f"    rows.gather_rows({arguments})"], "0"
             else:
-                # Some steps at a time: a store of a result to memory would hold up those of the sums after it.
+                # Gather several steps at a time, because the stores of a step's results would stall those of the sums.
                 matrix = f"tail(matrix{n}, column * inner{n})"
                 arguments = f"{lists}, t * samples + sample, many, {matrix}, {near}, wide"
                 arguments += f", {'-' if backwards else ''}samples, least(held, steps - turn)"
                 gather = ["    if turn % held == 0:", f"        rows.gather_rows({arguments})"]
                 place = f"turn % held * count{space}"
-            # What was computed before the loop is copied, within the cache: of a choice among two arrays LLVM would ask
-            # about both whether they overlap others, which it does for few arrays only.
+            # A row that was computed before the loop is copied within the cache. If the code selected one of two arrays
+            # instead, LLVM would check both for aliasing, and it gives up if there are too many arrays to check.
             lines += [f"if inner{n} >= 0:", *gather, "else:"]
             lines += [f"    copy(tail(near{n}, {place}), tail(row(x{row}, t * h{row}), low{space}), count{space})"]
             lines += [f"y{n} = tail(near{n}, {place})"]
         return lines
 
     def arguments(self) -> list[tuple[str, Any]]:
-        """The names of the kernel's further arguments, with their kinds."""
+        """The names and types of the kernel's additional arguments."""
         sizes = ("width", "each") if self.values and not self.by_rows else ()
         arguments: list[tuple[str, Any]] = [(name, dtypes.int64) for name in sizes]
         for n, value in enumerate(self.values):
@@ -110,20 +109,20 @@ class Gathered:
         return arguments
 
     def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
-        """The columns of a block, those of a row, and the rows of a block.
+        """The columns of a block, the columns of a row, and the rows of a block.
 
-        Where nothing is gathered, all elements are one row, of which blocks are parts.
+        Without gathered products, all elements form one row, and blocks are parts of it.
         """
         rows = self._gathered(known)
         if self.by_rows or not rows:
             return block, max(1, units), 1
         width = rows[0].matrix.shape[1]
-        # Of a small batch strips are narrower, so that there are some for all threads.
+        # A small batch gets narrower strips, so that there are enough for all threads.
         strip = min(*(product.strip for product in rows), max(NARROW, units // LEAST_BLOCKS // NARROW * NARROW))
         return strip, width, max(1, LEAST_ELEMENTS // width) if strip == width else 1
 
     def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> list[Any]:
-        """Arrays and numbers for `arguments`."""
+        """The values of `arguments`."""
         strip, *sizes = block
         operands: list[Any] = sizes if self.values and not self.by_rows else []
         for value in self.values:
@@ -143,42 +142,42 @@ class Gathered:
         return -(-(units // width) // each) * -(-width // strip)
 
     def additions(self, known: dict[Value, Any]) -> int:
-        """The number of elements of matrices that are added up."""
+        """The number of matrix elements that are added."""
         return sum(product.total * product.matrix.shape[1] for product in self._gathered(known))
 
     def _gathered(self, known: dict[Value, Any]) -> list[RowsOfEvents]:
         return [known[value] for value in self.values if isinstance(known[value], RowsOfEvents)]
 
 
-# --- scatter ----------------------------------------------------------------------------------------------------------
+# --- Scatter ----------------------------------------------------------------------------------------------------------
 
-# Where nothing is added up, all elements are one sample, of which strips are blocks.
+# Without scattered products, all elements form one sample, and strips are blocks of it.
 SCATTER_HEAD = ("column = part * block", "wide = least(block, width - column)", "samples = n // width")
 BOUNDS = ("low = sample * width + column", "high = low + wide")
-AHEAD, LINE = 4, 64  # steps that rows are fetched ahead; bytes that are fetched at once
-STRIPS = 8  # at least so many, but the strips have LEAST columns
-LEAST, MOST = 64, 128  # columns of a strip: with as many rows as are near, a quarter of a second-level cache
+AHEAD, LINE = 4, 64  # the prefetch distance in steps; bytes of a cache line
+STRIPS = 8  # the minimum number of strips, as long as they have at least LEAST columns
+LEAST, MOST = 64, 128  # columns of a strip: with the rows of a block, a quarter of an L2 cache
 
 
 def events_by_column(instruction: Instruction, known: dict[Value, Any], steps: int) -> SortedEvents | None:
-    """The events of a product that a loop may add up, where they are few."""
+    """The sorted events of a product that a loop may scatter, or None if there are too many."""
     x, *lists, _ = instruction.inputs
     width = instruction.inputs[-1].shape[-1]
     return sort_events(as_rows(known[x]), [known[value] for value in lists], instruction.outputs[0].dtype, width, steps)
 
 
 class Scattered:
-    """Scatter: the gradient of a matrix, a product of a sequence with few events and a result of the loop, in the loop.
+    """Scatter: compute the gradient of a matrix in the loop, from a sequence with few events and a result of the loop.
 
         for each strip of neurons:
             for each sample:
                 for t in range(steps):
-                    for i in strip: ...  near[t] = the result, which is not written
-                rows.scatter_rows(...): add `near` to the rows of the strip's sums that the events belong to
-            rows.put_strip(...): the sums are columns of the gradient, or rows of it if its transpose is wanted
+                    for i in strip: ...  near[t] = the result, which is not written to memory
+                rows.scatter_rows(...): add `near` to the rows of the strip's sums that belong to the events
+            rows.put_strip(...): the sums are columns of the gradient, or rows of its transpose
 
-    One thread owns a strip of the gradient and goes through all samples in order. The last operand of each term is
-    among the `sequences` of the loop.
+    One thread owns a strip of the gradient and processes all samples in order. The last operand of each term is one of
+    the `sequences` of the loop.
     """
 
     def __init__(self, terms: list[Instruction], sequences: list[Value]) -> None:
@@ -191,7 +190,7 @@ class Scattered:
         return bool(self.terms)
 
     def around(self) -> list[str]:
-        """The statements that a strip begins with, up to the loop over its samples."""
+        """The statements at the start of a strip, up to the loop over its samples."""
         if not self.terms:
             return []
         lines = list(SCATTER_HEAD)
@@ -205,9 +204,9 @@ class Scattered:
         return [*lines, "for sample in range(samples):"]
 
     def fetches(self, rows: Sequence[Value], shape: tuple[int, ...], backwards: bool) -> list[str]:
-        """The statements that a step begins with: they ask for the rows of the sequences that come `AHEAD` steps later.
+        """The statements at the start of a step that prefetch the sequences' rows of `AHEAD` steps later.
 
-        A strip of a row is short, and the next row far away: the processor does not foresee it.
+        A strip of a row is short and the next row is far away, so the hardware prefetcher does not help.
         """
         lines = []
         for n, value in enumerate(rows):
@@ -219,17 +218,17 @@ class Scattered:
         return lines
 
     def near(self) -> dict[Value, list[str]]:
-        """For the results that are multiplied, the statements that set where a step's row of them is stored."""
+        """For each scattered result, the statements that choose where a step's row of it is stored."""
         found = {}
         for n, (instruction, row) in enumerate(self.terms):
             place = f"part, (sample % group{n} * held{n} + t % held{n}) * wide"
-            # Chosen among numbers: of a choice among two arrays LLVM would ask about both whether they overlap others.
+            # Select among offsets, not among arrays, because LLVM would check both arrays for aliasing.
             choice = [f"if inner{n} >= 0:", f"    at{n}, from{n} = {place}", "else:", f"    at{n}, from{n} = t, low0"]
             found[instruction.inputs[-1]] = [*choice, f"g{row} = tail(row(o{row}, at{n}), from{n})"]
         return found
 
     def step(self, backwards: bool) -> list[str]:
-        """The statements that a step ends with: when all rows of a block are near, they are added up."""
+        """The statements at the end of a step: scatter when all rows of a block are complete."""
         lines = []
         for n, (_, row) in enumerate(self.terms):
             last = f"t % held{n} == 0" if backwards else f"(t % held{n} == held{n} - 1 or t == steps - 1)"
@@ -243,7 +242,7 @@ class Scattered:
         return lines
 
     def after(self) -> list[str]:
-        """The statements that a strip ends with, after the loop over its samples: they put its sums into the result."""
+        """The statements at the end of a strip, after the loop over its samples: store its sums in the result."""
         lines = []
         for n, (term, _) in enumerate(self.terms):
             arguments = f"tail(row(sums{n}, part), 0), grad{n}, {int(is_turned(term))}, inner{n}, column, wide, wide"
@@ -251,7 +250,7 @@ class Scattered:
         return lines
 
     def arguments(self) -> list[tuple[str, Any]]:
-        """The names of the kernel's further arguments, with their kinds."""
+        """The names and types of the kernel's additional arguments."""
         arguments: list[tuple[str, Any]] = [("width", dtypes.int64)] if self.terms else []
         for n, (instruction, _) in enumerate(self.terms):
             kind = kind_of(instruction.outputs[0])
@@ -262,12 +261,12 @@ class Scattered:
         return arguments
 
     def events(self, known: dict[Value, Any]) -> dict[Instruction, SortedEvents]:
-        """The events of the products that are added up now."""
+        """The events of the products that are scattered in this run."""
         pairs = ((instruction, known.get(instruction.outputs[0])) for instruction, _ in self.terms)
         return {instruction: events for instruction, events in pairs if events is not None}
 
     def block(self, known: dict[Value, Any], units: int, block: int) -> tuple[int, int, int]:
-        """The columns of a strip, those of a row, and 1: a strip is one of each row."""
+        """The columns of a strip, the columns of a row, and 1, because a strip belongs to one row."""
         if not self.events(known):
             return block, max(1, units), 1
         width = self.terms[0][0].inputs[-1].shape[-1]
@@ -279,12 +278,12 @@ class Scattered:
         return -(-block[1] // block[0])
 
     def room(self, instruction: Instruction, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
-        """An array for the rows that are near, in place of the sequence: a row for each strip."""
+        """A scratch array for the rows of a block, in the place of the sequence: one row per strip."""
         out = instruction.outputs[0]
         return empty((self.blocks(block, 0), known[out].held * known[out].group * block[0]), kind_of(out).dtype)
 
     def operands(self, known: dict[Value, Any], block: tuple[int, int, int]) -> tuple[list[Any], dict[Value, Any]]:
-        """Arrays and numbers for `arguments`, and the gradients that are filled."""
+        """The values of `arguments`, and the gradients that the kernel fills."""
         operands: list[Any] = [block[1]] if self.terms else []
         grads, found = {}, self.events(known)
         for instruction, _ in self.terms:
@@ -301,5 +300,5 @@ class Scattered:
         return operands, grads
 
     def additions(self, known: dict[Value, Any]) -> int:
-        """The number of elements that are added up."""
+        """The number of elements that are added."""
         return sum(events.total * term.inputs[-1].shape[-1] for term, events in self.events(known).items())

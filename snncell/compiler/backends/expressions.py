@@ -1,10 +1,10 @@
-"""Formulas as text: the statements of a loop's body and the head of its file.
+"""Formulas as source text: the statements of a loop's body, and the head of its file, for both targets.
 
     mul(x, 0.5)   ->   # mul, net.py:12: v = v * 0.5
                        t1 = f4(v0 * s0)
 
-Both targets take their statements from here. Python numbers become arguments of the kernel (s0): another number is
-another call, not another kernel. Every result is cast to the dtype it is computed in (f4).
+Python numbers become arguments of the kernel (s0), so that another number does not need another kernel. Every result is
+cast to the dtype in which it is computed (f4).
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Statements:
         self.scalars: list[tuple[Any, Any]] = [] if scalars is None else scalars
 
     def load(self, value: Value, element: str) -> None:
-        """Give a Value a name that holds an element from outside."""
+        """Name a Value and load its element from outside."""
         self.names[value] = f"v{len(self.names)}{self.mark}"
         self.lines.append(f"{self.names[value]} = {element}")
 
     def compute(self, instruction: Instruction) -> None:
-        """Append an elementwise instruction, under the user's line that it comes from."""
+        """Append an elementwise instruction, preceded by a comment with the user's line."""
         assert isinstance(instruction.op, Elementwise)  # the caller's choice
         inputs, (out,) = instruction.inputs, instruction.outputs
         code = dtypes.compute_dtype(instruction.op.operand_dtype(inputs))
         operands = [self.names[x] if isinstance(x, Value) else self._scalar(x, instruction, code) for x in inputs]
-        name = f"t{len(self.names)}{self.mark}"  # numbered within the loop, so that equal loops have equal sources
+        name = f"t{len(self.names)}{self.mark}"  # numbered within the loop, so that equal loops have equal source
         self.names[out] = name
         comment = comment_on(instruction)
         if not self.lines or self.lines[-1] != comment:
@@ -59,22 +59,25 @@ class Statements:
         self.lines += self.rounding(out, name)
 
     def rounding(self, value: Value, name: str) -> list[str]:
-        """The statement that rounds an element to float16 or bfloat16, as each eager operation does; else none."""
+        """The statement that rounds an element to float16 or bfloat16, as each eager operation does; otherwise none."""
         if not dtypes.is_storage_only(value.dtype):
             return []
         return [f"{name} = {self.functions[value.dtype.name].format(name)}"]
 
     def _scalar(self, number: Any, instruction: Instruction, dtype: Any) -> str:
-        """A Python number as an argument. Equal numbers do not share one: the source must not depend on values."""
+        """Pass a Python number as an argument.
+
+        Equal numbers do not share one, because the source must not depend on values.
+        """
         condition = instruction.inputs[0] is number and getattr(instruction.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"
 
 
 def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
-    """The text of a float that is cast to a small integer: by way of int32, so that it wraps as in C and NumPy.
+    """The expression of a float that is cast to a small integer, through int32, so that it wraps as in C and NumPy.
 
-    A direct cast leaves the result of a number out of range undefined.
+    A direct cast of a number out of range is undefined.
     """
     source = instruction.inputs[0]
     from_float = isinstance(instruction.op, Cast) and isinstance(source, Value) and dtypes.is_float(source.dtype)
@@ -84,15 +87,15 @@ def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
 def file_head(
     instructions: Sequence[Instruction], others: Sequence[Value] = (), summed: Sequence[Value] = (), more: str = ""
 ) -> str:
-    """The file above the function: a docstring, imports (and `more`), and the casts that its statements use.
+    """The head of the file: a docstring, imports (with `more`), and the casts that the statements use.
 
-    Those of `others` are beside those of the instructions, and those of partial sums of `summed` Values.
+    These are casts for the instructions, for `others`, and for the partial sums of `summed` Values.
     """
     return _head(LOOP_IMPORTS + more, instructions, others, summed)
 
 
 def cuda_head(instructions: Sequence[Instruction], others: Sequence[Value] = ()) -> str:
-    """The same above a CUDA kernel."""
+    """The head of the file of a CUDA kernel."""
     return _head(SIMULATOR_IMPORTS if is_simulated() else CUDA_IMPORTS, instructions, others, ())
 
 
@@ -106,12 +109,12 @@ def _head(imports: str, instructions: Sequence[Instruction], others: Sequence[Va
 
 
 def cost_of(instructions: Sequence[Instruction]) -> int:
-    """The cost of one element, in elements of plain arithmetic."""
+    """The cost per element, in elements of plain arithmetic."""
     return 1 + CALL_COST * sum(one.op.slow_calls for one in instructions if isinstance(one.op, Elementwise))
 
 
 def reduction_of(target: str, term: str, instruction: Instruction) -> loops.Reduced:
-    """The arguments of a template for a reduction."""
+    """The template arguments for a reduction."""
     assert isinstance(instruction.op, Reduction)  # the caller's choice
     code, kind = code_of(instruction.inputs[0]), dtypes.compute_dtype(instruction.inputs[0].dtype)
     far = far_of(instruction.inputs[0]).code if isinstance(instruction.op, Sum) else code
@@ -119,53 +122,53 @@ def reduction_of(target: str, term: str, instruction: Instruction) -> loops.Redu
 
 
 def sum_of_elements(value: Value, target: str = "", term: str = "") -> loops.Reduced:
-    """The arguments of a template for a sum of a Value's elements, which loops over time add up."""
+    """The template arguments for a sum of a Value's elements in a loop over time."""
     code = code_of(value)
     return loops.Reduced(target, term, "{0} + {1}", f"{code}(0)", code, far_of(value).code)
 
 
 def comment_on(instruction: Instruction) -> str:
-    """The user's line that a statement comes from."""
+    """A comment with the user's line."""
     return f"# {instruction.op.name}, {instruction.line}".encode("ascii", "replace").decode()
 
 
 def as_scalar(number: Any, dtype: Any) -> Any:
-    """A Python number as it is passed to a kernel: rounded to the dtype, infinite beyond its range."""
+    """Convert a Python number to a kernel argument: rounded to the dtype, infinite if it overflows."""
     with np.errstate(all="ignore"):
         return dtype.type(number).item()
 
 
 def kind_of(value: Value) -> dtypes.DType:
-    """The dtype that a Value's elements are computed in."""
+    """The dtype in which a Value's elements are computed."""
     return dtypes.BY_NUMPY[dtypes.compute_dtype(value.dtype)]
 
 
 def far_of(value: Value) -> dtypes.DType:
-    """The dtype in which partial sums of a Value's elements are added up."""
+    """The dtype in which partial sums of a Value's elements are added."""
     return dtypes.BY_NUMPY[dtypes.far(dtypes.compute_dtype(value.dtype))]
 
 
 def code_of(value: Value) -> str:
-    """The name of the cast to that, in generated files."""
+    """The name, in generated files, of the cast to `kind_of(value)`."""
     return kind_of(value).code
 
 
 class Operand(NamedTuple):
-    """A Value as it enters a kernel: reshaped to `shape`, whose axes of length 1 are broadcast."""
+    """A kernel operand: a Value reshaped to `shape`, with axes of length 1 for broadcast axes."""
 
     value: Value
     shape: tuple[int, ...]
 
 
 class IndexSpace:
-    """The index space of a kernel: the joined axes of a shape, and the place of an element of it in each operand.
+    """The index space of a kernel: the merged axes of a shape, and the index of each operand's element.
 
         x (8, 16, 32) + b (32,)   ->   sizes (128, 32); x at p0 * n1 + p1, b at p1
 
-    Axes that every operand treats alike are joined first, so that most kernels run over one or two axes whatever the
-    shapes were: fewer kernels are compiled, and the inner loop is long. Along the axes that an operand has not in full
-    it is broadcast, as `uniform` operands are, whose elements are all the same. `sizes` are the joined lengths, `kept`
-    which of them are not reduced, and `present` which of them each operand has.
+    Axes that every operand treats alike are merged, so that most kernels have one or two axes. Fewer kernels are
+    compiled, and inner loops are long. An operand is broadcast along the axes that it does not have in full; `uniform`
+    operands, with all elements equal, are broadcast along all. `sizes` are the merged lengths, `kept` tells which of
+    them are not reduced, and `present` which of them each operand has.
     """
 
     def __init__(
@@ -182,16 +185,16 @@ class IndexSpace:
         }
 
     def shape_of(self, value: Value) -> tuple[int, ...]:
-        """The joined lengths that an operand has; 1 along the axes that it has not."""
+        """The merged lengths of an operand; 1 along broadcast axes."""
         return tuple(n if has else 1 for n, has in zip(self.sizes, self.present[value], strict=True))
 
     def coverage(self, value: Value) -> Literal["all", "some", "one"]:
-        """Tell whether "all" elements of the space have one of their own in it, "some" share, or there is "one"."""
+        """Whether each index has its own element of the operand ("all"), some share one, or there is only "one"."""
         axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
         return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
 
     def place(self, value: Value, coordinates: Sequence[str], lengths: Sequence[str]) -> str:
-        """The place of an element in an operand, which is flat."""
+        """The index of an element in a flat operand."""
         return flat_index(coordinates, lengths, self.present[value])
 
 
@@ -208,17 +211,17 @@ def operands_of(group: FusionGroup, uniform: Collection[Value]) -> tuple[IndexSp
 def join_axes(
     shape: tuple[int, ...], axes: tuple[int, ...], patterns: Sequence[tuple[bool, ...]]
 ) -> tuple[tuple[int, ...], tuple[bool, ...], list[list[int]]]:
-    """Join neighbouring axes that are all reduced or not, and that each operand has or not, by its pattern.
+    """Merge neighbouring axes that are all reduced or all kept, and that each operand has or lacks, by its pattern.
 
     Returns:
-        The joined lengths, which of them are kept (not reduced), and the axes that each stands for.
+        The merged lengths, whether each is kept (not reduced), and the axes that each stands for.
     """
     runs: list[list[int]] = []
     previous: Any = None
     for axis, length in enumerate(shape):
         treatment = (axis in axes, *(pattern[axis] for pattern in patterns))
         if length == 1 and axis not in axes and len(shape) > 1:
-            continue  # an axis of length 1 joins anything
+            continue  # an axis of length 1 can merge with any other
         if treatment == previous:
             runs[-1].append(axis)
         else:
@@ -236,12 +239,12 @@ def _axes_in_full(value: Value, shape: tuple[int, ...], uniform: bool) -> tuple[
 
 
 def flat_index(coordinates: Sequence[str], lengths: Sequence[str], present: Sequence[bool]) -> str:
-    """The place in a flat array, row by row, of the element at some coordinates, on the axes that the array has.
+    """The index in a flat array, in C order, of the element at some coordinates, for the axes that the array has.
 
-    For p0, p1, p2 of n0, n1, n2, and an array without the second axis: "p0 * n2 + p2".
+    For example, with p0, p1, p2 of n0, n1, n2, and an array without the second axis: "p0 * n2 + p2".
     """
     terms: list[str] = []
-    inner: list[str] = []  # lengths of the axes further in
+    inner: list[str] = []  # the lengths of the inner axes
     for coordinate, length, has in reversed(list(zip(coordinates, lengths, present, strict=True))):
         if has:
             terms.append(" * ".join([coordinate, *inner]))

@@ -1,18 +1,16 @@
-"""Kernels of fused groups: elementwise instructions and reductions as the source of one function, on either device.
+"""Kernels of fused groups on CPU and device: elementwise instructions and reductions as the source of one function.
 
-The statements come from the formulas (`expressions.py`). On the CPU the loop around them is a template of
+The statements come from the formulas (`expressions.py`). On the CPU, the loop around them is a template of
 `kernels/loops.py`:
 
-    no reduction                    map_loop
-    the last axis is kept           reduce_columns    sums over rows, whole rows at a time
-    one result, and much work       reduce_all, reduce_slices: units leave parts, which are joined in order
-    channels of many images         reduce_slices: an image after the other, as they lie in memory
-    otherwise                       reduce_rows       a sum along memory for each result
+    no reduction                    map_loop the last axis is kept           reduce_columns    sums over rows, whole
+    rows at a time one result, and much work       reduce_all, reduce_slices: units store partial results, combined in
+    order channels of many images         reduce_slices: one image after the other, in memory order otherwise
+    reduce_rows       a sum along memory for each result
 
-On the device there is a thread for each element, or for each part of a sum. Sums run without atomics: `chunks` threads
-share each result, each adds every `chunks`-th term, and what they found is added up by the same rule until one is left.
-How many there are depends on the sizes alone, and so do the bits. Sums of float32 are compensated
-(`Reduced.compensated`).
+On the device, there is a thread for each element, or for each part of a sum. Sums use no atomics: `chunks` threads
+share each result, each adds every `chunks`-th term, and further rounds sum their results until one is left. The number
+of chunks depends only on the sizes, and so do the bits. Sums of float32 are compensated (`Reduced.compensated`).
 """
 
 from __future__ import annotations
@@ -45,9 +43,9 @@ from snncell.kernels.scalar import CUDA, LOAD, LOOP, STORE
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-LEAST_PART = 64  # elements of which there is a part, where there is one for each result and slice
-TERMS = 16  # a sum of fewer is one thread's
-MOST_CHUNKS = 256  # that one thread joins; beyond it they are joined in two rounds
+LEAST_PART = 64  # the fewest elements of a partial result per slice
+TERMS = 16  # terms per thread; a shorter sum is not split
+MOST_CHUNKS = 256  # the most partial sums that one thread combines; more are combined in two rounds
 ENOUGH = 1 << 17  # threads that fill a card
 
 
@@ -55,37 +53,37 @@ ENOUGH = 1 << 17  # threads that fill a card
 class GroupKernel:
     """The kernel of a group, ready to be built."""
 
-    name: str  # its operations, for the file's name
-    source: str  # the whole file
-    sizes: tuple[int, ...]  # the lengths of the joined axes: the first arguments
+    name: str  # the names of its operations, for the file name
+    source: str  # the complete file
+    sizes: tuple[int, ...]  # the lengths of the merged axes: the first arguments
     arrays: list[Operand]
     outputs: list[Operand]
-    scalars: list[tuple[Any, Any]]  # Python numbers, and the NumPy dtype each is passed as
+    scalars: list[tuple[Any, Any]]  # Python numbers, and the NumPy dtype of each argument
     signature: tuple[Any, ...]  # the argument types for `build`
 
 
 @dataclass(frozen=True)
 class KernelSource(GroupKernel):
-    """A loop on the CPU."""
+    """A kernel on the CPU."""
 
-    units: int  # of its work, which threads can share
-    shared: bool  # whether it pays that threads share them
-    parts: list[Any]  # the dtypes of the arrays in which units leave parts of reductions
-    left: int  # the number of parts that a unit leaves in each
+    units: int  # the number of units
+    shared: bool  # True if there is enough work for several threads
+    parts: list[Any]  # the dtypes of the arrays for partial results
+    left: int  # the number of partial results of a unit in each
 
 
 @dataclass(frozen=True)
 class CUDAKernel(GroupKernel):
-    """A kernel on the device; its source holds the one that joins parts of sums too, `join_<name>`."""
+    """A kernel on the device; its source also has the kernel that combines partial sums, `join_<name>`."""
 
-    results: int  # elements, or results of the sums
-    terms: int  # of each sum; 0 without sums
-    sums: list[int]  # their places among the outputs
-    join: tuple[Any, ...]  # the argument types of the kernel that joins
+    results: int  # the number of elements, or of results of the sums
+    terms: int  # terms per sum; 0 without sums
+    sums: list[int]  # the positions of sums among the outputs
+    join: tuple[Any, ...]  # the argument types of the combining kernel
 
 
 class _GroupBody(Statements):
-    """The statements of a fused group, in which p0, p1, ... are the position, and its operands."""
+    """The statements of a fused group and its operands; p0, p1, ... are the index of an element."""
 
     def __init__(self, group: FusionGroup, uniform: set[Value], prefix: str, functions: dict[str, str]) -> None:
         super().__init__(functions=functions)
@@ -103,33 +101,33 @@ class _GroupBody(Statements):
                 self.lines.append(self.store(operand.value, f"o{number}"))
 
     def element(self, operand: Operand, array: str, present: Sequence[bool]) -> str:
-        """The element of an array that belongs to the position, on the axes that are present."""
+        """The array element at the current index, on the axes that are present."""
         places = (f"p{axis}" if has else "0" for axis, has in enumerate(present))
         return f"{array}[{', '.join(places)}]"
 
     def store(self, value: Value, array: str) -> str:
-        """The statement that stores a Value at the position."""
+        """The statement that stores a Value at the current index."""
         return f"{array}[{', '.join(f'p{axis}' for axis in range(len(self.space.sizes)))}] = {self.names[value]}"
 
     def reduced(self, instruction: Instruction, target: str) -> Reduced:
-        """The arguments of a template for one of the reductions."""
+        """The template arguments for one of the reductions."""
         return reduction_of(target, self.names[instruction.inputs[0]], instruction)
 
     def arguments(self, more: Sequence[str] = ()) -> list[str]:
-        """The names of the kernel's arguments, `more` of them after the sizes."""
+        """The names of the kernel's arguments, with `more` after the sizes."""
         names = [f"n{n}" for n in range(len(self.space.sizes))] + [*more]
         for letter, values in (("a", self.arrays), ("s", self.scalars), ("o", self.outputs)):
             names += [f"{letter}{n}" for n in range(len(values))]
         return names
 
 
-# --- the CPU ----------------------------------------------------------------------------------------------------------
+# --- The CPU ----------------------------------------------------------------------------------------------------------
 
 
 def emit(group: FusionGroup, uniform: set[Value]) -> KernelSource:
-    """The kernel of a fused group on the CPU; `uniform` are constants whose elements are all the same."""
+    """Emit the CPU kernel of a fused group; `uniform` are constants with all elements equal."""
     assert group.shape is not None  # only loops are emitted
-    # Decided by the sizes, not by the number of threads: the order in which a sum is taken depends on it.
+    # The decision depends on the sizes, not on the number of threads, because it affects the order of summation.
     shared = math.prod(group.shape) * cost_of(group.instructions) >= PARALLEL_SIZE
     body = _GroupBody(group, uniform, "loop_", LOOP)
     sizes, kept = body.space.sizes, body.space.kept
@@ -158,7 +156,7 @@ def emit(group: FusionGroup, uniform: set[Value]) -> KernelSource:
 def _loop(
     kept: tuple[bool, ...], sizes: tuple[int, ...], body: list[str], sums: list[Reduced], shared: bool
 ) -> tuple[list[str], int, int]:
-    """The lines of the template that fits, the number of its units, and of the parts that each leaves to be joined."""
+    """The lines of the fitting template, its number of units, and the partial results per unit."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
     along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
     if not along:
@@ -174,11 +172,11 @@ def _loop(
     return loops.reduce_rows(keep, along, body, sums), sizes[keep[0]] if keep else 1, 0
 
 
-# --- the device -------------------------------------------------------------------------------------------------------
+# --- The device -------------------------------------------------------------------------------------------------------
 
 
 class _DeviceBody(_GroupBody):
-    """The same with flat arrays, in their own dtypes."""
+    """A group body with flat arrays in their storage dtypes."""
 
     def element(self, operand: Operand, array: str, present: Sequence[bool]) -> str:
         present = [has or size == 1 for has, size in zip(present, self.space.sizes, strict=True)]
@@ -193,7 +191,7 @@ class _DeviceBody(_GroupBody):
 
 
 def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
-    """The kernel of a fused group on the device; `uniform` are constants whose elements are all the same."""
+    """Emit the device kernel of a fused group; `uniform` are constants with all elements equal."""
     body = _DeviceBody(group, uniform, "cuda_", CUDA)
     sizes, kept, outputs, name = body.space.sizes, body.space.kept, body.outputs, body.name
     sums = [n for n, operand in enumerate(outputs) if operand.value in body.reductions]
@@ -218,8 +216,8 @@ def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
 
 
 def chunks_of(count: int, terms: int) -> list[int]:
-    """The numbers of parts that each of `count` sums is cut into, round by round, down to one."""
-    # Of TERMS terms each, but no more threads in all than fill a card.
+    """The number of parts of each of `count` sums in each round, down to one."""
+    # A part has TERMS terms, but there are no more threads in total than fill a card.
     rounds = [max(1, min(-(-terms // TERMS), ENOUGH // max(count, 1)))]
     while rounds[-1] > 1:
         rounds.append(1 if rounds[-1] <= MOST_CHUNKS else -(-rounds[-1] // MOST_CHUNKS))
@@ -227,22 +225,22 @@ def chunks_of(count: int, terms: int) -> list[int]:
 
 
 def load_element(value: Value, array: str, place: str) -> str:
-    """The expression of an element of a flat array, in the dtype it is computed in; booleans are bytes."""
+    """The expression of an element of a flat array, in its compute dtype; booleans are bytes."""
     return LOAD.get(value.dtype.name, "{0}").format(f"{array}[{place}]")
 
 
 def store_element(value: Value, array: str, place: str, element: str) -> str:
-    """The statement that puts an element, which has a name, into a flat array."""
+    """The statement that stores an element, a variable, in a flat array."""
     return f"{array}[{place}] = " + STORE.get(value.dtype.name, "{0}").format(element)
 
 
 def _store_sum(value: Value, array: str, place: str, element: str) -> str:
-    """The statement that puts a sum or a part of one into a flat array, in the dtype it is computed in."""
+    """The statement that stores a sum, or a partial sum, in its compute dtype."""
     return store_element(value, array, place, element) if value.dtype.kind == "b" else f"{array}[{place}] = {element}"
 
 
 def _unravel_index(index: str, axes: list[int]) -> list[str]:
-    """Statements that give p for each of `axes` from their common index."""
+    """Statements that compute p0, ... for each of `axes` from a flat index."""
     lines = []
     for axis in reversed(axes[1:]):
         lines += [f"p{axis} = {index} % n{axis}", f"{index} = {index} // n{axis}"]
@@ -263,8 +261,8 @@ def _map(ndim: int, body: list[str]) -> list[str]:
 
 
 def _thread(columns: bool, count: str) -> list[str]:
-    """The statements for the result `k` that a thread works for, and the part `c` of its terms."""
-    # Neighbouring threads read neighbouring elements: of one row where results lie side by side, else of one sum.
+    """Statements for the result `k` of a thread, and the part `c` of its terms."""
+    # Coalesced loads: neighbouring threads read neighbouring elements, of a row if results are contiguous, else a sum.
     if columns:
         return [f"k = i % ({count})", f"c = i // ({count})"]
     return ["c = i % chunks", "k = i // chunks"]
@@ -275,18 +273,18 @@ def _part(columns: bool, count: str, part: str, parts: str) -> str:
 
 
 def begin_sums(sums: list[Reduced]) -> list[str]:
-    """The statements that begin sums, `z0`, ..., and what was lost of their terms, `lost0`, ..."""
+    """Statements that initialise the sums `z0`, ..., and their rounding errors `lost0`, ..."""
     lost = [f"lost{n} = {r.start}" for n, r in enumerate(sums) if r.two_levels]
     return [*(f"z{n} = {r.start}" for n, r in enumerate(sums)), *lost]
 
 
 def add_term(n: int, r: Reduced) -> list[str]:
-    """The statements that add a term to the sum `z<n>`."""
+    """Statements that add a term to the sum `z<n>`."""
     return r.compensated(f"z{n}", f"lost{n}") if r.two_levels else [f"z{n} = {r.joined(f'z{n}', r.term)}"]
 
 
 def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[Operand]) -> list[str]:
-    """The lines of a kernel whose threads each add up every `chunks`-th term of a result."""
+    """The lines of a kernel in which each thread adds every `chunks`-th term of a result."""
     keep = [axis for axis, is_kept in enumerate(kept) if is_kept]
     along = [axis for axis, is_kept in enumerate(kept) if not is_kept]
     count, columns = _product(keep), kept[-1]
@@ -301,11 +299,11 @@ def _sum(kept: list[bool], body: list[str], sums: list[Reduced], outputs: list[O
 
 
 def _join(name: str, values: list[Value], sums: list[Reduced], columns: bool) -> str:
-    """The kernel that joins `parts` parts of each of `count` results to `chunks`."""
+    """The kernel that reduces `parts` partial results of each of `count` results to `chunks`."""
     part = _part(columns, "count", "r", "parts")
     inner = []
     for n, (r, value) in enumerate(zip(sums, values, strict=True)):
-        # A part of a sum is in the dtype it is computed in.
+        # A partial sum is stored in its compute dtype.
         term = load_element(value, f"a{n}", part) if value.dtype.kind == "b" else f"a{n}[{part}]"
         inner += add_term(n, r._replace(term=f"({term})"))
     lines = [*_thread(columns, "count"), "r = c", *begin_sums(sums)]

@@ -1,21 +1,20 @@
-"""Kernel text for a block of elements or rows in one time step: its operands, arrays and statements.
+"""Source text for a block of elements or rows in one time step: operands, arrays and statements.
 
     for i in range(count0):
-        v1 = r0_0[i]                           # x
-        # mul, net.py:12: v = v * self.decay + x
-        t2 = f4(v0 * s0)
-        ...
-        w0[i] = t3
+        v1 = r0_0[i]                           # x # mul, net.py:12: v = v * self.decay + x t2 = f4(v0 * s0) ... w0[i] =
+        t3
 
-An array of the block holds the `count<k>` elements from `low<k>` to `high<k>` of a Value whose shape is the k-th space
-of the kernel. Arrays have names of a letter and a number, but none that is a cast in generated files (b1, f4, i8, ...).
+An array of the block has the `count<k>` elements from `low<k>` to `high<k>` of a Value whose shape is the k-th space of
+the kernel. The name of an array is a letter and a number, but never the name of a cast in generated files (b1, f4, i8,
+...).
+
 Operands from outside are rows of sequences, and constants:
 
-    all    an element for each of the kernel's    r0_0[i]              a row, from the block's first element on
-    some   one for each neuron of a batch, ...    r0_0[j0_0[i]]        by a table of indices
-    one    a single one for all                   r0_0                 a number
+    all    one element per element of the kernel     r0_0[i]              a row, from the block's first element on some
+    for example, one per neuron of a batch    r0_0[j0_0[i]]        through a table of indices one    a scalar
+    r0_0                 a number
 
-The coordinates of a broadcast operand's element cost divisions. Therefore a block gathers its constants, and makes
+The index of a broadcast operand's element costs divisions. Therefore a block gathers its constants, and computes the
 tables of indices for its sequences, once for all steps.
 """
 
@@ -35,21 +34,21 @@ from snncell.tape.tracing import Instruction
 
 
 class Scratch:
-    """Allocations of a block's arrays, as text: on the stack as long as there is room, else in Numba's memory."""
+    """Allocations of a block's arrays, as text: on the stack while there is room, otherwise on the heap."""
 
     def __init__(self, stack: int) -> None:
-        self._left = stack  # bytes; threads of some systems have no more than 512 kB
+        self._left = stack  # bytes; on some systems a thread's stack has only 512 kB
 
     def array(self, count: str, dtype: np.dtype[Any]) -> str:
-        """The call that makes an array of so many elements."""
+        """The expression that allocates an array of `count` elements."""
         self._left -= loops.BLOCK * dtype.itemsize
         return f"{'strip' if self._left >= 0 else 'np.empty'}({count}, np.{dtype.type.__name__})"
 
 
 class PhaseOperands:
-    """The operands of phases over one shape that come from outside of the kernel: rows of sequences, and constants.
+    """The operands from outside of the kernel for phases over one shape: rows of sequences, and constants.
 
-    `rows` and `fixed` have the numbers of all of these among the kernel's arguments, `used` those that the phases use.
+    `rows` and `fixed` map them to the numbers of the kernel's arguments, and `used` are those that the phases use.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class PhaseOperands:
             self.prepare.append(f"{name} = a{n}[0]" if kind == "one" else f"{name} = tail(a{n}, low{self.space})")
 
     def _indices(self, name: str, dtype: np.dtype[Any], value: Value, element_at: str) -> list[str]:
-        """The statements that fill an array with `element_at` the index of each of the block's elements."""
+        """Statements that fill an array with `element_at` the index of each of the block's elements."""
         element, lengths = f"(low{self.space} + i)", [f"n{self.space}_{axis}" for axis in range(len(self.index.sizes))]
         coordinates = []
         for axis, length in enumerate(lengths):
@@ -94,9 +93,9 @@ class PhaseOperands:
         ]
 
     def load(self, statements: Statements, values: list[Value]) -> list[str]:
-        """Give each of `values` a name in the body, and return the statements that a step begins with for them."""
+        """Load `values` in the body, and return the statements for them at the start of a step."""
         rows = []
-        for value in values:  # h is 0 where one row stands for all steps: then t * h is always that row
+        for value in values:  # h is 0 if one row serves all steps; t * h is then always 0
             if value in self.elements:
                 statements.load(value, self.elements[value])
             elif value in self.index.present:
@@ -110,7 +109,7 @@ class PhaseOperands:
 
 
 class KernelBlock:
-    """The spaces of a kernel, one for each of `shapes`, and the operands of its phases."""
+    """The spaces of a kernel, one per shape, and the operands of its phases."""
 
     def __init__(
         self,
@@ -123,8 +122,8 @@ class KernelBlock:
         self.spaces = {shape: k for k, shape in enumerate(shapes)}
         self.rows = {value: n for n, value in enumerate(rows)}
         self.fixed = {value: n for n, value in enumerate(fixed)}
-        self.scalars: list[tuple[Any, Any]] = []  # numbers that became arguments, and the NumPy dtype of each
-        self.prepare: list[str] = []  # the statements that each block begins with
+        self.scalars: list[tuple[Any, Any]] = []  # numbers passed as arguments, and the NumPy dtype of each
+        self.prepare: list[str] = []  # the statements at the start of each block
         self.operands: list[PhaseOperands] = []
         self._scratch = scratch
         self._buffers = 0
@@ -140,7 +139,7 @@ class KernelBlock:
         return self.spaces[value.shape]
 
     def part(self, array: str, value: Value) -> str:
-        """The elements of the block, of an array or of a row."""
+        """The block's elements of an array or a row."""
         return f"tail({array}, low{self.of(value)})"
 
     def count(self, value: Value) -> str:
@@ -148,7 +147,7 @@ class KernelBlock:
         return f"count{self.of(value)}"
 
     def new(self, value: Value, kind: DType | None = None, rows: str = "") -> str:
-        """A new array of the block, or `rows` of them, of the Value's dtype or another."""
+        """Allocate an array of the block, or `rows` of them, in the Value's dtype or another one."""
         dtype = (kind or kind_of(value)).dtype
         if rows:
             return f"np.empty(({rows}, {self.count(value)}), np.{dtype.type.__name__})"
@@ -166,16 +165,17 @@ class KernelBlock:
         """The lines of one step.
 
         Args:
-            array_of: the names of the arrays that the states before the step are in.
+            stores: the stores of the step's phases.
+            array_of: the names of the arrays with the states before the step.
             targets: the arrays for the states after it.
-            sequences, summed: Values that go to `o0[t]`, ..., and that are added to `z0`, ...
-            near: of sequences that may be stored elsewhere, the statements that say where.
+            sequences, summed: Values that are stored in `o0[t]`, ..., and added to `z0`, ... near: for sequences that
+            may be stored elsewhere, the statements that choose where.
         """
         array_of = array_of | {value: targets[n] for value, n in stores.direct.items()}
         lines: list[str] = []
         for n, value in enumerate(sequences):
             lines += (near or {}).get(value) or [f"g{n} = {self.part(f'row(o{n}, t)', value)}"]
-        for n, value in enumerate(sequences):  # one that is a state has an array, and is copied
+        for n, value in enumerate(sequences):  # a state already has an array, and is copied
             array_of.setdefault(value, f"g{n}")
         for value in stores.shared:
             array_of[value] = f"e{self._buffers}"
@@ -193,7 +193,7 @@ class KernelBlock:
             for instruction in phase.instructions:
                 body.compute(instruction)
             names = body.names
-            # All stores of an element come after its loads, so a state may be overwritten in place.
+            # All stores of an element come after its loads, so states can be updated in place.
             body.lines += [f"{array_of[x]}[i] = {names[x]}" for x in stores.shared if x in names and x not in needed]
             body.lines += [f"g{sequences.index(x)}[i] = {names[x]}" for x in stores.sequences[number]]
             body.lines += [f"z{summed.index(x)}[i] += {names[x]}" for x in stores.summed[number]]
@@ -205,12 +205,12 @@ class KernelBlock:
     def _product(self, instruction: Instruction, array_of: dict[Value, str]) -> list[str]:
         (x, y), (out,) = instruction.inputs, instruction.outputs
         inner, width, dtype = f"per{self.of(x)}", f"per{self.of(out)}", kind_of(out).dtype
-        # All as pointers: the function is compiled once for each combination of argument types.
+        # Pass only pointers, because the function is compiled once per combination of argument types.
         operands = ", ".join(f"tail({array}, 0)" for array in (array_of[x], f"a{self.fixed[y]}", array_of[out]))
         arguments = f"{operands}, high - low, {inner}, {width}"
         if dtype.kind != "f":
             return [comment_on(instruction), f"rows.multiply_plainly({arguments})"]
-        # Room for the events of a row, shared by the products of one shape and dtype.
+        # Scratch arrays for the events of a row, shared by all products of one shape and dtype.
         name = dtype.type.__name__
         suffix = f"{self.of(x)}_{name}"
         room = [f"places{suffix} = np.empty({inner}, np.int32)", f"values{suffix} = np.empty({inner}, np.{name})"]

@@ -1,8 +1,8 @@
-"""A loop over time as data: its body, the parts of the body, and the operation that runs it.
+"""Loops over time in the IR: the body, its parts, and the operation that runs it.
 
     carry, xs[t], consts  ->  after, ys[t], terms of sums        one time step, traced once
 
-All of this is frozen. A pass makes another record by `dataclasses.replace` or `_replace`.
+All records are frozen. A pass makes new ones by `dataclasses.replace` or `_replace`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from snncell.tape.tracing import BodyTrace, Instruction
 class Body:
     """One time step of a loop, traced once, with the roles of its inputs and outputs."""
 
-    trace: BodyTrace  # of the step; that of a backward step begins with the instructions of its forward step
+    trace: BodyTrace  # the trace of the step; a backward step's trace begins with its forward step
     carry: list[Tensor]  # the states before the step
-    after: list[Tensor]  # and after it
+    after: list[Tensor]  # the states after the step
     xs: list[Tensor]  # the step's rows of the input sequences
-    ys: list[Tensor]  # and of the output sequences
-    consts: list[Tensor]  # inputs that are the same at every step
-    backwards: bool  # whether the steps run from the last to the first
-    sums: list[Tensor] = field(default_factory=list)  # terms that are added up over all steps
-    captured: list[Tensor] = field(default_factory=list)  # from outside, that the last of `consts` stand for
-    fused_producers: list[Instruction] = field(default_factory=list)  # that passes have put before those of the trace
-    fused_users: list[Instruction] = field(default_factory=list)  # and after them
-    fused_sums: list[Instruction] = field(default_factory=list)  # over time, that a pass has made part of `sums`
-    saved: list[Tensor] | None = None  # those of `ys` that are stored for the backward pass alone
-    residuals: list[Tensor] = field(default_factory=list)  # those of `xs` that the forward of a backward step stores
-    reverse: Any = None  # the backward step that was traced to learn what to save (`linearise.Reverse`)
+    ys: list[Tensor]  # the step's rows of the output sequences
+    consts: list[Tensor]  # loop-invariant inputs
+    backwards: bool  # True if the steps run from the last to the first
+    sums: list[Tensor] = field(default_factory=list)  # terms of sums over all steps
+    captured: list[Tensor] = field(default_factory=list)  # outer Tensors, bound to the last of `consts`
+    fused_producers: list[Instruction] = field(default_factory=list)  # fused before the trace by passes
+    fused_users: list[Instruction] = field(default_factory=list)  # fused after the trace by passes
+    fused_sums: list[Instruction] = field(default_factory=list)  # sums over time that a pass has fused into `sums`
+    saved: list[Tensor] | None = None  # the `ys` that are stored only for the backward pass
+    residuals: list[Tensor] = field(default_factory=list)  # the `xs` of a backward step that its forward step stores
+    reverse: Any = None  # the backward step that was traced to choose the saved values (`linearise.Reverse`)
 
     @property
     def outs(self) -> list[Tensor]:
@@ -48,50 +48,50 @@ class Body:
     def program(self) -> Program:
         """The step as a Program, as it was traced."""
         inputs = [x._data for x in (*self.carry, *self.xs, *self.consts)]
-        # The trace of a backward step holds the forward step too. What the forward has stored is an input now, so the
-        # instruction that computed it is no part of the Program.
+        # The trace of a backward step includes the forward step. A Value that the forward step has stored is an input
+        # here, so the instruction that computed it is not part of the Program.
         outputs = [self.trace.lift(out) for out in self.outs]
         program = program_of_trace(self.trace, outputs, self.fused_producers, set(inputs))
         instructions = [*program.instructions, *self.fused_users]
         return program._replace(inputs=inputs, instructions=instructions, step=Step(self))
 
     def is_saved(self, y: Tensor) -> bool:
-        """True for one of `ys` that is stored for the backward pass alone."""
+        """True for a member of `ys` that is stored only for the backward pass."""
         return any(y is saved for saved in self.saved or ())
 
     def saving(self, values: Sequence[Tensor]) -> Body:
-        """The same step, which also collects `values` for its backward pass."""
+        """The same step, with `values` as additional results for its backward pass."""
         saved = [wrap(x._data, x._entry, x._index) for x in values]
         return replace(self, saved=saved, ys=[*self.ys, *saved])
 
     def saving_states(self) -> Body:
-        """The same step, which also collects the states before it."""
+        """The same step, with the states before it as additional results."""
         return self.saving(self.carry)
 
 
 class LoopParts(NamedTuple):
-    """The instructions of a step by the place where they run: before the loop, in it, or after it."""
+    """The instructions of a step, partitioned by where they run: before, in or after the loop."""
 
     program: Program
     after: list[Value]  # its outputs
     ys: list[Value]
     sums: list[Value]
-    invariant: list[Instruction]  # that depend on constants alone
-    prologue: list[Instruction]  # on whole sequences before the loop
+    invariant: list[Instruction]  # loop-invariant, hoisted
+    prologue: list[Instruction]  # on whole sequences, before the loop
     loop: list[Instruction]
-    epilogue: list[Instruction]  # on whole sequences after the loop
-    reductions: list[Instruction]  # on sums after the loop
-    fixed: set[Value]  # that are the same at every step
-    sequences: list[Value]  # of the loop, that are wanted as sequences
-    summed: list[Value]  # of the loop, whose sums over time are wanted
+    epilogue: list[Instruction]  # on whole sequences, after the loop
+    reductions: list[Instruction]  # on sums over time, after the loop
+    fixed: set[Value]  # loop-invariant Values
+    sequences: list[Value]  # Values of the loop that are stored as sequences
+    summed: list[Value]  # Values of the loop that are summed over time
 
     @property
     def all_steps(self) -> list[Instruction]:
-        """The instructions whose results differ from step to step, except those on sums."""
+        """The instructions with a result per step; reductions are left out."""
         return [*self.prologue, *self.loop, *self.epilogue]
 
     def sections(self) -> list[tuple[str, list[Instruction]]]:
-        """The instructions of each place, with a title; places without instructions are left out."""
+        """The nonempty parts, each with a title."""
         sections = {
             "once, before the loop": self.invariant,
             "for all steps together, before the loop": self.prologue,
@@ -103,16 +103,16 @@ class LoopParts(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The roles in a Program that is the step of a loop: passes over bodies read and replace them."""
+    """The roles in a Program that is the step of a loop, which passes over bodies read and replace."""
 
     body: Body
-    states: Sequence[Value] = ()  # those of its sequences that are computed again in the loop (`Recompute`)
-    parts: LoopParts | None = None  # where its instructions run, when `hoist` has decided that
+    states: Sequence[Value] = ()  # the sequences that the loop rematerialises (`Recompute`)
+    parts: LoopParts | None = None  # where its instructions run, set by `hoist`
 
 
 @dataclass(frozen=True, eq=False)
 class Recompute:
-    """Recomputation of the states between checkpoints: the backward pass runs the forward again, segment by segment."""
+    """Rematerialisation of states between checkpoints: the backward pass reruns the forward step, by segments."""
 
     interval: int  # steps from one checkpoint to the next
     forward: Body  # the step that runs again
@@ -120,20 +120,20 @@ class Recompute:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """A body, run for as many steps as its sequences have."""
+    """A body that runs for as many steps as its sequences have."""
 
     body: Body
-    result_count: int  # of the body's ys; those that follow are saved for the backward pass
+    result_count: int  # the number of results among the body's ys; the others are saved for the backward pass
     who: str  # the function that runs the loop, for errors and `explain`
     interval: int | None = None  # checkpoint the states before each `interval`-th step, and save nothing else
-    recompute: Recompute | None = None  # for a backward pass, how it gets the states between checkpoints
+    recompute: Recompute | None = None  # in a backward pass, how to rematerialise the states between checkpoints
 
 
 class LoopSummary(NamedTuple):
-    """The form of a loop, in words."""
+    """A description of how a loop runs."""
 
-    form: str  # such as "one kernel, all threads, 50 steps for blocks of 512 of 8192 elements"
-    slow: str  # the reason why its steps run one by one; "" for a kernel, and for all steps at once
+    form: str  # for example, "one kernel, all threads, 50 steps for blocks of 512 of 8192 elements"
+    slow: str  # the reason why it runs step by step; "" for a kernel, and for all steps at once
     places: Sequence[tuple[str, Sequence[Instruction]]]  # the instructions of a step, by where they run
 
 
@@ -148,15 +148,15 @@ class LoopOperation(Primitive):
 
     @abstractmethod
     def summary(self, steps: int, space: Space) -> LoopSummary:
-        """The form that the loop takes in a space, for the table of layers in `explain`."""
+        """Describe how the loop runs in a space, for the table of layers in `explain`."""
 
     @abstractmethod
     def device_kernel(self) -> tuple[str, str, tuple[Any, ...]] | None:
-        """Name, source and signature of the loop's kernel on the device; None if it has no single one there."""
+        """Name, source and signature of the loop's kernel on the device; None if it is not a single kernel there."""
 
     @abstractmethod
     def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
-        """The instruction without unused results, and without the inputs that only those need."""
+        """The instruction without unused results, and without inputs that are then unused."""
 
     @abstractmethod
     def with_loop(self, loop: Loop) -> LoopOperation:
@@ -170,7 +170,7 @@ def loop_of(instruction: Instruction) -> Loop:
 
 
 def with_body(instruction: Instruction, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Instruction:
-    """Copy the instruction of a loop with another body, all of whose ys are results, and its inputs and outputs."""
+    """Copy the instruction of a loop with another body (all of its ys are results), inputs and outputs."""
     op = instruction.op
     assert isinstance(op, LoopOperation)  # the caller's choice
     return with_inputs(

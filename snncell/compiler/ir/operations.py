@@ -1,8 +1,8 @@
-"""The operations that the compiler can look into: elementwise formulas, reductions, and views.
+"""The operations whose semantics the compiler knows: elementwise formulas, reductions, and views.
 
-A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar.py`.
-Eagerly it runs as it stands, with those names bound to NumPy's functions; in a generated loop its expression is copied
-in, with the names bound to scalar functions and its literals cast to the precision of the operands.
+A formula is written once, as a plain Python function of operators and of the names in `kernels/scalar.py`. Eagerly it
+runs as it is, with these names bound to NumPy's functions. In a generated loop, its expression is inlined, with the
+names bound to scalar functions and the literals cast to the operands' precision.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-MAX_INSTRUCTIONS = 64  # per loop: registers run out long before, and compile time grows faster than linearly
-# The dtypes of generated loops: complex numbers are left to NumPy.
+MAX_INSTRUCTIONS = 64  # per loop: it spills long before, and compile time grows faster than linearly
+# The dtypes of generated loops; NumPy computes complex numbers.
 COMPILED = frozenset(np.dtype(d.dtype) for d in dtypes.ALL if d.name not in ("complex64", "complex128"))
 
 
@@ -38,24 +38,24 @@ _OPERAND = re.compile(r"\bOPERAND(\d+)\b")
 
 
 class FusibleOperation(Primitive):
-    """An operation that generated loops can hold: an elementwise one, or a reduction."""
+    """An operation that can be fused into loops: an elementwise one, or a reduction."""
 
     as_stored: tuple[str, ...] = ("gpu",)
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """A kernel of its own (`compiler/runtime/launches.py`, which stands above)."""
+        """Run the operation as a separate kernel; `compiler/runtime/launches.py` implements this."""
         raise NotImplementedError
 
 
 class Elementwise(FusibleOperation):
-    """An operation whose every output element is one formula of the inputs' elements, after broadcasting.
+    """An operation in which each output element is a formula of the broadcast inputs' elements.
 
     Args:
-        formula: a function whose body is one `return` of an expression.
-        rule: how dtypes behave. "same": the operands are brought to one dtype, which is the result's; "float": the
-            same, with integers made float32; "whole": integers are left as they are; "compare": the result is bool;
-            "test": the same, with integers made float32; "logical": all is bool; "select": the first operand is bool,
-            the others are brought to one dtype.
+        formula: a function with one statement, the `return` of an expression.
+        rule: the dtype rule. "same": operands are converted to one dtype, which is also the result's. "float": like
+            "same", but integers become float32. "whole": like "same", but integers are kept. "compare": the result is
+            bool. "test": like "compare", but integers become float32. "logical": all dtypes are bool. "select": the
+            first operand is bool, and the others are converted to one dtype.
     """
 
     def __init__(self, formula: Callable[..., Any], rule: str) -> None:
@@ -65,10 +65,10 @@ class Elementwise(FusibleOperation):
         self.formula = formula
         self.rule = rule
         self.arity = formula.__code__.co_argcount
-        # For each cast of literals and each target, the expression with OPERAND0, OPERAND1, ... for the arguments.
+        # For each literal cast and target, the expression with OPERAND0, OPERAND1, ... for the arguments.
         self._templates: dict[tuple[str, bool], str] = {}
-        self.integer_loops = True  # whether a generated loop may compute it on integers
-        self.of_complex: Elementwise | None = None  # the operation in its place on the GPU, for complex operands
+        self.integer_loops = True  # True if a generated loop may compute it on integers
+        self.of_complex: Elementwise | None = None  # the operation that replaces it on the GPU for complex operands
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -76,17 +76,17 @@ class Elementwise(FusibleOperation):
         return inspect.signature(self.formula)
 
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
-        """Shapes that do not broadcast are the usual reason."""
+        """Shapes that do not broadcast are the most common error, so check them first."""
         if isinstance(error, ValueError):
             try:
                 broadcast_shape(self.name, [x.shape for x in inputs if hasattr(x, "shape")])
             except ShapeError as mismatch:
                 return mismatch
-            return ArgumentError(f"{self.name}: {error}")  # the shapes fit, so it is the values that do not
+            return ArgumentError(f"{self.name}: {error}")  # the shapes are valid, so a value is not
         return super().failure(inputs, attrs, error)
 
     def operand_dtype(self, inputs: Sequence[Any]) -> Any:
-        """The NumPy dtype that the formula computes in."""
+        """The NumPy dtype in which the formula is computed."""
         operands = inputs[1:] if self.rule == "select" else inputs
         return next(x.dtype for x in operands if hasattr(x, "dtype"))
 
@@ -98,9 +98,9 @@ class Elementwise(FusibleOperation):
         return [(shape, np.dtype(bool) if self.rule in ("compare", "test", "logical") else dtype)]
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The formula for all steps of a loop over time."""
-        # A step broadcasts from the right, so axes of length 1 go between time and the axes of the step: (T, N) beside
-        # a constant (B, N) becomes (T, 1, N).
+        """Evaluate the formula for all steps of a loop over time."""
+        # Broadcasting aligns axes from the right, so insert axes of length 1 between time and the axes of the step. For
+        # example, (T, N) with a constant (B, N) becomes (T, 1, N).
         pairs = list(zip(arrays, varying, strict=True))
         ndim = max(np.ndim(x) - varies for x, varies in pairs)
         aligned = [
@@ -110,7 +110,7 @@ class Elementwise(FusibleOperation):
 
     @cached_property
     def slow_calls(self) -> int:
-        """The number of slow scalar functions that an element needs; `**` is one."""
+        """The number of slow scalar functions per element; `**` counts as one."""
         nodes = list(ast.walk(self._parsed[1]))
         called = [node.func for node in nodes if isinstance(node, ast.Call)]
         slow = sum(isinstance(function, ast.Name) and function.id in SLOW for function in called)
@@ -118,7 +118,7 @@ class Elementwise(FusibleOperation):
 
     @cached_property
     def is_involution(self) -> bool:
-        """True if the formula is -x or ~x, which gives x when it is applied twice."""
+        """True if the formula is -x or ~x, so that applying it twice gives x."""
         body = self._parsed[1]
         if not isinstance(body, ast.UnaryOp):
             return False
@@ -134,9 +134,9 @@ class Elementwise(FusibleOperation):
         return [argument.arg for argument in function.args.args], returns[0].value
 
     def expression(self, operands: Sequence[str], literal: str, names: dict[str, str] = LOOP) -> str:
-        """The formula as an expression of `operands`, with `literal` as the cast of its numbers.
+        """The formula as an expression of `operands`, with numbers cast by `literal`.
 
-        `names` are those of its functions, `LOOP` or `CUDA` of `kernels/scalar.py`.
+        `names` maps its functions to those of a target: `LOOP` or `CUDA` of `kernels/scalar.py`.
         """
         key = (literal, names is LOOP)
         if key not in self._templates:
@@ -144,24 +144,24 @@ class Elementwise(FusibleOperation):
             slots = {name: f"OPERAND{n}" for n, name in enumerate(arguments)}
             # A copy: the transformer changes the tree it walks.
             self._templates[key] = ast.unparse(_Fill(slots, literal, names).visit(copy.deepcopy(body)))
-        # In one substitution: an operand's text is never searched for places of others.
+        # One substitution for all operands, so that the text of an operand is never substituted itself.
         return _OPERAND.sub(lambda match: operands[int(match[1])], self._templates[key])
 
 
 class Cast(Elementwise):
-    """Conversion to the dtype of its attributes."""
+    """Conversion to the dtype in its attributes."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         return [(inputs[0].shape, attrs["dtype"])]
 
 
 class Reduction(FusibleOperation):
-    """An operation that joins the elements along some axes."""
+    """An operation that combines the elements along some axes."""
 
     def __init__(self, name: str, evaluate: Callable[..., Any], join: str, start: Callable[[Any], str]) -> None:
         super().__init__(name, evaluate)  # (array, axis=tuple, keepdims=bool)
-        self.join = join  # an expression of {0} and {1}
-        self.start = start  # for a NumPy dtype, the text of the value that joins to nothing
+        self.join = join  # the combining expression of {0} and {1}
+        self.start = start  # for a NumPy dtype, the text of the neutral element
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """The reduction within each step."""
@@ -180,25 +180,25 @@ class Sum(Reduction):
     """The sum of elements."""
 
     additive = True
-    times: Elementwise  # the operation that gives the sum of n elements x that are equal, called with x and n
+    times: Elementwise  # the product, for the sum of n equal elements x; called with x and n
 
     def __init__(self) -> None:
         super().__init__("sum", sums.total, "{0} + {1}", lambda dtype: "0")
 
 
 def can_compile(dtypes_used: Sequence[Any]) -> bool:
-    """True if generated loops can compute with all of these dtypes."""
+    """True if generated loops support all of these dtypes."""
     return COMPILED.issuperset(dtypes_used)
 
 
 def loop_shape(instruction: Instruction) -> tuple[int, ...] | None:
-    """The index space of an instruction that can be part of a fused loop, else None."""
+    """The index space of an instruction that can be fused into a loop, else None."""
     values = [x for x in (*instruction.inputs, *instruction.outputs) if isinstance(x, Value)]
     return loop_shape_of_any(instruction) if can_compile([value.dtype for value in values]) else None
 
 
 def loop_shape_of_any(instruction: Instruction) -> tuple[int, ...] | None:
-    """As `loop_shape`, for elements of any dtype."""
+    """`loop_shape` without the check of dtypes."""
     if isinstance(instruction.op, Elementwise):
         if not instruction.op.integer_loops and not dtypes.is_float(instruction.outputs[0].dtype):
             return None
@@ -207,12 +207,12 @@ def loop_shape_of_any(instruction: Instruction) -> tuple[int, ...] | None:
 
 
 def is_elementwise(instruction: Instruction) -> bool:
-    """True if a generated loop can hold the instruction."""
+    """True if the instruction is elementwise and can be fused into a generated loop."""
     return isinstance(instruction.op, Elementwise) and loop_shape(instruction) is not None
 
 
 def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that `shapes` broadcast to.
+    """The shape to which `shapes` broadcast.
 
     Raises:
         ShapeError: naming the operation, the shapes and the axis.
@@ -230,7 +230,7 @@ def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, 
 
 
 class _Fill(ast.NodeTransformer):
-    """Substitutes operands for a formula's arguments, a target's functions for its calls, and casts its literals."""
+    """Substitutes operands for a formula's arguments and a target's functions for its calls, and casts its literals."""
 
     def __init__(self, operands: dict[str, str], literal: str, names: dict[str, str]) -> None:
         self.operands = operands
@@ -247,7 +247,7 @@ class _Fill(ast.NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.op, ast.FloorDiv) or not self.literal.startswith("i"):
             return node
-        # Numba computes the least int64 // -1 as 0; NumPy's wraps around to itself.
+        # For the smallest int64, Numba's x // -1 is 0, but NumPy's wraps around to x.
         left, right = (f"({ast.unparse(side)})" for side in (node.left, node.right))
         return _expression(f"-{left} if {right} == {self.literal}(-1) else {left} // {right}")
 
@@ -262,11 +262,11 @@ def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-# --- views ------------------------------------------------------------------------------------------------------------
+# --- Views ------------------------------------------------------------------------------------------------------------
 
 
 class ViewOperation(Primitive):
-    """The same elements in another shape or order, copied only where no strides give it."""
+    """The same elements in another shape or order, copied only if no strides describe the result."""
 
     as_stored = EVERYWHERE
     view = additive = True
@@ -279,7 +279,7 @@ class Reshape(ViewOperation):
         super().__init__("reshape", lambda x, shape: x.reshape(shape))
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """Each step in that shape."""
+        """Reshape each step."""
         return arrays[0].reshape(len(arrays[0]), *attrs["shape"])
 
 
@@ -290,25 +290,25 @@ class Transpose(ViewOperation):
         super().__init__("transpose", lambda x, axes: x.transpose(axes))
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """Each step so."""
+        """Transpose each step."""
         return arrays[0].transpose((0, *(axis + 1 for axis in attrs["axes"])))
 
 
 class Broadcast(ViewOperation):
-    """The same elements along further axes, or along axes of length 1."""
+    """The same elements repeated along new axes, or along axes of length 1."""
 
     def __init__(self) -> None:
         super().__init__("broadcast_to", lambda x, shape: np.broadcast_to(x, shape))
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """Each step so: new axes go between the steps and their axes."""
+        """Broadcast each step: new axes are inserted after time."""
         (x,), shape = arrays, attrs["shape"]
         new = (1,) * (len(shape) + 1 - x.ndim)
         return np.broadcast_to(x.reshape(len(x), *new, *x.shape[1:]), (len(x), *shape))
 
 
 class Contiguous(Primitive):
-    """The same elements, one after another in memory: the array itself where they are so already."""
+    """The same elements contiguous in memory; the array itself if it is contiguous already."""
 
     as_stored = EVERYWHERE
     view = True

@@ -1,10 +1,10 @@
-"""Products of matrices, and convolutions. Each stays one instruction, whatever axes its operands have, until it is run.
+"""Matrix products and convolutions. Each is one instruction until it runs, whatever axes its operands have.
 
-    Dot          (..., k), (k, m) -> (..., m)        a layer
-    Contraction  (..., k), (..., m) -> (k, m)        the gradient of its weights
+    Dot          (..., k), (k, m) -> (..., m)        a layer Contraction  (..., k), (..., m) -> (k, m)        the
+    gradient of its weights
 
-Passes look for a product and for its operands. As a reshape to two axes, a matrix product and a reshape back they would
-have to look through all three, and in the reverse through a transpose besides.
+Passes look for products and for their operands. If a product were a reshape to two axes, a matrix product and a reshape
+back, passes would have to match all three instructions, and also a transpose in the backward pass.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def _rows_of_steps(x: Any) -> Any:
 
 
 class Product(Primitive):
-    """`x @ y` as NumPy has it: (..., n, k) and (..., k, m) give (..., n, m)."""
+    """`x @ y` as in NumPy: (..., n, k) and (..., k, m) give (..., n, m)."""
 
-    as_stored = ("gpu",)  # where the library adds up in float32
-    total: Sum  # of elements, which some products take of an operand in place of one of the result
-    by_columns: bool | None = None  # whether the events of the first operand are those of its columns; None: never
+    as_stored = ("gpu",)  # cuBLAS accumulates float16 and bfloat16 in float32
+    total: Sum  # the sum over an operand, which can replace a sum over the result
+    by_columns: bool | None = None  # True if events of the first operand are used by columns; None if never
 
     def __init__(self) -> None:
         super().__init__("matmul", self._product)
@@ -51,16 +51,16 @@ class Product(Primitive):
         return matmul.matmul(x, y)
 
     def limit(self, x: Any, y: Any) -> float:
-        """The density of the first operand below which its events are multiplied, by the sizes of both: 0 if never."""
+        """The density of the first operand below which the product is event-driven; 0 if never."""
         if self.by_columns is None or x.dtype != y.dtype:
             return 0.0
         return _limit(math.prod(x.shape[:-1]), x.shape[-1], y, compute_dtype(y.dtype), self.by_columns)
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """The way it is computed on the CPU, for operands of these sizes."""
+        """Describe how it is computed on the CPU, for operands of these sizes."""
         below = self.limit(*inputs)
         if below <= 0:
-            return ["by BLAS: for operands of these sizes and dtypes events are not looked for"]
+            return ["by BLAS: for operands of these sizes and dtypes, a search for events does not save time"]
         return [f"as {_EVENTS_BELOW.format(percent(below))} in the first operand, else by BLAS"]
 
     def into(self, out: Any, x: Any, y: Any) -> None:
@@ -75,13 +75,13 @@ class Product(Primitive):
         return [(self._shape(x.shape, y.shape), x.dtype if x.dtype == y.dtype else np.result_type(x.dtype, y.dtype))]
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The products of all steps of a loop; of a constant operand one copy serves all steps."""
+        """The products of all steps of a loop; a constant operand is not repeated."""
         x, y = (array if varies else array[None] for array, varies in zip(arrays, varying, strict=True))
         ndim = max(x.ndim, y.ndim)
         return matmul.matmul(*(a.reshape(len(a), *[1] * (ndim - a.ndim), *a.shape[1:]) for a in (x, y)))
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The sum of the products of all steps; one constant operand is a common factor: sum(x_t) @ y."""
+        """The sum of the products of all steps; a constant operand is a common factor: sum(x_t) @ y."""
         x, y = arrays
         if not varying[1]:
             return self._product(space_of(x).sum(x), y)
@@ -115,11 +115,11 @@ class Dot(Product):
         return steps.reshape(len(y), *x.shape[int(varying[0]) : -1], y.shape[-1])
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The sum over time as a part of the product, if both operands differ from step to step."""
+        """If both operands have steps, the sum over time is part of the product."""
         x, y = arrays
         if not all(varying) or x.ndim != 3:
             return super().summed(arrays, varying, attrs)
-        # sum over t and k of x[t, n, k] y[t, k, m]: (t, k) is one axis of a single product.
+        # In the sum over t and k of x[t, n, k] y[t, k, m], (t, k) is one axis of a single product.
         columns = x.transpose(0, 2, 1).reshape(x.shape[0] * x.shape[2], x.shape[1])
         return matmul.matmul(columns.T, as_rows(y))
 
@@ -127,12 +127,12 @@ class Dot(Product):
 class Contraction(Product):
     """The product of two matrices along their rows: (..., k) and (..., m) give (k, m), summed over the leading axes.
 
-    It is the gradient of the matrix of `Dot`. If it is `turned`, its result is the transpose, (m, k): the gradient of a
-    matrix that `Dot` had the transpose of.
+    It is the gradient of the matrix of `Dot`. If it is `turned`, its result is the transpose, (m, k), which is the
+    gradient of a matrix that `Dot` has used transposed.
     """
 
     by_columns = True
-    other: Contraction  # that gives the transpose of this one's result
+    other: Contraction  # the operation with the transposed result
 
     def __init__(self, *, turned: bool = False) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Contraction(Product):
         return super().over_time([x.transpose(*range(x.ndim - 2), -1, -2), y], varying, attrs)
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """Time as one more leading axis, if both operands differ from step to step."""
+        """If both operands have steps, time is one more leading axis."""
         return self._product(*arrays) if all(varying) else super().summed(arrays, varying, attrs)
 
 
@@ -166,9 +166,9 @@ def _limit(rows: int, inner: int, y: Any, dtype: Any, by_columns: bool) -> float
 
 
 class EventOperation(Primitive):
-    """A part of the products that share a list of events (`passes/product_operands.py`).
+    """An operation for products that share a list of events (`passes/product_operands.py`).
 
-    Its first operand may be of booleans that stand for 0 and 1, or of bytes.
+    Its first operand can be floats, bytes, or booleans that stand for 0 and 1.
     """
 
     def __init__(self, name: str, evaluate: Any, text: str, *, multiple: bool = False) -> None:
@@ -177,7 +177,7 @@ class EventOperation(Primitive):
         self.differentiable = False
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """Its words for `explain`."""
+        """Describe it for `explain`."""
         return [self.text.format(below=percent(attrs["below"]))]
 
 
@@ -192,15 +192,15 @@ def _product_of_events(
 
 
 class ProductOfEvents(EventOperation):
-    """A product whose first operand's events are known: `x @ y` or, if `by_columns`, `x.T @ y` along all rows.
+    """A product with known events of its first operand: `x @ y` or, if `by_columns`, `x.T @ y` along all rows.
 
-    In a step of a loop it is of a row of `x`, and the lists of events are of all steps, with the rows of each step
-    after those of the step before. So it is known for all steps together, and in the loop only to kernels that take the
-    events of a row from such a list (`schedule.py`).
+    In a loop, the operation of a step multiplies its rows of `x`, but the event lists cover all steps, with the rows of
+    one step after those of the previous one. Therefore it is computed for all steps together, and in the loop only by
+    kernels that take a row's events from such a list (`schedule.py`).
     """
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """One product for all steps; if `by_columns`, their sum: a step's product is a term of it."""
+        """One product for all steps. If `by_columns`, it is their sum, because a step's product is one of its terms."""
         return self.evaluate(*arrays, **attrs)
 
     summed = over_time
@@ -209,7 +209,7 @@ class ProductOfEvents(EventOperation):
 EVENTS = EventOperation(
     "events",
     lambda x, dtype, below: matmul.events_of(as_rows(x), dtype=dtype, below=below),
-    "finds the events, the elements that are not zero, once for all products of this matrix, if they are below {below}",
+    "finds the events (nonzero elements) once for all products of this matrix, if they are below {below}",
     multiple=True,
 )
 PRODUCT_OF_EVENTS = ProductOfEvents(
@@ -220,20 +220,20 @@ PRODUCT_OF_EVENTS = ProductOfEvents(
 
 
 def casts_bytes(instruction: Instruction) -> bool:
-    """True for an instruction that makes floats of booleans, or of bytes that count from 0."""
+    """True for an instruction that converts booleans or unsigned bytes to floats."""
     if not isinstance(instruction.op, Cast):
         return False
     return instruction.inputs[0].dtype in BYTES and instruction.outputs[0].dtype.kind == "f"
 
 
 def along_rows(instruction: Instruction) -> bool:
-    """True for `x.T @ y` along all rows, whether the events of `x` are known or not."""
+    """True for `x.T @ y` along all rows, with or without known events of `x`."""
     known = isinstance(instruction.op, ProductOfEvents) and instruction.attrs["by_columns"]
     return known or isinstance(instruction.op, Contraction)
 
 
 def choice_in_loop(instruction: Instruction, steps: int) -> str:
-    """The rule for one of these products in the body of a loop, in words; "" if it is never made of events."""
+    """Describe how one of these products is computed in the body of a loop; "" if it is never event-driven."""
     x, y = instruction.inputs[0], instruction.inputs[-1]
     below = _limit(steps * math.prod(x.shape[:-1]), x.shape[-1], y, y.dtype, along_rows(instruction))
     return f"in the loop as {_EVENTS_BELOW.format(percent(below))} in the first operand" if below else ""
@@ -244,24 +244,24 @@ def is_turned(instruction: Instruction) -> bool:
     return instruction.op.turned if isinstance(instruction.op, Contraction) else bool(instruction.attrs["turned"])
 
 
-# --- convolutions -----------------------------------------------------------------------------------------------------
+# --- Convolutions -----------------------------------------------------------------------------------------------------
 
 
 class BilinearOperation(Primitive):
-    """A convolution of one of three kinds, each the reverse of the other two.
+    """A convolution of one of three kinds; each is the gradient of the other two.
 
         Convolution        images, weight  -> results   y[n, o, p] = sum over c, k of x[n, c, p s + k d - b] w[o, c, k]
-        ConvolutionBack    results, weight -> images    the gradient of the images
-        ConvolutionWeight  images, results -> weight    the gradient of the weight
+        ConvolutionBack    results, weight -> images    the gradient of the images ConvolutionWeight  images, results ->
+        weight    the gradient of the weight
 
-    s is the stride, d the dilation, and b how much padding is before an image; outside of an image it is 0.
+    s is the stride, d the dilation, and b the padding before an image; outside of an image, x is 0.
     """
 
-    extent: str  # the option that gives the lengths of the result
-    batched: tuple[bool, bool]  # which operands have images, so that time is one more axis of images
-    # Of the events of the first operand, if its work may be in proportion to its elements that are not zero.
+    extent: str  # the attribute with the lengths of the result
+    batched: tuple[bool, bool]  # whether each operand has a batch axis, which time can be merged with
+    # The cost model of events in the first operand, if the convolution can be event-driven.
     costs: events.ConvolutionCosts | None = None
-    total: Sum  # of elements, which the gradient of a weight takes of an operand where the other is repeated
+    total: Sum  # the sum over one operand, for the gradient of a weight if the other operand is repeated
 
     def __init__(self, name: str, fast: Any, general: Any) -> None:
         super().__init__(name, self._evaluated)
@@ -281,7 +281,7 @@ class BilinearOperation(Primitive):
         raise NotImplementedError
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The results of all steps: at once where the weight is the same."""
+        """The results of all steps, in one convolution if the weight is the same at each step."""
         if self.batched == tuple(varying) and not all(varying):
             x, y = (_merge_time(a) if varies else a for a, varies in zip(arrays, varying, strict=True))
             steps = len(arrays[varying.index(True)])
@@ -290,7 +290,7 @@ class BilinearOperation(Primitive):
         return one_after_another(self._evaluated, arrays, varying, attrs)
 
     def summed(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The sum over time: time as more images, or the total of what varies with what does not."""
+        """The sum over time: time is merged with the batch if both operands have steps, otherwise summed first."""
         if all(varying):
             if all(self.batched):
                 return self._evaluated(*map(_merge_time, arrays), **attrs)
@@ -300,11 +300,11 @@ class BilinearOperation(Primitive):
         return self._evaluated(*(space_of(a).sum(a) if varies else a for a, varies in pairs), **attrs)
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """Its words for `explain`."""
+        """Describe it for `explain`."""
         return [WINDOWS] if space is not HOST else []
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """The way it is computed on the CPU, for operands of these sizes."""
+        """Describe how it is computed on the CPU, for operands of these sizes."""
         x, y = inputs
         if len(attrs["stride"]) > 2 or np.dtype(x.dtype).kind == "c":
             return [WINDOWS]
@@ -313,14 +313,14 @@ class BilinearOperation(Primitive):
         return [f"as {_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
 
     def limit(self, x: Any, y: Any, attrs: dict[str, Any]) -> float:
-        """The density of the first operand below which its events are looked at; not above 0 if never."""
+        """The density of the first operand below which the convolution is event-driven; 0 or negative if never."""
         if self.costs is None or len(attrs["stride"]) > 2 or np.dtype(y.dtype).kind != "f":
             return 0.0
         shape = self._correlation(x.shape, y.shape, attrs)
         return events.limit(shape, max(4, np.dtype(y.dtype).itemsize), self.costs)
 
     def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
-        """The sizes of its sums, from the shapes of its operands."""
+        """The shape of the equivalent correlation."""
         raise NotImplementedError
 
 
