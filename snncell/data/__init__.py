@@ -1,4 +1,4 @@
-"""Data sets that come with the package or are made by it, and batches."""
+"""Data sets, event files, transforms and batches for spiking neural networks."""
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.data.cache import *

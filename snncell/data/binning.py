@@ -1,4 +1,4 @@
-"""Binning of events: those of several recordings are counted in bins of time, in one kernel."""
+"""Event binning kernels: count the events of a batch of recordings in time bins."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from snncell.kernels.numba.build import build_function, parts_of
 
 # --- Kernels: a unit is a recording -----------------------------------------------------------------------------------
 
-# An event is two words: its time, and x, y and p in 16 bits each, from the lowest on. `owners` has the address of the
-# array that each recording is, so that those of a batch need not be put together.
+# An event is two 64-bit words: its time, and x, y and p in 16 bits each, x in the lowest. `owners` holds the address of
+# each recording's array, so that a batch need not be concatenated.
 
-ROWS, SIGNS = 1, 1  # whether events have y, and polarities that are told apart
+ROWS, SIGNS = 1, 1  # build options: events have y; polarities are counted separately
 
 
 def span_events_kernel(start: Any, stop: Any, owners: Any, lengths: Any, spans: Any) -> None:
-    """Put into `spans` (B, 2) the first and the last time of each recording that has events."""
+    """Write the first and the last time of each non-empty recording to `spans` (B, 2)."""
     for unit in range(start, stop):
         words = words_at(owners[unit])
         if lengths[unit] > 0:
@@ -36,12 +36,12 @@ def span_events_kernel(start: Any, stop: Any, owners: Any, lengths: Any, spans: 
             spans[unit, 1] = last
 
 
-# Only what each event goes through is inlined: else its loop has too few registers.
+# Only the code that runs once per event is inlined, because inlining more would spill the registers of its loop.
 @inline
 def cell_of(place: Any, polarities: Any, height: Any, width: Any) -> Any:
-    """The element of a frame that an event adds to, -1 outside of the sensor.
+    """The frame element that an event increments, or -1 if the event lies outside of the sensor.
 
-    Without ROWS, events have no y; without SIGNS all are of polarity 0.
+    If ROWS is 0, events have no y. If SIGNS is 0, all events count as polarity 0.
     """
     cell = place & 0xFFFF
     inside = cell < width
@@ -58,7 +58,7 @@ def cell_of(place: Any, polarities: Any, height: Any, width: Any) -> Any:
 
 @call_once
 def first_after(end: Any, bins: Any, at: Any) -> Any:
-    """The first bin that ends after `at`; `bins` if there is none."""
+    """The first bin that ends after `at`, or `bins` if no bin does."""
     low, high = 0, bins
     while low < high:
         middle = (low + high) // 2
@@ -71,7 +71,7 @@ def first_after(end: Any, bins: Any, at: Any) -> Any:
 
 @call_once
 def interval(begin: Any, end: Any, low: Any, high: Any, bins: Any) -> Any:
-    """From when on, and up to when, events are in the bins from `low` up to `high` and in no other."""
+    """The range of times that belong to the bins from `low` to `high - 1` and to no other bin."""
     since, until = begin[high - 1], end[low]
     if low > 0 and end[low - 1] > since:
         since = end[low - 1]
@@ -83,10 +83,10 @@ def interval(begin: Any, end: Any, low: Any, high: Any, bins: Any) -> Any:
 def count_events_kernel(
     start: Any, stop: Any, owners: Any, lengths: Any, begins: Any, ends: Any, counts: Any, wrong: Any, geometry: Any
 ) -> None:
-    """Put into `counts`, flat (T, B, P, H, W), how many events each pixel had in each bin, at most `most`.
+    """Write the number of events per pixel and bin to `counts`, flat (T, B, P, H, W), and clip it at `most`.
 
-    Bin b of a recording has the events whose time, or whose number, is from `begins[b]` up to `ends[b]`; both ascend.
-    `wrong` gets the number of the first event that lies outside of the sensor, if there is one.
+    Bin b of a recording holds the events with times (or indices) in [`begins[b]`, `ends[b]`); both arrays ascend.
+    `wrong` gets the index of the first event outside of the sensor, if there is one.
     """
     polarities, height, width, by_number, most = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     bins = geometry[5]
@@ -100,13 +100,13 @@ def count_events_kernel(
             at = k if by_number != 0 else words[2 * k]
             if low < bins and end[low] <= at:
                 low += 1
-            # Events need not be in order, but mostly are: then it is the next bin.
+            # Search only if neither this bin nor the next one fits, because events are mostly in order.
             if (low < bins and end[low] <= at) or (low > 0 and at < end[low - 1]):
                 low = first_after(end, bins, at)
             high = low
             while high < bins and begin[high] <= at:
                 high += 1
-            # A frame is cleared just before it is filled: then its lines are in the cache.
+            # Clear a frame just before filling it, so that its lines are still in the cache.
             while cleared < high:
                 clear(tail(counts, cleared * pitch + unit * size), size)
                 cleared += 1
@@ -135,9 +135,9 @@ def count_events_kernel(
 def number_bins_kernel(
     start: Any, stop: Any, owners: Any, lengths: Any, begins: Any, ends: Any, firsts: Any, lasts: Any, ordered: Any
 ) -> None:
-    """Find the number of the first event of each bin, and the one behind its last, of recordings in order of time.
+    """Write the index of the first event of each bin, and that after its last event, for time-ordered recordings.
 
-    Bins are those of `count_events`. `ordered` gets 0 for a recording that is not in order.
+    The bins are those of `count_events`. `ordered` gets 0 for a recording whose events are not in order of time.
     """
     bins = begins.shape[1]
     for unit in range(start, stop):
@@ -148,7 +148,7 @@ def number_bins_kernel(
             in_order &= words[2 * k - 2] <= words[2 * k]
         for b in range(bins):
             if b > 0 and begin[b] >= end[b - 1]:
-                low = high  # bins that do not overlap are gone through once
+                low = high  # the bins do not overlap, so each event is visited once
             while low < total and words[2 * low] < begin[b]:
                 low += 1
             while high < total and words[2 * high] < end[b]:
@@ -161,12 +161,12 @@ def list_events_kernel(
     start: Any, stop: Any, grain: Any, owners: Any, firsts: Any, lasts: Any, begins: Any, places: Any, values: Any,
     counts: Any, wrong: Any, frames: Any, words_of: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """List the pixels that had events in each bin, in their order, with how many those were, at most `most`.
+    """List the pixels that had events in each bin, in ascending order, with their counts (at most `most`).
 
-    A unit is a bin of a recording. Bin b has the events of the numbers from `firsts[n, b]` up to `lasts[n, b]`; what it
-    has is listed from `begins[b, n]` on, and `counts[b, n]` gets how much that is. `wrong` (B, T) gets the number of
-    the first event that lies outside of the sensor, or -1. `frames` and `words_of` have a row of zeros for each part of
-    `grain` units: an element for each pixel, and a bit.
+    A unit is one bin of one recording. Bin b of recording n holds the events with indices in [`firsts[n, b]`, `lasts[n,
+    b]`). Its list starts at `begins[b, n]`, and `counts[b, n]` gets its length. `wrong` (B, T) gets the index of the
+    first event outside of the sensor, or -1. `frames` and `words_of` are scratch memory, zero before and after: per
+    part of `grain` units, one element and one bit for each pixel.
     """
     polarities, height, width, most, bins = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     size = polarities * height * width
@@ -199,19 +199,19 @@ def list_events_kernel(
         counts[b, recording] = found - begin
 
 
-PARALLEL_EVENTS = 1 << 16  # from which on threads are worth it: a tenth of a millisecond
-EVENT_WORK = 16  # multiplications that take the time of listing an event
+PARALLEL_EVENTS = 1 << 16  # below this number, which takes 0.1 ms, threads do not pay off
+EVENT_WORK = 16  # cost of listing an event, in multiplications
 
-# An event as the kernels read it: two words of eight bytes, with y and without.
+# Memory layout of an event: two words of eight bytes, with y and without.
 RECORD = np.dtype(
     {"names": ["t", "x", "y", "p"], "formats": ["<i8", "<u2", "<u2", "<u2"], "offsets": [0, 8, 10, 12], "itemsize": 16}
 )
 LINE = np.dtype({"names": ["t", "x", "p"], "formats": ["<i8", "<u2", "<u2"], "offsets": [0, 8, 12], "itemsize": 16})
-BITS = 0xFFFF  # of x, y and p each
+BITS = 0xFFFF  # largest x, y and p
 
 
 def span_events(recordings: list[Any]) -> Any:
-    """The first and the last time of each recording, int64 (B, 2); 0 and -1 of those without events."""
+    """The first and the last time of each recording, int64 (B, 2); (0, -1) for an empty recording."""
     owners, lengths, kept = _addresses(recordings)
     spans = np.zeros((len(kept), 2), np.int64)
     spans[:, 1] = -1
@@ -222,10 +222,11 @@ def span_events(recordings: list[Any]) -> Any:
 def count_events(
     recordings: list[Any], begins: Any, ends: Any, sensor: tuple[int, int, int], by_number: bool, dtype: Any
 ) -> tuple[Any, Any]:
-    """Counts (T, B, P, H, W), and for each recording its first event outside of the sensor, or -1.
+    """Counts (T, B, P, H, W), and for each recording the index of its first event outside of the sensor, or -1.
 
-    Recordings are contiguous arrays of RECORD or LINE, all of one; `begins` and `ends` (B, T) say which times are in a
-    bin, or which numbers of events. Counts stop at the largest number up to which `dtype` has all.
+    Recordings are contiguous arrays, all of dtype RECORD or all of dtype LINE. `begins` and `ends` (B, T) bound the
+    bins by time, or by event index if `by_number`. Counts stop at the largest number up to which `dtype` represents
+    every integer.
     """
     owners, lengths, kept = _addresses(recordings)
     (batch, bins), (width, height, polarities) = begins.shape, sensor
@@ -243,9 +244,9 @@ def count_events(
 
 
 def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any, Any]:
-    """The numbers of the events that bins of time have, from the first up to behind the last, int64 (B, T) each.
+    """Event indices that bound each time bin: the first event, and the one after the last, int64 (B, T) each.
 
-    They are right for recordings in order of time: the third array (B,) has 0 for others.
+    They are valid for time-ordered recordings only. The third array (B,) is 0 for all other recordings.
     """
     owners, lengths, kept = _addresses(recordings)
     firsts, lasts, ordered = np.empty_like(begins), np.empty_like(begins), np.empty(len(kept), np.int64)
@@ -258,13 +259,13 @@ def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any
 def list_events(
     recordings: list[Any], firsts: Any, lasts: Any, sensor: tuple[int, int, int], dtype: Any
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """The pixels that had events in each bin, and how many, one bin (T, B) after the other, with gaps between them.
+    """Pixels with events and their counts, bin after bin in the order (T, B), with gaps between the bins.
 
-    Bin b of recording n has the events of the numbers from `firsts[n, b]` up to `lasts[n, b]`.
+    Bin b of recording n holds the events with indices in [`firsts[n, b]`, `lasts[n, b]`).
 
     Returns:
-        `places, values, begins, counts, wrong`: pixels and their counts, where in them each bin begins and how many
-        it has, int64 (T B,), and for each recording its first event outside of the sensor, or -1.
+        `places, values, begins, counts, wrong`: the pixels and their counts; the start and the length of each bin in
+        these arrays, int64 (T B,); and for each recording the index of its first event outside of the sensor, or -1.
     """
     owners, _, kept = _addresses(recordings)
     (batch, bins), (width, height, polarities) = firsts.shape, sensor
@@ -290,16 +291,16 @@ def list_events(
     return places, values, begins, counts.reshape(-1), np.where(first < none, first, -1)
 
 
-# The largest number up to which a dtype has every integer.
+# The largest number up to which a dtype represents every integer.
 MOST = {kind.dtype: int(np.iinfo(kind.dtype).max) for kind in dtypes.ALL if kind.dtype.kind in "iu"}
 MOST |= {dtypes.bool_.dtype: 1, dtypes.bfloat16.dtype: 1 << 8, dtypes.float16.dtype: 1 << 11}
 MOST |= {dtypes.float32.dtype: 1 << 24, dtypes.float64.dtype: 1 << 53}
-# What those are counted in that kernels do not add in.
+# Kernels cannot add in these dtypes, so they count in an integer dtype instead.
 _COUNTED = {dtypes.bool_.dtype: np.uint8, dtypes.float16.dtype: np.int16, dtypes.bfloat16.dtype: np.int16}
 
 
 def _addresses(recordings: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """The addresses of arrays of words that recordings are, how many events each has, and those arrays, to be kept."""
+    """The addresses of the recordings' arrays, their numbers of events, and the arrays, which must stay alive."""
     kept = [np.ascontiguousarray(each) for each in recordings]
     return np.array(list(map(id, kept)), np.int64), np.array(list(map(len, kept)), np.int64), kept
 

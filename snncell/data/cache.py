@@ -1,4 +1,4 @@
-"""Cached samples: a disk cache under a fingerprint of the data set and its transforms."""
+"""Disk cache for samples, keyed by a fingerprint of the data set and its transforms."""
 
 from __future__ import annotations
 
@@ -28,26 +28,30 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["Cached"]
 
-# --- fingerprint: functions with their code, settings, arrays, files by size and time ---------------------------------
+# --- Fingerprint: code of functions, settings, arrays, size and time of files -----------------------------------------
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, range, slice, type(Ellipsis))
 
 
 class _Digest:
-    """A digest of objects, the same in another process as long as they are made of the same.
+    """Fingerprint of Python objects that is equal in every process in which they have equal contents.
 
-    Each object is added once, and then by its number. Files in the folder `apart` are not part of it.
+    An object is hashed once; later references to it add only its number. Files in the folder `apart` are ignored.
     """
 
     def __init__(self, who: str, apart: Path) -> None:
         self.who, self.apart = who, apart.resolve()
         self.sum = hashlib.sha256()
-        self.known: dict[int, tuple[int, Any]] = {}  # the object too, so that no other one gets its id
+        self.known: dict[int, tuple[int, Any]] = {}  # keeps the object alive, so that its id is not reused
 
     def add(self, thing: Any) -> None:
-        """Add an object, and what it is made of; an ArgumentError for what cannot be told apart, as an open file."""
+        """Hash an object and its contents.
+
+        Raises:
+            ArgumentError: for an object without distinguishable contents, for example an open file.
+        """
         if isinstance(thing, _PLAIN):
-            # Python writes no integers of more than some thousand digits in decimal.
+            # In hex, because Python refuses to write very long integers in decimal.
             self.say(type(thing).__name__, hex(thing) if type(thing) is int else repr(thing))
             if isinstance(thing, str):
                 self.add_file(thing)
@@ -59,12 +63,12 @@ class _Digest:
         next(add for kind, add in _KINDS if isinstance(thing, kind))(self, thing)
 
     def say(self, *words: str) -> None:
-        """Add words, each with its length, so that none runs into the next."""
+        """Hash words, each with its length, so that ("ab", "c") and ("a", "bc") differ."""
         for word in words:
             self.sum.update(f"{len(word)}:{word}".encode("utf-8", "surrogatepass"))
 
     def add_file(self, path: str | os.PathLike[str]) -> None:
-        """Add the state of a file, or of those in a folder, if the words are the path of one."""
+        """Hash size and time of a file, or of all files of a folder, if `path` is the path of one."""
         try:
             status = os.stat(path)
         except (OSError, ValueError):
@@ -73,7 +77,7 @@ class _Digest:
             self.say("file", str(status.st_size), str(status.st_mtime_ns))
             return
         for folder, inner, names in os.walk(path):
-            # The cache may lie in the folder that it is made of.
+            # The cache itself may lie in the folder of the data set.
             inner[:] = sorted(name for name in inner if Path(folder, name).resolve() != self.apart)
             for name in sorted(names):
                 self.say(os.path.relpath(os.path.join(folder, name), path))
@@ -112,14 +116,14 @@ class _Digest:
             self.add_file(str(module.__file__))
 
     def add_function(self, function: Any) -> None:
-        """Add a function: its code, its defaults, and what it refers to outside of it."""
+        """Hash a function: its code, its defaults, and the globals and closure variables that it uses."""
         function = getattr(function, "__wrapped__", function)
         if not isinstance(function, types.FunctionType):
             self.add(function)
             return
         version = _version(function.__module__)
         self.say("function", str(function.__module__), function.__qualname__, version)
-        if version:  # a package that is installed changes with its version
+        if version:  # the code of an installed package changes with its version only
             return
         self.add_code(function.__code__)
         self.add_several([function.__defaults__, function.__kwdefaults__])
@@ -134,25 +138,25 @@ class _Digest:
                 self.add(function.__globals__[name])
 
     def add_code(self, code: types.CodeType) -> None:
-        """Add the code of a function, without its place in a file."""
+        """Hash the code of a function, without its file name and line numbers."""
         self.say("code", code.co_code.hex(), *code.co_names, *code.co_varnames)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self.add_code(constant)
-            elif isinstance(constant, str):  # no path, most likely
+            elif isinstance(constant, str):  # not `add`, because it is hardly ever a path
                 self.say(constant)
             else:
                 self.add(constant)
 
     def add_builtin(self, function: Any) -> None:
-        """Add a function of C, and what it is a method of."""
+        """Hash a C function, and the object that it is bound to."""
         self.say("builtin", str(getattr(function, "__module__", "")), function.__qualname__)
         owner = getattr(function, "__self__", None)
         if not isinstance(owner, (types.ModuleType, type)):
             self.add(owner)
 
     def add_class(self, kind: type) -> None:
-        """Add a class: its functions, and those of its base classes."""
+        """Hash a class: its attributes, methods and base classes."""
         version = _version(kind.__module__)
         self.say("class", kind.__module__, kind.__qualname__, version)
         if version:
@@ -162,18 +166,18 @@ class _Digest:
                 if isinstance(value, (types.GetSetDescriptorType, types.MemberDescriptorType)):
                     continue
                 self.say("attribute", name)
-                inner = getattr(value, "__func__", value)  # of a static method
+                inner = getattr(value, "__func__", value)  # unwrap static methods
                 self.add(inner.fget if isinstance(inner, property) else inner)
         self.add_several(kind.__bases__)
 
     def add_object(self, thing: Any) -> None:
-        """Add an object by its class and what a pickle of it would hold."""
+        """Hash any other object: its class, and its state as pickle would save it."""
         try:
             reduced = thing.__reduce_ex__(4)
         except Exception as error:
             raise ArgumentError(
-                f"{self.who}: nothing can be said of a {type(thing).__name__} that would tell it from another one "
-                f"({error}). Give key=, words that you change whenever what the samples are made of changes."
+                f"{self.who}: the fingerprint of the data set cannot include a {type(thing).__name__}, because it "
+                f"cannot be pickled ({error}). Pass key=, for example key='v1', and change it when the samples change."
             ) from None
         self.say("object")
         self.add(type(thing))
@@ -186,7 +190,7 @@ class _Digest:
 
 
 def without_padding(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array with zeros in the padding bytes of its records, which NumPy leaves uninitialized."""
+    """The array with zeros in the padding bytes of its records, because NumPy leaves these uninitialised."""
     if array.dtype.names is None:
         return array
     clean = np.zeros(array.shape, array.dtype)
@@ -196,20 +200,20 @@ def without_padding(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _names_in(code: types.CodeType) -> list[str]:
-    """The names that a function and those inside of it may look up outside."""
+    """The names that a function and its nested functions may look up in its globals."""
     inner = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return sorted({*code.co_names, *(name for each in inner for name in _names_in(each))})
 
 
 @functools.cache
 def _version(module: str | None) -> str:
-    """The version of the installed package that a module is of; "" of one's own files."""
+    """The version of the installed package that contains a module, or "" for a file of the user's project."""
     package = (module or "").partition(".")[0]
     if package in sys.stdlib_module_names and package != "__main__":
         return "Python " + sys.version.split()[0]
     if package == "snncell":
         return str(getattr(sys.modules["snncell"], "__version__", "snncell"))
-    # A package that is installed to be edited, as one's own project may be, has its files elsewhere.
+    # A package in editable mode, such as the user's own project, has its files outside of site-packages.
     if "site-packages" not in (getattr(sys.modules.get(package), "__file__", None) or ""):
         return ""
     try:
@@ -235,35 +239,40 @@ _KINDS: list[tuple[Any, Callable[[_Digest, Any], None]]] = [
     (object, _Digest.add_object),
 ]
 
-# --- cached samples ---------------------------------------------------------------------------------------------------
+# --- Cached samples ---------------------------------------------------------------------------------------------------
 
-_PER_FOLDER = 1000  # files, because larger folders are slow on some file systems
+_PER_FOLDER = 1000  # larger folders are slow on some file systems
 
 
 class Cached(View):
-    """Disk cache for the samples of a data set: written when they are first asked for, and read from there afterwards.
+    """Disk cache for the samples of a data set.
 
-    They lie in a folder of their own for each digest of what they are made of: the code, settings and arrays of the
-    data set and its transform, what these refer to, files that they name by size and time, and the versions of
-    packages. With another transform, or another source, none of the old ones are read. What a digest does not see: a
-    file that is named nowhere in the data set, or that is changed with its size and time as they were.
+    You can wrap any data set whose samples are slow to read or to transform. A sample is computed when you first ask
+    for it, written to disk, and read from there afterwards.
 
-    A file is there whole or not at all, whoever is ended in the middle of writing it; several threads and processes may
-    use a folder at once. One that is damaged is made again, with a warning (RuntimeWarning) that names it.
+    Samples lie in a subfolder that is named after a fingerprint of the data set and its transform. The fingerprint
+    covers their code and settings, the arrays and functions that they refer to, the size and time of files that they
+    name, and the versions of packages. If you change the transform, for example, all samples are computed again. The
+    fingerprint does not see a file whose path is not stored in the data set, or whose contents change without a change
+    of size or time.
 
-    A transform that draws random numbers belongs behind this, into `transform`: what is kept is drawn once.
+    Several threads and processes can use the same folder at once, and an interrupted write leaves no partial file. A
+    damaged file is written again, with a RuntimeWarning that names it.
+
+    Pass a transform that draws random numbers as `transform=` and not inside of `dataset`, because cached samples are
+    drawn only once.
 
     Args:
-        dataset: anything with `len` and `[i]`. Samples are made of arrays, events, numbers, strings and None, in
-            tuples, lists and dicts; arrays of other frameworks come back as NumPy's.
-        folder: where; it is made if it is not there.
-        key: a string, a number, or a tuple of them, in the place of the digest: for data of which it cannot be made,
-            or takes long. You must change it whenever what the samples are made of changes.
-        transform: a function of a sample's first entry after it was read; what it gives is not kept.
+        dataset: any object with `len` and `[i]`. Samples may consist of arrays, events, numbers, strings and None, in
+            tuples, lists and dicts. Arrays of other frameworks come back as NumPy arrays.
+        folder: the folder of the cache. It is created if it is missing.
+        key: a string, a number, or a tuple of them, which replaces the fingerprint. You need it if the fingerprint
+            cannot be computed, or takes too long. You must then change it whenever the samples change.
+        transform: a function of the first entry of a sample, applied after reading. Its results are not cached.
 
     Raises:
-        ArgumentError: for data of which no digest can be made, or a folder that cannot be made.
-        DTypeError: for samples that cannot be kept.
+        ArgumentError: for a data set without a fingerprint, or a folder that cannot be created.
+        DTypeError: for samples that cannot be saved.
         OSError: from `[i]`, for a sample that cannot be written.
 
     Example:
@@ -313,22 +322,22 @@ class Cached(View):
     def _sample(self, index: int) -> Any:
         path = self.folder / str(index // _PER_FOLDER) / f"{index % _PER_FOLDER}.sample"
         key = self._digest + str(index).encode()
-        there = path.exists()  # asked first: another process may write it in between
+        there = path.exists()  # checked before reading, because another process may write it in between
         content = files.read_sealed(path, key)
         if content is None:
             if there:
                 warnings.warn(
-                    f"Cached: {path} is damaged, or another user's; sample {index} is made again.",
+                    f"Cached: {path} is damaged or belongs to another user. Sample {index} is computed again.",
                     RuntimeWarning,
                     stacklevel=3,
                 )
-            # A sample as bytes: its structure as JSON, and its arrays one after another.
+            # File format: the length of the JSON, the sample's structure as JSON, then its arrays.
             stream = io.BytesIO()
             words = json.dumps(_structure(self.dataset[index], stream, index)).encode()
             content = len(words).to_bytes(8, "little") + words + stream.getvalue()
             path.parent.mkdir(exist_ok=True)
             files.write(path, files.seal(key, content))
-        # A sample that was just made is unpacked too, so that it is as it will be read from now on.
+        # Unpack a new sample too, so that the first access returns the same types as later ones.
         length = int.from_bytes(content[:8], "little")
         return _restore_entry(json.loads(content[8 : 8 + length]), io.BytesIO(content[8 + length :]))
 
@@ -338,7 +347,7 @@ def _is_key(key: Any) -> bool:
 
 
 def _structure(thing: Any, stream: io.BytesIO, index: int) -> Any:
-    """A part of a sample as JSON can say it; arrays go into the stream."""
+    """A part of a sample as JSON; its arrays are written to `stream`."""
     if thing is None or type(thing) in (bool, int, str):
         return thing
     if type(thing) is float:
@@ -353,8 +362,8 @@ def _structure(thing: Any, stream: io.BytesIO, index: int) -> Any:
             np.lib.format.write_array(stream, without_padding(np.asarray(array)), allow_pickle=False)
             return {"number": 0} if isinstance(thing, np.generic) else {"array": getattr(thing, "sensor_size", None)}
     raise DTypeError(
-        f"Cached: sample {index} has a {type(thing).__name__}, which is not kept; samples are arrays, events, numbers, "
-        f"strings and None, in tuples, lists and dicts."
+        f"Cached: sample {index} contains a {type(thing).__name__}, which cannot be saved. Samples may consist of "
+        f"arrays, events, numbers, strings and None, in tuples, lists and dicts."
     )
 
 

@@ -1,4 +1,4 @@
-"""Data sets of event files: `ds[i]` is (events, label)."""
+"""Neuromorphic data sets: N-MNIST, N-Caltech101, CIFAR10-DVS, ASL-DVS, DVS128 Gesture, SHD, SSC, and event folders."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from snncell.errors import ArgumentTypeError, TensorIndexError
 
 __all__ = ["ASLDVS", "CIFAR10DVS", "NMNIST", "SHD", "DVSGesture", "EventFolder", "NCaltech101"]
 
-# --- base classes -----------------------------------------------------------------------------------------------------
+# --- Base classes -----------------------------------------------------------------------------------------------------
 
 Transform = Callable[[Events], Any]
 
 
 class Samples:
-    """A data set: `len`, `[i]`, the labels and their classes, the sensor, a transform."""
+    """Base class of data sets: `len`, `[i]`, labels, classes, sensor size and transform."""
 
     sensor_size: Sensor
     classes: tuple[str, ...]
@@ -37,22 +37,22 @@ class Samples:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        """The events of a sample, transformed, and its label.
+        """The events of sample `index`, transformed, and its label.
 
         Raises:
-            TensorIndexError: for an index that the data set does not have.
-            ArgumentTypeError: for what is no index; a slice is a list, [ds[i] for i in range(10)].
+            TensorIndexError: for an index out of range.
+            ArgumentTypeError: for an index that is not an integer. Instead of a slice, use [ds[i] for i in range(10)].
             FileError: for a damaged file.
         """
         try:
             number = operator.index(index)
         except TypeError:
             raise ArgumentTypeError(
-                f"{type(self).__name__}: an index is an integer, not {index!r:.100}; of a part make a list, "
+                f"{type(self).__name__}: an index must be an integer, not {index!r:.100}. For several samples, use "
                 f"[ds[i] for i in range(10)]."
             ) from None
         if not -len(self) <= number < len(self):
-            raise TensorIndexError(f"{type(self).__name__}: it has {len(self)} samples, and none has index {number}.")
+            raise TensorIndexError(f"{type(self).__name__}: index {number} is out of range for {len(self)} samples.")
         number %= len(self)
         events = self._events(number)
         return events if self.transform is None else self.transform(events), int(self.labels[number])
@@ -66,9 +66,10 @@ class Samples:
 
 
 class Recordings(Samples):
-    """Samples that are files of their own, in folders that are named after their classes.
+    """Base class of data sets with one file per sample, in one folder per class.
 
-    `suffixes` are those of the files, if not all are samples, and `known` the classes, if the folders do not tell them.
+    `suffixes` lists the file extensions of samples; empty means every file. `known` lists the classes; None means that
+    the folders define them.
     """
 
     suffixes: tuple[str, ...] = ()
@@ -88,7 +89,7 @@ class Recordings(Samples):
         ]
         if not found:
             kind = " or ".join(suffixes) or "event"
-            raise fault(folder, "", f"folders of classes, with {kind} files in them, are expected, and there are none")
+            raise fault(folder, "", f"folders of classes with {kind} files are expected, but none was found")
         super().__init__([label for _, label in found], transform)
         self.paths = tuple(path for path, _ in found)
 
@@ -100,7 +101,11 @@ class Recordings(Samples):
 
 
 def _folders(folder: Path) -> dict[str, File]:
-    """The folders in a folder, by name, in order; a FileError if it is no folder, or cannot be read."""
+    """The subfolders of a folder, by name, in sorted order.
+
+    Raises:
+        FileError: if `folder` is not a folder, or cannot be read.
+    """
     try:
         entries = sorted(File(folder).iterdir())
     except (OSError, ValueError) as error:
@@ -109,12 +114,12 @@ def _folders(folder: Path) -> dict[str, File]:
 
 
 def _files(folder: Path) -> list[File]:
-    """The files in a folder and below, in order, without hidden ones."""
+    """All files in a folder and its subfolders, sorted, without hidden files."""
     return sorted(File(root, name) for root, _, names in os.walk(folder) for name in names if name[0] != ".")
 
 
 def _part_of(folder: Path, training: tuple[str, ...], testing: tuple[str, ...], train: bool | None) -> Path:
-    """The folder of the part that is wanted, or the folder itself if it has no parts."""
+    """The subfolder with the training or the test part, or the folder itself if it has no such parts."""
     own = _folders(folder)
     parts = {True: training, False: testing}
     there = {which: own[name] for which, names in parts.items() for name in names if name in own}
@@ -123,32 +128,33 @@ def _part_of(folder: Path, training: tuple[str, ...], testing: tuple[str, ...], 
     if train is None:
         return there.get(True, there.get(False, folder))
     if train not in there:
-        raise fault(folder, "", f"a folder {parts[train][0]} is expected, and there is {there[not train].name} only")
+        raise fault(folder, "", f"a folder {parts[train][0]} is expected, but there is only {there[not train].name}")
     return there[train]
 
 
-# --- data sets --------------------------------------------------------------------------------------------------------
+# --- Data sets --------------------------------------------------------------------------------------------------------
 
 
 class EventFolder(Recordings):
-    """A folder with a folder for each class, of recordings in any of the formats that `read_events` reads.
+    """Data set from a folder of event recordings with one subfolder per class.
 
-    Classes are numbered in the order of their names; hidden files are passed over.
+    You can use it for your own recordings in any format that `read_events` reads. Labels number the classes in
+    alphabetical order. Hidden files are ignored.
 
     Args:
-        folder: the folder of the classes' folders.
-        sensor_size: (W, H, P). If it is not given, all recordings are read when it is first asked for, and it is the
-            smallest that holds them.
-        columns, time_unit: of the recordings, if they are tables, as `read_events` takes them.
-        transform: a function of the events that gives what `[i]` gives in their place.
+        folder: the folder that contains one subfolder per class.
+        sensor_size: (W, H, P). By default it is the smallest size that holds all recordings. All of them are then read
+            when `sensor_size` is first needed, so you should pass it if you know it.
+        columns, time_unit: the layout of recordings that are tables, as for `read_events`.
+        transform: a function of the events, whose result replaces them in `[i]`.
 
     Attributes:
-        classes: the names of the folders.
+        classes: the names of the subfolders.
         labels: of all samples, int64.
         paths: of all samples.
 
     Raises:
-        FileError: if there is no such folder, or there are no recordings; and from `[i]` for a damaged one.
+        FileError: for a missing folder or one without recordings, and from `[i]` for a damaged file.
     """
 
     def __init__(
@@ -177,15 +183,16 @@ class EventFolder(Recordings):
 
 
 class NMNIST(Recordings):
-    """N-MNIST: 60,000 and 10,000 handwritten digits, shown in three saccades to a camera of 34 x 34 pixels.
+    """N-MNIST: 70,000 handwritten digits, shown in three saccades to an event camera of 34 x 34 pixels.
 
-    It has the attributes and errors of `EventFolder`. Its `sensor_size` is (34, 34, 2), and its `classes` are "0" to
-    "9".
+    The training part has 60,000 samples, the test part 10,000. Attributes and errors are those of `EventFolder`;
+    `sensor_size` is (34, 34, 2), and `classes` are "0" to "9".
 
     Args:
-        folder: with the folders Train and Test, as the archives unpack to, or with the digits' folders 0 to 9.
-        train: the part that is wanted; by default that for training, if there are two.
-        transform: a function of the events that gives what `[i]` gives in their place.
+        folder: contains the folders Train and Test, as you unpack the archives, or the folders 0 to 9 of one part.
+        train: True for the training part, False for the test part. By default it is the training part, if there are
+            both.
+        transform: a function of the events, whose result replaces them in `[i]`.
 
     Source: Orchard et al., Converting static image datasets to spiking neuromorphic datasets using saccades, 2015.
     """
@@ -199,14 +206,14 @@ class NMNIST(Recordings):
 
 
 class NCaltech101(Recordings):
-    """N-Caltech101: 8,709 images of 101 classes of things, shown in three saccades to a camera.
+    """N-Caltech101: 8,709 images of objects in 101 classes, shown in three saccades to an event camera.
 
-    The recordings are of different sizes, none larger than 240 x 180; their events stay at the pixels where they were.
-    It has the attributes and errors of `EventFolder`. Its `sensor_size` is (240, 180, 2).
+    Recordings have different sizes, at most 240 x 180 pixels, and events keep their pixel coordinates. Attributes and
+    errors are those of `EventFolder`; `sensor_size` is (240, 180, 2).
 
     Args:
-        folder: with a folder for each class.
-        transform: a function of the events that gives what `[i]` gives in their place.
+        folder: contains one folder per class.
+        transform: a function of the events, whose result replaces them in `[i]`.
 
     Source: Orchard et al., Converting static image datasets to spiking neuromorphic datasets using saccades, 2015.
     """
@@ -216,15 +223,16 @@ class NCaltech101(Recordings):
 
 
 class CIFAR10DVS(Recordings):
-    """CIFAR10-DVS: 10,000 images of CIFAR-10, moved before a DVS128, as its AEDAT 2.0 files have them.
+    """CIFAR10-DVS: 10,000 images of CIFAR-10, moved in front of a DVS128, from the original AEDAT 2.0 files.
 
-    x and y are the addresses in the file, x = address >> 1 & 127 and y = address >> 8 & 127, and p is its lowest bit.
-    SpikingJelly has x = 127 - y, y = 127 - x and p = 1 - p of these. It has the attributes and errors of `EventFolder`.
-    Its `sensor_size` is (128, 128, 2), and its `classes` are the ten of CIFAR-10, whichever of them are there.
+    Coordinates follow the addresses in the file: x = address >> 1 & 127, y = address >> 8 & 127, and p is the lowest
+    bit. Note that SpikingJelly mirrors them: its x, y and p are 127 - y, 127 - x and 1 - p. Attributes and errors are
+    those of `EventFolder`; `sensor_size` is (128, 128, 2), and `classes` are always the ten of CIFAR-10, even if some
+    folders are missing.
 
     Args:
-        folder: with a folder for each class, from airplane to truck.
-        transform: a function of the events that gives what `[i]` gives in their place.
+        folder: contains one folder per class, from airplane to truck.
+        transform: a function of the events, whose result replaces them in `[i]`.
 
     Source: Li et al., CIFAR10-DVS: an event-stream dataset for object classification, 2017.
     """
@@ -234,14 +242,14 @@ class CIFAR10DVS(Recordings):
 
 
 class ASLDVS(Recordings):
-    """ASL-DVS: 100,800 recordings of 24 letters of American Sign Language, `.mat` files of a DAVIS240.
+    """ASL-DVS: 100,800 recordings of 24 letters of American Sign Language by a DAVIS240, in `.mat` files.
 
-    It has the attributes and errors of `EventFolder`. Its `sensor_size` is (240, 180, 2), and its `classes` are the 24
-    letters, whichever of them are there.
+    Attributes and errors are those of `EventFolder`; `sensor_size` is (240, 180, 2), and `classes` are always the 24
+    letters, even if some folders are missing.
 
     Args:
-        folder: with a folder for each letter, from a to y without j.
-        transform: a function of the events that gives what `[i]` gives in their place.
+        folder: contains one folder per letter, from a to y without j.
+        transform: a function of the events, whose result replaces them in `[i]`.
 
     Source: Bi et al., Graph-based object classification for neuromorphic vision sensing, 2019.
     """
@@ -252,27 +260,27 @@ class ASLDVS(Recordings):
 
 
 class SHD(Samples):
-    """Spiking Heidelberg Digits, and Spiking Speech Commands: spoken words as spikes of 700 channels of a cochlea.
+    """Spiking Heidelberg Digits (SHD) and Spiking Speech Commands (SSC): spoken words as spikes of 700 channels.
 
-    Times are float16 seconds in the files, and int64 microseconds here: their resolution is 122 microseconds from
-    0.125 s on, and doubles at each doubling of the time: 488 microseconds from 0.5 s on, 977 from 1 s on. Events have
-    no y, and p = 0.
+    The channels are those of a cochlea model. Files store times as float16 seconds; events have int64 microseconds. The
+    resolution is therefore 122 microseconds from 0.125 s on, 488 from 0.5 s on, and 977 from 1 s on. Events have no y,
+    and p = 0.
 
-    The file is open from the first `[i]` until the data set is deleted. You can pickle a data set, fork the process,
+    The file stays open from the first `[i]` until the data set is deleted. You can pickle a data set, fork the process,
     and use it from several threads.
 
     Args:
-        path: the file, as `shd_train.h5` or `ssc_valid.h5`, unpacked.
-        transform: a function of the events that gives what `[i]` gives in their place.
+        path: the unpacked file, for example `shd_train.h5` or `ssc_valid.h5`.
+        transform: a function of the events, whose result replaces them in `[i]`.
 
     Attributes:
         sensor_size: (700, 1, 1).
-        classes: the names in `/extra/keys`, or the numbers of the labels, below 65,536, if the file has none.
-        labels: of all samples, int64.
+        classes: the names in `/extra/keys`. If the file has none, the label numbers as strings.
+        labels: of all samples, int64, below 65,536.
         speakers: of all samples, int64, or None if the file has none.
 
     Raises:
-        FileError: without h5py; for a file that is missing or damaged; it says which dataset, and which index in it.
+        FileError: if h5py is missing; for a missing or damaged file, with the HDF5 dataset and the index in it.
 
     Source: Cramer et al., The Heidelberg spiking data sets for the systematic evaluation of spiking neural networks,
     2022.
@@ -291,7 +299,7 @@ class SHD(Samples):
         return self._spikes.sample(number)
 
 
-# --- DVS128 Gesture: samples are parts of recordings, or files of their own -------------------------------------------
+# --- DVS128 Gesture: samples are time ranges of recordings, or whole files --------------------------------------------
 
 GESTURES = (
     "hand_clapping", "right_hand_wave", "left_hand_wave", "right_arm_clockwise", "right_arm_counter_clockwise",
@@ -301,7 +309,7 @@ GESTURE_LABELS = "_labels.csv"
 
 
 class GestureSample(NamedTuple):
-    """A sample: its file, its label, and which times of the file are its own."""
+    """A sample of DVS128 Gesture: its file, its label, and its time range [begin, end) in the file."""
 
     path: str
     label: int
@@ -310,28 +318,30 @@ class GestureSample(NamedTuple):
 
 
 class DVSGesture(Samples):
-    """DVS128 Gesture: 11 gestures of 29 people under three lights, before a DVS128.
+    """DVS128 Gesture: 11 hand gestures of 29 people under three lighting conditions, recorded by a DVS128.
 
-    Of the original, AEDAT 3.1, each line of a `_labels.csv` is a sample: the events of its recording from startTime up
-    to below endTime, whose times stay what they are in the recording. Of tonic's mirror, a sample is a file
-    `userNN_lighting/<label>.npy` with columns x, y, p and t in milliseconds; of SpikingJelly's, a file `.npz` in a
-    folder for each label.
+    You can pass the original data or one of two mirrors:
+
+    - The original AEDAT 3.1 recordings with `_labels.csv` files. Each line of a label file is a sample: the events with
+      startTime <= t < endTime. Times stay those of the recording.
+    - tonic's mirror: one file `userNN_lighting/<label>.npy` per sample, with columns x, y, p and t in milliseconds.
+    - SpikingJelly's mirror: one `.npz` file per sample, in one folder per label.
 
     Args:
-        folder: with the recordings, or with the folders of people or labels; or one with a part for training and one
-            for testing in it.
-        train: the part that is wanted; by default that for training, if there are two. They are the folders train and
-            test, or ibmGestureTrain and ibmGestureTest, or the recordings that trials_to_train.txt and
-            trials_to_test.txt list.
-        transform: a function of the events that gives what `[i]` gives in their place.
+        folder: contains the recordings, or the folders of people or labels; or one folder for training and one for
+            testing.
+        train: True for the training part, False for the test part. By default it is the training part, if there are
+            both. The parts are the folders train and test, or ibmGestureTrain and ibmGestureTest, or the recordings
+            that trials_to_train.txt and trials_to_test.txt list.
+        transform: a function of the events, whose result replaces them in `[i]`.
 
     Attributes:
         sensor_size: (128, 128, 2).
-        classes: the 11 gestures; label 0 is class 1 of the files.
+        classes: the 11 gestures. Label 0 is class 1 of the label files.
         labels: of all samples, int64.
 
     Raises:
-        FileError: if there are no recordings, or labels that make no sense; and from `[i]` for a damaged one.
+        FileError: for missing recordings or invalid labels, and from `[i]` for a damaged file.
 
     Source: Amir et al., A low power, fully event-based gesture recognition system, 2017.
     """
@@ -343,7 +353,7 @@ class DVSGesture(Samples):
         part = _part_of(folder, ("train", "ibmGestureTrain"), ("test", "ibmGestureTest"), train)
         self.samples = tuple(_gesture_samples(part, train))
         if not self.samples:
-            found = "recordings .aedat with _labels.csv, or .npy or .npz by label, are expected, and there are none"
+            found = "recordings .aedat with _labels.csv, or .npy or .npz by label, are expected, but none was found"
             raise fault(folder, "", found)
         super().__init__([each.label for each in self.samples], transform)
 
@@ -360,7 +370,7 @@ class DVSGesture(Samples):
 
 
 def _gesture_samples(folder: Any, train: bool | None) -> Iterator[GestureSample]:
-    """All samples in a folder and below, in the order of their names; of recordings those that a list names."""
+    """All samples in a folder and its subfolders, sorted by name; only listed recordings if there is a trials file."""
     files = _files(folder)
     trials = "trials_to_test.txt" if train is False else "trials_to_train.txt"
     list_file = next((file for file in files if file.name == trials), None)
@@ -376,7 +386,7 @@ def _gesture_samples(folder: Any, train: bool | None) -> Iterator[GestureSample]
 
 
 def _cuts(file: File) -> Iterator[GestureSample]:
-    """The samples of a recording: class, startTime_usec, endTime_usec, below a header; they may overlap."""
+    """The samples of a recording, from lines "class,startTime_usec,endTime_usec" after a header. They may overlap."""
     labels = file.with_name(file.stem + GESTURE_LABELS)
     start = 0
     for number, line in enumerate(contents(labels).split(b"\n"), 1):
@@ -390,5 +400,7 @@ def _cuts(file: File) -> Iterator[GestureSample]:
         except ValueError:
             raise fault(labels, place, f"class, startTime_usec, endTime_usec are expected, not {row[:80]!r}") from None
         if not 1 <= label <= len(GESTURES) or not 0 <= begin <= end:
-            raise fault(labels, place, f"a class from 1 to 11, and an end behind a start, are expected, not {row[:80]}")
+            raise fault(
+                labels, place, f"a class from 1 to 11, and a start before the end, are expected, not {row[:80]}"
+            )
         yield GestureSample(str(file), label - 1, begin, end)

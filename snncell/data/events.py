@@ -1,4 +1,4 @@
-"""Events of a sensor: where and when something changed, as a structured array."""
+"""Events of an event camera or another event sensor, as a NumPy structured array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Events"]
 Array = np.ndarray[Any, Any]
 Sensor = tuple[int, int, int]
 
-NAMES = {  # of columns in files and arrays of other packages, in lower case
+NAMES = {  # names of these columns in other packages' files and arrays, in lower case
     "t": ("t", "ts", "time", "times", "timestamp", "timestamps"),
     "x": ("x", "xs", "x_pos", "pos_x", "xpos", "x_position", "x_coord", "x_coordinate", "x_addr", "x_address",
           "unit", "units", "channel"),
@@ -26,22 +26,23 @@ NAMES = {  # of columns in files and arrays of other packages, in lower case
 
 
 class Events(np.ndarray[Any, Any]):
-    """Events of one recording: a structured array with `t`, `x`, `y` and `p`, and the `sensor_size`.
+    """Events of one recording: a NumPy structured array with fields `t`, `x`, `y` and `p`, and a `sensor_size`.
 
-    `t` is int64, in microseconds; `x`, `y` and the polarity `p` are uint16, with x < W, y < H, p < P of
-    `sensor_size = (W, H, P)`. A sensor with one axis, as a cochlea's channels, has no `y`, and H = 1. You can use it as
-    any structured array of NumPy, `events["t"]`, `events[events["p"] == 1]`; parts keep the sensor size, and so does
-    `np.concatenate([events, others])` of one sensor, whose times stay as they are.
+    `t` is int64, in microseconds. `x`, `y` and the polarity `p` are uint16, with x < W, y < H and p < P of
+    `sensor_size = (W, H, P)`. A sensor with one axis, such as the channels of a cochlea, has no `y`, and H = 1.
+
+    You can use it like any structured array, for example `events["t"]` or `events[events["p"] == 1]`. Parts keep the
+    sensor size. So does `np.concatenate([events, others])` if all have the same sensor; it does not shift the times.
 
     Args:
-        t: times in microseconds, integers; in any order, though everything is fastest in order of time.
-        x: columns.
-        y: rows, or None for a sensor with one axis.
-        p: polarities; 0 if left out.
+        t: times in microseconds, integers in any order. Most functions are fastest on time-ordered events.
+        x: columns of the sensor.
+        y: rows of the sensor; None (default) for a sensor with one axis.
+        p: polarities, 0 by default.
         sensor_size: (W, H, P).
 
     Raises:
-        ArgumentError: for columns of different lengths, times that are no integers, events outside of the sensor; and
+        ArgumentError: for columns of different lengths, times that are not integers, events outside of the sensor; and
             from `np.concatenate` of events of several sensors.
 
     Example:
@@ -55,16 +56,16 @@ class Events(np.ndarray[Any, Any]):
     sensor_size: Sensor
 
     def __new__(cls, t: Any, x: Any, y: Any = None, p: Any = None, *, sensor_size: Sequence[int]) -> Events:
-        """Check the columns and put them together."""
+        """Check the columns and combine them."""
         columns = {"t": t, "x": x, "y": y, "p": p}
         given = {name: _column(name, column) for name, column in columns.items() if column is not None or name in "tx"}
         lengths = {name: column.shape for name, column in given.items()}
         if len(set(lengths.values())) != 1 or given["t"].ndim != 1:
-            raise ArgumentError(f"Events: t, x, y and p are columns of one length, not {lengths}.")
+            raise ArgumentError(f"Events: t, x, y and p must be columns of one length, not {lengths}.")
         sensor = sensor_of("Events", sensor_size)
         events = events_of_columns({name: _whole(name, column) for name, column in given.items()}, sensor, cls)
         for name, limit in zip(("x", "y", "p"), sensor, strict=True):
-            # Compared before the cast to 16 bits, which would wrap around.
+            # Compare before the cast to 16 bits, because the cast wraps around.
             outside = (given[name] < 0) | (given[name] >= limit) if name in given else np.zeros(0, np.bool_)
             if outside.any():
                 number = int(outside.argmax())
@@ -74,16 +75,16 @@ class Events(np.ndarray[Any, Any]):
         return events
 
     def __array_finalize__(self, source: Any) -> None:
-        """Parts and copies keep the sensor size."""
+        """Keep the sensor size in views, parts and copies."""
         self.sensor_size = getattr(source, "sensor_size", (0, 0, 0))
 
     def __getitem__(self, key: Any) -> Any:
-        """A column is a plain array: it has no sensor."""
+        """Return a column as a plain array, because it has no sensor."""
         part = super().__getitem__(key)
         return part.view(np.ndarray) if isinstance(part, Events) and part.dtype.names is None else part
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """NumPy's functions as they are, but that events that are joined keep their sensor, and their layout."""
+        """Make `np.concatenate` keep the sensor size and the memory layout; other NumPy functions are unchanged."""
         result = super().__array_function__(func, types, args, kwargs)
         parts = list(args[0]) if func is np.concatenate and args else []
         if not parts or kwargs.get("out") is not None or not all(isinstance(part, Events) for part in parts):
@@ -91,10 +92,10 @@ class Events(np.ndarray[Any, Any]):
         sizes = sorted({part.sensor_size for part in parts})
         if len(sizes) > 1:
             raise ArgumentError(
-                f"np.concatenate: these are events of several sensors, {sizes}; make them events of one first, "
+                f"np.concatenate: the events have several sensor sizes, {sizes}. Give them one sensor size first, "
                 f'Events(part["t"], part["x"], ..., sensor_size=...).'
             )
-        joined = result.astype(parts[0].dtype).view(Events)  # NumPy packs the records
+        joined = result.astype(parts[0].dtype).view(Events)  # because NumPy packs the records
         joined.sensor_size = sizes[0]
         return joined
 
@@ -106,7 +107,7 @@ class Events(np.ndarray[Any, Any]):
         return f"{type(self).__name__}(n={len(t)}{times}, sensor_size={self.sensor_size})"
 
     def __reduce__(self) -> Any:
-        """Pickled with the sensor size: workers send events from process to process."""
+        """Pickle the sensor size too, because workers send events between processes."""
         reduced: Any = super().__reduce__()
         build, arguments, state = reduced
         return build, arguments, (state, self.sensor_size)
@@ -117,7 +118,7 @@ class Events(np.ndarray[Any, Any]):
 
 
 def events_of_columns(columns: dict[str, Array], sensor: Sensor, kind: type[Events] = Events) -> Events:
-    """Columns of integers, which were compared with the sensor, as Events."""
+    """Events from integer columns that were already compared with the sensor size."""
     records = np.zeros(len(columns["t"]), RECORD if "y" in columns else LINE)
     for name, column in columns.items():
         records[name] = column
@@ -127,29 +128,35 @@ def events_of_columns(columns: dict[str, Array], sensor: Sensor, kind: type[Even
 
 
 def sensor_of(who: str, size: Any) -> Sensor:
-    """(W, H, P) as three integers from 1 to 65,535; an ArgumentError for anything else."""
+    """(W, H, P) as three integers from 1 to 65,535.
+
+    Raises:
+        ArgumentError: for anything else.
+    """
     try:
         width, height, polarities = (int(each) for each in size)
     except (TypeError, ValueError):
-        raise ArgumentError(f"{who}: sensor_size is (W, H, P), not {size!r}.") from None
+        raise ArgumentError(f"{who}: sensor_size must be (W, H, P), not {size!r}.") from None
     if not all(0 < each < 1 << 16 for each in (width, height, polarities)):
-        raise ArgumentError(f"{who}: the numbers of a sensor_size are from 1 to 65,535, not {size!r}.")
+        raise ArgumentError(f"{who}: the numbers in sensor_size must be from 1 to 65,535, not {size!r}.")
     return width, height, polarities
 
 
 def as_events(who: str, events: Any, sensor_size: Any = None) -> Events:
-    """A structured array as Events, with the names of tonic's data sets or others in `NAMES`; Events as they are.
+    """Convert a structured array with any names in `NAMES`, such as those of tonic's data sets, to Events.
 
     Raises:
-        ArgumentError: if it has no t, x, p, or lies outside of the sensor, or its sensor's size is unknown.
+        ArgumentError: for a missing t, x or p, events outside of the sensor, or an unknown sensor size.
     """
     names = match_names(getattr(getattr(events, "dtype", None), "names", None) or ())
     if not {"t", "x", "p"} <= set(names):
-        raise ArgumentError(f"{who}: events are a structured array with t, x, p and perhaps y, not {brief(events)}.")
+        raise ArgumentError(
+            f"{who}: events must be a structured array with t, x, p and optionally y, not {brief(events)}."
+        )
     size = getattr(events, "sensor_size", None) if sensor_size is None else sensor_size
     if size is None:
-        raise ArgumentError(f"{who}: these events do not know their sensor_size: give it as (W, H, P).")
-    # NumPy packs records that it joins: kernels read them as RECORD and LINE have them.
+        raise ArgumentError(f"{who}: these events have no sensor_size. Pass it as sensor_size=(W, H, P).")
+    # Records that NumPy has packed are converted, because kernels need the layout of RECORD or LINE.
     if isinstance(events, Events) and tuple(size) == events.sensor_size and events.dtype in (RECORD, LINE):
         return events
     columns = {own: events[name] for own, name in names.items()}
@@ -157,9 +164,9 @@ def as_events(who: str, events: Any, sensor_size: Any = None) -> Events:
 
 
 def match_names(names: Iterable[str]) -> dict[str, str]:
-    """The names of the columns t, x, y and p among `names`, as far as they are there.
+    """Map "t", "x", "y" and "p" to the matching column names; columns without a match are left out.
 
-    Case and blanks do not matter, nor what follows an "@" (faery writes `x@640`).
+    Case, blanks and any text after "@" do not matter, because faery writes `x@640`, for example.
     """
     known = {name.partition("@")[0].strip().lower(): name for name in names}
     matches = {own: next((known[one] for one in others if one in known), None) for own, others in NAMES.items()}
@@ -167,7 +174,7 @@ def match_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def times_of(recording: Any) -> Any:
-    """The times of Events, or of a structured array with names in `NAMES`; None for other things."""
+    """The times of Events, or of a structured array with names in `NAMES`; None for other objects."""
     name = match_names(getattr(getattr(recording, "dtype", None), "names", None) or ()).get("t")
     return None if name is None else np.asarray(recording[name])
 
@@ -176,14 +183,14 @@ def _column(name: str, column: Any) -> Array:
     try:
         return np.asarray(column)
     except ValueError:
-        raise ArgumentError(f"Events: {name} is a column of numbers, not {brief(column)}.") from None
+        raise ArgumentError(f"Events: {name} must be a column of numbers, not {brief(column)}.") from None
 
 
 def _whole(name: str, column: Array) -> Array:
-    """The column if its numbers are integers, in whatever type."""
+    """Return a column of integers; its dtype may be floating."""
     if column.dtype.kind in "iub":
         return column
     if column.dtype.kind != "f" or not np.array_equal(column, np.floor(column)):
         unit = " of microseconds" if name == "t" else ""
-        raise ArgumentError(f"Events: {name} has integers{unit}, not {column.dtype} such as {column[:3].tolist()}.")
+        raise ArgumentError(f"Events: {name} must be integers{unit}, not {column.dtype} such as {column[:3].tolist()}.")
     return column

@@ -1,4 +1,4 @@
-"""Binned events: the count of each pixel in each bin of time, as frames or as event lists."""
+"""Event frames and event lists: count events per pixel in time bins."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from snncell.tape.tensor import place_array, wrap
 __all__ = ["to_event_lists", "to_frames"]
 
 Array = np.ndarray[Any, Any]
-Steps = Callable[[Array], int]  # T, of the numbers of steps (B,)
+Steps = Callable[[Array], int]  # maps the numbers of steps (B,) to T of the batch
 
-NEVER = np.iinfo(np.int64).max  # a time, or a number of an event: behind all of them
+NEVER = np.iinfo(np.int64).max  # a time, or an event index, after all others
 
 
 @dataclass(frozen=True)
 class Binning:
-    """The arguments of `to_frames`, and the name of the caller for errors."""
+    """The arguments of `to_frames`, and the caller's name for error messages."""
 
     who: str
     sensor_size: Any = None
@@ -55,44 +55,43 @@ def to_frames(
     start: int | None = None,
     end: int | None = None,
 ) -> Array:
-    """Count the events of each pixel and polarity in bins of a recording.
+    """Count events per pixel and polarity in time bins: event frames.
 
-    Exactly one of three says what a bin is:
+    You must choose the bins by exactly one of these:
 
-    - `n_bins`: the recording in so many bins of one length. With t0 the time of its first event and D that from there
-      to behind its last one, in microseconds, an event is in bin floor((t - t0) n_bins / D).
-    - `window`: bins of so many microseconds, the first at t0; bin b is [t0 + b s, t0 + b s + window) with
-      s = window - overlap.
-    - `count`: so many events in a row, in the order in which they are; s = count - overlap.
+    - `n_bins`: that many bins of equal length. With t0 the time of the first event, t1 that of the last, and D = t1 + 1
+      - t0 in microseconds, an event is in bin floor((t - t0) n_bins / D).
+    - `window`: bins of that many microseconds. Bin b is [t0 + b s, t0 + b s + window) with s = window - overlap.
+    - `count`: bins of that many consecutive events, in the order of the array, with s = count - overlap.
 
-    Every event is in a bin, the last one too, but for `last="drop"`, which leaves out a last window or count that the
-    recording does not fill. That is where tonic's ToFrame counts otherwise: its windows end before the time of the last
-    event, and its n_time_bins are floor((t_last - t0) / n) long, so the last events are in none; its n_event_bins are
-    `count=len(events) // n, last="drop"` here.
+    Every event is in a bin, unless `last="drop"` leaves out a last window or count that is not full. Note that tonic's
+    ToFrame drops the last events: its windows end before the last event, and its n_time_bins are floor((t1 - t0) / n)
+    long. Its n_event_bins correspond to `count=len(events) // n, last="drop"`.
 
     Args:
-        events: `Events`, or a structured array with t, x, p, and y if the sensor has two axes; or a list of them: a
-            batch. Fastest in order of time.
-        sensor_size: (W, H, P); by default that of the events. With P = 1 the polarities are counted together.
+        events: `Events`, or a structured array with t, x, p, and y if the sensor has two axes; or a list of them, a
+            batch. Time-ordered events are fastest.
+        sensor_size: (W, H, P), by default that of the events. With P = 1, all polarities are counted together.
         n_bins: the number of bins.
-        window: microseconds.
-        count: a number of events.
-        overlap: of a window with the one before it, in microseconds, or events.
-        last: "keep" or "drop".
-        dtype: of the counts. They stop at its largest number, 255 of bytes, and of floats at the one up to which they
-            have all integers; as booleans they say whether there was an event.
-        start: the time in microseconds at which the first bin begins, in place of t0. Earlier events are left out.
-        end: the time in microseconds at which the last bin ends. Events at this time and later are left out. With
-            `start` and `end`, all recordings have the same number of frames, for example the 100 ms from a trigger on.
+        window: the length of a bin in microseconds.
+        count: the number of events in a bin.
+        overlap: how much of a bin the next one repeats, in microseconds or events.
+        last: "keep" or "drop" a last window or count that is not full.
+        dtype: of the counts. The default, uint8, needs little memory. Counts stop at the largest number up to which the
+            dtype represents every integer, for example at 255 for uint8. Booleans say whether there was an event.
+        start: the time in microseconds at which the first bin begins, instead of t0. Earlier events are left out.
+        end: the time in microseconds at which the last bin ends. Events from this time on are left out. With `start`
+            and `end`, all recordings have the same number of frames, for example for the 100 ms after a trigger.
 
     Returns:
-        (T, P, H, W), or (T, P, W) of events without y; of a batch (T, B, ...), with empty frames behind recordings that
-        have fewer than the longest. A recording without events has no windows, T = 0, and empty bins.
+        (T, P, H, W), or (T, P, W) for events without y. A batch gives (T, B, ...), and shorter recordings end with
+        empty frames. A recording without events has T = 0 windows, or `n_bins` empty bins.
 
     Raises:
-        ArgumentError: for no or several ways to say what a bin is, an overlap that no bin is longer than, a start or
-            end with `count` or an end before the start, events outside of the sensor, and batches of several sensors.
-        DTypeError: for a complex dtype, and what is none.
+        ArgumentError: unless exactly one of `n_bins`, `window` and `count` is given; for an overlap as long as a bin, a
+            start or end with `count`, an end before the start, events outside of the sensor, and several sensors in a
+            batch.
+        DTypeError: for a complex or unknown dtype.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
@@ -106,7 +105,7 @@ def to_frames(
 
 
 def make_frames(binning: Binning, events: Any, steps: Steps | None = None) -> Array:
-    """The frames of a recording or a batch; of a batch with T frames, by `steps` of how many each recording has."""
+    """The frames of a recording or a batch. `steps` maps the recordings' numbers of frames to T of the batch."""
     kind = _dtype_of_counts(binning)
     bins = bins_of(binning, events, steps)
     counts, wrong = count_events(bins.recordings, bins.begins, bins.ends, bins.sensor, bins.by_number, kind)
@@ -120,19 +119,19 @@ def make_frames(binning: Binning, events: Any, steps: Steps | None = None) -> Ar
 def _dtype_of_counts(binning: Binning) -> Any:
     kind = dtypes.as_dtype(binning.dtype).dtype
     if kind not in MOST:
-        raise DTypeError(f"{binning.who}: counts are real numbers, not {kind}.")
+        raise DTypeError(f"{binning.who}: dtype must be bool, an integer or a real floating dtype, not {kind}.")
     return kind
 
 
 class Bins(NamedTuple):
-    """Recordings, and the bins that their events are counted in."""
+    """Recordings, and the bins in which their events are counted."""
 
-    recordings: list[Events]  # as the kernels take them
+    recordings: list[Events]  # with dtype RECORD or LINE
     sensor: Sensor  # (W, H, P), with H = 1 for events without y
-    begins: Array  # int64 (B, T): the times in a bin are from here
-    ends: Array  # up to here
-    by_number: bool  # whether it is not times, but numbers of events
-    several: bool  # whether a batch was given, and not one recording
+    begins: Array  # int64 (B, T): the first time (or event index) in each bin
+    ends: Array  # int64 (B, T): the first one after each bin
+    by_number: bool  # begins and ends are event indices, not times
+    several: bool  # the caller passed a batch, not one recording
 
     @property
     def has_rows(self) -> bool:
@@ -140,7 +139,10 @@ class Bins(NamedTuple):
         return "y" in (self.recordings[0].dtype.names or ())
 
     def refuse(self, who: str, wrong: Array) -> None:
-        """An error for events outside of the sensor: `wrong` has the number of the first of each recording, or -1."""
+        """Raise ArgumentError if an event lies outside of the sensor.
+
+        `wrong` (B,) has the index of the first such event of each recording, or -1.
+        """
         for n in np.flatnonzero(wrong >= 0)[:1]:
             event = self.recordings[n][int(wrong[n])]
             names = [name for name in ("x", "y", "p") if name in (event.dtype.names or ())]
@@ -149,7 +151,7 @@ class Bins(NamedTuple):
 
 
 def bins_of(binning: Binning, events: Any, steps: Steps | None = None) -> Bins:
-    """The bins of a recording, or of a list of them: T, by `steps` of how many each has, if it is given."""
+    """The bins of a recording or a batch. If given, `steps` maps the recordings' numbers of bins to T of the batch."""
     several = isinstance(events, list | tuple)
     way, size = check_bins(binning)
     recordings, sensor = _recordings(binning, list(events) if several else [events])
@@ -161,9 +163,9 @@ def bins_of(binning: Binning, events: Any, steps: Steps | None = None) -> Bins:
         begins, ends = _evenly(lengths, starts, size)
     else:
         begins, ends = _in_steps(lengths, starts, size, size - binning.overlap, binning.last)
-    if binning.end is not None and way == "window":  # the last window may be longer than what is left
+    if binning.end is not None and way == "window":  # the last window may extend beyond `end`
         ends = np.where(begins == NEVER, NEVER, np.minimum(ends, binning.end))
-    if steps is not None:  # T bins, of which those behind a recording's own are empty
+    if steps is not None:  # append empty bins up to T
         own = np.full(len(begins), size) if way == "n_bins" else (begins < ends).sum(1)
         more = (0, 0), (0, int(steps(own)) - begins.shape[1])
         begins, ends = (np.pad(each, more, constant_values=NEVER) for each in (begins, ends))
@@ -171,7 +173,7 @@ def bins_of(binning: Binning, events: Any, steps: Steps | None = None) -> Bins:
 
 
 def _spans(binning: Binning, recordings: list[Events]) -> tuple[Array, Array]:
-    """The length and the first time of each recording: those of its events, or from `start` to `end`."""
+    """The length and the start time of each recording, from its events or from `start` and `end`."""
     start, end = binning.start, binning.end
     spans = span_events(recordings)
     firsts, lasts = spans[:, 0].astype(object), spans[:, 1].astype(object)  # Python's integers do not overflow
@@ -179,14 +181,14 @@ def _spans(binning: Binning, recordings: list[Events]) -> tuple[Array, Array]:
     stops = lasts + 1 if end is None else np.full_like(lasts, end)
     lengths = np.maximum(stops - starts, 0)
     if start is None or end is None:
-        lengths[lasts < firsts] = 0  # there are no events
+        lengths[lasts < firsts] = 0  # an empty recording has no time of its own
     if (lengths >= 2**63).any():
         raise ArgumentError(f"{binning.who}: the times of a recording span 2**63 microseconds or more.")
     return lengths.astype(np.int64), starts.astype(np.int64)
 
 
 def check_bins(binning: Binning) -> tuple[str, int]:
-    """The way in which bins are made, "n_bins", "window" or "count", and its number."""
+    """The chosen binning, "n_bins", "window" or "count", and its number."""
     who, overlap, start, end = binning.who, binning.overlap, binning.start, binning.end
     given = {way: size for way in ("n_bins", "window", "count") if (size := getattr(binning, way)) is not None}
     if len(given) != 1:
@@ -194,12 +196,12 @@ def check_bins(binning: Binning) -> tuple[str, int]:
         raise ArgumentError(f"{who}: give one of n_bins, window (microseconds) and count (events), not {named}.")
     ((way, size),) = given.items()
     if not 0 <= overlap < size or (overlap and way == "n_bins"):
-        limit = "there is none of n_bins" if way == "n_bins" else f"it is from 0 to below {way} = {size}"
+        limit = "n_bins allows none" if way == "n_bins" else f"it must be at least 0 and below {way} = {size}"
         raise ArgumentError(f"{who}: overlap is {overlap}, but {limit}.")
     if way == "count" and (start, end) != (None, None):
         raise ArgumentError(
-            f"{who}: start and end are times, and count={size} makes bins of so many events. Leave out one, or cut the "
-            f"events first, data.CropTime(min=..., max=...)(events)."
+            f"{who}: start and end are times, but count={size} makes bins by number of events. Leave out one of them, "
+            f"or crop the events first, data.CropTime(min=..., max=...)(events)."
         )
     if start is not None and end is not None and end <= start:
         raise ArgumentError(f"{who}: end={end} is not after start={start} (microseconds).")
@@ -207,25 +209,25 @@ def check_bins(binning: Binning) -> tuple[str, int]:
 
 
 def _recordings(binning: Binning, given: list[Any]) -> tuple[list[Events], Sensor]:
-    """Recordings as the kernels take them, and the sensor that they are all of."""
+    """Recordings as arrays for the kernels, and their common sensor size."""
     who, size = binning.who, binning.sensor_size
     if not given:
-        raise ArgumentError(f"{who}: there are no recordings.")
+        raise ArgumentError(f"{who}: the list of recordings is empty.")
     sensor = None if size is None else sensor_of(who, size)
-    # Polarities that are counted together may be any; whether Events are within the sensor, the kernel sees.
+    # Polarities that are counted together may have any value. The kernel itself checks Events against the sensor.
     widest = sensor and (sensor[:2] + ((BITS,) if sensor[2] == 1 else sensor[2:]))
     events = [as_events(who, each, None if isinstance(each, Events) else widest) for each in given]
     sizes = {each.sensor_size for each in events} if sensor is None else {sensor}
     if len(sizes) > 1:
-        raise ArgumentError(f"{who}: the recordings are of several sensors, {sorted(sizes)}: give sensor_size.")
+        raise ArgumentError(f"{who}: the recordings have several sensor sizes, {sorted(sizes)}. Pass sensor_size.")
     if len({each.dtype for each in events}) > 1:
-        raise ArgumentError(f"{who}: some of the recordings have y, and some have none.")
+        raise ArgumentError(f"{who}: some of the recordings have y, and others do not.")
     width, height, polarities = sensor or sizes.pop()
     return events, (width, height if "y" in events[0].dtype.names else 1, polarities)
 
 
 def _evenly(lengths: Array, starts: Array, bins: int) -> tuple[Array, Array]:
-    """The first time of each bin, and the one behind it: t is in bin floor((t - start) bins / length)."""
+    """Begin and end of `bins` equal bins: t is in bin floor((t - start) bins / length)."""
     whole, rest = np.divmod(lengths[:, None], bins)
     number = np.arange(bins + 1)
     edges = starts[:, None] + number * whole - (-number * rest // bins)
@@ -233,9 +235,9 @@ def _evenly(lengths: Array, starts: Array, bins: int) -> tuple[Array, Array]:
 
 
 def _in_steps(lengths: Array, starts: Array, size: int, step: int, last: str) -> tuple[Array, Array]:
-    """The same for windows of `size`, each `step` behind the one before; those that a recording has not are empty."""
+    """Begin and end of overlapping windows; (NEVER, NEVER) after a recording's last window."""
     whole = np.maximum((lengths - size) // step + 1, 0)
-    # A last window begins where there are events that no whole window has.
+    # A partial last window is added if events remain after the full windows.
     covered = np.where(whole > 0, (whole - 1) * step + size, 0)
     own = whole + ((lengths > covered) & (last == "keep"))
     number = np.arange(int(own.max(initial=0)))
@@ -244,7 +246,7 @@ def _in_steps(lengths: Array, starts: Array, size: int, step: int, last: str) ->
     return np.where(there, begins, NEVER), np.where(there, begins + size, NEVER)
 
 
-# --- event lists: the pixels that had events --------------------------------------------------------------------------
+# --- Event lists: the pixels that had events --------------------------------------------------------------------------
 
 
 def to_event_lists(
@@ -260,19 +262,20 @@ def to_event_lists(
     start: int | None = None,
     end: int | None = None,
 ) -> EventLists:
-    """`to_frames`, as lists of the pixels that had events: what layers compute with, without an array of all pixels.
+    """Bin events like `to_frames`, but as sparse event lists instead of dense frames.
 
-    The bins, counts and errors are those of `to_frames`, and so is `to_event_lists(...).to_dense()`. A row of the lists
-    is a frame: pixel (p, y, x) is element (p H + y) W + x of its row.
+    You can pass the result to layers, which then compute without an array of all pixels. Bins, counts and errors are
+    those of `to_frames`, and `to_event_lists(...).to_dense()` equals its frames. Each row of the lists is a frame, in
+    which pixel (p, y, x) has index (p H + y) W + x.
 
-    The lists of indices and values are filled up with zeros to one of a few lengths (two for each doubling), so that a
-    jitted step is traced for few.
+    The arrays of indices and values are padded with zeros to one of a few lengths (two per power of two), so that a
+    jitted step is traced for few shapes.
 
     Args:
         events, sensor_size, n_bins, window, count, overlap, last, dtype, start, end: as for `to_frames`.
 
     Returns:
-        EventLists of shape (T, P, H, W), or (T, P, W) of events without y; of a batch (T, B, ...).
+        EventLists of shape (T, P, H, W), or (T, P, W) for events without y; of a batch (T, B, ...).
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
@@ -288,7 +291,7 @@ def to_event_lists(
 
 
 def make_event_lists(binning: Binning, events: Any, steps: Steps | None = None) -> EventLists:
-    """The event lists of a recording or a batch; of a batch with T rows each, by `steps` of how many each has."""
+    """The event lists of a recording or a batch. If given, `steps` maps the recordings' numbers of rows to T."""
     kind = _dtype_of_counts(binning)
     bins = bins_of(binning, events, steps)
     recordings, orders = list(bins.recordings), {}
@@ -315,15 +318,16 @@ def make_event_lists(binning: Binning, events: Any, steps: Steps | None = None) 
 
 
 def join_event_lists(lists: Sequence[EventLists], steps: int) -> EventLists:
-    """Event lists (T_n, ...) as a batch (T, B, ...), with empty rows behind those that have fewer steps.
+    """Combine event lists (T_n, ...) into a batch (T, B, ...); shorter ones end with empty rows.
 
     Raises:
-        ShapeError: for lists that differ in more than their first axis, or have no row for each step.
+        ShapeError: for lists whose later axes or dtypes differ, or whose rows are not the steps.
     """
     if len({(each.shape[1:], each.dtype) for each in lists}) > 1 or any(each.rows != each.shape[0] for each in lists):
         shapes = ", ".join(dict.fromkeys(f"{each.dtype}{each.shape}" for each in lists))
         raise ShapeError(
-            f"Event lists of a batch are (T, ...), a row for each step, alike but for T; not {shapes:.300}."
+            f"Event lists of a batch must be (T, ...) with one row per step, and may differ only in T, not "
+            f"{shapes:.300}."
         )
     for each in lists:
         starts, places, values = map(on_host, each.operands("Loader"))
@@ -348,6 +352,6 @@ def _lists(starts: Array, places: Array, values: Array, shape: tuple[int, ...]) 
 
 
 def grid_length(length: int) -> int:
-    """The first of 1, 2, 3, 4, 6, 8, 12, 16, 24, ... that is not below a length: two for each doubling."""
+    """Round a length up to the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., two values per power of two."""
     power = 1 << max(length - 1, 0).bit_length()
     return power * 3 // 4 if power > 2 and length <= power * 3 // 4 else power

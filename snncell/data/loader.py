@@ -1,4 +1,4 @@
-"""Loader: batches of a data set, made ahead by workers, in an order that a seed decides."""
+"""Data loader: shuffled, padded batches, prefetched by worker threads or processes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["Loader", "batches"]
 
-# --- a batch from its number, on any thread and in any process --------------------------------------------------------
+# --- A batch from its number, in any thread or process ----------------------------------------------------------------
 
 Array = np.ndarray[Any, Any]
-LOOKED_AT = 256  # samples of which `buckets=` a number takes the lengths
+LOOKED_AT = 256  # samples whose lengths decide an integer `buckets`
 
 
 class Maker:
-    """The part of a Loader that makes batches: a function of their number alone.
+    """Compute a batch of a Loader from its number alone, so that any worker can make any batch.
 
-    Where a transform takes whole batches (`Transform.batch`), a sample goes through those in front of it, with its own
-    random numbers, and waits for the others. `seed` are two integers, of the order and the transforms. `cut` gives the
-    parts of a batch of so many samples, by number, to be made as batches of their own; without it a batch is whole.
+    If the transform has a method `batch`, each sample passes the transforms before it with its own random numbers;
+    `batch` then transforms all samples at once. `seed` holds two integers, for the order and the transforms. `cut` maps
+    the size of a batch to its parts by number, each of which becomes a batch; without `cut` a batch is whole.
     """
 
     def __init__(
@@ -55,21 +55,21 @@ class Maker:
         self.batch_size, self.seed = batch_size, seed
         count = len(dataset)
         self.order = np.random.default_rng(seed).permutation(count) if shuffle else np.arange(count)
-        # The transform of a sample alone, or in its place one of a sample and one of a batch; with `rng` or without.
+        # `alone` is the whole transform; `first` and `last` are its parts per sample and per batch.
         self.own = collate if isinstance(collate, Collate) else None
         parts = by_batches(transform) if self.own is not None else None
         self.last: Any = parts and parts[1]
         self.alone, self.first = _Step(transform), _Step(parts and parts[0])
 
     def __call__(self, number: int, over: list[bool]) -> Any:
-        """A batch, or its parts; nothing, if nobody wants it any more."""
+        """A batch, or its parts; None if the loop over the Loader has ended."""
         chosen = [int(index) for index in self.order[number * self.batch_size :][: self.batch_size]]
         if self.cut is None:
             return self._of(chosen, over)
         return len(chosen), {part: self._of(chosen[own], over) for part, own in self.cut(len(chosen)).items()}
 
     def _of(self, chosen: list[int], over: list[bool]) -> Any:
-        """The batch of some samples."""
+        """The batch of the chosen samples."""
         samples = []
         for index in chosen:
             if over:
@@ -81,12 +81,12 @@ class Maker:
         if self.last is None:
             return self.own(samples, chosen)
         try:
-            # Nothing is drawn here, but if something is, it is not from the numbers of the thread that reads.
+            # A transform should not draw here. If it does, it must not use the reading thread's random numbers.
             with self._drawing(chosen[0]):
                 return self.own(samples, chosen, self.last.batch)
         except Exception as error:
             failed = error
-        # One by one again: an error of a sample alone is raised with its number, in the same words as without batches.
+        # Repeat sample by sample, so that the error names the sample, as it does without `batch`.
         for index, each in zip(chosen, samples, strict=True):
             _, waiting = first_entry(each)
             if isinstance(waiting, Waiting):
@@ -95,7 +95,7 @@ class Maker:
         raise failed
 
     def sample(self, index: int, wait: bool) -> Any:
-        """A sample, transformed; if it is to wait, as far as it can be before the others are there."""
+        """A transformed sample. With `wait`, the transform stops before its part `batch`."""
         with self._drawing(index) as generator, self._named(index):
             sample = self.dataset[index]
             name, value = first_entry(sample)
@@ -104,7 +104,7 @@ class Maker:
             return sample if self.transform is None else with_entry(sample, name, self.alone(value, generator))
 
     def quantiles(self, count: int) -> tuple[int, ...]:
-        """At most `count` buckets: quantiles of the lengths of some samples."""
+        """At most `count` buckets: quantiles of the lengths of up to LOOKED_AT samples."""
         assert self.own is not None
         if self.own.sequences == ():
             return ()
@@ -115,27 +115,27 @@ class Maker:
         return tuple(sorted({max(int(length), 1) for length in own}))
 
     def _drawing(self, index: int) -> AbstractContextManager[Callable[[], np.random.Generator]]:
-        """The context of a sample's random numbers; the global generators are the Loader's own in its processes."""
+        """Context with a sample's random numbers. In worker processes it seeds the global generators too."""
         return sample_of(*self.seed, index, global_generators=os.getpid() != self.process)
 
     @contextmanager
     def _named(self, sample: int | str) -> Iterator[None]:
-        """A context whose errors say which sample they are of, or which samples of a batch."""
+        """Context that adds the sample, or the samples of a batch, to error messages."""
         where = f"sample {sample} of the {type(self.dataset).__name__}"
         try:
             yield
-        except StopIteration as error:  # it would end, or confuse, the generators that it goes through
+        except StopIteration as error:  # it would silently end the generators that it passes
             raise ArgumentError(
-                f"Loader: the data set, the transform or collate has raised StopIteration for {where}: next() of an "
-                f"iterator that is at its end, for example. Give it a default, next(iterator, None)."
+                f"Loader: the data set, the transform or collate raised StopIteration for {where}, for example by "
+                f"next() of an exhausted iterator. Give next() a default, next(iterator, None)."
             ) from error
         except Exception as error:
-            error.add_note(f"Loader: this is of {where}.")
+            error.add_note(f"Loader: this error comes from {where}.")
             raise
 
 
 class _Step:
-    """A transform, with the generator of a sample if it takes one; None changes nothing."""
+    """A transform that may take a sample's generator as `rng`; None is the identity."""
 
     def __init__(self, transform: Callable[..., Any] | None) -> None:
         self.transform = transform
@@ -151,48 +151,48 @@ class _Step:
 
 
 class Loader:
-    """Data loader: batches of a data set as Tensors, time first, in each pass anew.
+    """Data loader: iterate over a data set in batches of Tensors, time first.
 
-    The samples of a batch, or their first entries if they are tuples or dicts, are sequences (T_n, ...). They are
-    padded with zeros to (T, B, ...), and their lengths (B,) come behind them: of samples (x, y) a batch is (x, lengths,
-    y), as nets, losses, decoders and `train.fit` take it. T is one of a few lengths, so that a jitted step is traced
-    for few shapes.
+    The first entry of a sample is a sequence (T_n, ...). The Loader pads these with zeros to (T, B, ...) and adds their
+    lengths (B,). For example, samples (x, y) become batches (x, lengths, y), which nets, losses, decoders and
+    `train.fit` accept. T is one of a few lengths, so that a jitted step is traced for few shapes.
 
-    Pass e (0, 1, ...) goes through the samples in the order of a generator of (seed, e); and what a transform draws for
-    sample i, it draws from a generator of (seed, e, i). Neither depends on workers, batches, or what was drawn.
+    Each pass over the Loader is an epoch. Epoch e (0, 1, ...) shuffles by a generator seeded with (seed, e), and a
+    transform draws for sample i from one seeded with (seed, e, i). Results therefore do not depend on `workers`,
+    `processes` or `prefetch`.
 
     Args:
-        dataset: anything with `len` and `[i]`, such as those of PyTorch. A sample is an array, a tuple or list, or a
-            dict; tensors of other frameworks are arrays.
-        batch_size: B; the last batch may have fewer.
-        shuffle: whether each pass is in another order.
-        transform: a function of a sample's first entry. One with an argument `rng` is given the sample's generator;
-            snncell's operations draw from a sequence of the sample's own anyway. One that has a method `batch`, as
-            `ToFrame` and a `Compose` that ends with it, transforms a batch at once, with the same result.
-        collate: a function of the list of a batch's samples, in place of padding and stacking. Its arrays become
-            Tensors.
-        workers: threads that make batches while the caller computes; with 0 they are made when they are asked for.
-        processes: whether each worker has a process of its own: for transforms that hold Python's lock. They, the data
-            set and `collate` are forked, or else pickled. There `np.random`, `random` and `torch` are seeded by (seed,
-            e, i) before sample i, so you can draw from them. A transform must not keep a Generator, because every
-            process would have a copy and draw the same numbers; use `rng` instead.
-        prefetch: how many batches are made ahead; at least one for each worker.
-        seed: of order and transforms; without it each pass draws one of snncell's random numbers (`set_seed`).
+        dataset: any object with `len` and `[i]`, such as a PyTorch data set. A sample is an array, a tuple or list, or
+            a dict. Tensors of other frameworks count as arrays.
+        batch_size: B. The last batch may be smaller.
+        shuffle: shuffle the samples anew in each epoch.
+        transform: a function of a sample's first entry. If it has an argument `rng`, it gets the sample's generator.
+            snncell's operations draw from the sample's random numbers in any case. A transform with a method `batch`,
+            such as `ToFrame` or a `Compose` that ends with it, transforms a whole batch at once, with the same result.
+        collate: a function of the list of samples that replaces padding and stacking. Its arrays become Tensors.
+        workers: the number of threads that make batches while your code computes. With 0, each batch is made on
+            request.
+        processes: give each worker a process of its own, for transforms that hold Python's global interpreter lock.
+            Processes are forked, or else data set, transform and collate are pickled. In them `np.random`, `random` and
+            `torch` are seeded by (seed, e, i) before sample i, so you can draw from these too. A transform must not
+            keep a Generator, because every process would have a copy and draw the same numbers; use `rng` instead.
+        prefetch: the number of batches made ahead, at least one per worker.
+        seed: for the order and the transforms. By default each epoch draws a seed, which `set_seed` makes repeatable.
         drop_last: leave out a last batch that is not full.
-        buckets: the lengths that batches are padded to. A number: so many quantiles of the lengths of at most 256
-            samples, and the default's for longer ones. By default 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., two for each
-            doubling; and a batch of samples that all have one length is not padded.
-        sequences: which entries are sequences, by number or name; by default the first. With () there are none, and no
-            lengths: every entry is stacked, (B, ...).
-        lengths: whether the lengths come behind the first sequence.
+        buckets: the lengths T to pad to. An integer chooses that many quantiles of the lengths of at most 256 samples.
+            By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch whose samples have equal lengths is
+            not padded.
+        sequences: the entries that are sequences, by number or name; by default the first. With () there are no
+            sequences and no lengths, and every entry is stacked to (B, ...).
+        lengths: add the lengths after the first sequence.
 
     Raises:
-        ArgumentError: for a data set without `len` or `[i]`, settings that give no batch, or invalid buckets; for what
-            cannot be pickled where processes are not forked, and a transform with a Generator of its own in processes.
+        ArgumentError: for a data set without `len` or `[i]`, settings that give no batch, invalid buckets, objects that
+            cannot be pickled where processes are not forked, and a transform that keeps a Generator in processes.
 
-    While you go through it, it raises ShapeError for samples that do not fit each other, ArgumentError for those longer
-    than the largest of `buckets`, DTypeError for those of which no arrays can be made, and WorkerError for a process
-    that has ended. Errors of a data set or a transform have a note that names the sample.
+    While you iterate, it raises ShapeError for samples that do not match, ArgumentError for samples longer than the
+    largest bucket, DTypeError for samples that cannot become arrays, and WorkerError if a process dies. Errors from the
+    data set or a transform have a note that names the sample.
 
     Example:
         >>> import numpy as np
@@ -223,21 +223,21 @@ class Loader:
         generators = [] if transform is None or not processes else ReachableValues([transform]).generators
         if any(one is not NUMPYS and one is not PYTHONS for one in generators):
             raise ArgumentError(
-                "Loader: the transform keeps a random generator, and processes=True gives every process a copy of it, "
-                "which draws the same numbers. Give the transform an argument rng, the generator of the sample."
+                "Loader: the transform keeps a random generator. With processes=True every process has a copy of it, "
+                "and all copies draw the same numbers. Give the transform an argument rng, the sample's generator."
             )
         self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
         self.transform, self.collate, self.workers, self.processes = transform, collate, workers, processes
         self.prefetch, self.seed, self.drop_last, self.lengths = prefetch, seed, drop_last, lengths
         self.buckets = _check_buckets(buckets)
         self.sequences = None if sequences is None else _names(sequences)
-        self._quantiles: tuple[int, ...] = ()  # buckets by the lengths of samples, once these are known
+        self._quantiles: tuple[int, ...] = ()  # chosen in the first epoch if buckets is an integer
         self._place = self._begun = _Place(0, 0, None)
         self._resumed = False
         if not len(self):
             raise ArgumentError(
                 f"Loader: {len(dataset)} samples give no batch of {batch_size}"
-                + (" with drop_last=True; make it smaller." if drop_last and len(dataset) else ".")
+                + (" with drop_last=True. Choose a smaller batch_size." if drop_last and len(dataset) else ".")
             )
 
     def __len__(self) -> int:
@@ -248,14 +248,15 @@ class Loader:
         return self._batches(None)
 
     def in_parts(self, cut: Callable[[int], dict[int, slice]]) -> Iterator[tuple[int, dict[int, Any]]]:
-        """The same batches in parts: how many samples a batch has, and by number those parts of it that `cut` gives.
+        """Iterate over batches in parts, for example one part per device.
 
-        Each part is a batch of its own, padded for itself. Samples of other parts are not read.
+        Each item is the size of a batch and the parts that `cut` selects, by number. Each part is padded as a batch of
+        its own, and samples in no part are not read.
         """
         return self._batches(cut)
 
     def _batches(self, cut: Callable[[int], dict[int, slice]] | None) -> Iterator[Any]:
-        """A pass over the data."""
+        """Iterate over one epoch."""
         place = self._begin()
         count = len(self)
         make = self._maker(place, cut)
@@ -278,23 +279,21 @@ class Loader:
             batches.close()
 
     def state(self, given: Size | None = None) -> dict[str, Any]:
-        """The place in the data: what `resume` goes on from, behind the batch that was given last.
-
-        It can be written as JSON.
+        """The current position in the data, as a dict that can be saved as JSON, for `resume`.
 
         Args:
-            given: behind so many batches of the present pass, for whoever has asked for more than it has used.
+            given: the number of batches that you have used in this epoch. You need it if you requested more than you
+                used, for example because you prefetch. By default all requested batches count as used.
 
         Raises:
-            ArgumentError: for more than the pass has.
+            ArgumentError: if `given` is more than the epoch has.
         """
         place = self._place
         if given is not None:
             batch = self._begun.batch + given
             if batch > len(self):
                 raise ArgumentError(
-                    f"Loader: state: given is at most the {len(self) - self._begun.batch} batches of the pass, not "
-                    f"{given}."
+                    f"Loader: state: given is {given}, but this pass has only {len(self) - self._begun.batch} batches."
                 )
             over = batch == len(self)
             place = _Place(self._begun.epoch + 1, 0, None) if over else replace(self._begun, batch=batch)
@@ -302,17 +301,17 @@ class Loader:
         return {**kept, "quantiles": list(self._quantiles), **self._fixed()}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Go on from a `state`: the next pass is the rest of that one.
+        """Continue from a `state`: the next epoch is the rest of that one.
 
         Raises:
-            ArgumentError: for a state of another data set or other settings, naming what differs, or of nothing.
+            ArgumentError: for a damaged state, or one of another data set or other settings; it names the difference.
         """
         fixed = self._fixed()
         wrong = [name for name in fixed if not isinstance(state, dict) or state.get(name) != fixed[name]]
         if wrong:
             name, found = wrong[0], state.get(wrong[0]) if isinstance(state, dict) else state
             raise ArgumentError(
-                f"Loader: resume: the state is of another Loader: {name} is {found!r}, not {fixed[name]!r}."
+                f"Loader: resume: the state belongs to another Loader: its {name} is {found!r}, not {fixed[name]!r}."
             )
         epoch, batch, seed, found = (state.get(name) for name in ("epoch", "batch", "seed", "quantiles"))
         seeded = _is_count(seed) or (seed is None and not batch)
@@ -324,11 +323,11 @@ class Loader:
         self._place, self._resumed = _Place(epoch, batch, seed), True
 
     def description(self) -> dict[str, Any]:
-        """A description that tells these data from others, as far as can be told without reading them."""
+        """A description of the data set and settings, without reading samples."""
         return {"class": type(self).__name__, "data set": type(self.dataset).__name__, **self._fixed()}
 
     def _fixed(self) -> dict[str, Any]:
-        """The settings that the order depends on."""
+        """The settings that determine the order of samples."""
         return {
             "samples": len(self.dataset),
             "batch_size": self.batch_size,
@@ -342,7 +341,7 @@ class Loader:
         assert place.seed is not None
         beyond = not isinstance(self.buckets, tuple)
         collate = Collate(self.sequences, self.lengths, () if beyond else self.buckets, beyond)
-        seed = place.seed, 0 if self.seed is None else place.epoch  # each pass has drawn its own
+        seed = place.seed, 0 if self.seed is None else place.epoch  # without self.seed, place.seed is new each epoch
         make = Maker(self.dataset, self.transform, self.collate or collate, self.batch_size, self.shuffle, seed, cut)
         if isinstance(self.buckets, int) and self.collate is None:
             self._quantiles = self._quantiles or make.quantiles(self.buckets)
@@ -351,9 +350,9 @@ class Loader:
         return make
 
     def _begin(self) -> _Place:
-        """The place at which the pass that begins now begins."""
+        """Begin an epoch, and return its starting place."""
         place = self._place
-        if not self._resumed and place.batch:  # the pass before was left
+        if not self._resumed and place.batch:  # the caller left the previous epoch early
             place = _Place(place.epoch + 1, 0, None)
         self._resumed = False
         if place.seed is None:
@@ -364,7 +363,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class _Place:
-    """A place in the data: the pass, the number of the next batch, and the seed of the pass, once it is drawn."""
+    """A position in the data: the epoch, the number of the next batch, and the seed of the epoch, once drawn."""
 
     epoch: int
     batch: int
@@ -376,11 +375,11 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 
 def _names(sequences: Any) -> tuple[Any, ...]:
-    """The entries of a sample that are sequences, by number or by name."""
+    """Check `sequences`: the numbers or names of the entries that are sequences."""
     names = tuple(sequences) if isinstance(sequences, (list, tuple)) else (None,)
     if not all(isinstance(name, (int, str)) and not isinstance(name, bool) for name in names):
         raise ArgumentError(
-            f"Loader: sequences are numbers or names of entries of a sample, in a tuple, and this is a "
+            f"Loader: sequences must be a tuple with numbers or names of a sample's entries, not a "
             f"{type(sequences).__name__}."
         )
     return names
@@ -392,16 +391,18 @@ def _check_buckets(buckets: Any) -> Any:
     lengths = tuple(buckets) if isinstance(buckets, (list, tuple, range, np.ndarray)) else ()
     whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) and one > 0 for one in lengths)
     if not lengths or not whole:
-        raise ArgumentError(f"Loader: buckets is a number of lengths, or lengths of at least 1, not {buckets!r:.200}.")
+        raise ArgumentError(
+            f"Loader: buckets must be a positive integer, or lengths of at least 1, not {buckets!r:.200}."
+        )
     return tuple(sorted({int(one) for one in lengths}))
 
 
-# --- batches of arrays ------------------------------------------------------------------------------------------------
+# --- Batches of arrays ------------------------------------------------------------------------------------------------
 
 
 def in_turn(samples: int, batch_size: int, shuffle: bool, drop_last: bool) -> Iterator[np.ndarray[Any, Any]]:
-    """The numbers of the samples of each batch; where they are shuffled, in an order that is drawn at the beginning."""
-    # On the host wherever the network is: they index arrays of NumPy.
+    """The indices of the samples of each batch; if shuffled, in an order drawn at the beginning."""
+    # On the host even if the network is on a device, because the indices select from NumPy arrays.
     with settings(space=HOST):
         order = randperm(samples).asnumpy() if shuffle else np.arange(samples)
     for start in range(0, samples, batch_size):
@@ -414,17 +415,19 @@ def in_turn(samples: int, batch_size: int, shuffle: bool, drop_last: bool) -> It
 def batches(
     *arrays: Numbers, batch_size: Count, shuffle: bool = True, drop_last: bool = False
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Batches of arrays of one length, as Tensors.
+    """Iterate over arrays in batches of Tensors.
+
+    You can use it for data that fits in memory, for example `for x, y in batches(inputs, targets, batch_size=64)`.
 
     Args:
-        arrays: what `Tensor` takes, with the same first axis: arrays of NumPy and other libraries, Tensors, lists.
-        batch_size: how many entries a batch has; the last may have fewer.
-        shuffle: in random order, another one each time (`snncell.set_seed` makes it repeatable).
+        arrays: anything that `Tensor` accepts, with first axes of equal length: NumPy arrays, Tensors, lists.
+        batch_size: the number of entries in a batch. The last batch may be smaller.
+        shuffle: use a new random order each time (repeatable by `snncell.set_seed`).
         drop_last: leave out a last batch that is not full.
 
     Raises:
         ShapeError: if the first axes differ.
-        ArgumentError: for no arrays.
+        ArgumentError: without arrays.
     """
     if not arrays or batch_size < 1:
         raise ArgumentError(f"batches: needs arrays and a batch_size of at least 1, not {batch_size!r}.")

@@ -1,7 +1,7 @@
-"""Random numbers of samples: those that transforms draw for a sample, and those that made data consist of.
+"""Random numbers for transforms and generated data: one generator per sample.
 
-A process of a Loader also seeds the global generators of NumPy, Python and PyTorch for each sample. All such processes
-begin with the same state, that of their parent, so they would all draw the same numbers, in every pass.
+A process of a Loader also seeds the global generators of NumPy, Python and PyTorch for each sample. Otherwise all
+processes would draw the same numbers, because they start with the same state.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Seed = Annotated[int, Within(0)]
 
 
 def takes_rng(transform: Callable[..., Any]) -> bool:
-    """True for a callable that takes a generator of random numbers, as `rng`."""
+    """True for a callable with an argument `rng`."""
     try:
         return "rng" in inspect.signature(transform).parameters
-    except (TypeError, ValueError):  # of C
+    except (TypeError, ValueError):  # C functions have no signature
         return False
 
 
@@ -38,10 +38,9 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
 def sample_of(
     seed: int, epoch: int, index: int, global_generators: bool = False
 ) -> Iterator[Callable[[], np.random.Generator]]:
-    """A context in which this thread draws from the sequence of a sample, and afterwards goes on with its own.
+    """Context in which this thread draws from a sample's random numbers; yields a function that makes its generator.
 
-    It gives a function that makes the sample's generator. With `global_generators` it seeds `np.random`, `random`, and
-    `torch` where it is imported, too.
+    With `global_generators` it also seeds `np.random`, `random`, and `torch` if that is imported.
     """
     mixed = np.random.SeedSequence((seed, epoch, index))
     if global_generators:
@@ -51,19 +50,23 @@ def sample_of(
         if (torch := sys.modules.get("torch")) is not None:
             torch.manual_seed(int(words[0]))
     key = int(mixed.generate_state(1, np.uint64)[0]) >> 2
-    # A thread that makes data ahead for another one does not wait for its turn: these numbers are not the other's.
+    # Prefetching threads do not wait for the reader's turn, because they do not draw from the reader's numbers.
     with settings(turn=None, space=HOST), replaying(Tensor(np.array([key, 0]))):
         yield lambda: np.random.default_rng(mixed)
 
 
 def draw_seed() -> int:
-    """A seed that `set_seed` decides."""
+    """Draw a seed from snncell's random numbers, which `set_seed` makes repeatable."""
     with settings(space=HOST):
         return int(randint(0, 2**62, ()).item())
 
 
 def seed_or_draw(who: str, seed: int | None) -> int:
-    """The seed, or one that `set_seed` decides; an ArgumentError for a seed below 0, or one that is no integer."""
+    """Return the seed, or draw one if it is None.
+
+    Raises:
+        ArgumentError: for a negative seed, or one that is not an integer.
+    """
     if seed is None:
         return draw_seed()
     if as_int(seed, who, "seed") < 0:
@@ -72,5 +75,5 @@ def seed_or_draw(who: str, seed: int | None) -> int:
 
 
 def generator(seed: int, *key: int) -> np.random.Generator:
-    """Random numbers that depend on the seed and the key alone; those of different keys are independent."""
+    """A generator that depends only on the seed and the key; different keys give independent numbers."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))

@@ -1,4 +1,4 @@
-"""Samples of data sets: their entries, the slices of recordings, and batches of them (padding and collation)."""
+"""Samples of data sets: entries, slices of long recordings, padding and collation of batches."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ Numbers = (bool, int, float, complex, np.generic)
 
 
 def check_dataset(who: str, dataset: Any) -> None:
-    """Raise ArgumentError for what is no data set."""
+    """Raise ArgumentError for an object without length or indexing, and for a tuple of arrays."""
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__") or isinstance(dataset, type):
         raise ArgumentError(
-            f"{who}: a data set has a length and samples, len(dataset) and dataset[i]; a {type(dataset).__name__} "
-            f"has not. Of what can only be gone through make a list."
+            f"{who}: a data set must support len(dataset) and dataset[i], and a {type(dataset).__name__} does not. "
+            f"If you can iterate over it, pass list(dataset)."
         )
     if isinstance(dataset, tuple) and len(dataset) > 1 and all(hasattr(part, "shape") for part in dataset):
         raise ArgumentError(
-            f"{who}: a tuple of {len(dataset)} arrays is a data set of {len(dataset)} samples. If they are all inputs "
-            f"and all targets, use train.Batches(inputs, targets), or list(zip(inputs, targets))."
+            f"{who}: a tuple of {len(dataset)} arrays would be a data set of {len(dataset)} samples. If these arrays "
+            f"hold all inputs and all targets, use train.Batches(inputs, targets), or list(zip(inputs, targets))."
         )
 
 
 def entries(sample: Any) -> dict[Any, Any]:
-    """The entries of a sample, by number or by name; what is no tuple, list or dict has one."""
+    """The entries of a sample, by number or by name. A sample that is not a tuple, list or dict is one entry."""
     if isinstance(sample, dict):
         return sample
     return dict(enumerate(sample)) if isinstance(sample, (tuple, list)) else {0: sample}
@@ -51,7 +51,7 @@ def first_entry(sample: Any) -> tuple[Any, Any]:
 
 
 def with_entry(sample: Any, name: Any, value: Any) -> Any:
-    """A sample with another value for one of its entries."""
+    """A copy of a sample with one entry replaced."""
     if isinstance(sample, dict):
         return {**sample, name: value}
     if not isinstance(sample, (tuple, list)):
@@ -60,11 +60,11 @@ def with_entry(sample: Any, name: Any, value: Any) -> Any:
     return type(sample)(*items) if hasattr(sample, "_fields") else type(sample)(items)
 
 
-# --- slices of recordings ---------------------------------------------------------------------------------------------
+# --- Slices of recordings ---------------------------------------------------------------------------------------------
 
 
 class View:
-    """A data set made of another one, with its sensor and its classes."""
+    """Base class of a data set that wraps another one, with the same sensor size and classes."""
 
     kind = "samples"
     dataset: Any
@@ -73,7 +73,7 @@ class View:
         length = len(self)
         if not -length <= index < length:
             who = type(self).__name__
-            raise TensorIndexError(f"{who}: there are {length} {self.kind}, and none of number {index}.")
+            raise TensorIndexError(f"{who}: index {index} is out of range for {length} {self.kind}.")
         return int(index) % length
 
     def __getattr__(self, name: str) -> Any:
@@ -83,30 +83,31 @@ class View:
 
 
 class Sliced(View):
-    """Slices of long recordings as a data set, each with the label of its recording.
+    """Cut long recordings into slices, each of which is a sample with the label of its recording.
 
-    Of events, slice j has those with t0 + j s <= t < t0 + j s + duration, with t0 the time of the recording's first
-    event; of arrays (T, ...), steps j s to below j s + steps. Here s is the length of a slice less the overlap. Times
-    stay as they are, and so do the other entries of a sample.
+    For events, slice j holds t0 + j s <= t < t0 + j s + duration, where t0 is the time of the recording's first event.
+    For arrays (T, ...), it holds the steps from j s to j s + steps - 1. Here s is the length of a slice minus
+    `overlap`. Times and the other entries of a sample are unchanged.
 
-    To count the slices, each recording is read once. A slice is cut when you ask for it: its recording is read then,
-    unless the same thread read it last. So a transform of whole recordings that draws random numbers does not belong
-    into `dataset`; one of slices goes into the `Loader`.
+    To count the slices, each recording is read once. It is read again when you request a slice, unless the same thread
+    read it last. You should therefore not put a random transform into `dataset`; pass a random transform of slices to
+    the `Loader`.
 
     Args:
-        dataset: anything with `len` and `[i]`. A sample's first entry is the recording: events, or an array (T, ...).
-        duration: of a slice of events, in microseconds.
-        steps: of a slice of an array.
-        overlap: of a slice with the one before it, in microseconds or steps.
-        last: "keep" a last slice that the recording does not fill, or "drop" it. A recording without anything in it has
-            one empty slice, or none.
+        dataset: any object with `len` and `[i]`. The first entry of a sample is the recording: events, or an array (T,
+            ...).
+        duration: the length of a slice of events, in microseconds.
+        steps: the length of a slice of an array.
+        overlap: how much of a slice the next one repeats, in microseconds or steps.
+        last: "keep" or "drop" a last slice that is not full. An empty recording has one empty slice with "keep", none
+            with "drop".
 
     Attributes:
-        recordings: the number of the recording of each slice, an array.
+        recordings: for each slice, the index of its recording; an array.
 
     Raises:
-        ArgumentError: for none or both of duration and steps, or an overlap as long as a slice.
-        ShapeError: for samples that are no recordings of that kind.
+        ArgumentError: unless exactly one of duration and steps is given; for an overlap as long as a slice.
+        ShapeError: for samples that are not recordings of the expected kind.
 
     Example:
         >>> import numpy as np
@@ -131,7 +132,7 @@ class Sliced(View):
         if size is None or (duration is not None and steps is not None):
             raise ArgumentError("Sliced: give one of duration (microseconds, of events) and steps (of arrays).")
         if overlap >= size:
-            raise ArgumentError(f"Sliced: overlap is below the length of a slice, {size}, not {overlap}.")
+            raise ArgumentError(f"Sliced: overlap must be below the length of a slice, {size}, not {overlap}.")
         self.dataset, self.duration, self.steps, self.overlap, self.last = dataset, duration, steps, overlap, last
         self._size, self._step = size, size - overlap
         self._ends: list[int] | None = None
@@ -154,19 +155,19 @@ class Sliced(View):
 
     @property
     def recordings(self) -> np.ndarray[Any, Any]:
-        """The number of the recording of each slice."""
+        """The index of the recording of each slice."""
         ends = self._counted()
         return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
     def __getstate__(self) -> dict[str, Any]:
-        self._counted()  # now, not in each process
+        self._counted()  # once here, instead of in each process
         return {name: value for name, value in vars(self).items() if name != "_read"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _read=threading.local())
 
     def _counted(self) -> list[int]:
-        """The number of slices up to and with each recording."""
+        """Cumulative numbers of slices, up to and including each recording."""
         if self._ends is None:
             self._ends = list(accumulate(self._slices(number) for number in range(len(self.dataset))))
         return self._ends
@@ -182,7 +183,7 @@ class Sliced(View):
         return whole + ((length > covered or not length) and self.last == "keep")
 
     def _recording(self, number: int) -> tuple[Any, Any, Any]:
-        """A sample of the other data set, and its recording with its name."""
+        """A sample of the wrapped data set, the name of its first entry, and its recording."""
         if getattr(self._read, "number", None) != number:
             sample = self.dataset[number]
             name, recording = first_entry(sample)
@@ -190,29 +191,32 @@ class Sliced(View):
             if events != (self.duration is not None) or not getattr(recording, "shape", ()):
                 kind = "events" if events else f"a {type(recording).__name__}"
                 wanted = "events, with duration," if self.duration is not None else "an array (T, ...), with steps,"
-                raise ShapeError(f"Sliced: a recording is {wanted} and that of sample {number} is {kind}.")
+                raise ShapeError(f"Sliced: a recording must be {wanted} but sample {number} has {kind}.")
             self._read.number, self._read.found = number, (sample, name, recording)
         found: tuple[Any, Any, Any] = self._read.found
         return found
 
 
-# --- batches ----------------------------------------------------------------------------------------------------------
+# --- Batches ----------------------------------------------------------------------------------------------------------
 
 
 def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.0) -> tuple[Array, Array]:
-    """Pad sequences of different lengths at their ends to one array, time first.
+    """Pad sequences of different lengths to one array, time first.
+
+    You can use it to build a batch by hand; a `Loader` does this itself.
 
     Args:
-        sequences: N arrays (T_n, ...), alike but for their lengths.
-        steps: T; longer sequences are cut. By default the longest one's.
-        value: of the padding.
+        sequences: N arrays (T_n, ...) that differ only in length.
+        steps: T. Longer sequences are cut. By default it is the length of the longest sequence.
+        value: the number that fills the padding.
 
     Returns:
-        `x, lengths`: x (T, N, ...), of the arrays' dtype, and lengths int64 (N,), how many steps of each are its own.
+        `x, lengths`: x (T, N, ...) in the arrays' common dtype, and the number of valid steps of each sequence, int64
+        (N,).
 
     Raises:
-        ArgumentError: for no sequences, or a number of steps below 1.
-        ShapeError: for sequences that differ in more than their lengths.
+        ArgumentError: for no sequences, or `steps` below 1.
+        ShapeError: for sequences whose later axes differ.
 
     Example:
         >>> x, lengths = snncell.data.padded([[[1.0], [2.0]], [[3.0]]])
@@ -221,12 +225,12 @@ def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.
     """
     arrays = [on_host(sequence) for sequence in sequences]
     if not arrays:
-        raise ArgumentError("padded: there are no sequences.")
+        raise ArgumentError("padded: needs at least one sequence.")
     if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
-        raise ArgumentError(f"padded: steps is an integer of at least 1, not {steps!r}.")
+        raise ArgumentError(f"padded: steps must be an integer of at least 1, not {steps!r}.")
     if len({array.shape[1:] for array in arrays}) > 1 or not all(array.ndim for array in arrays):
         shapes = ", ".join(map(str, list(dict.fromkeys(array.shape for array in arrays))[:6]))
-        raise ShapeError(f"padded: sequences are (T_n, ...), alike but for their lengths, not {shapes}.")
+        raise ShapeError(f"padded: sequences must be (T_n, ...) and may differ only in length, not {shapes}.")
     longest = max(len(array) for array in arrays) if steps is None else steps
     lengths = np.array([min(len(array), longest) for array in arrays], np.int64)
     padded_array = np.full((longest, len(arrays), *arrays[0].shape[1:]), value, np.result_type(*arrays))
@@ -236,7 +240,7 @@ def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.
 
 
 class Waiting:
-    """The first entry of a sample, to be transformed with those of the others of its batch: `Transform.batch`."""
+    """The first entry of a sample, before `Transform.batch` transforms it together with the rest of the batch."""
 
     shape: tuple[int, ...] = ()  # (T_n,), once the length is known
 
@@ -245,23 +249,26 @@ class Waiting:
 
 
 class Collate:
-    """The function by which a `Loader` makes a batch of samples by default.
+    """Default collate function of a `Loader`: pad sequences and stack the other entries.
 
-    With `beyond`, sequences longer than all buckets are padded to a length of `grid_length`, not refused.
+    With `beyond`, sequences longer than all buckets are padded to a `grid_length` instead of refused.
     """
 
     def __init__(self, sequences: Sequence[Any] | None, lengths: bool, buckets: Sequence[int], beyond: bool) -> None:
         self.sequences, self.lengths, self.buckets, self.beyond = sequences, lengths, buckets, beyond
 
     def __call__(self, samples: list[Any], indices: Sequence[int], batch_of: Callable[..., Any] | None = None) -> Any:
-        """The batch; `indices` are those of the samples, for words, and `batch_of` transforms what is Waiting."""
+        """Make a batch of `samples`.
+
+        `indices` are the samples' indices for error messages; `batch_of` transforms entries that are Waiting.
+        """
         first = samples[0]
         rows = [entries(sample) for sample in samples]
         for index, row in zip(indices, rows, strict=True):
             if row.keys() != rows[0].keys():
                 raise ShapeError(
-                    f"Loader: samples have the same entries; sample {indices[0]} has {_names(rows[0])} and sample "
-                    f"{index} has {_names(row)}."
+                    f"Loader: all samples must have the same entries, but sample {indices[0]} has {_names(rows[0])} "
+                    f"and sample {index} has {_names(row)}."
                 )
         sequences = self.sequences_of(rows[0])
         batch: dict[Any, Any] = {}
@@ -279,7 +286,7 @@ class Collate:
             if name != waiting:
                 lists = all(isinstance(value, EventLists) for value in values)
                 x = join_event_lists(values, steps[0]) if lists else padded(_arrays(values, indices), steps[0])[0]
-            # Event lists of arrays, of which the Loader makes Tensors where those are wanted.
+            # Keep event lists as NumPy arrays here, because the reading thread places them on the device.
             batch[name] = EventLists(*map(on_host, x[:3]), x.shape) if isinstance(x, EventLists) else x  # type: ignore[arg-type, call-arg]
             if self.lengths and name == sequences[0]:
                 batch["lengths"] = steps[1]
@@ -291,14 +298,14 @@ class Collate:
     def _transformed(
         self, rows: list[dict[Any, Any]], name: Any, names: list[Any], indices: Sequence[int], batch_of: Any
     ) -> tuple[Any, tuple[int, Array]]:
-        """The entry of that name of all samples, made at once, with T and the numbers of steps."""
+        """Transform the entry `name` of all samples at once; also return T and the numbers of steps."""
         found: list[tuple[int, Array]] = []
         who = getattr(batch_of, "__qualname__", "batch")
 
         def steps(lengths: Array) -> int:
             if np.shape(lengths) != (len(rows),):
                 raise ShapeError(
-                    f"Loader: {who} calls steps with the lengths of {len(rows)} samples, not of shape "
+                    f"Loader: {who} must call steps with the lengths of {len(rows)} samples, not with shape "
                     f"{np.shape(lengths)}."
                 )
             for row, length in zip(rows, lengths, strict=True):
@@ -308,56 +315,58 @@ class Collate:
 
         x, _ = batch_of([row[name].value for row in rows], steps)
         if not found:
-            raise ArgumentError(f"Loader: {who} calls steps(lengths) for the number of steps, and it did not.")
+            raise ArgumentError(f"Loader: {who} must call steps(lengths) to get the number of steps, but did not.")
         return x, found[-1]
 
     def is_sequence(self, name: Any) -> bool:
-        """True if a sample's first entry, of that name, is a sequence."""
+        """True if the first entry of a sample, named `name`, is a sequence."""
         return self.sequences is None or name in self.sequences
 
     def sequences_of(self, row: dict[Any, Any]) -> list[Any]:
-        """The names of the entries that are sequences: by default the first."""
+        """The names of the entries that are sequences, by default the first."""
         chosen = [next(iter(row), 0)] if self.sequences is None else list(self.sequences)
         for name in chosen:
             if name not in row:
-                raise ArgumentError(f"Loader: sequences names {name!r}, and a sample has {_names(row)}.")
+                raise ArgumentError(f"Loader: sequences contains {name!r}, but a sample has only {_names(row)}.")
         return chosen
 
     def _steps(self, rows: list[dict[Any, Any]], names: list[Any], indices: Sequence[int]) -> tuple[int, Array]:
         """T of the batch, and the number of steps of each sample."""
         lengths = np.array([length_of(row, names, index) for row, index in zip(rows, indices, strict=True)], np.int64)
         longest = int(lengths.max())
-        alone = len(rows) == 1 and self.lengths  # the others may be longer; without lengths padding could not be told
+        # One sample says nothing about the others' lengths. Pad it, but only if the batch reports lengths.
+        alone = len(rows) == 1 and self.lengths
         if self.beyond and not self.buckets and lengths.min() == longest and not alone:
-            return max(longest, 1), lengths  # as all the others may be: samples of one length are not padded
+            return max(longest, 1), lengths  # equal lengths need no padding, because T is probably the same everywhere
         bucket = next((each for each in self.buckets if longest <= each), grid_length(longest) if self.beyond else None)
         if bucket is None:
             raise ArgumentError(
                 f"Loader: sample {indices[int(lengths.argmax())]} has {longest} steps, more than the largest of "
-                f"buckets, {self.buckets[-1]}. Add a larger one, or cut the sample in transform."
+                f"buckets, {self.buckets[-1]}. Add a larger bucket, or shorten the samples by a transform."
             )
         return max(bucket, 1), lengths
 
 
 def length_of(row: dict[Any, Any], names: Sequence[Any], index: int) -> int:
-    """The number of steps that a sample's sequences have."""
+    """The common number of steps of a sample's sequences."""
     lengths = {}
     for name in names:
         shape = getattr(row[name], "shape", None)
         shape = np.shape(row[name]) if shape is None and isinstance(row[name], (list, tuple)) else shape
         if not shape:
             raise ShapeError(
-                f"Loader: entry {name!r} of a sample is a sequence (T, ...), and that of sample {index} is a "
-                f"{type(row[name]).__name__}. Name those that are, as sequences=(0,), or give sequences=()."
+                f"Loader: entry {name!r} of a sample must be a sequence (T, ...), but sample {index} has a "
+                f"{type(row[name]).__name__}. List the entries that are sequences, for example sequences=(0,), or pass "
+                f"sequences=() if there are none."
             )
         lengths[name] = int(shape[0])
     if len(set(lengths.values())) > 1:
-        raise ShapeError(f"Loader: sequences of a sample have one length; those of sample {index} have {lengths}.")
+        raise ShapeError(f"Loader: the sequences of a sample must have equal lengths; sample {index} has {lengths}.")
     return next(iter(lengths.values()))
 
 
 def stack_entries(values: list[Any], indices: Sequence[int]) -> Any:
-    """Entries of samples as one array (B, ...); of strings a list, of tuples and dicts one of arrays."""
+    """Stack entries of samples: arrays to (B, ...), strings to a list, and tuples and dicts entry by entry."""
     first = values[0]
     if isinstance(first, str):
         return values
@@ -372,24 +381,24 @@ def stack_entries(values: list[Any], indices: Sequence[int]) -> Any:
 
 
 def _arrays(values: list[Any], indices: Sequence[int]) -> list[Array]:
-    """Arrays of anybody's as NumPy's, of one dtype, and alike but for the first axis."""
+    """Convert entries of any framework to NumPy arrays with equal dtypes and equal shapes after the first axis."""
     arrays = []
     for value, index in zip(values, indices, strict=True):
         if getattr(getattr(value, "dtype", None), "names", None):
             raise DTypeError(
-                f"Loader: sample {index} has events, which no array of a batch can hold. Give a transform that makes "
-                f"frames of them, such as transform=data.ToFrame(window=10_000)."
+                f"Loader: sample {index} has events, which cannot be stacked to an array. Pass a transform that "
+                f"converts them to frames, for example transform=data.ToFrame(window=10_000)."
             )
         if not (is_array(value) or isinstance(value, (Tensor, list, tuple, *Numbers))):
             raise DTypeError(
-                f"Loader: sample {index} has a {type(value).__name__}, of which no array can be made. Give a "
-                f"transform, or a collate of your own."
+                f"Loader: sample {index} has a {type(value).__name__}, which cannot be converted to an array. Pass a "
+                f"transform that converts it, or your own collate."
             )
         arrays.append(on_host(value))
     alike = {(array.dtype, array.shape[1:]) for array in arrays}
     if len(alike) > 1 or (array := arrays[0]).dtype.kind not in "biufcV":
         shapes = ", ".join(f"{dtype}(T, {', '.join(map(str, shape))})" for dtype, shape in list(alike)[:4])
-        raise ShapeError(f"Loader: the samples of a batch are alike but for their lengths, not {shapes}.")
+        raise ShapeError(f"Loader: the samples of a batch may differ only in their lengths, not {shapes}.")
     return arrays if array.dtype.isnative else [each.astype(array.dtype.newbyteorder("=")) for each in arrays]
 
 

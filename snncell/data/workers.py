@@ -1,8 +1,8 @@
-"""Batches made ahead by several threads, or by a process behind each of them, and given in their order.
+"""Worker threads and processes that prefetch batches and return them in order.
 
-What a thread makes depends on the batch's number alone, so it does not matter which one does. A thread that has a
-process sends it the number and waits for the batch, without Python's lock.
-The queues are `SimpleQueue`s, whose methods are C functions: an interruption leaves no lock of theirs behind.
+A batch depends on its number alone, so any worker can make it. A thread with a process sends it the number and waits
+without holding Python's lock. The queues are `SimpleQueue`s because their methods are C functions: an interrupt cannot
+leave their locks taken.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from snncell.errors import ArgumentError, ForkError, WorkerError
 Make = Callable[[int, list[bool]], Any]
 NAME = "snncell data"
 _STARTING: Any = threading.RLock()
-_LOOK = 1.0  # seconds after which a process looks whether its parent still lives
+_LOOK = 1.0  # seconds between a process's checks that its parent is alive
 
 
 def make_by_workers(
     make: Make, numbers: range, workers: int, ahead: int, processes: bool
 ) -> Generator[Any, None, None]:
-    """`make` of each number, in their order, made by workers, up to `ahead` of them before they are taken.
+    """Yield `make(number, over)` for each number in order, computed by workers up to `ahead` numbers in advance.
 
-    `make` is also given a list, which is no longer empty when its result is not wanted any more. An error comes out
-    where its batch would, and ends it. However it ends, the workers are gone afterwards.
+    `over` is a list that becomes non-empty when the result is no longer needed. An error is raised in place of its
+    batch and ends the iteration. All workers have ended afterwards, in any case.
     """
     pool = _ThreadPool(make, min(workers, len(numbers)), processes)
     try:
@@ -50,19 +50,19 @@ def make_by_workers(
             if number + ahead < numbers.stop:
                 pool.ask(number + ahead)
             yield batch
-            del batch  # or it would be kept while the next one is waited for
+            del batch  # free its memory while waiting for the next one
     finally:
         pool.close()
 
 
 class _ThreadPool:
-    """Threads, and the two queues between them and the reader."""
+    """Worker threads, and the queues of requested and finished batches."""
 
     def __init__(self, make: Make, workers: int, processes: bool) -> None:
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self._made: SimpleQueue[Any] = SimpleQueue()
         self._ready: dict[int, tuple[Any, Any]] = {}
-        self._over: list[bool] = []  # not empty when nobody wants batches any more
+        self._over: list[bool] = []  # non-empty once no more batches are needed
         self._own = os.getpid()
         self._processes = [_Process(make) for _ in range(workers if processes else 0)]
         makes: list[Make] = [process.make for process in self._processes] or [make] * workers
@@ -71,11 +71,11 @@ class _ThreadPool:
             threading.Thread(target=contextvars.copy_context().run, args=(_run, *each), name=NAME, daemon=True)
             for each in arguments
         ]
-        # If an interruption comes before `close`, the threads end when nobody has this any more.
+        # If an interrupt prevents `close`, the threads end when this object is garbage collected.
         self._forgotten = weakref.ref(self, partial(_end, self._asked, self._over, workers))
 
     def start(self) -> None:
-        """Start the processes, before there are threads that a fork would not take along, and the threads."""
+        """Start the processes, then the threads, because a fork would not copy running threads."""
         for process in self._processes:
             deferring(process.start)
         for thread in self._threads:
@@ -85,12 +85,12 @@ class _ThreadPool:
         self._asked.put(number)
 
     def take(self, number: int) -> Any:
-        """Wait for a batch that was asked for."""
+        """Wait for a requested batch."""
         while number not in self._ready:
             if os.getpid() != self._own:
                 raise ForkError(
-                    "this process was forked while workers of its parent made batches, which are not here. "
-                    "Go through the Loader in the process that began to, or give workers=0."
+                    "this process was forked while its parent's workers made batches, and a fork does not copy them. "
+                    "Iterate over the Loader in one process only, or pass workers=0."
                 )
             made, batch, error = take_from(self._made)
             self._ready[made] = batch, error
@@ -99,7 +99,7 @@ class _ThreadPool:
             try:
                 raise error
             finally:
-                del error  # which refers to this frame
+                del error  # it refers to this frame: a reference cycle
         return batch
 
     def close(self) -> None:
@@ -120,8 +120,8 @@ def _end(asked: SimpleQueue[Any], over: list[bool], workers: int, reference: Any
 
 
 def _run(make: Make, asked: SimpleQueue[Any], made: SimpleQueue[Any], over: list[bool]) -> None:
-    """Make batches until nobody wants any."""
-    LOADING[threading.get_ident()] = lock = threading.RLock()  # a trace holds it, and so pauses this thread
+    """Make batches until none are needed."""
+    LOADING[threading.get_ident()] = lock = threading.RLock()  # a trace takes this lock to pause the thread
     try:
         while (number := asked.get()) is not None and not over:
             batch = error = None
@@ -131,16 +131,16 @@ def _run(make: Make, asked: SimpleQueue[Any], made: SimpleQueue[Any], over: list
             except BaseException as caught:
                 error = caught
             made.put((number, batch, error))
-            del batch, error  # which refers to this frame
+            del batch, error  # the error refers to this frame: a reference cycle
     finally:
         del LOADING[threading.get_ident()]
 
 
-# --- processes --------------------------------------------------------------------------------------------------------
+# --- Processes --------------------------------------------------------------------------------------------------------
 
 
 class _Process:
-    """A process that makes what it is asked for, seen from the thread that asks."""
+    """A worker process, from the view of the thread that sends it requests."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
@@ -148,38 +148,37 @@ class _Process:
         self._process: Any = None
 
     def start(self) -> None:
-        """Start it."""
         context: Any = multiprocessing.get_context()
-        # A process that is forked while both ends are open here would keep them open when this one has died.
+        # Starts are serial: a process forked by another thread now would inherit both ends and keep the pipe open.
         with _STARTING, warnings.catch_warnings():
             self._ours, theirs = context.Pipe()
             forked = context.get_start_method() == "fork"
             arguments = theirs, self._ours if forked else None, self._make, os.getpid() if forked else None
-            # Python warns of every fork of a process with threads; those of ours wait until none is inside of anything.
+            # Python warns about forks in processes with threads. Ours are safe, because our threads hold no lock.
             warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
             self._process = context.Process(target=_serve, args=arguments, name=NAME, daemon=True)
             try:
                 self._process.start()
             except (pickle.PicklingError, AttributeError, TypeError) as error:
                 raise ArgumentError(
-                    f"Loader: processes=True: processes are not forked here, so the data set, transform and collate "
-                    f"are pickled, and that fails: {error}. Functions and classes at the top of a module can be; or "
-                    f"let threads make the batches, processes=False."
+                    f"Loader: processes=True: this system does not fork processes, so the data set, transform and "
+                    f"collate must be pickled, and that fails: {error}. Define functions and classes at the top level "
+                    f"of a module, or use threads, processes=False."
                 ) from error
             finally:
                 theirs.close()
 
     def make(self, number: int, over: list[bool]) -> Any:
-        """Have it make a batch."""
+        """Request a batch and wait for it."""
         try:
             self._ours.send(number)
             batch, error = _receive(self._ours)
         except (EOFError, OSError):
             self._process.join(_LOOK)
             raise WorkerError(
-                f"Loader: a process that made batch {number} has ended, with exit code {self._process.exitcode}"
-                f"{_cause(self._process.exitcode)}. Its own words, if it had any, are on stderr; workers=0 makes the "
-                f"batches in this process."
+                f"Loader: the process that made batch {number} has ended, with exit code {self._process.exitcode}"
+                f"{_cause(self._process.exitcode)}. See stderr for its messages. With workers=0, batches are made in "
+                f"this process, where you can debug them."
             ) from None
         if error is not None:
             raise error
@@ -192,7 +191,7 @@ class _Process:
 
 
 def _cause(code: int | None) -> str:
-    """The signal that ended a process, in words."""
+    """The signal that ended a process, for the error message."""
     if code is None or code >= 0:
         return ""
     killed = " (out of memory?)" if -code == getattr(signal, "SIGKILL", 0) else ""
@@ -200,15 +199,18 @@ def _cause(code: int | None) -> str:
 
 
 def _serve(connection: Any, others: Any, make: Make, parent: int | None) -> None:
-    """Make batches for the parent, whose number is given where it has forked this process, until it has gone."""
-    # Ctrl-C goes to all processes of a terminal; the parent ends this one.
+    """Main function of a worker process: make batches until the parent exits.
+
+    `parent` is the parent's process id if this process was forked, else None.
+    """
+    # Ctrl-C reaches all processes of a terminal, but only the parent should end this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if others is not None:
         others.close()
-    with contextlib.suppress(EOFError, OSError):  # the parent has gone
+    with contextlib.suppress(EOFError, OSError):  # the parent has exited
         while _lives(parent):
-            # A killed parent's end of the pipe may live on, in processes that were forked later.
+            # Poll, because processes forked later may keep a dead parent's end of the pipe open.
             if not connection.poll(_LOOK):
                 continue
             number = connection.recv()
@@ -224,13 +226,13 @@ def _serve(connection: Any, others: Any, make: Make, parent: int | None) -> None
 def _lives(parent: int | None) -> bool:
     if parent is not None:
         return os.getppid() == parent
-    # A server may have started this process, or a system that keeps the number of a parent that has gone.
+    # Not forked: a fork server may be the parent, or the system may reuse the parent's process id.
     own = multiprocessing.parent_process()
     return own is not None and own.is_alive()
 
 
 def _send(connection: Any, answer: Any) -> None:
-    """Send a batch, its arrays as they lie in memory."""
+    """Send a batch; arrays go as raw buffers, without a copy into the pickle."""
     buffers: list[Any] = []
     try:
         words = pickle.dumps(answer, 5, buffer_callback=buffers.append)
@@ -250,7 +252,7 @@ def _receive(connection: Any) -> Any:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """An error as it can be sent, with where it was raised as a note; one that cannot, in words."""
+    """Add an error's traceback as a note for sending, or convert the error to WorkerError if it cannot be pickled."""
     trace = "".join(traceback.format_exception(error))
     try:
         error.add_note(f"raised in a process of a Loader:\n{trace}")

@@ -183,7 +183,7 @@ def test_aedat_4() -> None:
     assert digest.hexdigest() == "d772b38013808ccdb27922431d277ab9b5b4752ed5307c14b609a7b6aa634b75"
     with pytest.raises(FileError, match=r"faery\.aedat4, event \d+: x is from 0 up to below 50 of sensor_size"):
         read_events(FAERY, (50, 480, 2))
-    with pytest.raises(ArgumentError, match="columns and time_unit are said of tables"):
+    with pytest.raises(ArgumentError, match="columns and time_unit apply to tables"):
         read_events(FAERY, time_unit="ms")
 
 

@@ -147,7 +147,7 @@ def test_other_sequences_have_the_lengths_of_the_frames() -> None:
         assert bool(AT_ONCE) == (0 in sequences)
         dataset = [(events, np.arange(own), own) for events, own in zip(kept, steps, strict=True)]
     wrong = [(events, np.arange(own + 1)) for events, own in zip(kept, steps, strict=True)]
-    with pytest.raises(ShapeError, match="those of sample 0 have"):
+    with pytest.raises(ShapeError, match="sample 0 has"):
         list(data.Loader(wrong, 3, False, transform=frames, sequences=(0, 1)))
 
 
@@ -212,7 +212,7 @@ def test_an_error_of_a_batch_names_the_sample(workers: int) -> None:
         loader = data.Loader(samples[4:], 4, False, transform=Wanting(batches), workers=workers)
         with pytest.raises(KeyError, match="gone") as caught:
             next(iter(loader))
-        assert caught.value.__notes__ == ["Loader: this is of sample 1 of the list."]
+        assert caught.value.__notes__ == ["Loader: this error comes from sample 1 of the list."]
     with pytest.raises(ZeroDivisionError, match="of the batch"):  # where no sample is at fault
         list(data.Loader(samples[:4], 4, transform=Wanting(True), workers=workers))
 
@@ -232,10 +232,12 @@ class Careless:
 
 def test_transforms_that_say_no_lengths_are_refused_in_words() -> None:
     samples = [np.ones(3)] * 4
-    with pytest.raises(ArgumentError, match=r"Careless.batch calls steps\(lengths\) .* and it did not"):
+    with pytest.raises(ArgumentError, match=r"Careless.batch must call steps\(lengths\) .* but did not"):
         list(data.Loader(samples, 2, transform=Careless(None)))
     for lengths in (3, np.array([3, 3, 3])):
-        with pytest.raises(ShapeError, match=r"Careless.batch calls steps with the lengths of 2 samples, not of shape"):
+        with pytest.raises(
+            ShapeError, match=r"Careless.batch must call steps with the lengths of 2 samples, not with shape"
+        ):
             list(data.Loader(samples, 2, transform=Careless(lengths)))
     assert [x.shape for x, _ in data.Loader(samples, 2, transform=Careless([3, 3]))] == [(3, 2), (3, 2)]
 
@@ -254,7 +256,7 @@ def test_errors_are_those_of_single_samples() -> None:
                 list(data.Loader(dataset, 3, False, transform=transform, buckets=[100]))
             words.append((type(caught.value), str(caught.value), getattr(caught.value, "__notes__", [])))
         assert words[0] == words[1]
-    with pytest.raises(ArgumentError, match="the recordings are of several sensors"):  # alone each can be framed
+    with pytest.raises(ArgumentError, match="the recordings have several sensor sizes"):  # alone each can be framed
         list(data.Loader([*kept, (other, 0)], COUNT + 1, transform=data.ToFrame(window=100)))
 
 
@@ -287,6 +289,6 @@ def test_a_stop_iteration_is_an_error_that_names_the_sample(workers, place):
     samples = Stops((np.full(2, n, np.float32), n) for n in range(8))
     loader = data.Loader(samples, 2, shuffle=False, workers=workers, **options.get(place, {}))
     sample = "0, 1" if place == "collate" else "3"
-    with pytest.raises(ArgumentError, match=f"has raised StopIteration for sample {sample} of the Stops") as caught:
+    with pytest.raises(ArgumentError, match=f"raised StopIteration for sample {sample} of the Stops") as caught:
         list(loader)
     assert isinstance(caught.value.__cause__, StopIteration)

@@ -142,7 +142,7 @@ def test_indices_are_those_of_a_sequence(made):
         assert label == expected[last][0]
         same(events, expected[last][1])
     for index in (last + 1, -last - 2, 10**20):
-        with pytest.raises(TensorIndexError, match=rf"it has {last + 1} samples, and none has index {index}\."):
+        with pytest.raises(TensorIndexError, match=rf"index {index} is out of range for {last + 1} samples\."):
             dataset[index]
     assert issubclass(TensorIndexError, IndexError)
     assert [label for _, label in dataset] == dataset.labels.tolist()  # ends at the IndexError
@@ -202,7 +202,7 @@ def test_the_part_for_training_is_the_default(tmp_path, make):
         same(make(tmp_path / "both", train)[0][0], expected[0][1])
     writer(put(tmp_path / "one" / names[1] / "x").parent, np.random.default_rng(1))
     same(make(tmp_path / "one")[0][0], testing[0][1])
-    with pytest.raises(FileError, match=rf"a folder {names[0]} is expected, and there is {names[1]} only"):
+    with pytest.raises(FileError, match=rf"a folder {names[0]} is expected, but there is only {names[1]}"):
         make(tmp_path / "one", train=True)
 
 
@@ -235,8 +235,8 @@ def test_gestures_of_tonics_mirror_and_of_spikingjellys(tmp_path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("12,0,5", r"line 2 \(byte 10\): a class from 1 to 11, and an end behind a start, are expected, not 12,0,5"),
-        ("3,9,5", r"line 2 \(byte 10\): a class from 1 to 11, and an end behind"),
+        ("12,0,5", r"line 2 \(byte 10\): a class from 1 to 11, and a start before the end, are expected, not 12,0,5"),
+        ("3,9,5", r"line 2 \(byte 10\): a class from 1 to 11, and a start before"),
         ("3,9", r"line 2 \(byte 10\): class, startTime_usec, endTime_usec are expected, not '3,9'"),
         ("3,a,5", r"line 2 \(byte 10\): class, startTime_usec"),
     ],
@@ -257,7 +257,7 @@ def test_labels_that_make_no_sense_are_refused(tmp_path, line, said):
 def test_a_folder_without_recordings_is_refused(tmp_path, make):
     with pytest.raises(FileError, match="none: a folder is expected: No such file or directory"):
         make(tmp_path / "none")
-    with pytest.raises(FileError, match=r"are expected, and there are none"):
+    with pytest.raises(FileError, match=r"are expected, but none was found"):
         make(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="file: a folder is expected: Not a directory"):
@@ -457,6 +457,6 @@ def test_what_is_no_index_is_told_in_words(tmp_path) -> None:
     put(tmp_path / "3/a.bin").write_bytes(b"\x01\x02\x80\x00\x05")
     ds = data.NMNIST(tmp_path)
     assert ds[np.int8(0)][1] == 3
-    for index, words in (("a", "an index is an integer, not 'a';"), (slice(0, 2), "of a part make a list")):
+    for index, words in (("a", "an index must be an integer, not 'a'\."), (slice(0, 2), "For several samples, use")):
         with pytest.raises(ArgumentError, match=words):
             ds[index]

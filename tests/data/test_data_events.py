@@ -45,7 +45,7 @@ def test_what_is_joined_keeps_its_sensor(way: str, flat: bool) -> None:
 
 def test_events_of_several_sensors_and_of_none_are_not_joined_to_events() -> None:
     one, other = Events([1], [0], sensor_size=(3, 1, 1)), Events([1], [0], sensor_size=(4, 1, 1))
-    with pytest.raises(ArgumentError, match=r"events of several sensors, \[\(3, 1, 1\), \(4, 1, 1\)\]"):
+    with pytest.raises(ArgumentError, match=r"the events have several sensor sizes, \[\(3, 1, 1\), \(4, 1, 1\)\]"):
         np.concatenate([one, other])
     assert type(np.concatenate([one, np.asarray(other)])) is np.ndarray
     assert np.concatenate([one["t"], other["t"]]).tolist() == [1, 1]

@@ -337,7 +337,7 @@ def test_what_is_no_file_is_refused(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(FileError, match=r"empty, byte 0: events are expected, and the file is empty\."):
         read_events(tmp_path / "empty")
-    with pytest.raises(ArgumentError, match=r"read_events: sensor_size is \(W, H, P\), not \(3, 4\)"):
+    with pytest.raises(ArgumentError, match=r"read_events: sensor_size must be \(W, H, P\), not \(3, 4\)"):
         read_events(tmp_path / "empty", (3, 4))
 
 

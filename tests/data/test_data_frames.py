@@ -208,11 +208,11 @@ def test_large_times_do_not_wrap() -> None:
     [
         ({}, "give one of n_bins, window .* and count .*, not none"),
         ({"n_bins": 3, "window": 4}, "not n_bins and window"),
-        ({"window": 3, "overlap": 3}, "overlap is 3, but it is from 0 to below window = 3"),
-        ({"count": 3, "overlap": -1}, "overlap is -1, but it is from 0 to below count = 3"),
-        ({"n_bins": 3, "overlap": 1}, "overlap is 1, but there is none of n_bins"),
+        ({"window": 3, "overlap": 3}, "overlap is 3, but it must be at least 0 and below window = 3"),
+        ({"count": 3, "overlap": -1}, "overlap is -1, but it must be at least 0 and below count = 3"),
+        ({"n_bins": 3, "overlap": 1}, "overlap is 1, but n_bins allows none"),
         ({"n_bins": 3, "start": 5, "end": 5}, "end=5 is not after start=5"),
-        ({"count": 3, "end": 5}, r"start and end are times, and count=3 .* cut the events first, data.CropTime"),
+        ({"count": 3, "end": 5}, r"start and end are times, and count=3 .* crop the events first, data.CropTime"),
         ({"n_bins": 3, "start": 2**63}, f"start is an integer, not {2**63}"),
         ({"window": 2**30, "start": -(2**62), "end": 2**62}, r"span 2\*\*63 microseconds or more"),
         ({"n_bins": 3, "sensor_size": (2, 4, 2)}, r"event 1 \(x=5, y=0, p=0\) lies outside of sensor_size \(2, 4, 2\)"),
@@ -226,14 +226,14 @@ def test_errors(arguments: dict[str, Any], words: str) -> None:
 
 def test_batches_are_of_one_sensor() -> None:
     wide, narrow = (Events([0], [0], [0], [0], sensor_size=(width, 4, 2)) for width in (6, 5))
-    with pytest.raises(ArgumentError, match="several sensors"):
+    with pytest.raises(ArgumentError, match="several sensor sizes"):
         data.to_frames([wide, narrow], n_bins=1)
     assert data.to_frames([wide, narrow], (7, 4, 2), n_bins=1).shape == (1, 2, 2, 4, 7)
-    with pytest.raises(ArgumentError, match="some have none"):
+    with pytest.raises(ArgumentError, match="and others do not"):
         data.to_frames([wide, Events([0], [0], sensor_size=(6, 4, 2))], n_bins=1)
-    with pytest.raises(ArgumentError, match="no recordings"):
+    with pytest.raises(ArgumentError, match="the list of recordings is empty"):
         data.to_frames([], n_bins=1)
-    with pytest.raises(DTypeError, match="real numbers, not complex64"):
+    with pytest.raises(DTypeError, match="a real floating dtype, not complex64"):
         data.to_frames(wide, n_bins=1, dtype="complex64")
 
 

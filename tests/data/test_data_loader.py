@@ -304,12 +304,12 @@ def test_states_that_do_not_fit_are_refused():
         ({"epoch": -1}, "damaged: epoch -1"),
         ({"batch": 99, "seed": 3}, "damaged"),
         ({"batch": 1, "seed": None}, "damaged"),
-        ({"quantiles": [0]}, "buckets is a number of lengths"),
+        ({"quantiles": [0]}, "buckets must be a positive integer"),
         ({"buckets": 3}, "buckets is 3, not None"),
     ):
         with pytest.raises(ArgumentError, match=words):
             loader.resume({**state, **wrong})
-    with pytest.raises(ArgumentError, match="of another Loader"):
+    with pytest.raises(ArgumentError, match="belongs to another Loader"):
         loader.resume(3)
 
 
@@ -473,18 +473,26 @@ def test_no_more_batches_are_made_than_were_asked_for():
 
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
-    (lambda: data.Loader(iter([1]), 2), ArgumentError, r"len\(dataset\) and dataset\[i\]; a list_iterator has not"),
+    (
+        lambda: data.Loader(iter([1]), 2),
+        ArgumentError,
+        r"len\(dataset\) and dataset\[i\], and a list_iterator does not",
+    ),
     (lambda: data.Loader([], 2), ArgumentError, "0 samples give no batch of 2"),
-    (lambda: data.Loader([1], 2, drop_last=True), ArgumentError, "drop_last=True; make it smaller"),
-    (lambda: data.Loader([1], 2, buckets=[0, 3]), ArgumentError, "buckets is a number of lengths"),
-    (lambda: data.Loader([1], 2, buckets=True), ArgumentError, "buckets is a number of lengths"),
-    (lambda: list(data.Loader([([1.0], 1)], 2, sequences=(2,))), ArgumentError, "names 2, and a sample has 0, 1"),
-    (lambda: list(data.Loader([1, 2], 2)), ShapeError, r"sample [01] is a int.*sequences=\(\)"),
+    (lambda: data.Loader([1], 2, drop_last=True), ArgumentError, r"drop_last=True\. Choose a smaller batch_size"),
+    (lambda: data.Loader([1], 2, buckets=[0, 3]), ArgumentError, "buckets must be a positive integer"),
+    (lambda: data.Loader([1], 2, buckets=True), ArgumentError, "buckets must be a positive integer"),
+    (
+        lambda: list(data.Loader([([1.0], 1)], 2, sequences=(2,))),
+        ArgumentError,
+        "contains 2, but a sample has only 0, 1",
+    ),
+    (lambda: list(data.Loader([1, 2], 2)), ShapeError, r"sample [01] has a int.*sequences=\(\)"),
     (lambda: list(data.Loader([np.ones(9)], 2, buckets=[4, 8])), ArgumentError, "sample 0 has 9 steps, more than .* 8"),
-    (lambda: list(data.Loader([np.ones((2, 3)), np.ones((2, 4))], 2)), ShapeError, "alike but for their lengths"),
+    (lambda: list(data.Loader([np.ones((2, 3)), np.ones((2, 4))], 2)), ShapeError, "may differ only in their lengths"),
     (lambda: list(data.Loader([(np.ones(2), 1), (np.ones(2),)], 2, False)), ShapeError, "sample 1 has 0[.]$"),
     (lambda: list(data.Loader([([1.0], None)], 2)), DTypeError, "sample 0 has a NoneType"),
-    (lambda: list(data.Loader([(np.ones(2), np.ones(3))], 2, sequences=(0, 1))), ShapeError, "have one length"),
+    (lambda: list(data.Loader([(np.ones(2), np.ones(3))], 2, sequences=(0, 1))), ShapeError, "must have equal lengths"),
 ]
 
 

@@ -170,5 +170,5 @@ def test_other_files_are_refused_in_words(tmp_path: Path, content: bytes, words:
 
 def test_columns_are_said_of_tables(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(write.HEADER_RAW)
-    with pytest.raises(ArgumentError, match=r"columns and time_unit are said of tables"):
+    with pytest.raises(ArgumentError, match=r"columns and time_unit apply to tables"):
         read_events(tmp_path / "file", time_unit="ms")

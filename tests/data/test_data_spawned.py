@@ -84,11 +84,11 @@ def test_batches_errors_and_ends_are_those_of_forked_processes(tmp_path: Any, me
     assert done.stdout, done.stderr
     (alone, together), told, local, children = json.loads(done.stdout)
     assert alone == together and len(alone) > 6
-    assert told[:2] == ["KeyError", "'gone'"] and "this is of sample 2 of the list" in told[2]
+    assert told[:2] == ["KeyError", "'gone'"] and "comes from sample 2 of the list" in told[2]
     if method == "fork":
         assert local[0] == "DTypeError"
     else:
-        assert local[0] == "ArgumentError" and "<lambda>" in local[1] and "at the top of a module" in local[1]
+        assert local[0] == "ArgumentError" and "<lambda>" in local[1] and "at the top level of a module" in local[1]
     assert len(children) == 2
     if hasattr(signal, "SIGKILL"):  # what a killed program leaves behind ends by itself
         limit = time.monotonic() + PATIENCE

@@ -1,4 +1,4 @@
-"""Transforms: callables that make events of events, and arrays of them. Their names are `snncell.data`'s."""
+"""Event transforms: callables that change events or convert them to arrays. Use them from `snncell.data`."""
 
 from snncell.base.arguments.names import missing_from as _missing_from
 

@@ -1,4 +1,4 @@
-"""Arrays of events: frames, images, voxel grids, time surfaces."""
+"""Convert events to frames, images, voxel grids and time surfaces."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ __all__ = ["ToEventLists", "ToFrame", "ToImage", "ToTimesurface", "ToVoxelGrid"]
 
 @dataclass(frozen=True)
 class ToFrame:
-    """Count the events of each pixel and polarity in bins: `data.to_frames` as a transform.
+    """Event frames: count events per pixel and polarity in time bins; `data.to_frames` as a transform.
+
+    You can pass it to a `Loader`, which then bins a whole batch at once.
 
     Args:
-        sensor_size: (W, H, P); by default that of the events. With P = 1 the polarities are counted together.
+        sensor_size: (W, H, P), by default that of the events. With P = 1, all polarities are counted together.
         n_bins: the number of bins.
-        window: microseconds.
-        count: a number of events.
-        overlap: of a window with the one before it, in microseconds, or events.
-        last: "keep" or "drop": a last window or count that the recording does not fill.
+        window: the length of a bin in microseconds.
+        count: the number of events in a bin.
+        overlap: how much of a bin the next one repeats, in microseconds or events.
+        last: "keep" or "drop" a last window or count that is not full.
         dtype: of the counts.
-        start: the time, in microseconds, that the first bin begins at, for `n_bins` and `window`.
-        end: the time that the last bin ends at; with both, all recordings have the same number of frames.
+        start: the time in microseconds at which the first bin begins, for `n_bins` and `window`.
+        end: the time at which the last bin ends. With `start` and `end`, all recordings have the same number of frames.
 
     Raises:
-        ArgumentError: for no or several ways to say what a bin is, and a `start` or `end` that does not fit.
+        ArgumentError: unless exactly one of `n_bins`, `window` and `count` is given, or for an invalid `start` or
+            `end`.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
@@ -63,15 +66,16 @@ class ToFrame:
         )
 
     def __call__(self, events: Any) -> Any:
-        """The frames of a recording, or of a list of them."""
+        """The frames of a recording, or of a list of recordings."""
         return self._binned(events)
 
     def batch(self, samples: list[Any], steps: Callable[[Array], int] = max) -> tuple[Any, Array]:
-        """The frames of a list of recordings, (T, B, P, H, W) or (T, B, P, W), and how many of them each has, (B,).
+        """The frames of several recordings, (T, B, P, H, W) or (T, B, P, W), and their numbers of frames (B,).
 
         Args:
-            samples: recordings.
-            steps: T of these numbers, int64 (B,); empty frames come behind those of a recording.
+            samples: the recordings.
+            steps: a function that maps the numbers of frames, int64 (B,), to T. Shorter recordings end with empty
+                frames.
         """
         found: list[Array] = []
 
@@ -87,9 +91,10 @@ class ToFrame:
 
 @dataclass(frozen=True)
 class ToEventLists(ToFrame):
-    """List the pixels that had events in each bin: `data.to_event_lists` as a transform, with `ToFrame`'s arguments.
+    """List the pixels with events in time bins: `data.to_event_lists` as a transform, with the arguments of `ToFrame`.
 
-    A `Loader` joins the lists of samples to those of a batch, which `Dense` and `Conv2d` compute with as they are.
+    A `Loader` joins the lists of its samples to a batch. `Dense` and `Conv2d` accept event lists directly, which saves
+    time and memory when few pixels have events.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
@@ -103,11 +108,11 @@ class ToEventLists(ToFrame):
 
 @dataclass(frozen=True)
 class ToImage(Transform):
-    """Count all events of each pixel and polarity: (P, H, W), or (P, W) of events without y.
+    """Count all events per pixel and polarity in one image, (P, H, W), or (P, W) for events without y.
 
     Args:
         dtype: of the counts, which stop at its largest number.
-        sensor_size: of events that do not know theirs.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     dtype: Dtype = np.int32
@@ -119,22 +124,23 @@ class ToImage(Transform):
 
 @dataclass(frozen=True)
 class ToVoxelGrid(Transform):
-    """Add the signs of the events up in bins of time, each event to the two bins that it lies between.
+    """Voxel grid: sum the signs of events in time bins, where each event is shared by its two nearest bins.
 
-    With tau = n (t - t0) / (t1 - t0), from the first event to the last, bin b of a pixel is
+    With tau = n (t - t0) / (t1 - t0), where t0 and t1 are the times of the first and the last event, bin b of a pixel
+    is
 
-        V_b = sum_events s max(0, 1 - |b - tau|),  s = 1 for polarity 1, -1 for polarity 0,
+        V_b = sum_events s max(0, 1 - |b - tau|),  s = 1 for polarity 1, -1 for polarity 0.
 
-    so the last event is in none, as in tonic; in the article n - 1 stands for n. Of a sensor with one polarity s = 1;
-    where all events have one time, tau = 0.
+    The last event has tau = n and is therefore in no bin, as in tonic; the article uses n - 1 instead of n. For a
+    sensor with one polarity, s = 1. If all events have the same time, tau = 0.
 
     Args:
         n_time_bins: n.
         dtype: float32 or float64.
-        sensor_size: of events that do not know theirs.
+        sensor_size: (W, H, P) of structured arrays, which have none.
 
     Returns:
-        When called, (n, 1, H, W), or (n, 1, W) of events without y.
+        When called, (n, 1, H, W), or (n, 1, W) for events without y.
 
     Raises:
         ArgumentError: when called, for a sensor with more than two polarities.
@@ -149,7 +155,9 @@ class ToVoxelGrid(Transform):
     def _of(self, events: Events) -> Array:
         polarities = events.sensor_size[2]
         if polarities > 2:
-            raise ArgumentError(f"ToVoxelGrid: events have polarity 0 or 1, and this sensor {polarities}.")
+            raise ArgumentError(
+                f"ToVoxelGrid: needs a sensor with one or two polarities, and this one has {polarities}."
+            )
         kind = dtypes.as_dtype(self.dtype).dtype
         (width, height), bins = grid_of(events), self.n_time_bins
         places, pixels = places_of("ToVoxelGrid", events), width * height
@@ -170,20 +178,20 @@ class ToVoxelGrid(Transform):
 
 @dataclass(frozen=True)
 class ToTimesurface(Transform):
-    """Time surfaces, every dt microseconds: the age of the last event of each pixel and polarity, under an exponential.
+    """Time surfaces: an exponentially decaying trace of each pixel's last event, sampled every dt microseconds.
 
-    With t0 the first time, surface i is exp(-(t0 + (i + 1) dt - t_last) / tau), where t_last is the last time of the
-    pixel before t0 + (i + 1) dt; 0 where there was none. There are as many surfaces as it takes to have all events;
-    tonic leaves out the last one.
+    With t0 the time of the first event, surface i is exp(-(t0 + (i + 1) dt - t_last) / tau). Here t_last is the time of
+    the pixel's last event before t0 + (i + 1) dt; without such an event the value is 0. There are as many surfaces as
+    needed to include all events, whereas tonic leaves out the last surface.
 
     Args:
-        dt: microseconds.
-        tau: microseconds.
-        dtype: a dtype of floats.
-        sensor_size: of events that do not know theirs.
+        dt: microseconds between surfaces.
+        tau: time constant of the decay, in microseconds.
+        dtype: a floating dtype.
+        sensor_size: (W, H, P) of structured arrays, which have none.
 
     Returns:
-        When called, (T, P, H, W), or (T, P, W) of events without y; T = 0 without events.
+        When called, (T, P, H, W), or (T, P, W) for events without y; T = 0 without events.
 
     Source: Lagorce, Orchard, Galluppi, Shi and Benosman, "HOTS: A Hierarchy of Event-Based Time-Surfaces for Pattern
     Recognition", TPAMI 2017; here over the whole sensor.
@@ -201,14 +209,14 @@ class ToTimesurface(Transform):
         first, last = span(events) if len(events) else (0, -1)
         number = (last - first) // self.dt + 1
         cells = places_of("ToTimesurface", ordered) + ordered["p"] * np.int64(width * height)
-        # The last times, each surface's beside the others.
+        # `latest` holds the last time of each pixel; each surface updates it by its own events.
         since = ordered["t"] - first
         ends = np.searchsorted(since, np.arange(1, number + 1) * self.dt)
         latest = np.full(polarities * width * height, -np.inf)
         surfaces = np.empty((number, len(latest)), kind)
         begin = 0
         for i, end in enumerate(ends):
-            latest[cells[begin:end]] = since[begin:end]  # of a pixel that comes twice the later one stays
+            latest[cells[begin:end]] = since[begin:end]  # if a pixel occurs twice, NumPy keeps the later time
             surfaces[i] = np.exp((latest - (i + 1) * self.dt) / self.tau)
             begin = end
         shape = (polarities, height, width) if has_rows(events) else (polarities, width)

@@ -1,4 +1,4 @@
-"""The base classes of transforms of events, several transforms in a row, and what transforms have in common."""
+"""Base classes of event transforms, `Compose`, and helper functions."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ Draws = Generator | Size | None
 
 @dataclass(frozen=True)
 class Transform:
-    """A callable that makes something of the events of a recording, always the same.
+    """Base class of deterministic event transforms.
 
-    It takes `Events`, or a structured array with t, x, p and perhaps y, whose `sensor_size` it is told. It returns new
-    events: those that it was given stay as they are.
+    You can call a transform with `Events`, or with a structured array with t, x, p and optionally y if you set
+    `sensor_size`. It returns new events and leaves its input unchanged.
 
-    A callable of any class may also have a method that transforms all samples of a batch at once:
+    Any callable, of this class or not, may also have a method that transforms all samples of a batch at once:
 
         batch(samples, steps) -> x, lengths
 
-    `samples` is a list of what the callable takes, and `lengths` int64 (B,) the number of time steps of each. It calls
-    `T = steps(lengths)` once, as soon as it knows them, for the steps of the batch; T is no less than the largest and
-    at least 1. x is (T, B, ...), what the callable makes of each sample with zeros behind it, to the bit; or whatever
-    stands for that in a batch. It draws no random numbers. A `Loader` calls it in the place of the callable and of
-    padding, and, where it raises, the callable, sample by sample, so that an error names its sample. Of a `Compose` it
-    calls that of the last part; each sample goes through the parts in front alone, with its own random numbers. A
-    callable with an argument `rng`, or with a `__call__` of a class below the one that `batch` is of, is called sample
-    by sample.
+    - `samples` is a list of inputs of the callable. `lengths`, int64 (B,), are the samples' numbers of time steps.
+    - `batch` must call `T = steps(lengths)` once. T is the number of steps of the batch, at least 1 and at least the
+      largest length.
+    - x must be (T, B, ...): bit for bit the results of the callable, followed by zeros, or an object that stands for
+      this array in a batch.
+    - `batch` must not draw random numbers.
 
-    A subclass defines `_of(events)`. `RANGES` are the lowest and the highest value of attributes that are a number, or
-    two numbers of which the first is not larger.
+    A `Loader` calls `batch` instead of the callable and of padding. If `batch` raises, the Loader calls the callable
+    sample by sample, so that the error names the sample. In a `Compose`, only the `batch` of the last part is used, and
+    each sample passes the other parts alone, with its own random numbers. A callable with an argument `rng` is always
+    called sample by sample. So is a subclass that overrides `__call__` but not `batch`.
+
+    A subclass defines `_of(events)`. `RANGES` maps attribute names to their lowest and highest values; such an
+    attribute is a number, or two numbers in ascending order.
     """
 
     RANGES: ClassVar[dict[str, tuple[float, float]]] = {}
@@ -54,12 +57,11 @@ class Transform:
             several = value if isinstance(value, tuple) else (value,)
             if not all(low <= one <= high for one in several) or several[0] > several[-1]:
                 raise ArgumentError(
-                    f"{type(self).__name__}: {name} is from {low} to {high}, or two such numbers, the lower one first; "
-                    f"not {value}."
+                    f"{type(self).__name__}: {name} must be from {low} to {high}, or two such numbers with the lower "
+                    f"one first, not {value}."
                 )
 
     def __call__(self, events: Any) -> Any:
-        """Transform events."""
         return self._of(as_events(type(self).__name__, events, self.sensor_size))
 
     def _of(self, events: Events) -> Any:
@@ -68,13 +70,15 @@ class Transform:
 
 @dataclass(frozen=True)
 class RandomTransform(Transform):
-    """A transform that draws random numbers: from `rng`, a generator or a seed, or as `snncell.set_seed` decides.
-
-    A subclass defines `_draw(events, rng)`.
-    """
+    """Base class of random event transforms; a subclass defines `_draw(events, rng)`."""
 
     def __call__(self, events: Any, rng: Draws = None) -> Any:
-        """Transform events, with the next numbers of a generator."""
+        """Transform events.
+
+        Args:
+            events: `Events`, or a structured array.
+            rng: a generator, whose next numbers are used, or a seed. By default `snncell.set_seed` decides.
+        """
         return self._draw(as_events(type(self).__name__, events, self.sensor_size), generator(rng))
 
     def _draw(self, events: Events, rng: Generator) -> Any:
@@ -82,17 +86,17 @@ class RandomTransform(Transform):
 
 
 class Compose:
-    """Transforms one after another, as one.
+    """Chain several event transforms into one.
 
-    Any callable is a transform. Those that take `rng`, as the random ones of this module do, draw their numbers from
-    the one generator that the whole is given, one after another. So what becomes of a recording depends on its
-    generator alone, whoever calls. A seed stands for a new generator of its numbers, `np.random.default_rng(seed)`.
+    Any callable can be a transform. All transforms with an argument `rng`, such as the random ones of this module, draw
+    from the one generator that you pass to the Compose. The result for a recording therefore depends on this generator
+    alone. A seed stands for `np.random.default_rng(seed)`.
 
     Args:
-        transforms: in their order.
+        transforms: in the order of application.
 
     Raises:
-        ArgumentError: for what cannot be called.
+        ArgumentError: for an object that cannot be called.
 
     Example:
         >>> from snncell import data
@@ -106,11 +110,10 @@ class Compose:
         self.transforms = tuple(transforms)
         for one in self.transforms:
             if isinstance(one, type) or not callable(one):
-                raise ArgumentError(f"Compose: a transform is called with events, which {one!r:.200} is not made for.")
+                raise ArgumentError(f"Compose: a transform must be a callable that takes events, not {one!r:.200}.")
         self._drawing = [takes_rng(one) for one in self.transforms]
 
     def __call__(self, events: Any, rng: Draws = None) -> Any:
-        """Transform events."""
         rng = generator(rng) if any(self._drawing) else None
         for one, draws in zip(self.transforms, self._drawing, strict=True):
             events = one(events, rng=rng) if draws else one(events)
@@ -121,9 +124,9 @@ class Compose:
 
 
 def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
-    """The transforms in front, which each sample goes through, if any, and the one of whole batches behind them.
+    """Split a transform into its per-sample part (or None) and its last part, which has a method `batch`.
 
-    None if there is none of batches: see `Transform`.
+    Returns None if the last part has no usable `batch`: see `Transform`.
     """
     parts = [transform]
     while parts and type(parts[-1]) is Compose:
@@ -134,17 +137,17 @@ def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
     family = type(last).__mro__
     owner, called = (next((each for each in family if name in vars(each)), None) for name in ("batch", "__call__"))
     if owner is None or called is None or not issubclass(owner, called):
-        return None  # a `__call__` that was written over that of a class with `batch`
+        return None  # a subclass overrides `__call__` but inherits `batch`, so their results may differ
     return (Compose(before) if before else None), last
 
 
 def generator(rng: Draws) -> Generator:
-    """The generator, or a new one from a seed, or from what `set_seed` decides."""
+    """Return `rng` if it is a generator; otherwise a new one from a seed, by default one that `set_seed` decides."""
     return np.random.Generator(np.random.Philox(draw_seed())) if rng is None else np.random.default_rng(rng)
 
 
 def draw_between(value: Any, rng: Generator) -> Any:
-    """A number as it is, or one between two, evenly; of integers an integer, both of them included."""
+    """Return a number, or draw uniformly between two; two integers give an integer, both ends included."""
     if not isinstance(value, tuple):
         return value
     if all(isinstance(one, int) for one in value):
@@ -153,13 +156,13 @@ def draw_between(value: Any, rng: Generator) -> Any:
 
 
 def select(events: Events, which: Any) -> Events:
-    """Some of the events: a slice, booleans or numbers, as NumPy takes them."""
+    """Index events by a slice, booleans or indices."""
     part: Events = events[which]
     return part
 
 
 def with_columns(events: Events, sensor_size: tuple[int, int, int] | None = None, **columns: Any) -> Events:
-    """A copy of events with other columns, and perhaps another sensor."""
+    """A copy of events with replaced columns, and optionally another sensor size."""
     result = events.copy()
     for name, column in columns.items():
         result[name] = column
@@ -174,23 +177,23 @@ def has_rows(events: Events) -> bool:
 
 
 def axes_of(events: Events) -> list[tuple[Any, int]]:
-    """The columns of places, x and perhaps y, with the length of the sensor along each."""
+    """The spatial columns, x and, if present, y, each with its sensor length."""
     return list(zip("xy" if has_rows(events) else "x", events.sensor_size, strict=False))
 
 
 def span(events: Events) -> tuple[int, int]:
-    """The first and the last time, of at least one event."""
+    """The first and the last time of non-empty events."""
     return int(events["t"].min()), int(events["t"].max())
 
 
 def grid_of(events: Events) -> tuple[int, int]:
-    """W and H; 1 of events without y."""
+    """W and H; H = 1 for events without y."""
     width, height, _ = events.sensor_size
     return width, height if has_rows(events) else 1
 
 
 def check_inside(who: str, events: Events) -> None:
-    """Refuse events outside of the sensor: columns can be written to."""
+    """Raise ArgumentError for events outside of the sensor, because users can write to the columns."""
     for name, limit in zip(("x", "y", "p"), events.sensor_size, strict=True):
         if name in (events.dtype.names or ()) and (events[name] >= limit).any():
             number = int((events[name] >= limit).argmax())
@@ -201,12 +204,12 @@ def check_inside(who: str, events: Events) -> None:
 
 
 def places_of(who: str, events: Events) -> Any:
-    """The pixel of each event, as a number from 0 to below W H."""
+    """The pixel of each event as an index from 0 to W H - 1."""
     check_inside(who, events)
     x = events["x"].astype(np.int64)
     return x + events["y"] * np.int64(events.sensor_size[0]) if has_rows(events) else x
 
 
 def in_order(events: Events) -> Events:
-    """By time, those of one time as they were."""
+    """Sort events by time; events of equal times keep their order."""
     return select(events, np.argsort(events["t"], kind="stable"))

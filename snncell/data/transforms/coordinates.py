@@ -38,17 +38,17 @@ __all__ = [
     "UniformNoise",
 ]
 
-# --- times ------------------------------------------------------------------------------------------------------------
+# --- Times ------------------------------------------------------------------------------------------------------------
 
 FAR = 2.0**62  # microseconds
 
 
 @dataclass(frozen=True)
 class TimeAlignment(Transform):
-    """Subtract the time of the first event from all.
+    """Subtract the time of the first event from all times, so that the recording starts at 0.
 
     Args:
-        sensor_size: of events that do not know theirs.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     def _of(self, events: Events) -> Events:
@@ -57,12 +57,12 @@ class TimeAlignment(Transform):
 
 @dataclass(frozen=True)
 class TimeSkew(RandomTransform):
-    """Make floor(coefficient t + offset) of each time t.
+    """Scale and shift times: t becomes floor(coefficient t + offset).
 
     Args:
-        coefficient: of times; of two numbers, one drawn between them.
-        offset: microseconds; of two numbers, one drawn between them.
-        sensor_size: of events that do not know theirs.
+        coefficient: a factor, or two numbers between which it is drawn.
+        offset: microseconds, or two numbers between which it is drawn.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     RANGES: ClassVar = {"coefficient": (-FAR, FAR), "offset": (-FAR, FAR)}
@@ -77,13 +77,13 @@ class TimeSkew(RandomTransform):
 
 @dataclass(frozen=True)
 class TimeJitter(RandomTransform):
-    """Add normal numbers to the times, rounded to microseconds; tonic rounds towards 0.
+    """Add Gaussian noise to times, rounded to microseconds. Note that tonic rounds towards 0.
 
     Args:
-        std: microseconds.
-        clip_negative: drop the events whose times become negative.
-        sort_timestamps: put the events in order of time again; those of one time stay in their order.
-        sensor_size: of events that do not know theirs.
+        std: standard deviation in microseconds.
+        clip_negative: drop events whose times become negative.
+        sort_timestamps: sort the events by time again; events of equal times keep their order.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     std: NotNegative
@@ -99,33 +99,35 @@ class TimeJitter(RandomTransform):
 
 
 def scale_times(who: str, t: Any, factor: float, offset: float) -> Any:
-    """floor(factor t + offset), where it is a time."""
+    """floor(factor t + offset); raises ArgumentError for times that are too large."""
     if factor == 1.0 and offset == int(offset):
-        return t + int(offset)  # exactly, beyond 2^53 too
+        return t + int(offset)  # exact even above 2^53
     times = np.floor(t * factor + offset)
     if not (np.abs(times) < FAR).all():
-        raise ArgumentError(f"{who}: there are no times as large as {factor} t + {offset}.")
+        raise ArgumentError(
+            f"{who}: times {factor} t + {offset} are too large; they must stay below 2^62 microseconds."
+        )
     return times.astype(np.int64)
 
 
-# --- coordinates and polarities ---------------------------------------------------------------------------------------
+# --- Coordinates and polarities ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Downsample(Transform):
-    """Multiply times and places with factors, and round down. No event is dropped.
+    """Multiply times and coordinates by factors, and round down. No event is dropped.
 
-    Column x becomes floor(f x), and the sensor the smallest that has all of its pixels; with a `target_size`, x becomes
-    floor(x w / W), and the sensor has that size. Rows alike.
+    Column x becomes floor(f x), and the new sensor is the smallest that contains all pixels. With `target_size`, x
+    becomes floor(x w / W), and the new sensor has that size. Rows are treated likewise.
 
     Args:
-        time_factor: of times; 0.001 makes microseconds milliseconds.
-        spatial_factor: of columns and rows, or of each.
-        target_size: (w, h) instead of a spatial factor.
-        sensor_size: of events that do not know theirs.
+        time_factor: factor for times. For example, 0.001 converts microseconds to milliseconds.
+        spatial_factor: one factor for columns and rows, or one for each.
+        target_size: (w, h), instead of a spatial factor.
+        sensor_size: (W, H, P) of structured arrays, which have none.
 
     Raises:
-        ArgumentError: for a spatial factor and a target size.
+        ArgumentError: if both a spatial factor and a target size are given.
     """
 
     time_factor: Positive = 1.0
@@ -155,17 +157,17 @@ class Downsample(Transform):
 
 @dataclass(frozen=True)
 class SpatialJitter(RandomTransform):
-    """Add normal numbers to the places, rounded to pixels; tonic rounds towards 0.
+    """Add Gaussian noise to coordinates, rounded to pixels. Note that tonic rounds towards 0.
 
     Args:
-        var_x: variance of the columns, in pixels^2.
-        var_y: of the rows.
-        sigma_xy: the covariance of both.
-        clip_outliers: drop the events that leave the sensor. Else they stay at its border; in tonic, outside.
-        sensor_size: of events that do not know theirs.
+        var_x: variance of the columns' noise, in pixels^2.
+        var_y: variance of the rows' noise.
+        sigma_xy: covariance of both.
+        clip_outliers: drop events that leave the sensor. By default they stay at its border (in tonic, outside of it).
+        sensor_size: (W, H, P) of structured arrays, which have none.
 
     Raises:
-        ArgumentError: for a covariance that there is not with these variances.
+        ArgumentError: if sigma_xy^2 > var_x var_y, which no covariance can be.
     """
 
     var_x: NotNegative = 1.0
@@ -175,7 +177,7 @@ class SpatialJitter(RandomTransform):
 
     def __post_init__(self) -> None:
         if self.sigma_xy**2 > self.var_x * self.var_y * (1.0 + 1e-9):
-            raise ArgumentError("SpatialJitter: sigma_xy^2 is at most var_x var_y.")
+            raise ArgumentError("SpatialJitter: sigma_xy^2 must be at most var_x var_y.")
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         covariance = [[self.var_x, self.sigma_xy], [self.sigma_xy, self.var_y]]
@@ -191,13 +193,13 @@ class SpatialJitter(RandomTransform):
 
 @dataclass(frozen=True)
 class UniformNoise(RandomTransform):
-    """Add events at random pixels, of random polarities, at random times between the first and the last event.
+    """Add noise events at random pixels, polarities and times between the first and the last event.
 
-    The events are in order of time then. Of a recording without events nothing is made.
+    The result is in order of time. An empty recording stays empty.
 
     Args:
-        n: the number of events; of two numbers, one drawn between them.
-        sensor_size: of events that do not know theirs.
+        n: the number of added events, or two numbers between which it is drawn.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     RANGES: ClassVar = {"n": (0, 1 << 31)}
@@ -219,17 +221,17 @@ class UniformNoise(RandomTransform):
 
 @dataclass(frozen=True)
 class MergePolarities(Transform):
-    """Make all events of polarity 0, of a sensor with P = 1.
+    """Set all polarities to 0 and P of the sensor size to 1.
 
     Args:
-        sensor_size: of events that do not know theirs.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     def _of(self, events: Events) -> Events:
         return with_columns(events, (*events.sensor_size[:2], 1), p=0)
 
 
-# --- flips: with probability p ----------------------------------------------------------------------------------------
+# --- Flips with probability p -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -245,11 +247,11 @@ class _RandomFlip(RandomTransform):
 
 @dataclass(frozen=True)
 class RandomFlipLR(_RandomFlip):
-    """Turn left and right around, x to W - 1 - x, with probability p.
+    """Flip events horizontally with probability p: x becomes W - 1 - x.
 
     Args:
         p: the probability.
-        sensor_size: of events that do not know theirs.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     def _flip(self, events: Events) -> Events:
@@ -258,11 +260,11 @@ class RandomFlipLR(_RandomFlip):
 
 @dataclass(frozen=True)
 class RandomFlipUD(_RandomFlip):
-    """Turn top and bottom around, y to H - 1 - y, with probability p.
+    """Flip events vertically with probability p: y becomes H - 1 - y.
 
     Args:
         p: the probability.
-        sensor_size: of events that do not know theirs.
+        sensor_size: (W, H, P) of structured arrays, which have none.
 
     Raises:
         ArgumentError: when called, for events without y.
@@ -270,7 +272,7 @@ class RandomFlipUD(_RandomFlip):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         if not has_rows(events):
-            raise ArgumentError("RandomFlipUD: these events have no y; RandomFlipLR turns their channels around.")
+            raise ArgumentError("RandomFlipUD: these events have no y. Use RandomFlipLR to flip their channels.")
         return super()._draw(events, rng)
 
     def _flip(self, events: Events) -> Events:
@@ -279,13 +281,13 @@ class RandomFlipUD(_RandomFlip):
 
 @dataclass(frozen=True)
 class RandomFlipPolarity(_RandomFlip):
-    """Turn all polarities around, p to P - 1 - p, with probability p.
+    """Flip the polarities of all events with probability p: polarity q becomes P - 1 - q.
 
-    As tonic computes it; its words are of single events.
+    All events of a recording flip together, as in tonic's code; tonic's documentation describes flips of single events.
 
     Args:
         p: the probability.
-        sensor_size: of events that do not know theirs.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     def _flip(self, events: Events) -> Events:
@@ -294,12 +296,12 @@ class RandomFlipPolarity(_RandomFlip):
 
 @dataclass(frozen=True)
 class RandomTimeReversal(_RandomFlip):
-    """Run backwards with probability p: t becomes max(t) - t, and the last event is the first.
+    """Reverse time with probability p: t becomes max(t) - t, and the last event comes first.
 
     Args:
         p: the probability.
-        flip_polarities: then turn the polarities around too: what became bright becomes dark.
-        sensor_size: of events that do not know theirs.
+        flip_polarities: also flip the polarities, because reversed time turns brightening into darkening.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     flip_polarities: bool = True

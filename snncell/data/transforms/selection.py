@@ -1,4 +1,4 @@
-"""Transforms that select events: filters, dropping and crops."""
+"""Event filters, random dropping, and crops in time and space."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ __all__ = [
     "RefractoryPeriod",
 ]
 
-# --- filters: kernels with one unit of work, the recording ------------------------------------------------------------
+# --- Filters: kernels with one unit of work, the recording ------------------------------------------------------------
 
-# `places` says which pixel each event is of, in a grid with a pixel around the sensor; `pixels` is what is known of
-# each, as it begins.
+# `places` holds the pixel of each event, in a grid with a border of one pixel around the sensor, so that every pixel
+# has four neighbours. `pixels` holds the initial state of each pixel.
 
 
 def denoise(start: Any, stop: Any, times: Any, places: Any, pixels: Any, kept: Any, pitch: Any, number: Any) -> None:
-    """Keep an event if a pixel beside its own had one less than `number` before. `pixels` are their last times."""
+    """Keep an event if a neighbouring pixel had one less than `number` before. `pixels` are the pixels' last times."""
     for _ in range(start, stop):
         for k in range(len(times)):
             place, since = places[k], times[k] - number
@@ -59,7 +59,7 @@ def denoise(start: Any, stop: Any, times: Any, places: Any, pixels: Any, kept: A
 
 
 def rest(start: Any, stop: Any, times: Any, places: Any, pixels: Any, kept: Any, pitch: Any, number: Any) -> None:
-    """Keep an event if the one before it, of its pixel, is more than `number` ago. `pixels` are their last times."""
+    """Keep an event if the previous one of its pixel is more than `number` ago. `pixels` are the pixels' last times."""
     for _ in range(start, stop):
         for k in range(len(times)):
             kept[k] = pixels[places[k]] < times[k] - number
@@ -67,7 +67,7 @@ def rest(start: Any, stop: Any, times: Any, places: Any, pixels: Any, kept: Any,
 
 
 def decimate(start: Any, stop: Any, times: Any, places: Any, pixels: Any, kept: Any, pitch: Any, number: Any) -> None:
-    """Keep every event of a pixel whose number, from 1 on, `number` divides. `pixels` count since the last of those."""
+    """Keep every `number`-th event of a pixel. `pixels` count the events since the last kept one."""
     for _ in range(start, stop):
         for k in range(len(times)):
             pixels[places[k]] += 1
@@ -82,7 +82,7 @@ LONGEST = 1 << 62  # microseconds
 
 
 def keep_by_rule(rule: Rule, events: Any, size: tuple[int, int], number: int) -> Any:
-    """Which of the events, in their order, one of the rules keeps: booleans. All are inside of a sensor of (W, H)."""
+    """Apply a rule to events inside of a sensor (W, H): a boolean per event."""
     width, height = size
     pitch = width + 2
     places = events["x"] + np.int64(pitch + 1)
@@ -109,31 +109,32 @@ def _filter_events(who: str, events: Events, rule: Rule, number: int) -> Events:
 
 @dataclass(frozen=True)
 class Denoise(Transform):
-    """Background activity filter: drop events if no pixel beside theirs had one within `filter_time` before.
+    """Background activity filter: drop events without a recent event at a neighbouring pixel.
 
-    An event at t is kept if the last event of a pixel above, below, left or right of its own, of either polarity, has a
-    time above t - `filter_time`. Events are looked at in the order in which they are. In tonic every pixel begins with
-    an event at t = 0; here with none.
+    You can use it to remove sensor noise, because real edges cause events at several neighbouring pixels. An event at
+    time t is kept if the last event of the pixel above, below, left or right, of either polarity, is later than t -
+    `filter_time`. Events are processed in the order of the array. Note that tonic's pixels start with an event at t =
+    0; here they start without one.
 
     Args:
         filter_time: microseconds.
-        sensor_size: of events that do not know theirs.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     filter_time: Positive
 
     def _of(self, events: Events) -> Events:
-        # Of integers: t - before < filter_time.
+        # For integers, t - before < filter_time is the same with the ceiling of filter_time.
         return _filter_events("Denoise", events, "denoise", min(int(np.ceil(self.filter_time)), LONGEST))
 
 
 @dataclass(frozen=True)
 class Decimation(Transform):
-    """Keep every n-th event of each pixel, whatever its polarity: its n-th, 2n-th and so on.
+    """Keep every n-th event of each pixel, regardless of polarity: the n-th, the 2n-th and so on.
 
     Args:
-        n: of how many events one is kept.
-        sensor_size: of events that do not know theirs.
+        n: one of n events is kept.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     n: Count
@@ -144,15 +145,15 @@ class Decimation(Transform):
 
 @dataclass(frozen=True)
 class RefractoryPeriod(RandomTransform):
-    """Keep the first event of each pixel, and those whose time to the one before is above `delta`.
+    """Drop events that follow the previous event of their pixel within `delta`.
 
-    With t_n the times of all events of a pixel, of either polarity and in the order in which they are, event n is kept
-    if t_n - t_(n-1) > `delta`, whether event n - 1 was kept or not: as in tonic, but that it drops a first event at
-    t <= 0.
+    With t_n the times of all events of a pixel, of either polarity and in the order of the array, event n is kept if
+    t_n - t_(n-1) > `delta`, whether or not event n - 1 was kept. The first event of a pixel is kept; tonic drops it if
+    its time is 0 or less.
 
     Args:
-        delta: microseconds; of two numbers, one drawn between them.
-        sensor_size: of events that do not know theirs.
+        delta: microseconds, or two numbers between which it is drawn.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     RANGES: ClassVar = {"delta": (0, LONGEST)}
@@ -163,16 +164,16 @@ class RefractoryPeriod(RandomTransform):
         return _filter_events("RefractoryPeriod", events, "rest", draw_between(self.delta, rng))
 
 
-# --- dropping: at random, by pixel, time and place --------------------------------------------------------------------
+# --- Dropping: at random, by pixel, time and area ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DropEvent(RandomTransform):
-    """Drop a part of the events: floor(p N + 1/2) of N, chosen at random.
+    """Drop a random fraction of the events: floor(p N + 1/2) of N.
 
     Args:
-        p: the part; of two numbers, one drawn between them.
-        sensor_size: of events that do not know theirs.
+        p: the fraction, or two numbers between which it is drawn.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     RANGES: ClassVar = {"p": (0.0, 1.0)}
@@ -189,16 +190,17 @@ class DropEvent(RandomTransform):
 
 @dataclass(frozen=True)
 class DropPixel(Transform):
-    """Drop all events of some pixels: those that are named, or those that fire too often.
+    """Drop all events of given pixels, or of hot pixels.
 
     Args:
-        coordinates: (x, y) of each pixel; of events without y, each x.
-        hot_pixel_frequency: in Hz; pixels are dropped that have more events than this times the time from the first
-            event of the recording to its last.
-        sensor_size: of events that do not know theirs.
+        coordinates: (x, y) of each pixel to drop, or x for events without y.
+        hot_pixel_frequency: in Hz. A pixel is dropped if it has more events than this frequency times the time between
+            the first and the last event of the recording.
+        sensor_size: (W, H, P) of structured arrays, which have none.
 
     Raises:
-        ArgumentError: for both or neither of them; when called, for coordinates that are no such.
+        ArgumentError: unless exactly one of `coordinates` and `hot_pixel_frequency` is given; when called, for invalid
+            coordinates.
     """
 
     coordinates: Sequence[Any] | None = None
@@ -221,7 +223,7 @@ class DropPixel(Transform):
 
 
 def _numbers_of_pixels(coordinates: Any, limits: list[int]) -> Any:
-    """The numbers of the pixels at some coordinates, of a sensor (W, H) or (W,)."""
+    """The pixel indices of coordinates on a sensor (W, H) or (W,)."""
     given = np.asarray(coordinates)
     whole = given.dtype.kind in "iu" or not given.size
     of_axes = given.reshape(-1, 1) if len(limits) == 1 and given.ndim == 1 else given
@@ -230,20 +232,22 @@ def _numbers_of_pixels(coordinates: Any, limits: list[int]) -> Any:
     if not wanted or (of_axes < 0).any() or (of_axes >= limits).any():
         each = "(x, y)" if len(limits) == 2 else "x"
         raise ArgumentError(
-            f"DropPixel: coordinates are {each} of pixels of a sensor {limits}, not {coordinates!r:.200}."
+            f"DropPixel: coordinates must be {each} of pixels of a sensor {limits}, not {coordinates!r:.200}."
         )
     return of_axes.astype(np.int64) @ np.array([1, limits[0]][: len(limits)])
 
 
 @dataclass(frozen=True)
 class DropEventByTime(RandomTransform):
-    """Drop the events in an interval at a random place.
+    """Drop all events in a time interval at a random position.
 
-    The recording lasts from its first event to its last; tonic's interval may lie before the first one, from t = 0 on.
+    The recording lasts from its first event to its last. tonic also allows intervals before the first event, from t = 0
+    on.
 
     Args:
-        duration_ratio: the part of the recording that the interval is; of two numbers, one drawn between them.
-        sensor_size: of events that do not know theirs.
+        duration_ratio: the length of the interval as a fraction of the recording, or two numbers between which it is
+            drawn.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     RANGES: ClassVar = {"duration_ratio": (0.0, 1.0)}
@@ -261,13 +265,13 @@ class DropEventByTime(RandomTransform):
 
 @dataclass(frozen=True)
 class DropEventByArea(RandomTransform):
-    """Drop the events in a box at a random place.
+    """Drop all events in a rectangle at a random position.
 
-    The box has floor(r W) columns and floor(r H) rows; of events without y, columns alone.
+    The rectangle has floor(r W) columns and floor(r H) rows, or only columns for events without y.
 
     Args:
-        area_ratio: r; of two numbers, one drawn between them.
-        sensor_size: of events that do not know theirs.
+        area_ratio: r, or two numbers between which it is drawn.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     RANGES: ClassVar = {"area_ratio": (0.0, 1.0)}
@@ -284,7 +288,7 @@ class DropEventByArea(RandomTransform):
         return select(events, ~dropped)
 
 
-# --- crops: in time and in space --------------------------------------------------------------------------------------
+# --- Crops: in time and in space --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -292,9 +296,9 @@ class CropTime(Transform):
     """Keep the events with `min` <= t <= `max`, in microseconds.
 
     Args:
-        min: the first time.
-        max: the last one; without it, to the end.
-        sensor_size: of events that do not know theirs.
+        min: the earliest time.
+        max: the latest time; by default no limit.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     min: int = 0
@@ -307,14 +311,13 @@ class CropTime(Transform):
 
 @dataclass(frozen=True)
 class CenterCrop(Transform):
-    """Keep the events in the middle of the sensor, as those of a smaller one.
+    """Crop the centre of the sensor.
 
-    Column x becomes x - floor((W - w) / 2), and rows alike. A size larger than the sensor puts it into the middle of
-    the new one.
+    Column x becomes x - floor((W - w) / 2), and rows likewise. A size larger than the sensor pads it instead.
 
     Args:
-        size: (w, h), or one number for both; of events without y, w.
-        sensor_size: of events that do not know theirs.
+        size: (w, h), or one number for both; only w counts for events without y.
+        sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     size: Count | tuple[Count, Count]
@@ -327,13 +330,13 @@ class CenterCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomCrop(RandomTransform):
-    """Keep the events in a part of the sensor at a random place, as those of a smaller one.
+    """Crop the sensor at a random position.
 
-    Each place is as likely as any other; tonic's never reaches the last column and row.
+    All positions are equally likely, whereas tonic never reaches the last column and row.
 
     Args:
-        target_size: (w, h), or one number for both; of events without y, w.
-        sensor_size: of events that do not know theirs.
+        target_size: (w, h), or one number for both; only w counts for events without y.
+        sensor_size: (W, H, P) of structured arrays, which have none.
 
     Raises:
         ArgumentError: when called, for a size larger than the sensor.
@@ -355,7 +358,7 @@ def _pair(size: Any) -> tuple[int, int]:
 
 
 def _crop_events(events: Events, firsts: list[int], size: tuple[int, int]) -> Events:
-    """The events from a place on, within a size, counted from there."""
+    """The events in a rectangle, with coordinates relative to its corner."""
     names, sides = [name for name, _ in axes_of(events)], list(events.sensor_size)
     sides[: len(names)] = size[: len(names)]
     inside = np.ones(len(events), np.bool_)
@@ -367,5 +370,5 @@ def _crop_events(events: Events, firsts: list[int], size: tuple[int, int]) -> Ev
 
 
 def _between(column: Any, first: int, count: int) -> Any:
-    """Which places are from `first` on, at most `count` of them."""
+    """True for numbers in [first, first + count)."""
     return (column >= first) & (column < first + count)
