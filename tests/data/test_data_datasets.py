@@ -400,13 +400,13 @@ def ragged(rows, dtype):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("spikes/times", None, r"dataset /spikes/times: a dataset is expected, as SHD has it, and there is none"),
-        ("spikes/units", np.zeros(2), r"dataset /spikes/units: a list of integers of any length a sample is expected"),
+        ("spikes/times", None, r"dataset /spikes/times: a dataset as in SHD is expected, but it is missing"),
+        ("spikes/units", np.zeros(2), r"dataset /spikes/units: a list of integers of any length per sample is expected"),
         ("spikes/times", ([[1], [2]], np.int32), r"dataset /spikes/times: a list of floats, in seconds, of any length"),
         ("labels", [0], r"dataset /labels: as many samples are expected in each of them, not 2 in /spikes/times, 2 in"),
         ("labels", [0, 3], r"dataset /labels, index 1: a label from 0 to 2 is expected, not 3"),
         ("labels", [-1, 0], r"dataset /labels, index 0: a label from 0 to 2"),
-        ("labels", [0.5, 0], r"dataset /labels: one integer a sample is expected, not float64"),
+        ("labels", [0.5, 0], r"dataset /labels: one integer per sample is expected, not float64"),
         ("extra/speaker", [0, 1, 2], r"dataset /extra/speaker: 2 speakers are expected, not 3"),
         ("spikes/times", ([[0.1], [0.2, 0.3]], "f2"), r"dataset /spikes/times, index 0: as many times as units"),
         ("spikes/times", ([[np.nan] * 3, [0]], "f2"), r"dataset /spikes/times, index 0: times in seconds are expected"),
@@ -429,7 +429,7 @@ def test_shapes_beyond_the_file_are_not_made(tmp_path):
     with h5py.File(path, "a") as file:
         del file["labels"]
         file.create_dataset("labels", (1 << 40,), "i8", chunks=(1 << 10,), compression="gzip")
-    with pytest.raises(FileError, match=r"dataset /labels: shape \(1099511627776,\) of int64 is more than such a file"):
+    with pytest.raises(FileError, match=r"dataset /labels: shape \(1099511627776,\) of int64 is too large for a file"):
         data.SHD(path)
 
 
@@ -457,6 +457,6 @@ def test_what_is_no_index_is_told_in_words(tmp_path) -> None:
     put(tmp_path / "3/a.bin").write_bytes(b"\x01\x02\x80\x00\x05")
     ds = data.NMNIST(tmp_path)
     assert ds[np.int8(0)][1] == 3
-    for index, words in (("a", "an index must be an integer, not 'a'\."), (slice(0, 2), "For several samples, use")):
+    for index, words in (("a", "an index must be an integer, not 'a'"), (slice(0, 2), "For several samples, use")):
         with pytest.raises(ArgumentError, match=words):
             ds[index]

@@ -67,7 +67,7 @@ def test_a_bin_that_is_cut_off_is_refused_at_its_last_event(path):
 
 def test_bytes_of_anything_are_no_bin(path):
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(200)) * 2 + bytes(2))
-    with pytest.raises(FileError, match=r"byte \d+: the file begins like none of the known formats"):
+    with pytest.raises(FileError, match=r"byte \d+: the file has the signature of no known format"):
         read_events(path)
 
 
@@ -116,7 +116,7 @@ def test_tables_without_names(path, order, dtype, signed):
     with path.open("wb") as file:
         np.save(file, np.asfortranarray(table) if signed else table)
     if order == "xypt":
-        with pytest.warns(RuntimeWarning, match=r'columns are x y p t, .*Say time_unit="ms", or "us"'):
+        with pytest.warns(RuntimeWarning, match=r'columns are x y p t, .*Pass time_unit="ms"'):
             same(read_events(path), columns | {"t": columns["t"] * 1000})
         same(read_events(path, time_unit="ms"), columns | {"t": columns["t"] * 1000})
     same(read_events(path, (34, 34, 2), time_unit="us"), columns)
@@ -177,13 +177,13 @@ def test_what_has_no_events_is_refused_in_words(path):
     with path.open("wb") as file:
         np.savez(file, a=np.zeros(3), b=np.zeros(3))
     with pytest.raises(
-        FileError, match=r"columns t, x, p and perhaps y are expected, and of a, b none is t and x and p"
+        FileError, match=r"columns t, x, p and optionally y are expected, and of a, b none is t and x and p"
     ):
         read_events(path)
     for array, said in (
-        (np.zeros((5, 7)), r"a table of 4 columns, or of 3"),
+        (np.zeros((5, 7)), r"a table with one row per event and 3 or 4 columns"),
         (np.full((5, 4), 9), r"the columns are not t x y p or x y t p or x y p t"),
-        (np.zeros(5, "U3"), r"a table of 4 columns"),
+        (np.zeros(5, "U3"), r"a table with one row per event and 3 or 4 columns"),
         (np.zeros((5, 4), "U3"), r"numbers are expected, not <U3"),
     ):
         with path.open("wb") as file:
@@ -295,10 +295,13 @@ def test_names_of_columns_comments_and_a_mark_of_byte_order(path):
         ("t,x,y,p\n1,2,3,0\n2,a,3,1\n", r"line 3 \(byte 16\): 4 numbers are expected, not '2,a,3,1'"),
         ("t,x,y,p\n1,2,3,0\n\n2,3,1\n", r"line 4 \(byte 17\): 4 numbers are expected, not '2,3,1'"),
         ("t,x,y,p\n1,2,3,0\n2.5,3,1,1\n", r"line 3 \(byte 16\): t has integers of microseconds, not 2.5"),
-        ("t,x,y\n1,2,3\n", r"line 1 \(byte 0\): columns t, x, p and perhaps y are expected, and of t, x, y none is p"),
+        (
+            "t,x,y\n1,2,3\n",
+            r"line 1 \(byte 0\): columns t, x, p and optionally y are expected, and of t, x, y none is p",
+        ),
         ("hello, world\n", r"line 1 \(byte 0\): columns t, x, p"),
-        ("1 2 3 4 5\n", r"line 1 \(byte 0\): a table of 4 columns"),
-        ("# nothing\n", r"byte 0: a row an event is expected, and there is none"),
+        ("1 2 3 4 5\n", r"line 1 \(byte 0\): a table with one row per event and 3 or 4 columns"),
+        ("# nothing\n", r"byte 0: one row per event is expected, but there are no rows"),
         ("t,x,p\nnan,1,1\n", r"line 2 \(byte 6\): t has integers of microseconds, not nan"),
         ("t,x,p\n1_0,1,1\n", r"rows of 3 numbers are expected"),
     ],

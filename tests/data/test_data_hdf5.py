@@ -90,7 +90,11 @@ def test_an_error_lists_the_contents_of_the_file(tmp_path: Path) -> None:
         r"table/0 to table/3 \(float32 5x4\), text \(\|S1 2\)"
     )
     for columns, words in (
-        (None, r'read_events reads other layouts by columns=\{"t": "events/t", "x": "events/x"\}\. ' + contents),
+        (
+            None,
+            r'to read another layout, pass its paths, for example columns=\{"t": "events/t", "x": "events/x"\}\. '
+            + contents,
+        ),
         ({"t": "events/ts", "x": "events/x"}, r"there is no dataset 'events/ts'\. " + contents),
         ({"t": 0, "x": 1}, r"there is no dataset '0'\. " + contents),
         ({"t": "events", "x": "events/x"}, r"there is no dataset 'events'\. " + contents),
@@ -98,7 +102,7 @@ def test_an_error_lists_the_contents_of_the_file(tmp_path: Path) -> None:
         ({"t": "records/t", "x": "events/x"}, r"dataset /records: it has no field or column 't'\. " + contents),
         ({"t": "table", "x": "events/x"}, r"dataset /table: numbers along one axis are expected\. " + contents),
         ({"t": "text", "x": "events/x"}, r"dataset /text: real numbers along one axis are expected, not \|S1\."),
-        ({"t": "elsewhere", "x": "events/x"}, r"dataset /elsewhere: its numbers are expected in this file\."),
+        ({"t": "elsewhere", "x": "events/x"}, r"dataset /elsewhere: its numbers must be stored in this file"),
         ({"t": "events/t", "x": "records/on"}, r"columns of one length are expected"),
     ):
         with pytest.raises(FileError, match=rf"file(, |: ).*{words}"):
@@ -128,7 +132,7 @@ def test_columns_that_the_file_cannot_have_are_not_made(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "file", "w") as file:
         for name in "tx":
             file.create_dataset(name, (1 << 40,), "i8", chunks=(1 << 10,), compression="gzip")
-    with pytest.raises(FileError, match=r"dataset /t: shape \(1099511627776,\) of int64 is more than such a file"):
+    with pytest.raises(FileError, match=r"dataset /t: shape \(1099511627776,\) of int64 is too large for a file"):
         read_events(tmp_path / "file", columns={"t": "t", "x": "x"})
 
 

@@ -148,7 +148,7 @@ def test_where_a_file_cannot_be_written_the_error_says_which(tmp_path):
         (ArgumentError, r"classes is an integer in \[1, 720\], not 721", lambda: SHDLike(1, classes=721)),
         (ArgumentError, "channels is an integer in", lambda: SHDLike(1, channels=70000)),
         (ArgumentError, "write_shd_like: classes is", lambda: write_shd_like("x.h5", classes=0)),
-        (TensorIndexError, "SHDLike: there is no sample -4, there are 3", lambda: SHDLike(3)[-4]),
+        (TensorIndexError, "SHDLike: index -4 is out of range for 3 samples", lambda: SHDLike(3)[-4]),
     ],
 )
 def test_nonsense_is_refused(error, text, call):

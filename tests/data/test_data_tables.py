@@ -113,7 +113,7 @@ AMBIGUOUS = [
     ("3,5,9,2\n1,1,2,1\n", "are not t x y p or x y t p or x y p t; columns="),
     ("5,2,1\n1,3,0\n", "are not t x p; columns="),
     ("0.5,2,3,1\n0.7,1,0,1\n", r'not 0.5, and times in another unit are read with time_unit="s"'),
-    ("time,where,p\n1,2,0\n", r'of time, where, p none is x; columns=\{"t": ..., "x": ...\} would say'),
+    ("time,where,p\n1,2,0\n", r'of time, where, p none is x; pass their names, columns=\{"t": ..., "x": ...\}'),
 ]
 
 
@@ -169,7 +169,7 @@ def test_x_y_p_t_is_in_microseconds_as_text_and_in_milliseconds_as_npy(tmp_path:
     found = read_events(tmp_path / "file.csv")
     assert found[["x", "y", "p", "t"]].tolist() == rows
     np.save(tmp_path / "file.npy", np.array(rows))
-    with pytest.warns(RuntimeWarning, match=r'file\.npy: its columns are x y p t, .*Say time_unit="ms", or "us"'):
+    with pytest.warns(RuntimeWarning, match=r'file\.npy: the columns are x y p t, .*Pass time_unit="ms"'):
         tonics = read_events(tmp_path / "file.npy")
     np.testing.assert_array_equal(tonics["t"], found["t"] * 1000)
     np.testing.assert_array_equal(tonics, read_events(tmp_path / "file.npy", time_unit="ms"))
@@ -283,14 +283,14 @@ def test_no_events_are_not_ambiguous(tmp_path: Path) -> None:
 
 
 TOLD: list[tuple[Any, Any, str]] = [
-    ({"t": "a", "x": "b"}, FileError, r"there are columns t, x, y, p, and none is 'a', as columns has it"),
+    ({"t": "a", "x": "b"}, FileError, r"the file has columns t, x, y, p, but columns asks for 'a'"),
     ({"t": 0, "x": 7}, FileError, r"there are columns t, x, y, p, and none is 7"),
-    ({"t": 0}, ArgumentError, r"columns says which column of the file is t, x, .* not \{'t': 0\}"),
+    ({"t": 0}, ArgumentError, r"columns must map t, x, .* not \{'t': 0\}"),
     ({"t": 0, "x": 1, "z": 2}, ArgumentError, "columns says which"),
     ({"t": 0, "x": True}, ArgumentError, "columns says which"),
     ({"t": 0, "x": -1}, ArgumentError, "columns says which"),
     ({"t": np.array([0, 1]), "x": 1}, ArgumentError, "columns says which"),
-    ({"t": 0, "x": 0}, ArgumentError, r"each of columns is another one"),
+    ({"t": 0, "x": 0}, ArgumentError, r"columns must name different columns"),
     ("txyp", ArgumentError, "columns says which .* not 'txyp'"),
     (3, ArgumentError, "columns says which"),
 ]
@@ -306,7 +306,7 @@ def test_wrong_columns_are_refused_in_words(tmp_path: Path, columns: Any, error:
 
 def test_what_has_no_names_is_told_by_numbers(tmp_path: Path) -> None:
     npy(tmp_path / "a", write.drawn(np.random.default_rng(0), 5))
-    with pytest.raises(FileError, match="the columns have no names, and none is 'a'; columns has their numbers"):
+    with pytest.raises(FileError, match="the columns have no names, and none is 'a'; columns must give their numbers"):
         read_events(tmp_path / "a", columns={"t": "a", "x": 1})
     with pytest.raises(FileError, match="there are 4 columns, numbered from 0, and none is 4"):
         read_events(tmp_path / "a", columns={"t": 0, "x": 4})

@@ -49,10 +49,10 @@ def test_points_lie_in_the_part_of_the_sign_that_their_class_says(small, big):
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"r_small": 0.25}, "r_small is from r_big / 100 to below r_big / 2, not 0.25 of 0.5"),
-        ({"r_small": 0.004}, "r_small is from r_big / 100 to below r_big / 2, not 0.004 of 0.5"),
+        ({"r_small": 0.25}, "r_small must be at least r_big / 100 and below r_big / 2, not 0.25 of 0.5"),
+        ({"r_small": 0.004}, "r_small must be at least r_big / 100 and below r_big / 2, not 0.004 of 0.5"),
         ({"r_big": 1e300}, r"r_big is a finite number in \[1e-06, 1e\+06\]"),
-        ({"r_big": 0.2}, "r_small is from r_big / 100 to below r_big / 2, not 0.1 of 0.2"),
+        ({"r_big": 0.2}, "r_small must be at least r_big / 100 and below r_big / 2, not 0.1 of 0.2"),
         ({"r_small": 0.0}, "r_small is a finite number above 0"),
         ({"samples": 0}, "samples is an integer of at least 1"),
         ({"seed": -1}, "seed is an integer"),

@@ -1,4 +1,4 @@
-"""AEDAT 2.0 of a DVS128 or a DAVIS, AEDAT 3.1, and AEDAT 4 through the package aedat."""
+"""AEDAT files: 2.0 of a DVS128 or a DAVIS, 3.1, and 4 by the package aedat."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ SENSORS = {b"DVS128": DVS128, **DAVIS}
 
 # --- AEDAT 2.0 --------------------------------------------------------------------------------------------------------
 
-ASCII_END = b"#End Of ASCII Header"  # jAER's, in newer files
-OTHER_EVENT = 1 << 15  # a pulse at the camera's input: no pixel
-OTHER_OF_DAVIS = 1 << 31 | 1 << 10  # a frame or motion; a pulse at the camera's input
+ASCII_END = b"#End Of ASCII Header"  # written by newer versions of jAER
+OTHER_EVENT = 1 << 15  # flag of an external input pulse, which has no pixel
+OTHER_OF_DAVIS = 1 << 31 | 1 << 10  # flags of frames and motion, and of external input pulses
 
 
 def read_2(path: Any, data: bytes, sensor: Any = None) -> Events:
-    """Read big-endian addresses and times after lines that begin with "#", of the chip that the line AEChip names.
+    """Read AEDAT 2.0: header lines that begin with "#", then big-endian addresses and times.
 
-    Without that line the addresses are those of a DVS128. They are read as the camera sends them: jAER mirrors x.
+    The line AEChip names the sensor; without it, addresses are those of a DVS128. x is not mirrored, whereas jAER
+    mirrors it.
     """
     start = _end_of_lines(data)
     chip = _chip_2(path, data[:start])
@@ -60,7 +61,7 @@ def read_2(path: Any, data: bytes, sensor: Any = None) -> Events:
 
 
 def _chip_2(path: Any, header: bytes) -> tuple[int, int, int] | None:
-    """The sensor of a DAVIS whose addresses a file has; None for a DVS128, or a file that names no chip."""
+    """The sensor size of the DAVIS that the header names; None for a DVS128 or if no chip is named."""
     line = re.search(rb"^#\s*AEChip:\s*(.*?)\s*$", header, re.MULTILINE)
     name = line[1].upper() if line else b"128"
     davis = next((size for chip, size in DAVIS.items() if chip in name), None)
@@ -71,7 +72,7 @@ def _chip_2(path: Any, header: bytes) -> tuple[int, int, int] | None:
 
 
 def _end_of_lines(data: bytes) -> int:
-    """The end of the header: after the line that says so, or before the first one that does not begin with "#"."""
+    """The end of the header: after its end mark, or before the first line that does not begin with "#"."""
     start = 0
     while data[start : start + 1] == b"#":
         end = data.find(b"\n", start)
@@ -88,14 +89,14 @@ def _end_of_lines(data: bytes) -> int:
 HEADER_END = b"#!END-HEADER\r\n"
 # eventType, eventSource, eventSize, eventTSOffset, eventTSOverflow, eventCapacity, eventNumber, eventValid
 PACKET = struct.Struct("<HHiiiiii")
-LARGEST = 1 << 24  # bytes of an event, more than any frame has: a packet without events could announce any
-POLARITY = 1  # the type of events of pixels; others are frames, motion, and what else a camera sends
+LARGEST = 1 << 24  # bytes, more than any frame; limits the event size that an empty packet may declare
+POLARITY = 1  # type of packets with pixel events; other packets have frames, motion, ...
 
 
 def read_3(path: Any, data: bytes, sensor: Any = None, begin: int = -1, end: int = 1 << 62) -> Events:
-    """Read the valid polarity events of all packets, of times from `begin` up to below `end`.
+    """Read AEDAT 3.1: the valid polarity events of all packets with `begin` <= t < `end`.
 
-    A packet whose first and last time lie on one side of these is skipped: the times of a packet are in order.
+    Times within a packet are in order, so packets outside of this range are skipped without decoding.
     """
     chip, start = _header_3(path, data)
     times, words, places = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
@@ -122,7 +123,7 @@ def read_3(path: Any, data: bytes, sensor: Any = None, begin: int = -1, end: int
 
 
 def _header_3(path: Any, data: bytes) -> tuple[tuple[int, int, int] | None, int]:
-    """The sensor that the header names, and where the first packet is."""
+    """The sensor size that the header names, and the position of the first packet."""
     start, chip = 0, None
     while not data.startswith(HEADER_END, start):
         end = data.find(b"\n", start)
@@ -138,10 +139,10 @@ def _header_3(path: Any, data: bytes) -> tuple[tuple[int, int, int] | None, int]
 
 
 def _packets(path: Any, data: bytes, start: int, reserved: bool = False) -> list[tuple[int, ...]]:
-    """The words of all packets' headers: the place of the events, then type, size, place of the time, and numbers.
+    """The header fields of all packets: position of the events, type, event size, offset of the time, and counts.
 
-    libcaer cuts a packet after its events before it writes it. Others write the memory that is `reserved` for its
-    capacity; a file is read so if it cannot be read otherwise.
+    libcaer writes only the events of a packet. Other programs write the memory `reserved` for its full capacity, so
+    this layout is tried if the file cannot be read otherwise.
     """
     first, room = start, False
     packets: list[tuple[int, ...]] = []
@@ -165,7 +166,7 @@ def _packets(path: Any, data: bytes, start: int, reserved: bool = False) -> list
 
 
 def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int, int, int]:
-    """The words of a packet's header but its source: type, size, place of the time, overflow, capacity, numbers."""
+    """The header fields of a packet: type, event size, offset of the time, overflow, capacity and counts."""
     if start + PACKET.size > len(data):
         found = f"the {PACKET.size} bytes of a packet's header are expected, and the file ends at byte {len(data)}"
         raise fault(path, f"byte {start}", found)
@@ -193,12 +194,12 @@ def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int
 
 
 def _column(events: Array, offset: int) -> Array:
-    """A word of 32 bits of each event."""
+    """A 32-bit word of each event."""
     return np.ascontiguousarray(events[:, offset : offset + 4]).view("<u4")[:, 0]
 
 
 def _valid(path: Any, words: Array, valid: int, packet: int) -> Array:
-    """The numbers of the valid events: all, where the header says so, else those with their lowest bit set."""
+    """The indices of the valid events: all of them, or those whose lowest bit is set."""
     if valid == len(words):
         return np.arange(len(words))
     kept = np.flatnonzero(words & 1)
@@ -212,7 +213,7 @@ def _valid(path: Any, words: Array, valid: int, packet: int) -> Array:
 
 
 def read_4(path: Any, data: bytes, sensor: Any = None) -> Events:
-    """Read the one stream of events of a file by the package aedat, which opens the file itself."""
+    """Read AEDAT 4, a file with one event stream, by the package aedat, which opens the file itself."""
     try:
         aedat = import_once("aedat")
     except ImportError:
@@ -228,7 +229,7 @@ def read_4(path: Any, data: bytes, sensor: Any = None) -> Events:
 
 
 def _packets_4(path: Any, decoder: Any, room: int) -> tuple[tuple[int, int], list[Array]]:
-    """The width and height of the one stream of events, and its packets, of at most `room` bytes together."""
+    """The width and height of the one event stream, and its packets, of at most `room` bytes in total."""
     streams = decoder.id_to_stream()
     events = [number for number, stream in streams.items() if stream.get("type") == "events"]
     if len(events) != 1:
@@ -240,6 +241,6 @@ def _packets_4(path: Any, decoder: Any, room: int) -> tuple[tuple[int, int], lis
             packets.append(packet["events"])
             room -= packets[-1].nbytes
             if room < 0:
-                raise fault(path, "", "it unpacks to more than such a file can have: it is damaged, or a bomb")
+                raise fault(path, "", "it unpacks to more than a valid file of its size: it is damaged, or a bomb")
     stream = streams[events[0]]
     return (stream["width"], stream["height"]), packets

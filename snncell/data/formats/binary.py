@@ -1,4 +1,4 @@
-"""N-MNIST's `.bin`, and Prophesee's RAW files in EVT 2.0 and EVT 3.0 and DAT files.
+"""Binary event files: N-MNIST's `.bin`, Prophesee RAW in EVT 2.0 and EVT 3.0, and Prophesee DAT.
 
 Source: docs.prophesee.ai, data encoding formats EVT 2.0, EVT 3.0 and DAT.
 """
@@ -14,19 +14,19 @@ import numpy as np
 from snncell.data.events import Events, events_of_columns, sensor_of
 from snncell.data.formats.reading import Array, fault, recording
 
-# --- N-MNIST's and N-Caltech101's `.bin`: five bytes an event, no header ----------------------------------------------
+# --- `.bin` of N-MNIST and N-Caltech101: five bytes per event, no header ----------------------------------------------
 
 BYTES = 5
-OVERFLOW_ROW = 240  # of a mark in place of an event: times begin again
-OVERFLOW = 1 << 13  # microseconds that all later times go on by
+OVERFLOW_ROW = 240  # the y of an overflow mark, which is not an event
+OVERFLOW = 1 << 13  # microseconds that each mark adds to all later times
 NMNIST = (34, 34, 2)
 
 
 def read_bin(path: Any, data: bytes, sensor: Any = None, *, certain: bool = True) -> Events:
-    """Read events of `[x] [y] [p, t22..t16] [t15..t8] [t7..t0]`.
+    """Read events of five bytes, `[x] [y] [p, t22..t16] [t15..t8] [t7..t0]`.
 
-    There is no header. So unless it is `certain` that this is such a file, its times must not go back, or its pixels
-    must be N-MNIST's.
+    The format has no header. Unless it is `certain` that a file has this format, its times must not decrease, or its
+    pixels must fit N-MNIST's sensor.
     """
     if len(data) % BYTES:
         last = len(data) - len(data) % BYTES
@@ -54,27 +54,27 @@ def read_bin(path: Any, data: bytes, sensor: Any = None, *, certain: bool = True
     if not (certain or small):
         back = np.flatnonzero(times[1:] < times[:-1])
         if len(back):
-            found = "the file begins like none of the known formats, and as N-MNIST's .bin time goes back"
+            found = "the file has the signature of no known format, and read as N-MNIST's .bin its times decrease"
             raise fault(path, place(int(back[0]) + 1), found)
     columns = {"t": times, "x": xs, "y": ys, "p": words >> 23 & 1}
     size = (NMNIST if small else None) if sensor is None else sensor_of("read_events", sensor)
     if size is None or size[0] < width or size[1] < height or size[2] < 2:
         return recording(path, columns, sensor, place, size)
-    return events_of_columns(columns, size)  # compared above with less work
+    return events_of_columns(columns, size)  # `recording` would repeat the comparison above at a higher cost
 
 
-# --- Prophesee: lines after "% ", then words. Those of EVT have their type in the upper four bits ---------------------
+# --- Prophesee: header lines after "% ", then words. EVT words have their type in the upper four bits -----------------
 
 Columns = dict[str, Array]
 Word = Callable[[int], int]
 
-BLOCK = 1 << 16  # words of EVT 3.0 that become events together
+BLOCK = 1 << 16  # EVT 3.0 words that are decoded at once
 CONVERT = "convert it by the package faery, or by metavision_file_to_dat of OpenEB"
-SENSORS = {"gen3": (640, 480), "gen4": (1280, 720), "imx636": (1280, 720), "genx320": (320, 320)}  # in plugin_name
+SENSORS = {"gen3": (640, 480), "gen4": (1280, 720), "imx636": (1280, 720), "genx320": (320, 320)}  # by plugin_name
 
 
 def is_prophesee(data: bytes) -> bool:
-    """True for RAW and DAT: lines after "%", of which one has a word of theirs."""
+    """True for RAW and DAT files: one of the header lines has a Prophesee keyword."""
     lines, _ = _header(data)
     return bool(_encoding(lines) or {"Version", "Data"} & set(lines))
 
@@ -94,7 +94,7 @@ def read_prophesee(path: Any, data: bytes, sensor: Any = None) -> Events:
 
 
 def _header(data: bytes) -> tuple[dict[str, str], int]:
-    """The header's lines by their first word, and the place after them."""
+    """The header lines by their first word, and the position after the header."""
     lines, start = {}, 0
     while data.startswith(b"%", start):
         end = data.find(b"\n", start)
@@ -108,14 +108,14 @@ def _header(data: bytes) -> tuple[dict[str, str], int]:
 
 
 def _encoding(lines: dict[str, str]) -> str:
-    """ "EVT 2.0" or another one; "" for a file that does not name it."""
+    """The encoding, for example "EVT 2.0"; "" if the header does not name one."""
     version = lines.get("evt", "") or lines.get("format", "").partition(";")[0].removeprefix("EVT")
     number = re.fullmatch(r"(\d)(?:\.?(\d))?", version)
     return f"EVT {number[1]}.{number[2] or 0}" if number else ""
 
 
 def _sensor_of(lines: dict[str, str]) -> tuple[int, int, int] | None:
-    """The sensor of a header: its width and height, or those of the camera's plugin."""
+    """The sensor size in the header: its width and height, or those of the camera plugin."""
     text = f"{lines.get('geometry', '')};{lines.get('format', '')}"
     width = re.search(r"\bwidth=(\d{1,5})\b", text) or re.fullmatch(r"(\d{1,5})", lines.get("Width", ""))
     height = re.search(r"\bheight=(\d{1,5})\b", text) or re.fullmatch(r"(\d{1,5})", lines.get("Height", ""))
@@ -140,7 +140,7 @@ def _words(path: Any, data: bytes, start: int, dtype: str, kind: str) -> Array:
 
 
 def _unwrap_counters(highs: Array, bits: int) -> Array:
-    """Counters of so many bits that begin again at 0, as counters that go on: a step back by more than half is one."""
+    """Make counters of `bits` bits monotonic: a decrease of more than half of their range is an overflow."""
     values = highs.astype(np.int64)
     wraps = np.diff(values, prepend=values[:1]) < -(1 << bits - 1)
     return values + (np.cumsum(wraps) << bits)
@@ -150,10 +150,10 @@ OFF, ON, TIME_HIGH = 0x0, 0x1, 0x8  # TIME_HIGH in EVT 3.0 too
 
 
 def _decode_2(words: Array) -> tuple[Columns, Word]:
-    """The columns of EVT 2.0, and the number of an event's word by the event's.
+    """Decode EVT 2.0: the columns, and a function from the index of an event to that of its word.
 
-    Words of 32 bits: CD_OFF or CD_ON with the lower 6 bits of the time, x and y; TIME_HIGH with the upper 28. Events
-    before the first time are left out.
+    Words have 32 bits. CD_OFF and CD_ON hold x, y and the lower 6 bits of the time; TIME_HIGH holds the upper 28 bits.
+    Events before the first TIME_HIGH are left out.
     """
     kinds = words >> 28
     highs = np.flatnonzero(kinds == TIME_HIGH)
@@ -171,12 +171,12 @@ ADDR_Y, ADDR_X, BASE_X, VECTOR_12, VECTOR_8, TIME_LOW = 0x0, 0x2, 0x3, 0x4, 0x5,
 
 
 def _decode_3(words: Array) -> tuple[Columns, Word]:
-    """The columns of EVT 3.0, and the number of an event's word by that of the event.
+    """Decode EVT 3.0: the columns, and a function from the index of an event to that of its word.
 
-    Words of 16 bits set the time, the row or the first pixel, or have one, 8 or 12 pixels. Pixels before the first
-    time, row or base are left out. TIME_LOW sets the lower 12 bits of the time, and may go back. A TIME_HIGH of another
-    value than the one before sets them to 0. The first pixel of a vector is the last base, plus the lengths of the
-    vectors since then.
+    Words have 16 bits. They set the time, the row or the first pixel, or contain one, 8 or 12 pixels. Pixels before the
+    first time, row or base are left out. TIME_LOW sets the lower 12 bits of the time, and may decrease. A TIME_HIGH
+    that differs from the previous one sets them to 0. The first pixel of a vector is the last base plus the lengths of
+    all vectors since then.
     """
     kinds, values = words >> 12, words & 0xFFF
     highs, lows, rows, bases = (np.flatnonzero(kinds == kind) for kind in (TIME_HIGH, TIME_LOW, ADDR_Y, BASE_X))
@@ -191,7 +191,7 @@ def _decode_3(words: Array) -> tuple[Columns, Word]:
     known = (high >= 0) & (row >= 0) & (single | (base >= 0))
     numbers, high, low, row, base, single = (each[known] for each in (numbers, high, low, row, base, single))
 
-    # Values of a word before the first one are not used: the array below is never empty, and its last entry is taken.
+    # Index -1 (no such word yet) reads the appended 0; its value is not used.
     low_places, base_places = (np.append(marks, 0) for marks in (lows, bases))
     fine = np.where(low_places[low] > highs[high], values[low_places[low]], 0) * (low >= 0)
     source = np.where(single, numbers, base_places[base])  # the word with the first pixel and the polarity
@@ -201,22 +201,22 @@ def _decode_3(words: Array) -> tuple[Columns, Word]:
     ends = np.cumsum(np.bitwise_count(pixels), dtype=np.int64)
     count = int(ends[-1]) if len(ends) else 0
     columns = {"t": np.empty(count, np.int64)} | {name: np.empty(count, np.uint16) for name in "xyp"}
-    for begin in range(0, len(numbers), BLOCK):  # a word is up to 12 events: all at once would take much memory
+    for begin in range(0, len(numbers), BLOCK):  # in blocks, because a word is up to 12 events
         part = slice(begin, begin + BLOCK)
         event, pixel = np.nonzero(pixels[part, None] >> np.arange(12, dtype=np.uint16) & 1)
         place = slice(int(ends[begin - 1]) if begin else 0, int(ends[part][-1]))
-        columns["x"][place] = np.minimum(first[part][event] + pixel, 0xFFFF)  # beyond any sensor, if it is damaged
+        columns["x"][place] = np.minimum(first[part][event] + pixel, 0xFFFF)  # a damaged file may exceed 16 bits
         for name, column in (("t", t), ("y", y), ("p", p)):
             columns[name][place] = column[part][event]
     return columns, lambda number: int(numbers[np.searchsorted(ends, number, "right")])
 
 
 DECODERS = {"EVT 2.0": ("<u4", _decode_2), "EVT 3.0": ("<u2", _decode_3)}
-CD_EVENTS = (0x00, 0x0C)  # DAT's types of events with pixels
+CD_EVENTS = (0x00, 0x0C)  # the types of pixel events in DAT
 
 
 def _read_dat(path: Any, data: bytes, start: int, lines: dict[str, str], sensor: Any) -> Events:
-    """Read a byte with the type and one with the size of events, then times of 32 bits, and x, y and p in other 32."""
+    """Read DAT: one byte each for type and size of events, then 32 bits of time and 32 of x, y and p per event."""
     kind, size = data[start : start + 2].ljust(2, b"\0")
     if kind not in CD_EVENTS or size != 8:
         found = f"DAT's CD events of 8 bytes are expected, with type 0 or 12, not type {kind} of {size} bytes"

@@ -1,7 +1,7 @@
-"""HDF5 by h5py: the spikes of SHD and SSC, with many samples in a file, and columns of events at any path.
+"""HDF5 event files by h5py: SHD and SSC with many samples per file, and columns at any path.
 
-HDF5's library trusts a file. So the reader first checks shapes, dtypes, chunks, filters and links, and refuses arrays
-that are larger than a file of this length can hold.
+HDF5's library trusts a file. The reader therefore checks shapes, dtypes, chunks, filters and links first, and refuses
+arrays larger than a file of this length can hold.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from snncell.data.formats.reading import (
 )
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-USER_BLOCKS = (0, *(512 << n for n in range(8)))  # where a superblock can be
+USER_BLOCKS = (0, *(512 << n for n in range(8)))  # possible positions of the superblock
 CHANNELS = (700, 1, 1)
-CLASSES = 1 << 16  # of a file without names: labels are uint16, and data.SHD makes a name for each class
-MICROSECONDS = 1e6  # of a second
-ECF = 36559  # the number of Prophesee's filter
-LISTED = 24  # datasets of a file that an error lists
+CLASSES = 1 << 16  # limit for a file without class names, because labels are uint16 and data.SHD makes the names
+MICROSECONDS = 1e6  # per second
+ECF = 36559  # id of Prophesee's filter
+LISTED = 24  # at most this many datasets are listed in an error
 
 
 def is_hdf5(data: bytes) -> bool:
@@ -42,9 +42,9 @@ def is_hdf5(data: bytes) -> bool:
 
 
 def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
-    """The columns at the paths of `layout`, or the one sample of a file with SHD's layout."""
+    """Read the columns at the paths of `layout`, or the one sample of a file in SHD's layout."""
     if layout.columns is not None:
-        with contextlib.suppress(ImportError):  # it registers filters such as Blosc, if it is installed
+        with contextlib.suppress(ImportError):  # if installed, it registers filters such as Blosc
             import_once("hdf5plugin")
         columns: dict[str, Array] = {}
         with _open(path) as file, foreign_errors(path, ""):
@@ -54,20 +54,20 @@ def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
         return recording(path, in_microseconds(columns, layout.time_unit), sensor)
     spikes = SpikeFile(path)
     if len(spikes.labels) != 1:
-        found = f"one recording is expected, and it has {len(spikes.labels)}: snncell.data.SHD reads them"
+        found = f"one recording is expected, and it has {len(spikes.labels)}: use snncell.data.SHD"
         raise fault(path, "dataset /labels", found)
     return spikes.sample(0, sensor)
 
 
-# --- spikes: SHD and SSC ----------------------------------------------------------------------------------------------
+# --- SHD and SSC ------------------------------------------------------------------------------------------------------
 
 
 class SpikeFile:
-    """A file with SHD's layout: the label of each sample, its speaker if the file has them, and its spikes.
+    """A file in SHD's layout: labels, spikes, and optional class names (`keys`) and `speakers`.
 
-    The file stays open after the first sample, because opening it takes longer than reading one. A forked process can
-    go on with it: h5py forks under its lock, and HDF5 reads without a position. A pickle leaves it out.
-    `keys` are the names of the classes; they and the `speakers` are None if the file has none.
+    `keys` and `speakers` are None if the file has none. The file stays open after the first sample, because opening it
+    takes longer than reading a sample. A forked process can use it too: h5py forks under its lock, and HDF5 reads
+    without a file position. A pickle leaves the open file out.
     """
 
     def __init__(self, path: Any) -> None:
@@ -99,7 +99,7 @@ class SpikeFile:
         return self.__dict__ | {"_opened": None}
 
     def sample(self, index: int, sensor: Any = CHANNELS) -> Events:
-        """The events of a sample: t in microseconds of however precise seconds, x the unit, p 0."""
+        """The events of a sample: t rounded to microseconds, x the channel, p 0."""
         times, units = self._read("times", index), self._read("units", index)
         place = f"dataset /spikes/times, index {index}"
         if len(times) != len(units):
@@ -135,13 +135,13 @@ def _open(path: Any) -> Any:
 
 
 def _spikes_of(path: Any, file: Any) -> dict[str, Any]:
-    """The two datasets of spikes: a list of any length for each sample."""
+    """The two spike datasets: for each sample, a list of any length."""
     h5py, found = import_once("h5py"), {}
     for name, kinds, words in (("times", "f", "floats, in seconds,"), ("units", "iu", "integers")):
         dataset = found[name] = _dataset(path, file, f"/spikes/{name}")
         base = h5py.check_vlen_dtype(dataset.dtype)
         if base is None or np.dtype(base).kind not in kinds or dataset.ndim != 1:
-            expected = f"a list of {words} of any length a sample is expected, not {dataset.dtype}"
+            expected = f"a list of {words} of any length per sample is expected, not {dataset.dtype}"
             raise fault(path, f"dataset /spikes/{name}", expected)
     return found
 
@@ -153,7 +153,7 @@ def _dataset(path: Any, file: Any, name: str) -> Any:
         if _is_dataset(of_camera):
             _check(path, file, "dataset /CD/events", of_camera)
         found = (
-            f"a dataset is expected, as SHD has it, and there is none; read_events reads other layouts by "
+            f"a dataset as in SHD is expected, but it is missing; to read another layout, pass its paths, for example "
             f'columns={{"t": "events/t", "x": "events/x"}}. {_contents(file)}'
         )
         raise fault(path, f"dataset {name}", found)
@@ -163,7 +163,7 @@ def _dataset(path: Any, file: Any, name: str) -> Any:
 def _integers(path: Any, file: Any, name: str) -> Array:
     dataset = _dataset(path, file, name)
     if dataset.dtype.kind not in "iu" or dataset.ndim != 1:
-        found = f"one integer a sample is expected, not {dataset.dtype} of shape {dataset.shape}"
+        found = f"one integer per sample is expected, not {dataset.dtype} of shape {dataset.shape}"
         raise fault(path, f"dataset {name}", found)
     with foreign_errors(path, f"dataset {name}"):
         whole: Array = dataset[()].astype(np.int64)
@@ -179,7 +179,7 @@ def _names(path: Any, file: Any) -> tuple[str, ...]:
         return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
 
 
-# --- columns of any HDF5 file -----------------------------------------------------------------------------------------
+# --- Columns of any HDF5 file -----------------------------------------------------------------------------------------
 
 
 def _column(path: Any, file: Any, name: str, used: int) -> Array:
@@ -200,7 +200,7 @@ def _column(path: Any, file: Any, name: str, used: int) -> Array:
 
 
 def _read_column(path: Any, file: Any, place: str, dataset: Any, rest: list[str]) -> Array:
-    """The column that `rest`, a field or a number, names in a dataset; without one the dataset itself."""
+    """The column of a dataset with the field name or index in `rest`; if `rest` is empty, the dataset itself."""
     column: Array
     if dataset.dtype.names is not None and len(rest) == 1 and rest[0] in dataset.dtype.names:
         column = dataset.fields(rest[0])[()]
@@ -215,7 +215,7 @@ def _read_column(path: Any, file: Any, place: str, dataset: Any, rest: list[str]
     return column
 
 
-# --- checks before anything is read -----------------------------------------------------------------------------------
+# --- Checks before reading --------------------------------------------------------------------------------------------
 
 
 def _is_dataset(thing: Any) -> bool:
@@ -223,12 +223,12 @@ def _is_dataset(thing: Any) -> bool:
 
 
 def _check(path: Any, file: Any, place: str, dataset: Any, used: int = 0) -> Any:
-    """A dataset whose numbers are in this file, can be unpacked, and are no more than it can hold.
+    """Refuse a dataset that is stored outside of this file, cannot be unpacked, or is too large for this file.
 
-    `used` bytes were read from the file before.
+    `used` is the number of bytes already read from the file.
     """
     if dataset.file.filename != file.filename or dataset.external or dataset.is_virtual:
-        raise fault(path, place, "its numbers are expected in this file")
+        raise fault(path, place, "its numbers must be stored in this file, not in another one")
     filters, settings = import_once("h5py").h5z, dataset.id.get_create_plist()
     for number in range(settings.get_nfilters()):
         code, _, _, name = settings.get_filter(number)
@@ -236,24 +236,24 @@ def _check(path: Any, file: Any, place: str, dataset: Any, used: int = 0) -> Any
             continue
         if code == ECF:
             found = (
-                "it is packed by Prophesee's codec ECF: convert the file by metavision_file_to_csv of OpenEB, and read "
-                "the CSV, or set HDF5_PLUGIN_PATH to the folder of their plugin"
+                "it is compressed by Prophesee's codec ECF: convert the file by metavision_file_to_csv of OpenEB and "
+                "read the CSV, or set HDF5_PLUGIN_PATH to the folder of their plugin"
             )
             raise fault(path, place, found)
         words = name.decode("utf-8", "replace")[:40] or "no name"
-        found = f"it is packed by filter {code} ({words}), which h5py does not have: pip install hdf5plugin"
+        found = f"it is compressed by filter {code} ({words}), which h5py does not have: pip install hdf5plugin"
         raise fault(path, place, found)
     room = ROOM + PACKED * os.path.getsize(path) - used
-    size = max(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # one of them may be that of a pointer
+    size = max(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # one of them may be the size of a pointer
     if dataset.shape is None or dataset.size * size > room:
-        raise fault(path, place, f"shape {dataset.shape} of {dataset.dtype} is more than such a file can have")
+        raise fault(path, place, f"shape {dataset.shape} of {dataset.dtype} is too large for a file of this length")
     if math.prod(dataset.chunks or ()) * size > room:
-        raise fault(path, place, f"chunks of {dataset.chunks} of {dataset.dtype} are more than such a file can have")
+        raise fault(path, place, f"chunks {dataset.chunks} of {dataset.dtype} are too large for a file of this length")
     return dataset
 
 
 def _contents(file: Any) -> str:
-    """The datasets of a file, as paths that `columns` takes."""
+    """List the datasets of a file, as paths for `columns`."""
     found: list[str] = []
 
     def note(name: str, thing: Any) -> Any:
@@ -265,7 +265,7 @@ def _contents(file: Any) -> str:
                 found.append(f"{name[:60]}/0 to {name[:60]}/{thing.shape[1] - 1} ({thing.dtype} {shape})")
             else:
                 found.append(f"{name[:60]} ({str(thing.dtype)[:20]} {shape})")
-        return True if len(found) > LISTED else None  # None goes on
+        return True if len(found) > LISTED else None  # None continues the visit
 
     file.visititems(note)
     more = ", ..." if len(found) > LISTED else ""

@@ -1,4 +1,4 @@
-"""Files of events: errors that name the place of the damage, columns by name or order, and columns as Events."""
+"""Helpers for event files: errors with positions, column names and orders, and conversion to Events."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from snncell.data.events import Events, events_of_columns, match_names, sensor_o
 from snncell.errors import ArgumentError, FileError, SnncellError
 
 Array = np.ndarray[Any, Any]
-Place = Callable[[int], str]  # where in the file the event of a number is, in words
+Place = Callable[[int], str]  # position in the file of the event with an index, for error messages
 
-EXACT = 1 << 53  # up to which a float64 has every integer
+EXACT = 1 << 53  # float64 represents every integer up to this one
 LATEST = 1 << 61  # microseconds; sums and differences of such times fit into 64 bits
-ROOM = 1 << 26  # bytes that any file may unpack to
-PACKED = 100  # times its own length that a file may unpack to beyond these
+ROOM = 1 << 26  # a file may unpack to this many bytes ...
+PACKED = 100  # ... plus this multiple of its own length
 
 
 def fault(path: Any, place: str, text: str) -> FileError:
-    """The error for a file that is not what it should be at `place`."""
+    """The error for invalid file contents at `place`."""
     return FileError(f"{os.fspath(path)}{place and ', '}{place}: {text}.")
 
 
 def contents(path: Any, most: int = -1) -> bytes:
-    """All bytes of a file, or the first ones.
+    """All bytes of a file, or the first `most`.
 
     Raises:
-        FileError: for a missing or empty file, and for a folder, a pipe or a device.
+        FileError: for a missing or empty file, a folder, a pipe or a device.
     """
     try:
         status = os.stat(path)
@@ -52,22 +52,24 @@ def contents(path: Any, most: int = -1) -> bytes:
 
 @contextmanager
 def foreign_errors(path: Any, place: str) -> Iterator[None]:
-    """Errors of libraries and NumPy over a damaged file, of whatever type, as a FileError."""
+    """Context that converts any error of NumPy or another library on a damaged file to a FileError."""
     try:
         yield
     except SnncellError:
         raise
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # Rust's, of aedat
+        if (
+            not isinstance(error, Exception) and type(error).__name__ != "PanicException"
+        ):  # the panic of aedat's Rust code
             raise
         raise fault(path, place, f"cannot be read: {type(error).__name__}: {error}") from error
 
 
-# --- columns as Events ------------------------------------------------------------------------------------------------
+# --- Columns to Events ------------------------------------------------------------------------------------------------
 
 
 def event_number(number: int) -> str:
-    """The place of an event in a file without bytes or lines of its own."""
+    """The position of an event in a file without byte or line positions."""
     return f"event {number}"
 
 
@@ -78,14 +80,14 @@ def recording(
     place: Place = event_number,
     natural: tuple[int, int, int] | None = None,
 ) -> Events:
-    """Columns of a file as Events.
+    """Convert columns of a file to Events.
 
     Args:
         path: of the file, for errors.
         columns: t, x, p, and y if the sensor has two axes.
-        sensor: as the user gave it; None is `natural`, or else the smallest sensor that holds the events.
-        place: for errors.
-        natural: (W, H, P), the sensor that the file names.
+        sensor: the user's sensor size. None means `natural`, or else the smallest sensor that contains the events.
+        place: positions of events, for errors.
+        natural: (W, H, P), the sensor size in the file.
     """
     lengths = {name: len(column) for name, column in columns.items() if column.ndim == 1}
     if len(set(lengths.values())) != 1 or len(lengths) != len(columns):
@@ -108,7 +110,7 @@ def recording(
 
 
 def _integers(path: Any, name: str, column: Array, place: Place) -> Array:
-    """A column if all of its numbers are integers; polarities -1 and 1 are 0 and 1."""
+    """Check that all numbers are integers, and map polarities -1 and 1 to 0 and 1."""
     if column.dtype.kind not in "iubf":
         raise fault(path, "", f"{name} has integers, not {column.dtype}")
     if column.dtype.kind == "f":
@@ -117,8 +119,8 @@ def _integers(path: Any, name: str, column: Array, place: Place) -> Array:
             number = int(fractions.argmax())
             unit = " of microseconds" if name == "t" else ""
             fraction = name == "t" and abs(column[number]) <= EXACT
-            mend = ', and times in another unit are read with time_unit="s", "ms" or "ns"' if fraction else ""
-            raise fault(path, place(number), f"{name} has integers{unit}, not {column[number]}{mend}")
+            hint = ', and times in another unit are read with time_unit="s", "ms" or "ns"' if fraction else ""
+            raise fault(path, place(number), f"{name} has integers{unit}, not {column[number]}{hint}")
         column = column.astype(np.int64)
     if column.dtype.kind == "b":
         column = column.astype(np.uint8)
@@ -127,16 +129,16 @@ def _integers(path: Any, name: str, column: Array, place: Place) -> Array:
     return column
 
 
-# --- the columns of a table: which is which, and in what unit ---------------------------------------------------------
+# --- Columns of a table: their names, order and time unit -------------------------------------------------------------
 
 MOST_PIXELS = (1 << 16) - 1  # along an axis
 UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}  # microseconds, as a fraction
-ORDERS = {4: ("txyp", "xytp", "xypt"), 3: ("txp",)}  # of tables without names
-GIVE = 'columns={"t": 0, "x": 1, "y": 2, "p": 3} would say which is which'
+ORDERS = {4: ("txyp", "xytp", "xypt"), 3: ("txp",)}  # candidates for tables without names, by number of columns
+GIVE = 'pass their order, for example columns={"t": 0, "x": 1, "y": 2, "p": 3}'
 
 
 class TableLayout(NamedTuple):
-    """What the user says of a table: which column is which, by name or number, and the unit of times."""
+    """The user's description of a table: its columns by name or index, and the unit of times."""
 
     columns: dict[str, str | int] | None = None
     time_unit: str | None = None
@@ -146,10 +148,10 @@ PLAIN = TableLayout()
 
 
 def layout_of(who: str, columns: Any, time_unit: Any) -> TableLayout:
-    """A checked layout.
+    """Check `columns` and `time_unit`.
 
     Raises:
-        ArgumentError: for columns that are no names or numbers of t, x and perhaps y and p, and for other units.
+        ArgumentError: for columns that do not map t, x and optionally y and p to names or indices; for other units.
     """
     if time_unit is not None and (not isinstance(time_unit, str) or time_unit not in UNITS):
         units = ", ".join(map(repr, UNITS))
@@ -161,19 +163,19 @@ def layout_of(who: str, columns: Any, time_unit: Any) -> TableLayout:
     counts = (type(place) is int and place >= 0 for place in places)
     if not known or not all(count or isinstance(place, str) for count, place in zip(counts, places, strict=True)):
         raise ArgumentError(
-            f"{who}: columns says which column of the file is t, x, and perhaps y and p, by name or by number from 0: "
-            f'columns={{"t": "time", "x": 1}}, not {show(columns)}.'
+            f"{who}: columns must map t, x, and optionally y and p to columns of the file, by name or by number from "
+            f'0, for example columns={{"t": "time", "x": 1}}, not {show(columns)}.'
         )
     if len(set(places)) != len(places):
-        raise ArgumentError(f"{who}: each of columns is another one, not {show(columns)}.")
+        raise ArgumentError(f"{who}: columns must name different columns of the file, not {show(columns)}.")
     return TableLayout(dict(columns), time_unit)
 
 
 def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") -> dict[str, str]:
-    """The names of the columns t, x, y and p among a file's names: by the layout, or by the usual names.
+    """Map t, x, y and p to a file's column names, by the layout or by the usual names.
 
     Raises:
-        FileError: for a missing column; y may be missing, and p if the layout has none.
+        FileError: for a missing column. y may be missing, and so may p if `layout` has no p.
     """
     names = list(names)
     shown = ", ".join([*(name[:60] for name in names[:24]), *["..."] * (len(names) > 24)]) or "none"
@@ -181,8 +183,8 @@ def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") 
         found = match_names(names)
         missing = [own for own in "txp" if own not in found]
         if missing:
-            text = f"columns t, x, p and perhaps y are expected, and of {shown} none is {' and '.join(missing)}; "
-            raise fault(path, place, text + 'columns={"t": ..., "x": ...} would say which is which')
+            text = f"columns t, x, p and optionally y are expected, and of {shown} none is {' and '.join(missing)}; "
+            raise fault(path, place, text + 'pass their names, columns={"t": ..., "x": ...}')
         return found
     found = {}
     for own, wanted in layout.columns.items():
@@ -191,18 +193,18 @@ def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") 
         elif wanted in names:
             found[own] = str(wanted)
         else:
-            raise fault(path, place, f"there are columns {shown}, and none is {wanted!r}, as columns has it")
+            raise fault(path, place, f"the file has columns {shown}, but columns asks for {wanted!r}")
     return found
 
 
 def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", order: str = "") -> dict[str, int]:
-    """The numbers of the columns t, x, y and p of a table (events, N): by the layout, a known order, or its numbers.
+    """The indices of the columns t, x, y and p of a table (events, N), by the layout, a known order, or its numbers.
 
-    Four columns are `t x y p`, `x y t p` or `x y p t`: the one order in which polarities are 0 and 1 or -1 and 1 and
-    times do not go back. If several are, then the one in which x and y can be pixels. Three columns are `t x p`.
+    Four columns are `t x y p`, `x y t p` or `x y p t`: the one order in which polarities are 0 and 1 (or -1 and 1) and
+    times do not decrease. If several orders fit, x and y must also be valid pixels. Three columns are `t x p`.
 
     Raises:
-        FileError: for tables of another width, and if no order fits, or several.
+        FileError: for another number of columns, and if no order or several orders fit.
     """
     if table.dtype.kind not in "iubf" and table.ndim == 2:
         raise fault(path, place, f"numbers are expected, not {table.dtype}")
@@ -210,7 +212,7 @@ def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", orde
         numbers: dict[str, int] = {}
         for own, wanted in layout.columns.items():
             if isinstance(wanted, str):
-                found = f"the columns have no names, and none is {wanted!r}; columns has their numbers, from 0"
+                found = f"the columns have no names, and none is {wanted!r}; columns must give their numbers, from 0"
                 raise fault(path, place, found)
             if wanted >= table.shape[1]:
                 found = f"there are {table.shape[1]} columns, numbered from 0, and none is {wanted}"
@@ -222,7 +224,7 @@ def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", orde
             raise fault(path, place, f"columns {' '.join(order)} are expected, not a table of shape {table.shape}")
         return {own: number for number, own in enumerate(order)}
     if table.ndim != 2 or table.shape[1] not in ORDERS:
-        found = f"a table of 4 columns, or of 3, a row an event, is expected, not of {table.shape}; {GIVE}"
+        found = f"a table with one row per event and 3 or 4 columns is expected, not of {table.shape}; {GIVE}"
         raise fault(path, place, found)
     orders = ORDERS[table.shape[1]]
     named = {each: dict(zip(each, table.T, strict=True)) for each in orders}
@@ -232,29 +234,29 @@ def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", orde
     if len(fitting) != 1:
         words = " or ".join(" ".join(each) for each in fitting or orders)
         may = "can be" if fitting else "are not"
-        raise fault(path, place, f"by their numbers, the columns {may} {words}; {GIVE}")
+        raise fault(path, place, f"judging by their numbers, the columns {may} {words}; {GIVE}")
     return {own: number for number, own in enumerate(fitting[0])}
 
 
 def _fits(columns: dict[str, Array]) -> bool:
-    """True if polarities are 0 and 1, or -1 and 1, and times do not go back."""
+    """True if polarities are 0 and 1, or -1 and 1, and times do not decrease."""
     t, p = columns["t"], columns["p"]
     return any(bool(np.isin(p, pair).all()) for pair in ((0, 1), (-1, 1))) and bool((t[1:] >= t[:-1]).all())
 
 
 def _has_pixels(columns: dict[str, Array]) -> bool:
-    """True if x and y are whole numbers of a sensor."""
+    """True if x and y are integers that can be pixels of a sensor."""
     pixels = [columns[name] for name in "xy" if name in columns]
     return all(bool(((each >= 0) & (each < MOST_PIXELS) & (each == np.floor(each))).all()) for each in pixels)
 
 
 def in_milliseconds(path: Any, places: dict[str, int], layout: TableLayout) -> str | None:
-    """The unit of the times in a `.npy`: milliseconds for columns x y p t, because tonic keeps DVS128 Gesture so."""
+    """The unit of times in a `.npy`: milliseconds for columns x y p t, as in tonic's DVS128 Gesture."""
     if layout != PLAIN or "".join(places) != "xypt":
         return layout.time_unit
     warnings.warn(
-        f"{os.fspath(path)}: its columns are x y p t, and the times are taken for milliseconds, as tonic keeps DVS128 "
-        f'Gesture. Say time_unit="ms", or "us" if they are microseconds.',
+        f"{os.fspath(path)}: the columns are x y p t, so times are read as milliseconds, as in tonic's DVS128 Gesture. "
+        f'Pass time_unit="ms" to silence this warning, or time_unit="us" if they are microseconds.',
         RuntimeWarning,
         stacklevel=2,
     )
@@ -262,9 +264,9 @@ def in_milliseconds(path: Any, places: dict[str, int], layout: TableLayout) -> s
 
 
 def in_microseconds(columns: dict[str, Array], time_unit: str | None) -> dict[str, Array]:
-    """The columns with times of `time_unit` rounded to whole microseconds, and with polarities 0 where p is missing.
+    """Round times of unit `time_unit` to whole microseconds, and add polarities 0 if p is missing.
 
-    Integers stay exact, unless they become times that no recording has.
+    Integers stay exact, unless they exceed the range of times.
     """
     whole = columns if "p" in columns else columns | {"p": np.zeros(len(columns["t"]), np.uint8)}
     t = columns["t"]
@@ -275,5 +277,5 @@ def in_microseconds(columns: dict[str, Array], time_unit: str | None) -> dict[st
     if t.dtype.kind == "f" or not reached < LATEST:
         return whole | {"t": np.rint(t.astype(np.float64) * many / parts)}
     wide = t if t.dtype.kind == "u" and t.dtype.itemsize == 8 else t.astype(np.int64)
-    # Of nanoseconds since 1970 no float has the last digits.
+    # In integers, because floats cannot represent nanoseconds since 1970 exactly.
     return whole | {"t": (wide // parts + (wide % parts >= (parts + 1) // 2) * (parts > 1)).astype(np.int64) * many}

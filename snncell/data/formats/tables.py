@@ -1,4 +1,4 @@
-"""Tables of events: NumPy's `.npy` and `.npz`, MATLAB's `.mat` of version 5, and text."""
+"""Tables of events: NumPy `.npy` and `.npz`, MATLAB `.mat` of version 5, and text."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from snncell.data.formats.reading import (
     recording,
 )
 
-# --- NumPy: structured arrays, columns by name, tables; never pickles -------------------------------------------------
+# --- NumPy: structured arrays, columns by name, and tables, but no pickles --------------------------------------------
 
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_npy(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN, order: str = "") -> Events:
-    """Read a structured array, or a table, whose columns have the `order` or are told by their numbers."""
+    """Read a structured array, or a table whose column order is `order` or is found from its numbers."""
     return recording(path, _columns(path, _array(path, "", data), layout, order, tonic=True), sensor)
 
 
 def read_npz(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
-    """Read arrays t, x, y and p, as SpikingJelly keeps them, or a single array as in `.npy`."""
+    """Read arrays t, x, y and p, as SpikingJelly stores them, or a single array as in `.npy`."""
     with foreign_errors(path, ""), zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()}
         several = len(members) > 1
         wanted = ours(path, members, layout) if several else {name: name for name in members}
         if not wanted:
-            raise fault(path, "", "arrays t, x, y and p are expected, and there are none")
+            raise fault(path, "", "arrays t, x, y and p are expected, but the archive is empty")
         size = sum(members[name].file_size for name in wanted.values())
         if size > ROOM + PACKED * len(data):
             found = f"it would unpack to {size} bytes, of a file of {len(data)}: it is damaged, or a bomb"
@@ -79,7 +79,7 @@ def _columns(path: Any, array: Array, layout: TableLayout, order: str = "", toni
 
 
 def _array(path: Any, within: str, data: bytes) -> Array:
-    """The array in the bytes of a `.npy`, whose header is compared with their number before anything is allocated."""
+    """The array in the bytes of a `.npy`. Its header is checked against their number before any allocation."""
     stream = io.BytesIO(data)
     with foreign_errors(path, f"{within}byte 0"):
         version = np.lib.format.read_magic(stream)
@@ -97,18 +97,18 @@ def _array(path: Any, within: str, data: bytes) -> Array:
         return flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)
 
 
-# --- MATLAB, as of ASL-DVS: arrays ts, x, y and pol, or such fields of a struct, packed or not ------------------------
+# --- MATLAB, as in ASL-DVS: arrays ts, x, y and pol, or fields of a struct, compressed or not -------------------------
 
 HEADER = 128
 TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 MATRIX, COMPRESSED = 14, 15
-NUMERIC = range(6, 16)  # the classes of matrices, from double to uint64; others are cells, text, ...
-STRUCT = 2  # a class too
-DEEPEST = 8  # structs in structs
+NUMERIC = range(6, 16)  # matrix classes from double to uint64; other classes are cells, text, ...
+STRUCT = 2  # matrix class of a struct
+DEEPEST = 8  # limit of nested structs
 
 
 class _Element(NamedTuple):
-    """A piece of a file: its type, its bytes, and the words for where it begins."""
+    """An element of a file: its type, its bytes, and its position for error messages."""
 
     kind: int
     data: memoryview
@@ -116,7 +116,10 @@ class _Element(NamedTuple):
 
 
 def read_mat(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
-    """Read the arrays at the top of a file. Not by SciPy: its reader allocates whatever a damaged header announces."""
+    """Read the top-level arrays of a `.mat` file.
+
+    SciPy's reader is not used, because it allocates any size that a damaged header declares.
+    """
     order = {b"IM": "<", b"MI": ">"}.get(data[126:HEADER])
     if order is None:
         raise fault(path, "byte 126", f"IM or MI is expected, for the order of bytes, not {data[126:HEADER]!r}")
@@ -134,14 +137,14 @@ def read_mat(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = P
 
 
 def _elements(path: Any, data: memoryview, at: int, order: str, within: str) -> Iterator[_Element]:
-    """Tagged pieces one after another; `at` is where `data` begins in what `within` says."""
+    """Consecutive tagged elements. `at` is the position of `data` in the part of the file that `within` names."""
     start = 0
     while start < len(data):
         place = f"{within}byte {at + start}"
         if start + 8 > len(data):
             raise fault(path, place, f"an element's tag of 8 bytes is expected, and {len(data) - start} are left")
         kind, size = struct.unpack_from(f"{order}II", data, start)
-        if kind >> 16:  # a small one: its size beside its kind, its data in the tag
+        if kind >> 16:  # small element format: size and type share a word, and the data lie in the tag
             kind, size, body, end = kind & 0xFFFF, kind >> 16, start + 4, start + 8
         else:
             body, end = start + 8, start + 8 + size
@@ -152,7 +155,7 @@ def _elements(path: Any, data: memoryview, at: int, order: str, within: str) -> 
 
 
 def _decompress(path: Any, element: _Element, length: int) -> bytes:
-    """The inside of a compressed element, if it is no more than a file of this length can have."""
+    """The contents of a compressed element, limited to the size that a file of this length can contain."""
     room = ROOM + PACKED * length
     try:
         inflate = zlib.decompressobj()
@@ -167,7 +170,7 @@ def _decompress(path: Any, element: _Element, length: int) -> bytes:
 
 
 def _matrix(path: Any, element: _Element, order: str, within: str = "", depth: int = 0) -> dict[str, Array]:
-    """The numbers of a matrix by its name, or of the fields of a struct by `struct/field`; none of other classes."""
+    """A numeric matrix by its name, or the fields of a struct as `struct/field`; empty for other classes."""
     parts = list(_elements(path, element.data, 0, order, f"{element.place}, matrix, "))
     if not parts and depth:
         return {}  # a field without a value
@@ -194,7 +197,7 @@ def _matrix(path: Any, element: _Element, order: str, within: str = "", depth: i
 
 
 def _field_names(path: Any, parts: list[_Element], order: str) -> list[str]:
-    """The names of a struct's fields: as many as matrices follow, each in so many bytes as the part before says."""
+    """The names of a struct's fields: one per following matrix, each padded to the length in the element before."""
     length = int.from_bytes(parts[3].data[:4], "little" if order == "<" else "big") if len(parts) > 4 else 0
     names = bytes(parts[4].data) if length else b""
     if not length or len(names) != length * len(parts[5:]) or any(part.kind != MATRIX for part in parts[5:]):
@@ -202,11 +205,11 @@ def _field_names(path: Any, parts: list[_Element], order: str) -> list[str]:
     return [names[at : at + length].partition(b"\0")[0].decode("latin-1") for at in range(0, len(names), length)]
 
 
-# --- text: a row an event, with commas, semicolons, tabs or blanks between the numbers, with a header or without ------
+# --- Text: one event per row, separated by commas, semicolons, tabs or blanks, with or without a header ---------------
 
 
 def is_text(data: bytes) -> bool:
-    """True if a file can be text: UTF-8 without control characters but ends of lines and tabs."""
+    """True if bytes can be text: UTF-8 whose only control characters are line ends and tabs."""
     text = bytes(range(32, 256)) + b"\t\r\n"
     if data[:256].translate(None, text) or data.translate(None, text):
         return False
@@ -218,16 +221,16 @@ def is_text(data: bytes) -> bool:
 
 
 def read_text(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
-    """Read a table whose header names its columns, or one without, whose order is told by its numbers (`order_of`).
+    """Read a text table. A header names the columns; without a header, the numbers decide their order (`order_of`).
 
-    A first line of two numbers above rows of four is E2VID's: the sensor's width and height, above t x y p. The rest of
-    a line after "#" is a comment. Times are exact, however many digits they have.
+    A first line of two numbers above rows of four is E2VID's: the sensor's width and height, above t x y p. Text after
+    "#" is a comment. Times are exact, however many digits they have.
     """
     text = data.decode("utf-8-sig")
     mark = len(data) - len(text.encode())
     leading = list(itertools.islice(_rows(text, mark), 2))
     if not leading:
-        raise fault(path, "byte 0", "a row an event is expected, and there is none")
+        raise fault(path, "byte 0", "one row per event is expected, but there are no rows")
     place, row = leading[0]
     delimiter = next((each for each in (",", ";", "\t") if each in row), None)
     fields = _fields(row, delimiter)
@@ -246,7 +249,7 @@ def read_text(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = 
     unit = layout.time_unit
     many, parts = UNITS[unit or "us"]
     reached = float(np.abs(columns["t"]).max(initial=0.0)) * many / parts
-    if EXACT / 1000 < reached < LATEST:  # float64 has not the thousandth part of a microsecond of these times
+    if EXACT / 1000 < reached < LATEST:  # float64 cannot represent 0.001 microseconds here
         digits = np.loadtxt(_lines(text, skipped), object, delimiter=delimiter, usecols=places["t"], ndmin=1)
         exact = _microseconds(digits.tolist(), unit)
         columns, unit = (columns, unit) if exact is None else (columns | {"t": exact}, "us")
@@ -262,7 +265,7 @@ def _fields(row: str, delimiter: str | None) -> list[str]:
 
 
 def _size(fields: list[str], following: list[str] | None = None) -> tuple[int, int, int] | None:
-    """The sensor of which two fields are the width and the height, if four follow in the next row."""
+    """The sensor size if two fields are its width and height, and four fields follow in the next row."""
     if len(fields) != 2 or (following is not None and len(following) != 4):
         return None
     size = [int(field) if field.isdecimal() and len(field) < 6 else 0 for field in fields]
@@ -270,7 +273,7 @@ def _size(fields: list[str], following: list[str] | None = None) -> tuple[int, i
 
 
 def _microseconds(fields: list[str], unit: str | None) -> Array | None:
-    """Times as they are written, in whole microseconds; None for fractions of microseconds without a unit."""
+    """Times in whole microseconds, computed in decimal; None for fractional microseconds without a unit."""
     many, parts = UNITS[unit or "us"]
     exact = [Decimal(field) * many / parts for field in fields]
     whole = [int((each + Decimal("0.5")).to_integral_value(ROUND_FLOOR)) for each in exact]
@@ -278,7 +281,7 @@ def _microseconds(fields: list[str], unit: str | None) -> Array | None:
 
 
 def _rows(text: str, begin: int) -> Iterator[tuple[str, str]]:
-    """The lines that count, each with its place."""
+    """The lines with content, each with its position for error messages."""
     for number, line in enumerate(io.StringIO(text, newline=""), 1):
         row = line.split("#")[0].strip()
         if row:
@@ -287,7 +290,7 @@ def _rows(text: str, begin: int) -> Iterator[tuple[str, str]]:
 
 
 def _lines(text: str, skipped: int) -> Iterator[str]:
-    """The lines after the first rows."""
+    """The lines after the first `skipped` rows."""
     lines = iter(io.StringIO(text, newline=None))
     while skipped:
         skipped -= bool(next(lines).split("#")[0].strip())
@@ -295,7 +298,7 @@ def _lines(text: str, skipped: int) -> Iterator[str]:
 
 
 def _table(path: Any, text: str, begin: int, delimiter: str | None, skipped: int, width: int) -> Array:
-    """The numbers (rows, columns) after the first rows."""
+    """The numbers (rows, columns) after the first `skipped` rows."""
     if next(itertools.islice(_rows(text, begin), skipped, None), None) is None:
         return np.zeros((0, width))
     try:
@@ -303,7 +306,7 @@ def _table(path: Any, text: str, begin: int, delimiter: str | None, skipped: int
         if table.shape[1] == width:
             return table
     except ValueError:
-        pass  # found below, with its place
+        pass  # the loop below finds the place of the error
     for place, row in itertools.islice(_rows(text, begin), skipped, None):
         fields = row.split(delimiter)
         if len(fields) != width or not all(map(_is_number, fields)):

@@ -1,1 +1,1 @@
-"""Data that are made, not downloaded: for tests, tutorials, and the tasks that papers use."""
+"""Synthetic data sets, for tests, tutorials, and benchmark tasks of papers."""

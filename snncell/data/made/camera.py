@@ -1,4 +1,4 @@
-"""An event camera: its events of a film, handwritten digits, and its recordings of digits that move."""
+"""Event camera simulator, handwritten digits, and synthetic recordings of moving digits."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ Dark = Annotated[float, Within(1e-6)]
 Rate = Annotated[float, Within(0.0, 1e6)]
 
 MICROSECONDS = 1e-6  # seconds
-MOST = 1 << 31  # events of noise and leak
-LATEST = 1 << 60  # microseconds: the kernel has times in 63 bits
-ROOM = 1 << 20  # elements of a film that are there at once, in whole rows
+MOST = 1 << 31  # limit of noise and leak events
+LATEST = 1 << 60  # microseconds; the kernel uses 63 bits for times
+ROOM = 1 << 20  # film elements in memory at once, rounded to whole rows
 
-# --- the kernel: a unit is a pixel ------------------------------------------------------------------------------------
+# --- Kernel: a unit is a pixel ----------------------------------------------------------------------------------------
 
 
 def find_events_kernel(
     start: Any, stop: Any, film: Any, times: Any, levels: Any, noise: Any, noise_firsts: Any, limits: Any,
     numbers: Any, firsts: Any, words: Any,
 ) -> None:  # fmt: skip
-    """Find where each pixel's light, linear between frames, has left its level by a threshold: `words` gets an event.
+    """Find the events of each pixel: its light, linear between frames, leaves its level by a threshold.
 
-    `film` is (pixels, T), `levels` where each pixel begins, `noise` times with the polarity in the lowest bit, a
-    pixel's own from `noise_firsts[pixel]` on, in order. Pixel n writes from event `firsts[n]` on; if the flag in
-    `numbers` is not set, it puts its number of events there instead.
+    `film` is (pixels, T), and `levels` are the pixels' initial levels. `noise` holds times with the polarity in the
+    lowest bit, sorted, those of a pixel from `noise_firsts[pixel]` on. If the last flag in `numbers` is set, pixel n
+    writes its events to `words` from event `firsts[n]` on; otherwise it writes their number to `firsts[n]`.
     """
     on, off, leak = limits[0], limits[1], limits[2]
     refractory, width, writing = numbers[0], numbers[1], numbers[2]
@@ -52,7 +52,7 @@ def find_events_kernel(
     for pixel in range(start, stop):
         light, level = row(film, pixel), levels[pixel]
         place = pixel % width | pixel // width << 16
-        free = times[0]  # from when on the pixel can fire
+        free = times[0]  # end of the refractory period
         event = firsts[pixel] if writing != 0 else 0
         n, last = noise_firsts[pixel], noise_firsts[pixel + 1]
         soon = noise[n] >> 1 if n < last else never
@@ -67,7 +67,7 @@ def find_events_kernel(
                 t, p = until, 0
                 if after >= on or after <= -off:
                     p = 1 if after >= on else 0
-                    # Rounding may have put `before` on the threshold already.
+                    # Rounding may have moved `before` to or beyond the threshold already.
                     way = (on - before if p == 1 else off + before) / (abs(after - before) + 1e-30)
                     t = begin + int(span * (way if way > 0.0 else 0.0))
                 if soon < t:
@@ -87,14 +87,14 @@ def find_events_kernel(
             firsts[pixel] = event
 
 
-PARALLEL_SIZE = 1 << 17  # pixels times steps, from which on threads are worth it
+PARALLEL_SIZE = 1 << 17  # pixels times steps; below this size threads do not pay off
 
 
 def find_events(
     film: Any, times: Any, levels: Any, noise: Any, noise_firsts: Any, limits: tuple[float, float, float],
     refractory: int, width: int,
 ) -> Any:  # fmt: skip
-    """Events as two words of RECORD each, (N, 2), pixel by pixel: the kernel counts them, then writes them."""
+    """Events as two words of RECORD each, (N, 2), pixel by pixel. The kernel runs twice, to count and to write."""
     pixels = len(film)
     grain = grain_of(pixels) if film.size >= PARALLEL_SIZE else 0
     counts = np.zeros(pixels, np.int64)
@@ -116,28 +116,29 @@ def _kernel() -> Any:
     return build_function(find_events_kernel, signature)
 
 
-# --- the camera -------------------------------------------------------------------------------------------------------
+# --- Event camera -----------------------------------------------------------------------------------------------------
 
 
 class EventCamera:
-    """Event camera simulator: pixels that report changes of brightness, each by itself; frames in, events out.
+    """Event camera simulator (DVS): convert video frames to events.
 
-    A pixel keeps a level m of the logarithm of its light, L(t) = ln(I(t) + dark), which is linear between frames:
+    Each pixel reports changes of its brightness independently. It keeps a level m of the logarithm of its light, L(t) =
+    ln(I(t) + dark), which is interpolated linearly between frames:
 
         L(t) - m >= on      an event of polarity 1 at t, and m <- m + on
         L(t) - m <= -off    an event of polarity 0 at t, and m <- m - off
         dm/dt = -leak on    between events
 
-    A step of light of several thresholds gives as many events, at the times when it passes each. Each pixel begins at a
-    random place between its thresholds, or all of them would leak in time. Noise are events of either polarity at
-    random times. For `refractory` microseconds after an event a pixel reports nothing; m moves all the same.
+    A large change gives several events, each at the time when it crosses its threshold. Pixels start at random levels
+    between their thresholds, because otherwise all of them would leak at the same time. Noise events have random times
+    and polarities. For `refractory` microseconds after an event a pixel reports nothing, but m is still updated.
 
     Args:
-        threshold: of ln I, from 0.001 on; one, or (on, off).
+        threshold: of ln I, at least 0.001; one number, or (on, off).
         refractory: in microseconds.
-        noise: in Hz, events of each pixel.
-        leak: in Hz, events of polarity 1 of a pixel that sees no change.
-        dark: in the film's unit of light, what a pixel sees in the dark: it bounds the logarithm. From 1e-6 on.
+        noise: rate of noise events per pixel, in Hz.
+        leak: rate of polarity-1 events of a pixel without any change, in Hz.
+        dark: dark current in the film's unit of light, at least 1e-6. It bounds the logarithm.
 
     Source: Lichtsteiner, Posch and Delbruck, "A 128 x 128 120 dB 15 us latency asynchronous temporal contrast vision
     sensor", IEEE JSSC 2008; Rebecq, Gehrig and Scaramuzza, "ESIM: an open event camera simulator", CoRL 2018; leak and
@@ -162,34 +163,34 @@ class EventCamera:
         self.refractory, self.noise, self.leak, self.dark = refractory, noise, leak, dark
 
     def __call__(self, film: Numbers, times: Lengths, seed: int | None = None) -> Events:
-        """Film these frames.
+        """Convert a film to events.
 
         Args:
-            film: light (T, H, W), not negative, of at least two frames.
-            times: in microseconds, ascending (T,); or one number, the time from each frame to the next.
-            seed: of the levels at which pixels begin, and of noise; without it `snncell.set_seed` decides.
+            film: light intensity (T, H, W), not negative, with at least two frames.
+            times: of the frames in microseconds, ascending (T,); or one number, the time between frames.
+            seed: of the initial levels and the noise. By default `snncell.set_seed` decides.
 
         Returns:
             Events in order of time, with sensor_size (W, H, 2).
 
         Raises:
             ShapeError: for a film that is not (T, H, W), or times that are not (T,).
-            ArgumentError: for light that is negative or not finite, times that do not ascend, noise and leak of more
-                than two billion events.
+            ArgumentError: for negative or infinite light, times that do not ascend, and more than two billion events of
+                noise and leak.
         """
-        with np.errstate(over="ignore"):  # what is too large for float32 is refused below
+        with np.errstate(over="ignore"):  # numbers too large for float32 are refused below
             frames = np.asarray(on_host(film), np.float32)
         if frames.ndim != 3 or len(frames) < 2 or frames.size == 0:
-            raise ShapeError(f"EventCamera: film is (T, H, W) with two frames or more, not {frames.shape}.")
+            raise ShapeError(f"EventCamera: film must be (T, H, W) with at least two frames, not {frames.shape}.")
         if not np.isfinite(frames).all() or frames.min() < 0.0:
-            raise ArgumentError("EventCamera: film is light, finite and not negative.")
+            raise ArgumentError("EventCamera: film is light, so it must be finite and not negative.")
         at = np.arange(len(frames)) * times if isinstance(times, int) else np.asarray(times, np.int64)
         if at.shape != (len(frames),):
             raise ShapeError(
-                f"EventCamera: times are one number, or one for each of {len(frames)} frames, not {at.shape}."
+                f"EventCamera: times must be one number, or one for each of {len(frames)} frames, not {at.shape}."
             )
         if (np.diff(at) <= 0).any() or (at <= -LATEST).any() or (at >= LATEST).any():
-            raise ArgumentError("EventCamera: times ascend from frame to frame, in whole microseconds below 2^60.")
+            raise ArgumentError("EventCamera: times must ascend, in whole microseconds below 2^60.")
         size = sensor_of("EventCamera", (frames.shape[2], frames.shape[1], 2))[:2]
         rng = generator(seed_or_draw("EventCamera", seed))
         return record(self, size, lambda rows: frames[:, rows].transpose(1, 2, 0), at, rng)
@@ -198,7 +199,10 @@ class EventCamera:
 def record(
     camera: EventCamera, size: tuple[int, int], light: Callable[[slice], Array], times: Array, rng: np.random.Generator
 ) -> Events:
-    """Events of the light that `light` gives of some rows, (rows, W, T) at these times; the size is (W, H)."""
+    """Events of a film that is computed in blocks: `light` maps a slice of rows to their light (rows, W, T).
+
+    `size` is (W, H), and `times` are those of the frames.
+    """
     width, height = size
     phases = rng.random((height, width))
     noise, firsts = _noise(camera, width * height, int(times[0]), int(times[-1]), rng)
@@ -211,7 +215,7 @@ def record(
         levels = film[:, 0].astype(np.float64) - camera.on + (camera.on + camera.off) * phases[rows].reshape(-1)
         own = firsts[rows.start * width : rows.stop * width + 1]
         parts.append(find_events(film, times, levels, noise, own, limits, camera.refractory, width))
-        parts[-1][:, 1] += top << 16  # of y
+        parts[-1][:, 1] += top << 16  # y of the block's first row
     words = np.concatenate(parts)
     words = words[np.argsort(words[:, 0], kind="stable")]
     events: Events = words.reshape(-1).view(RECORD).view(Events)
@@ -220,7 +224,7 @@ def record(
 
 
 def _noise(camera: EventCamera, pixels: int, begin: int, end: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Times of noise with the polarity in the lowest bit, those of a pixel in order, and where those of each begin."""
+    """Noise times with the polarity in the lowest bit, sorted by pixel and time, and each pixel's first index."""
     seconds = MICROSECONDS * (end - begin)
     if (camera.noise + camera.leak) * seconds * pixels > MOST:
         raise ArgumentError(
@@ -234,13 +238,14 @@ def _noise(camera: EventCamera, pixels: int, begin: int, end: int, rng: np.rando
     return words[np.lexsort((words, where))], firsts
 
 
-# --- handwritten digits -----------------------------------------------------------------------------------------------
+# --- Handwritten digits -----------------------------------------------------------------------------------------------
 
 
 def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Handwritten digits: 1,797 grey images of 8 x 8 pixels, 1,438 for training and 359 for testing.
+    """Handwritten digits: 1,797 grey images of 8 x 8 pixels, of which 1,438 are for training and 359 for testing.
 
-    Every fifth image is a test image, so the same writers are in both parts.
+    The images come with the package, so you can use them without a download. Every fifth image is a test image, so both
+    parts contain the same writers.
 
     Returns:
         `(images, labels), (test_images, test_labels)`: images float32 (N, 8, 8) in [0, 1], labels int64 (N,) in [0, 9].
@@ -255,48 +260,48 @@ def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     return (images[~test], labels[~test]), (images[test], labels[test])
 
 
-PAPER = 0.1  # of the light of the ink
-MOVING = 0.5  # part of a saccade's duration; then the digit rests
-PEAK = 1.875  # of the speed in a saccade, as a multiple of its mean
-PIXELS = 0.5  # the most that a digit moves from frame to frame
+PAPER = 0.1  # brightness of the background relative to the digit
+MOVING = 0.5  # fraction of `duration` in which the digit moves; then it rests
+PEAK = 1.875  # peak speed of a saccade relative to its mean speed
+PIXELS = 0.5  # largest movement between two frames
 
 
 class MovingDigits:
-    """Synthetic recordings like N-MNIST's: handwritten digits that jump over the sensor of an event camera.
+    """Synthetic N-MNIST: event camera recordings of handwritten digits that move in saccades.
 
-    A bright digit of `data.digits` rests at a random place, and each `duration` it moves to another one, for half of
-    that time, along a line with the least jerk:
+    A bright digit of `data.digits` rests at a random place. In each period of length `duration` it moves to another
+    place during the first half, along a straight minimum-jerk trajectory:
 
         p(t) = p_k + (p_(k+1) - p_k) (10 s^3 - 15 s^4 + 6 s^5),  s = min(2 (t - t_k) / duration, 1)
 
-    It is drawn with bilinear interpolation in steps of at most half a pixel, and filmed by the `camera`. Sample i
-    depends on the seed and i alone, in whatever order and by whatever process it is taken.
+    Frames use bilinear interpolation and steps of at most half a pixel, and `camera` converts them to events. Sample i
+    depends only on the seed and i, so you can read samples in any order and from any process.
 
     Args:
-        samples: how many; each is a random image of its part of the digits.
-        train: of the 1,438 images for training, or of the 359 others.
+        samples: the number of samples; each shows a random image.
+        train: use the 1,438 training images, or else the 359 test images.
         sensor_size: (W, H, 2).
-        digit: its size in pixels, from 8 on.
-        saccades: how many.
-        duration: of each with its rest, in microseconds, from 1,000 to 10^9.
-        reach: how far from the middle of the sensor a digit rests, in pixels along each axis; as far as the sensor
-            has room by default.
-        camera: an `EventCamera`; by default with thresholds of 0.3, 1 Hz of noise, 0.1 Hz of leak and 100 microseconds
-            of silence after an event.
-        seed: of everything.
-        transform: applied to the events of each sample.
+        digit: size of the digit in pixels, at least 8.
+        saccades: the number of movements.
+        duration: of a movement and the rest after it, in microseconds, from 1,000 to 10^9.
+        reach: the largest distance of a resting place from the centre of the sensor, in pixels along each axis. By
+            default it is limited only by the sensor.
+        camera: an `EventCamera`. By default it has thresholds of 0.3, 1 Hz of noise, 0.1 Hz of leak and a refractory
+            period of 100 microseconds.
+        seed: of all random numbers.
+        transform: a function of the events, whose result replaces them in `[i]`.
 
     Attributes:
         sensor_size: (W, H, 2).
-        classes: the digits' names.
+        classes: the names of the digits.
 
     Raises:
-        ArgumentError: for a digit that does not fit on the sensor, or numbers that make no sense.
-        TensorIndexError: for a sample that it does not have.
+        ArgumentError: for a digit larger than the sensor, or a sensor without two polarities.
+        TensorIndexError: from `[i]`, for an index out of range.
 
-    Source: the saccades are those of Orchard, Jayawant, Cohen and Thakor, "Converting static image datasets to spiking
-    neuromorphic datasets using saccades", Frontiers in Neuroscience 2015; their course that of Flash and Hogan, "The
-    coordination of arm movements", Journal of Neuroscience 1985. The digits' source stands at `data.digits`.
+    Source: saccades as in Orchard, Jayawant, Cohen and Thakor, "Converting static image datasets to spiking
+        neuromorphic datasets using saccades", Frontiers in Neuroscience 2015; trajectory of Flash and Hogan, "The
+        coordination of arm movements", Journal of Neuroscience 1985. For the images see `data.digits`.
 
     Example:
         >>> recordings = snncell.data.MovingDigits(samples=10, seed=0)
@@ -323,8 +328,8 @@ class MovingDigits:
         width, height, polarities = self.sensor_size
         if polarities != 2 or min(width, height) < digit:
             raise ArgumentError(
-                f"MovingDigits: a digit of {digit} pixels needs a sensor_size of (W, H, 2) that has room for it, "
-                f"not {self.sensor_size}."
+                f"MovingDigits: a digit of {digit} pixels needs a sensor_size (W, H, 2) that is at least as large, not "
+                f"{self.sensor_size}."
             )
         self.classes = tuple("0123456789")
         self.camera = camera or EventCamera(0.3, refractory=100, noise=1.0, leak=0.1)
@@ -339,7 +344,7 @@ class MovingDigits:
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         if not -self.samples <= index < self.samples:
-            raise TensorIndexError(f"MovingDigits: there is no sample {index}, there are {self.samples}.")
+            raise TensorIndexError(f"MovingDigits: index {index} is out of range for {self.samples} samples.")
         rng = generator(self.seed, int(self.train), int(index) % self.samples)
         chosen = int(rng.integers(len(self._images)))
         middle = np.array(self.sensor_size[:2]) / 2.0
@@ -354,7 +359,7 @@ class MovingDigits:
         return events if self.transform is None else self.transform(events), int(self._labels[chosen])
 
     def _film(self, image: Array, places: Array, rows: slice) -> Array:
-        """The image with its middle at each place, (rows, W, T): bilinear, and 0 around it."""
+        """The image centred at each place, (rows, W, T), bilinearly interpolated, with zeros around it."""
         width, height, _ = self.sensor_size
         across = _hats(places[:, 0], range(width), self.digit, image.shape[1])
         down = _hats(places[:, 1], range(height)[rows], self.digit, image.shape[0])
@@ -363,7 +368,7 @@ class MovingDigits:
 
 
 def _course(rests: Array, duration: int) -> tuple[Array, Array]:
-    """Times (T,) and places (T, 2) from rest to rest, in steps of at most PIXELS, and one step for each rest."""
+    """Times (T,) and places (T, 2) of the trajectory, in steps of at most PIXELS; one step per rest."""
     times, places = [np.zeros(1)], [rests[:1]]
     for number, (start, target) in enumerate(pairwise(rests)):
         steps = min(int(np.abs(target - start).max() * PEAK / PIXELS) + 1, int(duration * MOVING))
@@ -375,8 +380,8 @@ def _course(rests: Array, duration: int) -> tuple[Array, Array]:
 
 
 def _hats(middles: Array, pixels: range, digit: int, points: int) -> Array:
-    """The weights (T, pixels, points) of an image's points in pixels along an axis."""
-    # Distances in units of the image's points, of which `digit` pixels show all.
+    """Bilinear weights (T, pixels, points) of an image's points for the sensor's pixels along an axis."""
+    # Distances in points of the image; `digit` sensor pixels show all points.
     places = (np.array(pixels) + 0.5 - middles[:, None]) * (points / digit) + (points - 1) / 2.0
     weights: Array = np.maximum(1.0 - np.abs(places[:, :, None] - np.arange(points)), 0.0)
     return weights.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Synthetic classification data: random manifolds, Yin-Yang and Poisson patterns."""
+"""Synthetic classification data: random manifolds (randman), Yin-Yang and Poisson patterns."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["poisson_patterns", "randman", "yin_yang"]
 Array = np.ndarray[Any, Any]
 Several = Annotated[int, Within(2, MOST)]
 
-# --- random manifolds: spike times ------------------------------------------------------------------------------------
+# --- Random manifolds: spike times ------------------------------------------------------------------------------------
 
-PRECISION = 1e-3  # harmonics of a smaller amplitude are left out
+PRECISION = 1e-3  # harmonics with a smaller amplitude are left out
 MOST_HARMONICS = 1000
 
 
@@ -39,29 +39,31 @@ def randman(
     fraction: Annotated[float, Within(0.0, 1.0, open_low=True)] = 1.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """Spike patterns from smooth random manifolds (randman): only spike times tell the classes apart.
+    """Spike patterns from smooth random manifolds (randman), a classification task on spike times.
 
-    A class is a smooth surface of `dim` coordinates z in [0, 1)^dim, on which its samples lie at random. Unit u fires
-    in step
+    A class is a smooth surface with `dim` coordinates z in [0, 1)^dim, and its samples are random points on it. Unit u
+    fires in step
 
         t_u = floor(fraction steps g_u(z)),  g_u = f_u scaled to [0, 1] over the samples of the class,
         f_u(z) = prod_d sum_{k >= 1} (k + 1)^-alpha a_k sin(2 pi (k b_k z_d + phi_k)),
 
-    with a, b, phi drawn evenly from [0, 1) for each unit, dimension and k. Every unit of every sample fires `spikes`
-    times, so counts say nothing. The task is harder with more dimensions and a smaller alpha. Make training and test
-    data by one call and cut them apart: another call, another seed, has other manifolds.
+    with a, b and phi uniform in [0, 1) for each unit, dimension and k. Every unit of every sample fires `spikes` times,
+    so a network cannot use spike counts. The task is harder with more dimensions and a smaller alpha.
+
+    You should draw training and test data in one call and split them, because another call with another seed has other
+    manifolds.
 
     Args:
-        classes: how many manifolds.
-        units: how many input neurons.
-        samples: of each class, at least 2.
+        classes: the number of manifolds.
+        units: the number of input neurons.
+        samples: per class, at least 2.
         steps: T.
         dim: the number of coordinates.
-        alpha: how fast amplitudes fall with frequency; 1 is rough, 3 very smooth. k goes as far as k^-alpha > 0.001, at
-            most to 999: from alpha = 1 downwards it takes twenty times as long.
-        spikes: of each unit, each from a manifold of its own; those that meet in one step are one.
-        fraction: in (0, 1], the part of the steps in which units fire, from the beginning.
-        seed: of everything; without it `snncell.set_seed` decides.
+        alpha: how fast amplitudes fall with frequency; 1 is rough, 3 very smooth. k is limited to k^-alpha > 0.001 and
+            k <= 999, so that alpha = 1 or less takes about twenty times as long.
+        spikes: per unit, each from its own manifold. Spikes of a unit in the same step merge.
+        fraction: in (0, 1], the fraction of the steps, from the beginning, in which units fire.
+        seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
         `(patterns, labels)`: 0 and 1 as float32 (T, N, units), and int64 (N,), in random order, N = classes samples.
@@ -97,10 +99,11 @@ def _harmonics(alpha: float) -> int:
 
 
 def _times(z: Array, drawn: Array, alpha: float, scale: float, steps: int) -> Array:
-    """The steps (samples, units) in which the units fire at the points z (samples, dim), of what was drawn for them.
+    """Spike steps (samples, units) at the points z (samples, dim), for the random numbers `drawn`.
 
-    A kernel finds f to within `slack`. What that might decide wrongly, `_surface` computes anew: the lowest and the
-    highest points, and those close to the end of a step. So the steps are those that `_surface` gives.
+    A fast kernel computes f with an error of at most `slack`. Values that decide a step within this error are computed
+    again by `_surface`: the extremes, and those close to a step boundary. The result is therefore exactly that of
+    `_surface`.
     """
     f, slack = _estimate(z, drawn, alpha)
     ends = (f <= f.min(0) + 2.0 * slack) | (f >= f.max(0) - 2.0 * slack)
@@ -114,14 +117,14 @@ def _times(z: Array, drawn: Array, alpha: float, scale: float, steps: int) -> Ar
 
 
 def _estimate(z: Array, drawn: Array, alpha: float) -> tuple[Array, float]:
-    """The units' functions (samples, units), and by how much they may differ from those of `_surface`."""
+    """The units' functions (samples, units), and a bound of their difference from `_surface`."""
     dim, k = z.shape[1], np.arange(1, len(drawn) + 1)
     weights = (k + 1.0) ** -alpha
     coefficients = drawn.transpose(2, 3, 0, 1).copy()  # (units, dim, K, 3)
     coefficients[..., 0] *= weights
     coefficients[..., 1] *= k
     coefficients[..., 2] -= 0.25  # sines as cosines
-    # An angle of up to 2 pi (k + 1) is rounded here and there; all other factors are at most `weights.sum()`.
+    # Both methods round an angle of up to 2 pi (k + 1); all other factors are at most `weights.sum()`.
     error = (weights * (ACCURACY + 16.0 * np.pi * (k + 1) * np.finfo(float).eps)).sum()
     return multiply_waves(z.T, coefficients).T, dim * error * (weights.sum() + error) ** (dim - 1)
 
@@ -142,8 +145,8 @@ def _surface(z: Array, waves: Iterable[Array], alpha: float) -> Array:
 
 
 def _scale_columns(f: Array, low: Array, high: Array) -> Array:
-    """Each column from 0 to 1."""
-    # A unit whose value is the same for all samples has 0 for them, not NaN.
+    """Scale each column to [0, 1]."""
+    # `tiny` makes a constant column 0 instead of NaN.
     unit: Array = (f - low) / np.maximum(high - low, np.finfo(float).tiny)
     return unit
 
@@ -151,7 +154,7 @@ def _scale_columns(f: Array, low: Array, high: Array) -> Array:
 def multiply_waves_kernel(start: Any, stop: Any, z: Any, waves: Any, f: Any) -> None:
     """f[u, n] = prod_d sum_k a cos(2 pi (b z[d, n] + c)), with a, b, c of (u, d, k) in a row (3 k) of `waves`.
 
-    The cosine is a polynomial: it is right to 1e-13.
+    The cosine is a polynomial with an error of at most 1e-13.
     """
     (dim, samples), harmonics = z.shape, waves.shape[1] // 3
     blocks = (samples + BLOCK - 1) // BLOCK
@@ -169,8 +172,8 @@ def multiply_waves_kernel(start: Any, stop: Any, z: Any, waves: Any, f: Any) -> 
                 a, b, c = coefficients[3 * k], coefficients[3 * k + 1], coefficients[3 * k + 2]
                 for n in range(count):
                     x = b * at[n] + c
-                    # Adding 1.5 * 2**52 rounds to an integer. cos(2 pi x) = sin(2 pi s) with |s| <= 1 / 4, where nine
-                    # terms of a Taylor series are enough.
+                    # Adding 1.5 * 2**52 rounds to an integer. cos(2 pi x) = sin(2 pi s) with |s| <= 1 / 4, for which
+                    # nine terms of the Taylor series suffice.
                     s = 0.25 - abs(x - ((x + 6755399441055744.0) - 6755399441055744.0))
                     q = s * s
                     sums[n] += a * s * (
@@ -182,13 +185,13 @@ def multiply_waves_kernel(start: Any, stop: Any, z: Any, waves: Any, f: Any) -> 
                 out[n] *= sums[n]
 
 
-BLOCK = 512  # points that are a unit of work
-PARALLEL_SIZE = 1 << 16  # waves times points, from which on threads are worth it
-ACCURACY = 1e-13  # of a cosine in the kernel, beside what rounding its argument costs
+BLOCK = 512  # points in a unit of work
+PARALLEL_SIZE = 1 << 16  # waves times points; below this size threads do not pay off
+ACCURACY = 1e-13  # error of a cosine in the kernel, without the rounding of its argument
 
 
 def multiply_waves(z: Any, coefficients: Any) -> Any:
-    """f (units, N) at the points z (dim, N), of coefficients (units, dim, K, 3): see `multiply_waves_kernel`."""
+    """Run `multiply_waves_kernel`: f (units, N) at the points z (dim, N), for coefficients (units, dim, K, 3)."""
     units, dim, harmonics, _ = coefficients.shape
     f = np.empty((units, z.shape[1]))
     parts = units * -(-z.shape[1] // BLOCK)
@@ -203,39 +206,39 @@ def _kernel() -> Any:
     return build_function(multiply_waves_kernel, (rows, rows, (dtypes.float64, 2, True)))
 
 
-# --- Yin-Yang: three classes in a circle, which no line separates -----------------------------------------------------
+# --- Yin-Yang: three classes in a circle that are not linearly separable ----------------------------------------------
 
-Radius = Annotated[float, Within(1e-6, 1e6)]  # its square is a float, too
+Radius = Annotated[float, Within(1e-6, 1e6)]  # its square neither underflows nor overflows
 Word = Annotated[int, Within(0, 2**32 - 1)]  # a seed of NumPy's older generator
 
 
 def yin_yang(
     samples: Count = 5000, seed: Word = 42, r_small: Positive = 0.1, r_big: Radius = 0.5
 ) -> tuple[Array, Array]:
-    """Yin-Yang data set: points of the sign in three classes, its two halves and its dots.
+    """Yin-Yang data set: points of the Yin-Yang sign in three classes, its two halves and its dots.
 
-    The sign is a circle of radius R = `r_big` around (R, R), with dots of radius r = `r_small` around (R / 2, R) and
-    (3 R / 2, R). With d the distance of a point (x, y) from the left centre and e that from the right one, its class is
+    The sign is a circle of radius R = `r_big` around (R, R), with dots of radius r = `r_small` around (R / 2, R) and (3
+    R / 2, R). With d and e the distances of a point (x, y) from the left and the right of these centres, its class is
 
         2   a dot    if d < r or e < r,
         1            otherwise, if d <= R / 2, or y > R and e > R / 2,
         0            otherwise.
 
     For each sample the generator draws a class, `randint(3)`, and then points, `rand(2) * 2 * R`, until one lies in the
-    circle and is of that class: the classes come equally often. With seeds 42, 41 and 40 the first 5,000, 1,000 and
-    1,000 samples are the training, validation and test set of the authors, to the bit.
+    circle and belongs to that class. All classes are therefore equally likely. The first 5,000, 1,000 and 1,000 samples
+    with seeds 42, 41 and 40 are, bit for bit, the authors' training, validation and test sets.
 
     Args:
         samples: N.
-        seed: of `numpy.random.RandomState`; other seeds are other points of the same task.
-        r_small: the radius of the dots, from `r_big` / 100 up to, not including, `r_big` / 2.
+        seed: of `numpy.random.RandomState`. Other seeds give other points of the same task.
+        r_small: the radius of the dots, at least `r_big` / 100 and below `r_big` / 2.
         r_big: the radius of the sign, from 1e-6 to 1e6.
 
     Returns:
         `(coordinates, labels)`: x, y, 1 - x, 1 - y as float64 (N, 4), for a network without bias, and int64 (N,).
 
     Raises:
-        ArgumentError: for dots that do not fit into the halves, or are hardly ever met; a seed beyond 32 bits.
+        ArgumentError: for dots that are too large or too small; a seed beyond 32 bits.
 
     Source: Kriener, Göltz and Petrovici, "The Yin-Yang dataset", NICE 2022, doi:10.1145/3517343.3517380.
 
@@ -245,7 +248,9 @@ def yin_yang(
         ([0.68, 0.45, 0.32, 0.55], [2, 1, 2, 1])
     """
     if not r_big / 100.0 <= r_small < r_big / 2.0:
-        raise ArgumentError(f"yin_yang: r_small is from r_big / 100 to below r_big / 2, not {r_small!r} of {r_big!r}.")
+        raise ArgumentError(
+            f"yin_yang: r_small must be at least r_big / 100 and below r_big / 2, not {r_small!r} of {r_big!r}."
+        )
     random = np.random.RandomState(seed)
     points, labels = np.empty((samples, 2)), np.empty(samples, np.int64)
     for number in range(samples):
@@ -268,7 +273,7 @@ def _class_of(x: float, y: float, small: float, big: float) -> int:
     return int(left <= 0.5 * big or (y > big and right > 0.5 * big))
 
 
-# --- Poisson patterns: a noisy template for each class ----------------------------------------------------------------
+# --- Poisson patterns: noisy copies of a template per class -----------------------------------------------------------
 
 Jitter = Annotated[float, Within(0.0, MOST)]
 
@@ -286,23 +291,24 @@ def poisson_patterns(
 ) -> tuple[Array, Array]:
     """Poisson spike patterns: each sample is a noisy copy of the random template of its class.
 
-    In the template of a class each unit fires in each step with probability `rate`. For a sample, each of its spikes
-    is left out with probability `deletions`; the others move by a number of steps drawn from a normal distribution
-    with the standard deviation `jitter`, rounded, and are lost where that leads out of the pattern; and each step of
-    each unit gets a spike with probability `insertions`. Spikes that meet are one. All classes have the same rates, so
-    only when units fire together tells them apart. Make training and test data by one call and cut them apart: another
-    call, another seed, has other templates.
+    In a template, each unit fires in each step with probability `rate`. A sample changes the template of its class in
+    three ways. Each spike is deleted with probability `deletions`. The others move by a normally distributed number of
+    steps with standard deviation `jitter`, and are lost if they leave the pattern. Each step of each unit gets an extra
+    spike with probability `insertions`. Spikes that meet merge.
+
+    All classes have the same rates, so a network must detect which units fire together. You should draw training and
+    test data in one call and split them, because another call with another seed has other templates.
 
     Args:
-        classes: how many templates.
-        units: how many input neurons.
-        samples: of each class.
+        classes: the number of templates.
+        units: the number of input neurons.
+        samples: per class.
         steps: T.
-        rate: spikes of a unit in a step; at 1 ms a step, 0.05 is 50 Hz.
-        jitter: in steps.
-        deletions: the part of the spikes that is left out.
-        insertions: spikes of a unit in a step that belong to no template.
-        seed: of everything; without it `snncell.set_seed` decides.
+        rate: spike probability of a unit per step. For example, 0.05 is 50 Hz if a step is 1 ms.
+        jitter: standard deviation in steps.
+        deletions: the fraction of template spikes that are deleted.
+        insertions: probability per unit and step of a spike that is not in the template.
+        seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
         `(patterns, labels)`: 0 and 1 as float32 (T, N, units), and int64 (N,), in random order, N = classes samples.

@@ -1,6 +1,6 @@
-"""Synthetic memory tasks: delayed match, store-recall, cue accumulation, pulse order, delay XOR, and adding.
+"""Synthetic working-memory tasks: delayed match, store-recall, cue accumulation, pulse order, delay XOR, and adding.
 
-All give arrays with time first. A step is as long as the network takes it for; the papers have 1 ms.
+All functions return arrays with time first. A step has no unit; the papers use 1 ms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["adding_problem", "cue_accumulation", "delay_xor", "delayed_match", "
 
 Array = np.ndarray[Any, Any]
 
-NO_LABEL = -100  # what nn.CrossEntropyLoss leaves out
+NO_LABEL = -100  # nn.CrossEntropyLoss ignores this label
 
 
 def delayed_match(
@@ -31,22 +31,22 @@ def delayed_match(
     noise: Probability = 0.01,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """Delayed match to sample: a cue, a delay, another cue; is it the same one?
+    """Delayed match-to-sample task: a cue, a delay, and a second cue; is it the same one?
 
-    A cue is a population that fires at `rate` while all others fire at `noise`, and in the delay all do. The answer is
-    yes for half of the samples, on average. With two cues it is the delayed XOR.
+    A cue is a population that fires at `rate` while all others fire at `noise`. During the delay all fire at `noise`.
+    The answer is yes for half of the samples on average. With two cues, this is the delayed XOR task.
 
     Args:
         samples: N.
-        cues: how many there are.
-        cue: steps of each.
-        delay: steps between them; T = cue + delay + cue.
-        units: of each population.
-        rate, noise: probabilities of a spike of a unit in a step.
-        seed: of everything; without it `snncell.set_seed` decides.
+        cues: the number of different cues.
+        cue: duration of a cue in steps.
+        delay: steps between the cues; T = cue + delay + cue.
+        units: the number of units in a population.
+        rate, noise: spike probability of a unit per step.
+        seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
-        `(spikes, labels)`: 0 and 1 as float32 (T, N, cues units), and int64 (N,): 1 for the same.
+        `(spikes, labels)`: 0 and 1 as float32 (T, N, cues units), and int64 (N,), 1 for a match.
 
     Source: Kim, Li and Sejnowski, "Simple framework for constructing functional spiking recurrent neural networks",
     PNAS 2019.
@@ -75,25 +75,25 @@ def store_recall(
     command: Annotated[float, Within(0.0, 0.5)] = 1.0 / 6.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """Store-recall task: bits, some of which are to be stored, and recalled on demand; what was stored last?
+    """Store-recall task: keep a bit in memory on command, and recall it later.
 
-    Time is divided into slots. In each of them one of the populations 0 and 1 fires, at random; the third population
-    fires with a bit that is to be stored, the fourth alone when it is to be recalled. A sequence begins with a store
-    and ends with a recall; in between, each is as probable as `command` says.
+    Time is divided into slots. In each slot one of the populations 0 and 1 fires, at random: the current bit. The third
+    population also fires if this bit must be stored. In a recall slot only the fourth population fires, and the answer
+    is the bit stored last. A sequence begins with a store and ends with a recall.
 
     Args:
         samples: N.
-        slots: of a sequence.
-        slot: steps of each; T = slots slot.
-        units: of each of the four populations.
-        rate: probability of a spike in a step, of a unit that is to fire.
-        noise: the same of all others.
-        command: probability of a store, and that of a recall.
-        seed: of everything; without it `snncell.set_seed` decides.
+        slots: the number of slots in a sequence.
+        slot: duration of a slot in steps; T = slots slot.
+        units: the number of units in each of the four populations.
+        rate: spike probability per step of a unit in an active population.
+        noise: spike probability per step of all other units.
+        command: probability of a store, and of a recall, in each slot between the first and the last.
+        seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
-        `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (T, N): the bit in steps of a recall,
-        elsewhere -100, which `nn.CrossEntropyLoss` leaves out.
+        `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (T, N). The label is the bit in the steps of a
+        recall, and -100 elsewhere, which `nn.CrossEntropyLoss` ignores.
 
     Source: Bellec, Salaj, Subramoney, Legenstein and Maass, "Long short-term memory and learning-to-learn in networks
     of spiking neurons", NeurIPS 2018.
@@ -130,24 +130,24 @@ def cue_accumulation(
     bias: Annotated[float, Within(0.5, 1.0)] = 0.7,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """Evidence accumulation: cues on the left and right, a delay, and a signal to decide; which side had more?
+    """Evidence accumulation task: cues on the left and right, a delay, and a decision; which side had more cues?
 
-    Four populations: left, right, the signal in the last `decision` steps, and one that fires at `noise` all the time.
-    In each sequence one side, drawn at random, has each cue with probability `bias`; the label is the side that had
-    more in the end.
+    There are four populations: left, right, a decision signal in the last `decision` steps, and one that fires at
+    `noise` all the time. In each sequence, one side drawn at random has each cue with probability `bias`. The label is
+    the side that had more cues.
 
     Args:
         samples: N.
-        cues: how many, an odd number.
-        cue, pause: steps of each cue, and of the pause after it.
+        cues: the number of cues, which must be odd.
+        cue, pause: duration of a cue, and of the pause after it, in steps.
         delay, decision: steps after the cues; T = cues (cue + pause) + delay + decision.
-        units: of each population.
-        rate, noise: probabilities of a spike in a step, of a unit whose turn it is, and of the fourth population's.
+        units: the number of units in a population.
+        rate, noise: spike probability per step of a unit in an active population, and of the fourth population.
         bias: from 0.5 to 1.
-        seed: of everything; without it `snncell.set_seed` decides.
+        seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
-        `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (N,): 0 for left, 1 for right.
+        `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (N,), 0 for left, 1 for right.
 
     Raises:
         ArgumentError: for an even number of cues.
@@ -162,7 +162,7 @@ def cue_accumulation(
         ((2200, 5, 40), [1, 1, 1, 0, 1])
     """
     if cues % 2 == 0:
-        raise ArgumentError(f"cue_accumulation: cues is odd, so that one side has more, not {cues}.")
+        raise ArgumentError(f"cue_accumulation: cues must be odd, so that one side has more, not {cues}.")
     rng = generator(seed_or_draw("cue_accumulation", seed))
     favoured = rng.integers(2, size=samples)
     sides = favoured ^ (rng.random((cues, samples)) >= bias)
@@ -175,25 +175,25 @@ def cue_accumulation(
 
 
 def _draw_spikes(rng: np.random.Generator, rates: Array, units: int) -> Array:
-    """Spikes of populations that have so many units each, at rates (T, N, populations)."""
+    """Spikes of populations of `units` units each, at rates (T, N, populations)."""
     steps, samples, populations = rates.shape
     spikes = rng.random((steps, samples, populations, units), np.float32) < rates[..., None]
     return spikes.reshape(steps, samples, populations * units).astype(np.float32)
 
 
-# --- single pulses: which line was first, do two delays differ, the sum of marked numbers -----------------------------
+# --- Single pulses: order, XOR of delays, and adding ------------------------------------------------------------------
 
 
 def pulse_order(
     samples: Count = 1000, steps: Count = 100, lines: Several = 2, seed: int | None = None
 ) -> tuple[Array, Array]:
-    """Temporal order task: pulses, one on each line and no two at once; which line was first?
+    """Temporal order task: one pulse on each line, at different steps; which line was first?
 
     Args:
         samples: N.
-        steps: T, at least as many as lines; all times are equally probable.
-        lines: how many.
-        seed: of everything; without it `snncell.set_seed` decides.
+        steps: T, at least the number of lines. All times are equally likely.
+        lines: the number of lines.
+        seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
         `(spikes, labels)`: 0 and 1 as float32 (T, N, lines), and int64 (N,), the line.
@@ -210,7 +210,7 @@ def pulse_order(
         ([[11, 3], [0, 1], [19, 13], [2, 9]], [1, 0, 1, 0])
     """
     if steps < lines:
-        raise ArgumentError(f"pulse_order: steps is at least the number of lines, {lines}, not {steps}.")
+        raise ArgumentError(f"pulse_order: steps must be at least the number of lines, {lines}, not {steps}.")
     times = generator(seed_or_draw("pulse_order", seed)).random((samples, steps)).argsort(1)[:, :lines]
     return _pulses(times, steps), times.argmin(1)
 
@@ -223,17 +223,17 @@ def delay_xor(
     jitter: Jitter = 0.0,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """Temporal XOR: two pulses, each early or late after a reference; is it one of each?
+    """Temporal XOR task: two pulses, each early or late after a reference pulse; do they differ?
 
     Args:
-        samples: N; the four cases are equally probable.
+        samples: N. The four cases are equally likely.
         steps: T.
-        early, late: steps at which a pulse comes; the reference, on line 0, is always early.
-        jitter: standard deviation of the times of the two pulses, in steps; they stay within the T steps.
-        seed: of everything; without it `snncell.set_seed` decides.
+        early, late: the steps of early and late pulses. The reference, on line 0, is always early.
+        jitter: standard deviation of the times of both pulses, in steps; they stay within the T steps.
+        seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
-        `(spikes, labels)`: 0 and 1 as float32 (T, N, 3), and int64 (N,): 1 if the two differ.
+        `(spikes, labels)`: 0 and 1 as float32 (T, N, 3), and int64 (N,), 1 if the two pulses differ.
 
     Raises:
         ArgumentError: if not early < late < steps.
@@ -256,20 +256,20 @@ def delay_xor(
 
 
 def adding_problem(samples: Count = 1000, steps: Several = 100, seed: int | None = None) -> tuple[Array, Array]:
-    """Adding problem: a line of random numbers, and one that marks two of them, one in each half; what is their sum?
+    """Adding problem: a line of random numbers and a line that marks two of them, one per half; what is their sum?
 
-    Answering 1 always has a mean squared error of 1 / 6.
+    Note that the constant answer 1 has a mean squared error of 1 / 6, which a network must beat.
 
     Args:
         samples, steps: N and T.
-        seed: of everything; without it `snncell.set_seed` decides.
+        seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
-        `(x, sums)`: float32 (T, N, 2), numbers even in [0, 1) and markers 0 and 1, and float32 (N,).
+        `(x, sums)`: float32 (T, N, 2), with numbers uniform in [0, 1) and markers 0 and 1, and float32 (N,).
 
-    Source: Hochreiter and Schmidhuber, "Long short-term memory", Neural Computation 1997, with a length of all
-    sequences as in Le, Jaitly and Hinton, "A simple way to initialize recurrent networks of rectified linear units",
-    arXiv 1504.00941, 2015.
+    Source: Hochreiter and Schmidhuber, "Long short-term memory", Neural Computation 1997, with sequences of one length
+        as in Le, Jaitly and Hinton, "A simple way to initialize recurrent networks of rectified linear units", arXiv
+        1504.00941, 2015.
 
     Example:
         >>> x, sums = snncell.data.adding_problem(samples=2, steps=10, seed=0)
@@ -286,7 +286,7 @@ def adding_problem(samples: Count = 1000, steps: Several = 100, seed: int | None
 
 
 def _pulses(times: Array, steps: int) -> Array:
-    """One spike of each line at its step of (N, lines), as (T, N, lines)."""
+    """One spike per line at the steps `times` (N, lines), as (T, N, lines)."""
     spikes = np.zeros((steps, *times.shape), np.float32)
     spikes[times, np.arange(len(times))[:, None], np.arange(times.shape[1])] = 1.0
     return spikes

@@ -1,4 +1,4 @@
-"""Made words as a cochlea hears them: data in the shape of the Spiking Heidelberg Digits, and in their files."""
+"""Synthetic spoken words with the format and size of the Spiking Heidelberg Digits."""
 
 from __future__ import annotations
 
@@ -22,58 +22,61 @@ Array = np.ndarray[Any, Any]
 
 SPEAKERS = 12
 SOUNDS, FORMANTS = 6, 3
-LENGTH, SPREAD = 0.7, 0.4  # seconds, and by which part of it words are longer or shorter
-SILENCE = 0.02, 0.06  # seconds before a word
-BACKGROUND = 0.03  # part of the events
+LENGTH, SPREAD = 0.7, 0.4  # mean duration of a word in seconds, and its relative variation
+SILENCE = 0.02, 0.06  # seconds before a word, at least and at most
+BACKGROUND = 0.03  # fraction of events that are noise
 TOGETHER = 256  # samples that are written at once
-MOST_CLASSES = 720  # orders of six sounds
+MOST_CLASSES = 720  # permutations of six sounds
 
 
 class Vocabulary(NamedTuple):
-    """The sounds of a language, its words, and who speaks them."""
+    """The sounds of a language, its words, and its speakers."""
 
-    centres: Array  # of each formant in the middle of its sound, in channels: (SOUNDS * FORMANTS,)
-    slopes: Array  # channels, from begin to end of the sound
-    shares: Array  # of a sound's events, (SOUNDS, FORMANTS)
+    centres: Array  # channel of each formant in the middle of its sound, (SOUNDS * FORMANTS,)
+    slopes: Array  # shift of each formant from begin to end of its sound, in channels
+    shares: Array  # fraction of a sound's events in each formant, (SOUNDS, FORMANTS)
     width: float  # standard deviation of a formant, in channels
     orders: Array  # the sounds of each word, (classes, SOUNDS)
-    shifts: Array  # of each speaker, in channels
-    loudness: Array  # of each speaker, 1 on average
+    shifts: Array  # shift of each speaker, in channels
+    loudness: Array  # loudness of each speaker, 1 on average
 
 
 class SHDLike:
-    """Synthetic words in the shape of the Spiking Heidelberg Digits: 700 channels, 20 classes, some 8,000 events.
+    """Synthetic substitute for the Spiking Heidelberg Digits: 700 channels, 20 classes, about 8,000 events per sample.
 
-    The language has six sounds, and each word has all of them: its class is their order. So the numbers of events of
-    the channels are distributed alike for all classes, and only when they come tells words apart. A sound has three
-    formants. An event of formant j in sound m comes at
+    You can use it where you cannot download the original. The language has six sounds, and each word contains all of
+    them; its class is their order. All classes therefore have the same distribution of events over channels, and a
+    network must use spike times to tell words apart. A sound has three formants. An event of formant j in sound m comes
+    at
 
-        t = t0 + D (b_m + w_m tau),             tau = (u + u') / 2,  u, u' even in [0, 1)
+        t = t0 + D (b_m + w_m tau),             tau = (u + u') / 2,  u, u' uniform in [0, 1)
         channel = c_mj + s_mj (tau - 1/2) + h + sigma n,             n normal
 
-    with the word's begin t0 (20 to 60 ms), its duration D (0.42 to 0.98 s), the begin b and part w of the sound in it,
-    which differ from sample to sample by some 15 %, and the shift h of one of 12 speakers; what would be off the edge
-    is mirrored. Their numbers are Poisson's, with means in proportion to D w_m and the speaker's loudness. 3 % of the
-    events are noise, even in time and channels. Sample i depends on the seeds and i alone.
+    Here t0 is the begin of the word (20 to 60 ms) and D its duration (0.42 to 0.98 s). b_m and w_m are the begin and
+    the length of the sound as fractions of the word; they vary by about 15 % between samples. h is the shift of one of
+    12 speakers. Channels beyond the edge are mirrored. Numbers of events are Poisson distributed, with means
+    proportional to D w_m and the speaker's loudness. 3 % of the events are noise, uniform in time and channel. Sample i
+    depends only on the seeds and i.
 
     Args:
-        samples: how many.
+        samples: the number of samples.
         seed: of the samples.
-        words: the seed of sounds, words and speakers: training and test data have the same.
-        classes: up to 720; the words of up to 20 classes differ in four places or more.
+        words: seed of sounds, words and speakers. Use the same number for training and test data.
+        classes: at most 720. Up to 20 classes, all words differ in at least four of their six positions.
         channels: of the cochlea.
-        events: of a sample, on average.
-        transform: applied to the events of each sample.
+        events: mean number of events per sample.
+        transform: a function of the events, whose result replaces them in `[i]`.
 
     Attributes:
         sensor_size: (channels, 1, 1).
-        classes: the words, a letter for each sound.
+        classes: the words, one letter per sound.
 
     Raises:
-        TensorIndexError: for a sample that it does not have.
+        TensorIndexError: from `[i]`, for an index out of range.
 
-    Source: in the shape of Cramer, Stradmann, Schemmel and Zenke, "The Heidelberg spiking data sets for the systematic
-    evaluation of spiking neural networks", IEEE TNNLS 2022, whose data are recordings of spoken digits; these are none.
+    Source: format and size follow Cramer, Stradmann, Schemmel and Zenke, "The Heidelberg spiking data sets for the
+        systematic evaluation of spiking neural networks", IEEE TNNLS 2022. Their data are recordings of spoken digits;
+        these are not.
 
     Example:
         >>> words = snncell.data.SHDLike(samples=100, seed=1)
@@ -103,13 +106,13 @@ class SHDLike:
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         if not -self.samples <= index < self.samples:
-            raise TensorIndexError(f"SHDLike: there is no sample {index}, there are {self.samples}.")
+            raise TensorIndexError(f"SHDLike: index {index} is out of range for {self.samples} samples.")
         seconds, units, label, _ = self.spoken(int(index) % self.samples)
         events = events_of_columns({"t": np.rint(seconds.astype(np.float64) * 1e6), "x": units}, self.sensor_size)
         return events if self.transform is None else self.transform(events), label
 
     def spoken(self, number: int) -> tuple[Array, Array, int, int]:
-        """A sample as it stands in a file: times in seconds, float16, in order; units; label; speaker."""
+        """A sample as stored in a file: times in seconds, float16, ascending; units; label; speaker."""
         words, rng = self.vocabulary, generator(self.seed, number)
         label, speaker = int(rng.integers(len(words.orders))), int(rng.integers(SPEAKERS))
         duration = LENGTH * (1.0 + SPREAD * rng.uniform(-1.0, 1.0))
@@ -131,7 +134,7 @@ class SHDLike:
         heard = np.clip(last - np.abs(last - np.abs(np.rint(place))), 0, last)
         times = np.concatenate([begin + part * tau, start + duration * rng.random(noise)])
         units = np.concatenate([heard, rng.integers(last + 1, size=noise)])
-        # Positive floats are in the order of their bits: one sort of integers, by time and then by unit.
+        # Positive floats sort like their bit patterns, so one sort of integers orders by time and then by unit.
         bits = times.astype(np.float16).view(np.uint16).astype(np.uint32)
         both = np.sort(bits << 16 | units.astype(np.uint32))
         return (both >> 16).astype(np.uint16).view(np.float16), both.astype(np.uint16), label, speaker
@@ -147,24 +150,24 @@ def write_shd_like(
     channels: Annotated[int, Within(1, 65535)] = 700,
     events: Count = 8000,
 ) -> None:
-    """Write `SHDLike` data into a file laid out as those of the Spiking Heidelberg Digits (HDF5).
+    """Write `SHDLike` data to an HDF5 file in the layout of the Spiking Heidelberg Digits.
 
-        /spikes/times           float16 of variable length, seconds, in order
+        /spikes/times           float16 of variable length, seconds, ascending
         /spikes/units           uint16 of variable length, channels
         /labels                 uint16
         /extra/keys             bytes, the words
         /extra/speaker          uint16
-        /extra/meta_info        age, body_height and gender of each speaker: 0, 0 and "none", for they are made too
+        /extra/meta_info        age, body_height and gender of each speaker: 0, 0 and "none", because they are synthetic
 
-    float16 keeps times to a quarter of a ms below 0.5 s, to half of one below 1 s, and then to one.
+    float16 has a resolution of 0.25 ms below 0.5 s, 0.5 ms below 1 s, and 1 ms above.
 
     Args:
-        path: of the file; what is there is replaced.
-        samples, seed, words, classes, channels, events: as `SHDLike` has them, whose samples these are.
+        path: of the file. An existing file is replaced.
+        samples, seed, words, classes, channels, events: as for `SHDLike`, whose samples are written.
 
     Raises:
-        ArgumentError: where h5py is not installed.
-        FileError: where the file cannot be written.
+        ArgumentError: if h5py is not installed.
+        FileError: if the file cannot be written.
 
     Example:
         >>> snncell.data.write_shd_like("train.h5", samples=8000, seed=0)  # doctest: +SKIP
@@ -174,8 +177,8 @@ def write_shd_like(
     try:
         h5py = import_once("h5py")
     except ImportError:
-        raise ArgumentError('write_shd_like: HDF5 files need h5py: pip install "snncell[events]" brings it.') from None
-    part = f"{os.fspath(path)}.part"  # HDF5 would not write to a file that a data set has open
+        raise ArgumentError('write_shd_like: HDF5 files need h5py: pip install "snncell[events]".') from None
+    part = f"{os.fspath(path)}.part"  # a new file, because HDF5 refuses to write to one that a data set has open
     try:
         with h5py.File(part, "w") as file:
             _write(file, made, h5py.vlen_dtype)
@@ -188,7 +191,7 @@ def write_shd_like(
 
 
 def _write(file: Any, made: SHDLike, varying: Callable[[Any], Any]) -> None:
-    """The samples, a part at a time, and what they are."""
+    """Write the samples in blocks, then labels, names and speakers."""
     samples = len(made)
     labels, speakers = np.empty((2, samples), np.uint16)
     kinds = {"times": np.float16, "units": np.uint16}
@@ -223,7 +226,7 @@ def _vocabulary(rng: np.random.Generator, classes: int, channels: int) -> Vocabu
 
 
 def _orders(rng: np.random.Generator, classes: int) -> Array:
-    """Different orders of the sounds, (classes, SOUNDS): those that agree in as few places as so many can."""
+    """Distinct orders of the sounds, (classes, SOUNDS), that agree in as few positions as possible."""
     there = rng.permutation(np.array(list(permutations(range(SOUNDS)))))
     for places in (2, 3, SOUNDS):
         chosen = there[:1]
