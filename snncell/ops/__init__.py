@@ -1,4 +1,4 @@
-"""The differentiable operations, by family; `Tensor` gets its operators and methods when this package is imported."""
+"""Differentiable operations on Tensors. Importing this package also attaches Tensor's operators and methods."""
 
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)
 

@@ -1,8 +1,7 @@
-"""Activation functions, element by element. A NaN passes through all of them.
+"""Activation functions, element by element. NaN passes through all of them.
 
-`sigmoid` is in `transcendental`, next to its inverse `logit`; `softmax` is in `reduce`.
-
-Where two forms meet in a kink, the derivative there is that of the flat one, as relu'(0) = 0.
+`sigmoid` is in `transcendental`, next to its inverse `logit`, and `softmax` is in `reduce`. At a kink, the derivative
+is that of the flat side, for example relu'(0) = 0.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --- smooth -----------------------------------------------------------------------------------------------------------
+# --- Smooth -----------------------------------------------------------------------------------------------------------
 
 
 def gelu(x: Numbers, approximate: Literal["none", "tanh"] = "none") -> Tensor:
-    """x * Phi(x), with Phi the normal distribution function.
+    """Gaussian error linear unit: x * Phi(x), with Phi the standard normal distribution function.
 
     Args:
         x: any shape.
@@ -50,13 +49,13 @@ def _softplus(x: Any) -> Any:
 
 
 def softplus(x: Numbers, beta: Positive = 1.0, threshold: float | None = None) -> Tensor:
-    """log(1 + exp(beta x)) / beta, without overflow.
+    """Softplus: log(1 + exp(beta x)) / beta, without overflow.
 
     Args:
         x: any shape.
-        beta: how sharp its bend is.
-        threshold: the result is x where beta x is above it; None, the default, for the formula everywhere. MindSpore
-            and PyTorch go over to x at 20, where the two differ by 2e-9.
+        beta: sharpness of the bend.
+        threshold: return x where beta x exceeds this number. By default the formula is used everywhere. MindSpore and
+            PyTorch use 20, where both differ by 2e-9.
     """
     result: Tensor = _softplus(x) if beta == 1.0 else _softplus(mul(x, beta)) / beta
     return result if threshold is None else where(mul(x, beta) > threshold, x, result)
@@ -64,13 +63,13 @@ def softplus(x: Numbers, beta: Positive = 1.0, threshold: float | None = None) -
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout * sigmoid(-x),))
 def logsigmoid(x: Any) -> Any:
-    """log(1 / (1 + exp(-x))), exact where the sigmoid underflows."""
+    """Logarithm of the sigmoid: log(1 / (1 + exp(-x))), exact even where the sigmoid underflows."""
     return minimum(x, 0.0) - log1p(exp(-abs(x)))
 
 
 @elementwise("float")
 def silu(x: Any) -> Any:
-    """x / (1 + exp(-x)), also known as swish."""
+    """SiLU, also known as swish: x / (1 + exp(-x))."""
     return x * sigmoid(x)
 
 
@@ -82,7 +81,7 @@ def _(x: Tensor, out: Tensor, dout: Tensor) -> Grads:
 
 @elementwise("float")
 def mish(x: Any) -> Any:
-    """x tanh(log(1 + exp(x))): Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019."""
+    """Mish: x tanh(log(1 + exp(x))). Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019."""
     return x * tanh(maximum(x, 0.0) + log1p(exp(-abs(x))))
 
 
@@ -94,23 +93,24 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout / square(abs(x) + 1.0),))
 def softsign(x: Any) -> Any:
-    """x / (1 + |x|)."""
+    """Softsign: x / (1 + |x|)."""
     return x / (1.0 + abs(x))
 
 
 def tanhshrink(x: Numbers) -> Tensor:
-    """x - tanh(x)."""
+    """Tanh shrinkage: x - tanh(x)."""
     x = as_float(x, "tanhshrink")
     return sub(x, tanh(x))
 
 
 def softmin(x: Numbers, axis: int = -1) -> Tensor:
-    """exp(-x) / sum(exp(-x)) along `axis`, without overflow."""
+    """Softmin: exp(-x) / sum(exp(-x)) along `axis`, without overflow."""
     return softmax(-as_float(x, "softmin"), axis)
 
 
 def glu(x: Numbers, axis: int = -1) -> Tensor:
-    """a / (1 + exp(-b)), where a and b are the first and the second half of `x` along `axis`.
+    """Gated linear unit: a / (1 + exp(-b)), with a and b the first and the second half of `x` along `axis`.
+
     An odd length raises a ShapeError.
 
     Source: Dauphin, Fan, Auli and Grangier, "Language Modeling with Gated Convolutional Networks", ICML 2017.
@@ -119,26 +119,26 @@ def glu(x: Numbers, axis: int = -1) -> Tensor:
     place = as_axis(axis, tensor.ndim, "glu")
     if tensor.shape[place] % 2:
         raise ShapeError(
-            f"glu: axis {axis} of a Tensor of shape {tensor.shape} has length {tensor.shape[place]}; it is cut into "
-            f"two halves, so it must be even."
+            f"glu: axis {axis} of a Tensor of shape {tensor.shape} has length {tensor.shape[place]}; it must be even, "
+            f"because glu splits it into two halves."
         )
     a, b = split(tensor, [tensor.shape[place] // 2] * 2, place)
     return mul(a, sigmoid(b))
 
 
-# --- straight lines: rectifiers ---------------------------------------------------------------------------------------
+# --- Piecewise linear -------------------------------------------------------------------------------------------------
 
 
 @elementwise("same", bprop=lambda x, _out, dout: (where(x > 0, dout, 0.0),))
 def relu(x: Any) -> Any:
-    """x where x > 0, else 0."""
-    return where(x <= 0, 0, x)  # in this order, a NaN stays
+    """Rectified linear unit: x where x > 0, else 0."""
+    return where(x <= 0, 0, x)  # not x > 0, so that NaN passes through
 
 
-# 0 at both corners, as relu has it at 0.
+# The derivative is 0 at both corners, as relu's is at 0.
 @elementwise("same", bprop=lambda x, _out, dout: (where(logical_and(x > 0, x < 6), dout, 0.0),))
 def relu6(x: Any) -> Any:
-    """x limited to [0, 6]."""
+    """ReLU limited to [0, 6]."""
     return where(x <= 0, 0, where(x >= 6, 6, x))
 
 
@@ -147,31 +147,31 @@ def _leaky_relu(x: Any, alpha: Any) -> Any:
     return where(x <= 0, alpha * x, x)
 
 
-# At 0 the slope is alpha, as relu's is 0.
+# The slope at 0 is alpha, as relu's is 0.
 @_leaky_relu.def_bprop
 def _(x: Tensor, alpha: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: where(x > 0, dout, dout * alpha), lambda: where(x > 0, 0.0, dout * x)
 
 
 def leaky_relu(x: Numbers, alpha: Numbers = 0.2) -> Tensor:
-    """x where x > 0, else alpha * x; `alpha` may be a Tensor and gets a gradient too."""
+    """Leaky ReLU: x where x > 0, else alpha * x. `alpha` may be a Tensor and gets a gradient too."""
     return _leaky_relu(x, alpha)
 
 
 def prelu(x: Numbers, weight: Numbers) -> Tensor:
-    """x where x > 0, else weight x, with one weight or one for each channel.
+    """Parametric ReLU: x where x > 0, else weight * x, with one weight or one per channel.
 
     Args:
-        x: any shape; with several weights (N, C, ...).
-        weight: (1,) or (C,), of numbers or a Tensor, which gets a gradient.
+        x: any shape, or (N, C, ...) if there are several weights.
+        weight: (1,) or (C,). A Tensor gets a gradient.
 
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
     """
     tensor, slopes = as_float(x, "prelu"), as_tensor(weight, "prelu", "weight")
     if slopes.size != 1 and (slopes.ndim != 1 or tensor.ndim < 2 or slopes.shape[0] != tensor.shape[1]):
         raise ShapeError(
-            f"prelu: weight has shape {slopes.shape} for x of shape {tensor.shape}; it is one number, or one for each "
-            f"place on axis 1."
+            f"prelu: weight has shape {slopes.shape} for x of shape {tensor.shape}; it must be one number, or one for "
+            f"each channel (axis 1)."
         )
     if slopes.size == 1:
         return leaky_relu(tensor, reshape(slopes, ()))
@@ -190,8 +190,9 @@ def _(x: Tensor, low: Tensor, high: Tensor, _out: Tensor, dout: Tensor) -> Grads
 
 
 def hardtanh(x: Numbers, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """`x` limited to [min_val, max_val], of which the first must be below the other (ArgumentError); on the bounds the
-    derivative is 0, unlike that of `clip`.
+    """Limit `x` to [min_val, max_val]; the derivative on the bounds is 0, whereas that of `clip` is 1.
+
+    min_val >= max_val raises an ArgumentError.
     """
     if not min_val < max_val:
         raise ArgumentError(f"hardtanh: min_val={min_val!r} must be below max_val={max_val!r}.")
@@ -200,13 +201,13 @@ def hardtanh(x: Numbers, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
 
 @elementwise("float", bprop=lambda x, _out, dout: (where(abs(x) < 3, dout / 6.0, 0.0),))
 def hardsigmoid(x: Any) -> Any:
-    """(x + 3) / 6, limited to [0, 1]."""
+    """Piecewise linear sigmoid: (x + 3) / 6, limited to [0, 1]."""
     return where(x <= -3, 0, where(x >= 3, 1, x / 6 + 0.5))
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (where(x <= -3, 0.0, where(x >= 3, dout, dout * (x / 3.0 + 0.5))),))
 def hardswish(x: Any) -> Any:
-    """x hardsigmoid(x): 0 below -3, x above 3, and x (x + 3) / 6 between.
+    """Hard swish: x hardsigmoid(x), which is 0 below -3, x above 3, and x (x + 3) / 6 between.
 
     Source: Howard and others, "Searching for MobileNetV3", ICCV 2019.
     """
@@ -219,7 +220,7 @@ def _hardshrink(x: Any, width: Any) -> Any:
 
 
 def hardshrink(x: Numbers, lambd: NotNegative = 0.5) -> Tensor:
-    """x where |x| > lambd, else 0."""
+    """Hard shrinkage: x where |x| > lambd, else 0."""
     return _hardshrink(x, lambd)
 
 
@@ -235,13 +236,13 @@ def _(x: Tensor, width: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def softshrink(x: Numbers, lambd: NotNegative = 0.5) -> Tensor:
-    """x moved towards 0 by lambd, and 0 where |x| <= lambd."""
+    """Soft shrinkage: move x towards 0 by lambd; 0 where |x| <= lambd."""
     return _softshrink(x, lambd)
 
 
-SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # of a fixed point with mean 0 and variance 1
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # they make mean 0 and variance 1 a fixed point
 
-# --- exponential below 0 ----------------------------------------------------------------------------------------------
+# --- Exponential below 0 ----------------------------------------------------------------------------------------------
 
 
 @elementwise("float")
@@ -256,7 +257,7 @@ def _(x: Tensor, alpha: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def elu(x: Numbers, alpha: Numbers = 1.0) -> Tensor:
-    """x where x > 0, else alpha (exp(x) - 1); `alpha` may be a Tensor and gets a gradient too.
+    """Exponential linear unit: x where x > 0, else alpha (exp(x) - 1). `alpha` may be a Tensor and gets a gradient too.
 
     Source: Clevert, Unterthiner and Hochreiter, "Fast and Accurate Deep Network Learning by Exponential Linear Units",
     ICLR 2016.
@@ -265,7 +266,7 @@ def elu(x: Numbers, alpha: Numbers = 1.0) -> Tensor:
 
 
 def selu(x: Numbers) -> Tensor:
-    """1.0507 elu(x, 1.67326): activations tend to mean 0 and variance 1.
+    """Self-normalising activation: 1.0507 elu(x, 1.67326), which drives activations to mean 0 and variance 1.
 
     Source: Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", NeurIPS 2017.
     """
@@ -273,14 +274,15 @@ def selu(x: Numbers) -> Tensor:
 
 
 def celu(x: Numbers, alpha: float = 1.0) -> Tensor:
-    """x where x > 0, else alpha (exp(x / alpha) - 1), which has slope 1 at 0 for any alpha.
-    An alpha of 0 raises an ArgumentError.
+    """Continuously differentiable ELU: x where x > 0, else alpha (exp(x / alpha) - 1), with slope 1 at 0 for any alpha.
+
+    alpha = 0 raises an ArgumentError.
 
     Source: Barron, "Continuously Differentiable Exponential Linear Units", 2017.
     """
     if alpha == 0:
-        raise ArgumentError("celu: alpha is a number other than 0, by which x is divided.")
+        raise ArgumentError("celu: alpha must not be 0, because x is divided by it.")
     tensor = as_float(x, "celu")
     positive = tensor > 0
-    low = where(positive, 0.0, tensor)  # not the minimum, whose gradient at 0 is shared: the slope there is 1
+    low = where(positive, 0.0, tensor)  # not minimum, which would halve the slope of 1 at 0
     return where(positive, tensor, mul(expm1(low / alpha), alpha))

@@ -1,4 +1,4 @@
-"""Declare operations (`elementwise`, `primitive`), convert their arguments, and make new Tensors."""
+"""Declare operations, convert and check their arguments, and create new Tensors."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ __all__ = [
 ]  # fmt: skip
 
 Axis = int | tuple[int, ...] | None
-Grads = Sequence[Any]  # what a bprop returns: a gradient, a function that gives one, or None for each input
+Grads = Sequence[Any]  # the result of a bprop: for each input a gradient, a function that returns it, or None
 _NUMBERS = (bool, int, float, complex)
 
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
 class Function(Elementwise):
-    """An elementwise operation as users call it: operands of any dtype, arrays and Python numbers among them.
+    """Public elementwise operation, whose operands may be Tensors, arrays and Python numbers of any dtype.
 
     Args:
         formula, rule: see `Elementwise`.
-        complex_numbers: whether it takes complex numbers, for which its bprop is right.
-        booleans: with the rule "same", whether it takes booleans and gives one.
-        integer_loops: whether a loop may compute it on integers; not where NumPy refuses some of their values.
-        whole_numbers: whether it takes nothing but integers and booleans.
-        name: in errors and Programs; without it, that of the formula.
+        complex_numbers: accept complex numbers; the bprop must be correct for them.
+        booleans: with the rule "same", accept booleans and return booleans.
+        integer_loops: allow compiled loops on integers. False if NumPy refuses some integers, as in 2 ** -1.
+        whole_numbers: accept only integers and booleans.
+        name: for errors and Programs. By default the name of the formula.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Function(Elementwise):
         self.integer_loops = integer_loops
         self.whole_numbers = whole_numbers
         self.operands = formula.__code__.co_varnames[: self.arity]
-        # Operands of one float dtype may go to `bind` as they are.
+        # True if operands of one float dtype need no conversion.
         self.plain = rule not in ("select", "logical") and not whole_numbers
 
     def __call__(self, *inputs: Any, **named: Any) -> Tensor:
         if named:
             inputs = self._in_order(inputs, named)
         try:
-            # What nearly all calls are, first: nothing is converted, and nothing is asked of most operands but a dtype.
+            # Fast path for nearly all calls: operands of one float dtype, which need no conversion.
             common = None
             if self.plain and len(inputs) == self.arity:
                 for x in inputs:
@@ -97,7 +97,7 @@ class Function(Elementwise):
             raise
 
     def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        """The operands by place, where some were given by name."""
+        """The operands in positional order, if some were passed by name."""
         if unknown := [name for name in named if name not in self.operands]:
             refuse_name(self.name, unknown[0], self.operands)
         try:
@@ -106,7 +106,7 @@ class Function(Elementwise):
             raise CallError(f"{self.name}: takes ({', '.join(self.operands)}): {misfit}.") from None
 
     def _converted(self, inputs: tuple[Any, ...]) -> list[Any]:
-        """The operands in the dtype that the rule asks for."""
+        """Convert the operands to the dtype that the rule requires."""
         if len(inputs) != self.arity:
             raise ArgumentError(f"{self.name}: takes {self.arity} operand(s), got {len(inputs)}.")
         operands = [number_or_tensor(x, self.name, of) for x, of in zip(inputs, self.operands, strict=True)]
@@ -119,7 +119,7 @@ class Function(Elementwise):
         return self._checked(same_dtype(operands, self.name, floating=floating, widening=comparing))
 
     def _checked(self, operands: list[Any]) -> list[Any]:
-        """Refuse complex numbers and booleans where the operation has no rule for them."""
+        """Refuse complex numbers, booleans or floats if the operation does not support them."""
         if not self.booleans and any(isinstance(x, Tensor) and x.dtype.category == 0 for x in operands):
             raise DTypeError(f"{self.name}: takes numbers, not booleans. Convert them first: x.astype('int64').")
         if self.whole_numbers and any(isinstance(x, Tensor) and x.dtype.category > 1 for x in operands):
@@ -135,21 +135,21 @@ class Function(Elementwise):
 
 
 def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
-    """Python numbers as they are, NumPy's scalars as Python numbers, everything else as a Tensor.
+    """Keep Python numbers, convert NumPy scalars to Python numbers, and everything else to a Tensor.
 
-    `np.exp(-1 / tau)` is a float64 scalar; were it not as weak as a Python number, it would turn a network of float32
-    into one of float64.
+    A NumPy scalar such as `np.exp(-1 / tau)` is a float64. It must be as weak as a Python number, because it would
+    otherwise turn a float32 network into a float64 one.
     """
-    if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):  # which no dtype holds
+    if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):  # larger integers fit no dtype
         return x
     return x.item() if isinstance(x, dtypes.NUMBERS) else as_tensor(x, name, argument)
 
 
 def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False) -> list[Any]:
-    """Operands, Tensors and Python numbers, brought to one dtype; numbers stay unless there is nothing else.
+    """Promote Tensors and Python numbers to one dtype. Numbers stay numbers if there is at least one Tensor.
 
-    With `floating`, integers become float32. With `widening`, an integer that the dtype cannot hold widens it, instead
-    of being refused.
+    With `floating`, integers become float32. With `widening`, an integer that does not fit the dtype widens it to int64
+    instead of raising ArgumentError.
     """
     if not any(isinstance(x, Tensor) for x in operands):
         operands = [as_tensor(operands[0], name), *operands[1:]]
@@ -161,7 +161,7 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
         if not isinstance(x, Tensor):
             dtype = dtypes.scalar_dtype(x, dtype)
             if type(x) is int and dtype.category == 1 and not dtypes.holds(dtype, x):
-                # A comparison has an answer all the same, in int64; arithmetic would wrap around.
+                # A comparison can be computed in int64, but arithmetic would wrap around.
                 if not widening or not dtypes.holds(dtypes.int64, x):
                     raise ArgumentError(
                         f"{name}: the number {x} does not fit the dtype {dtype} of the other operand. Convert that "
@@ -176,10 +176,10 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
 def elementwise(
     rule: str, bprop: Callable[..., Sequence[Any]] | None = None, **options: Any
 ) -> Callable[[Callable[..., Any]], Function]:
-    """Declare an elementwise operation by its formula and its bprop.
+    """Decorator that declares an elementwise operation from its formula and its bprop.
 
-    For the rule of dtypes see `Elementwise`, for the options `Function`. A bprop here is one line of operations that
-    are defined before; any other is given by `def_bprop` (`tape/primitive.py`).
+    `rule` is the dtype rule of `Elementwise`, and `options` are those of `Function`. Pass `bprop` here if it fits on
+    one line and uses only operations defined above; otherwise use `def_bprop` (`tape/primitive.py`).
     """
 
     def declare(formula: Callable[..., Any]) -> Function:
@@ -192,26 +192,26 @@ def elementwise(
 
 
 def primitive(evaluate: Callable[..., Any]) -> Primitive:
-    """Declare an operation by its forward on NumPy arrays."""
+    """Decorator that declares an operation from its forward function on NumPy arrays."""
     return Primitive(evaluate.__name__.strip("_"), evaluate)
 
 
 def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
-    """`x` as a Tensor: a Tensor as it is, numbers and arrays as constants."""
+    """Convert numbers and arrays to a constant Tensor, and return a Tensor unchanged."""
     if isinstance(x, Tensor):
-        if TRACING.trace is None and isinstance(x._data, Value):  # left over from a trace that has ended
+        if TRACING.trace is None and isinstance(x._data, Value):  # it belongs to a trace that has ended
             raise stale()
         return x
     if isinstance(x, EventLists):
         raise DTypeError(
-            f"{name}: {argument} is a Tensor, not event lists, which only products, convolutions and reshape take. "
-            f"x.to_dense() is a Tensor."
+            f"{name}: {argument} is a Tensor, not event lists. Only products, convolutions and reshape accept event "
+            f"lists; convert them by x.to_dense()."
         )
     several = RECORDING.tape is not None and isinstance(x, (tuple, list))
     if several and any(isinstance(one, Tensor) and one._entry is not None for one in x):
         raise DTypeError(
-            f"{name}: {argument} is a {type(x).__name__} of Tensors, of which a new one would be made, and their "
-            f"gradients would end there. Take one of them, or ops.stack(...) of all."
+            f"{name}: {argument} is a {type(x).__name__} of Tensors. A new Tensor made of them would have no gradient. "
+            f"Pass one of them, or combine them by ops.stack(...)."
         )
     if x is None or isinstance(x, (str, bytes)) or callable(x) or (type(x) is int and x.bit_length() > 64):
         raise DTypeError(
@@ -224,11 +224,11 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
 
 
 class _Cast(Cast):
-    """Conversion to another dtype."""
+    """Conversion to another dtype, with a gradient that is converted back."""
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         (x,) = arrays
-        if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":  # as booleans they are 0 or not
+        if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":  # a boolean also depends on the imaginary part
             x = device.real(x)
         return x if x.dtype == attrs["dtype"] else super().on_device([x], attrs)
 
@@ -249,7 +249,7 @@ def _cast_array(x: Any, dtype: Any) -> Any:
 
 
 cast_primitive.evaluate = _cast_array
-cast_primitive.additive = True  # between floats, to rounding; nothing else is added up
+cast_primitive.additive = True  # up to rounding, for floats; gradients of other dtypes are never added
 
 
 @cast_primitive.def_bprop
@@ -258,7 +258,7 @@ def _cast_bprop(_x: Tensor, _out: Tensor, dout: Tensor, *, dtype: Any) -> Sequen
 
 
 def astype(x: Numbers, dtype: Dtype) -> Tensor:
-    """`x` converted to `dtype`; the gradient is converted back."""
+    """Convert `x` to `dtype`; the gradient is converted back."""
     tensor = as_tensor(x, "astype")
     target = requested_dtype(dtype)
     if tensor._data.dtype == target.dtype:
@@ -267,26 +267,26 @@ def astype(x: Numbers, dtype: Dtype) -> Tensor:
 
 
 def as_float(x: Any, name: str) -> Tensor:
-    """`x` as a Tensor of floats: integers and booleans become float32."""
+    """Convert `x` to a floating Tensor; integers and booleans become float32."""
     tensor = as_tensor(x, name)
     return tensor if tensor.dtype.is_float else astype(tensor, dtypes.float32)
 
 
 def to_compute_dtype(x: Tensor) -> Tensor:
-    """`x` in the dtype that it is computed in: float16 and bfloat16 become float32, in which sums do not overflow."""
+    """Convert float16 and bfloat16 to float32, in which sums do not overflow; other dtypes are unchanged."""
     return astype(x, dtypes.compute_dtype(x.dtype.dtype))
 
 
 def cast(x: Numbers, dtype: Dtype) -> Tensor:
-    """x converted to `dtype`; the gradient is converted back."""
+    """Convert `x` to `dtype`, like `x.astype(dtype)`; the gradient is converted back."""
     return astype(x, dtype)
 
 
-# --- options: axes, integers, numbers, shapes -------------------------------------------------------------------------
+# --- Options: axes, integers, numbers, shapes -------------------------------------------------------------------------
 
 
 def _memory() -> int:
-    """Bytes of memory that the machine has; where it does not say, a terabyte."""
+    """The machine's memory in bytes; a terabyte if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -297,7 +297,7 @@ MEMORY = _memory()
 
 
 def as_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
-    """`axis` (None for all, an int, or several) as sorted axes from 0 on."""
+    """Convert `axis` (None for all axes, an int, or several) to sorted non-negative axes."""
     if axis is None or (isinstance(axis, (tuple, list)) and not axis):
         return tuple(range(ndim))
     named = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -308,39 +308,39 @@ def as_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
 
 
 def as_axis(axis: Any, ndim: int, name: str, argument: str = "axis") -> int:
-    """One axis, counted from 0."""
+    """Convert one axis to a non-negative axis."""
     number = as_int(axis, name, argument)
     if not ndim:
-        raise ShapeError(f"{name}: axis {number} of a Tensor with 0 axes; it has none to name.")
+        raise ShapeError(f"{name}: axis {number} of a Tensor with 0 axes does not exist.")
     if not -ndim <= number < ndim:
         raise ShapeError(f"{name}: axis {number} of a Tensor with {ndim} axes; it must lie in [{-ndim}, {ndim - 1}].")
     return number % ndim
 
 
 def as_int(x: Any, name: str, argument: str) -> int:
-    """`x` as a Python integer."""
-    # Integers of more than 64 bits are refused later, with the reason, unless they are absurd.
+    """Check that `x` is an integer."""
+    # Integers of more than 64 bits are refused later, with a better message; only huge ones are refused here.
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)) or abs(int(x)) >= 2**80:
         raise ArgumentError(f"{name}: {argument} is an integer, not {show(x)}.")
     return int(x)
 
 
 def as_ints(value: Any, name: str, argument: str) -> tuple[int, ...]:
-    """An integer, or a tuple or list of them, as a tuple."""
+    """Convert an integer, or a tuple or list of integers, to a tuple."""
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return tuple(as_int(n, name, argument) for n in numbers)
 
 
 def as_number(value: Any, name: str, argument: str) -> int | float:
-    """`value` as it is, if it is a Python or NumPy number."""
-    # The last of NUMBERS is bfloat16's, which is no np.floating.
+    """Check that `value` is a Python or NumPy number."""
+    # The last of NUMBERS is bfloat16, which does not derive from np.floating.
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, dtypes.NUMBERS[-1])):
         raise ArgumentError(f"{name}: {argument} is a number, not {show(value)}.")
     return value if isinstance(value, (int, float)) else value.item()
 
 
 def as_shape(shape: Any, name: str) -> tuple[int, ...]:
-    """A shape from an int, or a tuple or list of ints, none negative."""
+    """Convert an int, or a tuple or list of ints, to a shape without negative lengths."""
     sizes = as_ints(shape, name, "shape")
     if any(n < 0 for n in sizes):
         raise ShapeError(f"{name}: shape {sizes} has a negative length.")
@@ -349,7 +349,7 @@ def as_shape(shape: Any, name: str) -> tuple[int, ...]:
 
 
 def refuse_size(sizes: tuple[int, ...], name: str) -> None:
-    """Raise an ArgumentError for an array that the machine has no memory for, before it is asked for it."""
+    """Raise ArgumentError for an array larger than the machine's memory, before it is allocated."""
     least = math.prod(sizes) * 4  # bytes, in float32
     if least > MEMORY:
         size = f"{least / 2**30:,.0f}" if least < 2**80 else "more than 2^50"
@@ -359,17 +359,17 @@ def refuse_size(sizes: tuple[int, ...], name: str) -> None:
 
 
 def probability(p: Any, name: str, argument: str) -> float:
-    """`p` as it is, if it is a number in [0, 1]."""
+    """Check that `p` is a number in [0, 1]."""
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0.0 <= p <= 1.0:
         raise ArgumentError(f"{name}: {argument} is a number in [0, 1], not {show(p)}.")
     return float(p)
 
 
-# --- new Tensors ------------------------------------------------------------------------------------------------------
+# --- New Tensors ------------------------------------------------------------------------------------------------------
 
 
 def full(shape: Lengths, value: Numbers, dtype: Dtype | None = None) -> Tensor:
-    """A Tensor of `shape` filled with a number."""
+    """Create a Tensor of `shape` filled with the number `value`."""
     array = to_array(value, dtype)
     if array.ndim:
         raise ArgumentError(f"full: value is a number, not {value!r}.")
@@ -377,63 +377,63 @@ def full(shape: Lengths, value: Numbers, dtype: Dtype | None = None) -> Tensor:
 
 
 def fill(type: Dtype, shape: Lengths, value: Numbers) -> Tensor:
-    """A Tensor of dtype `type` and `shape`, filled with `value` (MindSpore's order of arguments)."""
+    """Create a Tensor like `full`, with MindSpore's order of arguments: dtype, shape, value."""
     return full(shape, value, type)
 
 
 def zeros(shape: Lengths, dtype: Dtype = dtypes.float32) -> Tensor:
-    """Zeros."""
+    """Create a Tensor of zeros."""
     return wrap(place_array(np.zeros(as_shape(shape, "zeros"), requested_dtype(dtype).dtype)))
 
 
 def ones(shape: Lengths, dtype: Dtype = dtypes.float32) -> Tensor:
-    """Ones."""
+    """Create a Tensor of ones."""
     return wrap(place_array(np.ones(as_shape(shape, "ones"), requested_dtype(dtype).dtype)))
 
 
 def zeros_like(x: Numbers, dtype: Dtype | None = None) -> Tensor:
-    """Zeros of the shape of `x`, where it is, and of its dtype unless another is given."""
+    """Create zeros with the shape and device of `x`, and its dtype by default."""
     tensor = as_tensor(x, "zeros_like")
     with beside(tensor):
         return zeros(tensor.shape, tensor.dtype if dtype is None else dtype)
 
 
 def ones_like(x: Numbers, dtype: Dtype | None = None) -> Tensor:
-    """Ones of the shape of `x`, where it is, and of its dtype unless another is given."""
+    """Create ones with the shape and device of `x`, and its dtype by default."""
     tensor = as_tensor(x, "ones_like")
     with beside(tensor):
         return ones(tensor.shape, tensor.dtype if dtype is None else dtype)
 
 
 def full_like(x: Numbers, fill_value: Numbers, dtype: Dtype | None = None) -> Tensor:
-    """A number everywhere in the shape of `x`, where it is, in its dtype unless another is given."""
+    """Create a Tensor filled with `fill_value`, with the shape and device of `x`, and its dtype by default."""
     tensor = as_tensor(x, "full_like")
     with beside(tensor):
         return full(tensor.shape, fill_value, tensor.dtype if dtype is None else dtype)
 
 
 def linspace(start: float, end: float, steps: Size) -> Tensor:
-    """`steps` numbers at equal distances from `start` to `end`, both of them included, as float32."""
+    """`steps` evenly spaced float32 numbers from `start` to `end`, both included."""
     first, last = (as_number(n, "linspace", of) for n, of in ((start, "start"), (end, "end")))
     refuse_size((as_int(steps, "linspace", "steps"),), "linspace")
     return Tensor(np.linspace(float(first), float(last), steps), dtypes.float32)
 
 
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: Dtype | None = None) -> Tensor:
-    """Numbers from `start` (0 if it is left out) up to but without `stop`."""
+    """Evenly spaced numbers from `start` to `stop`, not included. With one argument they start at 0, like `range`."""
     first, last = (as_number(n, "arange", "a bound") for n in ((0, start) if stop is None else (start, stop)))
     if as_number(step, "arange", "step") == 0:
         raise ArgumentError("arange: step is 0.")
     for n in (first, last, step):
         if isinstance(n, int) and not -(2**63) <= n < 2**63:
-            raise ArgumentError(f"arange: {show(n)} is no integer of 64 bits; give a float, {float(n):.17g}.")
+            raise ArgumentError(f"arange: {show(n)} does not fit 64 bits. Pass a float, {float(n):.17g}.")
     refuse_size((max(0, int((last - first) / step)),), "arange")
     numbers = np.arange(first, last, step)
     return Tensor(numbers, dtype or (dtypes.float32 if dtypes.is_float(numbers.dtype) else None))
 
 
 def eye(n: Size, m: Size | None = None, dtype: Dtype = dtypes.float32) -> Tensor:
-    """Ones on the diagonal of an n x m matrix, zeros elsewhere."""
+    """Identity matrix n x m: ones on the diagonal, zeros elsewhere. `m` is `n` by default."""
     columns = as_int(n if m is None else m, "eye", "m")
     refuse_size((as_int(n, "eye", "n"), columns), "eye")
     return wrap(place_array(np.eye(n, columns, dtype=dtypes.as_dtype(dtype).dtype)))

@@ -1,4 +1,4 @@
-"""Control: loops over time (`scan`), `vmap`, `Map` over tuples, and writes to Parameters."""
+"""Control flow: loops over time (`scan`), `vmap`, `Map` over tuples, and assignment to Parameters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from snncell.tape.transforms import wraps
 __all__ = ["HyperMap", "Map", "assign", "assign_add", "assign_sub", "depend", "scan", "vmap"]
 
 
-# --- loops over time --------------------------------------------------------------------------------------------------
+# --- Loops over time --------------------------------------------------------------------------------------------------
 
 
 def scan(
@@ -36,30 +36,31 @@ def scan(
     reverse: bool = False,
     checkpoint_every: Count | None = None,
 ) -> tuple[Any, Any]:
-    """Run `carry, y = f(carry, x)` for each step of `xs` and collect the ys.
+    """Loop over time: run `carry, y = f(carry, x)` for each step of `xs` and stack the ys.
 
-    `f` is traced once. It becomes one kernel for the forward and one for the reverse, with the loop inside, if it is
-    elementwise and its states have one shape; products of states (rows of one batch) and matrices that are the same at
-    every step are allowed as well. Any other `f` runs step by step over the same plan. Instructions that depend only on
-    Tensors that are the same at every step are computed once, before the loop; Tensors that `f` captures have their
-    gradients. Without a carry there is no loop: all steps run at once, as those of `snncell.vmap`. `snncell.explain`
-    shows the plan.
+    You can use `scan` to write a neuron, a recurrent layer or any other recurrence. `f` is traced once, so it should
+    not depend on the values of Tensors by `if` or `while`.
+
+    If all of `f` is elementwise and its states have one shape, the compiler fuses the forward loop into one kernel and
+    the backward loop into another. `f` may also multiply states (rows of one batch) by matrices that are the same at
+    every step. Any other `f` runs step by step on a precompiled plan. Instructions that are the same at every step are
+    hoisted out of the loop. Without a carry all steps run at once, as in `snncell.vmap`. `snncell.explain` shows the
+    plan. Tensors that `f` captures get gradients.
 
     Args:
-        f: one step. The carry it returns must have the structure, shapes and dtypes of the one it got.
-        init: the first carry: Tensors in any structure.
+        f: one step. The returned carry must have the structure, shapes and dtypes of the carry that `f` received.
+        init: the first carry, Tensors in any structure.
         xs: a Tensor (T, ...), or a structure of Tensors with the same T.
-        reverse: go from the last step to the first; ys stay in the order of xs.
-        checkpoint_every: how many steps apart the carry is stored for the reverse, which computes those between
-            again. Without it, each step stores the least from which the reverse can be computed, states or values
-            computed from them; `snncell.explain` names it.
+        reverse: run from the last step to the first. The ys keep the order of xs.
+        checkpoint_every: save the carry every that many steps, and rematerialise the steps between them in the backward
+            pass, which saves memory. By default each step saves as few values as the backward pass needs.
 
     Returns:
         The last carry, and the ys stacked along a first axis of length T.
 
     Raises:
-        ShapeError: if the lengths of xs differ or a carry changes its shape, naming it.
-        DTypeError: if a carry changes its dtype.
+        ShapeError: if the lengths of xs differ, or a state changes its shape; it names the state.
+        DTypeError: if a state changes its dtype.
         ArgumentError: for xs without a Tensor or of length 0.
     """
     return run_scan(f, init, xs, reverse=reverse, checkpoint_every=checkpoint_every)
@@ -76,7 +77,7 @@ def run_scan(
     names: Sequence[str] | None = None,
     one_by_one: bool = False,
 ) -> tuple[Any, Any]:
-    """Run `scan` for a caller that has other names in errors: `who` for itself, `names` for the states.
+    """`scan` for a caller with its own name `who` and state `names` in errors.
 
     `one_by_one` calls `f` at each step, for hooks and `bprop_debug`, as `testing.unfused()` does for all loops.
     """
@@ -97,13 +98,13 @@ def run_scan(
             after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
         ys, tree_of_ys = structure.flatten(y)
         noted_results = NotedResults(notes, ys)
-        if isinstance(TRACING.trace, BodyTrace):  # and not run again, to look for NaN
+        if isinstance(TRACING.trace, BodyTrace):  # not when the step is replayed to find a NaN
             noted = noted_results
             TRACING.trace.noted.update(id(x._data) for x in noted.extra)
         return structure.flatten(after)[0], [
             *ys,
             *noted_results.extra,
-        ]  # notes of monitors leave the loop after the ys
+        ]  # values recorded by monitors follow the ys
 
     events: Events = {}
     last, ys = scanned(
@@ -122,7 +123,7 @@ def _step_by_step(
     who: str,
     names: Sequence[str] | None,
 ) -> tuple[Any, Any]:
-    """Call `f` for one step after the other, on the tape."""
+    """Call `f` for each step in Python, on the tape."""
     leaves, tree = _steps_of(xs, who)
     carry, collected = as_read(init), []
     steps = list(enumerate(zip(*[unstack(leaf) for leaf in leaves], strict=True)))
@@ -131,16 +132,16 @@ def _step_by_step(
             carry, y = as_read(_one_step(f, carry, structure.unflatten(tree, slices), who, names))
         collected.append(structure.flatten(y))
     if reverse:
-        collected.reverse()  # results stay in the order of xs
+        collected.reverse()  # results keep the order of xs
     columns = [stack(column) for column in zip(*[ys for ys, _ in collected], strict=True)]
     return carry, structure.unflatten(collected[0][1], columns)
 
 
 def _steps_of(xs: Any, who: str) -> tuple[list[Tensor], Any]:
-    """The Tensors of xs, which have one number of steps, and the structure around them."""
+    """The Tensors of xs, checked for a common number of steps, and their structure."""
     leaves, tree = structure.flatten(xs)
     if not leaves:
-        raise ArgumentError(f"{who}: xs holds no Tensor, so there is no number of steps.")
+        raise ArgumentError(f"{who}: xs contains no Tensor, so the number of steps is unknown.")
     if any(leaf.ndim == 0 for leaf in leaves) or len({leaf.shape[0] for leaf in leaves}) != 1:
         raise ShapeError(f"{who}: xs need one common first axis; their shapes are {[leaf.shape for leaf in leaves]}.")
     if not leaves[0].shape[0]:
@@ -149,7 +150,7 @@ def _steps_of(xs: Any, who: str) -> tuple[list[Tensor], Any]:
 
 
 def _one_step(f: Any, before: Any, x: Any, who: str, names: Sequence[str] | None) -> tuple[Any, Any]:
-    """Call `f`, and check its result."""
+    """Call `f` and check its result."""
     result = f(before, x)
     if not isinstance(result, tuple) or len(result) != 2:
         raise ArgumentError(f"{who}: f returns (carry, y), not {type(result).__name__}.")
@@ -171,7 +172,7 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
             if not isinstance(value, Tensor):
                 fix = f"for example ops.full({name}.shape, {value!r:.40})"
                 if not isinstance(value, (bool, int, float)):
-                    fix = "and each further Tensor of the state as a state of its own: construct(self, x, v, w)"
+                    fix = "and each further Tensor of the state as a separate state: construct(self, x, v, w)"
                 raise ShapeError(
                     f"{who}: state {name} is a {type(value).__name__}, {value!r:.40}, after a step. Return a Tensor, "
                     f"{fix}."
@@ -184,27 +185,27 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
     for position, (a, b) in enumerate(zip(old, new, strict=True)):
         state = f"state {position if names is None else names[position]}"
         if a.shape != b.shape:
-            mend = (
+            fix = (
                 f"Give it its full shape from the start, for instance ops.zeros({b.shape})."
                 if _broadcasts(a.shape, b.shape)
-                else f"Return it in the shape {a.shape} that it came in: look in the step for a sum, a mean or an "
-                f"index that takes axes of it away (keepdims=True keeps them), or begin with the shape that is meant."
+                else f"Return it with its original shape {a.shape}: look in the step for a sum, a mean or an index "
+                f"that drops axes (keepdims=True keeps them), or start with the intended shape."
             )
-            raise ShapeError(f"{who}: {state} has shape {a.shape} before a step and {b.shape} after it. {mend}")
+            raise ShapeError(f"{who}: {state} has shape {a.shape} before a step and {b.shape} after it. {fix}")
         if a.dtype != b.dtype:
-            mend = (
+            fix = (
                 f"Convert it in the step: {'state' if names is None else names[position]}.astype('{a.dtype.name}')."
                 if b.dtype.name == "bool"
-                else f"Begin with {b.dtype.name} (ops.zeros_like(x) has the dtype of x, ops.zeros(shape) is float32; "
-                f"gradients are checked in float64), or convert what widens it in the step."
+                else f"Start with {b.dtype.name} (ops.zeros_like(x) has the dtype of x, ops.zeros(shape) is float32; "
+                f"gradients are checked in float64), or convert the operand that widens it in the step."
                 if a.dtype.is_float
-                else f"Convert it back, .astype({a.dtype.name!r}), or begin with {b.dtype.name}."
+                else f"Convert it back, .astype({a.dtype.name!r}), or start with {b.dtype.name}."
             )
-            raise DTypeError(f"{who}: {state} has dtype {a.dtype} before a step and {b.dtype} after it. {mend}")
+            raise DTypeError(f"{who}: {state} has dtype {a.dtype} before a step and {b.dtype} after it. {fix}")
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """True if a state of the first shape grows into the second one by broadcasting."""
+    """True if a state of the first shape grows to the second one by broadcasting."""
     return len(shape) <= len(to) and all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))
 
 
@@ -222,30 +223,28 @@ def _outline_carry(tree: Any) -> str:
 
 
 def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
-    """A function that applies `fn` to each slice of its arguments along an axis, and stacks the results.
+    """Vectorise a function: apply `fn` to each slice of its arguments along an axis, and stack the results.
 
-    y[i] = fn(x[i], ...) for each slice i, as `ops.scan` without a carry gives it: `fn` is traced once. No slice waits
-    for the one before, so each operation is carried out for all slices at once, by the rule that it has for this
-    (`Primitive.over_time`), and the function that comes of it is fused and compiled like one that was written for a
-    batch, as are its gradients, inside and outside. Results are those of the slices: to rounding where a product or a
-    sum has another order for more rows, else to the bit.
+    You can write `fn` for one sample and apply it to a batch: y[i] = fn(x[i], ...). `fn` is traced once. Each operation
+    then computes all slices at once, by its rule `Primitive.over_time`. The result is fused and compiled like a
+    function written for a batch, and so are gradients inside and outside of `fn`. Results equal those of the single
+    slices bit for bit, except for products and sums whose order changes with the number of rows.
 
-    A function with a state runs slice by slice: one that draws random numbers (each slice draws its own) or writes to
-    Parameters, and `ops.scan` with a carry inside it, a spiking layer over time. `snncell.explain` says which it is:
-    "no loop: all 64 steps at once", or "64 steps one by one". All slices are in memory together.
+    A function with state runs slice by slice: one that draws random numbers (different for each slice), assigns to
+    Parameters, or contains an `ops.scan` with a carry, such as a spiking layer over time. `snncell.explain` shows the
+    choice: "no loop: all 64 steps at once", or "64 steps one by one". Note that all slices are in memory together.
 
     Args:
         fn: a function or Cell that takes and returns Tensors.
-        in_axes: the axis of each argument along which slices are taken; None for an argument that all slices share. An
-            int stands for all arguments, a tuple has one for each.
-        out_axes: the axis of each result that the slices are stacked along; None for one that does not depend on the
-            slice.
+        in_axes: the axis along which each argument is sliced; None for an argument that all slices share. An int
+            applies to all arguments, a tuple has one entry for each.
+        out_axes: the axis along which each result is stacked; None for a result that does not depend on the slice.
 
     Returns:
-        A function with `fn`'s arguments, each with one axis more.
+        A function with the arguments of `fn`, each with one more axis.
 
     Raises:
-        ArgumentError: for axes that do not fit the arguments, or results that are no Tensors.
+        ArgumentError: for axes that do not fit the arguments, or results that are not Tensors.
         ShapeError: for arguments with different numbers of slices.
 
     Example:
@@ -264,11 +263,11 @@ def _map_function(fn: Callable[..., Any], args: tuple[Any, ...], in_axes: Any, o
     axes = _axes_for(in_axes, len(args), "in_axes", "argument")
     along = [n for n, axis in enumerate(axes) if axis is not None]
     if not along:
-        raise ArgumentError("vmap: in_axes are all None: there is no axis to go along.")
+        raise ArgumentError("vmap: in_axes are all None. Give at least one argument an axis to slice along.")
     xs = tuple(_axis_to_front(args[n], axes[n], f"in_axes: argument {n}") for n in along)
     sizes = [x.shape[0] for x in structure.flatten(xs)[0]]
     if len(set(sizes)) != 1:
-        raise ShapeError(f"vmap: the arguments have {sizes} slices along in_axes; they need one number of them.")
+        raise ShapeError(f"vmap: the arguments have {sizes} slices along in_axes; these numbers must be equal.")
 
     def one(carry: Any, slices: Any) -> Any:
         own = dict(zip(along, slices, strict=True))
@@ -295,7 +294,7 @@ def _axes_for(given: Any, count: int, name: str, what: str) -> list[int | None]:
 
 
 def _axis_to_front(tree: Any, axis: int | None, name: str) -> Any:
-    """Each Tensor with that axis in front."""
+    """Move an axis of each Tensor to the front."""
 
     def moved(x: Tensor) -> Tensor:
         assert axis is not None
@@ -304,19 +303,19 @@ def _axis_to_front(tree: Any, axis: int | None, name: str) -> Any:
         return _move_axis(x, axis % x.ndim, 0)
 
     if axis is None or not structure.flatten(tree)[0]:
-        raise ArgumentError(f"vmap: {name} is {came(tree)}, which has no slices; its axis is None.")
+        raise ArgumentError(f"vmap: {name} is {came(tree)}, which has no slices. Pass None as its axis.")
     return structure.map_leaves(moved, tree)
 
 
 def _front_to_axis(tree: Any, axis: int | None) -> Any:
-    """Each Tensor with its first axis at another place; with None the first slice."""
+    """Move the first axis of each Tensor to `axis`, or drop it by taking the first slice if `axis` is None."""
 
     def moved(y: Tensor) -> Tensor:
         if axis is None:
             return y[0]
         if not -y.ndim <= axis < y.ndim:
             raise ArgumentError(
-                f"vmap: out_axes: a result of shape {y.shape[1:]} has no place {axis} for an axis more."
+                f"vmap: out_axes: a result of shape {y.shape[1:]} cannot get a new axis at position {axis}."
             )
         return _move_axis(y, 0, axis % y.ndim)
 
@@ -329,14 +328,14 @@ def _move_axis(x: Tensor, source: int, target: int) -> Tensor:
     return x if source == target else transpose(x, tuple(order))
 
 
-# --- maps over tuples and lists ---------------------------------------------------------------------------------------
+# --- Maps over tuples and lists ---------------------------------------------------------------------------------------
 
 
 class Map:
-    """Applies a function to the elements of one or more tuples or lists of one length, side by side.
+    """Apply a function to corresponding elements of tuples or lists of equal length (MindSpore's Map).
 
     Args:
-        ops: the function; left out, it is the first argument of each call.
+        ops: the function. By default it is the first argument of each call.
 
     Example:
         >>> ops.Map(lambda x, y: x + y)((1, 2), (10, 20))
@@ -354,9 +353,9 @@ class Map:
         who = type(self).__name__
         function, sequences = (self.ops, args) if self.ops is not None else (args[0] if args else None, args[1:])
         if function is None or not callable(function):
-            raise ArgumentError(f"{who}: the first argument is the function, as {who}() was made without one.")
+            raise ArgumentError(f"{who}: the first argument must be the function, because {who}() has none.")
         if not sequences:
-            raise ArgumentError(f"{who}: there is nothing to go through: give tuples or lists.")
+            raise ArgumentError(f"{who}: needs at least one tuple or list after the function.")
         return self._mapped(function, sequences, who, True)
 
     def _mapped(self, function: Callable[..., Any], sequences: tuple[Any, ...], who: str, outermost: bool) -> Any:
@@ -365,7 +364,7 @@ class Map:
             return function(*sequences)
         if not all(several) or len({len(one) for one in sequences}) != 1:
             shown = ", ".join(f"{came(one)}{f' of {len(one)}' if hasattr(one, '__len__') else ''}" for one in sequences)
-            raise ArgumentError(f"{who}: goes through tuples or lists of one length side by side, not {shown}.")
+            raise ArgumentError(f"{who}: takes tuples or lists of equal length, not {shown}.")
         columns = zip(*sequences, strict=True)
         if self.deep:
             found = [self._mapped(function, column, who, False) for column in columns]
@@ -375,7 +374,7 @@ class Map:
 
 
 class HyperMap(Map):
-    """Applies a function to the elements of nested tuples and lists of one structure, side by side; see `Map`.
+    """Apply a function to corresponding elements of nested tuples and lists of equal structure; see `Map`.
 
     Example:
         >>> ops.HyperMap(lambda x: x * 10)(((1, 2), 3))
@@ -385,14 +384,14 @@ class HyperMap(Map):
     deep = True
 
 
-# --- writes to Parameters ---------------------------------------------------------------------------------------------
+# --- Assignment to Parameters -----------------------------------------------------------------------------------------
 
 
 def depend(value: Tensor, expr: Any) -> Tensor:
-    """`value`, computed after `expr`.
+    """Return `value` after the effect `expr`, such as the result of an optimiser.
 
-    `expr` is an effect, such as the result of an optimiser. MindSpore's graphs need this to keep the order of effects.
-    Here they happen in the order of the text anyway, in a jitted function too.
+    MindSpore's graphs need `depend` to order effects. Here effects always happen in program order, even in a jitted
+    function, so you need it only to run MindSpore code.
 
     Example:
         >>> p = Parameter(1.0, name="p")
@@ -404,10 +403,10 @@ def depend(value: Tensor, expr: Any) -> Tensor:
 
 
 def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
-    """Replace a Parameter's value: now, or inside a jitted function when it runs.
+    """Assign a new value to a Parameter. In a jitted function, this happens when the function runs.
 
     Raises:
-        ShapeError: if the shape differs.
+        ShapeError: if the shapes differ.
         DTypeError: if the value would lose precision.
     """
     _refuse_other(variable, "assign")
@@ -416,13 +415,13 @@ def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
 
 
 def assign_add(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
-    """Add to a Parameter's value."""
+    """Add to a Parameter's value in place."""
     _refuse_other(variable, "assign_add")
     return assign(variable, astype(variable + value, variable.dtype))
 
 
 def assign_sub(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
-    """Subtract from a Parameter's value."""
+    """Subtract from a Parameter's value in place."""
     _refuse_other(variable, "assign_sub")
     return assign(variable, astype(variable - value, variable.dtype))
 

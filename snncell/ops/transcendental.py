@@ -1,4 +1,4 @@
-"""Powers, exponentials, logarithms, the error function, trigonometric and hyperbolic functions, element by element."""
+"""Powers, exponentials, logarithms, error function, trigonometric and hyperbolic functions, element by element."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ __all__ = [
     "square", "tan", "tanh",
 ]  # fmt: skip
 
-# --- powers and roots -------------------------------------------------------------------------------------------------
+# --- Powers and roots -------------------------------------------------------------------------------------------------
 
 
 @elementwise("same", complex_numbers=True, bprop=lambda x, _out, dout: (dout * conj(x) * 2,))
 def square(x: Any) -> Any:
-    """x * x."""
+    """Square: x * x."""
     return x * x
 
 
 @elementwise("same", integer_loops=False)
 def power(x: Any, y: Any) -> Any:
-    """x ** y."""
+    """Power x ** y, without the special cases of `pow`."""
     return x**y
 
 
 @power.def_bprop
 def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
     if type(y) in (int, float) and y == 0:
-        return None, None  # constant, to every order
+        return None, None  # x ** 0 is constant
     if not isinstance(x, Tensor):
         return None, (lambda: dout * out * math.log(x)) if x > 0 else None
     positive = greater(x, 0)
-    # x ** (y - 1) rather than out / x, which is 0 / 0 at x = 0; where y is 0 it is constant, and 0 * x ** -1 NaN at 0.
-    # Of x <= 0 the result may be infinite or NaN, and 0 times that is NaN.
+    # x ** (y - 1) instead of out / x, because that is 0 / 0 at x = 0. y = 0 is a case of its own, because 0 * x ** -1
+    # is NaN at x = 0. For x <= 0 `out` may be infinite or NaN, so it is replaced before the product with 0.
     return (
         lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)),
         lambda: dout * where(positive, out, 0.0) * log(where(positive, x, 1.0)),
@@ -67,7 +67,7 @@ def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
 
 
 def pow(x: Numbers, y: Numbers) -> Tensor:
-    """x ** y. Small whole exponents, 0.5 and -1 are products, a root and a quotient instead of a call of pow.
+    """Power: x ** y. Exponents 1, 2, 3, 0.5 and -1 use products, a root and a quotient, which are faster.
 
     Note:
         The gradient with respect to y is that of x ** y = exp(y log x) for x > 0, and 0 for x <= 0.
@@ -84,98 +84,98 @@ def pow(x: Numbers, y: Numbers) -> Tensor:
         if y == -1:
             return div(1, x)
         if y < 0 and not x.dtype.is_float:
-            x = as_float(x, "pow")  # an integer to a negative power is a fraction
+            x = as_float(x, "pow")  # a negative power of an integer is a fraction
     return power(x, y)
 
 
 def float_power(x: Numbers, exponent: Numbers) -> Tensor:
-    """x ** exponent, computed and given in float64."""
+    """Power in float64: x ** exponent, computed and returned as float64."""
     operands = (number_or_tensor(x, "float_power"), number_or_tensor(exponent, "float_power", "exponent"))
     return pow(*(astype(operand, dtypes.float64) for operand in operands))
 
 
-# Infinite at 0, as the derivative is; `root` has a finite gradient there.
+# The gradient is infinite at 0, like the derivative; `root` has a finite gradient there.
 @elementwise("float", bprop=lambda _x, out, dout: (dout * 0.5 / out,))
 def sqrt(x: Any) -> Any:
-    """The square root."""
+    """Square root."""
     return sqrt(x)
 
 
 @elementwise("float")
 def root(x: Any) -> Any:
-    """The square root of a sum of squares: where they are all 0, its gradient is 0, as that of abs is."""
+    """Square root of a sum of squares. Its gradient at 0 is 0, like that of `abs`."""
     return sqrt(x)
 
 
-# Both branches of a where are computed: the inner one divides by 1 where the outer one takes 0.
+# The inner where avoids a division by 0, because both branches of the outer one are computed.
 root.def_bprop(lambda _x, out, dout: (where(equal(out, 0.0), 0.0, dout * 0.5 / where(equal(out, 0.0), 1.0, out)),))
 
 
 @elementwise("float", bprop=lambda x, out, dout: (dout * -0.5 * out / x,))
 def rsqrt(x: Any) -> Any:
-    """1 / sqrt(x)."""
+    """Reciprocal square root: 1 / sqrt(x)."""
     return 1.0 / sqrt(x)
 
 
-# --- exponentials -----------------------------------------------------------------------------------------------------
+# --- Exponentials -----------------------------------------------------------------------------------------------------
 
 
 @elementwise("float", bprop=lambda _x, out, dout: (dout * out,))
 def exp(x: Any) -> Any:
-    """e ** x."""
+    """Exponential function: e ** x."""
     return exp(x)
 
 
-# the peak is a constant to its callers
+# no gradient for the peak, because callers use it as a constant
 @elementwise("float", bprop=lambda _x, _peak, out, dout: (dout * out, None))
 def exp_below(x: Any, peak: Any) -> Any:
-    """exp(x - peak), and 1 where x is the peak, of which the infinite ones have no difference."""
+    """exp(x - peak), and 1 where x equals the peak, because the difference of infinities is NaN."""
     return where(x == peak, 1.0, exp(x - peak))
 
 
-# e ** x from the output, to the rounding of 1: far below 0 it is 0.
+# e ** x = out + 1, which is 0 far below 0, where e ** x is below the rounding of 1.
 @elementwise("float", bprop=lambda _x, out, dout: (dout * (out + 1.0),))
 def expm1(x: Any) -> Any:
-    """e ** x - 1, exact near 0."""
+    """Exponential minus 1: e ** x - 1, exact near 0."""
     return expm1(x)
 
 
 @elementwise("float", bprop=lambda _x, out, dout: (dout * out * math.log(2.0),))
 def exp2(x: Any) -> Any:
-    """2 ** x."""
+    """Power of 2: 2 ** x."""
     return 2.0**x
 
 
 @elementwise("float", bprop=lambda _x, out, dout: (dout * out * (1.0 - out),))
 def sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x))."""
+    """Logistic sigmoid: 1 / (1 + exp(-x))."""
     return sigmoid(x)
 
 
-# --- logarithms -------------------------------------------------------------------------------------------------------
+# --- Logarithms -------------------------------------------------------------------------------------------------------
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout / x,))
 def log(x: Any) -> Any:
-    """The natural logarithm."""
+    """Natural logarithm."""
     return log(x)
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout / (x + 1.0),))
 def log1p(x: Any) -> Any:
-    """log(1 + x), exact near 0."""
+    """Logarithm of 1 + x, exact near 0."""
     return log1p(x)
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout / (x * math.log(2.0)),))
 def log2(x: Any) -> Any:
-    """The logarithm to the base 2."""
+    """Logarithm to base 2."""
     return log(x) / 0.6931471805599453
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout / (x * math.log(10.0)),))
 def log10(x: Any) -> Any:
-    """The logarithm to the base 10."""
+    """Logarithm to base 10."""
     return log(x) / 2.302585092994046
 
 
@@ -185,11 +185,11 @@ def _logit(x: Any) -> Any:
 
 
 def logit(x: Numbers, eps: Share | None = None) -> Tensor:
-    """log(x / (1 - x)), the inverse of `sigmoid`.
+    """Logit: log(x / (1 - x)), the inverse of `sigmoid`.
 
     Args:
         x: numbers in (0, 1).
-        eps: if it is given, x is brought into [eps, 1 - eps] first.
+        eps: if given, x is first limited to [eps, 1 - eps], which keeps the result finite.
     """
     tensor = as_float(x, "logit")
     if eps is not None:
@@ -198,35 +198,35 @@ def logit(x: Numbers, eps: Share | None = None) -> Tensor:
 
 
 def logaddexp(x: Numbers, y: Numbers) -> Tensor:
-    """log(exp(x) + exp(y)), without overflow; equal infinities share the gradient evenly."""
+    """log(exp(x) + exp(y)) without overflow; equal infinities share the gradient evenly."""
     return log_join(x, y, 0.5)
 
 
 @elementwise("float", name="logaddexp")
 def log_join(x: Any, y: Any, share: Any) -> Any:
-    """log(exp(x) + exp(y)); if both are the same infinity, x gets `share` of the gradient."""
+    """log(exp(x) + exp(y)); if both are the same infinity, x gets the fraction `share` of the gradient."""
     return where(x == y, x + 0.6931471805599453, maximum(x, y) + log1p(exp(-abs(x - y))))
 
 
 @log_join.def_bprop
 def _(x: Tensor, y: Tensor, share: Any, _out: Tensor, dout: Tensor) -> Grads:
-    # Only of equal infinities the difference is no number; elsewhere it stays, for the derivatives of higher orders.
+    # Replace x - y only for equal infinities, where it is NaN, so that higher derivatives stay correct elsewhere.
     tied = logical_and(equal(x, y), isinf(x))
     own = where(tied, share, sigmoid(where(tied, 0.0, x - y)))
     return lambda: dout * own, lambda: dout * (1.0 - own), None
 
 
-# --- the error function, its complement and inverse -------------------------------------------------------------------
+# --- Error function, its complement and inverse -----------------------------------------------------------------------
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout * exp(-square(x)) * (2.0 / math.sqrt(math.pi)),))
 def erf(x: Any) -> Any:
-    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+    """Error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
     return erf(x)
 
 
 def _special(name: str, there: Callable[..., Any], bprop: Callable[..., Sequence[Any]]) -> Primitive:
-    """A function of `scipy.special`, which is imported on first use because that takes a tenth of a second."""
+    """An operation from `scipy.special`, imported on first use because the import takes 0.1 s."""
     op = Primitive(name, lambda x: getattr(import_once("scipy.special"), name)(x).astype(x.dtype, copy=False))
     op.def_there(there)
     op.def_bprop(bprop)
@@ -241,21 +241,21 @@ _erfinv = _special(
 
 
 def erfc(x: Numbers) -> Tensor:
-    """1 - erf(x), exact where erf is close to 1."""
+    """Complementary error function: 1 - erf(x), exact where erf is close to 1."""
     return _erfc.bind(as_float(x, "erfc"))
 
 
 def erfinv(x: Numbers) -> Tensor:
-    """The inverse of erf on (-1, 1); infinite at its ends, NaN beyond."""
+    """Inverse error function on (-1, 1); infinite at -1 and 1, NaN outside."""
     return _erfinv.bind(as_float(x, "erfinv"))
 
 
-# --- angles -----------------------------------------------------------------------------------------------------------
+# --- Trigonometric functions ------------------------------------------------------------------------------------------
 
 
 @elementwise("float")
 def sin(x: Any) -> Any:
-    """The sine of an angle in radians."""
+    """Sine of an angle in radians."""
     return sin(x)
 
 
@@ -266,39 +266,39 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 @elementwise("float", bprop=lambda x, _out, dout: (-dout * sin(x),))
 def cos(x: Any) -> Any:
-    """The cosine of an angle in radians."""
+    """Cosine of an angle in radians."""
     return cos(x)
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout / (square(x) + 1.0),))
 def atan(x: Any) -> Any:
-    """The arc tangent in radians."""
+    """Arc tangent in radians."""
     return atan(x)
 
 
 @elementwise("float", bprop=lambda _x, out, dout: (dout * (square(out) + 1.0),))
 def tan(x: Any) -> Any:
-    """The tangent of an angle in radians."""
+    """Tangent of an angle in radians."""
     return sin(x) / cos(x)
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout * rsqrt((1.0 - x) * (x + 1.0)),))
 def asin(x: Any) -> Any:
-    """The arc sine in radians, in [-pi/2, pi/2]; NaN outside of [-1, 1]."""
+    """Arc sine in radians, in [-pi/2, pi/2]; NaN outside of [-1, 1]."""
     return atan(x / sqrt((1.0 - x) * (1.0 + x)))
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (-dout * rsqrt((1.0 - x) * (x + 1.0)),))
 def acos(x: Any) -> Any:
-    """The arc cosine in radians, in [0, pi]; NaN outside of [-1, 1]."""
+    """Arc cosine in radians, in [0, pi]; NaN outside of [-1, 1]."""
     return 2.0 * atan(sqrt((1.0 - x) / (1.0 + x)))
 
 
-# The quotient of the smaller by the larger does not overflow; from there on to the right part of the circle. Of equal
-# lengths, infinite ones too, the angle is known. Left of the origin -0.0 is below the cut.
+# Divide the smaller by the larger coordinate, which cannot overflow, then add the angle of the octant. Equal lengths,
+# even infinite ones, have known angles. For x < 0, y = -0.0 counts as below the cut.
 @elementwise("float")
 def atan2(y: Any, x: Any) -> Any:
-    """The angle in radians of the point (x, y), in [-pi, pi]; at the origin 0, and so is the gradient."""
+    """Angle of the point (x, y) in radians, in [-pi, pi]. At the origin the angle and its gradient are 0."""
     return where(
         abs(x) >= abs(y),
         where(
@@ -327,10 +327,10 @@ def _(y: Tensor, x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: share * along, lambda: -share * across
 
 
-# What is its own half is 0 or infinite.
+# A number equals its own half only if it is 0 or infinite.
 @elementwise("float")
 def hypot(x: Any, y: Any) -> Any:
-    """The length of the vector (x, y), sqrt(x^2 + y^2), without overflow; its gradient at (0, 0) is 0."""
+    """Length of the vector (x, y): sqrt(x^2 + y^2), without overflow. The gradient at (0, 0) is 0."""
     return where(
         (minimum(abs(x), abs(y)) == 0.0) | (0.5 * maximum(abs(x), abs(y)) == maximum(abs(x), abs(y))),
         maximum(abs(x), abs(y)),
@@ -345,27 +345,27 @@ def _(x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> Grads:
 
 
 def deg2rad(x: Numbers) -> Tensor:
-    """Degrees as radians: x pi / 180."""
+    """Convert degrees to radians: x pi / 180."""
     return mul(as_float(x, "deg2rad"), 0.017453292519943295)
 
 
 def rad2deg(x: Numbers) -> Tensor:
-    """Radians as degrees: x 180 / pi."""
+    """Convert radians to degrees: x 180 / pi."""
     return mul(as_float(x, "rad2deg"), 57.29577951308232)
 
 
-# --- hyperbolic functions ---------------------------------------------------------------------------------------------
+# --- Hyperbolic functions ---------------------------------------------------------------------------------------------
 
 
 @elementwise("float", bprop=lambda _x, out, dout: (dout * (1.0 - square(out)),))
 def tanh(x: Any) -> Any:
-    """The hyperbolic tangent."""
+    """Hyperbolic tangent."""
     return tanh(x)
 
 
 @elementwise("float")
 def sinh(x: Any) -> Any:
-    """The hyperbolic sine, (e^x - e^-x) / 2, exact near 0."""
+    """Hyperbolic sine: (e^x - e^-x) / 2, exact near 0."""
     return 0.5 * (expm1(x) - expm1(-x))
 
 
@@ -376,14 +376,14 @@ def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout * sinh(x),))
 def cosh(x: Any) -> Any:
-    """The hyperbolic cosine, (e^x + e^-x) / 2."""
+    """Hyperbolic cosine: (e^x + e^-x) / 2."""
     return 0.5 * (exp(x) + exp(-x))
 
 
-# From 10^9 on x^2 + 1 is x^2, and would overflow further on.
+# Above 10^9, x^2 + 1 rounds to x^2; the other branch avoids its overflow.
 @elementwise("float", bprop=lambda x, _out, dout: (dout / hypot(x, 1.0),))
 def asinh(x: Any) -> Any:
-    """The inverse of sinh, log(x + sqrt(x^2 + 1)), exact near 0."""
+    """Inverse hyperbolic sine: log(x + sqrt(x^2 + 1)), exact near 0."""
     return sign(x) * where(
         abs(x) > 1e9, log(abs(x)) + 0.6931471805599453, log1p(abs(x) + x * x / (1.0 + sqrt(x * x + 1.0)))
     )
@@ -391,13 +391,13 @@ def asinh(x: Any) -> Any:
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout * rsqrt(x - 1.0) * rsqrt(x + 1.0),))
 def acosh(x: Any) -> Any:
-    """The inverse of cosh, log(x + sqrt(x^2 - 1)), exact near 1; NaN below 1."""
+    """Inverse hyperbolic cosine: log(x + sqrt(x^2 - 1)), exact near 1; NaN below 1."""
     return where(x > 1e9, log(x) + 0.6931471805599453, log1p(x - 1.0 + sqrt(x - 1.0) * sqrt(x + 1.0)))
 
 
 @elementwise("float", bprop=lambda x, _out, dout: (dout / ((1.0 - x) * (x + 1.0)),))
 def atanh(x: Any) -> Any:
-    """The inverse of tanh, log((1 + x) / (1 - x)) / 2, exact near 0; NaN outside of [-1, 1]."""
+    """Inverse hyperbolic tangent: log((1 + x) / (1 - x)) / 2, exact near 0; NaN outside of [-1, 1]."""
     return sign(x) * 0.5 * log1p(2.0 * abs(x) / (1.0 - abs(x)))
 
 

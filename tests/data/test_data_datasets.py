@@ -401,7 +401,7 @@ def ragged(rows, dtype):
     ("name", "value", "said"),
     [
         ("spikes/times", None, r"dataset /spikes/times: a dataset as in SHD is expected, but it is missing"),
-        ("spikes/units", np.zeros(2), r"dataset /spikes/units: a list of integers of any length per sample is expected"),
+        ("spikes/units", np.zeros(2), r"/spikes/units: a list of integers of any length per sample is expected"),
         ("spikes/times", ([[1], [2]], np.int32), r"dataset /spikes/times: a list of floats, in seconds, of any length"),
         ("labels", [0], r"dataset /labels: as many samples are expected in each of them, not 2 in /spikes/times, 2 in"),
         ("labels", [0, 3], r"dataset /labels, index 1: a label from 0 to 2 is expected, not 3"),

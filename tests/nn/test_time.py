@@ -107,7 +107,7 @@ def test_a_carry_that_changes_its_structure_is_shown(xs):
         (lambda c, x: (c, x), (ops.ones((2, 1)), ops.ones((3, 1))), {}, ShapeError, r"one common first axis.*\(3, 1\)"),
         (lambda c, x: (c, x), Tensor(1.0), {}, ShapeError, "one common first axis"),
         (lambda c, x: (c, x), ops.ones((0, 1)), {}, ArgumentError, "no steps"),
-        (lambda c, x: (c, x), [], {}, ArgumentError, "xs holds no Tensor"),
+        (lambda c, x: (c, x), [], {}, ArgumentError, "xs contains no Tensor"),
         (
             lambda c, x: (c, x),
             ops.ones((2, 1)),
@@ -245,10 +245,18 @@ class Forgets(nn.Cell):
 @pytest.mark.parametrize(
     ("before", "after", "mend"),
     [
-        ((2, 4), lambda v: v.sum(), r"\(2, 4\) before a step and \(\) after it. Return it in the shape \(2, 4\)"),
-        ((2, 4), lambda v: v.mean(1), r"and \(2,\) after it. Return it in the shape \(2, 4\) .* \(keepdims=True"),
-        ((2, 4), lambda v: v[:, :2], r"and \(2, 2\) after it. Return it in the shape \(2, 4\)"),
-        ((2, 4), lambda v: v.T, r"and \(4, 2\) after it. Return it in the shape \(2, 4\)"),
+        (
+            (2, 4),
+            lambda v: v.sum(),
+            r"\(2, 4\) before a step and \(\) after it. Return it with its original shape \(2, 4\)",
+        ),
+        (
+            (2, 4),
+            lambda v: v.mean(1),
+            r"and \(2,\) after it. Return it with its original shape \(2, 4\) .* \(keepdims=True",
+        ),
+        ((2, 4), lambda v: v[:, :2], r"and \(2, 2\) after it. Return it with its original shape \(2, 4\)"),
+        ((2, 4), lambda v: v.T, r"and \(4, 2\) after it. Return it with its original shape \(2, 4\)"),
         ((), lambda v: v, r"\(\) before a step and \(2, 4\) after it. Give it its full shape .* ops.zeros\(\(2, 4\)\)"),
         ((2, 1), lambda v: v, r"\(2, 1\) before a step and \(2, 4\) after it. Give it its full shape from the start"),
     ],

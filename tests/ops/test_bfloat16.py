@@ -253,7 +253,7 @@ def test_arrays_of_raw_bytes_are_refused() -> None:
 def test_draws_are_float32s() -> None:
     with pytest.raises(
         ms.errors.ArgumentError,
-        match=r"draws float32 or float64, not BFloat16\. Convert what it gives: \.astype\('bfloat16'\)",
+        match=r"draws float32 or float64, not BFloat16\. Convert the result: \.astype\('bfloat16'\)",
     ):
         ops.uniform((2,), dtype="bfloat16")
 

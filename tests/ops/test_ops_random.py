@@ -189,7 +189,7 @@ def test_bernoullis_probability():
 
 
 def test_what_random_operations_refuse():
-    with pytest.raises(ArgumentError, match=r"randint: high=2 is not above low=2"):
+    with pytest.raises(ArgumentError, match=r"randint: high=2 must be above low=2"):
         ops.randint(2, 2, (3,))
     with pytest.raises(ArgumentError, match=r"randint: numbers from low=0 up to high=18446744073709551616 do not fit"):
         ops.randint(0, 2**64, (3,))

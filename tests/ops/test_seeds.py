@@ -86,7 +86,7 @@ def test_a_seed_lies_in_its_range(arguments: Any) -> None:
     snncell.set_seed(3)
     expected = ops.uniform((4,)).tolist()
     snncell.set_seed(3)
-    with pytest.raises(ValueError, match=r"set_seed: .* lies in \[0, 2\^63\)"):
+    with pytest.raises(ValueError, match=r"set_seed: .* must lie in \[0, 2\^63\)"):
         snncell.set_seed(*arguments)
     assert ops.uniform((4,)).tolist() == expected
 

@@ -160,8 +160,8 @@ def test_get_grad_finds_a_gradient_by_position_parameter_and_name():
         (lambda x: ops.HookBackward(3), GradientError, "hook_fn is a function of the gradients, not a int"),
         (lambda x: grad(ops.HookBackward(lambda g: (g[0], g[0])))(x), GradientError, "not 2 of them"),
         (lambda x: grad(ops.HookBackward(lambda g: 2.0))(x), GradientError, r"for each of 1 input\(s\), not a float"),
-        (lambda x: ops.HyperMap(lambda a, b: a)([1, [2]], [1, 2]), ArgumentError, "of one length side by side"),
-        (lambda x: ops.Map(lambda a: a)(x), ArgumentError, "goes through tuples or lists"),
+        (lambda x: ops.HyperMap(lambda a, b: a)([1, [2]], [1, 2]), ArgumentError, "of equal length"),
+        (lambda x: ops.Map(lambda a: a)(x), ArgumentError, "takes tuples or lists"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_in_words(call, error, message):
