@@ -1,13 +1,13 @@
 """Arithmetic, comparison and logic, element by element.
 
-An operation is its formula, with its bprop in the decorator or right under it.
+Each operation is a formula, with its bprop in the decorator or right below it. In a formula, names such as `exp` or
+`where` are scalar functions (`kernels/scalar.py`); in a bprop they are operations of this package.
 
-In a formula, names such as `exp` or `where` mean scalar functions (`kernels/scalar.py`); in a bprop they are
-the operations of this package. Conventions where a derivative does not exist: abs'(0) = 0, a tie of maximum or minimum
-splits 0.5 / 0.5, clip's is 0 outside and 1 on its bounds. NaN passes through everything.
+Conventions where no derivative exists: abs'(0) = 0; equal operands of maximum or minimum get half of the gradient each;
+clip has derivative 0 outside of its bounds and 1 on them. NaN passes through every operation.
 
-A bprop ignores broadcasting, because the tape sums a gradient to the shape of its input. Where a gradient is expensive
-and another operand may be the only one that needs one, it is a function, called if it is needed.
+A bprop ignores broadcasting, because the tape sums each gradient to the shape of its input. If a gradient is expensive,
+the bprop returns it as a function, so that the tape computes it only when it is needed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
     "sign", "signbit", "sub", "subtract", "true_divide", "trunc", "where",
 ]  # fmt: skip
 
-# --- comparison, logic and selection: only selection has a gradient ---------------------------------------------------
+# --- Comparison, logic and selection: only selection has a gradient ---------------------------------------------------
 
 
 def _discrete(rule: str, **options: Any) -> Callable[[Callable[..., Any]], Function]:
-    """Declare an elementwise operation through which no gradient flows: its results are steps."""
+    """Decorator that declares an elementwise operation without a gradient, because its results are discrete."""
 
     def declare(formula: Callable[..., Any]) -> Function:
         operation = elementwise(rule, **options)(formula)
@@ -49,43 +49,43 @@ def _discrete(rule: str, **options: Any) -> Callable[[Callable[..., Any]], Funct
 
 @_discrete("compare", complex_numbers=True)
 def equal(x: Any, y: Any) -> Any:
-    """x == y."""
+    """Elementwise comparison x == y."""
     return x == y
 
 
 @_discrete("compare", complex_numbers=True)
 def not_equal(x: Any, y: Any) -> Any:
-    """x != y."""
+    """Elementwise comparison x != y."""
     return x != y
 
 
 @_discrete("compare")
 def less(x: Any, y: Any) -> Any:
-    """x < y."""
+    """Elementwise comparison x < y."""
     return x < y
 
 
 @_discrete("compare")
 def less_equal(x: Any, y: Any) -> Any:
-    """x <= y."""
+    """Elementwise comparison x <= y."""
     return x <= y
 
 
 @_discrete("compare")
 def greater(x: Any, y: Any) -> Any:
-    """x > y."""
+    """Elementwise comparison x > y."""
     return x > y
 
 
 @_discrete("compare")
 def greater_equal(x: Any, y: Any) -> Any:
-    """x >= y."""
+    """Elementwise comparison x >= y."""
     return x >= y
 
 
 @_discrete("test")
 def isnan(x: Any) -> Any:
-    """True where x is not a number."""
+    """True where x is NaN."""
     return x != x
 
 
@@ -103,48 +103,48 @@ def isinf(x: Any) -> Any:
 
 @_discrete("logical")
 def logical_and(x: Any, y: Any) -> Any:
-    """True where both are true."""
+    """Logical and: true where both operands are true."""
     return x & y
 
 
 @_discrete("logical")
 def logical_or(x: Any, y: Any) -> Any:
-    """True where one is true."""
+    """Logical or: true where at least one operand is true."""
     return x | y
 
 
 @_discrete("logical")
 def logical_xor(x: Any, y: Any) -> Any:
-    """True where exactly one is true."""
+    """Logical exclusive or: true where exactly one operand is true."""
     return x ^ y
 
 
 @_discrete("logical")
 def logical_not(x: Any) -> Any:
-    """True where x is false."""
+    """Logical not: true where x is false."""
     return logical_not(x)
 
 
 @_discrete("same", booleans=True, whole_numbers=True)
 def bitwise_and(x: Any, y: Any) -> Any:
-    """The bits that both have."""
+    """Bitwise and of integers or booleans."""
     return x & y
 
 
 @_discrete("same", booleans=True, whole_numbers=True)
 def bitwise_or(x: Any, y: Any) -> Any:
-    """The bits that one has."""
+    """Bitwise or of integers or booleans."""
     return x | y
 
 
 @_discrete("same", booleans=True, whole_numbers=True)
 def bitwise_xor(x: Any, y: Any) -> Any:
-    """The bits that exactly one has."""
+    """Bitwise exclusive or of integers or booleans."""
     return x ^ y
 
 
 def bitwise_not(x: Numbers) -> Tensor:
-    """The bits turned over; of booleans logical not."""
+    """Invert all bits of integers; logical not of booleans."""
     tensor = as_tensor(x, "bitwise_not")
     if tensor.dtype.category > 1:
         raise DTypeError(f"bitwise_not: takes integers or booleans, not {tensor.dtype}. Compare first: x > 0.")
@@ -154,17 +154,17 @@ def bitwise_not(x: Numbers) -> Tensor:
 
 @elementwise("select", complex_numbers=True)
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition holds, else y."""
+    """Elementwise selection: x where the condition is true, else y."""
     return where(condition, x, y)
 
 
-# Choices, not products with a mask: 0 times a gradient that is inf would be NaN.
+# Select instead of multiplying by a mask, because 0 times an infinite gradient is NaN.
 @where.def_bprop
 def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return None, lambda: where(condition, dout, 0.0), lambda: where(condition, 0.0, dout)
 
 
-# In proportion to the sides that move, if which one is taken is fixed and a side that does not move is 0.
+# Proportional to the varying branches if the condition is fixed and every fixed branch is 0.
 where.proportional = lambda inputs, varying: (
     not varying[0]
     and all(varies or (type(x) in (int, float) and x == 0) for x, varies in zip(inputs[1:], varying[1:], strict=True))
@@ -174,24 +174,24 @@ select = where
 gt, ge, lt, le, eq, ne = greater, greater_equal, less, less_equal, equal, not_equal
 
 
-# --- sums, products, quotients ----------------------------------------------------------------------------------------
+# --- Sums, products, quotients ----------------------------------------------------------------------------------------
 
 
 @elementwise("same", complex_numbers=True, booleans=True, bprop=lambda _x, _y, _out, dout: (dout, dout))
 def add(x: Any, y: Any) -> Any:
-    """x + y."""
+    """Elementwise sum x + y."""
     return x + y
 
 
 @elementwise("same", complex_numbers=True, bprop=lambda _x, _y, _out, dout: (dout, lambda: -dout))
 def sub(x: Any, y: Any) -> Any:
-    """x - y."""
+    """Elementwise difference x - y."""
     return x - y
 
 
 @elementwise("same", complex_numbers=True, booleans=True)
 def mul(x: Any, y: Any) -> Any:
-    """x * y."""
+    """Elementwise product x * y."""
     return x * y
 
 
@@ -200,12 +200,12 @@ mul.def_bprop(lambda x, y, _out, dout: (lambda: dout * conj(y), lambda: dout * c
 
 @elementwise("float", complex_numbers=True)
 def div(x: Any, y: Any) -> Any:
-    """x / y; integers are divided as float32."""
+    """Elementwise quotient x / y; integers are divided as float32."""
     return x / y
 
 
 def _quotient(x: Any, y: Any) -> Any:
-    """Of complex numbers, where Numba's kernels would end at a division by 0: it gives infinities or NaN."""
+    """Complex quotient. Division by 0 gives infinities or NaN, whereas Numba would raise an error in a kernel."""
     return where(y == 0, x * 1e308 * 1e308, x / y)
 
 
@@ -213,26 +213,26 @@ div.of_complex = Elementwise(_quotient, "float")
 div.of_complex.name = "div"
 
 
-# -x / y^2 is written with the quotient: y^2 overflows where the gradient does not, and x need not be kept.
+# -x / y^2 uses the quotient, because y^2 may overflow where the gradient does not, and x need not be saved.
 div.def_bprop(lambda _x, y, out, dout: (lambda: dout / conj(y), lambda: -dout * conj(out / y)))
 
 
 @elementwise("same", bprop=lambda _x, _y, _out, _dout: (None, None))
 def floor_div(x: Any, y: Any) -> Any:
-    """The largest integer not above x / y; constant between its jumps, so no gradient."""
+    """Floor division: the largest integer not above x / y. Its gradient is 0, because it is piecewise constant."""
     return x // y
 
 
-# The derivatives between the jumps, at which there are none.
+# The derivative between the jumps.
 @elementwise("same", bprop=lambda x, y, _out, dout: (dout, lambda: -dout * floor_div(x, y)))
 def mod(x: Any, y: Any) -> Any:
-    """x - y * floor(x / y): the remainder has the sign of y."""
+    """Remainder x - y * floor(x / y), which has the sign of y."""
     return x % y
 
 
 @elementwise("same", complex_numbers=True, bprop=lambda _x, _out, dout: (-dout,))
 def neg(x: Any) -> Any:
-    """-x."""
+    """Negative: -x."""
     return -x
 
 
@@ -244,12 +244,12 @@ floor_divide, remainder, negative = floor_div, mod, neg
 
 
 def reciprocal(x: Numbers) -> Tensor:
-    """1 / x."""
+    """Reciprocal: 1 / x."""
     return div(1, as_tensor(x, "reciprocal"))
 
 
 def lerp(x: Numbers, end: Numbers, weight: Numbers) -> Tensor:
-    """x + weight * (end - x): from x, at weight 0, to `end`, at 1."""
+    """Linear interpolation x + weight * (end - x): x at weight 0, `end` at weight 1."""
     start = as_float(x, "lerp")
     return add(start, (number_or_tensor(end, "lerp", "end") - start) * number_or_tensor(weight, "lerp", "weight"))
 
@@ -270,18 +270,18 @@ def _is_one(value: Any) -> bool:
     return type(value) in (int, float) and value == 1
 
 
-# --- signs and complex numbers ----------------------------------------------------------------------------------------
+# --- Signs and complex numbers ----------------------------------------------------------------------------------------
 
 
 def conj(x: Numbers) -> Any:
-    """The complex conjugate; a real Tensor as it is.
+    """Complex conjugate; a real Tensor is returned unchanged.
 
     Note:
-        The gradient of a real loss with respect to z = a + ib is dL/da + i dL/db, so the reverse of a product with y
-        is a product with the conjugate of y.
+        The gradient of a real loss with respect to z = a + ib is dL/da + i dL/db. The gradient of a product with y is
+        therefore a product with the conjugate of y.
     """
     if isinstance(x, (bool, int, float, complex)):
-        return x.conjugate()  # a number stays one: it takes the precision of the other operand
+        return x.conjugate()  # a number stays a number, so that it takes the other operand's precision
     tensor = as_tensor(x, "conj")
     return _conj(tensor) if tensor.dtype.category == 3 else snapshot(tensor)
 
@@ -293,27 +293,27 @@ def _conj(x: Any) -> Any:
 
 @elementwise("same", complex_numbers=True)
 def abs(x: Any) -> Any:
-    """|x|."""
+    """Absolute value: |x|."""
     return abs(x)
 
 
 @abs.def_bprop
 def _(x: Tensor, out: Tensor, dout: Tensor) -> Grads:
     if x.dtype.category == 3:
-        # x / |x|; at 0 it is 0, as for real numbers, and the inner where avoids 0 / 0.
+        # x / |x|, and 0 at 0 as for real numbers; the inner where avoids 0 / 0.
         return (dout * x / where(equal(out, 0.0), 1.0, out),)
     return (dout * sign(x),)
 
 
 @elementwise("same", bprop=lambda _x, _out, _dout: (None,))
 def sign(x: Any) -> Any:
-    """-1, 0 or 1."""
+    """Sign of x: -1, 0 or 1."""
     return sign(x)
 
 
 @elementwise("test")
 def signbit(x: Any) -> Any:
-    """True where x is below 0, or the zero with a minus, -0.0."""
+    """True where x is negative, including -0.0."""
     return (x < 0) | (1.0 / x < 0)
 
 
@@ -328,12 +328,12 @@ def _copysign(x: Any, y: Any) -> Any:
 
 
 def copysign(x: Numbers, y: Numbers) -> Tensor:
-    """|x| with the sign of y, that of -0.0 too."""
+    """x| with the sign of y, including the sign of -0.0."""
     return _copysign(*_same_dtype_tensors(x, y, "copysign"))
 
 
 def sgn(x: Numbers) -> Tensor:
-    """The sign of x; of a complex number its direction, x / |x|, and 0 of 0."""
+    """Sign of x; for complex numbers x / |x|, and 0 at 0."""
     tensor = as_tensor(x, "sgn")
     if tensor.dtype.category != 3:
         return sign(tensor)
@@ -341,7 +341,7 @@ def sgn(x: Numbers) -> Tensor:
     return tensor / where(equal(length, 0.0), 1.0, length)
 
 
-# Constant on both sides of its jump.
+# Piecewise constant, so x gets no gradient.
 @elementwise(
     "same", name="heaviside", bprop=lambda x, _values, _out, dout: (None, lambda: where(equal(x, 0), dout, 0.0))
 )
@@ -350,23 +350,23 @@ def _heaviside(x: Any, values: Any) -> Any:
 
 
 def heaviside(x: Numbers, values: Numbers) -> Tensor:
-    """0 where x < 0, 1 where x > 0, and `values` where it is 0."""
+    """Heaviside step function: 0 where x < 0, 1 where x > 0, and `values` where x is 0."""
     return _heaviside(*_same_dtype_tensors(x, values, "heaviside"))
 
 
 def _same_dtype_tensors(x: Any, y: Any, name: str) -> list[Tensor]:
-    """Both as Tensors of one dtype, a number in the precision of the other operand."""
+    """Convert both operands to Tensors of one dtype; a number takes the other operand's precision."""
     operands = same_dtype([number_or_tensor(x, name), number_or_tensor(y, name, "y")], name)
     dtype = next(operand.dtype for operand in operands if isinstance(operand, Tensor))
     return [operand if isinstance(operand, Tensor) else Tensor(operand, dtype) for operand in operands]
 
 
-# --- extremes and bounds ----------------------------------------------------------------------------------------------
+# --- Extremes and bounds ----------------------------------------------------------------------------------------------
 
 
 @elementwise("same", booleans=True)
 def maximum(x: Any, y: Any) -> Any:
-    """The larger of x and y; a tie's gradient is split in halves."""
+    """Elementwise maximum of x and y. Equal elements get half of the gradient each."""
     return maximum(x, y)
 
 
@@ -377,7 +377,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 @elementwise("same", booleans=True)
 def minimum(x: Any, y: Any) -> Any:
-    """The smaller of x and y; a tie's gradient is split in halves."""
+    """Elementwise minimum of x and y. Equal elements get half of the gradient each."""
     return minimum(x, y)
 
 
@@ -387,28 +387,31 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def _share(wins: Tensor, ties: Tensor) -> Tensor:
-    """1 where an operand wins, 0.5 in a tie, else 0; next to NaN neither wins nor ties."""
+    """1 where an operand wins, 0.5 for equal operands, 0 otherwise and next to NaN."""
     return where(wins, 1.0, where(ties, 0.5, 0.0))
 
 
 def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> Tensor:
-    """x limited to [min, max]; the gradient is 0 outside. No bound, or min > max, raises an ArgumentError."""
+    """Limit x to [min, max]. The gradient is 0 outside of the bounds.
+
+    Calling it without bounds, or with min > max, raises an ArgumentError.
+    """
     if min is None and max is None:
         raise ArgumentError("clip: give min, max, or both.")
     if isinstance(min, (int, float)) and isinstance(max, (int, float)) and min > max:
         raise ArgumentError(f"clip: min={min} is above max={max}.")
     x = as_tensor(x, "clip")
-    if x.dtype.category == 1:  # a bound outside the range of the dtype is no bound
+    if x.dtype.category == 1:  # bounds outside of the dtype's range have no effect
         limits = np.iinfo(x.dtype.dtype)
         min = None if type(min) is int and min <= limits.min else min
         max = None if type(max) is int and max >= limits.max else max
-    # Comparisons, not maximum and minimum: on a bound x itself is taken, with its whole gradient, and NaN stays.
+    # Comparisons instead of maximum and minimum, so that x on a bound keeps its whole gradient, and NaN stays NaN.
     low: Tensor = x if min is None else where(_past(less, x, min), min, x)
     return low if max is None else where(_past(greater, low, max), max, low)
 
 
 def _past(compare: Any, x: Tensor, bound: Any) -> Tensor:
-    """Where a bound takes the place of x: where x is beyond it, and where it is NaN, which compares with nothing."""
+    """True where the bound replaces x: where x is beyond it, and where the bound is NaN."""
     beyond: Tensor = compare(x, bound)
     number = isinstance(bound, (int, float)) and bound == bound
     return beyond if number else logical_or(beyond, isnan(bound))
@@ -418,12 +421,12 @@ clamp = clip
 
 
 def fmax(x: Numbers, y: Numbers) -> Tensor:
-    """The larger of x and y; if one is NaN, the other one. A tie's gradient is split in halves."""
+    """Elementwise maximum that ignores NaN: if one operand is NaN, the other one. Equal elements share the gradient."""
     return _ignore_nan(maximum, x, y, "fmax")
 
 
 def fmin(x: Numbers, y: Numbers) -> Tensor:
-    """The smaller of x and y; if one is NaN, the other one. A tie's gradient is split in halves."""
+    """Elementwise minimum that ignores NaN: if one operand is NaN, the other one. Equal elements share the gradient."""
     return _ignore_nan(minimum, x, y, "fmin")
 
 
@@ -435,9 +438,9 @@ def _ignore_nan(function: Any, x: Any, y: Any, name: str) -> Tensor:
 def isclose(
     x: Numbers, x2: Numbers, rtol: NotNegative = 1e-05, atol: NotNegative = 1e-08, equal_nan: bool = False
 ) -> Tensor:
-    """True where |x - x2| <= atol + rtol |x2|, or both are one infinity, or with `equal_nan` both NaN."""
+    """True where |x - x2| <= atol + rtol |x2|, or both are the same infinity, or both are NaN with `equal_nan`."""
     given = (as_tensor(x, "isclose"), as_tensor(x2, "isclose", "x2"))
-    # Of integers float32 has no more than 24 bits.
+    # float64, because float32 represents integers of 24 bits only.
     a, b = (number if number.dtype.category > 1 else astype(number, dtypes.float64) for number in given)
     finite = logical_not(logical_or(isinf(a), isinf(b)))
     near = logical_and(less_equal(abs(a - b), abs(b) * rtol + atol), finite)
@@ -445,43 +448,43 @@ def isclose(
     return logical_or(result, logical_and(isnan(a), isnan(b))) if equal_nan else result
 
 
-# --- rounding: constant between its jumps, so its gradient is 0 -------------------------------------------------------
+# --- Rounding: piecewise constant, so the gradient is 0 ---------------------------------------------------------------
 
 
 @elementwise("whole", bprop=lambda _x, _out, _dout: (None,))
 def floor(x: Any) -> Any:
-    """The largest integer not above x; no gradient."""
+    """Round down: the largest integer not above x; no gradient."""
     return floor(x)
 
 
 @elementwise("whole", bprop=lambda _x, _out, _dout: (None,))
 def ceil(x: Any) -> Any:
-    """The smallest integer not below x; no gradient."""
+    """Round up: the smallest integer not below x; no gradient."""
     return ceil(x)
 
 
 @elementwise("whole", bprop=lambda _x, _out, _dout: (None,))
 def round(x: Any) -> Any:
-    """The nearest integer, halves to even; no gradient."""
+    """Round to the nearest integer, halves to the even one; no gradient."""
     return round(x)
 
 
 @elementwise("whole", bprop=lambda _x, _out, _dout: (None,))
 def trunc(x: Any) -> Any:
-    """The integer next to x towards 0; no gradient."""
+    """Round towards 0; no gradient."""
     return where(x < 0, ceil(x), floor(x))
 
 
 def frac(x: Numbers) -> Tensor:
-    """The fractional part, x - trunc(x), with the sign of x; 0 for integers."""
+    """Fractional part: x - trunc(x), with the sign of x; 0 for integers."""
     tensor = as_tensor(x, "frac")
     return tensor - trunc(tensor)
 
 
-# The derivatives between the jumps, at which there are none.
+# The derivative between the jumps.
 @elementwise("same", bprop=lambda x, y, _out, dout: (dout, lambda: -dout * trunc(x / y)))
 def fmod(x: Any, y: Any) -> Any:
-    """x - y * trunc(x / y): the remainder has the sign of x; `mod` has that of y."""
-    # Numbers of one sign: `%` rounds nothing, and neither operand is negated that has no counterpart, as -128 has none.
-    # `x - x - y` is -y: NumPy refuses a negative Python number for an unsigned x. An infinite x gives NaN anyway.
+    """Remainder x - y * trunc(x / y), which has the sign of x; `mod` has the sign of y."""
+    # `%` of operands with equal signs does not round, and never negates an int8 of -128, which has no negative.
+    # `x - x - y` is -y, because NumPy refuses a negative Python number for an unsigned x. An infinite x gives NaN.
     return where((x < 0) == (y < 0), x % y, where(x < 0, x % (x - x - y), -(-x % y)))

@@ -1,11 +1,11 @@
-"""Products and convolutions of event lists: four operations, of which each is the reverse of another one.
+"""Products and convolutions of event lists: four operations, each of which is the gradient of another one.
 
     multiply   lists, matrix   -> rows     x @ y
     contract   lists, rows     -> matrix   x.T @ y, the gradient of the matrix
     convolve   lists, weight   -> results
     correlate  lists, results  -> weight   the gradient of the weight
 
-All are linear in the operand that is no list, so there are no further gradients.
+Event lists themselves get no gradient.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Ints = tuple[int, ...]
 
 
 class _Product(OfLists):
-    """A product of the rows of event lists, as a matrix, with a matrix."""
+    """Product of event lists, as the rows of a matrix, with a matrix."""
 
     by_columns = False
 
@@ -55,7 +55,7 @@ class _Product(OfLists):
         return ((y.shape[-1], shape[-1]) if turned else (shape[-1], y.shape[-1])), y.dtype
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """The lines about how it is computed on the CPU, for operands of these sizes."""
+        """Describe how the CPU computes it for operands of these sizes."""
         (*rows, elements), y = attrs["shape"], inputs[-1]
         dtype = np.dtype(dtypes.compute_dtype(y.dtype))
         below = csr.limit(math.prod(rows), elements, y.shape[-1], dtype, by_columns=self.by_columns)
@@ -72,7 +72,7 @@ _multiply, _contract = _Product("matmul"), _Contraction("contraction")
 @_multiply.def_bprop
 def _(starts: Tensor, places: Tensor, values: Tensor, y: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints) -> Grads:
     def of_matrix() -> Tensor:
-        # As the transpose: in a layer the matrix is the transpose of the weight.
+        # `turned`, because in a layer the matrix is the transpose of the weight.
         return sh.transpose(_contract.bind(starts, places, values, dout, shape=shape, turned=True))
 
     return None, None, refuse_gradient, of_matrix
@@ -87,13 +87,13 @@ def _(
 
 
 def multiply_lists(lists: EventLists, y: Any) -> Tensor:
-    """The matrix product over the last axis of the lists; `y` is (k, m) or (k,)."""
+    """Matrix product over the last axis of event lists; `y` is (k, m) or (k,)."""
     operands = lists.operands("matmul")
     matrix = as_tensor(y, "matmul", "y")
     if not lists.ndim or lists.rows != math.prod(lists.shape[:-1]):
         raise ShapeError(
-            f"matmul: event lists of shape {lists.shape} have rows of shape {lists.row_shape}, and a product is over "
-            f"one axis. Flatten them first: ops.flatten(x, {lists.ndim - len(lists.row_shape)})."
+            f"matmul: event lists of shape {lists.shape} have rows of shape {lists.row_shape}, but a product needs "
+            f"rows with one axis. Flatten them first: ops.flatten(x, {lists.ndim - len(lists.row_shape)})."
         )
     if matrix.ndim not in (1, 2) or matrix.shape[0] != lists.shape[-1]:
         raise ShapeError(
@@ -106,7 +106,7 @@ def multiply_lists(lists: EventLists, y: Any) -> Tensor:
 
 
 class _Convolved(OfLists):
-    """A convolution whose images are event lists, or its gradient with respect to the weight."""
+    """Convolution of images in event lists, or its gradient with respect to the weight."""
 
     def __init__(self, name: str, like: Convolution | ConvolutionWeight, fast: Any, general: Any) -> None:
         super().__init__(name, self._evaluated, self._specs)
@@ -121,7 +121,7 @@ class _Convolved(OfLists):
         return self._like.abstract((SimpleNamespace(shape=shape, dtype=y.dtype), y), options)[0]
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """The lines about how it is computed on the CPU, for operands of these sizes."""
+        """Describe how the CPU computes it for operands of these sizes."""
         y = inputs[-1]
         return self._like.choice((SimpleNamespace(shape=attrs["shape"], dtype=y.dtype), y), attrs)
 
@@ -148,10 +148,10 @@ def _(
 
 
 def convolve_lists(lists: EventLists, weight: Tensor, name: str, **options: Any) -> Tensor:
-    """The convolution of images (N, C, *S), a row of the lists each, with a weight that fits."""
+    """Convolution of images (N, C, *S) in event lists, one row per image."""
     if lists.rows != lists.shape[0]:
         raise ShapeError(
-            f"{name}: event lists are images (N, C, ...), a row each; these of shape {lists.shape} have rows of shape "
-            f"{lists.row_shape}. Time goes around it: nn.TimeDistributed(...)."
+            f"{name}: event lists must be images (N, C, ...) with one row each; these of shape {lists.shape} have rows "
+            f"of shape {lists.row_shape}. If they have a time axis, use nn.TimeDistributed(...)."
         )
     return _convolve.bind(*lists.operands(name), weight, shape=lists.shape, **options)

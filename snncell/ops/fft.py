@@ -1,6 +1,6 @@
 """Fourier transforms along the last axis (SciPy's), with y_k = sum_n x_n exp(-2 pi i k n / N).
 
-Each transform is linear; its reverse is its adjoint, which is again a transform.
+Each transform is linear, and its gradient is its adjoint, which is again a Fourier transform.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["fft", "ifft", "imag", "irfft", "real", "rfft"]
 
 
 def _transform(name: str, there: Callable[..., Any]) -> Primitive:
-    """A function of `scipy.fft`, which is imported on first use because that takes a while."""
+    """An operation from `scipy.fft`, imported on first use because the import is slow."""
     op = Primitive(name, lambda *args, **options: getattr(import_once("scipy.fft"), name)(*args, **options))
     op.def_there(there)
     return op
@@ -39,7 +39,7 @@ _ifft.def_bprop(lambda x, _out, dout: (fft(dout) / x.shape[-1],))
 @_rfft.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     n = x.shape[-1]
-    # irfft counts every frequency but the first (and, for even n, the last) twice; the sum has each once.
+    # irfft counts each frequency twice, except the first and, for even n, the last. The adjoint counts each once.
     return (_irfft.bind(dout / _multiplicity(n, dout), n=n) * n,)
 
 
@@ -50,7 +50,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, n: int) -> Grads:
 
 
 def _multiplicity(n: int, like: Tensor) -> Tensor:
-    """The number of times that each of the n // 2 + 1 frequencies of a real signal occurs in its full spectrum."""
+    """How often each of the n // 2 + 1 frequencies of a real signal occurs in its full spectrum."""
     counts = np.full(n // 2 + 1, 2.0)
     counts[0] = 1
     if n % 2 == 0:
@@ -60,17 +60,17 @@ def _multiplicity(n: int, like: Tensor) -> Tensor:
 
 
 def fft(x: Numbers) -> Tensor:
-    """The complex spectrum of a real or complex signal, `(..., N)`."""
+    """Discrete Fourier transform: the complex spectrum of a real or complex signal (..., N)."""
     return _of_complex(_fft, x)
 
 
 def ifft(x: Numbers) -> Tensor:
-    """The complex signal of a spectrum, the reverse of `fft`."""
+    """Inverse Fourier transform: the complex signal of a spectrum (..., N)."""
     return _of_complex(_ifft, x)
 
 
 def rfft(x: Numbers) -> Tensor:
-    """The spectrum of a real signal `(..., N)`, without its mirrored half: complex `(..., N // 2 + 1)`."""
+    """Fourier transform of a real signal (..., N): the non-negative frequencies, complex (..., N // 2 + 1)."""
     tensor = _signal(x, "rfft")
     if tensor.dtype.category == 3:
         raise ShapeError("rfft: takes a real signal; use fft for a complex one.")
@@ -78,9 +78,9 @@ def rfft(x: Numbers) -> Tensor:
 
 
 def irfft(x: Numbers, n: int | None = None) -> Tensor:
-    """The real signal of length n (2 (K - 1) by default) of a half spectrum `(..., K)`, the reverse of `rfft`.
+    """Inverse of `rfft`: the real signal of length n from a half spectrum (..., K).
 
-    A ShapeError is raised if K is not n // 2 + 1.
+    n is 2 (K - 1) by default. A ShapeError is raised if K is not n // 2 + 1.
     """
     tensor = _signal(x, "irfft")
     length = 2 * (tensor.shape[-1] - 1) if n is None else as_int(n, "irfft", "n")
@@ -110,10 +110,10 @@ _real.def_there(complexes.real)
 _imag.def_there(complexes.imag)
 
 for _op in (_fft, _ifft, _rfft, _irfft, _real, _imag):
-    with_axis_of_steps(_op)  # transforms go along the last axis
+    with_axis_of_steps(_op)  # transforms use the last axis
 
 
-_real.def_bprop(lambda _x, _out, dout: (dout,))  # the tape makes it complex, with an imaginary part of 0
+_real.def_bprop(lambda _x, _out, dout: (dout,))  # the tape converts it to complex, with imaginary part 0
 
 
 # the gradient with respect to a + ib is dL/da + i dL/db
@@ -121,12 +121,12 @@ _imag.def_bprop(lambda _x, _out, dout: (astype(dout, _complex_of(dout)) * 1j,))
 
 
 def real(x: Numbers) -> Tensor:
-    """The real part."""
+    """Real part."""
     tensor = as_float(x, "real")
     return snapshot(tensor) if tensor.dtype.category < 3 else _real.bind(tensor)
 
 
 def imag(x: Numbers) -> Tensor:
-    """The imaginary part."""
+    """Imaginary part; 0 for real numbers."""
     tensor = as_float(x, "imag")
     return zeros_like(tensor) if tensor.dtype.category < 3 else _imag.bind(tensor)

@@ -1,7 +1,7 @@
-"""Gather: slices and elements at integer positions, rows of a table, one-hot vectors.
+"""Gather: slices and elements at integer positions, embedding rows, one-hot vectors.
 
-Positions out of range are an error of the eager call. A Program finds them when it runs, where the CPU looks them up;
-on a GPU it reads NaN (see `_Lookup`).
+An eager call raises an error for a position out of range. A Program checks positions when it runs on the CPU; on a GPU
+it reads NaN instead (see `_Lookup`).
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ from snncell.tape.tensor import Tensor, beside
 __all__ = ["gather", "gather_elements", "gather_nd", "index_select", "one_hot"]
 
 
-# --- slices along an axis ---------------------------------------------------------------------------------------------
+# --- Slices along an axis ---------------------------------------------------------------------------------------------
 
 
 class _Lookup(Primitive):
-    """An operation that refuses positions out of range: `evaluate` on the CPU.
+    """An operation that checks integer positions.
 
-    On the GPU only eager calls check positions, because the check waits for the device. A compiled Program does not
-    wait: an element out of range is NaN (-1 for integers, False for booleans), and adds nothing to a sum.
-    `check(lowest, highest, arrays, attrs)` raises if a position is out of range, of the input number `of`.
+    On the CPU, `evaluate` checks them. On a GPU, only eager calls check them, because the check waits for the device. A
+    compiled Program does not wait: it reads NaN for a position out of range (-1 for integers, False for booleans), and
+    adds nothing to a sum. `check(lowest, highest, arrays, attrs)` raises for a position out of range in the input
+    number `of`.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], check: Callable[..., None], of: int) -> None:
@@ -53,10 +54,9 @@ class _Lookup(Primitive):
         self.as_stored = EVERYWHERE
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate in an eager call."""
         indices = arrays[self.of]
         if IN_USE and isinstance(indices, DeviceArray) and indices.size:
-            # The lowest and the highest are enough to refuse, and each is one number to wait for.
+            # Check the extremes only, because each is a single number to copy from the device.
             every = {"axis": tuple(range(indices.ndim)), "keepdims": False}
             ends = [indices]
             if indices.ndim:
@@ -68,13 +68,14 @@ class _Lookup(Primitive):
 def _refuse_positions(
     lowest: int, highest: int, least: int, length: int, name: str, kind: type[Exception], more: str
 ) -> None:
-    """Raise if positions from `lowest` to `highest` do not lie in [least, length)."""
+    """Raise unless positions from `lowest` to `highest` lie in [least, length)."""
     if lowest < least or highest >= length:
         wrong = lowest if lowest < least else highest
         raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
 
 
-# With `only_within`, the name of an index in errors, negative ones are refused; else they count from the end.
+# `only_within` is the name of an index in errors. If it is given, negative positions are refused; otherwise they count
+# from the end.
 def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
     within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
     _refuse_positions(
@@ -93,9 +94,9 @@ _gather = _Lookup("gather", _gather_slices, _check_gather, 1)
 
 @primitive
 def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    """Zeros of `shape` to which the slices of `x` are added at `indices` along `axis`, in their order."""
+    """Zeros of `shape`, to which the slices of `x` are added at `indices` along `axis`, in order."""
     out = np.zeros(shape, x.dtype)
-    # Not `out[...] += x`, which adds once where an index comes several times.
+    # Not `out[...] += x`, which adds only once for a repeated index.
     np.add.at(out, (*(slice(None),) * axis, indices), x)
     return out
 
@@ -127,7 +128,7 @@ def _scatter_over_time(arrays: Sequence[Any], varying: Sequence[bool], attrs: di
 
 
 def _scatter_of_sum(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-    """The sum of all steps, by whose positions the steps are more of them."""
+    """The sum over all steps: their positions are concatenated."""
     x, indices = arrays
     if not varying[1]:
         return _scatter_add.run_here([space_of(x).sum(x), indices], arrays, attrs)
@@ -152,9 +153,9 @@ def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, onl
 
 
 def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
-    """Slices of `x` at integer positions along an axis; the axis is replaced by the shape of `indices`.
+    """Select slices of `x` at integer positions along an axis.
 
-    A position out of range raises a TensorIndexError.
+    The axis is replaced by the axes of `indices`. A position out of range raises a TensorIndexError.
     """
     tensor, where = as_tensor(x, "gather"), as_tensor(indices, "gather", "indices")
     if where.dtype.category != 1:
@@ -166,27 +167,29 @@ def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
 
 
 def take_slices(x: Tensor, places: Any, axis: int) -> Tensor:
-    """The slices of `x` at places along an axis that are known, integers in an array of NumPy."""
+    """`gather` for known positions in a NumPy array, which are not checked for gradients or dtypes."""
     with beside(x):
         result: Tensor = _gather.bind(x, Tensor(np.asarray(places, np.int64)), axis=axis, only_within=None)
     return result
 
 
 def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
-    """Rows of `table` at `indices`, none negative; errors call an index out of range `name`."""
+    """Rows of `table` at non-negative `indices`; errors call an index out of range `name`."""
     where = as_tensor(indices, name)
     if where.dtype.category != 1:
         raise DTypeError(f"{name}: indices are integers, not {where.dtype}. Convert them: x.astype('int64').")
     return _gather.bind(table, where, axis=0, only_within=name)
 
 
-# --- one-hot ----------------------------------------------------------------------------------------------------------
+# --- One-hot ----------------------------------------------------------------------------------------------------------
 
 
 def _check_hot(lowest: int, highest: int, _: Any, attrs: dict[str, Any]) -> None:
     depth, name = attrs["depth"], attrs["name"]
     words = name if isinstance(name, str) else name[int(lowest >= 0)]
-    more = f" for depth {depth}" if words.startswith("one_hot") else ""  # a caller that says class has no depth
+    more = (
+        f" for depth {depth}" if words.startswith("one_hot") else ""
+    )  # callers that speak of classes mention no depth
     _refuse_positions(lowest, highest, 0, depth, words, ArgumentError, more)
 
 
@@ -213,7 +216,7 @@ def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, st
 def one_hot(
     indices: Numbers, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
 ) -> Tensor:
-    """`on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
+    """One-hot encoding: `on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
 
     An index outside of [0, depth) raises an ArgumentError.
     """
@@ -226,10 +229,10 @@ def one_hot(
 
 
 def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
-    """The pair of names for `hot` that labels have; `ignores` says whether there is an ignore_index."""
+    """The names that `hot` needs for labels; `ignores` says whether the caller has an ignore_index."""
     begin, ignored = (
         f"{who}: the outputs have {classes} class(es), numbered from 0;",
-        "name a label that does not count",
+        "mark labels to ignore",
     )
     wider, named = "make the last layer as wide as there are classes", f"{ignored} by ignore_index" if ignores else ""
     low = named or "leave samples without one out"
@@ -237,19 +240,19 @@ def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
 
 
 def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> Tensor:
-    """float32 ones at each index along a new axis.
+    """One-hot encoding in float32.
 
-    Errors call an index out of range `name`: one name, or a pair of them, for one below 0 and one too high.
+    Errors call an index out of range `name`: one name, or a pair for an index below 0 and one that is too high.
     """
     number = as_axis(axis, indices.ndim + 1, "one_hot")
     return _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
 
 
-# --- elements at positions --------------------------------------------------------------------------------------------
+# --- Elements at positions --------------------------------------------------------------------------------------------
 
 
 def as_positions(x: Tensor, indices: Any, name: str, argument: str = "index") -> Tensor:
-    """`indices` as a Tensor of int64 on the device of `x`."""
+    """Convert `indices` to an int64 Tensor on the device of `x`."""
     with beside(x):
         tensor = as_tensor(indices, name, argument)
     if not tensor.size and not isinstance(indices, Tensor):
@@ -260,7 +263,10 @@ def as_positions(x: Tensor, indices: Any, name: str, argument: str = "index") ->
 
 
 def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tensor:
-    """Positions along an axis, counted from 0; those out of range are refused, in a trace made `beyond`."""
+    """Convert positions along an axis to non-negative ones.
+
+    Positions out of range raise an error, or become `beyond` in a trace, where values are unknown.
+    """
     if isinstance(index._data, np.ndarray) and index.size:
         numbers = index._data
         wrong = numbers.min() if numbers.min() < -length else numbers.max()
@@ -274,13 +280,13 @@ def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tenso
 
 
 def positions_along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
-    """The flat positions of x[i, ..., index[i, j, ...], ...]: along `axis` by the index, else its own."""
+    """The flat positions of x[i, ..., index[i, j, ...], ...], in which only the one along `axis` comes from `index`."""
     if index.ndim != x.ndim or any(
         n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis
     ):
         raise ShapeError(
-            f"{name}: the index has shape {index.shape}, x {x.shape}; they have as many axes, of which only "
-            f"axis {axis} may be longer in the index."
+            f"{name}: the index has shape {index.shape}, x {x.shape}; they must have equally many axes, and only axis "
+            f"{axis} may be longer in the index."
         )
     strides = [math.prod(x.shape[a + 1 :]) for a in range(x.ndim)]
     own = np.zeros(index.shape, np.int64)
@@ -292,7 +298,7 @@ def positions_along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
 
 
 def positions_of_slices(shape: tuple[int, ...], indices: Sequence[Tensor], name: str) -> Tensor:
-    """The flat positions of slices at `indices`, one Tensor for each leading axis, broadcast, in units of a slice."""
+    """The flat positions, in units of a slice, of slices at broadcast `indices`, one Tensor per leading axis."""
     total = math.prod(shape[: len(indices)])
     flat: Any = 0
     for length, index in zip(shape, indices, strict=False):
@@ -302,13 +308,14 @@ def positions_of_slices(shape: tuple[int, ...], indices: Sequence[Tensor], name:
 
 
 def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
-    """Elements along an axis: out[i, j] = x[index[i, j], j] for dim = 0, x[i, index[i, j]] for dim = 1.
+    """Select elements along an axis: out[i, j] = x[index[i, j], j] for dim = 0, x[i, index[i, j]] for dim = 1.
+
     A position out of range raises a TensorIndexError.
 
     Args:
         x: any shape.
         dim: the axis.
-        index: integers; as many axes, of which all but `dim` are no longer than those of x. The result has its shape.
+        index: integers with as many axes as x, none longer than in x except `dim`. The result has the shape of `index`.
     """
     tensor = as_tensor(x, "gather_elements")
     places = as_positions(tensor, index, "gather_elements")
@@ -317,7 +324,8 @@ def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
 
 
 def gather_nd(x: Numbers, indices: Numbers) -> Tensor:
-    """Slices at points: the last axis of `indices` (..., k) has the positions along the first k axes of x.
+    """Select slices at points: the last axis of `indices` (..., k) holds positions along the first k axes of x.
+
     A position out of range raises a TensorIndexError.
 
     Example:
@@ -329,7 +337,7 @@ def gather_nd(x: Numbers, indices: Numbers) -> Tensor:
 
 
 def as_points(x: Tensor, indices: Any, name: str) -> tuple[Tensor, ...]:
-    """The positions along the first axes of `x` that the last axis of `indices` holds, a Tensor for each axis."""
+    """The positions in the last axis of `indices`, one Tensor for each of the first axes of `x`."""
     points = as_positions(x, indices, name, "indices")
     if not points.ndim or not 1 <= points.shape[-1] <= x.ndim:
         raise ShapeError(
@@ -339,14 +347,14 @@ def as_points(x: Tensor, indices: Any, name: str) -> tuple[Tensor, ...]:
 
 
 def take_points(x: Tensor, indices: Sequence[Tensor], name: str) -> Tensor:
-    """The slices of `x` at positions along its first axes, one Tensor of integers for each."""
+    """The slices of `x` at positions along its first axes, one integer Tensor per axis."""
     count = len(indices)
     slices = sh.reshape(x, (math.prod(x.shape[:count]), *x.shape[count:]))
     return gather(slices, positions_of_slices(x.shape, indices, name))
 
 
 def index_select(x: Numbers, axis: int, index: Numbers) -> Tensor:
-    """The slices along an axis at the positions of a vector.
+    """Select slices along an axis at the positions in a vector.
 
     Another shape raises a ShapeError, a position out of range a TensorIndexError.
     """

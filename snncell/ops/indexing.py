@@ -1,7 +1,7 @@
-"""Indexing by NumPy's rules, `x[...]`, masks, and scatter.
+"""NumPy indexing `x[...]`, boolean masks, and scatter.
 
-The number of elements that a mask chooses depends on its values, so that no Program can hold them: outside of traced
-functions they are computed at once, with gradients. Inside, `ops.where` chooses element by element and keeps the shape.
+The number of elements that a mask selects depends on values, so it has no fixed shape in a Program. Outside of traced
+functions, masks are evaluated immediately and have gradients. Inside, use `ops.where`, which keeps the shape.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --- slices, integers, positions: x[...] ------------------------------------------------------------------------------
+# --- Slices, integers, positions: x[...] ------------------------------------------------------------------------------
 
 
 @moving
@@ -54,7 +54,7 @@ getitem_primitive = _getitem
 @moving
 def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     """Zeros of `shape` with `x` at `index`."""
-    # No element is named twice by basic indices, so they can be written to, not added to.
+    # Basic indices select each element at most once, so an assignment suffices instead of an addition.
     out = np.zeros(shape, x.dtype)
     out[index] = x
     return out
@@ -84,10 +84,10 @@ for _op in (_getitem, _put):
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
-    """`x[index]` by NumPy's rules.
+    """Index by NumPy's rules: `x[index]`.
 
-    Positions in lists, arrays or Tensors, and masks of booleans, give copies. How many elements a mask chooses depends
-    on its values, so in a traced function a mask that is computed there is refused.
+    Positions in lists, arrays or Tensors, and boolean masks, give copies. A traced function refuses a mask that is
+    computed inside of it, because the number of selected elements would depend on values.
     """
     parts = index if isinstance(index, tuple) else (index,)
     if not any(_is_array_index(part) for part in parts):
@@ -125,7 +125,7 @@ def _select_by_mask(x: Tensor, mask: Tensor) -> Tensor:
     """The elements, or slices, for which a mask over the first axes is true."""
     if mask.shape != x.shape[: mask.ndim]:
         raise TensorIndexError(
-            f"A mask of shape {mask.shape} is none of the first axes of a Tensor of shape {x.shape}."
+            f"A mask of shape {mask.shape} does not match the first axes of a Tensor of shape {x.shape}."
         )
     chosen = np.flatnonzero(mask._concrete("x[mask]"))
     slices = sh.reshape(x, (math.prod(mask.shape), *x.shape[mask.ndim :]))
@@ -151,23 +151,25 @@ def _as_index(part: Any) -> int:
     except TypeError:
         pass
     raise TensorIndexError(
-        f"A Tensor index is made of integers, slices, None, ..., positions and masks, not {part!r}. Use "
+        f"A Tensor index may contain integers, slices, None, ..., positions and masks, not {part!r}. Use "
         f"ops.gather for positions along an axis, and ops.where(mask, x, 0) to keep the shape."
     )
 
 
-# --- masks ------------------------------------------------------------------------------------------------------------
+# --- Masks ------------------------------------------------------------------------------------------------------------
 
 
 def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
-    """True at the first steps of each sequence, as many as it is long: i < lengths, for i = 0, ..., maxlen - 1.
+    """Mask of valid steps from sequence lengths: i < lengths, for i = 0, ..., maxlen - 1.
+
+    You can use it to leave padded time steps out of a loss.
 
     Args:
-        lengths: integers, any shape; one above maxlen counts as maxlen.
+        lengths: integers, any shape. Lengths above maxlen count as maxlen.
         maxlen: the length of the new axis.
-        axis: where that axis stands; with axis=0, lengths (B,) give a mask (T, B) for sequences with time first.
+        axis: the position of the new axis. With axis=0, lengths (B,) give a mask (T, B) for sequences with time first.
 
-    Source: sequence_mask of MindSpore; `axis` is new here.
+    Source: sequence_mask of MindSpore, extended by `axis`.
 
     Example:
         >>> snncell.ops.sequence_mask([1, 3], 3).tolist()
@@ -177,7 +179,7 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
     if tensor.dtype.category != 1:
         raise DTypeError(f"sequence_mask: lengths are integers, not {tensor.dtype}: lengths.astype('int64').")
     if (count := as_int(maxlen, "sequence_mask", "maxlen")) < 0:
-        raise ArgumentError(f"sequence_mask: maxlen is a length, of at least 0, not {count}.")
+        raise ArgumentError(f"sequence_mask: maxlen must be at least 0, not {count}.")
     number = as_axis(axis, tensor.ndim + 1, "sequence_mask")
     with beside(tensor):
         steps = Tensor(np.arange(count, dtype=np.int64))
@@ -187,18 +189,18 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
 
 
 def masked_fill(x: Numbers, mask: Numbers, value: Numbers) -> Tensor:
-    """`value` where the mask is true, else x. A mask that is not of booleans raises a DTypeError."""
+    """`value` where the mask is true, else x. The mask must be boolean, or a DTypeError is raised."""
     tensor = as_tensor(x, "masked_fill")
     return ar.where(_mask(mask, "masked_fill"), value, tensor)
 
 
 def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
-    """`x` with the elements of `source`, one after the other, where the mask, stretched to its shape, is true."""
+    """Replace the elements where the mask is true by consecutive elements of `source`; the mask broadcasts to `x`."""
     tensor, taken = as_tensor(x, "masked_scatter"), sh.ravel(as_tensor(source, "masked_scatter", "source"))
     chosen = sh.broadcast_to(_mask(mask, "masked_scatter"), tensor.shape)
     wanted = int(chosen._data.sum()) if isinstance(chosen._data, np.ndarray) else 0
     if wanted > taken.size:
-        raise ShapeError(f"masked_scatter: source has {taken.size} element(s), the mask {wanted} true ones.")
+        raise ShapeError(f"masked_scatter: source has {taken.size} element(s), but the mask selects {wanted}.")
     if not taken.size:
         return snapshot(tensor)
     numbers = sh.reshape(cumsum(sh.ravel(chosen), 0) - 1, tensor.shape)
@@ -206,12 +208,13 @@ def masked_scatter(x: Numbers, mask: Numbers, source: Numbers) -> Tensor:
 
 
 def masked_select(x: Numbers, mask: Numbers) -> Tensor:
-    """The elements for which the mask is true, in order, as one axis; both are broadcast first.
-    In a traced function it raises a TraceError, because their number depends on values.
+    """The elements where the mask is true, in order, as one axis; `x` and `mask` are broadcast first.
+
+    A traced function raises a TraceError, because the number of elements depends on values.
     """
     tensor, chosen = as_tensor(x, "masked_select"), as_tensor(mask, "masked_select", "mask")
     if chosen.dtype.category:
-        raise DTypeError(f"masked_select: mask is of booleans, not {chosen.dtype}; compare first: mask > 0.")
+        raise DTypeError(f"masked_select: mask must be boolean, not {chosen.dtype}; compare first: mask > 0.")
     try:
         shape = np.broadcast_shapes(tensor.shape, chosen.shape)
     except ValueError:
@@ -225,17 +228,18 @@ def masked_select(x: Numbers, mask: Numbers) -> Tensor:
 def _mask(mask: Any, name: str) -> Tensor:
     tensor = as_tensor(mask, name, "mask")
     if tensor.dtype.category:
-        raise DTypeError(f"{name}: mask is of booleans, not {tensor.dtype}; compare first: mask > 0.")
+        raise DTypeError(f"{name}: mask must be boolean, not {tensor.dtype}; compare first: mask > 0.")
     return tensor
 
 
 def nonzero(x: Numbers, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
-    """The positions of the elements that are not 0, in order, as int64.
-    In a traced function it raises a TraceError, because their number depends on values.
+    """The positions of nonzero elements, in order, as int64.
+
+    A traced function raises a TraceError, because the number of elements depends on values.
 
     Args:
         x: any shape with n axes.
-        as_tuple: give n Tensors (K,), one for each axis, instead of one (K, n).
+        as_tuple: return n Tensors (K,), one per axis, instead of one (K, n).
     """
     tensor = as_tensor(x, "nonzero")
     found = np.argwhere(tensor._concrete("nonzero()"))
@@ -244,18 +248,18 @@ def nonzero(x: Numbers, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...
 
 
 def argwhere(x: Numbers) -> Tensor:
-    """The positions of the elements that are not 0, (K, n), as `nonzero` gives them."""
+    """The positions of nonzero elements, (K, n), like `nonzero`."""
     found = nonzero(x)
     assert isinstance(found, Tensor)
     return found
 
 
-# --- scatter: write, or add, elements at positions that Tensors hold --------------------------------------------------
+# --- Scatter: write or add elements at positions in Tensors -----------------------------------------------------------
 
 
 @moving
 def write_positions(x: Any, positions: Any, values: Any) -> Any:
-    """A copy of x (N,) with `values` (K,) at `positions` (K,); of several values for one position the last one."""
+    """A copy of x (N,) with `values` (K,) at `positions` (K,). For a repeated position, the last value counts."""
     out = np.array(x)
     out[positions] = values
     return out
@@ -280,7 +284,7 @@ write_positions.over_time = _write_over_time
 @write_positions.def_bprop
 def _(_x: Tensor, positions: Tensor, _values: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     def of_values() -> Tensor:
-        # The value that is in the result is the last one for its position; those before it get nothing.
+        # Only the last value for a position is in the result, so earlier ones get no gradient.
         numbers = new.array_beside(np.arange(positions.size), positions)
         last = gather(
             write_positions.bind(new.array_beside(np.zeros(dout.size, np.int64), positions), positions, numbers),
@@ -294,7 +298,7 @@ def _(_x: Tensor, positions: Tensor, _values: Tensor, _out: Tensor, dout: Tensor
 def _write_at(
     x: Tensor, positions: Tensor, values: Any, name: str, accumulate: bool, values_are: str = "src"
 ) -> Tensor:
-    """`x` with `values`, stretched to the shape of `positions`, written or added at flat positions."""
+    """Write or add `values`, broadcast to the shape of `positions`, at flat positions of `x`."""
     same = same_dtype([x, as_tensor(values, name, values_are)], name)
     if same[0].dtype is not x.dtype:
         raise DTypeError(
@@ -314,14 +318,13 @@ def _write_at(
 
 
 def scatter(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
-    """`x` with the elements of `src` written along an axis: out[index[i, j], j] = src[i, j] for axis 0.
+    """Write elements of `src` to positions along an axis: out[index[i, j], j] = src[i, j] for axis 0.
 
     Args:
-        x: any shape; it stays as it is.
+        x: any shape. It is not modified.
         axis: the axis.
-        index: integers, as in `gather_elements`. Of several values for one place the last one counts, and gets the
-            gradient.
-        src: numbers of the shape of the index, or one that broadcasts to it.
+        index: integers, as in `gather_elements`. For a repeated position, the last value counts and gets the gradient.
+        src: numbers that broadcast to the shape of `index`.
     """
     return _scatter(x, axis, index, src, "scatter", False)
 
@@ -329,12 +332,12 @@ def scatter(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
 def tensor_scatter_elements(
     x: Numbers, indices: Numbers, updates: Numbers, axis: int = 0, reduction: Literal["none", "add"] = "none"
 ) -> Tensor:
-    """`scatter` with the axis last, or with reduction="add" `scatter_add`."""
+    """`scatter`, or with reduction="add" `scatter_add`, with `axis` as the last argument (MindSpore's order)."""
     return (scatter_add if reduction == "add" else scatter)(x, axis, indices, updates)
 
 
 def scatter_add(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
-    """`x` with the elements of `src` added along an axis, where `scatter` writes them; all for one place count."""
+    """Add elements of `src` at positions along an axis, as `scatter` writes them; repeated positions add up."""
     return _scatter(x, axis, index, src, "scatter_add", True)
 
 
@@ -346,23 +349,23 @@ def _scatter(x: Numbers, axis: int, index: Numbers, src: Numbers, name: str, acc
 
 
 def tensor_scatter_add(x: Numbers, indices: Numbers, updates: Numbers) -> Tensor:
-    """`x` with slices added at points, the last axis of `indices` having the positions along the first axes of x."""
+    """Add slices at points: the last axis of `indices` holds positions along the first axes of x."""
     tensor = as_tensor(x, "tensor_scatter_add")
     return index_put(tensor, as_points(tensor, indices, "tensor_scatter_add"), updates, True)
 
 
 def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = False) -> Tensor:
-    """`x` with `values` written, or added, at x[indices[0], indices[1], ...].
+    """Write or add `values` at x[indices[0], indices[1], ...].
 
     Args:
-        x: any shape; it stays as it is.
-        indices: a Tensor of integers for each of the first axes of x, broadcast to one shape.
+        x: any shape. It is not modified.
+        indices: integer Tensors for the first axes of x, broadcast to one shape.
         values: numbers that broadcast to the shape of x[indices].
-        accumulate: add them, all of those for one place; else the last one counts.
+        accumulate: add the values, so that repeated positions add up. By default the last value counts.
     """
     tensor = as_tensor(x, "index_put")
     if not isinstance(indices, (tuple, list)) or not 1 <= len(indices) <= tensor.ndim:
-        raise ArgumentError(f"index_put: indices is a tuple of 1 to {tensor.ndim} Tensors, one for each axis of x.")
+        raise ArgumentError(f"index_put: indices must be a tuple of 1 to {tensor.ndim} Tensors, one per axis of x.")
     named = [as_positions(tensor, index, "index_put", f"indices[{i}]") for i, index in enumerate(indices)]
     points = positions_of_slices(tensor.shape, named, "index_put")
     inner = math.prod(tensor.shape[len(named) :])
@@ -374,7 +377,7 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
 
 
 def index_fill(x: Numbers, axis: int, index: Numbers, value: Numbers) -> Tensor:
-    """`x` with `value` in the slices along an axis at the positions of a vector."""
+    """Fill the slices along an axis at the positions in a vector with `value`."""
     tensor = as_tensor(x, "index_fill")
     places = as_positions(tensor, index, "index_fill")
     number = as_axis(axis, tensor.ndim, "index_fill")

@@ -1,6 +1,6 @@
-"""Jacobians: `jvp` along a direction; `jacrev`, backward from each output element; `jacfwd`, by `jvp` along each input.
+"""Jacobians: `jvp` (Jacobian-vector product), `jacrev` (reverse mode) and `jacfwd` (forward mode).
 
-Both are linear maps of a unit vector, and `vmap` carries such a map out for all of them: the sweep is traced once.
+Both Jacobians apply a linear map to all unit vectors. `vmap` computes all of them at once, from one traced pass.
 """
 
 from __future__ import annotations
@@ -27,31 +27,33 @@ from snncell.tape.tracing import BodyTrace
 from snncell.tape.transforms import Recording, full, has_float, refuse_no_function, refuse_unlike, without_aux, wraps
 
 __all__ = ["jacfwd", "jacrev", "jvp"]
-FEW = 12  # sweeps that, one after the other, take less than one for all, which has to be traced first
+FEW = 12  # up to so many passes run one by one, because tracing one pass for all takes longer
 
 
 def jacrev(
     fn: Annotated[Callable[..., Any], Own()], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `fn` in reverse: the rows, from each element of the output.
+    """Jacobian by reverse-mode differentiation: one backward pass per element of the output.
 
-    J[i, j] = d out[i] / d x[j], for all axes i of the output and j of the argument. In a jitted function all rows are
-    one reverse under `vmap`, whatever their number. Eager they are too where there are more than 12; fewer are pulled
-    one after the other, which takes less than to trace the reverse, and so are all of them where a `bprop` or hook of
-    a user's is on the way, for it may look at values. Of a thousand rows, what the reverse computes is in memory a
-    thousand times.
+    J[i, j] = d out[i] / d x[j], for all axes i of the output and j of the argument. You should prefer it to `jacfwd` if
+    the output has fewer elements than the argument.
+
+    In a jitted function, all rows are computed by one backward pass under `vmap`. So are more than 12 rows in eager
+    mode; fewer rows run one by one, because tracing would take longer. Eager rows also run one by one if the function
+    contains a user's `bprop` or hook, which may read values. Note that `vmap` keeps the intermediate values of all rows
+    in memory.
 
     Args:
         fn: a function or Cell of Tensors.
-        grad_position: the argument; of a tuple of them the Jacobians are a tuple.
+        grad_position: the index of the argument; a tuple of indices gives a tuple of Jacobians.
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
 
     Returns:
-        A function with `fn`'s arguments that returns the Jacobian, (*out.shape, *x.shape), or `(jacobian, aux)` with
-        `has_aux`; where `fn` gives several outputs, a structure of them like its own.
+        A function with the arguments of `fn` that returns the Jacobian, (*out.shape, *x.shape), or `(jacobian, aux)`
+        with `has_aux`. If `fn` has several outputs, the Jacobians have the structure of the outputs.
 
     Raises:
-        GradientError: as for `grad`, and for outputs that are no floats.
+        GradientError: as for `grad`, and for outputs that are not floats.
 
     Example:
         >>> snncell.jacrev(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
@@ -77,10 +79,10 @@ def jacrev(
 def jacfwd(
     fn: Annotated[Callable[..., Any], Own()], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `fn` forwards: the columns, by `jvp` along each element of the argument.
+    """Jacobian by forward-mode differentiation: one `jvp` per element of the argument.
 
-    It gives what `jacrev` gives, and is the cheaper one where the argument has fewer elements than the output. Its
-    columns are computed together as the rows of `jacrev` are. Through a Cell with a `bprop` of its own both give the
+    The result is that of `jacrev`. You should prefer it if the argument has fewer elements than the output. Columns are
+    computed together under the same conditions as the rows of `jacrev`. For a Cell with a `bprop`, both give the
     Jacobian of that bprop. `jacfwd(jacrev(fn))` is a Hessian.
 
     Args:
@@ -116,11 +118,11 @@ def _argument_positions(fn: Any, grad_position: Any, who: str) -> tuple[int, ...
 
 
 def _select_arguments(args: Sequence[Any], positions: Sequence[int], who: str) -> list[Tensor]:
-    """The arguments of a Jacobian."""
+    """The arguments with respect to which a Jacobian is taken."""
     chosen = [args[position] for position in positions if -len(args) <= position < len(args)]
     for x in chosen:
         if not isinstance(x, Tensor):
-            raise GradientError(f"{who}: an argument that it is taken with respect to is {came(x)}, and no Tensor.")
+            raise GradientError(f"{who}: the argument to differentiate must be a Tensor, not {came(x)}.")
     return chosen
 
 
@@ -128,16 +130,19 @@ def _outputs(out: Any, who: str) -> tuple[list[Tensor], Any]:
     leaves, tree = structure.flatten(out)
     if not leaves or not all(leaf.dtype.is_float for leaf in leaves):
         kinds = ", ".join(repr(leaf.dtype) for leaf in leaves) or came(out)
-        raise GradientError(f"{who}: the function gives Tensors of floats, not {kinds}; what else it gives is has_aux.")
+        raise GradientError(
+            f"{who}: the function must return Tensors of floats, not {kinds}. Return other results as aux, with "
+            f"has_aux."
+        )
     return leaves, tree
 
 
 def _along_each(
     like: Sequence[Tensor], number: int, along: Callable[[list[Tensor]], Sequence[Tensor]], swept: Recording
 ) -> list[Tensor]:
-    """The results of a linear `along`, stacked, for Tensors like these: zeros but for a 1 in each place of one of them.
+    """Apply the linear map `along` to every unit vector of one Tensor in `like`, and stack the results.
 
-    `number` says which Tensor gets the 1, and `swept` is the recording that `along` sweeps.
+    `number` is the index of that Tensor; the others get zeros. `along` differentiates the recording `swept`.
     """
     one = like[number]
     zeros = [full(0.0, x) for x in like]
@@ -152,25 +157,27 @@ def _along_each(
     if _at_once(one.size, swept):
         found: tuple[Tensor, ...] = vmap(at)(numbers)
         return list(found)
-    rows = [at(place) for place in unstack(numbers)] or [tuple(along(zeros))]  # of nothing, an empty one
+    rows = [at(place) for place in unstack(numbers)] or [
+        tuple(along(zeros))
+    ]  # no unit vectors: keep the shapes by an empty slice
     return [stack(each)[: one.size] for each in zip(*rows, strict=True)]
 
 
 def _at_once(count: int, swept: Recording) -> bool:
-    """True if that many sweeps are carried out as one: in a jitted function always."""
+    """True if all passes are computed by one `vmap`, which is always the case in a jitted function."""
     if not count:
         return False
     if TRACING.trace is not None and not isinstance(TRACING.trace, BodyTrace):
         return True
-    # A sweep for all has to be traced, which takes as long as a few of them, and which reverses and hooks of a user's
-    # might not let be done: they may look at values.
+    # One pass for all must be traced, which costs as much as a few passes. It fails if a user's bprop or hook reads
+    # values, so these run one by one.
     entries = swept.tape.live()
     ours = all(isinstance(entry.op, (Primitive, Composite, NoneType)) and not entry.hooks for entry in entries)
     return count > FEW and (TRACING.trace is not None or ours)
 
 
 def _jacobian(stacked: Tensor, axis: int, out: Tensor, x: Tensor) -> Tensor:
-    """Rows (axis 0), or columns (axis -1), as one Jacobian."""
+    """Combine rows (axis 0) or columns (axis -1) into one Jacobian."""
     last = transpose(stacked, (*range(1, stacked.ndim), 0)) if axis else stacked
     return reshape(last, (*out.shape, *x.shape))
 
@@ -180,10 +187,10 @@ def _bare(several: Sequence[Any]) -> Any:
 
 
 class LinearMap:
-    """The derivative of a function at some inputs, to be applied to directions.
+    """The derivative of a function at fixed inputs, as a linear map of directions.
 
     Attributes:
-        out, aux: what the function gives.
+        out, aux: the results of the function.
     """
 
     def __init__(
@@ -195,17 +202,17 @@ class LinearMap:
         has_aux: bool,
         who: str,
     ) -> None:
-        # One tape more than a gradient has, because loops and compiled functions keep what that order needs.
+        # An extra tape, so that loops and compiled functions save the values for a second-order derivative.
         with record_on(Tape()):
             forward = Recording(fn, args, positions, None, kwargs, who)
         self.out, self.aux = without_aux(forward.out, who) if has_aux else (forward.out, ())
         leaves, self.tree = structure.flatten(self.out)
         self.floats = [leaf.dtype.is_float for leaf in leaves]
         if not any(self.floats):
-            forward.pull(self.out, None, release=False)  # which says what is wrong with it
+            forward.pull(self.out, None, release=False)  # raises an error with the reason
 
         def pull(*seeds: Tensor) -> Any:
-            given = iter(seeds)  # the place of other dtypes takes anything
+            given = iter(seeds)  # outputs of other dtypes need no seed, so pass the outputs themselves
             douts = [next(given) if is_float else leaf for is_float, leaf in zip(self.floats, leaves, strict=True)]
             return forward.pull(self.out, douts, release=False)[0]
 
@@ -213,27 +220,27 @@ class LinearMap:
         self.reverse = Recording(pull, zeros, range(len(zeros)), None, {}, who)
 
     def along(self, directions: Sequence[Tensor]) -> Any:
-        """J v, in the structure of the output, None in the place of other dtypes; v has a Tensor for each input."""
+        """J v in the structure of the output, with None for outputs of other dtypes; v has a Tensor per input."""
         of_seeds, _ = self.reverse.pull(self.reverse.out, directions, release=False)
         tangents = iter(of_seeds)
         return structure.unflatten(self.tree, [next(tangents) if is_float else None for is_float in self.floats])
 
 
 def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """Jacobian-vector product: run `fn`, and return its value with its derivative along the direction `v`.
+    """Jacobian-vector product: run `fn`, and return its value and its derivative along the direction `v`.
 
-    J v = sum_i (d fn / d x_i) v_i. Through a Cell with a `bprop` it is the transpose of that bprop, as a linear map of
-    `dout`: along a spike the surrogate's derivative.
+    J v = sum_i (d fn / d x_i) v_i. For a Cell with a `bprop`, it is the transpose of that bprop as a linear map of
+    `dout`. For example, the derivative of a spike function is that of its surrogate.
 
     Args:
         fn: a function or Cell of Tensors.
-        inputs: its argument, or a tuple or list of its arguments; all Tensors of floats.
-        v: a direction of the same structure, shapes and dtypes; Tensors in a dict are matched by key.
+        inputs: the argument, or a tuple or list of arguments; all must be Tensors of floats.
+        v: the direction, with the structure, shapes and dtypes of `inputs`. Tensors in a dict are matched by key.
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
 
     Returns:
-        `(out, tangent)`, or `(out, tangent, aux)` with `has_aux`; the tangent has the structure of `out`, and None in
-        the place of integers.
+        `(out, tangent)`, or `(out, tangent, aux)` with `has_aux`. The tangent has the structure of `out`, with None for
+        integers.
 
     Raises:
         GradientError: for an input without a gradient, or directions of another structure.
@@ -250,8 +257,8 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
     for number, x in enumerate(args):
         if not has_float(x):
             raise GradientError(
-                f"jvp: input {number} is {came(x)}; a derivative is taken along Tensors of floats. What is fixed is "
-                f"left out of inputs: lambda x: fn(x, fixed)."
+                f"jvp: input {number} is {came(x)}, but a derivative needs Tensors of floats. Leave fixed arguments "
+                f"out of inputs: lambda x: fn(x, fixed)."
             )
     xs, tree = structure.flatten(inputs)
     directions = structure.match_tensors(tree, v, "jvp: v")

@@ -1,4 +1,4 @@
-"""Join, split, repeat and roll Tensors along axes."""
+"""Concatenate, stack, split, repeat and roll Tensors along axes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --- joining and splitting --------------------------------------------------------------------------------------------
+# --- Joining and splitting --------------------------------------------------------------------------------------------
 
 
 @moving
@@ -42,7 +42,7 @@ def _join_tensors(tensors: Any, name: str) -> list[Tensor]:
 
 
 def concat(tensors: Any, axis: int = 0) -> Tensor:
-    """Tensors one after the other along an axis they have; other lengths that differ raise a ShapeError."""
+    """Concatenate Tensors along an existing axis. Other lengths must be equal, or a ShapeError is raised."""
     parts = _join_tensors(tensors, "concat")
     number = as_axis(axis, parts[0].ndim, "concat")
     for position, part in enumerate(parts):
@@ -59,7 +59,7 @@ def concat(tensors: Any, axis: int = 0) -> Tensor:
 
 
 def stack(tensors: Any, axis: int = 0) -> Tensor:
-    """Tensors of one shape side by side along a new axis; shapes that differ raise a ShapeError."""
+    """Stack Tensors of equal shape along a new axis. Different shapes raise a ShapeError."""
     parts = _join_tensors(tensors, "stack")
     for position, part in enumerate(parts):
         if part.shape != parts[0].shape:
@@ -89,8 +89,9 @@ def _split_unchecked(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor
 
 
 def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-    """`x` cut along an axis: into pieces of a length (the last may be shorter), or of the lengths given.
-    Lengths that do not add up to the axis raise a ShapeError.
+    """Split `x` along an axis: into pieces of one length (the last may be shorter), or of the given lengths.
+
+    Lengths that do not add up to the length of the axis raise a ShapeError.
     """
     tensor = as_tensor(x, "split")
     number = as_axis(axis, tensor.ndim, "split")
@@ -108,7 +109,7 @@ def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0
 
 
 def unstack(x: Numbers, axis: int = 0) -> tuple[Tensor, ...]:
-    """The Tensors along an axis, without it: the reverse of `stack`."""
+    """Split `x` into its slices along an axis, without that axis: the inverse of `stack`."""
     tensor = as_tensor(x, "unstack")
     number = as_axis(axis, tensor.ndim, "unstack")
     if not tensor.shape[number]:
@@ -120,13 +121,13 @@ cat, unbind = concat, unstack
 
 
 def hstack(tensors: Any) -> Tensor:
-    """Tensors one after the other along the second axis; vectors along their only one."""
+    """Concatenate Tensors along the second axis, and vectors along their only axis."""
     parts = [_with_leading_axes(x, 1, "hstack") for x in _as_sequence(tensors, "hstack")]
     return concat(parts, 0 if parts and parts[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Any) -> Tensor:
-    """Tensors one after the other along the first axis; a vector is a row."""
+    """Concatenate Tensors along the first axis; each vector becomes a row."""
     return concat([_with_leading_axes(x, 2, "vstack") for x in _as_sequence(tensors, "vstack")], 0)
 
 
@@ -141,31 +142,33 @@ def _with_leading_axes(x: Any, least: int, name: str) -> Tensor:
     return sh.reshape(tensor, (1,) * (least - tensor.ndim) + tensor.shape)
 
 
-# --- parts ------------------------------------------------------------------------------------------------------------
+# --- Parts ------------------------------------------------------------------------------------------------------------
 
 
 def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
-    """The part of `length` slices along an axis from `start` on, which may be counted from the end.
-    Beyond the axis it raises a ShapeError.
+    """Select `length` slices along an axis, beginning at `start`, which may be negative to count from the end.
+
+    A range beyond the axis raises a ShapeError.
     """
     tensor = as_tensor(x, "narrow")
     number = as_axis(axis, tensor.ndim, "narrow")
     first, count, n = as_int(start, "narrow", "start"), as_int(length, "narrow", "length"), tensor.shape[number]
     begin = first + n if first < 0 else first
     if begin < 0 or count < 0 or begin + count > n:
-        raise ShapeError(f"narrow: {count} from {first} on do not lie in axis {number} of x, of length {n}.")
+        raise ShapeError(f"narrow: {count} slices from {first} on do not fit axis {number} of x, of length {n}.")
     return tensor[(slice(None),) * number + (slice(begin, begin + count),)]
 
 
 def chunk(x: Numbers, chunks: Count, axis: int = 0) -> tuple[Tensor, ...]:
-    """`x` cut along an axis into that many parts of one length, the last of which may be shorter or missing."""
+    """Split `x` along an axis into `chunks` equal parts. If they do not fit, the last one is shorter or missing."""
     tensor = as_tensor(x, "chunk")
     length, count = tensor.shape[as_axis(axis, tensor.ndim, "chunk")], as_int(chunks, "chunk", "chunks")
     return split(tensor, -(-length // count) if length else [0] * count, axis)
 
 
 def diff(x: Numbers, n: int = 1, axis: int = -1) -> Tensor:
-    """Differences of neighbours along an axis, x[i + 1] - x[i], taken `n` times.
+    """Differences x[i + 1] - x[i] of neighbours along an axis, applied `n` times.
+
     A negative n raises an ArgumentError.
     """
     tensor = as_tensor(x, "diff")
@@ -177,21 +180,21 @@ def diff(x: Numbers, n: int = 1, axis: int = -1) -> Tensor:
             break
         last = tensor.shape[number] - 1
         ends, starts = narrow(tensor, number, 1, last), narrow(tensor, number, 0, last)
-        # Of truths a difference is that they differ, as NumPy has it.
+        # For booleans the difference is exclusive or, as in NumPy.
         tensor = ends ^ starts if tensor.dtype.category == 0 else ends - starts
     return snapshot(tensor)
 
 
-# --- repeating --------------------------------------------------------------------------------------------------------
+# --- Repeating --------------------------------------------------------------------------------------------------------
 
 
 def tile(x: Numbers, reps: Lengths) -> Tensor:
-    """`x` repeated along each axis."""
+    """Repeat `x` along each axis."""
     tensor = as_tensor(x, "tile")
     counts = as_shape(reps, "tile")
     own = (1,) * (len(counts) - tensor.ndim) + tensor.shape
     counts = (1,) * (len(own) - len(counts)) + counts
-    # Each axis n as (1, n), stretched to (count, n), joined again: one copy, and broadcast_to has the reverse.
+    # Broadcast each axis (1, n) to (count, n), then join both: a single copy, and broadcast_to defines the gradient.
     spread = tuple(n for pair in zip(counts, own, strict=True) for n in pair)
     single = tuple(n for length in own for n in (1, length))
     total = tuple(c * n for c, n in zip(counts, own, strict=True))
@@ -199,7 +202,7 @@ def tile(x: Numbers, reps: Lengths) -> Tensor:
 
 
 def repeat_interleave(x: Numbers, repeats: Count, axis: int | None = None) -> Tensor:
-    """Each slice along `axis` (without one, each element) `repeats` times in a row: [1, 2] gives [1, 1, 2, 2]."""
+    """Repeat each slice along `axis` (by default each element) `repeats` times: [1, 2] becomes [1, 1, 2, 2]."""
     tensor = sh.ravel(x) if axis is None else as_tensor(x, "repeat_interleave")
     count = as_int(repeats, "repeat_interleave", "repeats")
     number = as_axis(0 if axis is None else axis, tensor.ndim, "repeat_interleave")
@@ -209,12 +212,12 @@ def repeat_interleave(x: Numbers, repeats: Count, axis: int | None = None) -> Te
 
 
 def roll(x: Numbers, shifts: sh.Axes, dims: sh.Axes | None = None) -> Tensor:
-    """`x` moved along axes by `shifts` places; elements that leave at one end enter at the other.
+    """Shift elements along axes; elements that leave at one end enter at the other.
 
     Args:
         x: any shape.
-        shifts: places, for each of `dims`.
-        dims: axes; without them the flattened elements are moved.
+        shifts: the number of positions, for each of `dims`.
+        dims: the axes. By default the flattened elements are shifted.
     """
     tensor = as_tensor(x, "roll")
     if dims is None:
@@ -231,11 +234,11 @@ def roll(x: Numbers, shifts: sh.Axes, dims: sh.Axes | None = None) -> Tensor:
 
 
 def meshgrid(*inputs: Numbers, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Coordinates of a grid: of n vectors n Tensors with n axes, each the same along all axes but its own.
+    """Coordinate grids: n vectors become n Tensors with n axes, each of which varies along one axis only.
 
     Args:
-        inputs: Tensors (N,), of the coordinates along each axis.
-        indexing: "xy" for the second vector along the first axis, "ij" for each along its own.
+        inputs: vectors (N,) with the coordinates of each axis.
+        indexing: "xy" puts the second vector along the first axis, "ij" each vector along its own axis.
     """
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f'meshgrid: indexing is "xy" or "ij", not {indexing!r}.')

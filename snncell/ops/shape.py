@@ -1,6 +1,6 @@
-"""Shapes and axes: reshape, transpose, broadcast.
+"""Shapes and axes: reshape, transpose, broadcast, flip.
 
-These operations move elements, or views of them, and compute nothing. Each bprop moves them back.
+These operations move elements or create views, without arithmetic. Each bprop moves the gradient back.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Axes = int | tuple[int, ...]
 
 
 def as_lengths(lengths: tuple[Any, ...]) -> Any:
-    """The lengths of a call, f(2, 3) or f((2, 3))."""
+    """The lengths in a call f(2, 3) or f((2, 3))."""
     return lengths[0] if len(lengths) == 1 and isinstance(lengths[0], (tuple, list)) else lengths
 
 
-# --- views ------------------------------------------------------------------------------------------------------------
+# --- Views ------------------------------------------------------------------------------------------------------------
 
 _reshape = Reshape()
 _reshape.def_bprop(lambda _x, _out, dout, *, shape: (reshape_unchecked(dout, _x.shape),))
 
 
 def reshape_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`x` in a shape that is known to hold its elements, unless it has that."""
+    """Reshape to a shape that is known to fit."""
     if shape == x._data.shape:
         return snapshot(x)
     return _reshape.bind(x, shape=shape)
@@ -54,10 +54,12 @@ def reshape(x: Numbers, *shape: Any) -> Tensor: ...
 
 
 def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
-    """The same elements in the same order as another shape; one length may be -1. Event lists keep their rows.
+    """Change the shape without changing the order of elements. One length may be -1, which is computed.
+
+    You can also reshape event lists, as long as their rows stay whole.
 
     Raises:
-        ShapeError: if the number of elements differs, or rows of event lists would be cut or joined.
+        ShapeError: if the number of elements differs, or rows of event lists would be split or joined.
     """
     if isinstance(x, EventLists):
         return x.reshape(*shape)
@@ -67,7 +69,7 @@ def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
     if sizes == tensor.shape:
         return snapshot(tensor)
     known = math.prod(n for n in sizes if n != -1)
-    if sizes.count(-1) == 1 and known and tensor.size % known == 0:  # next to a length of 0, -1 could be anything
+    if sizes.count(-1) == 1 and known and tensor.size % known == 0:  # next to a length of 0, -1 is ambiguous
         sizes = tuple(tensor.size // known if n == -1 else n for n in sizes)
     if -1 in sizes or any(n < 0 for n in sizes) or math.prod(sizes) != tensor.size:
         raise ShapeError(f"reshape: {tensor.size} elements of shape {tensor.shape} do not fill shape {tuple(lengths)}.")
@@ -83,7 +85,7 @@ def flatten(x: Numbers, start_dim: int = 1, end_dim: int = -1) -> Tensor: ...
 
 
 def flatten(x: Numbers | EventLists, start_dim: int = 1, end_dim: int = -1) -> Tensor | EventLists:
-    """`x` with the axes from `start_dim` to `end_dim` as one; by default all but the first, the batch."""
+    """Flatten the axes from `start_dim` to `end_dim` into one; by default all but the first axis, the batch."""
     tensor = x if isinstance(x, EventLists) else as_tensor(x, "flatten")
     if tensor.ndim < 2:
         return reshape(tensor, (-1,))
@@ -95,13 +97,13 @@ def flatten(x: Numbers | EventLists, start_dim: int = 1, end_dim: int = -1) -> T
 
 
 def ravel(x: Numbers) -> Tensor:
-    """All elements as one axis, in their order."""
+    """Flatten all axes into one."""
     tensor = as_tensor(x, "ravel")
     return reshape(tensor, (tensor.size,))
 
 
 def expand_dims(x: Numbers, axis: int | tuple[int, ...]) -> Tensor:
-    """`x` with axes of length 1 put in, at positions counted in the result."""
+    """Insert axes of length 1, at positions counted in the result."""
     tensor = as_tensor(x, "expand_dims")
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     axes = as_axes(axis, tensor.ndim + count, "expand_dims") if count else ()
@@ -110,7 +112,7 @@ def expand_dims(x: Numbers, axis: int | tuple[int, ...]) -> Tensor:
 
 
 def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
-    """`x` without axes of length 1: the given ones, or all. A given axis that is longer raises a ShapeError."""
+    """Remove axes of length 1: those in `axis`, by default all. A longer axis in `axis` raises a ShapeError."""
     tensor = as_tensor(x, "squeeze")
     if axis is None:
         return reshape(tensor, tuple(n for n in tensor.shape if n != 1))
@@ -121,7 +123,7 @@ def squeeze(x: Numbers, axis: int | tuple[int, ...] | None = None) -> Tensor:
     return reshape_unchecked(tensor, tuple([n for a, n in enumerate(tensor.shape) if a not in axes]))
 
 
-# --- axes -------------------------------------------------------------------------------------------------------------
+# --- Axes -------------------------------------------------------------------------------------------------------------
 
 _transpose = Transpose()
 
@@ -131,20 +133,20 @@ _transpose.def_bprop(lambda _x, _out, dout, *, axes: (transpose(dout, tuple(int(
 
 
 def transpose(x: Numbers, *axes: Any) -> Tensor:
-    """The axes in another order; without one, reversed. What is no permutation raises a ShapeError."""
+    """Permute the axes; without `axes`, reverse their order. An invalid permutation raises a ShapeError."""
     tensor = as_tensor(x, "transpose")
     positions = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
     order = tuple(as_axis(a, tensor.ndim, "transpose", "axes") for a in positions) or tuple(range(tensor.ndim))[::-1]
     if sorted(order) != list(range(tensor.ndim)):
         swap = f" To swap two axes: x.swapaxes{order}." if len(order) == 2 else ""
-        raise ShapeError(f"transpose: {tuple(positions)} is no permutation of the {tensor.ndim} axes.{swap}")
+        raise ShapeError(f"transpose: {tuple(positions)} is not a permutation of the {tensor.ndim} axes.{swap}")
     if order == tuple(range(tensor.ndim)):
         return snapshot(tensor)
     return _transpose.bind(tensor, axes=order)
 
 
 def swapaxes(x: Numbers, axis0: int, axis1: int) -> Tensor:
-    """`x` with two axes exchanged."""
+    """Swap two axes."""
     tensor = as_tensor(x, "swapaxes")
     order = list(range(tensor.ndim))
     a, b = as_axis(axis0, tensor.ndim, "swapaxes"), as_axis(axis1, tensor.ndim, "swapaxes")
@@ -153,24 +155,27 @@ def swapaxes(x: Numbers, axis0: int, axis1: int) -> Tensor:
 
 
 def permute(x: Numbers, *axis: Any) -> Tensor:
-    """The axes in the order given; what is no permutation of all of them raises a ShapeError."""
+    """Permute the axes. An invalid permutation raises a ShapeError."""
     tensor, order = as_tensor(x, "permute"), as_lengths(axis)
     if len(order) != tensor.ndim:
         raise ShapeError(
-            f"permute: {show(tuple(order))} is no permutation of the {tensor.ndim} axes of {tensor.shape}."
+            f"permute: {show(tuple(order))} is not a permutation of the {tensor.ndim} axes of {tensor.shape}."
         )
     return transpose(tensor, tuple(order)) if order else snapshot(tensor)
 
 
 def moveaxis(x: Numbers, source: Axes, destination: Axes) -> Tensor:
-    """`x` with the axes of `source` at the places `destination`, the others in their order.
-    They are as many, and name no axis twice, or raise a ShapeError.
+    """Move the axes `source` to the positions `destination`; the other axes keep their order.
+
+    Different numbers of axes, or an axis given twice, raise a ShapeError.
     """
     tensor = as_tensor(x, "moveaxis")
     moved = [as_axis(a, tensor.ndim, "moveaxis", "source") for a in as_ints(source, "moveaxis", "source")]
     places = [as_axis(a, tensor.ndim, "moveaxis", "destination") for a in as_ints(destination, "moveaxis", "axis")]
     if len(moved) != len(places) or len(set(moved)) != len(moved) or len(set(places)) != len(places):
-        raise ShapeError(f"moveaxis: source {source} and destination {destination} are as many axes, none named twice.")
+        raise ShapeError(
+            f"moveaxis: source {source} and destination {destination} must have equally many axes, none given twice."
+        )
     rest = iter(a for a in range(tensor.ndim) if a not in moved)
     goes = dict(zip(places, moved, strict=True))
     return permute(tensor, tuple(goes[a] if a in goes else next(rest) for a in range(tensor.ndim)))
@@ -180,43 +185,46 @@ swapdims, movedim = swapaxes, moveaxis
 
 
 def diagonal(x: Numbers, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """The diagonals of the matrices along two axes, as the last axis.
+    """Diagonals of the matrices in two axes, as the last axis.
 
     Args:
         x: at least two axes.
-        offset: of which diagonal; above the main one if it is positive.
-        axis1, axis2: rows and columns.
+        offset: the diagonal; positive numbers are above the main diagonal.
+        axis1, axis2: the axes of rows and columns.
     """
     tensor = as_tensor(x, "diagonal")
     first, second = (as_axis(a, tensor.ndim, "diagonal", "axis") for a in (axis1, axis2))
     if first == second:
-        raise ShapeError(f"diagonal: axis1 and axis2 are two axes, not {axis1} twice.")
+        raise ShapeError(f"diagonal: axis1 and axis2 must be different axes, not {axis1} twice.")
     turned = moveaxis(tensor, (first, second), (-2, -1))
     *batch, rows, columns = turned.shape
     shift = as_int(offset, "diagonal", "offset")
     start = shift if shift >= 0 else -shift * columns
     count = max(0, min(rows + min(shift, 0), columns - max(shift, 0)))
     flat = reshape(turned, (*batch, rows * columns))
-    # From one element of a diagonal to the next is a row and a column.
+    # In the flattened matrix, neighbours on a diagonal are columns + 1 elements apart.
     places: Tensor = flat[..., start : start + count * (columns + 1) : columns + 1] if count else flat[..., :0]
     return places[..., :count]
 
 
-# --- broadcasting -----------------------------------------------------------------------------------------------------
+# --- Broadcasting -----------------------------------------------------------------------------------------------------
 
 _broadcast_to = Broadcast()
-_broadcast_to.def_bprop(lambda _x, _out, dout, *, shape: (dout,))  # the tape sums it
+_broadcast_to.def_bprop(lambda _x, _out, dout, *, shape: (dout,))  # the tape sums it to the shape of x
 
 
 def broadcast_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`x` stretched to a shape that it is known to broadcast to, unless it has that."""
+    """Broadcast to a shape that is known to fit."""
     if shape == x._data.shape:
         return snapshot(x)
     return _broadcast_to.bind(x, shape=shape)
 
 
 def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
-    """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length. Else it raises a ShapeError."""
+    """Broadcast `x` along axes of length 1 and new leading axes; -1 keeps a length.
+
+    A shape that does not fit raises a ShapeError.
+    """
     tensor = as_tensor(x, "broadcast_to")
     target = as_ints(shape, "broadcast_to", "shape")
     extra = len(target) - tensor.ndim
@@ -229,11 +237,11 @@ def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
 
 
 def expand(x: Numbers, *size: Any) -> Tensor:
-    """`x` stretched along axes of length 1 and new leading axes; -1 keeps a length. Else it raises a ShapeError."""
+    """Broadcast like `broadcast_to`, with the lengths as separate arguments or in one tuple."""
     return broadcast_to(x, as_ints(as_lengths(size), "expand", "size"))
 
 
-# --- flipping ---------------------------------------------------------------------------------------------------------
+# --- Flipping ---------------------------------------------------------------------------------------------------------
 
 
 @moving
@@ -247,6 +255,6 @@ _flip.def_bprop(lambda _x, _out, dout, *, axes: (_flip.bind(dout, axes=axes),))
 
 
 def flip(x: Numbers, dims: int | tuple[int, ...]) -> Tensor:
-    """`x` in reverse order along the given axes."""
+    """Reverse the order of elements along the given axes."""
     tensor = as_tensor(x, "flip")
     return _flip.bind(tensor, axes=as_axes(dims, tensor.ndim, "flip"))

@@ -267,11 +267,11 @@ WORDS = {
     ),
     "label, cross entropy": (
         lambda: LOSS(OVER_TIME[0], LABELS),
-        r"3 class\(es\), numbered from 0; name a label that does not count by ignore_index\. Label -1 is out",
+        r"3 class\(es\), numbered from 0; mark labels to ignore by ignore_index\. Label -1 is out",
     ),
     "label, accuracy": (
         lambda: train.accuracy(OVER_TIME[0], LABELS),
-        r"does not count by ignore_index\. Label -1 is out",
+        r"labels to ignore by ignore_index\. Label -1 is out",
     ),
     "label, over time": (
         lambda: nn.CERateLoss()(OVER_TIME, LABELS),

@@ -213,7 +213,7 @@ def test_what_takes_no_lists_says_what_does():
         (lambda: nn.MultiStep(nn.LIFNode())(flat), ArgumentError, r"MultiStep: .*not event lists.*TimeDistributed"),
         (lambda: nn.Conv2d(4, 3, 3)(lists), ShapeError, r"TimeDistributed"),
         (lambda: ops.conv2d(lists.reshape(6, 4, 5, 5)._replace(shape=(3, 8, 5, 5)), ops.ones((1, 8, 3, 3))),
-         ShapeError, r"go together|first axes|a row each"),
+         ShapeError, r"go together|rows with one axis|one row each"),
         (lambda: ops.matmul(lists, ops.ones((5, 3))), ShapeError, r"ops\.flatten\(x, 2\)"),
         (lambda: ops.matmul(flat, ops.ones((99, 3))), ShapeError, r"multiplied by \(100, m\), not \(99, 3\)"),
         (lambda: nn.Dense(99, 3)(flat), ShapeError, r"in_channels = 99"),
