@@ -1,7 +1,7 @@
-"""Convolution over one or two axes (or more), and the patches of images.
+"""Convolution over one or more axes, transposed convolution, and image patches (unfold, fold).
 
-A convolution, the gradient of its input and the gradient of its weight are three operations, each of which is the
-reverse of the other two: so there are gradients of any order.
+A convolution, the gradient of its input and the gradient of its weight are three operations. The gradients of each are
+the other two, so gradients of any order exist.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def refuse_reach(shape: Ints, size: Ints, dilation: Ints, name: str) -> None:
             )
 
 
-# --- padding ----------------------------------------------------------------------------------------------------------
+# --- Padding ----------------------------------------------------------------------------------------------------------
 
 
 def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> Ints:
-    """An int for every axis, or one for each."""
+    """Expand an int, or one int per axis, to a tuple."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
     numbers = tuple(as_int(n, name, argument) for n in values)
     if len(numbers) != count or any(n < least for n in numbers):
@@ -79,10 +79,10 @@ def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> In
 def padding_widths(
     lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str
 ) -> tuple[tuple[int, int], ...]:
-    """Elements to add before and after each axis.
+    """The number of elements to add before and after each axis.
 
-    "valid" adds none; "same" so many that the output has length ceil(S / stride), the odd one at the end; "pad" adds
-    `padding`: one int, one for each axis (both sides), or a pair for each axis.
+    "valid" adds none. "same" adds as many as an output of length ceil(S / stride) needs, with the odd one at the end.
+    "pad" adds `padding`: one int, one per axis (for both sides), or a pair per axis.
     """
     count = len(lengths)
     if mode not in ("same", "valid", "pad"):
@@ -90,7 +90,7 @@ def padding_widths(
     if mode != "pad" and padding not in (0, (0,) * count, (0,) * 2 * count):
         raise ArgumentError(
             f'{name}: padding={padding!r} needs pad_mode="pad"; with {mode!r} it must be 0. Write pad_mode="pad", '
-            f'padding={padding!r}; "same" itself pads so that the output has length ceil(S / stride).'
+            f'padding={padding!r}. Note that "same" pads by itself, to an output of length ceil(S / stride).'
         )
     pairs = [(0, 0)] * count
     if mode == "same":
@@ -105,7 +105,7 @@ def padding_widths(
     return tuple(pairs)
 
 
-# --- convolution ------------------------------------------------------------------------------------------------------
+# --- Convolution ------------------------------------------------------------------------------------------------------
 
 
 def conv(
@@ -119,16 +119,16 @@ def conv(
     groups: Count = 1,
     name: str = "conv",
 ) -> Tensor:
-    """The cross-correlation of `x` with `weight` over all axes after the channels.
+    """Convolution (cross-correlation) of `x` with `weight` over all axes after the channels.
 
     y[n, o, p] = sum over c, k of x[n, c, p * stride + k * dilation] * weight[o, c, k]
 
     Args:
-        x: (N, C, *S), a Tensor or event lists with a row for each n.
+        x: (N, C, *S), a Tensor or event lists with one row per n.
         weight: (O, C // groups, *K).
-        stride, dilation: an int, or one for each axis.
+        stride, dilation: an int, or one per axis.
         pad_mode, padding: see `padding_widths`.
-        groups: into how many parts the channels are divided; each output channel sees one part.
+        groups: split the channels into that many groups. Each output channel depends on one group.
         name: for errors.
 
     Returns:
@@ -173,7 +173,7 @@ def conv1d(
     dilation: Lengths = 1,
     groups: Count = 1,
 ) -> Tensor:
-    """`conv` over one axis: x (N, C, L), weight (O, C // groups, K), bias (O,)."""
+    """Convolution over one axis: x (N, C, L), weight (O, C // groups, K), bias (O,); see `conv`."""
     return _with_bias(
         x, weight, bias, 1, stride=stride, pad_mode=pad_mode, padding=padding, dilation=dilation, groups=groups
     )
@@ -189,17 +189,17 @@ def conv2d(
     dilation: Lengths = 1,
     groups: Count = 1,
 ) -> Tensor:
-    """`conv` over two axes: x (N, C, H, W), weight (O, C // groups, KH, KW), bias (O,)."""
+    """Convolution over two axes: x (N, C, H, W), weight (O, C // groups, KH, KW), bias (O,); see `conv`."""
     return _with_bias(
         x, weight, bias, 2, stride=stride, pad_mode=pad_mode, padding=padding, dilation=dilation, groups=groups
     )
 
 
 def _lengths_of(x: Tensor, what: str, name: str) -> Ints:
-    """The lengths of an input or a weight (., ., *lengths), none of them 0."""
+    """The lengths of an input or a weight (., ., *lengths), none of which may be 0."""
     lengths = x.shape[2:]
     if 0 in lengths:
-        raise ShapeError(f"{name}: {what} of shape {x.shape} has places {lengths}; each length is at least 1.")
+        raise ShapeError(f"{name}: {what} of shape {x.shape} has lengths {lengths}; each must be at least 1.")
     return lengths
 
 
@@ -213,7 +213,7 @@ def _with_bias(x: Any, weight: Any, bias: Any, count: int, **options: Any) -> Te
 
 
 def _bias_of(bias: Any, channels: int, count: int, name: str) -> Tensor:
-    """A bias (channels,) in a shape that broadcasts along `count` axes after the channels."""
+    """Reshape a bias (channels,) so that it broadcasts along `count` axes after the channels."""
     tensor = as_tensor(bias, name)
     if tensor.shape != (channels,):
         raise ShapeError(f"{name}: the bias has shape {tensor.shape}; it needs {(channels,)}.")
@@ -231,17 +231,17 @@ def conv_transpose2d(
     dilation: Lengths = 1,
     groups: Count = 1,
 ) -> Tensor:
-    """The adjoint of `conv2d` with respect to its input, as an operation of its own: it enlarges images.
+    """Transposed convolution (deconvolution), which enlarges images: the adjoint of `conv2d` with respect to its input.
 
     Args:
         x: (N, C, H, W).
         weight: (C, O // groups, KH, KW).
         bias: (O,).
         stride, dilation: an int, or a pair.
-        pad_mode: "valid" gives length (H - 1) stride + (KH - 1) dilation + 1; "same" gives H stride; "pad" takes
-            `padding` off both sides of the former and adds `output_padding` at the end.
+        pad_mode: "valid" gives length (H - 1) stride + (KH - 1) dilation + 1, and "same" gives H stride. "pad" removes
+            `padding` from both sides of the "valid" result and adds `output_padding` at the end.
         padding, output_padding: for "pad".
-        groups: into how many parts the channels are divided.
+        groups: split the channels into that many groups.
     """
     name = "conv_transpose2d"
     x, weight = same_dtype([as_float(x, name), as_float(weight, name)], name)
@@ -262,16 +262,16 @@ def conv_transpose2d(
 
 
 def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any) -> list[tuple[int, int]]:
-    """For each axis, where the result begins in the whole, and how far after its end (negative: before it) it ends."""
+    """For each axis, the start of the result in the full output, and its end relative to the full output's end."""
     name = "conv_transpose2d"
-    if mode == "same":  # cut from both sides, the odd one at the end, or lengthened at the end
+    if mode == "same":  # cut both sides, the odd element at the end, or extend the end
         return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]
     pairs = padding_widths((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
     extra = tuple_of(output_padding, 2, name, "output_padding", 0)
     return [(low, more - high) for (low, high), more in zip(pairs, extra, strict=True)]
 
 
-# --- patches of images as columns, and back ---------------------------------------------------------------------------
+# --- Patches of images as columns, and back ---------------------------------------------------------------------------
 
 Pair = Count | tuple[Count, Count]
 PaddingSize = Size | tuple[Size, Size]
@@ -285,7 +285,7 @@ def _as_pair(value: int | tuple[int, ...], name: str, argument: str, least: int 
 
 
 class _Places:
-    """The windows of an image: where each element of a window is, over all of them."""
+    """The sliding windows of an image: for each element of a window, its slices over all windows."""
 
     def __init__(
         self, name: str, image: tuple[int, ...], kernel: Pair, dilation: Pair, padding: PaddingSize, stride: Pair
@@ -311,14 +311,14 @@ class _Places:
 
 
 def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: PaddingSize = 0, stride: Pair = 1) -> Tensor:
-    """The windows of images as columns: (N, C, H, W) gives (N, C * kh * kw, L), for L windows.
+    """Extract sliding windows as columns (im2col): (N, C, H, W) -> (N, C * kh * kw, L) for L windows.
 
     Args:
         x: (N, C, H, W).
         kernel_size, dilation, padding, stride: of the windows, as in a convolution; one integer or (height, width).
 
     Note:
-        A convolution with weights (out, C, kh, kw) is the product of weights.reshape(out, -1) and the columns.
+        A convolution with weights (out, C, kh, kw) is the matrix product of weights.reshape(out, -1) and the columns.
     """
     tensor = as_tensor(x, "unfold")
     if tensor.ndim != 4:
@@ -339,8 +339,9 @@ def fold(
     padding: PaddingSize = 0,
     stride: Pair = 1,
 ) -> Tensor:
-    """Columns put back where `unfold` takes them from, overlapping ones added up: (N, C * kh * kw, L) gives
-    (N, C, H, W). Other shapes raise a ShapeError.
+    """Sum columns back into an image, the adjoint of `unfold`: (N, C * kh * kw, L) -> (N, C, H, W).
+
+    Overlapping elements add up. Other shapes raise a ShapeError.
 
     Args:
         x: (N, C * kh * kw, L).

@@ -1,4 +1,4 @@
-"""Matrix products, Einstein sums, and parts of matrices."""
+"""Matrix products, Einstein sums, and diagonals and triangles of matrices."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _contraction.other, _turned.other = _turned, _contraction
 
 @_batched.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    # Conjugates: see `conj`. Batch axes that were broadcast are summed by the tape.
+    # For the conjugates see `conj`. The tape sums gradients along broadcast batch axes.
     return lambda: matmul(dout, conj(sh.swapaxes(y, -1, -2))), lambda: matmul(conj(sh.swapaxes(x, -1, -2)), dout)
 
 
 @_dot.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     def of_matrix() -> Tensor:
-        if _by_columns(y):  # as w.T in a layer: then the gradient of w has the order of w
+        if _by_columns(y):  # for example w.T in a layer; the gradient of w then has the memory layout of w
             return sh.transpose(_turned.bind(conj(x), dout))
         return _contraction.bind(conj(x), dout)
 
@@ -54,11 +54,11 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def _by_columns(x: Tensor) -> bool:
-    """True for the transpose of a matrix that lies row by row. In a trace `passes/product_operands.py` looks."""
+    """True for a column-major matrix, such as a transpose. In a trace, `passes/product_operands.py` decides."""
     return isinstance(x._data, np.ndarray) and x._data.flags.f_contiguous and not x._data.flags.c_contiguous
 
 
-# Contraction sums over all axes but the last, `Dot` over the last: each is the other's reverse.
+# Contraction sums over all axes but the last, `Dot` over the last, so the gradients of each use the other.
 @_contraction.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: _dot.bind(conj(y), sh.transpose(dout)), lambda: _dot.bind(conj(x), dout)
@@ -70,10 +70,11 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 
 
 def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
-    """The matrix product over the last axis of `x` and the last but one of `y`; leading axes are a batch.
+    """Matrix product over the last axis of `x` and the last but one of `y`; leading axes are a batch.
 
-    Shapes `(..., n, k) @ (..., k, m) -> (..., n, m)`, batch axes broadcast; a vector counts as one row or column,
-    whose axis is dropped again. Of event lists `x` the rows are the last axis, and `y` has one or two.
+    Shapes are `(..., n, k) @ (..., k, m) -> (..., n, m)`, and batch axes broadcast. A vector counts as one row or
+    column, and its axis is dropped from the result. Event lists `x` have rows along the last axis, and `y` then has one
+    or two axes.
 
     Raises:
         ShapeError: if the inner lengths differ, the batch axes do not broadcast, or an operand has no axis.
@@ -84,7 +85,7 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
     if not _bytes_and_floats(x, y):
         x, y = same_dtype([x, y], "matmul")
     if not x.ndim or not y.ndim:
-        raise ShapeError(f"matmul: shapes {x.shape} and {y.shape}; a number is multiplied by *.")
+        raise ShapeError(f"matmul: shapes {x.shape} and {y.shape}; use * to multiply by a number.")
     inner = y.shape[0] if y.ndim == 1 else y.shape[-2]
     if x.shape[-1] != inner:
         raise ShapeError(
@@ -105,10 +106,10 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
 
 
 def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
-    """True for rows of bytes and a matrix of floats on the CPU, which are multiplied as they are.
+    """True for rows of bytes and a matrix of floats on the CPU, which are multiplied without a conversion.
 
-    The events are found in the bytes; only where there are too many of them a float copy is made, and not kept for the
-    gradient. In a trace `passes/product_operands.py` does the same.
+    The kernel finds events in the bytes. It makes a temporary float copy only if there are too many events. In a trace,
+    `passes/product_operands.py` does the same.
     """
     rows, matrix = x._data, y._data
     if TRACING.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):
@@ -117,7 +118,7 @@ def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
 
 
 def bmm(x: Numbers, y: Numbers) -> Tensor:
-    """The products of two batches of matrices, `(b, n, k)` and `(b, k, m)`; other shapes raise a ShapeError."""
+    """Batched matrix product of `(b, n, k)` and `(b, k, m)`; other shapes raise a ShapeError."""
     x, y = as_tensor(x, "bmm"), as_tensor(y, "bmm", "y")
     if x.ndim != 3 or y.ndim != 3 or x.shape[0] != y.shape[0]:
         raise ShapeError(f"bmm: takes (b, n, k) and (b, k, m), not {x.shape} and {y.shape}.")
@@ -131,7 +132,7 @@ _einsum = Primitive("einsum", lambda *arrays, equation: BLAS.run(sums.einsum, eq
 
 
 def _einsum_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any], *, summed: bool) -> Any:
-    """The sums of all steps, or their sum: the steps are a letter more."""
+    """The results of all steps, or with `summed` their sum: the steps are one more letter."""
     left, out = attrs["equation"].split("->")
     letter = next(c for c in string.ascii_letters if c not in left)
     terms = [letter * varies + term for term, varies in zip(left.split(","), varying, strict=True)]
@@ -152,7 +153,7 @@ def _(*args: Any, equation: str) -> Grads:
     def gradient(position: int) -> Tensor:
         others = [conj(x) for i, x in enumerate(operands) if i != position]
         other_terms = [term for i, term in enumerate(terms) if i != position]
-        # A letter that only this operand has was summed away: the gradient is the same along it.
+        # A letter of this operand alone was summed, so the gradient is constant along it.
         for letter, length in zip(terms[position], operands[position].shape, strict=True):
             if letter not in out and not any(letter in term for term in other_terms):
                 with beside(dout):
@@ -161,18 +162,21 @@ def _(*args: Any, equation: str) -> Grads:
         spread = f"{','.join([out, *other_terms])}->{terms[position]}"
         return _einsum.bind(dout, *others, equation=spread)
 
-    return [lambda i=i: gradient(i) for i in range(len(operands))]  # i as a default: a closure would see the last
+    return [
+        lambda i=i: gradient(i) for i in range(len(operands))
+    ]  # i as a default, because a closure would see the last i
 
 
 def einsum(equation: str, *operands: Numbers) -> Tensor:
-    """The sum of products that `equation` describes: "ij,jk->ik" is a matrix product.
+    """Einstein summation: the sum of products that `equation` describes, for example "ij,jk->ik" for a matrix product.
 
-    Letters that the right side lacks are summed; a letter that an operand has twice takes its diagonal; `...` stands
-    for the axes that no letter names. Without "->" the result has the letters that occur once, in alphabetical order.
-    Long sums of float32 are exact to 1e-6, except in products of matrices, which BLAS adds up in float32.
+    Letters that are missing on the right side are summed. A letter that occurs twice in an operand takes its diagonal,
+    and `...` stands for all axes without a letter. Without "->" the result has the letters that occur once, in
+    alphabetical order. Long float32 sums are accurate to 1e-6, except in matrix products, for which BLAS accumulates in
+    float32.
 
     Raises:
-        ArgumentError: for an equation that is malformed or does not fit the number of operands.
+        ArgumentError: for an invalid equation, or one that does not fit the number of operands.
         ShapeError: if a letter stands for different lengths.
 
     Example:
@@ -192,7 +196,7 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
                 )
     for position, term in enumerate(terms):
         for letter in dict.fromkeys(term):
-            while terms[position].count(letter) > 1:  # its two first axes become one, the last
+            while terms[position].count(letter) > 1:  # merge its first two axes to their diagonal, the last axis
                 first, second = [place for place, one in enumerate(terms[position]) if one == letter][:2]
                 tensors[position] = sh.diagonal(tensors[position], 0, first, second)
                 terms[position] = terms[position].replace(letter, "", 2) + letter
@@ -200,11 +204,11 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
 
 
 def _stretch(terms: list[str], tensors: list[Tensor], dots: list[str]) -> None:
-    """Bring the axes under `...` that have length 1 in one operand to the length they have in another."""
+    """Broadcast the axes under `...` that have length 1 to their length in the other operands."""
     lengths: dict[str, int] = {}
     for term, x in zip(terms, tensors, strict=True):
         for letter, n in zip(term, x.shape, strict=True):
-            # A length of 1 gives way to any other, to 0 too.
+            # A length of 1 broadcasts to any other length, including 0.
             lengths[letter] = max(n, lengths.get(letter, n)) if 0 not in (n, lengths.get(letter)) else 0
     for position, (term, x) in enumerate(zip(terms, tensors, strict=True)):
         pairs = zip(term, x.shape, strict=True)
@@ -213,7 +217,7 @@ def _stretch(terms: list[str], tensors: list[Tensor], dots: list[str]) -> None:
 
 
 def _explicit(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, with `...` spelled out."""
+    """The letters of each operand and of the result, with `...` replaced by letters."""
     if not isinstance(equation, str):
         raise ArgumentError(f"einsum: the first argument is the equation, a str, not {equation!r}.")
     left, arrow, out = equation.replace(" ", "").partition("->")
@@ -228,7 +232,7 @@ def _explicit(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
         if not letters <= set(string.ascii_letters) or hidden[position] < 0 or (hidden[position] and "..." not in term):
             raise ArgumentError(f"einsum({equation!r}): {term!r} does not fit operand {position} of shape {x.shape}.")
     widest = max(hidden)
-    for position, term in enumerate(terms):  # the dots of operands with fewer axes are the last of them
+    for position, term in enumerate(terms):  # operands with fewer axes get the last letters
         terms[position] = term.replace("...", "".join(spare[widest - hidden[position] : widest]))
     _stretch(terms, tensors, spare[:widest])
     dots = "".join(spare[:widest])
@@ -243,20 +247,20 @@ def _explicit(equation: str, tensors: list[Tensor]) -> tuple[list[str], str]:
     return terms, out
 
 
-# --- diagonals and triangles ------------------------------------------------------------------------------------------
+# --- Diagonals and triangles ------------------------------------------------------------------------------------------
 
 
 def trace(x: Numbers) -> Tensor:
-    """The sum of the diagonal of a matrix; anything but two axes raises a ShapeError."""
+    """Trace of a matrix: the sum of its diagonal. Anything but two axes raises a ShapeError."""
     return reduce.sum(sh.diagonal(_as_matrix(x, "trace")))
 
 
 def diag(x: Numbers, diagonal: int = 0) -> Tensor:
-    """Of a vector the matrix with it as its diagonal, of a matrix its diagonal.
+    """Make a diagonal matrix from a vector, or take the diagonal of a matrix.
 
     Args:
         x: (N,) or (N, M).
-        diagonal: which one; above the main one if it is positive.
+        diagonal: its offset; positive numbers are above the main diagonal.
     """
     tensor, shift = as_tensor(x, "diag"), as_int(diagonal, "diag", "diagonal")
     if tensor.ndim == 2:
@@ -265,18 +269,18 @@ def diag(x: Numbers, diagonal: int = 0) -> Tensor:
         raise ShapeError(f"diag: takes (N,) or (N, M), the shape is {tensor.shape}.")
     n = tensor.size + abs(shift)
     padded = pad(tensor, (abs(shift), 0)) if shift else tensor
-    # Selected, not multiplied by 0 and 1: infinities stay where they are.
+    # Select instead of multiplying by 0 and 1, because infinity times 0 is NaN.
     line = sh.reshape(padded, (1, n) if shift >= 0 else (n, 1))
     return where(new.array_beside(np.eye(n, k=shift, dtype=bool), tensor), line, _zero(tensor))
 
 
 def tril(x: Numbers, diagonal: int = 0) -> Tensor:
-    """The lower triangle of matrices (..., N, M), up to a diagonal; 0 above it."""
+    """Lower triangle of matrices (..., N, M) up to a diagonal, with zeros above it."""
     return _triangle(x, diagonal, False, "tril")
 
 
 def triu(x: Numbers, diagonal: int = 0) -> Tensor:
-    """The upper triangle of matrices (..., N, M), from a diagonal on; 0 below it."""
+    """Upper triangle of matrices (..., N, M) from a diagonal on, with zeros below it."""
     return _triangle(x, diagonal, True, "triu")
 
 
@@ -295,18 +299,18 @@ def _zero(x: Tensor) -> bool | int:
 
 
 def mT(x: Numbers) -> Tensor:  # noqa: N802 (NumPy's name)
-    """Matrices (..., N, M) transposed."""
+    """Matrix transpose: swap the last two axes of (..., N, M)."""
     tensor = as_tensor(x, "mT")
     if tensor.ndim < 2:
         raise ShapeError(f"mT: takes matrices (..., N, M), the shape is {tensor.shape}.")
     return sh.swapaxes(tensor, -1, -2)
 
 
-# --- products ---------------------------------------------------------------------------------------------------------
+# --- Products ---------------------------------------------------------------------------------------------------------
 
 
 def outer(x: Numbers, vec2: Numbers) -> Tensor:
-    """The products of each element of a vector with each of another: (N,) and (M,) give (N, M), else a ShapeError."""
+    """Outer product of vectors: (N,) and (M,) give (N, M). Other shapes raise a ShapeError."""
     a, b = as_tensor(x, "outer"), as_tensor(vec2, "outer", "vec2")
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError(f"outer: takes two vectors, not shapes {a.shape} and {b.shape}.")
@@ -314,8 +318,9 @@ def outer(x: Numbers, vec2: Numbers) -> Tensor:
 
 
 def inner(x: Numbers, other: Numbers) -> Tensor:
-    """Sums of products over the last axis of both: (..., N) and (--, N) give (..., --); numbers are multiplied.
-    Last axes that differ raise a ShapeError.
+    """Inner product over the last axis of both: (..., N) and (--, N) give (..., --). Numbers are multiplied.
+
+    Last axes of different lengths raise a ShapeError.
     """
     a, b = _as_operands(x, other, "inner")
     if not a.ndim or not b.ndim:
@@ -327,8 +332,9 @@ def inner(x: Numbers, other: Numbers) -> Tensor:
 
 
 def dot(x: Numbers, other: Numbers) -> Tensor:
-    """Sums of products over the last axis of `x` and the last but one of `other`: NumPy's dot.
-    Lengths that differ raise a ShapeError.
+    """NumPy's dot product: the sum over the last axis of `x` and the last but one of `other`.
+
+    Different lengths raise a ShapeError.
     """
     a, b = _as_operands(x, other, "dot")
     if a.ndim < 2 and b.ndim < 2:
@@ -346,12 +352,12 @@ def _flatten_to_rows(x: Tensor) -> Tensor:
 
 
 def mm(x: Numbers, mat2: Numbers) -> Tensor:
-    """The product of two matrices, (N, K) and (K, M); other shapes raise a ShapeError."""
+    """Matrix product of (N, K) and (K, M); other shapes raise a ShapeError."""
     return matmul(_as_matrix(x, "mm"), _as_matrix(mat2, "mm", "mat2"))
 
 
 def mv(x: Numbers, vec: Numbers) -> Tensor:
-    """The product of a matrix (N, K) and a vector (K,); other shapes raise a ShapeError."""
+    """Product of a matrix (N, K) and a vector (K,); other shapes raise a ShapeError."""
     vector = as_tensor(vec, "mv", "vec")
     if vector.ndim != 1:
         raise ShapeError(f"mv: vec is a vector (K,), the shape is {vector.shape}.")
@@ -359,29 +365,29 @@ def mv(x: Numbers, vec: Numbers) -> Tensor:
 
 
 def addmm(x: Numbers, mat1: Numbers, mat2: Numbers, *, beta: Numbers = 1, alpha: Numbers = 1) -> Tensor:
-    """beta * x + alpha * (mat1 @ mat2), of matrices."""
+    """beta * x + alpha * (mat1 @ mat2), for matrices."""
     return _plus(x, mm(mat1, mat2), beta, alpha, "addmm")
 
 
 def addmv(x: Numbers, mat: Numbers, vec: Numbers, *, beta: Numbers = 1, alpha: Numbers = 1) -> Tensor:
-    """beta * x + alpha * (mat @ vec), of a matrix and a vector."""
+    """beta * x + alpha * (mat @ vec), for a matrix and a vector."""
     return _plus(x, mv(mat, vec), beta, alpha, "addmv")
 
 
 def baddbmm(x: Numbers, batch1: Numbers, batch2: Numbers, *, beta: Numbers = 1, alpha: Numbers = 1) -> Tensor:
-    """beta * x + alpha * (batch1 @ batch2), of batches of matrices (B, N, K) and (B, K, M)."""
+    """beta * x + alpha * (batch1 @ batch2), for batches of matrices (B, N, K) and (B, K, M)."""
     return _plus(x, bmm(batch1, batch2), beta, alpha, "baddbmm")
 
 
 def addbmm(x: Numbers, batch1: Numbers, batch2: Numbers, *, beta: Numbers = 1, alpha: Numbers = 1) -> Tensor:
-    """beta * x + alpha * the sum over the batch of batch1 @ batch2, (B, N, K) and (B, K, M)."""
+    """beta * x + alpha * (sum over the batch of batch1 @ batch2), for (B, N, K) and (B, K, M)."""
     return _plus(x, reduce.sum(bmm(batch1, batch2), 0), beta, alpha, "addbmm")
 
 
 def _plus(x: Numbers, product: Tensor, beta: Numbers, alpha: Numbers, name: str) -> Tensor:
     base = as_tensor(x, name)
     factors = [number_or_tensor(n, name, of) for n, of in ((beta, "beta"), (alpha, "alpha"))]
-    # A factor of 0 leaves its side out, NaN in it too, as BLAS has it.
+    # A factor of 0 drops its term even if that contains NaN, as in BLAS.
     left, right = (
         None if _is(n, 0) else side if _is(n, 1) else side * n for n, side in zip(factors, (base, product), strict=True)
     )
@@ -403,14 +409,15 @@ def _as_matrix(x: Numbers, name: str, argument: str = "x") -> Tensor:
 
 
 def matrix_power(x: Numbers, n: int) -> Tensor:
-    """Square matrices (..., N, N) multiplied by themselves n times, by repeated squaring; of n = 0 the identity.
-    A negative n, for an inverse, raises an ArgumentError.
+    """Power of square matrices (..., N, N) by repeated squaring; n = 0 gives the identity.
+
+    A negative n raises an ArgumentError.
     """
     tensor, power = as_tensor(x, "matrix_power"), as_int(n, "matrix_power", "n")
     if tensor.ndim < 2 or tensor.shape[-1] != tensor.shape[-2]:
         raise ShapeError(f"matrix_power: takes square matrices (..., N, N), the shape is {tensor.shape}.")
     if power < 0:
-        raise ArgumentError(f"matrix_power: n is at least 0, not {power}; invert first, with np.linalg.inv.")
+        raise ArgumentError(f"matrix_power: n must be at least 0, not {power}. Invert first, with np.linalg.inv.")
     result, square = None, tensor
     while power:
         if power & 1:

@@ -1,4 +1,4 @@
-"""Losses: of values, of probabilities, of classes, and their reduction to one number."""
+"""Loss functions: regression, probabilities, margins and classification, and their reduction to one number."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --- shared functions ------------------------------------------------------------------------------------------------
+# --- Shared functions -------------------------------------------------------------------------------------------------
 
 
 def reduce_losses(each: Tensor, reduction: Reduction) -> Tensor:
-    """The losses of all elements as their mean or sum, or as they are."""
+    """Reduce elementwise losses to their mean or sum, or return them unchanged."""
     return each if reduction == "none" else mean(each) if reduction == "mean" else sum(each)
 
 
 def of_one_shape(who: str, **given: Any) -> list[Tensor]:
-    """Float Tensors; a ShapeError unless they have one shape."""
+    """Convert to float Tensors, and raise a ShapeError unless all have the same shape."""
     tensors = [_as_real(value, who, name) for name, value in given.items()]
     if any(tensor.shape != tensors[0].shape for tensor in tensors):
         shapes = " and ".join(f"{name} of shape {tensor.shape}" for name, tensor in zip(given, tensors, strict=True))
-        raise ShapeError(f"{who}: {shapes} must have one shape.")
+        raise ShapeError(f"{who}: {shapes} must have the same shape.")
     return tensors
 
 
 def _as_real(value: Any, who: str, name: str) -> Tensor:
-    """A Tensor of floats: integers and booleans become float32."""
+    """Convert to a real floating Tensor; integers and booleans become float32."""
     tensor = as_tensor(value, who, name)
     if tensor.dtype.category == 3:
         raise DTypeError(f"{who}: {name} holds complex numbers; take ops.real, ops.imag or ops.abs of it first.")
@@ -50,7 +50,7 @@ def _as_real(value: Any, who: str, name: str) -> Tensor:
 
 
 def _weigh_losses(each: Tensor, weight: Any, who: str) -> Tensor:
-    """Losses times weights that broadcast to them."""
+    """Multiply losses by weights that broadcast to them."""
     if weight is None:
         return each
     factor = _as_real(weight, who, "weight")
@@ -59,29 +59,29 @@ def _weigh_losses(each: Tensor, weight: Any, who: str) -> Tensor:
     return each * factor
 
 
-# --- differences ------------------------------------------------------------------------------------------------------
+# --- Regression -------------------------------------------------------------------------------------------------------
 
 
 def mse_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tensor:
-    """(x - target)^2."""
+    """Mean squared error: (x - target)^2."""
     values, targets = of_one_shape("mse_loss", x=x, target=target)
     return reduce_losses(square(values - targets), reduction)
 
 
 def l1_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tensor:
-    """|x - target|."""
+    """Mean absolute error: |x - target|."""
     values, targets = of_one_shape("l1_loss", x=x, target=target)
     return reduce_losses(abs(values - targets), reduction)
 
 
 def _huber(x: Tensor, target: Tensor, delta: float) -> Tensor:
-    distance = x - target  # with its sign: |d| has slope 0 at 0, and d^2 / 2 made of it no second derivative there
+    distance = x - target  # not |d|, because its slope of 0 at 0 would remove the second derivative of d^2 / 2
     near = clip(distance, -delta, delta)
     return mul(near, distance - near * 0.5)
 
 
 def huber_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean", delta: Positive = 1.0) -> Tensor:
-    """d^2 / 2 where d = |x - target| is at most delta, else delta (d - delta / 2).
+    """Huber loss: d^2 / 2 if d = |x - target| is at most delta, else delta (d - delta / 2).
 
     Source: Huber, "Robust Estimation of a Location Parameter", 1964.
     """
@@ -90,7 +90,7 @@ def huber_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean", delta
 
 
 def smooth_l1_loss(x: Numbers, target: Numbers, beta: NotNegative = 1.0, reduction: Reduction = "none") -> Tensor:
-    """d^2 / (2 beta) where d = |x - target| is at most beta, else d - beta / 2; not reduced by default.
+    """Smooth L1 loss: d^2 / (2 beta) if d = |x - target| is at most beta, else d - beta / 2; not reduced by default.
 
     Source: Girshick, "Fast R-CNN", ICCV 2015.
     """
@@ -106,14 +106,17 @@ def gaussian_nll_loss(
     eps: Positive = 1e-6,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """(log v + (x - target)^2 / v) / 2 with v = max(var, eps), and log(2 pi) / 2 more if `full`."""
+    """Gaussian negative log-likelihood: (log v + (x - target)^2 / v) / 2 with v = max(var, eps).
+
+    `full` adds the constant log(2 pi) / 2.
+    """
     values, targets, spread = of_one_shape("gaussian_nll_loss", x=x, target=target, var=var)
     v = maximum(spread, eps)
     each = (log(v) + square(values - targets) / v) * 0.5
     return reduce_losses(each + 0.5 * math.log(2.0 * math.pi) if full else each, reduction)
 
 
-# --- probabilities ----------------------------------------------------------------------------------------------------
+# --- Probabilities ----------------------------------------------------------------------------------------------------
 
 
 @elementwise("float")
@@ -121,7 +124,7 @@ def _binary(p: Any, y: Any) -> Any:
     return -(y * maximum(log(p), -100) + (1 - y) * maximum(log1p(-p), -100))
 
 
-# By p (1 - p) of at least 1e-12, for at 0 and 1 the slope is not finite; y's is that of the formula.
+# p (1 - p) is at least 1e-12, because the slope is infinite at p = 0 and 1. The gradient of y follows the formula.
 @_binary.def_bprop
 def _(p: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return (
@@ -133,11 +136,13 @@ def _(p: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def binary_cross_entropy(
     x: Numbers, target: Numbers, weight: Numbers | None = None, reduction: Reduction = "mean"
 ) -> Tensor:
-    """-(y log p + (1 - y) log(1 - p)) for probabilities p = `x` and targets y, with logarithms of at least -100.
+    """Binary cross-entropy of probabilities: -(y log p + (1 - y) log(1 - p)), with logarithms of at least -100.
+
+    You should prefer `binary_cross_entropy_with_logits` if you have logits, because it is more accurate.
 
     Args:
-        x: probabilities in [0, 1], of any shape; outside, the loss is NaN.
-        target: in [0, 1], of the same shape.
+        x: probabilities p in [0, 1], of any shape. Outside of this range the loss is NaN.
+        target: y in [0, 1], of the same shape.
         weight: of each element, broadcast to x.
         reduction: "mean", "sum" or "none".
     """
@@ -152,13 +157,15 @@ def binary_cross_entropy_with_logits(
     pos_weight: Numbers | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """-(w y log p + (1 - y) log(1 - p)) with p = 1 / (1 + exp(-x)), exact where p is 0 or 1 to rounding.
+    """Binary cross-entropy of logits: -(w y log p + (1 - y) log(1 - p)) with p = 1 / (1 + exp(-x)).
+
+    It is exact even where p rounds to 0 or 1.
 
     Args:
         x: logits, of any shape.
         target: y in [0, 1], of the same shape.
         weight: of each element, broadcast to x.
-        pos_weight: w, of the positive part, broadcast to x.
+        pos_weight: w, the weight of the positive part, broadcast to x.
         reduction: "mean", "sum" or "none".
     """
     who = "binary_cross_entropy_with_logits"
@@ -168,10 +175,10 @@ def binary_cross_entropy_with_logits(
 
 
 def kl_div(x: Numbers, target: Numbers, reduction: Literal["mean", "sum", "none", "batchmean"] = "mean") -> Tensor:
-    """target (log target - x), for logarithms of probabilities `x`; 0 where target is 0, NaN where it is negative.
+    """Kullback-Leibler divergence: target (log target - x), for log-probabilities `x`.
 
-    With the reduction "batchmean" it is the sum over the first axis' length, which is the divergence of distributions;
-    "mean" is over all elements.
+    It is 0 where target is 0, and NaN where target is negative. The reduction "batchmean" divides the sum by the length
+    of the first axis, which is the divergence of distributions; "mean" divides it by the number of elements.
     """
     log_q, p = of_one_shape("kl_div", x=x, target=target)
     nothing = equal(p, 0.0)
@@ -189,9 +196,10 @@ def poisson_nll_loss(
     eps: Positive = 1e-8,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """exp(x) - target x for the logarithm of a rate; without `log_input` x - target log(x + eps) for the rate itself.
+    """Poisson negative log-likelihood: exp(x) - target x for the logarithm x of a rate.
 
-    `full` adds Stirling's formula for log(target!), where target is above 1.
+    With log_input=False, x is the rate itself, and the loss is x - target log(x + eps). `full` adds Stirling's
+    approximation of log(target!) where target is above 1.
     """
     values, counts = of_one_shape("poisson_nll_loss", x=x, target=target)
     each = exp(values) - counts * values if log_input else values - counts * log(values + eps)
@@ -202,17 +210,17 @@ def poisson_nll_loss(
     return reduce_losses(each, reduction)
 
 
-# --- margins ----------------------------------------------------------------------------------------------------------
+# --- Margins ----------------------------------------------------------------------------------------------------------
 
 
 def soft_margin_loss(x: Numbers, target: Numbers, reduction: Reduction = "mean") -> Tensor:
-    """log(1 + exp(-target x)), for targets of 1 and -1."""
+    """Soft margin loss: log(1 + exp(-target x)), for targets 1 and -1."""
     values, signs = of_one_shape("soft_margin_loss", x=x, target=target)
     return reduce_losses(_softplus(-(values * signs)), reduction)
 
 
 def hinge_embedding_loss(x: Numbers, target: Numbers, margin: float = 1.0, reduction: Reduction = "mean") -> Tensor:
-    """x where target is 1, and max(0, margin - x) where it is -1."""
+    """Hinge embedding loss: x where target is 1, and max(0, margin - x) where it is -1."""
     values, signs = of_one_shape("hinge_embedding_loss", x=x, target=target)
     return reduce_losses(where(equal(signs, 1.0), values, relu(sub(margin, values))), reduction)
 
@@ -220,7 +228,10 @@ def hinge_embedding_loss(x: Numbers, target: Numbers, margin: float = 1.0, reduc
 def margin_ranking_loss(
     input1: Numbers, input2: Numbers, target: Numbers, margin: float = 0.0, reduction: Reduction = "mean"
 ) -> Tensor:
-    """max(0, -target (input1 - input2) + margin): the first is to be larger where target is 1, smaller where -1."""
+    """Margin ranking loss: max(0, -target (input1 - input2) + margin).
+
+    input1 should be larger than input2 where target is 1, and smaller where it is -1.
+    """
     first, second, signs = of_one_shape("margin_ranking_loss", input1=input1, input2=input2, target=target)
     return reduce_losses(relu(signs * (second - first) + margin), reduction)
 
@@ -228,12 +239,14 @@ def margin_ranking_loss(
 def cosine_embedding_loss(
     input1: Numbers, input2: Numbers, target: Numbers, margin: float = 0.0, reduction: Reduction = "mean"
 ) -> Tensor:
-    """1 - c where target is 1, and max(0, c - margin) where it is -1, with c the cosine of the angle between vectors.
+    """Cosine embedding loss: 1 - c where target is 1, and max(0, c - margin) where it is -1.
+
+    c is the cosine similarity of both vectors.
 
     Args:
-        input1, input2: vectors (N, D), or one each, (D,).
+        input1, input2: vectors (N, D), or one vector each, (D,).
         target: 1 or -1, (N,) or a number.
-        margin: how similar vectors may be that should not be.
+        margin: the similarity that vectors with target -1 may have.
         reduction: "mean", "sum" or "none".
     """
     who = "cosine_embedding_loss"
@@ -241,10 +254,10 @@ def cosine_embedding_loss(
     signs = _as_real(target, who, "target")
     if first.ndim not in (1, 2) or signs.shape != first.shape[:-1]:
         raise ShapeError(
-            f"{who}: input1 and input2 are (N, D) and target (N,), or (D,) and a number; not {first.shape} and "
+            f"{who}: input1 and input2 must be (N, D) and target (N,), or (D,) and a number; not {first.shape} and "
             f"{signs.shape}."
         )
-    tiny = 1e-12  # for vectors that are 0; there is no such number in float16, in which squares overflow too
+    tiny = 1e-12  # avoids 0 / 0 for zero vectors; in float32 at least, because float16 cannot represent it
     a, b = (to_compute_dtype(vectors) for vectors in (first, second))
     lengths = (sum(square(a), -1) + tiny) * (sum(square(b), -1) + tiny)
     cosine = astype(sum(a * b, -1) * rsqrt(lengths), dtypes.promote(first.dtype, second.dtype))
@@ -261,14 +274,16 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin), with d the distance of order p along the last axis.
+    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin).
+
+    d is the distance of order p along the last axis.
 
     Args:
         anchor, positive, negative: vectors (..., D) of one shape.
-        margin: how much nearer the positive is to be.
+        margin: how much closer to the anchor the positive should be.
         p: the order of the distance, (sum |a - b + eps|^p)^(1 / p).
-        eps: keeps the distance of equal vectors off 0, where its derivative is taken as 0.
-        swap: take d(positive, negative) where that is smaller than d(anchor, negative).
+        eps: keeps the distance of equal vectors above 0, because its derivative at 0 is taken as 0.
+        swap: use d(positive, negative) where it is smaller than d(anchor, negative).
         reduction: "mean", "sum" or "none".
     """
     a, near, far = of_one_shape("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
@@ -282,7 +297,7 @@ def triplet_margin_loss(
     return reduce_losses(relu(distance(a, near) - apart + margin), reduction)
 
 
-# --- classes ----------------------------------------------------------------------------------------------------------
+# --- Classification ---------------------------------------------------------------------------------------------------
 
 
 def class_losses(
@@ -296,8 +311,8 @@ def class_losses(
 ) -> Tensor:
     """-log p[label], (N, ...), weighted by class and reduced, for `log_p` of (N, C, ...).
 
-    With the mean, the sum is divided by that of the weights of the labels that count. `labels` are integers (N, ...) or
-    probabilities of the shape of log_p; the other arguments are those of `cross_entropy`, and `who` is for errors.
+    The mean divides by the sum of the weights of all labels that are not ignored. `labels` are integers (N, ...) or
+    probabilities of the shape of log_p. `who` is for errors, and the other arguments are those of `cross_entropy`.
     """
     classes = log_p.shape[1]
     weights = None if weight is None else as_tensor(weight, who, "weight")
@@ -316,7 +331,7 @@ def class_losses(
         target = target * (1.0 - label_smoothing) + label_smoothing / classes
     if weights is not None:
         target = target * weights.reshape((1, -1, *(1,) * (log_p.ndim - 2)))
-    if counts is not None:  # a class that is masked by -inf does not count, unless it is the label
+    if counts is not None:  # avoid 0 * -inf for masked classes, unless they are the label
         log_p = select(equal(target, 0.0), 0.0, log_p)
     each = -sum(log_p * target, 1)
     if counts is None:
@@ -330,18 +345,18 @@ def class_losses(
 
 
 def _mean_over(each: Tensor, parts: Tensor) -> Tensor:
-    """The sum over that of the weights, in float32 at least: float16 ends at 65504, of losses and of labels."""
+    """The weighted mean, in float32 at least, because sums of losses exceed float16's maximum of 65504."""
     wide = dtypes.compute_dtype(each.dtype.dtype)
     return astype(sum(astype(each, wide)) / sum(astype(parts, wide)), each.dtype)
 
 
 def refuse_shapes(who: str, logits: Tensor, labels: Tensor) -> None:
-    """Raise unless logits are (N, C, ...) and labels integers (N, ...), or probabilities of the logits' shape."""
+    """Raise unless logits are (N, C, ...), and labels integers (N, ...) or probabilities of the logits' shape."""
     if logits.ndim < 2:
-        raise ShapeError(f"{who}: logits are (N, C, ...), not {logits.shape}.")
+        raise ShapeError(f"{who}: logits must be (N, C, ...), not {logits.shape}.")
     if labels.dtype.is_float and labels.shape != logits.shape:
         raise DTypeError(
-            f"{who}: float labels are probabilities of the logits' shape {logits.shape}, these have shape "
+            f"{who}: float labels are probabilities and must have the logits' shape {logits.shape}, not "
             f"{labels.shape}. For class numbers use integers: labels.astype('int64')."
         )
     expected = (logits.shape[0], *logits.shape[2:])
@@ -366,15 +381,17 @@ def cross_entropy(
     reduction: Reduction = "mean",
     label_smoothing: Share = 0.0,
 ) -> Tensor:
-    """-log softmax(x)[target], weighted by class. A target out of range raises an ArgumentError.
+    """Cross-entropy loss: -log softmax(x)[target], weighted by class.
+
+    A target out of range raises an ArgumentError.
 
     Args:
         x: logits (N, C) or (N, C, ...).
         target: integers (N,) or (N, ...) in [0, C); or probabilities of the shape of x.
-        weight: (C,), a weight for each class; the mean is then over the sum of weights.
-        ignore_index: a target that does not count.
+        weight: (C,), a weight per class. The mean is then divided by the sum of the weights.
+        ignore_index: a target that does not contribute, for example for padded time steps.
         reduction: "mean", "sum" or "none".
-        label_smoothing: e in [0, 1): targets are mixed with e / C for each class.
+        label_smoothing: e in [0, 1). Targets become (1 - e) target + e / C, which discourages overconfidence.
     """
     logits, labels = as_float(x, "cross_entropy"), as_tensor(target, "cross_entropy", "target")
     refuse_shapes("cross_entropy", logits, labels)
@@ -390,9 +407,9 @@ def nll_loss(
     reduction: Reduction = "mean",
     label_smoothing: Share = 0.0,
 ) -> Tensor:
-    """-x[target] for logarithms of probabilities `x`, weighted by class; its arguments are those of `cross_entropy`."""
+    """Negative log-likelihood: -x[target] for log-probabilities `x`; the arguments are those of `cross_entropy`."""
     log_p, labels = as_float(x, "nll_loss"), as_tensor(target, "nll_loss", "target")
     if labels.dtype.is_float:
-        raise DTypeError("nll_loss: target holds class numbers, integers: target.astype('int64').")
+        raise DTypeError("nll_loss: target must hold class numbers, which are integers: target.astype('int64').")
     refuse_shapes("nll_loss", log_p, labels)
     return class_losses("nll_loss", log_p, labels, weight, ignore_index, reduction, label_smoothing)

@@ -1,6 +1,6 @@
-"""Operators and methods of Tensor: attached here, above the operations, so that Tensor and these form no circle.
+"""Tensor's operators and methods, attached here so that `tape` need not import `ops`.
 
-First the methods without a function in `ops`; one that differs from the function of its name ends in `_method`.
+Methods without a function in `ops` come first. Methods that differ from the function of the same name end in `_method`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import RECORDING, TRACING, Value
 from snncell.tape.tensor import Tensor, beside, snapshot
 
-# --- dtypes and devices -----------------------------------------------------------------------------------------------
+# --- Dtypes and devices -----------------------------------------------------------------------------------------------
 
 _DTYPES = {
     "bool": dtypes.bool_,
@@ -59,28 +59,28 @@ _DTYPES = {
 
 
 def _conversion_to(target: dtypes.DType, name: str) -> Any:
-    """The method that converts to a dtype."""
+    """Make the method that converts to a dtype."""
 
     def convert(x: Tensor) -> Tensor:
         return astype(x, target)
 
     convert.__name__ = name
-    convert.__doc__ = f"The elements as {target.name}; the gradient is converted back."
+    convert.__doc__ = f"Convert to {target.name}; the gradient is converted back."
     return convert
 
 
 def type_method(x: Tensor, dtype: Dtype | None = None) -> Any:
-    """The name of the dtype, "Float32"; with a dtype, the elements converted to it."""
+    """The name of the dtype, for example "Float32"; with a dtype, convert to it."""
     return str(x.dtype) if dtype is None else astype(x, dtype)
 
 
 def type_as(x: Tensor, other: Numbers) -> Tensor:
-    """The elements in the dtype of another Tensor."""
+    """Convert to the dtype of another Tensor."""
     return astype(x, as_tensor(other, "type_as", "other").dtype)
 
 
 class _To(Primitive):
-    """A copy in another place; its reverse brings the gradient back."""
+    """Copy between devices; the gradient is copied back."""
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         return self.evaluate(*arrays, **attrs)
@@ -88,16 +88,16 @@ class _To(Primitive):
 
 _to = _To("to", lambda x, source, target: move_to_space(x, space_by_name(target, "to")))
 _to.as_stored = EVERYWHERE
-_to.watched = False  # nothing is computed
+_to.watched = False  # a copy cannot create a NaN
 _to.def_bprop(lambda _x, _out, dout, *, source, target: (to(dout, source),))
 
 
 def to(x: Any, target: Any) -> Tensor:
-    """`x` on "cpu" or "gpu", or converted to a dtype: itself if it is so already. Gradients flow through it.
+    """Move `x` to "cpu" or "gpu", or convert it to a dtype. Gradients flow through both.
 
     Raises:
-        DeviceError: for another name, or without a GPU, naming the missing part.
-        TraceError: for a device inside a traced function, which runs where its arguments are.
+        DeviceError: for another name, or a missing GPU or driver, which it names.
+        TraceError: for a device inside a traced function, because that runs on the device of its arguments.
     """
     tensor = as_tensor(x, "to")
     if isinstance(target, (dtypes.DType, np.dtype, type)) or (
@@ -106,11 +106,11 @@ def to(x: Any, target: Any) -> Tensor:
         return astype(tensor, target)
     space = space_by_name(target, "Tensor.to")
     if isinstance(tensor._data, Value):
-        assert TRACING.trace is not None  # else `as_tensor` has refused it
+        assert TRACING.trace is not None  # otherwise `as_tensor` raises
         raise TRACING.trace.needs_value("to()")
     if space_of(tensor._data) is space:
         return snapshot(tensor)
-    source = "cpu" if space is not HOST else "gpu"  # the other one, where the reverse brings the gradient
+    source = "cpu" if space is not HOST else "gpu"  # where the gradient is copied back to
     return _to.bind(tensor, source=source, target=space.device)
 
 
@@ -119,98 +119,99 @@ def _itself(x: Tensor) -> Tensor:
 
 
 _SHORT: dict[str, tuple[str, Any]] = {
-    "numpy": ("The elements as a read-only NumPy array, `asnumpy()` under its other name.", lambda x: x.asnumpy()),
+    "numpy": ("The elements as a read-only NumPy array, like `asnumpy()`.", lambda x: x.asnumpy()),
     "numel": ("The number of elements.", lambda x: x.size),
     "dim": ("The number of axes.", lambda x: x.ndim),
     "is_complex": ("True for complex64 and complex128.", lambda x: x.dtype.category == 3),
     "is_floating_point": ("True for float16, bfloat16, float32 and float64.", lambda x: x.dtype.category == 2),
-    "contiguous": ("The Tensor itself: operations lay their operands out as they need them.", _itself),
+    "contiguous": ("The Tensor itself, because operations change the memory layout when they need to.", _itself),
     "copy": (
-        "A Tensor of the same values, through which gradients flow. It shares the memory, which is read-only.",
+        "A Tensor with the same values, through which gradients flow. It shares the memory, which is read-only.",
         _itself,
     ),
-    "value": ("The Tensor itself; of a Parameter its present value.", _itself),
+    "value": ("The Tensor itself, or the current value of a Parameter.", _itself),
 }
 
 
 def stride(x: Tensor, dim: int | None = None) -> Any:
-    """Elements from one to the next along each axis, a tuple; or along one of them."""
+    """Elements between neighbours along each axis, as a tuple, or along the axis `dim`."""
     steps = tuple(n // x.itemsize for n in x.strides)
     return steps if dim is None else steps[as_axis(dim, x.ndim, "stride", "dim")]
 
 
 def is_contiguous(x: Tensor) -> bool:
-    """True if the elements lie in memory in their order."""
+    """True if the elements are contiguous in memory, in row-major order."""
     expected = [x.itemsize * math.prod(x.shape[a + 1 :]) for a in range(x.ndim)]
     return x.size < 2 or all(n == 1 or s == e for n, s, e in zip(x.shape, x.strides, expected, strict=True))
 
 
 def init_data(x: Tensor, slice_index: Any = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
-    """The Tensor itself: `initializer` draws the values when it is called.
+    """Return the Tensor itself, because `initializer` draws its values immediately.
 
-    MindSpore's arguments, for a part of a Tensor on one of several machines, are refused, but for the Tensor's shape.
+    MindSpore's arguments for parts of a distributed Tensor raise an ArgumentError, except for the Tensor's own shape.
     """
     if slice_index is not None or opt_shard_group is not None or (shape is not None and tuple(shape) != x.shape):
         raise ArgumentError(
-            f"init_data: a Tensor is whole here, and has its values: those of shape {x.shape}. Write init_data()."
+            f"init_data: a Tensor is not split among machines here; it has all values, with shape {x.shape}. Call "
+            f"init_data()."
         )
     return _itself(x)
 
 
 def assign_value(x: Tensor, value: Any) -> Tensor:
-    """A write, which is for Parameters alone: any other Tensor raises an AssignError."""
+    """Raise AssignError, because only Parameters can be assigned to."""
     raise AssignError(
-        f"assign_value: a Tensor of shape {x.shape} does not change. Make it a Parameter, snncell.Parameter(x), to "
-        f"which assign_value and set_data write; or use the new value in its place."
+        f"assign_value: a Tensor of shape {x.shape} cannot be modified. Make it a Parameter, snncell.Parameter(x), "
+        f"which has assign_value and set_data, or use the new value instead."
     )
 
 
 def from_numpy(array: Any) -> Tensor:
-    """A Tensor with the elements of a NumPy array, copied, so that later writes to the array do not reach it."""
+    """A Tensor with a copy of a NumPy array, so that later writes to the array do not change it."""
     if not isinstance(array, np.ndarray):
-        raise DTypeError(f"Tensor.from_numpy: array is an array of NumPy, not {show(array)}; Tensor(data) takes it.")
+        raise DTypeError(f"Tensor.from_numpy: array must be a NumPy array, not {show(array)}. Use Tensor(data).")
     return Tensor(array)
 
 
-# --- shapes -----------------------------------------------------------------------------------------------------------
+# --- Shapes -----------------------------------------------------------------------------------------------------------
 
 
 def flatten_method(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The elements along the axes from `start_dim` to `end_dim` as one axis; by default all of them."""
+    """Flatten the axes from `start_dim` to `end_dim` into one; by default all axes."""
     return sh.flatten(x, start_dim, end_dim)
 
 
 def view(x: Tensor, *shape: Any) -> Tensor:
-    """The same elements in the same order as another shape, `reshape` under its other name."""
+    """Change the shape, like `reshape`."""
     return sh.reshape(x, *shape)
 
 
 def view_as(x: Tensor, other: Numbers) -> Tensor:
-    """The same elements in the shape of another Tensor."""
+    """Reshape to the shape of another Tensor."""
     return sh.reshape(x, as_tensor(other, "view_as", "other").shape)
 
 
 def expand_as(x: Tensor, other: Numbers) -> Tensor:
-    """The elements stretched to the shape of another Tensor."""
+    """Broadcast to the shape of another Tensor."""
     return sh.broadcast_to(x, as_tensor(other, "expand_as", "other").shape)
 
 
 def repeat(x: Tensor, *repeats: Any) -> Tensor:
-    """The Tensor so often along each axis, as `tile` gives it; NumPy's repeat is `repeat_interleave`."""
+    """Repeat the Tensor along each axis, like `tile`; NumPy's repeat is `repeat_interleave`."""
     counts = sh.as_lengths(repeats)
     if len(counts) < x.ndim:
-        raise ShapeError(f"repeat: {len(counts)} number(s) for a Tensor of shape {x.shape}; give one for each axis.")
+        raise ShapeError(f"repeat: {len(counts)} number(s) for a Tensor of shape {x.shape}; pass one for each axis.")
     return joining.tile(x, tuple(counts))
 
 
 def select_method(x: Tensor, dim: int, index: int) -> Tensor:
-    """The slice at a position along an axis, without it."""
+    """The slice at a position along an axis, without that axis."""
     axis = as_axis(dim, x.ndim, "select", "dim")
     return x[(slice(None),) * axis + (as_int(index, "select", "index"),)]
 
 
 def where_method(x: Tensor, condition: Numbers, y: Numbers) -> Tensor:
-    """The elements where a condition holds, else those of y."""
+    """The elements where a condition is true, else those of y."""
     return ar.where(condition, x, y)
 
 
@@ -235,21 +236,19 @@ def _extreme(best: Any, place: Any, which: str) -> Any:
     ) -> Any:
         if dim is not None:
             if axis is not None:
-                raise ArgumentError(f"{best.__name__}: axis={axis} and dim={dim} are one argument; give one of them.")
+                raise ArgumentError(f"{best.__name__}: axis={axis} and dim={dim} are the same argument; pass only one.")
             axis, return_indices = dim, True
         if not return_indices:
             return best(x, axis, keepdims)
         if isinstance(axis, tuple):
-            raise ArgumentError(
-                f"return_indices: a position is along one axis, or in the flattened Tensor, not {axis}."
-            )
+            raise ArgumentError(f"return_indices: axis must be one axis or None (the flattened Tensor), not {axis}.")
         return best(x, axis, keepdims), place(x, axis, keepdims)
 
     method.__name__ = best.__name__
-    method.__doc__ = f"""The {which} element, NaN if one is.
+    method.__doc__ = f"""The {which} element, NaN if there is a NaN.
 
-    With `return_indices` a pair with its position along one axis, or in all. `dim` in place of `axis` gives the pair
-    too, as `max(dim=1)` of PyTorch and MindSpore does.
+    With `return_indices`, also its position along the axis, or in the flattened Tensor. `dim` instead of `axis` returns
+    both too, like `max(dim=1)` of PyTorch and MindSpore.
     """
     return method
 
@@ -259,28 +258,28 @@ min_method = _extreme(reduce.min, reduce.argmin, "smallest")
 
 
 def new_zeros(x: Tensor, *size: Any, dtype: Dtype | None = None) -> Tensor:
-    """Zeros of a shape, where this Tensor is, in its dtype unless another is given."""
+    """Zeros of a given shape on this Tensor's device, and with its dtype by default."""
     return new_full(x, sh.as_lengths(size), 0, dtype)
 
 
 def new_ones(x: Tensor, *size: Any, dtype: Dtype | None = None) -> Tensor:
-    """Ones of a shape, where this Tensor is, in its dtype unless another is given."""
+    """Ones of a given shape on this Tensor's device, and with its dtype by default."""
     return new_full(x, sh.as_lengths(size), 1, dtype)
 
 
 def new_full(x: Tensor, size: Lengths, fill_value: Numbers, dtype: Dtype | None = None) -> Tensor:
-    """A number in each place of a shape, where this Tensor is, in its dtype unless another is given."""
+    """A Tensor of a given shape filled with a number, on this Tensor's device, and with its dtype by default."""
     with beside(x):
         return new.full(size, fill_value, x.dtype if dtype is None else dtype)
 
 
 def uniform_method(x: Tensor, from_: Extended = 0.0, to: Extended = 1.0) -> Tensor:
-    """Numbers spread evenly from `from_` up to but without `to`, of the shape and dtype of this Tensor."""
+    """Uniform random numbers on [from_, to) with the shape and dtype of this Tensor."""
     return _draw_like(random.uniform, x, from_, to)
 
 
 def normal_method(x: Tensor, mean: float = 0.0, stddev: NotNegative = 1.0) -> Tensor:
-    """Numbers of the normal distribution, of the shape and dtype of this Tensor."""
+    """Normal random numbers with the shape and dtype of this Tensor."""
     return _draw_like(random.normal, x, mean, stddev)
 
 
@@ -291,26 +290,26 @@ def _draw_like(draw: Any, x: Tensor, *settings: float) -> Tensor:
 
 
 def bernoulli_method(x: Tensor, p: Numbers = 0.5) -> Tensor:
-    """1 with probability p, else 0, in the shape and dtype of this Tensor; p is a number, or a Tensor of them."""
+    """Random zeros and ones with the shape and dtype of this Tensor: 1 with probability p, a number or a Tensor."""
     chances = sh.broadcast_to(astype(as_tensor(p, "bernoulli", "p"), dtypes.float32), x.shape)
     return astype(random.bernoulli(chances), x.dtype)
 
 
-# --- operators and methods --------------------------------------------------------------------------------------------
+# --- Operators and methods --------------------------------------------------------------------------------------------
 
 
 def _operator(function: Any) -> Any:
-    """A binary operator: for None and strings the other operand decides."""
+    """Make a binary operator, which leaves None and strings to the other operand."""
 
     def method(x: Tensor, y: Any) -> Any:
         if y is None or isinstance(y, str):
-            return NotImplemented  # upon which Python raises its own TypeError
+            return NotImplemented  # Python then raises TypeError
         return function(x, y)
 
     return method
 
 
-# NumPy's name of an operator: Python's, and the operation.
+# NumPy's name of an operator -> Python's name, and the operation.
 _ARITHMETIC: dict[str, tuple[str, Any]] = {
     "add": ("add", ar.add),
     "subtract": ("sub", ar.sub),
@@ -340,7 +339,7 @@ def _attach() -> None:
     for name, function in _ARITHMETIC.values():
         setattr(Tensor, f"__{name}__", _operator(function))
         setattr(Tensor, f"__r{name}__", _operator(lambda x, y, function=function: function(y, x)))
-    # Beside None or a str, == and != are answered as Python answers them: False and True.
+    # Comparisons with None or a str give Python's answers: == is False, != is True.
     for ufunc, name in _COMPARISONS.items():
         setattr(Tensor, f"__{name}__", _operator(_UFUNCS[ufunc]))
     for name, function in {"neg": ar.neg, "pos": snapshot, "abs": ar.abs, "invert": _invert}.items():
@@ -369,14 +368,14 @@ def _attach() -> None:
 
 
 def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """`ndarray * tensor` is a Tensor; NumPy's functions are refused, for they would lose the gradient."""
+    """Make `ndarray * tensor` a Tensor. Other ufuncs are refused, because they would lose the gradient."""
     if method == "__call__" and not options and ufunc.__name__ in _UFUNCS:
         return _UFUNCS[ufunc.__name__](*inputs)
     raise _takes_arrays(ufunc.__name__)
 
 
 def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-    """NumPy's other functions take a Tensor for its array, unless a gradient is being taken through it."""
+    """Call NumPy's other functions with the Tensor's array, unless a gradient is recorded through it."""
     leaves = structure.flatten((args, kwargs))[0]
     recorded = RECORDING.tape is not None and any(leaf._entry is not None for leaf in leaves)
     if recorded or any(isinstance(leaf._data, Value) for leaf in leaves):
@@ -386,8 +385,8 @@ def _array_function(self: Tensor, function: Any, types: Any, args: Any, kwargs: 
 
 
 def _takes_arrays(name: str) -> DTypeError:
-    traced = TRACING.trace is not None  # then there is no array yet
-    rest = f".\n  at {user_line()}" if traced else ", or np.asarray(x) where no gradient is wanted."
+    traced = TRACING.trace is not None  # then the values are not known yet
+    rest = f".\n  at {user_line()}" if traced else ", or np.asarray(x) if you need no gradient."
     return DTypeError(
         f"np.{name} takes arrays, not Tensors: no gradient would flow through it. Use snncell's operation of "
         f"that name (ops.exp, ops.maximum, ...){rest}"
@@ -402,25 +401,25 @@ def _adjoint(x: Tensor) -> Tensor:
 
 
 def _invert(x: Tensor) -> Tensor:
-    """Logical not of booleans, the bits turned over of integers."""
+    """Logical not of booleans, inverted bits of integers."""
     return ar.logical_not(x) if x.dtype.category == 0 else -x - 1
 
 
 def _method(function: Any, name: str = "") -> Any:
-    """A function as a method that checks its arguments but the Tensor itself."""
+    """Make a method from a function, with a check of all arguments except the Tensor."""
     if not isinstance(function, new.Function):
         checked = check_arguments(function, name or function.__name__, 1, Tensor.__module__)
         checked.__name__ = name or function.__name__
         return _accept_spellings(checked)
 
-    # Elementwise operations check theirs themselves; they are objects, which a class does not bind.
+    # Elementwise operations check their arguments themselves. A class does not bind them, because they are objects.
     def method(self: Tensor, *args: Any, **options: Any) -> Any:
         return function(self, *args, **options)
 
     return _accept_spellings(functools.wraps(function, updated=())(method))
 
 
-# NumPy's, PyTorch's and MindSpore's words for one argument, of which a method takes any.
+# NumPy's, PyTorch's and MindSpore's names of the same argument; a method accepts any of them.
 _SPELLINGS = (
     ("axis", "dim", "dims", "axes"),
     ("axis0", "dim0"),
@@ -434,10 +433,10 @@ _SPELLINGS = (
 
 
 def _accept_spellings(method: Any) -> Any:
-    """A method whose arguments may be given by either of their names."""
+    """Let a method accept all names in `_SPELLINGS`."""
     parameters = inspect.signature(method).parameters
-    known = list(parameters)[1:]  # after the Tensor
-    lengths = ("shape", "size", "axis", "repeats")  # of which a method takes several, one by one or in a tuple
+    known = list(parameters)[1:]  # without the Tensor
+    lengths = ("shape", "size", "axis", "repeats")  # may be passed one by one or in a tuple
     several = next((name for name, p in parameters.items() if p.kind is p.VAR_POSITIONAL and name in lengths), None)
     meant = {names: [name for name in names if name in known] for names in _SPELLINGS}
     renamed = {other: own[0] for names, own in meant.items() if len(own) == 1 for other in names if other not in known}
@@ -448,7 +447,7 @@ def _accept_spellings(method: Any) -> Any:
     def call(*args: Any, **options: Any) -> Any:
         if options:
             options = {renamed.get(name, name): value for name, value in options.items()}
-            if several in options and len(args) == 1:  # x.view(shape=(2, 3)), as x.view(2, 3)
+            if several in options and len(args) == 1:  # x.view(shape=(2, 3)) is x.view(2, 3)
                 args = (*args, options.pop(several))
         return method(*args, **options)
 
@@ -484,6 +483,6 @@ _OWN = (
     new_full, new_ones, new_zeros, normal_method, repeat, scatter_add_method, select_method, stride, to, type_method,
     type_as, unfold, uniform_method, view, view_as, where_method,
 )  # fmt: skip
-# Other names for a method.
+# Aliases of methods.
 _SAME = {"nelement": "numel", "ndimension": "dim", "reshape_as": "view_as", "unsqueeze": "expand_dims"}
 _attach()

@@ -1,4 +1,4 @@
-"""Padding, and images of other sizes: by interpolation, and with channels as pixels."""
+"""Padding, interpolation of images, and pixel shuffle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from snncell.tape.tensor import Tensor, beside, snapshot
 __all__ = ["interpolate", "pad", "pixel_shuffle", "pixel_unshuffle"]
 Mode = Literal["constant", "reflect", "symmetric", "replicate", "circular"]
 
-# NumPy's name, and how many of an axis' elements cannot be put on a side; None where they are repeated at will.
+# NumPy's name of a mode, and how many elements of an axis its padding cannot use; None means no limit.
 _FROM_X: dict[str, tuple[Any, int | None]] = {
     "reflect": ("reflect", 1),
     "symmetric": ("symmetric", 0),
@@ -49,18 +49,19 @@ def pad(
     mode: Mode = "constant",
     value: Extended | bool = 0,
 ) -> Tensor:
-    """`x` with elements put around it: `value`, or its own.
+    """Pad `x` with a constant, or with its own elements.
 
     Args:
         x: any shape.
-        padding: before and after, of the last axis, then of the last but one, and so on: PyTorch's order, (1, 2, 0, 1);
-            or pairs (before, after), one for each axis from the first on, or one for all: NumPy's, ((0, 1), (1, 2)).
-        mode: "constant"; or from x itself, as of a, b, c: "reflect" (c b | a b c | b a), "symmetric"
-            (b a | a b c | c b), "replicate" (a a | a b c | c c), "circular" (b c | a b c | a b).
-        value: the number to pad with, with mode "constant".
+        padding: numbers before and after the last axis, then before and after the last but one, and so on (PyTorch's
+            order), for example (1, 2, 0, 1). Or pairs (before, after), one per axis from the first on, or one for all
+            axes (NumPy's order), for example ((0, 1), (1, 2)).
+        mode: "constant"; or elements of x itself. For a, b, c these are "reflect" (c b | a b c | b a), "symmetric" (b a
+            | a b c | c b), "replicate" (a a | a b c | c c) and "circular" (b c | a b c | a b).
+        value: the number to pad with in mode "constant".
 
     Raises:
-        ShapeError: for another number of them, one that is negative, or more elements than x has for its mode.
+        ShapeError: for a wrong number of widths, a negative one, or more elements than x has for the mode.
     """
     tensor = as_tensor(x, "pad")
     if padding and all(isinstance(pair, (tuple, list)) for pair in padding):
@@ -68,8 +69,8 @@ def pad(
     amounts = as_ints(padding, "pad", "padding")
     if len(amounts) % 2 or len(amounts) > 2 * tensor.ndim or min(amounts, default=0) < 0:
         raise ShapeError(
-            f"pad: padding {amounts} for a Tensor with {tensor.ndim} axes; give pairs, before and after "
-            f"the last axis, the last but one, ..., none negative; or ((before, after), ...) from the first axis on."
+            f"pad: padding {amounts} for a Tensor with {tensor.ndim} axes; give non-negative numbers before and after "
+            f"the last axis, the last but one, ..., or pairs ((before, after), ...) from the first axis on."
         )
     pairs = [(amounts[i], amounts[i + 1]) for i in range(0, len(amounts), 2)][::-1]
     widths = ((0, 0),) * (tensor.ndim - len(pairs)) + tuple(pairs)
@@ -81,18 +82,18 @@ def pad(
 
 
 def _from_the_last(pairs: Sequence[Any], tensor: Tensor) -> list[int]:
-    """NumPy's padding as PyTorch's."""
+    """Convert NumPy's padding to PyTorch's."""
     if any(len(pair) != 2 for pair in pairs) or len(pairs) not in (1, tensor.ndim):
         raise ShapeError(
             f"pad: padding {show(pairs)} for a Tensor with {tensor.ndim} axes; give a pair (before, after) for each "
-            f"of them, or one for all."
+            f"axis, or one for all."
         )
     each = list(pairs) * tensor.ndim if len(pairs) == 1 else pairs
     return [number for pair in each[::-1] for number in pair]
 
 
 def _pad_by_copies(x: Tensor, widths: tuple[tuple[int, int], ...], mode: str) -> Tensor:
-    """`x` with its own elements around it."""
+    """Pad `x` with its own elements."""
     numpys, least = _FROM_X[mode]
     for axis, (before, after) in enumerate(widths):
         if not before and not after:
@@ -101,14 +102,14 @@ def _pad_by_copies(x: Tensor, widths: tuple[tuple[int, int], ...], mode: str) ->
         most = 0 if not length else math.inf if least is None else length - least
         if max(before, after) > most:
             raise ShapeError(
-                f"pad: axis {axis} of a Tensor of shape {x.shape} is padded by {(before, after)}; with mode {mode!r} "
-                f"it is by at most {most} elements on a side."
+                f"pad: axis {axis} of a Tensor of shape {x.shape} is padded by {(before, after)}; mode {mode!r} allows "
+                f"at most {most} elements on a side."
             )
         x = take_slices(x, np.pad(np.arange(length), (before, after), numpys), axis)
     return x
 
 
-# --- images of other sizes --------------------------------------------------------------------------------------------
+# --- Images of other sizes --------------------------------------------------------------------------------------------
 
 Interpolation = Literal["nearest", "linear", "bilinear"]
 _AXES = {"linear": 1, "bilinear": 2}
@@ -121,18 +122,20 @@ def interpolate(
     mode: Interpolation = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`x` of (N, C, *S) at another size: pixel i of L is that of the place i S / L, or between the pixels around it.
+    """Resize `x` (N, C, *S) by nearest, linear or bilinear interpolation.
+
+    With "nearest", pixel i of L is pixel floor(i S / L) of x. The other modes interpolate between neighbouring pixels.
 
     Args:
         x: (N, C, L), (N, C, H, W) or with more axes.
-        size: the lengths of the axes after the channels: an int or one for each.
-        scale_factor: or by how much each is longer than before; lengths are rounded down.
-        mode: "nearest"; "linear" between the two neighbours of (N, C, L), "bilinear" the four of (N, C, H, W).
-        align_corners: of "linear" and "bilinear": True has the middles of the outermost pixels where they were, False
-            and None the corners of the image.
+        size: the new lengths of the axes after the channels: an int, or one per axis.
+        scale_factor: instead of `size`, the factors by which lengths grow. Lengths are rounded down.
+        mode: "nearest", "linear" for (N, C, L), or "bilinear" for (N, C, H, W).
+        align_corners: for "linear" and "bilinear". True keeps the centres of the outermost pixels in place; False and
+            None keep the corners of the image in place.
 
     Raises:
-        ArgumentError: if not one of `size` and `scale_factor` is given, or for options that do not fit.
+        ArgumentError: unless exactly one of `size` and `scale_factor` is given; for options that do not fit.
         ShapeError: for another number of axes.
     """
     tensor = as_float(x, "interpolate") if mode != "nearest" else as_tensor(x, "interpolate")
@@ -145,7 +148,7 @@ def interpolate(
     result = snapshot(tensor)
     for axis, (length, old, new) in enumerate(_output_lengths(tensor.shape[2:], size, scale_factor), 2):
         if mode == "nearest":
-            # A quotient that is whole is so exactly, where a product with a rounded factor may lie below.
+            # Divide instead of multiplying by a rounded factor, because a whole quotient is then exact.
             places = np.minimum(np.floor(np.arange(length) * old / new), tensor.shape[axis] - 1)
             result = take_slices(result, places.astype(np.int64), axis)
         else:
@@ -154,9 +157,9 @@ def interpolate(
 
 
 def _output_lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple[int, int, float]]:
-    """The new length of each axis, and how many pixels of the old one are as long as how many of the new."""
+    """The new length of each axis, and the ratio of old to new pixels as two numbers."""
     if (size is None) == (scale_factor is None):
-        raise ArgumentError("interpolate: give size or scale_factor, and not both.")
+        raise ArgumentError("interpolate: give either size or scale_factor.")
     name, given = ("size", size) if scale_factor is None else ("scale_factor", scale_factor)
     each = tuple(given) if isinstance(given, (tuple, list)) else (given,) * len(lengths)
     if len(each) != len(lengths):
@@ -165,12 +168,12 @@ def _output_lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> lis
         return [(new, old, new) for new, old in zip(each, lengths, strict=True)]
     scaled = [(math.floor(old * factor), 1, factor) for factor, old in zip(each, lengths, strict=True)]
     if any(not length for length, _, _ in scaled):
-        raise ArgumentError(f"interpolate: scale_factor={scale_factor!r} leaves nothing of lengths {tuple(lengths)}.")
+        raise ArgumentError(f"interpolate: scale_factor={scale_factor!r} reduces lengths {tuple(lengths)} to 0.")
     return scaled
 
 
 def _interpolate_axis(x: Tensor, axis: int, length: int, scale: float, align_corners: bool) -> Tensor:
-    """Each pixel of an axis from the two that it is between."""
+    """Interpolate linearly along one axis."""
     last = x.shape[axis] - 1
     if align_corners:
         places = np.arange(length) * (last / (length - 1) if length > 1 else 0.0)
@@ -184,7 +187,7 @@ def _interpolate_axis(x: Tensor, axis: int, length: int, scale: float, align_cor
 
 
 def pixel_shuffle(x: Numbers, upscale_factor: Count) -> Tensor:
-    """r^2 channels as r x r pixels: (..., C r^2, H, W) -> (..., C, H r, W r).
+    """Rearrange r^2 channels to r x r pixels: (..., C r^2, H, W) -> (..., C, H r, W r).
 
     Source: Shi and others, "Real-Time Single Image and Video Super-Resolution Using an Efficient Sub-Pixel
     Convolutional Neural Network", CVPR 2016.
@@ -202,7 +205,7 @@ def pixel_shuffle(x: Numbers, upscale_factor: Count) -> Tensor:
 
 
 def pixel_unshuffle(x: Numbers, downscale_factor: Count) -> Tensor:
-    """r x r pixels as r^2 channels: (..., C, H r, W r) -> (..., C r^2, H, W); the inverse of `pixel_shuffle`."""
+    """Rearrange r x r pixels to r^2 channels: (..., C, H r, W r) -> (..., C r^2, H, W). Inverse of `pixel_shuffle`."""
     tensor, r = as_tensor(x, "pixel_unshuffle"), downscale_factor
     if tensor.ndim < 3 or tensor.shape[-2] % r or tensor.shape[-1] % r:
         raise ShapeError(

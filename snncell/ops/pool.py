@@ -1,15 +1,15 @@
-"""Pooling over windows, and to a given size.
+"""Max, average and sum pooling, over sliding windows or to a given size.
 
-Six operations on the windows of the last axes of (N, C, *S):
+There are six operations on windows over the last axes of (N, C, *S):
 
     max_pool    the largest element of each window, and its place there
-    unpool      the elements of windows, at their places in the image    the reverse of max_pool, and of pick
-    pick        the element of the image at each window's place          the reverse of unpool
-    largest     the largest element alone, where no gradient is wanted
-    sum_pool    the sum of each window over a number                     the reverse of spread
-    spread      the element of each window, in all of its places         the reverse of sum_pool
+    unpool      write elements to their windows' places; the gradient of max_pool and pick
+    pick        read the elements at the windows' places; the gradient of unpool
+    largest     the largest element only, when no gradient is needed
+    sum_pool    the sum of each window over a number; the gradient of spread
+    spread      copy the element of each window to all of its places; the gradient of sum_pool
 
-Given the places, all of them are linear: so there are gradients of any order.
+For fixed places all are linear, so gradients of any order exist.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ __all__ = [
 
 Ints = tuple[int, ...]
 
-# --- operations -------------------------------------------------------------------------------------------------------
+# --- Operations -------------------------------------------------------------------------------------------------------
 
 
 class Pooling(Primitive):
-    """An operation on the planes of images, each by itself."""
+    """An operation on each plane of images separately."""
 
     def __init__(self, evaluate: Callable[..., Any], shape_of: Callable[..., Ints], *, multiple: bool = False) -> None:
         super().__init__(evaluate.__name__, evaluate, multiple=multiple)
-        self.shape_of = shape_of  # of the result, from the inputs and attributes
+        self.shape_of = shape_of  # computes the result's shape from the inputs and attributes
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         outputs = [(self.shape_of(*inputs, **attrs), inputs[0].dtype)]
         return [*outputs, (outputs[0][0], pooling.place_dtype(attrs["windows"]))] if self.multiple else outputs
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
-        """The images of all steps as one batch."""
+        """Treat the images of all steps as one batch."""
         every, steps = repeat_over_time(arrays, varying), steps_of(arrays, varying)
         joined = [x.reshape(steps * x.shape[1], *x.shape[2:]) for x in every]
         out = self.run_here(joined, joined, attrs)
@@ -114,7 +114,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, windows: Windows, divisor: int,
     return (_sum_pool.bind(dout, windows=windows, divisor=divisor),)
 
 
-# --- on the device: from windows as a view, and their adjoint ---------------------------------------------------------
+# --- On the device: windows as a view, and its adjoint ----------------------------------------------------------------
 
 
 @_max_pool.def_there
@@ -169,7 +169,7 @@ def _fold_windows(x: Any, windows: Windows, lengths: Ints) -> Any:
     return image[(..., *(slice(before, before + n) for (before, _), n in inner))]
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
+# --- Windows ----------------------------------------------------------------------------------------------------------
 
 
 Pairs = tuple[tuple[int, int], ...]
@@ -187,9 +187,10 @@ def _prepare_pool(
     ceil_mode: bool = False,
     padding_alone: bool = False,
 ) -> tuple[Tensor, Windows, Pairs]:
-    """Check the arguments of a pool: its image (N, C, *S) of floats, its windows, and the padding that was asked for.
+    """Check the arguments of a pool: returns its float image (N, C, *S), its windows, and the requested padding.
 
-    With `ceil_mode`, windows reach further than the padding. Each has an element of the image, unless `padding_alone`.
+    With `ceil_mode`, windows extend beyond the padding. Each window must contain an element of the image, unless
+    `padding_alone`.
     """
     tensor = as_float(x, name)
     if tensor.ndim != count + 2:
@@ -210,46 +211,46 @@ def _prepare_pool(
         k, _, d, pair = (of[axis] for of in windows)
         raise ArgumentError(
             f"{name}: a window of {k} elements with dilation {d} lies wholly in the padding {pair} of axis {axis + 2}, "
-            f"which has length {tensor.shape[axis + 2]}: it has no element to pool. Pad by at most half of the "
+            f"which has length {tensor.shape[axis + 2]}, so it has no element to pool. Pad by at most half of the "
             f"window, or use a larger kernel_size."
         )
     return tensor, windows, pairs
 
 
 class Padding(TypedDict, total=False):
-    """Padding of the image: pad_mode "valid", "same" or "pad", and with "pad" by how much."""
+    """Options for padding: pad_mode "valid", "same" or "pad", and the widths for "pad"."""
 
     pad_mode: PadMode
     padding: Lengths
 
 
 class Spread(Padding, total=False):
-    """Padding, how far apart the elements of a window are, and whether a part of a window at the end counts."""
+    """Options for padding, for the dilation of windows, and for partial windows at the end."""
 
     dilation: Lengths
     ceil_mode: bool
 
 
 class Averaging(Padding, total=False):
-    """Padding, whether it counts in the mean, and whether a part of a window at the end counts."""
+    """Options for padding, its part in the mean, and partial windows at the end."""
 
     count_include_pad: bool
     ceil_mode: bool
 
 
 class AveragingBy(Averaging, total=False):
-    """The same, and a number to divide by."""
+    """The options of `Averaging`, and a number to divide by."""
 
     divisor_override: Count | None
 
 
 def max_pool(x: Numbers, count: int, kernel_size: Any, stride: Any = None, **options: Unpack[Spread]) -> Tensor:
-    """The largest element of each window over `count` axes; the gradient goes to the first one that is largest.
+    """Max pooling over `count` axes: the largest element of each window. Its first occurrence gets the gradient.
 
-    With ceil_mode a window that reaches beyond the end counts, if it begins before the padding at the end.
+    With `ceil_mode`, a partial window at the end counts if it begins before the padding at the end.
     """
     tensor, windows, _ = _prepare_pool(f"max_pool{count}d", x, count, kernel_size, stride, **options)
-    if tensor._entry is None:  # no gradient is wanted, and where it would go is not kept
+    if tensor._entry is None:  # without a gradient, the places need not be saved
         return _largest.bind(tensor, windows=windows)
     return _max_pool.bind_all(tensor, windows=windows)[0]
 
@@ -265,20 +266,20 @@ def avg_pool(
     ceil_mode: bool = False,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The mean of each window over `count` axes; with pad_mode "same", or without `count_include_pad`, of its elements
-    that are not padding.
+    """Average pooling over `count` axes: the mean of each window.
 
-    With ceil_mode a window that reaches beyond the end counts, if it begins before the padding at the end; elements
-    beyond the padding do not count in the mean. With `divisor_override` it is the sum over that number.
+    Padding does not count in the mean with pad_mode "same" or count_include_pad=False. With `ceil_mode`, a partial
+    window at the end counts if it begins before the padding at the end, and elements beyond the padding do not count.
+    With `divisor_override`, the sum is divided by that number instead.
     """
     name = f"avg_pool{count}d"
     tensor, windows, asked = _prepare_pool(name, x, count, kernel_size, stride, pad_mode, padding, 1, ceil_mode)
     if divisor_override is not None and as_int(divisor_override, name, "divisor_override") < 1:
-        raise ArgumentError(f"{name}: divisor_override is a number of elements, at least 1, not {divisor_override}.")
+        raise ArgumentError(f"{name}: divisor_override must be at least 1, not {divisor_override}.")
     included = pad_mode == "pad" and count_include_pad
     if divisor_override or not windows.padded or (included and windows.padding == asked):
         return _sum_pool.bind(tensor, windows=windows, divisor=divisor_override or windows.elements)
-    # Windows at the border have fewer elements that count; how many, pooling says of an image of ones.
+    # Fewer elements count in windows at the border. Sum pooling of ones gives their number.
     wide = to_compute_dtype(tensor)
     lengths, beyond = tensor.shape[2:], windows.padding
     if included:
@@ -293,7 +294,7 @@ def avg_pool(
 
 
 def sum_pool(x: Numbers, count: int, kernel_size: Any, stride: Any = None, **options: Unpack[Padding]) -> Tensor:
-    """The sum of each window over `count` axes; padding adds nothing to it."""
+    """Sum pooling over `count` axes: the sum of each window. Padding adds 0."""
     tensor, windows, _ = _prepare_pool(
         f"sum_pool{count}d", x, count, kernel_size, stride, padding_alone=True, **options
     )
@@ -301,44 +302,44 @@ def sum_pool(x: Numbers, count: int, kernel_size: Any, stride: Any = None, **opt
 
 
 def max_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Spread]) -> Tensor:
-    """`max_pool` over one axis: (N, C, L)."""
+    """Max pooling over one axis, (N, C, L); see `max_pool`."""
     return max_pool(x, 1, kernel_size, stride, **options)
 
 
 def max_pool2d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Spread]) -> Tensor:
-    """`max_pool` over two axes: (N, C, H, W)."""
+    """Max pooling over two axes, (N, C, H, W); see `max_pool`."""
     return max_pool(x, 2, kernel_size, stride, **options)
 
 
 def avg_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Averaging]) -> Tensor:
-    """`avg_pool` over one axis: (N, C, L)."""
+    """Average pooling over one axis, (N, C, L); see `avg_pool`."""
     return avg_pool(x, 1, kernel_size, stride, **options)
 
 
 def avg_pool2d(
     x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[AveragingBy]
 ) -> Tensor:
-    """`avg_pool` over two axes: (N, C, H, W)."""
+    """Average pooling over two axes, (N, C, H, W); see `avg_pool`."""
     return avg_pool(x, 2, kernel_size, stride, **options)
 
 
 def sum_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Padding]) -> Tensor:
-    """`sum_pool` over one axis: (N, C, L)."""
+    """Sum pooling over one axis, (N, C, L); see `sum_pool`."""
     return sum_pool(x, 1, kernel_size, stride, **options)
 
 
 def sum_pool2d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Padding]) -> Tensor:
-    """`sum_pool` over two axes: (N, C, H, W)."""
+    """Sum pooling over two axes, (N, C, H, W); see `sum_pool`."""
     return sum_pool(x, 2, kernel_size, stride, **options)
 
 
-# --- to a given size --------------------------------------------------------------------------------------------------
+# --- Adaptive pooling -------------------------------------------------------------------------------------------------
 
 Sizes = Count | Sequence[Count | None]
 
 
 def _adaptive(pool: Callable[..., Tensor], x: Any, count: int, output_size: Any, name: str) -> Tensor:
-    """(N, C, *S) or (C, *S) pooled to `output_size`."""
+    """Pool (N, C, *S) or (C, *S) to `output_size`."""
     tensor = as_float(x, name)
     if tensor.ndim not in (count + 1, count + 2) or 0 in tensor.shape[-count:]:
         raise ShapeError(
@@ -360,7 +361,7 @@ def _adaptive(pool: Callable[..., Tensor], x: Any, count: int, output_size: Any,
 
 
 def _window_by_window(pool: Callable[..., Tensor], image: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Windows of different sizes, each pooled by itself."""
+    """Pool windows of different sizes one by one."""
     axes = [
         [(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
         for length, size in zip(image.shape[2:], sizes, strict=True)
@@ -374,27 +375,27 @@ def _window_by_window(pool: Callable[..., Tensor], image: Tensor, sizes: Sequenc
 
 
 def adaptive_avg_pool1d(x: Numbers, output_size: Count) -> Tensor:
-    """The means of `output_size` windows over the last axis of (N, C, L); see `adaptive_avg_pool2d`."""
+    """Average pooling to a given length, over the last axis of (N, C, L); see `adaptive_avg_pool2d`."""
     return _adaptive(avg_pool, x, 1, output_size, "adaptive_avg_pool1d")
 
 
 def adaptive_avg_pool2d(x: Numbers, output_size: Sizes | None) -> Tensor:
-    """The means of windows that cover an image evenly: (N, C, H, W) -> (N, C, *output_size).
+    """Average pooling to a given size, with windows that cover the image evenly: (N, C, H, W) -> (N, C, *output_size).
 
-    The i-th window of an axis goes from i L / size, rounded down, to (i + 1) L / size, rounded up.
+    Window i of an axis extends from floor(i L / size) to ceil((i + 1) L / size).
 
     Args:
         x: (N, C, H, W) or (C, H, W).
-        output_size: an int or a pair; None in it leaves an axis as it is.
+        output_size: an int or a pair; None keeps the length of an axis.
     """
     return _adaptive(avg_pool, x, 2, output_size, "adaptive_avg_pool2d")
 
 
 def adaptive_max_pool1d(x: Numbers, output_size: Count) -> Tensor:
-    """The largest elements of `output_size` windows over the last axis; see `adaptive_avg_pool2d`."""
+    """Max pooling to a given length, over the last axis; see `adaptive_avg_pool2d` for the windows."""
     return _adaptive(max_pool, x, 1, output_size, "adaptive_max_pool1d")
 
 
 def adaptive_max_pool2d(x: Numbers, output_size: Sizes | None) -> Tensor:
-    """The largest elements of windows that cover an image evenly; see `adaptive_avg_pool2d`."""
+    """Max pooling to a given size; see `adaptive_avg_pool2d` for the windows."""
     return _adaptive(max_pool, x, 2, output_size, "adaptive_max_pool2d")

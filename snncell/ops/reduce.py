@@ -1,6 +1,6 @@
-"""Reductions, and running sums, products and extremes.
+"""Reductions, softmax, and cumulative sums, products and extremes.
 
-Reductions go along an axis, several (a tuple), or all (None, the default); `keepdims` leaves them with length 1.
+`axis` is an axis, several axes (a tuple), or None (the default) for all; `keepdims` keeps them with length 1.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _reduction(name: str, join: str, start: Callable[[Any], str]) -> Reduction:
 
 
 def _limit(dtype: Any, lowest: bool) -> str:
-    """The text of the lowest, or the highest, number of a dtype."""
+    """The source text of the lowest, or the highest, number of a dtype."""
     if dtypes.is_float(dtype):
         return "-np.inf" if lowest else "np.inf"
     if dtype.kind == "b":
@@ -68,7 +68,7 @@ _all = _reduction("all", "{0} & {1}", lambda dtype: "True")
 _any.no_gradient()
 _all.no_gradient()
 
-# What the floors below need of arithmetic: on the device, where NumPy's functions are not, and in plans of all steps.
+# Arithmetic for lower layers, which cannot import `ops`: on the device, and in plans that compute all steps at once.
 DEVICE.arithmetic.update({"add": ar.add, "mul": ar.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
 
 
@@ -85,7 +85,7 @@ def _(x: Tensor, out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: 
 
 
 def _with_kept_axes(x: Tensor, axis: tuple[int, ...], keepdims: bool) -> Tensor:
-    """`x`, the result of a reduction, with the reduced axes as axes of length 1."""
+    """Restore the reduced axes of a reduction's result, with length 1."""
     if keepdims:
         return x
     lengths = iter(x.shape)
@@ -100,25 +100,25 @@ def _reduce_axes(reduction: Reduction, x: Any, axis: Axis, keepdims: bool) -> Te
     return reduction.bind(tensor, axis=axes, keepdims=bool(keepdims))
 
 
-# --- sums and means ---------------------------------------------------------------------------------------------------
+# --- Sums and means ---------------------------------------------------------------------------------------------------
 
 
 def sum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The sum. Booleans and narrow integers are added as int64.
+    """Sum of elements along axes. Booleans and integers are added as int64.
 
-    Long sums of float32 keep their precision: blocks of 32 terms are added up in float32, and the blocks in float64.
+    Long float32 sums keep their precision, because blocks of 32 terms are added in float32 and the blocks in float64.
     """
     return _reduce_axes(_sum, not_narrow(x, "sum"), axis, keepdims)
 
 
 def not_narrow(x: Any, name: str) -> Tensor:
-    """`x` as a Tensor, booleans and integers as int64, in which sums and products of them seldom overflow."""
+    """Convert booleans and integers to int64, in which sums and products seldom overflow."""
     tensor = as_tensor(x, name)
     return tensor if tensor.dtype.is_float else astype(tensor, dtypes.int64)
 
 
 def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The product, by halves: its gradient is exact to every order, where elements are zero too."""
+    """Product of elements along axes. Its gradient is exact to any order, even if elements are 0."""
     tensor = not_narrow(x, "prod")
     axes = as_axes(axis, tensor.ndim, "prod")
     if not axes:
@@ -136,7 +136,7 @@ def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def mean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean; of integers a float32. float16 and bfloat16 are added up in float32."""
+    """Arithmetic mean along axes. Integers give float32; float16 and bfloat16 are added in float32."""
     tensor = as_float(x, "mean")
     axes = as_axes(axis, tensor.ndim, "mean")
     total = _reduce_axes(_sum, to_compute_dtype(tensor), axes, keepdims)
@@ -144,19 +144,19 @@ def mean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def count_nonzero(x: Numbers, axis: Axis = None, keep_dims: bool = False, dtype: Dtype = dtypes.int32) -> Tensor:
-    """The number of elements that are not 0, as int32 unless another dtype is given."""
+    """Number of nonzero elements along axes, as int32 by default."""
     truths: Tensor = ar.not_equal(as_tensor(x, "count_nonzero"), 0)
     return astype(sum(truths, axis, keep_dims), dtype)
 
 
 def nansum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The sum, without the elements that are NaN."""
+    """Sum of elements that ignores NaN."""
     tensor = as_tensor(x, "nansum")
     return sum(_zero_nan(tensor) if tensor.dtype.is_float else tensor, axis, keepdims)
 
 
 def nanmean(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The mean, without the elements that are NaN; NaN where all are."""
+    """Mean of elements that ignores NaN; NaN where all elements are NaN."""
     tensor = as_float(x, "nanmean")
     count = sum(ar.logical_not(ar.isnan(tensor)), axis, keepdims)
     wide = to_compute_dtype(_zero_nan(tensor))
@@ -168,10 +168,12 @@ def _zero_nan(x: Tensor) -> Tensor:
 
 
 def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
-    """The variance, sum((x - mean)^2) / (n - ddof); of no more than `ddof` elements that of a division by 0."""
+    """Variance: sum((x - mean)^2) / (n - ddof), or a division by 0 for n <= ddof."""
     tensor = as_float(x, "var")
     axes = as_axes(axis, tensor.ndim, "var")
-    n = builtins.max(_count_elements(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0)  # no variance is negative
+    n = builtins.max(
+        _count_elements(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0
+    )  # not below 0, because no variance is negative
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
     squares = _squares(to_compute_dtype(tensor), axis=axes, keepdims=keepdims)
@@ -180,43 +182,43 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
 
 @Composite
 def _squares(x: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Tensor:
-    """The sum of squared distances from the mean."""
-    # In two passes: the difference of mean(x^2) and mean(x)^2 would cancel.
+    """Sum of squared distances from the mean."""
+    # In two passes, because mean(x^2) - mean(x)^2 loses precision by cancellation.
     return _reduce_axes(_sum, tr.square(x - mean(x, axis, keepdims=True)), axis, keepdims)
 
 
-# Nothing comes from the mean: the distances from it add up to 0.
+# The mean itself contributes no gradient, because the distances from it add up to 0.
 @_squares.def_bprop
 def _(x: Tensor, _out: Tensor, dout: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Grads:
     return ((x - mean(x, axis, keepdims=True)) * (_with_kept_axes(dout, axis, keepdims) * 2.0),)
 
 
 def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
-    """The standard deviation, the root of `var`; where that is 0, the gradient is 0."""
+    """Standard deviation, the square root of `var`. Its gradient is 0 where the deviation is 0."""
     tensor = as_float(x, "std")
     return astype(tr.root(var(to_compute_dtype(tensor), axis, ddof, keepdims)), tensor.dtype)
 
 
-# --- extremes ---------------------------------------------------------------------------------------------------------
+# --- Extremes ---------------------------------------------------------------------------------------------------------
 
 
 def max(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The largest element, NaN if one is; the gradient is shared equally by all that are largest."""
+    """Maximum along axes, NaN if there is a NaN. All largest elements share the gradient equally."""
     return _reduce_axes(_max, _not_empty(x, axis, "max"), axis, keepdims)
 
 
 def min(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The smallest element, NaN if one is; the gradient is shared equally by all that are smallest."""
+    """Minimum along axes, NaN if there is a NaN. All smallest elements share the gradient equally."""
     return _reduce_axes(_min, _not_empty(x, axis, "min"), axis, keepdims)
 
 
 def any(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """True if an element is true."""
+    """True if any element along the axes is true."""
     return _reduce_axes(_any, astype(x, dtypes.bool_), axis, keepdims)
 
 
 def all(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """True if every element is true."""
+    """True if all elements along the axes are true."""
     return _reduce_axes(_all, astype(x, dtypes.bool_), axis, keepdims)
 
 
@@ -229,12 +231,12 @@ for _op, _there in ((_argmax, lines.argmax), (_argmin, lines.argmin)):
 
 
 def argmax(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the first largest element along `axis`, or in the flattened Tensor."""
+    """Position of the first largest element along `axis`, or in the flattened Tensor."""
     return _position_of_extreme(_argmax, x, axis, keepdims)
 
 
 def argmin(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the first smallest element along `axis`, or in the flattened Tensor."""
+    """Position of the first smallest element along `axis`, or in the flattened Tensor."""
     return _position_of_extreme(_argmin, x, axis, keepdims)
 
 
@@ -260,32 +262,32 @@ def _count_elements(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
 
 
 def amax(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The largest element along axes, `max` under its other name; those that are equal share the gradient."""
+    """Maximum along axes, like `max`."""
     return max(x, axis, keepdims)
 
 
 def amin(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """The smallest element along axes, `min` under its other name; those that are equal share the gradient."""
+    """Minimum along axes, like `min`."""
     return min(x, axis, keepdims)
 
 
 def argmax_with_value(x: Numbers, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
-    """The position of the first largest element along an axis, and the element, in this order."""
+    """Position and value of the first largest element along an axis."""
     return argmax(x, axis, keep_dims), max(x, axis, keep_dims)
 
 
 def argmin_with_value(x: Numbers, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
-    """The position of the first smallest element along an axis, and the element, in this order."""
+    """Position and value of the first smallest element along an axis."""
     return argmin(x, axis, keep_dims), min(x, axis, keep_dims)
 
 
-# --- sums of exponentials ---------------------------------------------------------------------------------------------
+# --- Sums of exponentials ---------------------------------------------------------------------------------------------
 
 
 def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))), without overflow; of no elements -inf, the logarithm of their sum.
+    """log(sum(exp(x))) along axes, without overflow; -inf without elements.
 
-    The gradient is softmax(x). Where the result is infinite, the elements equal to it share the gradient evenly, as in
+    The gradient is softmax(x). If the result is infinite, all elements equal to it share the gradient evenly, as in
     `logaddexp` and `logcumsumexp`.
     """
     tensor = as_float(x, "logsumexp")
@@ -302,7 +304,7 @@ def _softmax(x: Tensor, *, axis: int) -> Tensor:
     return raised / sum(raised, axis, keepdims=True)
 
 
-# From the output alone: nothing is exponentiated again.
+# The gradient uses the output only, so no exponential is computed again.
 _softmax.def_bprop(lambda x, out, dout, *, axis: (out * (dout - sum(dout * out, axis, keepdims=True)),))
 
 
@@ -316,12 +318,12 @@ _log_softmax.def_bprop(lambda x, out, dout, *, axis: (dout - tr.exp(out) * sum(d
 
 
 def softmax(x: Numbers, axis: int = -1) -> Tensor:
-    """exp(x) / sum(exp(x)) along `axis`, without overflow."""
+    """Softmax: exp(x) / sum(exp(x)) along `axis`, without overflow."""
     return _along_axis(_softmax, x, axis, "softmax")
 
 
 def log_softmax(x: Numbers, axis: int = -1) -> Tensor:
-    """log(softmax(x)) along `axis`, exact where softmax underflows."""
+    """Logarithm of softmax along `axis`, exact where softmax underflows."""
     return _along_axis(_log_softmax, x, axis, "log_softmax")
 
 
@@ -329,11 +331,11 @@ def _along_axis(function: Callable[..., Tensor], x: Any, axis: int, name: str) -
     tensor = as_float(x, name)
     number = as_axis(axis, tensor.ndim, name)
     if not tensor.shape[number]:
-        return tensor * 1.0  # as empty as it was
+        return tensor * 1.0  # an empty result of the same shape
     return astype(function(to_compute_dtype(tensor), axis=number), tensor.dtype)
 
 
-# --- running sums, products and extremes ------------------------------------------------------------------------------
+# --- Cumulative sums, products and extremes ---------------------------------------------------------------------------
 
 
 _cumsum = Primitive("cumsum", sums.running)
@@ -342,22 +344,22 @@ with_axis_of_steps(_cumsum, axis_behind_steps)
 _cumsum.additive = True
 
 
-# x_i is in every sum from the i-th on: the sums of dout from the end.
+# x_i is in every sum from the i-th on, so its gradient is a cumulative sum of dout from the end.
 _cumsum.def_bprop(lambda _x, _out, dout, *, axis: (sh.flip(cumsum(sh.flip(dout, axis), axis), axis),))
 
 
 def cumsum(x: Numbers, axis: int) -> Tensor:
-    """Running sums along `axis`; those of float32 are carried on in float64."""
+    """Cumulative sum along `axis`; float32 is accumulated in float64."""
     tensor = not_narrow(x, "cumsum")
     return _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
 
 
-# By doubling: after k rounds each element has the 2^k elements up to it joined. So the reverse is that of the operation
-# that joins two, to any order, without a division by an element, which may be 0.
+# Scans by doubling: after k rounds, each element combines the 2^k elements up to it. The gradient is therefore that of
+# the binary operation, to any order, without a division by an element, which may be 0.
 
 
 def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple[Tensor, ...]:
-    """x_1, x_1 . x_2, x_1 . x_2 . x_3, ... along an axis, of one Tensor or of several that are joined together."""
+    """x_1, x_1 . x_2, x_1 . x_2 . x_3, ... along an axis, for one Tensor or several that `join` combines together."""
     length, reach = xs[0].shape[axis], 1
     while reach < length:
         heads, tails = zip(*(joining.split(x, [reach, length - reach], axis) for x in xs), strict=True)
@@ -370,15 +372,15 @@ def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple
 
 
 def cumprod(x: Numbers, dim: int) -> Tensor:
-    """Running products along an axis; the gradient is exact where elements are 0, too."""
+    """Cumulative product along an axis. The gradient is exact even if elements are 0."""
     tensor = not_narrow(x, "cumprod")
     return _scan_by_doubling(ar.mul, as_axis(dim, tensor.ndim, "cumprod", "dim"), snapshot(tensor))[0]
 
 
 def logcumsumexp(x: Numbers, axis: int) -> Tensor:
-    """log(exp(x_1) + ... + exp(x_i)) along an axis, without overflow.
+    """Cumulative `logsumexp` along an axis: log(exp(x_1) + ... + exp(x_i)), without overflow.
 
-    The gradient is that of `logsumexp` of the elements so far, at infinities too.
+    The gradient is that of `logsumexp` of the elements up to i, including at infinities.
     """
     tensor = as_float(x, "logcumsumexp")
     number = as_axis(axis, tensor.ndim, "logcumsumexp")
@@ -386,19 +388,19 @@ def logcumsumexp(x: Numbers, axis: int) -> Tensor:
 
 
 def _log_join(x: Tensor, many: Tensor, y: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
-    """Join two running logarithms, and the numbers of elements that an infinite one consists of."""
+    """Combine two partial logsumexps, and count the elements that produce an infinite one."""
     a, b = stop_gradient((x, y))
     both = many + more
     return tr.log_join(x, y, many / both), ar.where(ar.equal(a, b), both, ar.where(ar.greater(a, b), many, more))
 
 
 def cummax(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
-    """The largest elements so far along an axis, and where they are, the last of equal ones; no complex numbers."""
+    """Cumulative maximum along an axis, and its positions (the last of equal elements); no complex numbers."""
     return _running(ar.maximum, x, axis, "cummax")
 
 
 def cummin(x: Numbers, axis: int) -> tuple[Tensor, Tensor]:
-    """The smallest elements so far along an axis, and where they are, the last of equal ones; no complex numbers."""
+    """Cumulative minimum along an axis, and its positions (the last of equal elements); no complex numbers."""
     return _running(ar.minimum, x, axis, "cummin")
 
 
@@ -411,7 +413,7 @@ def _running(better: Callable[[Tensor, Tensor], Tensor], x: Numbers, axis: int, 
     (best,) = _scan_by_doubling(better, number, values)
     with beside(tensor):
         places = Tensor(np.arange(tensor.shape[number]).reshape([-1 if a == number else 1 for a in range(tensor.ndim)]))
-    # The last place so far at which an element is the best; a NaN is, from where it is.
+    # The last position so far of the best element. From a NaN on, the NaN is the best.
     hits = (
         ar.equal(values, best) if tensor.dtype.category < 2 else ar.logical_or(ar.equal(values, best), ar.isnan(values))
     )

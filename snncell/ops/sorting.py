@@ -1,4 +1,4 @@
-"""Sorting along an axis, order statistics (topk, median, quantile), searchsorted and unique elements."""
+"""Sorting, order statistics (topk, median, quantile), searchsorted, and unique elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from snncell.tape.tensor import Tensor, beside
 __all__ = ["argsort", "median", "quantile", "searchsorted", "sort", "top_k", "topk", "unique_consecutive"]
 
 
-# --- order ------------------------------------------------------------------------------------------------------------
+# --- Order ------------------------------------------------------------------------------------------------------------
 
 
 @primitive
@@ -35,21 +35,21 @@ _argsort.no_gradient()
 
 @primitive
 def _along(x: Any, order: Any) -> Any:
-    """The elements of each row in an order."""
+    """Reorder the elements of each row."""
     return np.take_along_axis(x, order, -1)
 
 
 @primitive
 def _back(x: Any, order: Any) -> Any:
     """The inverse of `_along`."""
-    # Every place is written to: an order is a permutation.
+    # np.empty suffices, because an order is a permutation and writes every element.
     out = np.empty_like(x)
     np.put_along_axis(out, order, x, -1)
     return out
 
 
 for _op in (_argsort, _along, _back):
-    with_axis_of_steps(_op)  # they go along the last axis
+    with_axis_of_steps(_op)  # they use the last axis
 
 
 _along.def_there(rows.along)
@@ -59,30 +59,27 @@ _back.def_bprop(lambda _x, order, _out, dout: (_along.bind(dout, order), None))
 
 
 def _order(turned: Tensor, descending: bool) -> Tensor:
-    """The positions that sort each row; equal elements keep their order, in both directions."""
+    """The positions that sort each row; equal elements keep their order in both directions."""
     if not descending:
         return _argsort.bind(turned)
-    # The order of the rows read backwards, itself read backwards.
+    # Sort the reversed rows, then reverse that order, so that equal elements keep their order.
     backwards: Tensor = sh.flip(_argsort.bind(sh.flip(turned, -1)), -1)
     return (turned.shape[-1] - 1) - backwards
 
 
 def argsort(x: Numbers, axis: int = -1, descending: bool = False) -> Tensor:
-    """The positions along `axis` that put the elements into ascending order, or descending, as int64.
-    Complex numbers raise a DTypeError.
+    """The positions that sort the elements along `axis`, as int64; no gradient.
 
-    Equal elements keep their order, -0.0 and 0.0 are equal, NaN counts as the largest. No gradient flows through
-    positions.
+    Equal elements keep their order, -0.0 equals 0.0, and NaN counts as the largest. Complex numbers raise a DTypeError.
     """
     tensor, number = _sortable(x, axis, "argsort")
     return sh.swapaxes(_order(sh.swapaxes(tensor, number, -1), descending), number, -1)
 
 
 def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """The elements along `axis` in ascending order, or descending, and the positions that they come from.
-    Complex numbers raise a DTypeError.
+    """Sort along `axis`: the sorted elements, and their positions in `x`.
 
-    Equal elements keep their order, NaN counts as the largest; each element gets the gradient of the place it went to.
+    Equal elements keep their order, and NaN counts as the largest. Complex numbers raise a DTypeError.
 
     Example:
         >>> values, positions = ops.sort(Tensor([3.0, 1.0, 2.0]))
@@ -96,7 +93,7 @@ def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, 
 
 
 def permute_rows(x: Tensor, order: Tensor) -> Tensor:
-    """The elements of each row of `x` in an order, such as `argsort` gives: x (..., n), order (..., n) -> (..., n)."""
+    """Reorder the elements of each row of `x`, for example by the result of `argsort`: both have shape (..., n)."""
     return _along.bind(x, order)
 
 
@@ -107,25 +104,25 @@ def _sortable(x: Any, axis: int, name: str) -> tuple[Tensor, int]:
     return tensor, as_axis(axis, tensor.ndim, name)
 
 
-# --- the largest, the middle, quantiles -------------------------------------------------------------------------------
+# --- Order statistics -------------------------------------------------------------------------------------------------
 
 
 def top_k(x: Numbers, k: Count, sorted: bool = True) -> tuple[Tensor, Tensor]:
-    """The k largest elements along the last axis, and their positions: `topk` in its shorter form."""
+    """The k largest elements along the last axis, and their positions; a short form of `topk`."""
     return topk(x, k, None, True, sorted)
 
 
 def topk(
     x: Numbers, k: Count, dim: int | None = None, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """The k largest, or smallest, elements along an axis, the last by default, and their positions.
+    """The k largest, or smallest, elements along an axis, and their positions.
 
     Args:
         x: any shape.
-        k: how many, at most as many as there are.
-        dim: the axis.
-        largest: False for the smallest.
-        sorted: they come in order in any case, the best first; equal ones in the order that they have.
+        k: the number of elements, at most the length of the axis.
+        dim: the axis, by default the last.
+        largest: False for the smallest elements.
+        sorted: accepted for compatibility. The elements are always sorted, best first; equal ones keep their order.
 
     Example:
         >>> values, positions = ops.topk(Tensor([1.0, 5.0, 3.0]), 2)
@@ -136,21 +133,21 @@ def topk(
     number = as_axis(-1 if dim is None else dim, tensor.ndim, "topk", "dim")
     count = as_int(k, "topk", "k")
     if not 0 <= count <= tensor.shape[number]:
-        raise ShapeError(f"topk: k={count} of axis {number} of x, of shape {tensor.shape}.")
+        raise ShapeError(f"topk: k={count} does not fit axis {number} of x, of shape {tensor.shape}.")
     places = joining.narrow(argsort(tensor, number, largest), number, 0, count)
     return gather_elements(tensor, number, places), places
 
 
 def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
-    """The element in the middle of the order; of an even number of them the lower one of the two.
+    """Median: the middle element in sorted order; for an even number of elements the lower one of the two.
 
     Args:
         x: any shape.
-        axis: with it, the result is a pair: the medians along it, and their positions.
-        keepdims: leave the axis, with length 1.
+        axis: if given, the result is a pair: the medians along this axis, and their positions.
+        keepdims: keep the axis with length 1.
 
     Returns:
-        A Tensor without axes, or with an axis the pair. NaN if an element is.
+        A Tensor without axes, or the pair if `axis` is given. NaN if there is a NaN.
     """
     tensor = as_tensor(x, "median")
     line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "median"))
@@ -176,16 +173,16 @@ def _as_shares(q: Any) -> np.ndarray[Any, Any]:
 
 
 def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The value below which a share q of the elements lies, between two of them in proportion.
+    """Quantile: the value below which a fraction q of the elements lies, with linear interpolation.
 
     Args:
         x: any shape.
         q: a number in [0, 1], or several, which become the first axis of the result.
-        axis: without it, of the flattened elements.
-        keepdims: leave the axis, with length 1.
+        axis: by default the flattened elements are used.
+        keepdims: keep the axis with length 1.
 
     Returns:
-        NaN where an element is.
+        NaN where there is a NaN.
     """
     tensor, shares = as_float(x, "quantile"), q.asnumpy() if isinstance(q, Tensor) else _as_shares(q)
     if shares.ndim > 1 or shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
@@ -208,7 +205,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
     return joining.stack(results) if shares.ndim else results[0]
 
 
-# --- places in an order -----------------------------------------------------------------------------------------------
+# --- Search and unique elements ---------------------------------------------------------------------------------------
 
 
 @primitive
@@ -238,13 +235,13 @@ _searchsorted.no_gradient()
 def searchsorted(
     x: Numbers, v: Numbers, side: Literal["left", "right"] = "left", sorter: Numbers | None = None
 ) -> Tensor:
-    """Where the elements of `v` would be put into the ordered x, so that it stays in order, as int64.
+    """Binary search: the positions at which to insert `v` into sorted x to keep it sorted, as int64.
 
     Args:
-        x: (N,), or (..., N): rows in ascending order.
-        v: any shape, or for rows (..., K).
-        side: "left" before elements that are equal, "right" after them.
-        sorter: the positions that put x into order, as `argsort` gives them.
+        x: (N,), or (..., N) with rows in ascending order.
+        v: any shape, or (..., K) for rows.
+        side: "left" inserts before equal elements, "right" after them.
+        sorter: the positions that sort x, as returned by `argsort`.
     """
     rows, values = same_dtype([as_tensor(x, "searchsorted"), as_tensor(v, "searchsorted", "v")], "searchsorted")
     if side not in ("left", "right"):
@@ -259,14 +256,15 @@ def searchsorted(
 def unique_consecutive(
     x: Numbers, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Tensor | tuple[Tensor, ...]:
-    """The first of each run of equal elements.
-    In a traced function it raises a TraceError, because their number depends on values.
+    """Remove repetitions: the first element of each run of equal elements.
+
+    A traced function raises a TraceError, because the number of elements depends on values.
 
     Args:
         x: any shape.
-        return_inverse: give also which run each element is in.
-        return_counts: give also the lengths of the runs.
-        dim: the axis whose slices are compared; without one the flattened elements are.
+        return_inverse: also return the index of the run of each element.
+        return_counts: also return the lengths of the runs.
+        dim: the axis whose slices are compared. By default the flattened elements are compared.
 
     Example:
         >>> ops.unique_consecutive(Tensor([1, 1, 2, 2, 2, 1])).tolist()

@@ -443,7 +443,10 @@ def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
 
 
 def test_what_is_no_hdf5_is_refused(tmp_path):
-    for content, said in ((b"t,x,p\n1,2,0\n", "byte 0: an HDF5 file is expected"), (b"\x1f\x8b\x08", "packed by gzip")):
+    for content, said in (
+        (b"t,x,p\n1,2,0\n", "byte 0: an HDF5 file is expected"),
+        (b"\x1f\x8b\x08", "compressed by gzip"),
+    ):
         (tmp_path / "file").write_bytes(content)
         with pytest.raises(FileError, match=said):
             data.SHD(tmp_path / "file")

@@ -246,7 +246,10 @@ def test_structs_in_a_mat(path, packed):
         same(read_events(path, columns=places), columns | {"p": columns["p"] + 1})
     for options, words in (
         ({}, r"of TD/x, TD/y, TD/p, TD/ts, outer/EM/x, outer/EM/y, outer/EM/p, outer/EM/ts none is t and x and p"),
-        ({"columns": {"t": "TD/t", "x": "TD/x"}}, r"there are columns TD/x, TD/y, TD/p, TD/ts, .* none is 'TD/t'"),
+        (
+            {"columns": {"t": "TD/t", "x": "TD/x"}},
+            r"the file has columns TD/x, TD/y, TD/p, TD/ts, .* columns asks for 'TD/t'",
+        ),
     ):
         with pytest.raises(FileError, match=words):
             read_events(path, **options)
@@ -322,7 +325,9 @@ def test_hdf5_of_one_sample_and_of_several(path):
     assert events.sensor_size == (700, 1, 1) and len(events) == 20 and events.dtype.names == ("t", "x", "p")
     assert read_events(path, (800, 1, 2)).sensor_size == (800, 1, 2)
     write.write_shd(path, np.random.default_rng(0), [20, 3])
-    with pytest.raises(FileError, match=r"dataset /labels: one recording is expected, and it has 2: snncell.data.SHD"):
+    with pytest.raises(
+        FileError, match=r"dataset /labels: one recording is expected, and it has 2: use snncell.data.SHD"
+    ):
         read_events(path)
 
 
@@ -357,14 +362,14 @@ def test_a_gzip_is_named(path):
     import gzip
 
     path.write_bytes(gzip.compress(b"t,x,p\n1,2,0\n"))
-    with pytest.raises(FileError, match=r"byte 0: it is packed by gzip: unpack it first"):
+    with pytest.raises(FileError, match=r"byte 0: it is compressed by gzip: decompress it first"):
         read_events(path)
 
 
 def test_the_certain_reader_of_bin_takes_times_that_go_back(path):
     data = bytes([200, 2, 0, 1, 0, 200, 2, 0, 0, 0])
     path.write_bytes(data)
-    with pytest.raises(FileError, match=r"byte 5: .* time goes back"):
+    with pytest.raises(FileError, match=r"byte 5: .* its times decrease"):
         read_events(path)
     assert binary.read_bin(path, data)["t"].tolist() == [256, 0]
 

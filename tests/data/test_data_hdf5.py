@@ -124,7 +124,7 @@ def test_packed_columns_name_the_package_that_unpacks_them(tmp_path: Path) -> No
             records = h5py.h5t.py_create(np.dtype([("t", "i8"), ("x", "u2")]))
             h5py.h5d.create(file.id, b"CD/events", records, h5py.h5s.create_simple((8,)), settings)
         for columns in ({"t": "CD/events/t", "x": "CD/events/x"}, None):
-            with pytest.raises(FileError, match=rf"dataset /CD/events: it is packed by {words}"):
+            with pytest.raises(FileError, match=rf"dataset /CD/events: it is compressed by {words}"):
                 read_events(tmp_path / "file", columns=columns)
 
 

@@ -109,7 +109,7 @@ def test_units_of_integers_are_exact(tmp_path: Path, dtype: str) -> None:
 
 
 AMBIGUOUS = [
-    ("3,1,0,0\n2,1,1,1\n", r"can be x y t p or x y p t; columns=\{\"t\": 0"),
+    ("3,1,0,0\n2,1,1,1\n", r"can be x y t p or x y p t; pass their order, for example columns=\{\"t\": 0"),
     ("3,5,9,2\n1,1,2,1\n", "are not t x y p or x y t p or x y p t; columns="),
     ("5,2,1\n1,3,0\n", "are not t x p; columns="),
     ("0.5,2,3,1\n0.7,1,0,1\n", r'not 0.5, and times in another unit are read with time_unit="s"'),
@@ -315,7 +315,9 @@ def test_what_has_no_names_is_told_by_numbers(tmp_path: Path) -> None:
 def test_units_that_are_none_and_files_that_are_no_tables(tmp_path: Path) -> None:
     write.write_bin(tmp_path / "a", write.drawn(np.random.default_rng(0), 5))
     for options in ({"time_unit": "s"}, {"columns": {"t": 0, "x": 1}}):
-        with pytest.raises(ArgumentError, match=r"said of tables, as .npy, .npz, .mat, HDF5 and CSV, and .* is none"):
+        with pytest.raises(
+            ArgumentError, match=r"apply to tables only \(.npy, .npz, .mat, HDF5 and CSV\), and .* is not a table"
+        ):
             read_events(tmp_path / "a", **options)
     for unit in ("minutes", 3, "S"):
         with pytest.raises(ArgumentError, match="time_unit is one of 's', 'ms', 'us', 'ns', not"):

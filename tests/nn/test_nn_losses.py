@@ -93,7 +93,7 @@ def test_shapes_that_do_not_fit_are_refused():
     loss = nn.CrossEntropyLoss()
     with pytest.raises(ShapeError, match=r"logits of shape \(6, 4\) need labels of shape \(6,\), not \(5,\)"):
         loss(Tensor(LOGITS), Tensor(LABELS[:5]))
-    with pytest.raises(ShapeError, match=r"logits are \(N, C, \.\.\.\), not \(4,\)"):
+    with pytest.raises(ShapeError, match=r"logits must be \(N, C, \.\.\.\), not \(4,\)"):
         loss(Tensor(LOGITS[0]), Tensor(0))
     with pytest.raises(DTypeError, match=r"float labels are probabilities.*labels\.astype\('int64'\)"):
         loss(Tensor(LOGITS), Tensor(LABELS.astype(float)))

@@ -187,7 +187,7 @@ def test_a_layer_that_enlarges_has_gradients_of_every_order() -> None:
 def test_windows_and_images_without_places_are_refused() -> None:
     x, w = ops.zeros((1, 1, 4, 4)), ops.zeros((1, 1, 0, 2))
     for function in (ops.conv2d, ops.conv_transpose2d):
-        with pytest.raises(ShapeError, match=r"\(1, 1, 0, 2\) has places \(0, 2\); each length is at least 1"):
+        with pytest.raises(ShapeError, match=r"\(1, 1, 0, 2\) has lengths \(0, 2\); each must be at least 1"):
             function(x, w)
     with pytest.raises(ShapeError, match=r"an input of shape \(1, 1, 0, 4\) has places \(0, 4\)"):
         ops.conv_transpose2d(x[:, :, :0], ops.zeros((1, 1, 2, 2)))

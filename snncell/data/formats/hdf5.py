@@ -128,7 +128,7 @@ def _open(path: Any) -> Any:
         raise fault(path, "", "HDF5 needs h5py: pip install snncell[events]") from None
     data = contents(path, USER_BLOCKS[-1] + len(SIGNATURE))
     if not is_hdf5(data):
-        gzip = ", and it is packed by gzip: unpack it first" if data.startswith(b"\x1f\x8b") else ""
+        gzip = ", and it is compressed by gzip: decompress it first" if data.startswith(b"\x1f\x8b") else ""
         raise fault(path, "byte 0", f"an HDF5 file is expected{gzip}")
     with foreign_errors(path, ""):
         return h5py.File(path, "r")

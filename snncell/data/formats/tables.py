@@ -166,7 +166,7 @@ def _decompress(path: Any, element: _Element, length: int) -> bytes:
         return unpacked
     if inflate.unconsumed_tail:
         raise fault(path, element.place, f"it unpacks to more than {room} bytes: it is damaged, or a bomb")
-    raise fault(path, element.place, "its packed bytes end too early")
+    raise fault(path, element.place, "its compressed bytes end too early")
 
 
 def _matrix(path: Any, element: _Element, order: str, within: str = "", depth: int = 0) -> dict[str, Array]:
