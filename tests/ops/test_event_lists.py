@@ -298,7 +298,7 @@ def test_lists_of_samples_are_joined_to_those_of_the_batch():
         assert lists.shape == (steps, *frames.shape[1:])
         np.testing.assert_array_equal(lists.to_dense().asnumpy()[: len(frames)], frames)
         assert not lists.to_dense().asnumpy()[len(frames) :].any()
-    with pytest.raises(ShapeError, match="alike but for T"):
+    with pytest.raises(ShapeError, match="may differ only in T"):
         join_event_lists([apart[0], data.ToEventLists(window=150, dtype="float32")(batch[1])], 9)
 
 
