@@ -1,4 +1,4 @@
-"""The tape: Tensor, Parameter, Primitive, tracing, functions of gradients. It knows no operation."""
+"""Automatic differentiation: Tensor, Parameter, Primitive, the tape, tracing, and gradient functions. No operations."""
 
 from snncell.base.frames import machinery
 

@@ -18,7 +18,7 @@ from snncell.tape.tensor import Tensor, wrap
 
 
 def watch_input(x: Tensor) -> Tensor:
-    """`x` as something that gradients are taken with respect to, if it is of floats."""
+    """`x` as a source of gradients, if it is a float Tensor."""
     return wrap(x._data, Entry.source(x._data)) if x.dtype.is_float else x
 
 
@@ -26,25 +26,25 @@ def watch_input(x: Tensor) -> Tensor:
 def sweep(
     entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], sources: set[Entry], release: bool
 ) -> dict[Entry, list[Tensor | None]]:
-    """Walk `entries` backwards and add up the gradients that arrive at the sources.
+    """Walk `entries` backwards, and add up the gradients that reach the sources.
 
     Args:
-        entries: in the order of the forward pass; used up.
-        cotangents: for some entries, the gradient of each output; those of the sources are added to it.
+        entries: the entries in the order of the forward pass; this list is emptied.
+        cotangents: the gradient of each output of some entries; the gradients of the sources are added to it.
         sources: the entries where the walk ends; only entries that depend on one of them are pulled.
-        release: whether the entries are needed no more.
+        release: whether to free the entries.
     """
     dependent = set(sources)
     for entry in entries:
         if entry.released:
             raise GradientError(
-                "This gradient belongs to a computation that an outer gradient has finished and released. Pull it back "
-                "inside of that, or record the computation on its own."
+                "This gradient belongs to a computation that an outer gradient has finished and freed. Call pull "
+                "inside the outer gradient, or record the computation separately."
             )
         if not dependent.isdisjoint(entry.parents):
             dependent.add(entry)
     while entries:
-        entry = entries.pop()  # off the list, so that its memory is free once it has been pulled
+        entry = entries.pop()  # remove it, so that its memory is freed after the pull
         douts = None if entry in sources else cotangents.pop(entry, None)
         if douts is not None and entry in dependent and entry.op is not None:
             grads = entry.op.pull(entry, apply_hooks(entry, douts) if entry.hooks else douts)
@@ -67,17 +67,18 @@ def pullback(
     release: bool = False,
     own: Sequence[Tensor] | None = None,
 ) -> list[Tensor | None]:
-    """The gradients of `inputs` from those of `outs`: a vector-Jacobian product. None where no gradient arrives.
+    """Vector-Jacobian product: the gradients of `inputs` from those of `outs`; None where no gradient arrives.
 
     Args:
-        entries: those in between, in the order of the forward pass; used up.
-        outs, douts: the outputs, and for each its gradient or None.
+        entries: the entries in between, in the order of the forward pass; this list is emptied.
+        outs, douts: the outputs, and the gradient of each or None.
         inputs: the Tensors where the sweep ends.
         beside: other entries where it ends.
-        once: whether of several inputs in one place only the first gets the gradient, so that a sum of them is right.
-        release: whether the entries are needed no more.
-        own: the inputs whose whole gradient is computed here, so that their hooks are called; all of them by default.
-            Another sweep has the rest of the others, and calls their hooks.
+        once: if several inputs are the same tape output, give only the first one the gradient, so that a sum over the
+            inputs is correct.
+        release: whether to free the entries.
+        own: the inputs whose gradient is complete after this sweep, so that it calls their hooks. Default: all. Another
+            sweep completes the others and calls their hooks.
     """
     cotangents: dict[Entry, list[Tensor | None]] = {}
     for out, dout in zip(outs, douts, strict=True):
@@ -100,7 +101,7 @@ def pullback(
 
 
 def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = ()) -> set[Entry | None]:
-    """The entries and all that they were computed from, as far as gradients flow: not beyond `ends`."""
+    """The given entries and all entries that they were computed from, but not beyond `ends`."""
     reached: set[Entry | None] = set()
     waiting = list(entries)
     while waiting:
@@ -112,7 +113,7 @@ def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = 
 
 
 def deposit(cotangents: dict[Entry, list[Tensor | None]], entry: Entry, index: int, grad: Tensor) -> None:
-    """Add `grad` to what has arrived at output `index` of `entry`."""
+    """Add `grad` to the gradient of output `index` of `entry`."""
     shape, dtype = entry.specs[index]
     slots = cotangents.setdefault(entry, [None] * len(entry.specs))
     present = slots[index]
@@ -121,7 +122,7 @@ def deposit(cotangents: dict[Entry, list[Tensor | None]], entry: Entry, index: i
 
 
 def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
-    """`grad` summed to `shape`, the reverse of broadcasting, and cast to `dtype`."""
+    """`grad` summed over broadcast axes to `shape`, and cast to `dtype`."""
     if grad.shape != shape:
         extra = len(grad.shape) - len(shape)
         pairs = zip(grad.shape[max(extra, 0) :], shape, strict=False)
@@ -136,7 +137,7 @@ def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
 
 
 def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] = ()) -> Tensor:
-    """Zeros of an output's shape that take no memory, on the device of `others`: the gradient of an unused output."""
+    """Zeros for the gradient of an unused output, without memory for the elements, on the device of `others`."""
     shape, dtype = spec
     zeros = np.broadcast_to(np.zeros((), dtype if dtype in dtypes.INEXACT else np.float32), shape)
     on_gpu = bool(IN_USE) and any(x is not None and x.device == "gpu" for x in others)
@@ -144,12 +145,12 @@ def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] 
 
 
 def with_zeros(entry: Entry, douts: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-    """The gradients of the outputs of an entry, zeros in the place of None."""
+    """The gradients of an entry's outputs, with zeros in place of None."""
     return tuple([zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])
 
 
 def apply_hooks(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]:
-    """The gradients of the outputs of an entry, as the hooks on them leave them."""
+    """Call the hooks on an entry's outputs, and return their gradients."""
     for index, hook in tuple((entry.hooks or {}).values()):
         before = douts[index]
         if before is None or (after := hook(before)) is None:
@@ -159,7 +160,7 @@ def apply_hooks(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]
         if after.shape != before.shape or not after.dtype.is_float:
             raise GradientError(
                 f"A hook on a Tensor of shape {before.shape} returned a gradient of shape {after.shape} and dtype "
-                f"{after.dtype}; it has the shape of the Tensor, and is of floats."
+                f"{after.dtype}; it must have the shape of the Tensor and a float dtype."
             )
         douts = [*douts[:index], after.astype(before.dtype), *douts[index + 1 :]]
     return douts

@@ -1,4 +1,4 @@
-"""EventLists: a sparse array by its nonzero elements; and the base of operations on it."""
+"""EventLists: a sparse array in CSR format (its nonzero elements), and the base class of operations on it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ Shape = tuple[int, ...]
 
 
 class OfLists(Primitive):
-    """An operation whose first three inputs are event lists, indptr, indices and values; `shape` is an attribute.
+    """An operation whose first three inputs are the indptr, indices and values of event lists.
 
     Args:
         name: for errors and Programs.
-        evaluate: the forward pass: `evaluate(x, *others, **attrs)`, with Rows as `x`, or on the GPU an array.
-        result: shape and dtype of the result: `result(shape, dtype, *others, **attrs)`, of the dense array.
+        evaluate: the forward pass: `evaluate(x, *others, **attrs)`. `x` is a Rows, or on the GPU a dense array.
+        result: returns shape and dtype of the result from those of the dense array:
+            `result(shape, dtype, *others, **attrs)`.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], result: Callable[..., tuple[Shape, Any]]) -> None:
@@ -54,8 +55,8 @@ class OfLists(Primitive):
 def refuse_gradient() -> Never:
     """Raise the error for a gradient with respect to the values of event lists."""
     raise GradientError(
-        "No gradient flows into the values of event lists: of an element that is not listed there would be none. "
-        "Where it is wanted, compute with x.to_dense(), made outside of what is differentiated."
+        "No gradient flows into the values of event lists, because elements that are not listed would get none. If you "
+        "need it, compute with x.to_dense(), called outside of the differentiated function."
     )
 
 
@@ -72,31 +73,34 @@ def _(_starts: Tensor, _places: Tensor, _values: Tensor, _out: Tensor, _dout: Te
 
 
 def _refuse_arithmetic(*_: Any) -> Never:
-    """Raise the error for an operator on event lists, which are tuples."""
+    """Raise the error for an operator. Without it, the operators of tuples would apply."""
     raise DTypeError(
-        "Event lists have no operators: they are the first operand of ops.matmul(x, w), of convolutions and layers. "
+        "Event lists have no operators: use them as the first operand of ops.matmul(x, w), of convolutions and layers. "
         "x.to_dense() is a Tensor."
     )
 
 
 def _products(shape: Shape) -> list[int]:
-    """The numbers of rows that the first axes may be."""
+    """The possible numbers of rows: the products of the first axes."""
     return [math.prod(shape[:axes]) for axes in range(len(shape) + 1)]
 
 
 class EventLists(NamedTuple):
-    """A sparse array by its nonzero elements, row by row (compressed sparse rows).
+    """A sparse array: the nonzero elements of each row (CSR, compressed sparse rows).
 
-    Products with a weight take it as their first operand, and so do `nn.Dense`, `nn.Conv1d`, `nn.Conv2d`, and
-    `nn.TimeDistributed` of them. The work of a product and of the gradient of the weight is proportional to the number
-    of events, and the dense array is never made, unless that would be faster (`snncell.explain` says from how many
-    events on); results are those of the dense array. Arrays are not copied. No gradient flows into the values.
+    Use it for recordings of few events, such as those of event cameras. You can pass it to `nn.Dense`, `nn.Conv1d`,
+    `nn.Conv2d`, `nn.TimeDistributed` of them, and as the first operand to products with a weight.
+
+    The cost of a product, and of the gradient of its weight, is proportional to the number of events. The dense array
+    is only built if that is faster; `snncell.explain` prints the number of events from which on it is. Results are
+    those of the dense array. Arrays are not copied. No gradient flows into the values.
 
     Attributes:
         indptr: int64 (R + 1,): the elements of row r are listed from indptr[r] up to indptr[r + 1].
-        indices: int32 (E,): the position of each element in its row, in ascending order within a row.
-        values: (E,): the elements; those from indptr[R] on do not count.
-        shape: of the dense array. Its first axes are the rows, such as (T, B), the others the elements of a row.
+        indices: int32 (E,): the position of each element in its row, ascending within a row.
+        values: (E,): the elements; those from indptr[R] on are ignored.
+        shape: the shape of the dense array. Its first axes are the rows, such as (T, B); the others are the elements of
+            a row.
 
     Source: the layout is that of `scipy.sparse.csr_array`, for rows and elements of any number of axes.
 
@@ -126,23 +130,23 @@ class EventLists(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of elements, zeros among them."""
+        """The number of elements, including zeros."""
         return math.prod(self.shape)
 
     @property
     def rows(self) -> int:
-        """R."""
+        """The number of rows, R."""
         return self.indptr.shape[0] - 1
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """The shape of a row's elements."""
+        """The shape of one row's elements."""
         return next(
             (self.shape[axes:] for axes in range(1, self.ndim) if math.prod(self.shape[:axes]) == self.rows), ()
         )
 
     def reshape(self, *shape: Any) -> EventLists:
-        """The same lists with another shape, whose first axes are as many rows; one length may be -1."""
+        """The same lists with another shape, whose first axes must be as many rows; one length may be -1."""
         given = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         known = math.prod(n for n in given if n != -1)
         lengths = tuple(self.size // known if n == -1 and known else n for n in given)
@@ -150,31 +154,31 @@ class EventLists(NamedTuple):
             raise ShapeError(f"reshape: {self.size} elements of shape {self.shape} do not fill shape {given}.")
         if self.rows not in _products(lengths):
             raise ShapeError(
-                f"reshape: event lists of shape {self.shape} are {self.rows} rows of shape {self.row_shape}, which "
-                f"stay whole: shape {given} cuts or joins them. x.to_dense() is a Tensor."
+                f"reshape: event lists of shape {self.shape} have {self.rows} rows of shape {self.row_shape}, and "
+                f"shape {given} would split or join rows. Reshape x.to_dense(), a Tensor, instead."
             )
         return self._replace(shape=lengths)
 
     def to_dense(self) -> Tensor:
-        """The dense array as a Tensor; a TensorIndexError for indices that do not ascend, or are out of range."""
+        """The dense array as a Tensor; a TensorIndexError for indices that do not ascend or are out of range."""
         result: Tensor = _fill.bind(*self.operands("to_dense"), shape=self.shape)
         return result
 
     def operands(self, who: str) -> tuple[Tensor, Tensor, Tensor]:
-        """The lists as inputs of operations, after checking shapes and dtypes."""
+        """Check shapes and dtypes, and return the lists as inputs of operations."""
         indptr, indices, values = self.indptr, self.indices, self.values
         arrays = [x if isinstance(x, Tensor) else Tensor(x) for x in (indptr, indices, values)]
         fits = all(x.ndim == 1 for x in arrays) and arrays[1].shape == arrays[2].shape and arrays[0].size
         if not fits or arrays[0].size - 1 not in _products(self.shape):
             raise ShapeError(
-                f"{who}: event lists are indptr (R + 1,), indices (E,) and values (E,) of a shape whose first axes are "
-                f"the R rows, not {', '.join(str(x.shape) for x in arrays)} of shape {self.shape}."
+                f"{who}: event lists are indptr (R + 1,), indices (E,) and values (E,), and the first axes of shape "
+                f"are the R rows, not {', '.join(str(x.shape) for x in arrays)} of shape {self.shape}."
             )
         if any(x.dtype.category != 1 for x in arrays[:2]):
             raise DTypeError(f"{who}: indptr and indices are integers, not {arrays[0].dtype} and {arrays[1].dtype}.")
         starts, places, values = arrays
         if places.dtype is not dtypes.int32:
-            # One that 32 bits do not hold stays out of range, and is refused where the lists are looked at.
+            # Clip large indices, so that they stay out of range in 32 bits and the kernels refuse them.
             wide = places.astype(dtypes.int64)
             places = wide.clip(-1, np.iinfo(np.int32).max).astype(dtypes.int32)
         return starts if starts.dtype is dtypes.int64 else starts.astype(dtypes.int64), places, values
@@ -182,5 +186,5 @@ class EventLists(NamedTuple):
 
 _OPERATORS = "add radd sub rsub mul rmul truediv rtruediv matmul rmatmul pow rpow neg lt le gt ge"
 _REFUSED = {f"__{name}__": _refuse_arithmetic for name in _OPERATORS.split()}
-for _name, _refusal in (_REFUSED | {"__array_ufunc__": None}).items():  # None: NumPy's arrays leave it to the above
+for _name, _refusal in (_REFUSED | {"__array_ufunc__": None}).items():  # None: NumPy arrays defer to these operators
     setattr(EventLists, _name, _refusal)

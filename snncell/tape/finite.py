@@ -1,9 +1,8 @@
-"""Detection of NaN and inf where they start, for `set_context(check_finite=True)`, with source locations.
+"""NaN detection for `set_context(check_finite=True)`: find the first operation with NaN or inf, and its source line.
 
-Python's frames tell the user's line, the Cells that run, and the Parameter that an optimiser is updating. They are read
-when a result is not finite, and for each entry of a tape, so that an error in the backward pass of an operation names
-the line and the Cells of its forward pass. Operations in a loop over time that is replayed (`compiler/nan_replay.py`)
-are placed where the loop was called.
+The user's line, the running Cells, and the Parameter that an optimiser is updating are read from Python's frames. This
+happens when a result is not finite, and for each tape entry, so that an error in a backward pass can name the line and
+the Cells of the forward pass. Operations in a replayed time loop (`compiler/nan_replay.py`) get the line of the loop.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from snncell.tape.tensor import Tensor
 
 
 class SourceLine(str):
-    """A line of the user's, as text, or "reverse of" one.
+    """A line of the user's code as text.
 
     Attributes:
         cells: the Cells that run there, innermost first, each with its arguments.
         caller: the innermost line outside of the package.
-        backward: whether a gradient is being taken.
-        about: " (Parameter 'w')", if an optimiser is updating that.
+        backward: whether a gradient is being computed.
+        about: " (Parameter 'w')" if an optimiser is updating that Parameter, else "".
     """
 
     __slots__ = ("about", "backward", "caller", "cells")
@@ -57,20 +56,20 @@ class SourceLine(str):
         return place
 
     def cells_in_words(self) -> tuple[str, str]:
-        """The innermost Cell, its layer and the outermost Cell as text; and the layer's path."""
+        """The running Cells and their layer as text, and the layer's path."""
         cells = [cell for cell, _ in self.cells]
         if not cells:
             return "", ""
         paths = {id(cell): path for path, cell in cells[-1].cells_and_names()}
         known = [cell for cell in cells if id(cell) in paths]
         inner = cells[0]
-        if inner is not known[0]:  # a temporary Cell, or one that no attribute of the outermost leads to
+        if inner is not known[0]:  # a temporary Cell, or one that is not a descendant of the outermost
             text, layer = _layer(known, paths)
             return f"{type(inner).__name__} within {text}", layer
         return _layer(known, paths)
 
     def name_of(self, operand: Any, number: int) -> str:
-        """The user's name of an operand: a Parameter, an input of a Cell that runs, or its number."""
+        """The user's name of an operand: a Parameter, an input of a running Cell, or its number."""
         if isinstance(operand, Parameter):
             for cell, _ in reversed(self.cells):
                 for path, own in cell.parameters_and_names() if cell._naming.names_children else ():
@@ -85,10 +84,10 @@ class SourceLine(str):
                     return f"input {name} of {type(cell).__name__}"
         if not isinstance(operand, Tensor):
             return f"operand {number}, {operand!r},"
-        return f"operand {number}, a {operand.dtype.name}{list(operand.shape)} that no operation gave,"
+        return f"operand {number}, a {operand.dtype.name}{list(operand.shape)} that is not an operation's result,"
 
     def over_time(self, operand: Any) -> bool:
-        """True for an input of the outermost Cell, if that runs something over time."""
+        """True if `operand` is an input of the outermost Cell and that runs over time."""
         if not self.cells or not any(x is operand for x in self.cells[-1][1]):
             return False
         return any(cell._over_time for _, cell in self.cells[-1][0].cells_and_names())
@@ -99,7 +98,7 @@ def _owner(parameter: Parameter) -> str:
 
 
 def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
-    """The innermost of the running Cells and its layer: a Cell of a MultiStep, else a neuron, or the innermost Cell."""
+    """Text and path of the layer that runs: the loop over a running Cell, else a neuron, else the innermost Cell."""
     inner, outer = cells[0], cells[-1]
     number, found = layer_among(cells)
     layer = paths[id(found)]
@@ -112,12 +111,12 @@ def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
 
 
 def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> SourceLine:
-    """The place in the user's code that is running now.
+    """The line of the user's code that is running.
 
     Args:
-        floor: a frame that replays what ran at `home`, where the walk up the stack ends.
-        home: the place after that.
-        arguments: whether the place keeps the arguments of the Cells.
+        floor: the frame that replays a loop called at `home`; the walk up the stack ends there.
+        home: the line to report for everything above it.
+        arguments: whether to keep the arguments of the Cells.
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False
@@ -132,7 +131,7 @@ def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> Sour
             line = line or (f"reverse of {mark.line}" if mark.line else "")
             outer = mark.line if isinstance(mark.line, SourceLine) else None
         elif isinstance(mark, Running):
-            if not cells or cells[-1].cell is not mark.cell:  # it may call itself for another device
+            if not cells or cells[-1].cell is not mark.cell:  # a Cell calls itself to switch devices
                 cells.append(mark if arguments else Running(mark.cell, ()))
         elif not is_machinery(frame):
             line = line or text_of(frame)
@@ -149,9 +148,9 @@ def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> Sour
 
 
 class _Thread(threading.local):
-    paused = False  # whether nothing is looked at on this thread
-    floor: FrameType | None = None  # the frame that replays a loop,
-    home = SourceLine("")  # and the place where the loop was called
+    paused = False  # whether this thread checks nothing
+    floor: FrameType | None = None  # the frame that replays a loop
+    home = SourceLine("")  # the line that called the loop
 
 
 _THREAD = _Thread()
@@ -163,18 +162,18 @@ def is_paused() -> bool:
 
 
 def pause_watch() -> AbstractContextManager[Any]:
-    """Check nothing in the body."""
+    """Context manager: check nothing."""
     return hold_attributes(vars(_THREAD), {"paused": True}, {"paused": _THREAD.paused})
 
 
 def at_home(home: SourceLine, floor: FrameType) -> AbstractContextManager[Any]:
-    """Count operations that the frame `floor` calls, in the body, as called at `home`."""
+    """Context manager: report operations called by the frame `floor` at the line `home`."""
     before = {"floor": _THREAD.floor, "home": _THREAD.home}
     return hold_attributes(vars(_THREAD), {"floor": floor, "home": home}, before)
 
 
 class Spot(NamedTuple):
-    """The first entry of an array that is not finite, and the number of others."""
+    """The first element of an array that is not finite, and the number of others."""
 
     kind: str  # "NaN", "inf" or "-inf"
     entry: tuple[int, ...]
@@ -187,7 +186,7 @@ class Spot(NamedTuple):
 
 
 def spot_in(data: Any) -> Spot | None:
-    """The first NaN of an array, a Tensor or a number, or else the first inf; None if all is finite."""
+    """The first NaN of an array, a Tensor or a number, or else the first inf; None if all elements are finite."""
     data = data._data if isinstance(data, Tensor) else data
     if isinstance(data, (float, complex)):
         data = np.asarray(data)
@@ -205,34 +204,32 @@ def spot_in(data: Any) -> Spot | None:
 
 
 class Fault(NamedTuple):
-    """The facts of a result that is not finite."""
+    """The facts about a result that is not finite."""
 
     operation: str
-    spot: Spot  # in its result, or in an operand from outside
-    cause: str  # "of finite operands: it starts here"
+    spot: Spot  # the element of its result, or of an outside operand
+    cause: str  # such as "of finite operands: it starts here"
     place: SourceLine
-    operand: Any = None  # the Tensor from outside that brought it,
-    source: str = ""  # and the name of that
-    loop: str = ""  # "MultiStep(LIFNode), time step 37: "
+    operand: Any = None  # the outside Tensor that was not finite
+    source: str = ""  # the name of that Tensor
+    loop: str = ""  # such as "MultiStep(LIFNode), time step 37: "
     step: int | None = None
-    reached: str = ""  # a sentence: " It reaches state v of that step."
+    reached: str = ""  # a sentence such as " It reaches state v of that step."
 
     def within(self, loop: str, **known: Any) -> Fault:
         """The same fault in a step of an outer loop."""
         return self._replace(loop=loop + self.loop, **known)
 
     def _headline(self) -> str:
-        reverse = "" if "reverse of" in self.loop or not self.place.backward else "in the reverse, "
+        phase = "" if "backward of" in self.loop or not self.place.backward else "in the backward pass, "
         if not self.source:
-            return f"{self.loop}{reverse}{self.operation} gives {self.spot}, {self.cause}.{self.reached}"
+            return f"{self.loop}{phase}{self.operation} gives {self.spot}, {self.cause}.{self.reached}"
         step = "" if self.loop or self.step is None else f", time step {self.step} where axis 0 is time"
-        first = f"The first operation that passes it on is {self.operation}{self.place.about}."
-        return (
-            f"{self.loop}{reverse}{self.source} holds {self.spot}{step}: it came in from outside. {first}{self.reached}"
-        )
+        first = f"The first operation that uses it is {self.operation}{self.place.about}."
+        return f"{self.loop}{phase}{self.source} holds {self.spot}{step}: it came from outside. {first}{self.reached}"
 
     def error(self) -> NotFiniteError:
-        """The NotFiniteError."""
+        """The NotFiniteError to raise."""
         text, layer = self.place.cells_in_words()
         lines = [self._headline()]
         lines += [f"  at {self.place}"] * bool(self.place)
@@ -245,14 +242,14 @@ class Fault(NamedTuple):
 
 
 class FiniteWatch:
-    """The object in `config.FINITE` while results are looked at."""
+    """The object in `config.FINITE` while `check_finite` is on."""
 
     def place(self) -> SourceLine:
-        """The running place in the user's code, for an entry of a tape."""
+        """The running line of the user's code, for a tape entry."""
         return place_at(_THREAD.floor, _THREAD.home, arguments=False)
 
     def results(self, op: Primitive, inputs: Sequence[Any], data: Any, attrs: dict[str, Any]) -> None:
-        """Raise a NotFiniteError if an operation has given NaN, or inf from finite operands."""
+        """Raise a NotFiniteError if an operation returned NaN, or inf from finite operands."""
         if _THREAD.paused or not op.watched:
             return
         for part in data if op.multiple else (data,):
@@ -262,7 +259,7 @@ class FiniteWatch:
     def _tell(self, op: Primitive, inputs: Sequence[Any], spot: Spot, attrs: dict[str, Any]) -> None:
         place = place_at(_THREAD.floor, _THREAD.home, arguments=True)
         spots = [(n, x, at) for n, x in enumerate(inputs) if (at := spot_in(x)) is not None]
-        # inf in an operand may be meant, as in a mask; NaN, and inf in a weight, may not.
+        # inf in an operand may be intended, as in a mask; NaN, or inf in a weight, is an error.
         weights = {n for n, x, _ in spots if isinstance(x, Parameter) and x.requires_grad}
         wrong = [(n, x, at) for n, x, at in spots if at.kind == "NaN" or n in weights]
         has_inf_operand = len(spots) > len(wrong) or any(spot_in(value) is not None for value in attrs.values())
@@ -272,15 +269,19 @@ class FiniteWatch:
             number, operand, spot = wrong[0]
             step = spot.entry[0] if spot.shape and place.over_time(operand) else None
             raise Fault(op.name, spot, "", place, operand, place.name_of(operand, number), step=step).error()
-        cause = f"from inf in {place.name_of(spots[0][1], spots[0][0])}" if spots else "of finite operands"
+        cause = (
+            f"from inf in {place.name_of(spots[0][1], spots[0][0]).removesuffix(',')}"
+            if spots
+            else "of finite operands"
+        )
         raise Fault(op.name, spot, f"{cause}: it starts here{place.about}", place).error()
 
     def gradient(self, who: str, what: str, grad: Tensor | None) -> None:
-        """Raise a NotFiniteError if the gradient that `who` has returned for `what` is not finite."""
+        """Raise a NotFiniteError if the gradient that `who` returned for `what` is not finite."""
         if _THREAD.paused or grad is None or TRACING.trace is not None:
             return
         if (spot := spot_in(grad)) is not None:
-            cause = f"for {what}, and no operation that was looked at has made it"
+            cause = f"for {what}, but no checked operation produced it"
             raise Fault(who, spot, cause, self.place()).error()
 
 

@@ -1,8 +1,8 @@
-"""Taps: Tensors that monitors record, brought out of compiled functions and loops as extra results.
+"""Tensor hooks, and taps: Tensors that monitors record from compiled functions and loops as extra results.
 
 A monitor (`CHECKING.watch`) sees each call of a Cell, and notes Tensors. A Tensor that is noted while a function is
-traced has no elements yet. It becomes an extra result of the Program or loop, and is noted again outside when that
-runs. So a loop over time stays one kernel and a jitted step one Program, and they compute nothing else than without.
+traced has no elements yet, so it becomes an extra result of the Program or loop, and is noted again after each run.
+Therefore a time loop stays one kernel and a jitted step one Program, with unchanged results.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from snncell.tape.tensor import Tensor, in_trace, wrap
 
 
 class Event:
-    """A call of a layer, `subject`, to which notes of its forward pass and of its gradient belong.
+    """A call of a layer, `subject`, with the notes of its forward pass and of its gradient.
 
-    A traced call is one event; for each run of it `NotedResults.pass_on` makes another.
+    A traced call is one event; `NotedResults.pass_on` makes a new event for each run.
     """
 
     def __init__(self, subject: Any) -> None:
@@ -38,10 +38,9 @@ class Label(NamedTuple):
     Attributes:
         kind: the quantity, such as "spikes".
         name: the layer.
-        wishes: the monitor's selection of it when it was first noted.
+        wishes: the monitor's selection when the note was first taken.
         event: the call.
-        steps: the number of steps of each loop over time that it came out of, outermost first; these are its first
-            axes.
+        steps: the number of steps of each time loop around it, outermost first; these are its first axes.
         chosen: whether it has been reduced to the selection.
     """
 
@@ -54,16 +53,16 @@ class Label(NamedTuple):
 
 
 Note = tuple[Label, Tensor | None]
-Events = dict[Event, Event]  # of what was traced, and of one run of that
+Events = dict[Event, Event]  # traced events and those of one run
 
 
 def note(label: Label, x: Tensor | None = None) -> None:
-    """Note a Tensor, without its place on the tape, or that something happened."""
+    """Note a Tensor, without its tape entry, or only that something happened."""
     watch, notes = CHECKING.watch, TRACING.notes
     if x is not None:
         x = wrap(x._data if type(x) is Tensor else in_trace(x))
-        # Only the monitor that it was noted for selects, because a trace outlives a monitor with the selection in it,
-        # and a gradient may be taken while another one watches.
+        # Only the monitor that the note was taken for selects. A trace with its selection may outlive the monitor, and
+        # a gradient may be computed while another monitor is active.
         if watch is not None and label.steps and not label.chosen and label.wishes == watch.wishes:
             label, x = label._replace(chosen=True), watch.chosen(label, x)
     if notes is not None:
@@ -73,15 +72,15 @@ def note(label: Label, x: Tensor | None = None) -> None:
 
 
 def noting(notes: list[Note]) -> AbstractContextManager[Any]:
-    """Collect the notes taken in the body, where it is traced."""
+    """Context manager: collect the notes while the body is traced."""
     return settings(notes=notes)
 
 
 class NotedResults:
-    """The notes of a traced function as extra results of it; its own results are not given twice."""
+    """The notes of a traced function as extra results, except Tensors that the function returns anyway."""
 
     def __init__(self, notes: Sequence[Note], results: Sequence[Tensor] = ()) -> None:
-        self.positions: list[tuple[Label, int | None]] = []  # each label with the number of its result, if it has one
+        self.positions: list[tuple[Label, int | None]] = []  # each label with the position of its result, if any
         self.extra: list[Tensor] = []
         known = {id(x._data): n for n, x in enumerate(results)}
         for label, x in notes:
@@ -91,12 +90,12 @@ class NotedResults:
             self.positions.append((label, None if x is None else known[id(x._data)]))
 
     def pass_on(self, results: Sequence[Tensor], events: Events, steps: tuple[int, ...] = ()) -> Sequence[Tensor]:
-        """Note the extra results of a run, and return the function's own.
+        """Note the extra results of a run, and return the function's own results.
 
         Args:
             results: all results.
-            events: of this run: the forward pass adds them, and the backward pass notes gradients of them.
-            steps: the number of steps of a loop over time.
+            events: the events of this run: the forward pass adds them, and the backward pass uses them for gradients.
+            steps: the number of steps of a time loop.
         """
         for label, position in self.positions:
             event = label.event
@@ -109,7 +108,7 @@ class NotedResults:
 
 
 class _Tap:
-    """The reverse of the identity, which notes the gradient that passes."""
+    """An identity operation whose backward pass notes the gradient."""
 
     name = "tap"
 
@@ -117,18 +116,17 @@ class _Tap:
         self.label = label
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Note the gradient, and pass it on."""
         if douts[0] is not None:
             note(self.label, douts[0])
         return douts
 
 
 def tap(x: Any, label: Label) -> Any:
-    """`x` with a new entry on the tape that notes its gradient; in a Program it is no step."""
+    """`x` with a new tape entry that notes its gradient; it adds no instruction to a Program."""
     if not isinstance(x, Tensor) or x._entry is None or RECORDING.tape is None:
         return x
     if TRACING.trace is not None:
-        TRACING.trace.lift(x)  # makes a Tensor from outside an input of the trace: its gradient has to get out
+        TRACING.trace.lift(x)  # make an outside Tensor an input of the trace, so that its gradient is returned
     data = in_trace(x)
     entry = Entry(_Tap(label), None, [x._entry], [x._index], (), None, ((data.shape, data.dtype),))
     add_entry(RECORDING.tape, entry)
@@ -136,10 +134,10 @@ def tap(x: Any, label: Label) -> Any:
 
 
 def beyond_taps(entry: Entry, index: int) -> tuple[Entry, int]:
-    """The entry and index that a Value came out of, from those that taps have put behind it."""
+    """The entry and index that computed a Value, skipping the entries of taps."""
     while isinstance(entry.op, _Tap):
         (parent,), (index,) = entry.parents, entry.indices
-        assert parent is not None  # only what is on the tape is tapped
+        assert parent is not None  # `tap` leaves Tensors without an entry alone
         entry = parent
     return entry, index
 
@@ -148,31 +146,33 @@ _numbers = itertools.count()
 
 
 class TensorHookHandle:
-    """A registered hook; `remove()` removes it."""
+    """A registered hook; `remove()` unregisters it."""
 
     def __init__(self, hooks: Hooks, index: int, hook: Hook) -> None:
         self._hooks, self._number = hooks, next(_numbers)
         hooks[self._number] = (index, hook)
 
     def remove(self) -> None:
-        """Take the hook off."""
+        """Unregister the hook; a second call does nothing."""
         self._hooks.pop(self._number, None)
 
 
 def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
-    """Call `hook(gradient)` when the gradient of this Tensor is known; its result, if not None, replaces the gradient.
+    """Call `hook(gradient)` when the gradient of this Tensor is complete; a result other than None replaces it.
 
-    The gradient is the sum over all uses of the Tensor. In a compiled function, or a loop over time, the hook is called
-    while that is traced, and its operations become part of the Program. A hook on an argument of a compiled function is
-    called outside of it instead, with the arrays of each gradient, because other uses of the argument have a part in
-    it. A Tensor outside of a gradient forgets its hooks; a Parameter keeps them.
+    You can use it, for example, to print or clip the gradient of one layer. The gradient is the sum over all uses of
+    the Tensor. A Parameter keeps its hooks; any other Tensor without a gradient forgets them.
+
+    In a compiled function or a time loop, the hook is called once, while tracing, and its operations become part of the
+    Program. But a hook on an argument of a compiled function is called outside, with the arrays of each gradient,
+    because other uses of the argument contribute to that gradient.
 
     Args:
         x: a Tensor of floats.
-        hook: a function of the gradient, a Tensor of the shape of x, that returns another one, or None.
+        hook: a function of the gradient, a Tensor with the shape of x, that returns a new gradient or None.
 
     Raises:
-        GradientError: for a Tensor of integers or booleans; later, for a hook that returns something else.
+        GradientError: for a Tensor of integers or bools; later, if the hook returns anything else.
 
     Example:
         >>> def double(x):
@@ -188,7 +188,7 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
 
 
 def call_outside(hook: Hook) -> Hook:
-    """A hook that a compiled function puts on its own argument, and that is called with the arrays of each run."""
+    """Wrap a hook on an argument of a compiled function, which is called with the arrays of each run."""
 
     def call(gradient: Tensor) -> Any:
         try:
@@ -196,28 +196,28 @@ def call_outside(hook: Hook) -> Hook:
         except TraceError as error:
             raise TraceError(
                 "A hook on an argument of a jitted function is called outside of it, because other uses of the "
-                "argument have a part in its gradient; it cannot use Tensors from inside of the function. Put it on a "
-                f"copy, (x * 1.0).register_hook(hook), which has the gradient of the uses inside alone. {error}"
+                "argument contribute to its gradient. So it cannot use Tensors from inside the function. Put it on a "
+                f"copy, (x * 1.0).register_hook(hook), whose gradient includes only the uses inside. {error}"
             ) from None
 
     return call
 
 
 def numbers(entry: Any) -> Sequence[int]:
-    """The numbers of the hooks on an entry: other numbers need another trace."""
+    """The numbers of the hooks on an entry; other numbers need another trace."""
     return () if entry is None or not entry.hooks else tuple(entry.hooks)
 
 
 class HookBackward:
-    """The identity, whose backward pass calls a function of the gradients. In a jitted function it is traced.
+    """The identity, with a function that sees and may replace the gradients. In a jitted function it is traced.
 
     Args:
-        hook_fn: a function of the tuple of gradients, one for each input. Its result replaces them: a tuple, or a
-            Tensor where there is one; with None they stay as they are.
+        hook_fn: a function of a tuple with one gradient for each input. Its result replaces them: a tuple, or a Tensor
+            for a single input; None keeps them.
         cell_id: a name for errors.
 
     Raises:
-        GradientError: if `hook_fn` is no function, or returns something else.
+        GradientError: if `hook_fn` is not a function, or returns anything else.
 
     Example:
         >>> double = ops.HookBackward(lambda gradients: gradients[0] * 2.0)
@@ -235,11 +235,11 @@ class HookBackward:
             if not isinstance(x, Tensor):
                 raise GradientError(f"{self.name}: input {number} is {came(x)}; it takes Tensors.")
         if not inputs:
-            raise GradientError(f"{self.name}: takes Tensors, and there are none.")
+            raise GradientError(f"{self.name}: takes at least one Tensor, but got none.")
         return custom(self, lambda: inputs[0] if len(inputs) == 1 else tuple(inputs), inputs)
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients that the function gives, or was given."""
+        """The gradients after `hook_fn`."""
         grads = with_zeros(entry, douts)
         answer = self.hook_fn(grads)
         if answer is None:

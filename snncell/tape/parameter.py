@@ -1,4 +1,4 @@
-"""Parameter: a Tensor with a name whose value is replaced as training goes on."""
+"""Parameter: a named Tensor whose value can be replaced, for example by an optimiser."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
-next_number = itertools.count(1).__next__  # of the next Parameter that has no name when it is asked for
+next_number = itertools.count(1).__next__  # numbers for Parameters without a name
 
 
 class Owner(NamedTuple):
     """An attribute of a Cell that holds a Parameter or a Cell."""
 
     cell: weakref.ref[Any]
-    label: str  # for errors: Dense.weight
-    key: str  # the attribute; of an item of a list, with its position after a dot
+    label: str  # for errors, such as "Dense.weight"
+    key: str  # the attribute's name; for an item of a list followed by ".position"
 
 
 class Home:
-    """The attributes that hold a Parameter or a Cell, in their order in time, and the one that names it."""
+    """The attributes that hold a Parameter or a Cell, oldest first, and the one that names it."""
 
     __slots__ = ("holders", "owner")
 
@@ -46,7 +46,7 @@ class Home:
 
 
 def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
-    """Raise a ParameterError if two Parameters of one Cell, or two outside of Cells, have one name."""
+    """Raise a ParameterError if two Parameters of one Cell, or two outside of Cells, share a name."""
     seen: dict[Any, tuple[int, Parameter]] = {}
     for position, parameter in enumerate(parameters):
         cell = None if parameter.owner is None else id(parameter.owner.cell())
@@ -54,38 +54,39 @@ def refuse_equal_names(parameters: Iterable[Parameter], what: str) -> None:
         if other is not parameter:
             homes = [p.owner.label if p.owner else f"element {i}" for i, p in ((first, other), (position, parameter))]
             raise ParameterError(
-                f"{what}: {homes[0]} and {homes[1]} are different Parameters with one name, {parameter.name!r}. "
-                f"Give each a name of its own, or none."
+                f"{what}: {homes[0]} and {homes[1]} are different Parameters with the same name, {parameter.name!r}. "
+                f"Give them different names, or none."
             )
 
 
 def refuse_same_names(parameters: Iterable[tuple[str, Parameter]], what: str) -> None:
-    """Raise a ParameterError if two Parameters, given with their paths, have one name."""
+    """Raise a ParameterError if two of these Parameters, given with their paths, share a name."""
     seen: dict[str, str] = {}
     for path, parameter in parameters:
         if (other := seen.setdefault(parameter.name, path)) != path:
             raise ParameterError(
-                f"{what}: {other} and {path} are different Parameters with one name, {parameter.name!r}. Rename one: "
-                f"parameter.name = ..., or all by their paths: cell.update_parameters_name()."
+                f"{what}: {other} and {path} are different Parameters with the same name, {parameter.name!r}. Rename "
+                f"one: parameter.name = ..., or all by their paths: cell.update_parameters_name()."
             )
 
 
-_KEPT = ("layerwise_parallel", "parallel_optimizer", "storage_format")  # by a clone
+_KEPT = ("layerwise_parallel", "parallel_optimizer", "storage_format")  # attributes that a clone copies
 
 
 class Parameter(Tensor):
-    """A Tensor that a Cell owns and an optimiser updates.
+    """A Tensor that belongs to a Cell and that an optimiser updates.
 
-    A write (`p[0] = 1.`, `set_data`, `ops.assign`) replaces its array, so it never changes earlier results.
+    You can write to it by `p[0] = 1.`, `set_data` or `ops.assign`. A write replaces its array, so earlier results never
+    change.
 
     Args:
-        default_input: the initial value, as for `Tensor`, but no bool; an int gives an int32.
-        name: its name; by default that of the first attribute that it becomes. If its Cell becomes part of another
-            one, the name becomes the path, `fc1.weight`.
-        requires_grad: whether gradients may be taken with respect to it.
-        layerwise_parallel, parallel_optimizer, storage_format: MindSpore's, attributes without effect, like `sliced`,
+        default_input: the initial value, as for `Tensor`, but not a bool; an int becomes an int32.
+        name: its name; by default that of the first attribute that holds it. If its Cell becomes part of another Cell,
+            the name becomes the path, such as `fc1.weight`.
+        requires_grad: whether you can take gradients with respect to it.
+        layerwise_parallel, parallel_optimizer, storage_format: MindSpore's attributes, without effect, like `sliced`,
             `unique` and `key`; `inited_param` is None and `param_info` the Parameter itself.
-        device: "CPU" or "GPU"; by default that of `set_context`.
+        device: "CPU" or "GPU"; by default the device of `set_context`.
     """
 
     __slots__ = ("__dict__", "_name", "born_in", "home")
@@ -93,9 +94,9 @@ class Parameter(Tensor):
     sliced = unique = False
     key = -1
     inited_param = None
-    _number = 0  # of one without a name, once it has been asked for
-    _source: Entry | None = None  # its entry on the tape, kept while it is frozen
-    follows = False  # whether its value moves to where Programs that read it run, as the state of random numbers does
+    _number = 0  # the number in "Parameter#1", assigned when the name is first read
+    _source: Entry | None = None  # its tape entry, kept while it is frozen
+    follows = False  # whether its value moves to the device of Programs that read it, like the random state
 
     def __init__(
         self,
@@ -115,16 +116,16 @@ class Parameter(Tensor):
         traced = isinstance(default_input, Tensor) and default_input.device == "cpu"
         if traced and TRACING.trace is not None and not isinstance(default_input._data, np.ndarray):
             raise TRACING.trace.made_inside("A Parameter, or a layer with one,")
-        # A number is an int32, as in MindSpore, if it is one.
+        # As in MindSpore, a Python int becomes int32.
         narrow = type(default_input) is int and -(2**31) <= default_input < 2**31
         super().__init__(default_input, dtypes.int32 if narrow else None, device=device)
         self.layerwise_parallel, self.parallel_optimizer = layerwise_parallel, parallel_optimizer
         self.storage_format = storage_format
-        self.hooks: Any = {}  # on its gradient; they stay while it is frozen
+        self.hooks: Any = {}  # hooks on its gradient, kept while it is frozen
         self.born_in = TRACING.trace
         self.name = name
         self.home = Home()
-        # What brings a value that is written into a range: functions (parameter, value) -> value.
+        # Functions (parameter, value) -> value that project a written value into a valid range.
         self.limits: tuple[Callable[[Parameter, Tensor], Tensor], ...] = ()
         self.requires_grad = requires_grad
 
@@ -144,17 +145,17 @@ class Parameter(Tensor):
 
     @property
     def owner(self) -> Owner | None:
-        """The attribute of a Cell that names it, if there is one."""
+        """The attribute that names it, or None."""
         return self.home.owner
 
     @property
     def anonymous(self) -> bool:
-        """True without a name; `Parameter#1` is none."""
+        """True if it has no name; "Parameter#1" does not count."""
         return self._name is None
 
     @property
     def requires_grad(self) -> bool:
-        """True if gradients may be taken with respect to this Parameter."""
+        """True if you can take gradients with respect to this Parameter."""
         return self._entry is not None
 
     @requires_grad.setter
@@ -164,7 +165,7 @@ class Parameter(Tensor):
         if not value:
             self._entry = None
         elif self._entry is None:
-            # The same entry as before: gradients under way and compiled functions know the Parameter by it.
+            # Reuse the old entry, because running gradients and compiled functions identify the Parameter by it.
             if self._source is None or self._source.specs != ((self.shape, self._data.dtype),):
                 self._source = Entry.source(self._data)
                 self._source.hooks = self.hooks
@@ -174,18 +175,18 @@ class Parameter(Tensor):
         return self.hooks
 
     def value(self) -> Tensor:
-        """The present value, as a Tensor that later writes leave alone and that gradients flow through."""
+        """The present value, as a Tensor that later writes do not change and that gradients flow through."""
         value: Tensor = snapshot(self)
         return value
 
     data = property(value)
 
     def set_data(self, data: Any, slice_shape: bool = False) -> Parameter:
-        """Replace the value by a copy of `data`, of the same shape.
+        """Replace the value by a copy of `data`, which must have the same shape.
 
         Args:
             data: as for `Tensor`.
-            slice_shape: MindSpore's; only False.
+            slice_shape: must be False; MindSpore's argument for distributed Parameters.
 
         Raises:
             ShapeError: if the shape differs.
@@ -193,22 +194,22 @@ class Parameter(Tensor):
             AssignError: while a gradient with respect to this Parameter is being recorded.
         """
         if slice_shape:
-            raise ArgumentError("set_data: slice_shape=True is for parts of a Parameter, of which there are none here.")
+            raise ArgumentError("set_data: slice_shape=True is for parts of a Parameter, which snncell does not have.")
         value = data if isinstance(data, Tensor) else Tensor(data, None if hasattr(data, "dtype") else self.dtype)
         self.assign(value, "set_data")
         return self
 
     def assign_value(self, value: Any) -> Parameter:
-        """The same as `set_data`."""
+        """An alias of `set_data`."""
         return self.set_data(value)
 
     def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:
-        """The Parameter itself, which has its values already; the arguments are MindSpore's, without effect."""
+        """Return the Parameter, because it has its values already; MindSpore's arguments have no effect."""
         return self
 
     @property
     def param_info(self) -> Parameter:
-        """The Parameter itself, whose attributes are its name and settings."""
+        """The Parameter itself, which has MindSpore's attributes of parameter info."""
         return self
 
     def value_in(self, space: Space) -> Any:
@@ -216,31 +217,31 @@ class Parameter(Tensor):
         return move_to_space(self._data, space) if self.follows else self._data
 
     def write_of(self, array: Any) -> Write:
-        """The write that makes an array the value, for `commit`."""
+        """The write, for `commit`, that makes an array the value."""
         return self, "_data", array
 
     def put(self, array: Any) -> Write:
-        """The write of an array that a Program has computed, moved to where the value was."""
+        """The write of an array that a Program has computed, moved to the device of the old value."""
         source, target = space_of(array), space_of(self._data)
-        # A single element (an optimiser's counter) may be anywhere, for Programs move those (`Plan`).
+        # A single element, such as an optimiser's counter, may be anywhere, because `Plan` moves those.
         moves = target is not source and array.size > 1 and not self.follows
         return self.write_of(move_to_space(array, target) if moves else source.of_its_own(array))
 
     def move(self, device: str) -> None:
-        """Put the value on "cpu" or "gpu"."""
+        """Move the value to "cpu" or "gpu"."""
         commit([self.moving(device)])
 
     def moving(self, device: str) -> Write:
-        """The write that puts the value on "cpu" or "gpu"."""
+        """The write, for `commit`, that moves the value to "cpu" or "gpu"."""
         self._refuse_write_in_gradient("to")
         return self.write_of(move_to_space(self._data, space_by_name(device, "Parameter.move")))
 
     def assign(self, value: Tensor, what: str = "assign") -> None:
-        """Make `value` the Parameter's value: now, or inside a trace when the Program runs."""
+        """Replace the value: now, or in a trace when the Program runs."""
         assign_all([(self, value)], what)
 
     def refuse(self, value: Tensor, what: str) -> None:
-        """Raise if `value` cannot be the Parameter's value."""
+        """Raise if `value` cannot become the Parameter's value."""
         if value.shape != self.shape:
             raise ShapeError(
                 f"{what}: Parameter {self.name!r} has shape {self.shape}, the new value {value.shape}. "
@@ -254,7 +255,7 @@ class Parameter(Tensor):
         self._refuse_write_in_gradient(what)
 
     def _limited(self, value: Tensor) -> Tensor:
-        """The value to write, brought into the range of what the Parameter is."""
+        """Cast a new value, and project it by `limits`."""
         if self.limits:
             value = value.astype(self.dtype)
             for limit in self.limits:
@@ -273,7 +274,7 @@ class Parameter(Tensor):
         if TRACING.trace is not None:
             raise TRACING.trace.needs_value("p[...] = value on a Parameter")
         array = to_array(value)
-        weak = not hasattr(value, "dtype")  # Python numbers take the Parameter's precision, but floats are no integers
+        weak = not hasattr(value, "dtype")  # Python numbers adopt the Parameter's dtype, but floats never become ints
         kind = dtypes.as_dtype(array.dtype)
         if kind.category > self.dtype.category or not (weak or fits(kind, self.dtype)):
             raise DTypeError(
@@ -293,7 +294,7 @@ class Parameter(Tensor):
         """A new Parameter with the same name and settings.
 
         Args:
-            init: "same" for the same value, or as for `initializer`: a name, an Initializer, a number, or a Tensor.
+            init: "same" to copy the value, or as for `initializer`: a name, an Initializer, a number, or a Tensor.
 
         Example:
             >>> Parameter([1.0, 2.0], name="w").clone("zeros").tolist()
@@ -326,7 +327,10 @@ class Parameter(Tensor):
 
 
 class ParameterTuple(tuple[Parameter, ...]):
-    """A tuple of Parameters; a ParameterError if an element is no Parameter, or two of them have one given name."""
+    """A tuple of Parameters.
+
+    Raises a ParameterError for an element that is not a Parameter, or if two of them have the same name.
+    """
 
     def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
         if not isinstance(parameters, Iterable) or isinstance(parameters, (str, bytes, dict, Tensor)):
@@ -341,7 +345,7 @@ class ParameterTuple(tuple[Parameter, ...]):
         return super().__new__(cls, members)
 
     def clone(self, prefix: str, init: Any = "same") -> ParameterTuple:
-        """Copies of all Parameters, named `prefix.name`; the prefix is not empty, `init` is as in `Parameter.clone`."""
+        """Copies of all Parameters, named `prefix.name`; `init` is as in `Parameter.clone`."""
         if not isinstance(prefix, str) or not prefix:
             raise ParameterError(f"ParameterTuple.clone: prefix is a str that is not empty, not {show(prefix)}.")
         copies = [parameter.clone(init) for parameter in self]
@@ -351,28 +355,28 @@ class ParameterTuple(tuple[Parameter, ...]):
 
 
 def _as_arrays(index: Any) -> Any:
-    """An index with the elements of the Tensors in it, masks and positions, as NumPy takes it."""
+    """Convert the Tensors in an index, masks and positions, to NumPy arrays."""
     if isinstance(index, tuple):
         return tuple(_as_arrays(part) for part in index)
     return index.asnumpy() if isinstance(index, Tensor) else index
 
 
 def commit(writes: Sequence[Write]) -> None:
-    """Give Parameters their values, all of them or none: an interruption comes before or after it."""
+    """Write several Parameters atomically: an interruption comes before or after all of them."""
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in writes]
-    if RECORDING.undo is not None:  # an interruption in between restores what has not changed, which is harmless
+    if RECORDING.undo is not None:  # after an interruption here, undoing writes the same values again: harmless
         RECORDING.undo.note(before)
     write(writes)
 
 
 def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", in_range: bool = False) -> None:
-    """Assign to several Parameters: all of them, or none if one of the values does not fit.
+    """Assign to several Parameters. If one of the values does not fit, none is assigned.
 
     Args:
-        pairs: each with its value, which is brought into its range. If a range ends at another Parameter, its new value
-            counts.
-        what: for errors.
-        in_range: whether the values are in their ranges, because the Parameters had them together.
+        pairs: Parameters and their new values, which are projected into their ranges. If a range ends at another
+            Parameter of the pairs, the new value of that Parameter counts.
+        what: the caller, for errors.
+        in_range: True skips the projection, because the values are known to be in range together.
     """
     for parameter, value in pairs:
         parameter.refuse(value, what)
@@ -399,16 +403,16 @@ def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
 
 
 def together(undo: Undo) -> AbstractContextManager[Any]:
-    """Write Parameters in the body as a transaction, which `undo.clear()`, its last line, commits.
+    """Context manager: write Parameters as a transaction, which `undo.clear()`, the last line of the body, commits.
 
-    If an error or an interruption comes before, each Parameter gets its old value back.
+    If an error or an interruption comes before that, all Parameters get their old values back.
     """
     undo.outer = RECORDING.undo
     return hold_attributes(vars(RECORDING), {"undo": undo}, {"undo": undo.outer}, undoing(undo))
 
 
 def fits(source: dtypes.DType, target: dtypes.DType) -> bool:
-    """True if values of `source` may be stored as `target`: the same kind and no narrower, or integers as floats."""
+    """True if dtype `target` can store values of dtype `source`: the same kind and no narrower, or a higher kind."""
     if source.category == target.category:
         return bool(np.can_cast(source.dtype, target.dtype))
     return source.category < target.category

@@ -1,4 +1,7 @@
-"""Primitive: an operation, forward on arrays and backward on Tensors; and custom backward passes of any function."""
+"""Primitive: a differentiable operation, with a forward pass on arrays and a backward pass on Tensors.
+
+`custom` and `Composite` give any function of Tensors a custom backward pass.
+"""
 
 from __future__ import annotations
 
@@ -36,36 +39,36 @@ EVERYWHERE = ("cpu", "gpu")
 
 
 class Unsaved(NamedTuple):
-    """The stand-in that a bprop gets for an input whose value it does not read (`_x`)."""
+    """The stand-in for an input whose value a bprop does not read (`_x`)."""
 
     shape: tuple[int, ...]
     dtype: Any
 
 
 class Primitive:
-    """An operation. `def_bprop` gives its backward pass; `no_gradient` declares that it has none.
+    """A differentiable operation. `def_bprop` defines its backward pass; `no_gradient` declares that it has none.
 
     Args:
         name: for errors and Programs.
-        evaluate: the forward pass: `evaluate(*arrays, **attrs)` returns an array, or a tuple of them with `multiple`.
+        evaluate: the forward pass: `evaluate(*arrays, **attrs)` returns an array, or with `multiple` a tuple of arrays.
         multiple: whether there are several outputs.
     """
 
     multiple: bool
-    # What a loop over time may do with it other than step by step, for `passes/hoist.py`. `varying` tells for each
-    # operand whether it differs from step to step, that is, has a first axis of time.
-    additive = False  # f(sum of x_t, sum of y_t) = sum of f(x_t, y_t), as for x + y: the totals go through it once
-    # The same where it is linear in the varying operands alone, as x * c with a constant c: (inputs, varying) -> bool.
+    # The next four say how `passes/hoist.py` may move the operation out of a time loop. `varying` says for each operand
+    # whether it differs from step to step, that is, has a leading time axis.
+    additive = False  # f(sum of x_t, sum of y_t) = sum of f(x_t, y_t), as for x + y: apply it once, to the sums
+    # True if it is additive in the varying operands alone, as x * c with a constant c: (inputs, varying) -> bool.
     proportional: Callable[[Sequence[Any], Sequence[bool]], bool] | None = None
     over_time: Callable[..., Any] | None = None  # (arrays, varying, attrs) -> the results of all steps, time first
     summed: Callable[..., Any] | None = None  # (arrays, varying, attrs) -> the sum of the results over time
-    # The devices on which it takes and gives storage formats (float16, bfloat16) as they are; on others, as float32.
+    # Devices whose kernels read and write storage formats (float16, bfloat16) directly; elsewhere it runs in float32.
     as_stored: tuple[str, ...] = ()
-    watched = True  # whether its results are looked at while `check_finite` is on; a loop looks at its own
-    view = False  # whether it gives the same elements in another order or shape, and moves none
-    outside = False  # whether it reaches other processes: then it is carried out at each run, and part of no CUDA graph
-    early = False  # whether it is carried out as soon as its operands are there: what it begins goes on meanwhile
-    device_evaluate: Callable[..., Any] | None = None  # the forward on the GPU, given by `def_there`
+    watched = True  # whether `check_finite` checks its results; a loop checks its own
+    view = False  # whether it only reorders or reshapes elements without moving them
+    outside = False  # whether it communicates with other processes, so it cannot be part of a CUDA graph
+    early = False  # whether to run it as soon as its operands exist, because it starts asynchronous work
+    device_evaluate: Callable[..., Any] | None = None  # the forward pass on the GPU, set by `def_there`
 
     def __init__(self, name: str, evaluate: Callable[..., Any], *, multiple: bool = False) -> None:
         self.name = name
@@ -73,7 +76,7 @@ class Primitive:
         self.multiple = multiple
         self.bprop: Callable[..., Sequence[Any]] | None = None
         self.differentiable = True
-        self.saves: tuple[bool, ...] = ()  # for each input, whether the tape saves its value for the reverse
+        self.saves: tuple[bool, ...] = ()  # for each input, whether the tape saves its value for the backward pass
         self.saves_out = False
         self.variadic = False
         self.__doc__ = evaluate.__doc__
@@ -82,10 +85,10 @@ class Primitive:
     def def_bprop(self, bprop: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
         """Define the backward pass: `bprop(*inputs, out, dout, **attrs)` returns a gradient (or None) for each input.
 
-        The tape does not keep the value of an argument whose name begins with an underscore, only shape and dtype. A
-        gradient may be a function without arguments, which is called only if the gradient is needed. A gradient larger
-        than its input is summed to its shape. An operation with any number of inputs takes `(*inputs_out_dout,
-        **attrs)` and does not get its output.
+        For an argument whose name begins with an underscore, the tape saves only shape and dtype. A gradient may be a
+        function without arguments, which is called only if the gradient is needed. A gradient with broadcast axes is
+        summed to the input's shape. An operation with any number of inputs takes `(*inputs_out_dout, **attrs)` and does
+        not get its output.
         """
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         names = [p for p in inspect.signature(bprop).parameters.values() if p.kind in kinds]
@@ -106,9 +109,9 @@ class Primitive:
         return self
 
     def bind(self, *inputs: Any, **attrs: Any) -> Tensor:
-        """Evaluate the operation on Tensors and Python scalars, or trace it, and record it on the tape.
+        """Evaluate or trace the operation on Tensors and Python scalars, and record it on the tape.
 
-        With `multiple` it gives a tuple, as `bind_all` says to type checkers.
+        With `multiple` it returns a tuple; `bind_all` has that return type for type checkers.
         """
         trace, tape = TRACING.trace, RECORDING.tape
         if trace is None:
@@ -131,11 +134,11 @@ class Primitive:
         return result
 
     def bind_all(self, *inputs: Any, **attrs: Any) -> tuple[Tensor, ...]:
-        """`bind` of an operation with several outputs."""
+        """`bind` for an operation with several outputs."""
         return cast(tuple[Tensor, ...], self.bind(*inputs, **attrs))
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate on arrays, without floating-point warnings; `inputs` are for the text of an error."""
+        """Evaluate on arrays, without floating-point warnings; `inputs` are for error messages."""
         return quietly(self.run_here, arrays, inputs, attrs)
 
     def run_here(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -159,7 +162,7 @@ class Primitive:
         return np.asarray(data)
 
     def _in(self, space: Space, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate in a space; storage formats in the dtype they are computed in, unless `as_stored` has the space."""
+        """Evaluate in a space. Storage formats are widened and narrowed again, unless `as_stored` lists the device."""
         rule = self.on_device if space is DEVICE else lambda arrays, attrs: self.evaluate(*arrays, **attrs)
         dtypes = [x.dtype for x in arrays if hasattr(x, "dtype")]
         narrow = next((dtype for dtype in dtypes if is_storage_only(dtype)), None)
@@ -181,7 +184,7 @@ class Primitive:
             raise DeviceError(f"{self.name}: {error}") from None
 
     def failure(self, inputs: Sequence[Any], attrs: dict[str, Any], error: Exception) -> SnncellError:
-        """The error for inputs that the forward refused."""
+        """The error for inputs that the forward pass refused."""
         if any(isinstance(getattr(x, "_data", None), Value) for x in inputs):
             return stale()
         operands = ", ".join(_describe(x) for x in inputs)
@@ -190,12 +193,12 @@ class Primitive:
         return kind(f"{self.name}({operands}{options}): {error}.")
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        """Shape and dtype of each output, from inputs that are Values or Python scalars."""
+        """Shape and dtype of each output, for inputs that are Values or Python scalars."""
         return evaluate_specs(self, inputs, attrs)
 
     def _entry(self, tape: Tape, inputs: tuple[Any, ...], data: Any, attrs: dict[str, Any]) -> Entry | None:
-        """The entry on the tape, or None if no gradient flows into an input."""
-        # Every eager call under a tape comes through here: one plain loop, which costs less than comprehensions.
+        """The entry for the tape, or None if no gradient flows into an input."""
+        # One plain loop, because it is faster than comprehensions and every eager call under a tape runs it.
         parents: list[Entry | None] = []
         indices: list[int] = []
         saved: list[Any] = []
@@ -204,7 +207,7 @@ class Primitive:
             if isinstance(x, Tensor):
                 parents.append(x._entry)
                 indices.append(x._index)
-                # A Parameter may be assigned before the reverse runs, which wants the value that the forward saw.
+                # A Parameter may be assigned before the backward pass, which needs the value of the forward pass.
                 saved.append(None if not save else x if type(x) is Tensor else snapshot(x))
                 differentiable = differentiable or x._entry is not None
             else:
@@ -220,9 +223,9 @@ class Primitive:
         return entry
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Call the bprop of one entry."""
+        """Call the bprop for one entry."""
         if self.bprop is None:
-            raise GradientError(f"{self.name} has no gradient. Put ops.stop_gradient around it if none is wanted.")
+            raise GradientError(f"{self.name} has no gradient. Wrap it in ops.stop_gradient if you need none.")
         outs = rebuilt(entry) if self.saves_out else (None,) * len(entry.specs)
         grads = with_zeros(entry, douts)
         inputs = [
@@ -233,11 +236,11 @@ class Primitive:
         return self.bprop(*inputs, out, dout, **entry.attrs)
 
     def inside(self) -> list[str]:
-        """The operations that a composed one (a loop) is made of, as lines of a Program."""
+        """The operations inside a composed operation (a loop), as lines of a Program."""
         return []
 
     def moved(self, attrs: dict[str, Any]) -> int:
-        """The bytes that the parts of a composed operation move between them."""
+        """The number of bytes that the parts of a composed operation move between them."""
         return 0
 
     def launches(self, attrs: dict[str, Any]) -> int:
@@ -245,15 +248,15 @@ class Primitive:
         return 0 if self.view else 1
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
-        """The kernels that its first run builds, as far as they are known before, as arguments for `build`."""
+        """The kernels that its first run will build, as far as they are known, as arguments for `build`."""
         return []
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """The lines about it in `explain`."""
+        """Its lines in the output of `explain`."""
         return []
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """The lines about how the CPU computes it, for operands of these sizes."""
+        """Lines about the algorithm that the CPU chooses for operands of these sizes."""
         return []
 
     def __repr__(self) -> str:
@@ -261,14 +264,14 @@ class Primitive:
 
 
 def moving(evaluate: Callable[..., Any]) -> Primitive:
-    """Declare an operation that rearranges elements and computes nothing, so that it takes any dtype as stored."""
+    """Declare an operation that only rearranges elements, so it accepts any dtype as stored."""
     op = Primitive(evaluate.__name__.strip("_"), evaluate)
     op.as_stored = EVERYWHERE
     return op
 
 
 def tracked_outputs(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The Tensors of an entry's outputs; integers and booleans carry no gradient."""
+    """The Tensors of an entry's outputs; integers and bools carry no gradient."""
     results = tuple([wrap(part, entry if part.dtype in INEXACT else None, i) for i, part in enumerate(outputs)])
     if TRACING.trace is not None:
         for result in results:
@@ -277,8 +280,8 @@ def tracked_outputs(entry: Entry | None, outputs: Sequence[Any]) -> tuple[Tensor
 
 
 def rebuilt(entry: Entry) -> tuple[Tensor, ...]:
-    """The outputs of an entry once more, for its reverse."""
-    # The entry holds arrays: Tensors refer to the entry, and the cycle would keep it alive until the next collection.
+    """Make Tensors of an entry's outputs again, for its backward pass."""
+    # The entry stores arrays, because Tensors refer to their entry: the reference cycle would delay freeing memory.
     return tracked_outputs(entry, entry.outputs)
 
 
@@ -288,7 +291,7 @@ def _describe(x: Any) -> str:
 
 
 def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """Shapes and dtypes of an operation's outputs, found by evaluating it on zeros that take no memory."""
+    """Shapes and dtypes of an operation's outputs, found by evaluating it on zero-stride zeros."""
     zeros = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Value) else x for x in inputs]
     outs = op.run(zeros, inputs, attrs)
     return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
@@ -296,13 +299,13 @@ def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]
 
 # --- operations in loops over time: `Primitive.over_time` -------------------------------------------------------------
 
-# For most operations time is one more leading axis.
+# Most operations can treat time as one more leading axis.
 
 Arrays = Sequence[Any]
 
 
 def repeat_over_time(arrays: Arrays, varying: Sequence[bool]) -> list[Any]:
-    """The operands, each with a first axis of steps; those that are the same at every step are repeated, as views."""
+    """All operands with a leading time axis; operands that are the same at every step are broadcast, as views."""
     steps = steps_of(arrays, varying)
     return [
         x if varies or not hasattr(x, "shape") else np.broadcast_to(x, (steps, *x.shape))
@@ -311,16 +314,17 @@ def repeat_over_time(arrays: Arrays, varying: Sequence[bool]) -> list[Any]:
 
 
 def steps_of(arrays: Arrays, varying: Sequence[bool]) -> int:
-    """The number of steps."""
+    """The number of time steps."""
     return next(len(x) for x, varies in zip(arrays, varying, strict=True) if varies)
 
 
 def with_axis_of_steps(op: Primitive, options: Callable[[dict[str, Any], int], dict[str, Any]] | None = None) -> None:
-    """Have `op` take the steps as one more axis, the first of all its operands and results.
+    """Let `op` process all time steps at once, with time as the leading axis of all operands and results.
 
     Args:
         op: the operation.
-        options: makes its options, from those for one step and the number of steps; without it they are the same.
+        options: a function of its options for one step and the number of steps that returns its options for all steps.
+            Default: the same options.
     """
 
     def over_time(arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -331,14 +335,14 @@ def with_axis_of_steps(op: Primitive, options: Callable[[dict[str, Any], int], d
 
 
 def axis_behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
-    """The options of an operation along an axis, which is one further behind."""
+    """The options of an operation along `axis`, which follows the new time axis."""
     return {**attrs, "axis": attrs["axis"] + 1}
 
 
 def one_after_another(
     evaluate: Callable[..., Any], arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]
 ) -> Any:
-    """The results of all steps of an operation, computed step by step; several where it gives a tuple."""
+    """The results of all time steps, computed one by one; a tuple if `evaluate` returns tuples."""
     each = [
         evaluate(*(x[t, ...] if varies else x for x, varies in zip(arrays, varying, strict=True)), **attrs)
         for t in range(steps_of(arrays, varying))
@@ -353,36 +357,36 @@ def _join_results(results: Arrays) -> Any:
 
 
 def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs: Any = None) -> Any:
-    """Run `forward` unrecorded and record it as one entry, whose backward pass is `op.pull`.
+    """Run `forward` unrecorded, and record it as one tape entry, whose backward pass is `op.pull`.
 
     Args:
-        op: has `pull(entry, douts)`, which returns a gradient for each of `inputs`.
+        op: an object with `pull(entry, douts)`, which returns a gradient for each of `inputs`.
         forward: returns Tensors in any structure.
         inputs: the Tensors to differentiate with respect to.
-        attrs: kept in the entry for `pull`, together with the structure of the output.
+        attrs: stored in the entry for `pull`, together with the structure of the output.
     """
     tape = RECORDING.tape
-    # Only a Composite may be moved out of a loop's body: a user's forward may draw numbers or write to Parameters,
-    # which has to happen at each step.
+    # Only a Composite may be moved out of a loop's body. A user's forward may draw random numbers or write to
+    # Parameters, which must happen at each step.
     if TRACING.trace is not None and isinstance(op, Composite) and TRACING.trace.outside(inputs):
         with TRACING.trace.stepping_out():
             return custom(op, forward, inputs, attrs)
-    saved = [snapshot(x) for x in inputs]  # before the forward, which may write to Parameters
+    saved = [snapshot(x) for x in inputs]  # before `forward`, because it may write to Parameters
     paused = RECORDING.paused
     RECORDING.tape, RECORDING.paused = None, paused or tape is not None
     try:
         out = forward()
     finally:
         RECORDING.tape, RECORDING.paused = tape, paused
-    if tape is None:  # nobody differentiates, so no entry
+    if tape is None:
         return as_read(out)
     if all(x._entry is None for x in inputs):
-        # Off the tape, so that no gradient flows this way into a Tensor from outside.
+        # Without tape entries, so that no gradient flows through this call into a Tensor from outside.
         return structure.map_leaves(lambda x: x if x._entry is None and type(x) is Tensor else wrap(in_trace(x)), out)
     if TRACING.trace is not None:
         for x in inputs:
             if x._entry is not None:
-                TRACING.trace.lift(x)  # makes a Tensor from outside an input of the trace: its gradient has to get out
+                TRACING.trace.lift(x)  # make an outside Tensor an input of the trace, so that its gradient is returned
     leaves, shape_of_out = structure.flatten(out)
     outputs = [_as_result(leaf) for leaf in leaves]
     entry = entry_of(op, (attrs, shape_of_out), inputs, saved, outputs)
@@ -400,13 +404,13 @@ def entry_of(
 
 
 def as_read(values: Any) -> Any:
-    """The values in the same structure, Parameters as they are now: later assignments do not reach them."""
+    """The same structure, with Parameters replaced by their present values, which later assignments do not change."""
     return values if type(values) is Tensor else structure.map_leaves(snapshot, values)
 
 
 def _as_result(x: Tensor) -> Any:
-    """The elements of a result; in a step of a loop a new Value, even for a Tensor from outside."""
-    # A capture is no result of the step, so a gradient of higher order would not look for its inputs.
+    """The elements of a result; in a loop's step a new Value, even for a Tensor from outside."""
+    # A captured Tensor is not a result of the step, so a higher-order gradient would not search for its inputs.
     if TRACING.trace is not None and TRACING.trace.outside((x,)):
         return TRACING.trace.record(alias, (wrap(x._data) if type(x) is Tensor else x,), {})
     return in_trace(x)
@@ -430,13 +434,13 @@ class Composite:
         return custom(self, lambda: self.forward(*inputs, **attrs), inputs, attrs)
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """Call the reverse of one entry."""
-        assert self.bprop is not None  # given where the function is defined
+        """Call the bprop for one entry."""
+        assert self.bprop is not None  # every Composite is followed by its def_bprop
         (dout,), (out,) = douts, rebuilt(entry)
         return self.bprop(*entry.inputs, out, dout, **entry.attrs[0])
 
 
-alias = Primitive("alias", lambda x: x)  # the same value in a new place on the tape
+alias = Primitive("alias", lambda x: x)  # the same value with a new tape entry
 alias.as_stored = EVERYWHERE
 alias.additive = True
 alias.over_time = lambda arrays, varying, attrs: arrays[0]

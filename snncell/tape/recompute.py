@@ -1,4 +1,4 @@
-"""Gradient checkpointing (`recompute`): compute values again for the backward pass, instead of keeping them."""
+"""Gradient checkpointing (`recompute`): compute values again in the backward pass, instead of storing them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from snncell.tape.transforms import Recording
 
 
 def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs: Any) -> Any:
-    """Call `block`, and keep only its inputs for the gradient: the backward pass runs it again.
+    """Gradient checkpointing: call `block` and store only its inputs; the backward pass runs it again.
 
-    It costs the time of one more forward pass, and the memory of one block at a time. The second run draws the same
-    random numbers, and a Parameter that `block` writes, such as a statistic, is written once. Gradients of any order
-    are the same as without it (several gradients of one Parameter may be added in another order), also those of
-    Parameters and Tensors that `block` finds outside of its arguments. These must not change until the gradient is
-    taken; the values of a Cell's Parameters are kept.
+    You save memory, because only one block's intermediate values exist at a time, and pay one more forward pass. The
+    second run draws the same random numbers, and a Parameter that `block` writes, such as a statistic, is written once.
+    Gradients of any order are the same as without it, except for the order in which several gradients of one Parameter
+    are added. This includes the gradients of Parameters and Tensors that `block` uses but does not take as arguments.
+    You must not change those until the gradient is computed; Parameters of a Cell are restored for you.
 
-    In a jitted function, and in the step of a loop over time, `block` is just called, because there the compiler
-    decides what to keep (`nn.MultiStep(checkpoint_every=...)`).
+    In a jitted function, and in the step of a time loop, this just calls `block`. There the compiler decides which
+    values to store (see `nn.MultiStep(checkpoint_every=...)`).
 
     Args:
         block: a function or Cell of Tensors.
         args, kwargs: its arguments.
 
     Raises:
-        GradientError: if the second run gives other shapes, or a Cell has been changed before the gradient is taken:
-            an attribute, a hook, whether it is in training.
-        ArgumentError: if a Cell sets an attribute in its construct, which would differ in the second run.
+        GradientError: if the second run gives other shapes, or if an attribute, a hook or the training mode of a Cell
+            changes before the gradient is computed.
+        ArgumentError: if a Cell sets an attribute in its construct, because the second run would see it.
 
     Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016.
 
@@ -63,28 +63,28 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
     return structure.unflatten(shape_of_out, tracked_outputs(entry, [out._data for out in outs]))
 
 
-_HELD = ("smooth", "space", "unfused", "wide")  # settings of the thread by which a block is another function
+_HELD = ("smooth", "space", "unfused", "wide")  # thread settings that change the results of a block
 
 
 class _Again:
-    """A call, as an operation of the tape whose backward pass runs it again."""
+    """A recomputed call: an operation on the tape whose backward pass runs the block again."""
 
     name = "recompute"
 
     def __init__(self, block: Callable[..., Any], arguments: Any) -> None:
         self.block, self.arguments = block, arguments
-        self.owner = getattr(block, "__self__", block)  # of a Cell's method the Cell
-        self.before: list[Write] = []  # the values of Parameters of a Cell, and of those that it wrote
+        self.owner = getattr(block, "__self__", block)  # the Cell, if the block is a method
+        self.before: list[Write] = []  # the old values of a Cell's Parameters, and of Parameters that the block wrote
         self.held = present_settings(*_HELD)
-        self.versions: list[tuple[Any, int]] = []  # of the Cells that it consists of
+        self.versions: list[tuple[Any, int]] = []  # the Cells in the block and their versions
         self.shapes: list[Any] = []
-        self.count = 0  # of the Tensors among its arguments
+        self.count = 0  # the number of Tensors among its arguments
 
     def first(self, leaves: Sequence[Tensor]) -> tuple[list[Tensor], Any, list[Tensor]]:
-        """The results off the tape, their structure, and the places on the tape that the block reads itself."""
+        """The results without tape entries, their structure, and the outside tape outputs that the block reads."""
         tape, written, self.count = Tape(), Undo(), len(leaves)
         sources = [_beginning_at(leaf) for leaf in leaves]
-        # Of a Cell, whose Parameters may be written before the reverse is run.
+        # A Cell's Parameters may be written before the backward pass runs.
         parameters: Iterable[Parameter] = getattr(self.owner, "get_parameters", tuple)()
         held = [parameter.write_of(parameter._data) for parameter in parameters]
         self.versions = [(cell, cell.version) for _, cell in getattr(self.owner, "cells_and_names", tuple)()]
@@ -96,24 +96,23 @@ class _Again:
             written.clear()
         if (changed := self._changed_cell()) is not None:
             raise ArgumentError(
-                f"recompute: construct of {type(changed).__name__} sets an attribute, so it would not be the same "
-                f"when it runs again. Return the value, or make it a Parameter (requires_grad=False) written by "
-                f"ops.assign."
+                f"recompute: construct of {type(changed).__name__} sets an attribute, so its second run would differ. "
+                f"Return the value, or make it a Parameter (requires_grad=False) and write it by ops.assign."
             )
         self.shapes = _shapes(outs)
         entries = tape.live()
         own = {*entries, *(source._entry for source in sources)}
         parents = [pair for entry in entries for pair in zip(entry.parents, entry.indices, strict=True)]
-        parents += [(out._entry, out._index) for out in outs]  # handed through
+        parents += [(out._entry, out._index) for out in outs]  # outside Tensors that the block returns
         outside = {(e, n): _at(e, n) for e, n in parents if e is not None and e not in own}
         return [wrap(out._data) for out in outs], tree, list(outside.values())
 
     def _changed_cell(self) -> Any:
-        """A Cell that has been changed since `versions` was noted, or None."""
+        """A Cell that has changed since `versions` was noted, or None."""
         return next((cell for cell, version in self.versions if cell.version != version), None)
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients, by a forward pass with the random numbers and Parameters of the first one."""
+        """The gradients, by a second forward pass with the random numbers and Parameters of the first one."""
         leaves, outside = entry.inputs[: self.count], entry.inputs[self.count :]
         floats = [n for n, leaf in enumerate(leaves) if leaf._entry is not None]
 
@@ -125,27 +124,27 @@ class _Again:
 
         if (changed := self._changed_cell()) is not None:
             raise GradientError(
-                f"recompute: {type(changed).__name__} has been changed since its forward: an attribute, a buffer, a "
-                f"hook, or whether it is in training. Pull the gradient first, or change it back."
+                f"recompute: {type(changed).__name__} has changed since its forward pass: an attribute, a buffer, a "
+                f"hook, or the training mode. Compute the gradient first, or change it back."
             )
         hooks = [(on, set(on)) for x in outside if x._entry is not None and (on := x._entry.hooks)]
-        with together(Undo()), settings(watch=None, **self.held):  # not cleared: what it writes is put back
+        with together(Undo()), settings(watch=None, **self.held):  # never cleared, so that all writes are undone
             commit(self.before)
             recording = Recording(block, [leaves[n] for n in floats], range(len(floats)), None, {}, self.name)
-        for source in recording.sources:  # and what it puts on its arguments is on those of the forward (`first`)
+        for source in recording.sources:  # drop hooks of the second run, because `first` has registered them already
             if source._entry is not None:
                 source._entry.hooks = None
-        for on, before in hooks:  # what the block puts on Tensors outside of it has been there since the forward
+        for on, before in hooks:  # the same for hooks on outside Tensors
             for number in on.keys() - before:
                 del on[number]
         outs = structure.flatten(recording.out)[0]
         if (shapes := _shapes(outs)) != self.shapes:
             who = getattr(self.owner, "__name__", type(self.owner).__name__)
             raise GradientError(
-                f"recompute: {who} gave Tensors of {self.shapes} at first, and of {shapes} for the reverse. What it "
-                f"looks at outside of its arguments has to be as it was."
+                f"recompute: {who} returned Tensors of {self.shapes} first, but of {shapes} in the backward pass. Do "
+                f"not change values that it uses besides its arguments."
             )
-        recording.weights = ()  # further places, behind the arguments
+        recording.weights = ()  # so that pull also returns the gradients of `outside`
         recording.own, recording.sources = 0, [*recording.sources, *outside]
         of_floats, of_outside = recording.pull(outs, with_zeros(entry, douts), release=True)
         spread = dict(zip(floats, of_floats, strict=True))
@@ -153,9 +152,9 @@ class _Again:
 
 
 def _beginning_at(leaf: Tensor) -> Tensor:
-    """An argument of a block, in a place of its own, that shares the hooks, so that they see the whole gradient."""
+    """An argument of a block as a new source of gradients. It shares the hooks, so that they see the whole gradient."""
     x = snapshot(leaf)
-    if x._entry is None:  # a constant, in the block too: of event lists no gradient may be asked
+    if x._entry is None:  # keep constants constant, because event lists, for example, have no gradient
         return x
     entry = Entry(None, None, [], [], (), None, x._entry.specs)
     entry.hooks = leaf._hooks_on()
@@ -167,6 +166,6 @@ def _shapes(outs: Sequence[Tensor]) -> list[Any]:
 
 
 def _at(entry: Entry, index: int) -> Tensor:
-    """A Tensor that stands for a place on the tape, and holds no elements."""
+    """A Tensor without memory that represents output `index` of a tape entry."""
     shape, dtype = entry.specs[index]
     return wrap(np.broadcast_to(np.zeros((), dtype), shape), entry, index)

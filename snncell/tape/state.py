@@ -1,10 +1,10 @@
-"""The tape, the Values of traces, and the state of each thread: what is recorded, traced and checked now.
+"""The tape, the Values of traces, and the state of each thread: recording, tracing and checking.
 
     y = x * w; z = exp(y)       tape: mul(x, w), exp(y)
     backward from dz:           exp.pull -> dy;  mul.pull -> dx, dw
 
-The Tensors that came out of an Entry keep it alive, and so do the entries that used them. The tape holds weak
-references only, so an entry that nothing needs any more is gone before the backward pass (`backward.py`) begins.
+An Entry lives as long as its output Tensors or the entries that use them. The tape holds only weak references, so
+unused entries are freed before the backward pass (`backward.py`) begins.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from snncell.errors import TraceError
 from snncell.kernels.arrays import quiet_runner
 from snncell.kernels.space import DEVICE, HOST, Space
 
-Hook = Callable[[Any], Any]  # of a gradient: returns another one, or None to leave it
-Hooks = dict[int, tuple[int, Hook]]  # by number: the index of the output, and the function
+Hook = Callable[[Any], Any]  # a function of a gradient that returns a new one, or None to keep it
+Hooks = dict[int, tuple[int, Hook]]  # by hook number: the index of the output, and the function
 
 
 class _Operation(Protocol):
-    """An operation, as far as the tape uses it; `name` is for errors."""
+    """The part of an operation that the tape uses; `name` is for errors."""
 
     @property
     def name(self) -> str: ...
 
     def pull(self, entry: Any, douts: list[Any]) -> Sequence[Any]:
-        """The gradients of the inputs, each a Tensor, None for zero, or a function that computes it on demand.
+        """The gradients of the inputs: each a Tensor, None for zero, or a function that computes it on demand.
 
         Args:
-            entry: the call of the operation.
+            entry: the tape entry of the call.
             douts: the gradient of each output, a Tensor, or None for zero.
         """
 
 
 class Entry:
-    """One operation that was carried out: its parents, and the values that its `bprop` needs.
+    """One executed operation on the tape: its parents, and the values that its `bprop` needs.
 
     Args:
         op: the operation; None for a source of gradients.
         attrs: its options.
-        parents: for each input the entry that it came out of, or None if no gradient flows there.
-        indices: for each input its number among the outputs of that entry.
+        parents: for each input the entry that computed it, or None if no gradient flows there.
+        indices: for each input its position among the outputs of that entry.
         inputs: for each input its value, or None if the bprop does not need it.
         outputs: the output arrays if the bprop needs them, else None.
         specs: shape and dtype of each output.
@@ -73,27 +73,27 @@ class Entry:
         self.op, self.attrs = op, attrs
         self.parents, self.indices = parents, indices
         self.inputs, self.outputs, self.specs = inputs, outputs, specs
-        self.released = False  # set by `clear`, because an entry without parents looks the same
+        self.released = False  # True after `clear`; without it, a cleared entry would look like a source
         self.line = ""  # the user's line, if it was traced
         self.hooks: Hooks | None = None
 
     @classmethod
     def source(cls, data: Any) -> Entry:
-        """An entry without parents: gradients are taken with respect to it."""
+        """An entry without parents: a source, with respect to which gradients are taken."""
         return cls(None, None, [], [], (), None, ((data.shape, data.dtype),))
 
     def clear(self) -> None:
-        """Drop all references, so that a Tensor that a user keeps does not keep a whole graph."""
+        """Drop all references, so that a Tensor that the user keeps does not keep the whole graph."""
         self.parents, self.indices, self.inputs, self.outputs = [], [], (), None
         self.released = True
 
 
 class Tape:
-    """The entries of one recording; see `state.record_on` for how tapes nest.
+    """The entries of one recording; see `record_on` for nested tapes.
 
     Attributes:
         entries: weak references, in the order of the forward pass.
-        depth: the number of nested tapes, this one included: the highest order of gradients that you can take.
+        depth: the number of nested tapes including this one, that is, the highest order of gradients you can take.
     """
 
     __slots__ = ("depth", "entries")
@@ -103,7 +103,7 @@ class Tape:
         self.depth = 1
 
     def live(self) -> list[Entry]:
-        """The entries that something still refers to, in the order of the forward pass."""
+        """The entries that still exist, in the order of the forward pass."""
         return [entry for reference in self.entries if (entry := reference()) is not None]
 
 
@@ -114,7 +114,7 @@ def stale() -> TraceError:
     """The error for a traced Tensor that is used after its trace has ended."""
     return TraceError(
         "This Tensor belongs to a function that snncell.jit traced earlier, or to a step that MultiStep, scan or vmap "
-        "traced. It has no value outside, where it was kept, for example in a list. Return it from the function."
+        "traced. It was kept, for example in a list, but has no value outside. Return it from the function."
     )
 
 
@@ -140,10 +140,10 @@ class _TraceLike(Protocol):
 
 
 class Value:
-    """A variable of a Program: the shape and dtype of an array that there will be when the Program runs."""
+    """A variable of a Program: the shape and dtype of an array that will exist when the Program runs."""
 
     __slots__ = ("dtype", "number", "shape", "trace")
-    __array_ufunc__ = None  # NumPy is to refuse it, not to make an array of one object
+    __array_ufunc__ = None  # so that NumPy raises instead of making an array of objects
 
     def __init__(self, trace: _TraceLike, shape: tuple[int, ...], dtype: Any) -> None:
         self.trace, self.shape, self.dtype, self.number = trace, shape, dtype, trace.count
@@ -163,21 +163,21 @@ class Value:
 
 # --- the state of each thread -----------------------------------------------------------------------------------------
 
-#     RECORDING   the tape and the log of overwritten values; where new Tensors are made
-#     TRACING     the trace that collects a Program; how loops over time run
+#     RECORDING   the tape, the log of overwritten values, and the device of new Tensors
+#     TRACING     the trace that collects a Program, and how time loops run
 #     CHECKING    monitors, and the settings of gradient checks
 #
-# Read a field as an attribute (`RECORDING.tape`); set it in the body of a `with`: `with settings(tape=None):`.
+# Read a field as an attribute (`RECORDING.tape`). Set it for the body of a `with`: `with settings(tape=None):`.
 
 
 class Watch(Protocol):
-    """A monitor of the calls of Cells. `hooks.py` has the labels and events of its notes."""
+    """A monitor of the calls of Cells. The labels and events of its notes are in `hooks.py`."""
 
-    wishes: Hashable  # its selection of each quantity
+    wishes: Hashable  # the quantities that it records, and the part of each
 
     @property
     def key(self) -> Hashable:
-        """The wishes and the names of the Cells: another key needs another trace."""
+        """The wishes and the names of the Cells; another key needs another trace."""
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a Cell: `run(args, kwargs)`."""
@@ -190,12 +190,12 @@ class Watch(Protocol):
 
 
 class Undo(list[Write]):
-    """The values that Parameters had before a transaction wrote them; see `parameter.together`."""
+    """The values of Parameters before a transaction; see `parameter.together`."""
 
     outer: Undo | None = None
 
     def note(self, before: list[Write]) -> None:
-        """Note values that are about to be overwritten. The first ones noted are put back last."""
+        """Add values that are about to be overwritten. They are restored in reverse order, the first note last."""
         self[:0] = before
         if self.outer is not None:
             self.outer.note(before)
@@ -203,23 +203,23 @@ class Undo(list[Write]):
 
 class _RecordingState(threading.local):
     tape: Tape | None = None
-    paused = False  # whether a tape waits while the forward of a custom reverse runs unrecorded
-    undo: Undo | None = None  # the old values of Parameters that are written together
-    space: Space | None = None  # where Tensors are made; None for the device that `set_context` sets
-    turn: Callable[[], None] | None = None  # of a thread that makes data ahead: waits until it may draw and write
+    paused = False  # whether a tape is paused while the forward pass of a custom gradient runs
+    undo: Undo | None = None  # the old values of the present transaction
+    space: Space | None = None  # where new Tensors are created; None for the device of `set_context`
+    turn: Callable[[], None] | None = None  # in a prefetching thread: waits until it may draw random numbers and write
 
 
 class _TracingState(threading.local):
     trace: _TraceLike | None = None
     notes: list[Any] | None = None  # the notes of monitors in a traced function; see `hooks.py`
-    step: int | None = None  # the time step of a loop that goes step by step
-    unfused = False  # whether loops over time go step by step, and jitted functions run as they are
+    step: int | None = None  # the time step of a loop that runs step by step
+    unfused = False  # whether time loops run step by step, and jitted functions uncompiled
 
 
 class _CheckingState(threading.local):
-    watch: Watch | None = None  # the monitor that sees the calls of Cells
-    smooth = False  # whether Cells that have a smooth primitive run it instead of construct
-    wide = False  # whether float32 means float64, so that networks in float32 can be checked precisely
+    watch: Watch | None = None  # the active monitor
+    smooth = False  # whether Cells with a smooth primitive run it instead of construct
+    wide = False  # whether float32 means float64, so that gradients of float32 networks can be checked precisely
     stops: Callable[[Any, Any], Any] | None = None  # the hook of stop_gradient: (x, x stopped) -> its result
 
 
@@ -232,23 +232,23 @@ _OBJECT_OF = {
 
 
 def here() -> Space:
-    """The space in which Tensors are made: that of the running Cell's inputs, or else that of `set_context`."""
+    """The space where new Tensors are created: that of the running Cell's inputs, or else that of `set_context`."""
     return RECORDING.space or (HOST if SETTINGS["device_target"] == "CPU" else DEVICE)
 
 
-# Python's own locks, not classes around them: their `__enter__` and `__exit__` are in C, see `base/signals.py`.
-EFFECTS_LOCK: Any = threading.RLock()  # held while Parameters are read, computed with, and written
-TRACING_LOCK: Any = threading.RLock()  # held while what several threads share is traced or planned
-if hasattr(os, "register_at_fork"):  # a thread that the child does not have may have held them
-    # Registered after the fork's own locks (`base/signals.py`), so a turn is waited for before they are taken: a child
-    # draws what its parent would.
+# Plain locks without wrapper classes, because their `__enter__` and `__exit__` are in C; see `base/signals.py`.
+EFFECTS_LOCK: Any = threading.RLock()  # held while Parameters are read, updated and written
+TRACING_LOCK: Any = threading.RLock()  # held while shared functions are traced or planned
+if hasattr(os, "register_at_fork"):  # another thread, which the child lacks, may have held them
+    # Handlers registered last run first, so this one waits for the turn before `base/signals.py` takes its locks. Then
+    # the child draws the random numbers that its parent would draw next.
     os.register_at_fork(before=lambda: in_turn(), after_in_child=lambda: in_child(EFFECTS_LOCK, TRACING_LOCK))
 
 
 def in_turn() -> None:
-    """Wait, on a thread that makes data ahead, until what it draws and writes comes in the order of the program.
+    """In a prefetching thread, wait until its random numbers and writes are next in program order.
 
-    Called before `EFFECTS_LOCK` is taken, which the steps that are waited for need.
+    Call it before you take `EFFECTS_LOCK`, because the steps that it waits for need that lock.
     """
     if RECORDING.turn is not None:
         RECORDING.turn()
@@ -269,17 +269,17 @@ def quietly(function: Callable[..., Any], *args: Any) -> Any:
     except RuntimeError as error:
         if not str(error).startswith("cannot enter context"):
             raise
-    return function(*args)  # a signal handler has interrupted a quiet call, so warnings are off already
+    return function(*args)  # we are in a signal handler during a quiet call, so warnings are off already
 
 
 def requested_dtype(dtype: Any) -> dtypes.DType:
-    """The dtype that is asked for; while gradients are checked in float64, float64 in place of other floats."""
+    """The DType of `dtype`; float64 for any float while gradients are checked in float64."""
     target = dtypes.as_dtype(dtype)
     return dtypes.float64 if CHECKING.wide and dtypes.is_float(target.dtype) else target
 
 
 def settings(**values: Any) -> AbstractContextManager[Any]:
-    """Set fields of RECORDING, TRACING and CHECKING for this thread in the body of a `with` statement."""
+    """Context manager: set fields of RECORDING, TRACING and CHECKING for this thread."""
     states = {_OBJECT_OF[name] for name in values}
     changes = []
     for state in states:
@@ -289,25 +289,25 @@ def settings(**values: Any) -> AbstractContextManager[Any]:
 
 
 def present_settings(*names: str) -> dict[str, Any]:
-    """The values of these fields on this thread; of all fields without an argument."""
+    """The values of these fields on this thread; of all fields by default."""
     return {name: getattr(_OBJECT_OF[name], name) for name in names or _OBJECT_OF}
 
 
 def adopt_settings(values: dict[str, Any]) -> None:
-    """Set fields for the whole life of this thread, for example to those of the thread that started it."""
+    """Set fields for the rest of this thread's life, for example to those of the thread that started it."""
     for name, value in values.items():
         setattr(_OBJECT_OF[name], name, value)
 
 
 def recording_on(tape: Tape | None) -> AbstractContextManager[Any]:
-    """Record on `tape` in the body; with None, record nothing."""
+    """Context manager: record on `tape`, or with None record nothing."""
     return hold_attributes(vars(RECORDING), {"tape": tape}, {"tape": RECORDING.tape})
 
 
 def record_on(tape: Tape) -> AbstractContextManager[Any]:
-    """Record on a new tape in the body, inside of the tape that is active.
+    """Context manager: record on a new tape, nested in the active one.
 
-    When the body ends, the entries of `tape` go on to the outer tape, because they are part of both recordings.
+    At the end, the entries of `tape` are appended to the outer tape, because they belong to both recordings.
     """
     outer = RECORDING.tape
     tape.depth = 1 if outer is None else 1 + outer.depth
@@ -316,17 +316,20 @@ def record_on(tape: Tape) -> AbstractContextManager[Any]:
 
 
 def add_entry(tape: Tape, entry: Entry) -> None:
-    """Append an operation that has just been carried out to a tape."""
+    """Append an executed operation to a tape."""
     if TRACING.trace is not None:
         entry.line = TRACING.trace.line
     else:
-        for watch in FINITE:  # the user's line takes long to find eagerly, so only `check_finite` asks for it
+        for watch in FINITE:  # only for `check_finite`, because it takes long to find the user's line
             entry.line = watch.place()
     tape.entries.append(weakref.ref(entry))
 
 
 def smooth() -> AbstractContextManager[Any]:
-    """A context in which every Cell that has a method `primitive` runs that smooth function instead of its construct.
+    """Context manager: Cells with a method `primitive`, such as spike functions, run that instead of construct.
+
+    `primitive` is the smooth function whose derivative is the surrogate gradient. Use this for gradient checks, because
+    finite differences of a step function are useless.
 
     Example:
         >>> net = nn.MultiStep(nn.LIFNode())
@@ -337,10 +340,10 @@ def smooth() -> AbstractContextManager[Any]:
 
 
 def unfused() -> AbstractContextManager[Any]:
-    """A context in which nothing is compiled: `ops.scan` and `nn.MultiStep` go step by step on the tape.
+    """Context manager for debugging: compile nothing; `ops.scan`, `nn.MultiStep` and `jit` run operation by operation.
 
-    Functions of `jit` run as they are. Results are those of the kernels up to rounding; a debugger, a print or a hook
-    in a Cell sees each step and its values.
+    A debugger, a print or a hook in a Cell then sees each time step and its values. Results are those of the compiled
+    kernels up to rounding.
 
     Example:
         >>> net, x = nn.MultiStep(nn.LIFNode()), ops.ones((5, 1, 2)) * 3.0

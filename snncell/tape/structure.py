@@ -1,4 +1,4 @@
-"""Nested tuples, lists, dicts and dataclasses of Tensors: flatten them, and rebuild them; arrays instead of Tensors."""
+"""Nested tuples, lists, dicts and dataclasses of Tensors (pytrees): flatten, rebuild, match, and convert arrays."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Leaf(NamedTuple):
 
 
 class Static:
-    """Any other value than a Tensor or a container; equal only to the same value of the same type (1, True, 1.0)."""
+    """Any value that is not a Tensor or a container. It differs from equal values of other types (1, True, 1.0)."""
 
     __slots__ = ("key", "value")
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        # Floats by their text, so that -0.0 is not 0.0 and NaN is NaN. Frozen dataclasses and sets by their contents,
-        # because == may skip fields, and because 1 == True.
+        # Compare floats by their text, so that -0.0 differs from 0.0 and NaN equals NaN. Compare frozen dataclasses
+        # and sets by their contents, because == may skip fields and 1 == True.
         inside: Any = value
         if isinstance(value, (float, complex, *NUMBERS)):
             inside = repr(value)
@@ -51,7 +51,7 @@ class Static:
 
 
 def _as_key(field: Any) -> Any:
-    """A field of a frozen dataclass for comparison: containers by their contents, unhashable values by identity."""
+    """A hashable key of a frozen dataclass's field: containers by their contents, unhashable values by identity."""
     key = _walk(field, [])
     try:
         hash(key)
@@ -68,7 +68,7 @@ class Branch(NamedTuple):
     children: tuple[Any, ...]
 
 
-# The views of a dict, and what makes one.
+# Classes of dict views, and the methods that make them.
 _VIEWS: dict[Any, Any] = {type({}.keys()): dict.keys, type({}.values()): dict.values, type({}.items()): dict.items}
 LEAF = Leaf()
 NOTHING = Static(None)
@@ -76,7 +76,7 @@ NOTHING = Static(None)
 
 def flatten(tree: Any) -> tuple[list[Tensor], Any]:
     """The Tensors in `tree`, in order, and the structure around them."""
-    leaves: list[Tensor] = []  # at each call of a jitted function: lists below, which cost less than generators
+    leaves: list[Tensor] = []  # lists are faster than generators, and every call of a jitted function runs this
     return leaves, _walk(tree, leaves)
 
 
@@ -96,7 +96,7 @@ def _walk(tree: Any, leaves: list[Tensor]) -> Any:
 
 
 def _walk_dataclass(tree: Any, leaves: list[Tensor]) -> Any:
-    """A dataclass by its fields, if it is mutable or has Tensors in it; otherwise a Static."""
+    """A Branch for a dataclass that is mutable or contains Tensors, else a Static."""
     fields = _by_key(tree)
     inside: list[Tensor] = []
     children = tuple([_walk(child, inside) for child in fields.values()])
@@ -107,7 +107,7 @@ def _walk_dataclass(tree: Any, leaves: list[Tensor]) -> Any:
 
 
 def _by_key(tree: Any) -> dict[Any, Any]:
-    """The items of a dict, a view of a dict, or a dataclass, by key or field."""
+    """The items of a dict, a dict view, or a dataclass, by key or field."""
     if isinstance(tree, dict):
         return tree
     if type(tree) in _VIEWS:
@@ -117,7 +117,7 @@ def _by_key(tree: Any) -> dict[Any, Any]:
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
-    """The reverse of `flatten`, with `leaves` in the places of the Tensors."""
+    """The inverse of `flatten`, with `leaves` in place of the Tensors."""
     return _build(structure, iter(leaves))
 
 
@@ -130,9 +130,9 @@ def _build(structure: Any, leaves: Iterator[Any]) -> Any:
     if structure.keys is not None:
         kind, pairs = structure.kind, zip((key.value for key in structure.keys), children, strict=True)
         if hasattr(kind, "__dataclass_fields__"):
-            made = object.__new__(kind)  # without a check or a computation of its fields
+            made = object.__new__(kind)  # do not run __init__, which may check or compute fields
             for name, value in pairs:
-                object.__setattr__(made, name, value)  # also of a frozen one
+                object.__setattr__(made, name, value)  # works for frozen dataclasses, too
             return made
         if kind in _VIEWS:
             return _VIEWS[kind](dict(pairs))
@@ -141,35 +141,35 @@ def _build(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _sequence(kind: Any, items: list[Any]) -> Any:
-    """A tuple or list of these items; a named tuple takes them one by one."""
+    """A tuple, named tuple or list of these items."""
     return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 
 def map_leaves(function: Any, tree: Any) -> Any:
-    """`tree` with `function` of each Tensor in its place."""
+    """Replace each Tensor in `tree` by `function` of it."""
     leaves, structure = flatten(tree)
     return unflatten(structure, map(function, leaves))
 
 
 def match_tensors(structure: Any, tree: Any, what: str) -> list[Tensor]:
-    """The Tensors of `tree` in the order of a structure: those of a dict by key, those of a tuple or list by place.
+    """The Tensors of `tree` in the order of a structure: matched by key in a dict, by position in a tuple or list.
 
-    A flat tuple or list with one Tensor for each place also matches a structure without dicts.
+    A flat tuple or list with one Tensor for each leaf also matches a structure without dicts.
 
     Args:
         structure: the structure to match, from `flatten`.
         tree: the Tensors.
-        what: the subject of errors, "vjp: the gradient".
+        what: the subject of errors, such as "vjp: the gradient".
 
     Raises:
-        GradientError: for another structure. It names the place, the expected container and the value.
+        GradientError: for another structure. It names the position, the expected container and the value.
     """
     flat = isinstance(tree, (tuple, list)) and all(isinstance(x, Tensor) for x in tree)
     return list(tree) if flat and _count_places(structure) == len(tree) else _match(structure, tree, what)
 
 
 def _count_places(structure: Any) -> int | None:
-    """The number of Tensors in a structure; None if it holds a dict, whose order means nothing."""
+    """The number of Tensors in a structure; None if it contains a dict, whose order has no meaning."""
     if isinstance(structure, (Leaf, Static)):
         return int(isinstance(structure, Leaf))
     counts = [_count_places(child) for child in structure.children]
@@ -179,7 +179,7 @@ def _count_places(structure: Any) -> int | None:
 def _match(structure: Any, tree: Any, what: str) -> list[Tensor]:
     if isinstance(structure, Static):
         if flatten(tree)[0]:
-            raise GradientError(f"{what} is {came(tree)}, but there is no Tensor in this place. Leave it out.")
+            raise GradientError(f"{what} is {came(tree)}, but there is no Tensor in this position. Leave it out.")
         return []
     if isinstance(structure, Leaf):
         if not isinstance(tree, Tensor):
@@ -212,7 +212,7 @@ def _outline(tree: Any) -> str:
 
 
 def refuse_results(structure: Any, who: str) -> None:
-    """Raise a TraceError for results of a traced function that calls would share: iterators, objects with Tensors."""
+    """Raise a TraceError for results that all calls of a traced function would share, such as iterators."""
     for value in statics(structure):
         if isinstance(value, Iterator):
             kind, fix = "is used up once", "Return list(...) or tuple(...) of it"
@@ -227,7 +227,7 @@ def refuse_results(structure: Any, who: str) -> None:
 
 
 def _holds_tensor(value: Any, depth: int = 4) -> bool:
-    """True if there is a Tensor in an object's attributes or items, or in the captured variables of a function."""
+    """True if a Tensor is in an object's attributes or items, or in a function's captured variables."""
     if isinstance(value, Tensor):
         return True
     if not depth or isinstance(value, (str, bytes, type, ModuleType)) or hasattr(type(value), "cells_and_names"):
@@ -244,7 +244,7 @@ def _holds_tensor(value: Any, depth: int = 4) -> bool:
     elif isinstance(value, partial):
         inside += [*value.args, *value.keywords.values()]
     else:
-        for base in type(value).__mro__:  # without a `__getattr__` of the user's
+        for base in type(value).__mro__:  # read attributes without calling a user's `__getattr__`
             slots = base.__dict__.get("__slots__", ())
             for name in ([slots] if isinstance(slots, str) else slots) if slots else ("__dict__",):
                 with suppress(AttributeError):
@@ -256,12 +256,12 @@ _MUTABLE = (array, bytearray, deque, np.ndarray, set)  # results of traced funct
 
 
 def has_mutable(structure: Any) -> bool:
-    """True if there is a value in a structure that its user may change in place."""
+    """True if a structure contains a value that a caller may change in place."""
     return any(isinstance(value, _MUTABLE) for value in statics(structure))
 
 
 def with_copies(structure: Any) -> Any:
-    """A structure with copies of the values that its user may change in place."""
+    """A structure with copies of the values that a caller may change in place."""
     if isinstance(structure, Branch):
         return structure._replace(children=tuple(map(with_copies, structure.children)))
     value = structure.value if isinstance(structure, Static) else None
@@ -269,14 +269,14 @@ def with_copies(structure: Any) -> Any:
 
 
 def classes_in(structure: Any) -> list[type]:
-    """The classes of the containers in a structure, such as a dataclass."""
+    """The classes of all containers in a structure, such as dataclasses."""
     if not isinstance(structure, Branch):
         return []
     return [structure.kind, *(kind for child in structure.children for kind in classes_in(child))]
 
 
 def statics(structure: Any) -> list[Any]:
-    """The values in a structure that are no Tensors."""
+    """The values in a structure that are not Tensors."""
     if isinstance(structure, Static):
         return [structure.value]
     if isinstance(structure, Branch):
@@ -285,7 +285,7 @@ def statics(structure: Any) -> list[Any]:
 
 
 def paths(structure: Any) -> list[str]:
-    """The paths of the Tensors in (args, kwargs): "argument 1['x']"."""
+    """The paths of the Tensors in (args, kwargs), such as "argument 1['x']"."""
     args, kwargs = structure.children
     of_args = [path for n, child in enumerate(args.children) for path in _paths(child, f"argument {n}")]
     names = [key.value for key in kwargs.keys or ()]
@@ -303,7 +303,7 @@ def _paths(structure: Any, name: str) -> list[str]:
     ]
 
 
-# --- arrays and numbers in the place of Tensors -----------------------------------------------------------------------
+# --- converting arrays and numbers to Tensors -------------------------------------------------------------------------
 
 Array = np.ndarray[Any, Any]
 
@@ -312,17 +312,17 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def is_array(x: Any) -> bool:
-    """True for an array of NumPy or another library, not for a number, a list or a Tensor."""
+    """True for an array of NumPy or another library; False for a number, a list or a Tensor."""
     if isinstance(x, np.ndarray):
         return True
     return not isinstance(x, _PLAIN) and any(hasattr(type(x), name) for name in ARRAYS)
 
 
 def with_tensors(tree: Any, numbers: bool = False) -> Any:
-    """`tree` with a Tensor in the place of each array in it, through tuples, lists and dicts.
+    """Convert the arrays in `tree` to Tensors, through tuples, lists and dicts.
 
-    With `numbers`, also in the place of numbers, and of lists and tuples of nothing but numbers: [[0, 1], [2, 3]]
-    becomes one Tensor; [Tensor, Tensor] stays a list.
+    With `numbers`, also convert numbers, and lists and tuples that contain only numbers. For example, [[0, 1], [2, 3]]
+    becomes one Tensor, but [Tensor, Tensor] stays a list.
     """
     if numbers and (isinstance(tree, _NUMBERS) or (isinstance(tree, (tuple, list)) and tree and _of_numbers(tree))):
         return Tensor(tree)
@@ -331,18 +331,18 @@ def with_tensors(tree: Any, numbers: bool = False) -> Any:
     if isinstance(tree, dict):
         return {key: with_tensors(value, numbers) for key, value in tree.items()}
     if isinstance(tree, (tuple, list)):
-        numbers = numbers and not hasattr(type(tree), "to_dense")  # the shape of event lists is no data
+        numbers = numbers and not hasattr(type(tree), "to_dense")  # the shape of event lists stays a tuple
         return _sequence(type(tree), [with_tensors(item, numbers) for item in tree])
     return tree
 
 
 def as_data(tree: Any) -> Any:
-    """`with_tensors` of numbers, too."""
+    """`with_tensors(tree, numbers=True)`."""
     return with_tensors(tree, numbers=True)
 
 
 def on_host(x: Any) -> Array:
-    """The elements of `Tensor(x)` as a NumPy array; an array of NumPy is returned as it is."""
+    """The elements of `Tensor(x)` as a NumPy array; a NumPy array is returned unchanged."""
     return x if isinstance(x, np.ndarray) else (x if isinstance(x, Tensor) else Tensor(x)).asnumpy()
 
 
@@ -353,9 +353,9 @@ def _of_numbers(tree: Any) -> bool:
 
 
 class Signal:
-    """The sum of the outputs of some Cells, in place of a Tensor; see `nn/dataflow.py`.
+    """A symbolic Tensor for exporters: the sum of the outputs of some Cells. See `nn/dataflow.py`.
 
-    You can add Signals and pass them to Cells. Everything else raises, because an exporter would lose it.
+    You can add Signals and pass them to Cells. Everything else raises, because an exporter could not represent it.
 
     Args:
         sources: the outputs, as the exporter names them.
@@ -370,7 +370,7 @@ class Signal:
     def __add__(self, other: Any) -> Signal:
         if isinstance(other, Signal):
             return Signal((*self.sources, *other.sources))
-        if type(other) is int and other == 0:  # where `sum` begins
+        if type(other) is int and other == 0:  # the start value of `sum`
             return self
         raise SnncellError(f"a signal plus {came(other)}")
 
@@ -393,4 +393,4 @@ class Signal:
     __bool__ = __len__ = __iter__ = __contains__ = __float__ = __int__ = __index__ = _refuse_value
 
 
-TENSORS = frozenset([Tensor, Signal])  # the types of arguments that need no conversion
+TENSORS = frozenset([Tensor, Signal])  # types of arguments that need no conversion

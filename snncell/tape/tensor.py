@@ -1,4 +1,4 @@
-"""Tensor: an array whose values do not change, and its place on the tape. `ops/methods.py` adds the operators."""
+"""Tensor: an immutable array that the tape can track. `ops/methods.py` adds its operators and methods."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from snncell.tape.state import TRACING, Entry, here, settings, stale
 
 
 class Tensor:
-    """An n-dimensional array of one dtype, on one device.
+    """An n-dimensional array of one dtype on one device. Its values never change.
 
     Args:
-        data: a number, a nested list, a NumPy array (copied), a Tensor, or another library's array that speaks DLPack
-            or has `__array__`. An array on the GPU (CuPy, PyTorch) is not copied: you must not write to it afterwards.
-        dtype: the element type. Without it arrays keep theirs; lists of floats become float32, of ints int64.
-        shape, init: in place of data, with a dtype: the sizes, and the rule of `initializer` for the values, for
-            example `Tensor(shape=(2, 3), dtype=snncell.float32, init="normal")`.
-        const_arg: MindSpore's, for its graph compiler; without effect.
-        device: "CPU" or "GPU"; by default that of `set_context`.
-        input_data: MindSpore's word for data.
+        data: a number, a nested list, a NumPy array (copied), a Tensor, or another library's array with DLPack or
+            `__array__`. An array on the GPU (CuPy, PyTorch) is not copied, so you must not write to it afterwards.
+        dtype: the element type. By default arrays keep theirs, floats in lists become float32, and ints int64.
+        shape, init: give these and a dtype instead of data: the sizes, and the rule of `initializer` for the values.
+            For example, `Tensor(shape=(2, 3), dtype=snncell.float32, init="normal")`.
+        const_arg: MindSpore's argument for its graph compiler; without effect.
+        device: "CPU" or "GPU"; by default the device of `set_context`.
+        input_data: MindSpore's name for data.
 
     Raises:
         ShapeError: for ragged lists.
-        DTypeError: for data that are no numbers.
-        ArgumentError: for an array that does not export its elements, such as PyTorch's with requires_grad; for data
-            beside shape or init, or one of shape, dtype and init without the others.
+        DTypeError: for data that are not numbers.
+        ArgumentError: for an array that does not export its elements, such as a PyTorch tensor with requires_grad; for
+            data together with shape or init; or if one of shape, dtype and init is missing.
 
     Example:
         >>> Tensor([[1.0, 2.0]]) * 2
@@ -57,9 +57,9 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "_data", "_entry", "_index")
-    _data: Any  # a NumPy array, or inside a trace a Value of the Program
-    _entry: Entry | None  # the tape entry that this is an output of, if a gradient may flow into it
-    _index: int  # which output
+    _data: Any  # a NumPy or device array, or in a trace a Value of the Program
+    _entry: Entry | None  # the tape entry that computed it, if a gradient may flow into it
+    _index: int  # its position among the outputs of that entry
 
     def __init__(
         self,
@@ -96,11 +96,11 @@ class Tensor:
         else:
             self._data = place_array(to_array(data, dtype))
 
-    _initial_values: Callable[..., Tensor]  # `initializer`, which stands above and puts itself here
+    _initial_values: Callable[..., Tensor]  # set by `initializer`, because this module cannot import that
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The size along each axis."""
+        """The size of each axis."""
         shape: tuple[int, ...] = self._data.shape
         return shape
 
@@ -121,44 +121,44 @@ class Tensor:
 
     @property
     def device(self) -> str:
-        """The device that the elements are on: "cpu" or "gpu"."""
+        """The device of the elements: "cpu" or "gpu"."""
         return "gpu" if isinstance(self._data, DeviceArray) else "cpu"
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """The number of bytes of one element."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """The number of bytes of all elements."""
         return self.size * self.itemsize
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next along each axis; of a traced Tensor those of a new array."""
+        """The number of bytes from one element to the next along each axis; contiguous if the Tensor is traced."""
         found: tuple[int, ...] | None = getattr(self._data, "strides", None)
         return found or tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
-        """The elements as a read-only NumPy array, without a copy; `np.array(t)` makes one that can be written."""
+        """The elements as a read-only NumPy array, without a copy. `np.array(t)` makes a copy that you can write to."""
         array = self._concrete("asnumpy()")
-        # The owner of the memory too, because the flag could be turned back on in the view.
+        # Lock the owner of the memory too, because otherwise a user could set the flag of the view again.
         array.flags.writeable = False
         if isinstance(array.base, np.ndarray):
             array.base.flags.writeable = False
         return array.view()
 
     def item(self, *places: Any, index: Any = None, **unknown: Never) -> Any:
-        """The value of a Tensor of one element, or of the element at an index, as a Python number.
+        """The value of a one-element Tensor, or of the element at an index, as a Python number.
 
         Args:
-            places: the place in the flattened Tensor, `x.item(3)`, or one along each axis, `x.item(0, 1)` or
+            places: the index in the flattened Tensor, `x.item(3)`, or one index along each axis, `x.item(0, 1)` or
                 `x.item((0, 1))`.
-            index: the same by name.
+            index: the same as a keyword.
 
         Raises:
-            ShapeError: for several elements without an index; for another number of places than axes.
+            ShapeError: for several elements without an index, or for a wrong number of indices.
             TensorIndexError: for an index out of range.
         """
         if unknown:
@@ -174,7 +174,7 @@ class Tensor:
             raise TensorIndexError(f"Tensor.item: index is an int, or one for each axis, not {show(given)}.") from None
         except ValueError:
             raise ShapeError(
-                f"Tensor.item: {len(places)} places for a Tensor of shape {self.shape}; give one for each axis, "
+                f"Tensor.item: {len(places)} indices for a Tensor of shape {self.shape}; give one for each axis, "
                 "x.item(0, 1), or one in the flattened Tensor, x.item(3)."
             ) from None
         except IndexError:
@@ -194,16 +194,16 @@ class Tensor:
         return self._concrete("tolist()").tolist()
 
     def _concrete(self, what: str) -> np.ndarray[Any, Any]:
-        """The array, or an error where there is none because the function is being traced."""
+        """The array; an error if there is none, because the function is being traced."""
         if self.device == "gpu" and (TRACING.trace is None or type(self) is Tensor):
             array: np.ndarray[Any, Any] = self._data.host()
             return array
         if isinstance(self._data, np.ndarray) and (TRACING.trace is None or type(self) is Tensor):
-            return self._data  # but not a Parameter's in a trace: it may have another value when the Program runs
+            return self._data  # not for a Parameter in a trace, because its value may differ when the Program runs
         raise TRACING.trace.needs_value(what) if TRACING.trace is not None else stale()
 
     def _hooks_on(self) -> Any:
-        """The hooks on its gradient, to which others are added; of a Tensor without a gradient nobody looks at them."""
+        """The dict of hooks on its gradient; a temporary dict if it has no gradient, because no hook will run."""
         if self._entry is None:
             return {}
         if self._entry.hooks is None:
@@ -211,7 +211,7 @@ class Tensor:
         return self._entry.hooks
 
     def _copied(self, dtype: DType, device: str, what: str) -> Any:
-        """A new array of these elements, of another dtype or in another place if need be."""
+        """A copy of the elements in another dtype or on another device."""
         if self.device == device == "cpu":
             return np.array(self._concrete(what), dtype=dtype.dtype, order="C")
         with settings(tape=None, trace=None):
@@ -223,26 +223,26 @@ class Tensor:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The memory itself, for other libraries on the GPU, which must not write to it."""
+        """The GPU memory for other libraries, without a copy; they must not write to it."""
         if self.device == "cpu":
             raise AttributeError("a Tensor on the CPU has no __cuda_array_interface__; move it first: x.to('gpu')")
         if self.dtype is dtypes.bfloat16:
             raise AttributeError(
-                "__cuda_array_interface__ has no name for bfloat16; take the Tensor by DLPack (from_dlpack(x)), or "
-                "convert it first: x.astype('float32')"
+                "__cuda_array_interface__ does not support bfloat16; exchange the Tensor by DLPack (from_dlpack(x)), "
+                "or convert it first: x.astype('float32')"
             )
         interface: dict[str, Any] = DEVICE.interface(self._data)
         return interface
 
     def __dlpack__(self, **options: Any) -> Any:
-        if self.device == "gpu":  # the memory itself, which the consumer must not write to
+        if self.device == "gpu":  # no copy, so the consumer must not write to it
             return DEVICE.capsule(self._data, options.get("stream"))
-        # A copy: consumers may write to what they get, PyTorch even where the protocol says that it is read-only.
+        # Copy, because consumers may write to the memory; PyTorch does so even if it is marked as read-only.
         array = self._concrete("__dlpack__()").copy()
         return exchange.capsule_of_host(array) if array.dtype == dtypes.bfloat16.dtype else array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, 0) if self.device == "gpu" else (1, 0)  # the first CUDA card, or the CPU
+        return (2, 0) if self.device == "gpu" else (1, 0)  # DLPack's codes of the first CUDA device and the CPU
 
     def __bool__(self) -> bool:
         if TRACING.trace is not None and not isinstance(self._data, np.ndarray) and self.device == "cpu":
@@ -261,7 +261,7 @@ class Tensor:
 
     def __index__(self) -> int:
         if self.dtype.category != 1:
-            raise DTypeError(f"A Tensor of dtype {self.dtype} is no index; only integers are.")
+            raise DTypeError(f"A Tensor of dtype {self.dtype} cannot be an index; only integers can.")
         return int(self.item())
 
     def __len__(self) -> int:
@@ -277,7 +277,7 @@ class Tensor:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise AssignError(
-            "A Tensor's values do not change. Build a new one (ops.stack of a list, ops.select, ops.concat), or write "
+            "You cannot write to a Tensor. Build a new one (ops.stack of a list, ops.select, ops.concat), or write "
             "to a Parameter."
         )
 
@@ -293,12 +293,12 @@ class Tensor:
         return f"Tensor(shape=[{dims}], dtype={self.dtype!r}, value={gap}{self._text(scientific=True)})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: dtype, shape, device, range and some values."""
+        """HTML for notebooks: dtype, shape, device, range and some values."""
         with np.printoptions(threshold=60, precision=4):
             return array(type(self).__name__, self._facts(), self._text(scientific=False))
 
     def _facts(self) -> dict[str, str]:
-        """For notebooks: what there is to say beside values, by name."""
+        """The facts for notebooks, by name."""
         facts = {"": self.dtype.name, "shape": str(self.shape), "on the": self.device.upper()}
         if not isinstance(self._data, (np.ndarray, DeviceArray)) or self.dtype.category > 2 or not self.size:
             return facts
@@ -327,10 +327,10 @@ class Tensor:
             return ""
         form = "11.4e" if self.dtype is dtypes.float16 else "15.8e"
         styles: Any = {"float_kind": lambda x: format(float(x), form)}
-        # NumPy has no style for bfloat16.
+        # NumPy cannot format bfloat16, so widen it.
         return np.array2string(HOST.widened(self._data), separator=", ", formatter=styles)
 
-    if TYPE_CHECKING:  # hung in by ops/methods.py
+    if TYPE_CHECKING:  # added by ops/methods.py
 
         def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any: ...
 
@@ -370,7 +370,7 @@ _new = Tensor.__new__
 
 
 def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
-    """A Tensor around an array (or a traced Value) without a copy or a check: what operations return."""
+    """Wrap an array (or a traced Value) in a Tensor, without a copy or a check. Operations return such Tensors."""
     tensor = _new(Tensor)
     tensor._data = data
     tensor._entry = entry
@@ -379,13 +379,13 @@ def wrap(data: Any, entry: Entry | None = None, index: int = 0) -> Tensor:
 
 
 def place_array(array: np.ndarray[Any, Any]) -> Any:
-    """A new array, moved to where Tensors are made at present; not in a trace, for plans move their constants."""
+    """Move a new array to the device of new Tensors. In a trace it stays, because plans move their constants."""
     traced = TRACING.trace is not None and not TRACING.trace.eager
     return array if traced or here() is HOST else move_to_space(array, here())
 
 
 def beside(*tensors: Tensor) -> AbstractContextManager[Any]:
-    """Make new Tensors where these are, in the body: on the GPU, if one of them is."""
+    """Context manager: create new Tensors on the device of `tensors`, the GPU if one of them is there."""
     if not IN_USE or not all(hasattr(x._data, "strides") for x in tensors):
         return nullcontext()
     return settings(space=DEVICE if any(x.device == "gpu" for x in tensors) else HOST)
@@ -396,27 +396,26 @@ def snapshot(x: Tensor) -> Tensor: ...
 @overload
 def snapshot(x: Any) -> Any: ...
 def snapshot(x: Any) -> Any:
-    """`x`, or for a Parameter a Tensor of its present value, which later assignments do not change, in its place."""
+    """`x`; but a Parameter as a Tensor of its present value, which later assignments do not change."""
     if type(x) is Tensor or not isinstance(x, Tensor):
         return x
     if TRACING.trace is None:
         return wrap(x._data, x._entry, x._index)
-    parameter: Any = x  # whose class stands above this module
+    parameter: Any = x  # a Parameter, which this module cannot import
     return TRACING.trace.present(parameter)
 
 
 def in_trace(x: Tensor) -> Any:
-    """The elements of `x`, in a trace as a Value of it, without its place on the tape."""
-    # An entry on the tape of a traced function gives Values of that function alone. A Tensor that was computed outside
-    # goes in as an input: an array with an entry of the inner tape would pass for one that came from outside with that
-    # entry, and the gradient would end there.
+    """The array of `x`, or in a trace a Value of that trace, without its tape entry."""
+    # The entries of a traced function's tape contain only Values of that function, so an outside Tensor becomes an
+    # input. Otherwise its array with an inner entry would look like an outside Tensor, and its gradient would be lost.
     if TRACING.trace is None:
         return x._data
     return TRACING.trace.lift(wrap(x._data) if type(x) is Tensor else x)
 
 
 def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
-    """A new array of a dtype that snncell has, from whatever `Tensor` takes."""
+    """Convert any data that `Tensor` accepts to a new array of a dtype that snncell has."""
     try:
         target = None if dtype is None else dtypes.as_dtype(dtype)
     except DTypeError as error:
@@ -442,7 +441,7 @@ def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
 
 
 def _select_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) -> Any:
-    """The data of a new Tensor, by either of its names, or initial values of a shape and a dtype."""
+    """The data of a new Tensor from data, input_data, or shape and init."""
     given = [x for x in (data, input_data) if x is not None]
     if len(given) == 1 and shape is None and init is None:
         return given[0]
@@ -461,7 +460,7 @@ def _select_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) 
 
 
 def _elements(data: Any) -> np.ndarray[Any, Any]:
-    """An array of any library as one of NumPy."""
+    """Convert any library's array to NumPy."""
     try:
         foreign = hasattr(type(data), "__dlpack__") and not isinstance(data, np.ndarray)
         return exchange.host_array(data) if foreign else np.asarray(data)
@@ -469,26 +468,24 @@ def _elements(data: Any) -> np.ndarray[Any, Any]:
         if isinstance(error, SnncellError):
             raise
         kind = f"{type(data).__module__}.{type(data).__qualname__}"
-        raise ArgumentError(f"Tensor: a {kind} does not give its elements away: {error}.") from error
+        raise ArgumentError(f"Tensor: a {kind} does not export its elements: {error}.") from error
 
 
 def _refuse_loss(source: np.ndarray[Any, Any], target: dtypes.DType, data: Any) -> None:
-    """Raise a DTypeError for numbers that the dtype has not: complex ones among reals, NaN among integers."""
+    """Raise a DTypeError for numbers that the dtype cannot represent, such as NaN as an integer."""
     kind = source.dtype.kind
     if kind == "c":
-        if 0 < target.category < 3:  # as booleans they are 0 or not
-            raise DTypeError(
-                f"Tensor: complex numbers, {_short(data)}, are none of dtype {target}; take ops.real first."
-            )
+        if 0 < target.category < 3:  # bools are allowed: nonzero is True
+            raise DTypeError(f"Tensor: complex numbers, {_short(data)}, cannot become {target}; take ops.real first.")
     elif target.category == 1:
         limits = np.iinfo(target.dtype)
         wide = source.astype(np.float64) if dtypes.is_float(source.dtype) else source
         if not np.all((wide > float(limits.min) - 1) & (wide < float(limits.max) + 1)):
-            raise DTypeError(f"Tensor: {_short(data)} holds numbers that dtype {target} has not.")
+            raise DTypeError(f"Tensor: {_short(data)} holds numbers that {target} cannot represent.")
 
 
 def _plain(data: Any) -> Any:
-    """Lists of Tensors, and of other libraries' arrays, hold their values, not objects."""
+    """Replace Tensors and other libraries' arrays in lists by their values."""
     if isinstance(data, (list, tuple)):
         return [_plain(item) for item in data]
     if isinstance(data, Tensor):

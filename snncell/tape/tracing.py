@@ -1,9 +1,9 @@
-"""Tracing: run a function on Values that have a shape and a dtype but no elements, to collect its operations.
+"""Tracing: run a function on Values, which have a shape and a dtype but no elements, to collect its operations.
 
-Gradients inside a traced function need nothing more, because the tape records Tensors of Values like others, and the
+Gradients inside a traced function need no extra mechanism. The tape records Tensors of Values like any others, and the
 operations of its backward pass become instructions of the trace.
 
-A `BodyTrace` traces one time step of a loop. Operations that do not depend on the step are carried out once, before it.
+A `BodyTrace` traces one time step of a loop. Operations that do not depend on the step run once, before the loop:
 
     def step(v, x):            traced:  v' = v * c + x       with c captured
         c = exp(-1 / tau)      outside: c = exp(-1 / tau)    once, and on the outer tape
@@ -23,24 +23,24 @@ from snncell.tape.primitive import Primitive
 from snncell.tape.state import RECORDING, TRACING, Tape, Value, settings, stale
 from snncell.tape.tensor import Tensor, snapshot, wrap
 
-_MENDS = {
-    "if/while/bool() on a Tensor": "Choose element by element with ops.select(condition, a, b) instead of if (with "
-    "ops.stop_gradient where none is to flow); make what is fixed a static argument, a Python number or bool; or "
-    "take this part out of the traced function.",
+_FIXES = {
+    "if/while/bool() on a Tensor": "Choose elementwise with ops.select(condition, a, b) instead of if (use "
+    "ops.stop_gradient where no gradient should flow). Pass a fixed value as a Python number or bool, which is a "
+    "static argument. Or move this part out of the traced function.",
     **dict.fromkeys(
         ("x[mask]", "masked_select()", "nonzero()", "unique_consecutive()"),
-        "How many elements it gives depends on their values, and a Program has fixed shapes. Keep the shape: "
-        "ops.where(mask, x, 0) chooses, (mask * x).sum() adds up what is chosen. Or take this part out of the traced "
-        "function.",
+        "The number of its results depends on values, but a Program has fixed shapes. Keep the shape: "
+        "ops.where(mask, x, 0) selects elements, (mask * x).sum() adds up selected elements. Or move this part out of "
+        "the traced function.",
     ),
-    "": "Compute with Tensors: ops.select(condition, a, b) chooses, ops.stop_gradient makes a constant. To look at a "
-    "value, return it (a neuron may return ((spike, v), *states)). Make what is fixed a static argument, a Python "
-    "number; or take this part out of the traced function.",
+    "": "Compute with Tensors: ops.select(condition, a, b) chooses, ops.stop_gradient makes a constant. To see a "
+    "value, return it (a neuron may return ((spike, v), *states)). Pass a fixed value as a Python number, which is a "
+    "static argument. Or move this part out of the traced function.",
 }
 
 
 class Instruction:
-    """One operation of a Program. Inputs are Values or Python scalars; `line` is a `Place`, "net.py:12: v = v + x"."""
+    """One operation of a Program. Inputs are Values or Python scalars; `line` is a `Place`, such as "net.py:12: v = v + x"."""
 
     __slots__ = ("attrs", "inputs", "line", "op", "outputs")
 
@@ -53,8 +53,8 @@ class Trace:
     """The instructions of a function, the arrays and Parameters that it reads, and the Parameters that it writes.
 
     Args:
-        parents: finished traces whose Values become inputs, `captures`, where they are used.
-        taped: whether gradients are going to be taken through the traced function.
+        parents: finished traces, whose Values become inputs (`captures`) of this one when they are used.
+        taped: whether gradients will be taken through the traced function.
         who: the caller, for errors.
     """
 
@@ -62,27 +62,27 @@ class Trace:
         self.who = who
         self.parents = parents
         self.taped = taped
-        self.captures: dict[Any, tuple[Tensor, Value]] = {}  # by Value and place on the tape: outside, and inside
-        self.count = 0  # of Values, for their numbers
-        self.line = Place("")  # of the last instruction
+        self.captures: dict[Any, tuple[Tensor, Value]] = {}  # by Value and tape entry: the outer and the inner value
+        self.count = 0  # the number of Values, which numbers the next one
+        self.line = Place("")  # the place of the last instruction
         self.inputs: list[Value] = []
         self.instructions: list[Instruction] = []
-        self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array, which is kept so that ids stay unique
+        self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array; holding the array keeps its id unique
         self.parameters: dict[Parameter, Value] = {}
-        self.gradient_targets: dict[Parameter, None] = {}  # Parameters that inner gradients are of
+        self.gradient_targets: dict[Parameter, None] = {}  # Parameters with a gradient inside the traced function
         self.written: dict[Parameter, Value] = {}
         self.cells: dict[Any, None] = {}  # Cells that were called: if an attribute changes, the trace is out of date
 
-    eager = False  # whether the loop that it traces the body of is run at once (`BodyTrace`)
+    eager = False  # whether it traces the body of a loop that runs at once (`BodyTrace`)
 
     def new_input(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
-        """A Tensor that stands for an argument."""
+        """A Tensor that represents an argument."""
         value = Value(self, shape, dtype)
         self.inputs.append(value)
         return wrap(value)
 
     def lift(self, x: Any) -> Any:
-        """The Value that stands for `x` in this trace; Python scalars are returned."""
+        """The Value that represents `x` in this trace; Python scalars are returned unchanged."""
         if not isinstance(x, Tensor):
             return x
         data = x._data
@@ -91,7 +91,7 @@ class Trace:
                 return data
             if data.trace not in self.parents:
                 raise stale()
-            # One Value in two places on the tape (x and alias(x)) is two inputs: each has its own gradient.
+            # One Value with two tape entries (x and alias(x)) becomes two inputs, because each has its own gradient.
             place = (data, x._entry, x._index)
             if place not in self.captures:
                 self.captures[place] = (wrap(*place), Value(self, data.shape, data.dtype))
@@ -99,7 +99,7 @@ class Trace:
         if type(x) is not Tensor:
             if x.born_in is self:
                 raise self.made_inside(f"Parameter {x.name!r}")
-            parameter: Any = x  # a Parameter is read anew at each run; any other array is a constant
+            parameter: Any = x  # Programs read a Parameter at each run; any other array is a constant
             if parameter in self.written:
                 return self.written[parameter]
             if parameter not in self.parameters:
@@ -107,27 +107,27 @@ class Trace:
             return self.parameters[parameter]
         if self.taped and x._entry is not None and not x._entry.released:
             raise OutsideTensorError(
-                f"A jitted function uses a Tensor from outside of it that a gradient is being taken through; it would "
-                f"count as a constant. Pass it as an argument.\n  at {user_line()}"
+                f"A jitted function uses a Tensor from outside, through which a gradient is being taken. The gradient "
+                f"would be lost, because the Tensor is a constant here. Pass it as an argument.\n  at {user_line()}"
             )
         if id(data) not in self.constants:
             self.constants[id(data)] = (data, Value(self, data.shape, data.dtype))
         return self.constants[id(data)][1]
 
     def present(self, parameter: Parameter) -> Tensor:
-        """The value of a Parameter at this point of the function, in the Parameter's place on the tape."""
+        """The value of a Parameter at this point of the function, with the Parameter's tape entry."""
         return wrap(self.lift(parameter), parameter._entry, parameter._index)
 
     def note(self, x: Tensor) -> None:
-        """Note a result with its place on the tape; a BodyTrace keeps it."""
+        """Remember the tape entry of a result; only BodyTrace needs it."""
 
     def write(self, parameter: Parameter, value: Tensor) -> None:
-        """Note that `parameter` is to get `value`; reads that follow see it."""
+        """Assign `value` to `parameter` when the Program runs; later reads in the function see it."""
         self.lift(parameter)
         self.written[parameter] = self.lift(value.astype(parameter.dtype))
 
     def record(self, op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Append an instruction, and return its Value, or a tuple of them."""
+        """Append an instruction, and return its Value, or a tuple of Values."""
         self.line = place_of_instruction()
         instruction = Instruction(op, tuple(self.lift(x) for x in inputs), attrs, self.line)
         specs = op.abstract(instruction.inputs, attrs)
@@ -136,34 +136,33 @@ class Trace:
         return instruction.outputs if op.multiple else instruction.outputs[0]
 
     def needs_value(self, what: str) -> TraceError:
-        """The error for Python code that looks at a traced value."""
+        """The error for Python code that needs the value of a traced Tensor."""
         return TraceError(
             f"{what} needs a value while {self.who} traces the function, and there is none yet.\n  at {user_line()}\n"
-            f"{_MENDS.get(what, _MENDS[''])}"
+            f"{_FIXES.get(what, _FIXES[''])}"
         )
 
     def made_inside(self, what: str) -> TraceError:
-        """The error for a Parameter, or a layer with one, that the traced function makes."""
+        """The error for creating a Parameter, or a layer with one, in a traced function."""
         return TraceError(
-            f"{what} is made inside a function that {self.who} traces; it would keep its value from call to call. Make "
-            f"it outside.\n  at {user_line()}"
+            f"{what} is created inside a function that {self.who} traces, so its value would carry over from call to "
+            f"call. Create it outside.\n  at {user_line()}"
         )
 
     def outside(self, inputs: Any) -> bool:
-        """True if an operation on `inputs` is to be carried out outside of this trace; see `BodyTrace`."""
+        """True if an operation on `inputs` should run outside of this trace; see `BodyTrace`."""
         return False
 
     def stepping_out(self) -> AbstractContextManager[Any]:
-        """Be outside of this trace in the body of this context."""
+        """Context manager: run the body outside of this trace."""
         return settings(trace=None)
 
 
 class BodyTrace(Trace):
-    """The trace of one step of a loop, or, as a `fork`, of a step together with its backward step.
+    """The trace of one step of a loop or, as a `fork`, of a step together with its backward step.
 
-    Tensors, Parameters and Values from outside of the step are inputs, `captures`. An operation whose operands all come
-    from outside is carried out there, once, on the tape that is active there. Parameters that the step writes are
-    states.
+    Tensors, Parameters and Values from outside of the step become inputs (`captures`). An operation on outside operands
+    only runs once, outside, on the tape that is active there. Parameters that the step writes become states.
 
     Args:
         who: the caller, for errors.
@@ -174,16 +173,16 @@ class BodyTrace(Trace):
     def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:
         super().__init__(taped=tape is not None, who=who)
         self.tape = tape
-        self.lineage: tuple[Trace, ...] = (self,)  # the traces whose Values are this one's: forks, youngest first
+        self.lineage: tuple[Trace, ...] = (self,)  # this trace and those it was forked from, youngest first
         self.around = (TRACING.trace, RECORDING.tape)
         self.eager = TRACING.trace is None or TRACING.trace.eager
-        self.tensors: dict[Value, Tensor] = {}  # for each Value the Tensor that has its place on the tape
-        self.ambiguous: set[Value] = set()  # Values with several such places
-        self.noted: set[int] = set()  # ids of results that go out for monitors alone
+        self.tensors: dict[Value, Tensor] = {}  # for each Value the Tensor with its tape entry
+        self.ambiguous: set[Value] = set()  # Values with several tape entries
+        self.noted: set[int] = set()  # ids of results that only monitors need
         self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
 
     def fork(self) -> BodyTrace:
-        """A trace that begins with the steps of this one, and may use its Values."""
+        """A trace that begins with the instructions of this one, and may use its Values."""
         child = BodyTrace(self.who, self.tape)
         child.lineage = (child, *self.lineage)
         child.count = self.count
@@ -193,7 +192,7 @@ class BodyTrace(Trace):
         return child
 
     def lift(self, x: Any) -> Any:
-        """The Value that stands for `x`; Tensors from outside become inputs."""
+        """The Value that represents `x`; Tensors from outside become inputs."""
         if not isinstance(x, Tensor):
             return x
         data = x._data
@@ -203,7 +202,7 @@ class BodyTrace(Trace):
         if not isinstance(data, Value):
             if type(x) is not Tensor:
                 if x.born_in is self:
-                    return super().lift(x)  # refused
+                    return super().lift(x)  # raises the error
                 parameter: Any = x
                 if parameter in self.written or parameter in self.carried:
                     return self.written.get(parameter, self.carried.get(parameter))
@@ -215,7 +214,7 @@ class BodyTrace(Trace):
         return self.captures[key][1]
 
     def present(self, parameter: Parameter) -> Tensor:
-        """The value of a Parameter, read outside if no step writes it."""
+        """The value of a Parameter, read outside of the loop if no step writes it."""
         if self._owns(parameter):
             return super().present(parameter)
         with self.stepping_out():
@@ -223,9 +222,9 @@ class BodyTrace(Trace):
         return value
 
     def note(self, x: Tensor) -> None:
-        """Keep a result with its place on the tape; one with several places is `ambiguous`."""
+        """Remember the tape entry of a result; a Value with several entries is `ambiguous`."""
         if not isinstance(x._data, Value):
-            return  # an array from outside
+            return  # computed outside
         known = self.tensors.get(x._data)
         if known is None or known._entry is None:
             self.tensors[x._data] = x
@@ -233,7 +232,7 @@ class BodyTrace(Trace):
             self.ambiguous.add(x._data)
 
     def outside(self, inputs: Any) -> bool:
-        """True if all operands come from outside, and no gradient of the step's own is being recorded."""
+        """True if all operands come from outside, and the step is not recording an inner gradient."""
         if RECORDING.tape is not None and RECORDING.tape is not self.tape:
             return False
         tensors = [x for x in inputs if isinstance(x, Tensor)]
@@ -245,6 +244,6 @@ class BodyTrace(Trace):
         return type(x) is not Tensor and (x in self.carried or x in self.written or x.born_in is self)
 
     def stepping_out(self) -> AbstractContextManager[Any]:
-        """Be outside of the step in the body of this context."""
+        """Context manager: run the body outside of the loop."""
         trace, tape = self.around
         return settings(trace=trace, tape=tape if RECORDING.tape is not None or self.tape is None else None)

@@ -1,4 +1,4 @@
-"""Gradients of functions: `grad`, `value_and_grad`, `get_grad`, `vjp`, `stop_gradient`."""
+"""Gradient functions: `grad`, `value_and_grad`, `get_grad`, `vjp`, `stop_gradient`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
 
 
 class Recording:
-    """A function that has been run under a tape, ready to be pulled back."""
+    """A function call recorded on a tape, from which gradients can be pulled."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class Recording:
             call_args[position] = structure.unflatten(tree, watched)
         self.weights = _weights(weights, who)
         watched = [source for sources, _ in self.arguments for source in sources]
-        # Tensors of their own, for a Parameter may be frozen, or replaced, before the gradient is pulled.
+        # New Tensors, because a Parameter may be frozen or replaced before the gradient is pulled.
         self.sources = [*watched, *(wrap(p._data, p._entry) for p in self.weights or ())]
         if TRACING.trace is not None:
             TRACING.trace.gradient_targets.update(dict.fromkeys(self.weights or ()))
-        self.own: int | None = None  # how many of them, if not all, have all of their gradient here: see `pullback`
+        self.own: int | None = None  # the number of sources with a complete gradient, None for all: see `pullback`
         self.tape = Tape()
         with record_on(self.tape):
-            # As read: where fn returns a Parameter, the result is the value that it has now.
+            # If fn returns a Parameter, `as_read` returns its present value.
             self.out = as_read(fn(*call_args, **kwargs))
 
     def pull(self, out: Any, sens: Sequence[Tensor] | None, release: bool) -> tuple[list[Any], list[Tensor] | None]:
@@ -63,11 +63,11 @@ class Recording:
         Args:
             out: the outputs.
             sens: a gradient for each output, in order (see `_seeds_for`); ones by default.
-            release: whether the recording is needed no more.
+            release: whether to free the recording.
         """
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
-        release = release and RECORDING.tape is None  # an outer tape's sweep goes through the same entries
+        release = release and RECORDING.tape is None  # an outer tape still needs the entries
         own = None if self.own is None else self.sources[: self.own]
         pulled = pullback(self.tape.live(), leaves, seeds, self.sources, release=release, own=own)
         grads = iter([_or_zeros(grad, source) for grad, source in zip(pulled, self.sources, strict=True)])
@@ -76,19 +76,19 @@ class Recording:
 
 
 def _watch(x: Tensor) -> Tensor:
-    """The same value in a place of its own, so that other uses of `x` do not count; an outer tape sees through it."""
+    """`x` as a new source of gradients, so that other uses of `x` do not count. An outer tape still sees `x`."""
     if RECORDING.tape is not None and x._entry is not None:
         watched: Tensor = alias.bind(x)
         return watched
-    # In a trace the source has to be a Value of it: an array with an entry of its own would pass for a Tensor from
-    # outside that another gradient is taken through.
+    # In a trace, make the source a Value. An array with an entry would look like a Tensor from outside of the trace
+    # that another gradient flows through.
     data = in_trace(x)
     return wrap(data, Entry.source(data))
 
 
 def _or_zeros(grad: Tensor | None, source: Tensor) -> Tensor:
     grad = zeros_of((source.shape, source._data.dtype)) if grad is None else grad
-    # Zeros, and gradients made of numbers alone, are made on the host.
+    # Zeros and gradients made from Python numbers are on the host.
     return grad if TRACING.trace is not None or grad.device == source.device else grad.to(source.device)
 
 
@@ -96,7 +96,7 @@ def _differentiable(leaves: list[Tensor], argument: Any, position: int, who: str
     if not leaves:
         raise GradientError(
             f"{who}: argument {position} is a {type(argument).__name__}; gradients are taken with respect to Tensors. "
-            f"Pass snncell.Tensor(...), or choose others by grad_position."
+            f"Pass snncell.Tensor(...), or choose other arguments by grad_position."
         )
     for leaf in leaves:
         if not leaf.dtype.is_float:
@@ -135,12 +135,12 @@ def _weights(weights: Any, who: str) -> tuple[Parameter, ...] | None:
 
 
 def _seeds_for(out: Any, sens: Any, who: str) -> list[Tensor]:
-    """The gradients in `sens` in the order of the outputs: those in a dict are matched by key."""
+    """The gradients in `sens` in the order of the outputs; those in a dict are matched by key."""
     return structure.match_tensors(structure.flatten(out)[1], sens, f"{who}: the gradient of the output")
 
 
 def _seeds(leaves: list[Tensor], sens: Sequence[Tensor] | None, who: str) -> list[Tensor | None]:
-    """The gradients to start from: `sens`, or ones for each output that can carry a gradient."""
+    """The gradients to start from: `sens`, or ones for each float output."""
     if not leaves:
         raise GradientError(f"{who}: the function returned no Tensor, so there is nothing to differentiate.")
     if not any(leaf.dtype.is_float for leaf in leaves):
@@ -166,20 +166,20 @@ def refuse_unlike(x: Tensor, like: Tensor, what: str, other: str, name: str) -> 
 
 
 def full(value: float, like: Tensor) -> Tensor:
-    """A constant of the shape, dtype and place of a Tensor, which takes no memory."""
+    """A constant with the shape, dtype and device of a Tensor, without memory for the elements."""
     constant = np.broadcast_to(np.full((), value, like._data.dtype), like.shape)
     return wrap(move_to_space(constant, DEVICE) if like.device == "gpu" else constant)
 
 
 def without_aux(out: Any, who: str) -> tuple[Any, tuple[Any, ...]]:
-    """The part of a result that is differentiated, and the rest."""
+    """Split a result into the differentiated part and the rest."""
     if not isinstance(out, tuple) or not out:
         raise GradientError(f"{who}: with has_aux the function returns (loss, *aux), not a {type(out).__name__}.")
     return out[0], out[1:]
 
 
 def wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the entry point of a function of gradients, with the name and documentation of the function itself."""
+    """Wrap a gradient function with the name and docstring of `fn`, and hide the package's frames in errors."""
 
     def entry(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -188,18 +188,18 @@ def wraps(fn: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., 
             hide_frames(error)
             raise
 
-    # A Cell's attributes are its own.
+    # updated=(): do not copy the attributes of a Cell.
     return functools.wraps(fn, updated=())(entry) if hasattr(fn, "__name__") else entry
 
 
 def has_float(x: Any) -> bool:
-    """True for one Tensor or more, all of floats."""
+    """True if `x` contains Tensors, and all of them are floats."""
     leaves, _ = structure.flatten(x)
     return bool(leaves) and all(leaf.dtype.is_float for leaf in leaves)
 
 
 def refuse_no_function(fn: Any, who: str) -> None:
-    """Raise a GradientError for something that is neither a function nor a Cell."""
+    """Raise a GradientError if `fn` is neither a function nor a Cell."""
     if not callable(fn) or isinstance(fn, type):
         raise GradientError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
 
@@ -215,29 +215,30 @@ def value_and_grad(
     return_ids: bool = False,
     sens_param: bool = False,
 ) -> Callable[..., Any]:
-    """A function that returns the value of `fn` and its gradients.
+    """A function that returns the value and the gradients of `fn`.
 
-    The backward pass starts from ones: an output that is not a scalar counts as its sum, and several outputs are added.
+    The backward pass starts from ones. Therefore an output that is not a scalar counts as its sum, and several outputs
+    are added up.
 
     Args:
         fn: a function or Cell of Tensors.
-        grad_position: the argument to differentiate with respect to: an int or a 1-tuple gives a bare gradient, a
-            longer tuple a tuple, None none. An argument that is a tuple, list or dict of Tensors gets a gradient of
-            the same structure.
-        weights: a Parameter (bare gradient) or several (a tuple), beside or instead of the arguments. With both, the
-            gradients are a pair.
-        has_aux: `fn` returns `(loss, *aux)`, and only `loss` is differentiated.
-        return_ids: each gradient comes as a pair `(position, gradient)`, or `(name, gradient)` of a Parameter, for
-            `get_grad`.
-        sens_param: the function takes the gradient to start from, of the value's shape and dtype, as its last argument,
-            or by the name `sens`.
+        grad_position: the argument to differentiate with respect to. An int or a 1-tuple gives a bare gradient, a
+            longer tuple gives a tuple, None gives none. For a tuple, list or dict of Tensors, the gradient has the same
+            structure.
+        weights: a Parameter (bare gradient) or several (a tuple), in addition to or instead of arguments. With both,
+            the gradients are a pair.
+        has_aux: True if `fn` returns `(loss, *aux)`; only `loss` is differentiated.
+        return_ids: True to return each gradient as a pair `(position, gradient)`, or `(name, gradient)` for a
+            Parameter, for `get_grad`.
+        sens_param: True to pass the gradient to start from, with the value's shape and dtype, as the last argument or
+            as `sens=`.
 
     Returns:
         A function with `fn`'s arguments that returns `(value, gradients)`.
 
     Raises:
-        GradientError: for an argument that is no float Tensor, a weight that is no Parameter, or an output without a
-            gradient.
+        GradientError: for an argument that is not a float Tensor, a weight that is not a Parameter, or an output
+            without a gradient.
         DTypeError: for a `sens` of another dtype than the value.
 
     Example:
@@ -255,7 +256,7 @@ def grad(
     return_ids: bool = False,
     sens_param: bool = False,
 ) -> Callable[..., Any]:
-    """A function that returns the gradients of `fn`; its arguments are those of `value_and_grad`.
+    """A function that returns the gradients of `fn`. The arguments are those of `value_and_grad`.
 
     Returns:
         A function with `fn`'s arguments that returns the gradients, or `(gradients, aux)` with `has_aux`.
@@ -272,7 +273,7 @@ def _gradient_function(
 ) -> Callable[..., Any]:
     refuse_no_function(fn, who)
     if isinstance(weights, Iterator):
-        weights = tuple(weights)  # a generator could be used once only
+        weights = tuple(weights)  # a generator could be used only once
     _list_weights(weights, who)
     positions = (grad_position,) if isinstance(grad_position, int) else tuple(grad_position or ())
     if not positions and weights is None:
@@ -299,7 +300,7 @@ def _gradient_function(
 
 
 def _split_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tuple[tuple[Any, ...], Any]:
-    """The arguments of the function, and the gradient to start from: the last one, or `sens` by name."""
+    """Split the call into `fn`'s arguments and the gradient to start from (the last one, or `sens`)."""
     sens = kwargs.pop("sens", None)
     if sens is not None:
         return args, sens
@@ -318,10 +319,10 @@ def _name_gradients(grads: Sequence[Any], weights: Sequence[Parameter], who: str
     names = [weight.name for weight in weights]
     for position, name in enumerate(names):
         if name is None or names.index(name) != position:
-            what = "has no name" if name is None else f"has the name {name!r}, as another one has"
+            what = "has no name" if name is None else f"has the same name as another one, {name!r}"
             raise GradientError(
-                f"{who}: with return_ids each of the weights is known by its name, and element {position} {what}. Give "
-                f"it one of its own: Parameter(..., name=...)."
+                f"{who}: return_ids identifies the weights by their names, but element {position} {what}. Give it a "
+                f"unique name: Parameter(..., name=...)."
             )
     return list(zip(names, grads, strict=True))
 
@@ -334,7 +335,7 @@ def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
         identifier: the position of an argument, or a Parameter or its name.
 
     Raises:
-        GradientError: if it is missing; it lists the others.
+        GradientError: if there is no such gradient; it lists the others.
 
     Example:
         >>> both = grad(lambda x, y: x * y, (0, 1), return_ids=True)(Tensor(2.0), Tensor(3.0))
@@ -366,22 +367,22 @@ def _identify_gradients(gradients: Any) -> Iterator[tuple[int | str, Any]]:
 def vjp(
     fn: Annotated[Callable[..., Any], Own()], *inputs: Any, weights: Any = None, has_aux: bool = False
 ) -> tuple[Any, ...]:
-    """Vector-Jacobian product: run `fn`, and return its value with a function that pulls a gradient back to the inputs.
+    """Vector-Jacobian product: run `fn`, and return its value with a function that pulls gradients back to the inputs.
 
     Args:
         fn: a function or Cell of Tensors.
         inputs: its arguments.
-        weights: Parameters to differentiate with respect to, too.
-        has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
+        weights: Parameters to differentiate with respect to, in addition to the inputs.
+        has_aux: True if `fn` returns `(out, *aux)`; only `out` is differentiated.
 
     Returns:
         `(out, pull)`, or `(out, pull, aux)` with `has_aux`. `pull(dout, ...)` takes a gradient for each output, or
-        gradients in the structure of `out`: those in a dict are matched by key. It returns a tuple with one for each
-        input, None for one that holds no floats. With weights it returns a pair: that tuple, and the gradients of the
-        weights: a tuple, or a bare one for a single Parameter. You can call it several times.
+        gradients in the structure of `out`; those in a dict are matched by key. It returns a tuple with one gradient
+        for each input, None for an input without floats. With weights it returns a pair of that tuple and the gradients
+        of the weights: a tuple, or a bare gradient for a single Parameter. You can call `pull` several times.
 
     Raises:
-        GradientError: as for `value_and_grad`; for gradients in another structure than `out`.
+        GradientError: as for `value_and_grad`, and for gradients in another structure than `out`.
         DTypeError: for a gradient of another dtype than the output.
 
     Example:
@@ -411,7 +412,10 @@ def vjp(
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x` (a Tensor or a structure of them) with the same values, through which no gradient flows."""
+    """`x` (a Tensor or a structure of Tensors) as a constant: the same values, but no gradient flows through.
+
+    For example, you can detach the reset of a neuron from the gradient.
+    """
     leaves, tree = structure.flatten(x)
     stopped = structure.unflatten(tree, [wrap(snapshot(leaf)._data) for leaf in leaves])
     return stopped if CHECKING.stops is None else CHECKING.stops(x, stopped)
@@ -421,9 +425,9 @@ class GradOperation:
     """MindSpore's gradient operation: `GradOperation(...)(fn)` or `GradOperation(get_by_list=True)(fn, weights)`.
 
     Args:
-        get_all: gradients of all Tensor arguments as a tuple, instead of the first one's, bare.
-        get_by_list: gradients of the Parameters given beside the function, as a tuple; with `get_all` a pair of
-            tuples. Without Parameters, those of a Cell's `trainable_params()`.
+        get_all: True for the gradients of all Tensor arguments, as a tuple, instead of a bare gradient of the first.
+        get_by_list: True for the gradients of the Parameters that you pass after the function, as a tuple; with
+            `get_all` a pair of tuples. Without Parameters, those of the Cell's `trainable_params()`.
         sens_param: as for `value_and_grad`.
 
     Raises:
@@ -444,12 +448,12 @@ class GradOperation:
         return wraps(fn, lambda *args, **kwargs: both(*args, **kwargs)[1])
 
     def with_value(self, fn: Callable[..., Any], weights: Any = None, who: str = "GradOperation") -> Callable[..., Any]:
-        """A function that returns `(value, gradients)` from one run of `fn`; `who` is for errors."""
+        """A function that returns `(value, gradients)` from one run of `fn`; `who` is the caller, for errors."""
         _list_weights(weights, who)
         if self.get_by_list and weights is None and not hasattr(fn, "trainable_params"):
             raise GradientError(
-                f"{who}(get_by_list=True)(fn, weights): the weights are missing, and {came(fn)} has none of its own, "
-                f"as a Cell has. Give them: net.trainable_params()."
+                f"{who}(get_by_list=True)(fn, weights): the weights are missing, and {came(fn)} has no Parameters, "
+                f"unlike a Cell. Pass them: net.trainable_params()."
             )
 
         def gradients(*args: Any, **kwargs: Any) -> Any:

@@ -191,7 +191,7 @@ def test_check_names():
     net = nn.SequentialCell(Leaf(), Leaf())
     net.check_names()
     net[1].w.name = "0.w"
-    with pytest.raises(ParameterError, match=r"check_names: 0\.w and 1\.w are different Parameters with one name"):
+    with pytest.raises(ParameterError, match=r"check_names: 0\.w and 1\.w are different Parameters with the same name"):
         net.check_names()
     net.check_names_and_refresh_name()
     assert names(net) == paths(net)

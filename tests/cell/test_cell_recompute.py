@@ -295,7 +295,7 @@ def test_a_cell_that_has_been_changed_since_is_refused(change):
     net.recompute()
     out, pull = ops.vjp(net, ops.ones((5, 3)))
     CHANGES[change](net)
-    with pytest.raises(GradientError, match="has been changed since its forward"):
+    with pytest.raises(GradientError, match="has changed since its forward pass"):
         pull({"y": out["y"], "x": out["x"]})
 
 

@@ -299,6 +299,6 @@ MADE_INSIDE = {
 @pytest.mark.parametrize("name", MADE_INSIDE)
 def test_a_layer_made_inside_of_a_traced_function_is_refused_in_words(name):
     for traced in (jit, ops.vmap):
-        with pytest.raises(TraceError, match=r"is made inside .* Make it outside") as caught:
+        with pytest.raises(TraceError, match=r"is created inside .* Create it outside") as caught:
             traced(MADE_INSIDE[name])(ops.ones((4, 3)))
         assert "asnumpy" not in str(caught.value)

@@ -94,7 +94,9 @@ def test_exchange() -> None:
     taken = Tensor(There(x.T))
     assert taken.dtype == "bfloat16" and taken.device == "gpu" and taken.tolist() == x.T.tolist()
     assert not hasattr(x, "__cuda_array_interface__") and hasattr(x.astype("float32"), "__cuda_array_interface__")
-    with pytest.raises(AttributeError, match=r"has no name for bfloat16; take the Tensor by DLPack .* x\.astype\("):
+    with pytest.raises(
+        AttributeError, match=r"does not support bfloat16; exchange the Tensor by DLPack .* x\.astype\("
+    ):
         _ = x.__cuda_array_interface__
 
 

@@ -217,7 +217,7 @@ def test_what_takes_no_lists_says_what_does():
         (lambda: ops.matmul(lists, ops.ones((5, 3))), ShapeError, r"ops\.flatten\(x, 2\)"),
         (lambda: ops.matmul(flat, ops.ones((99, 3))), ShapeError, r"multiplied by \(100, m\), not \(99, 3\)"),
         (lambda: nn.Dense(99, 3)(flat), ShapeError, r"in_channels = 99"),
-        (lambda: lists.reshape(3, 200, -1), ShapeError, r"cuts or joins"),
+        (lambda: lists.reshape(3, 200, -1), ShapeError, r"would split or join"),
         (lambda: lists.reshape(7, -1), ShapeError, r"do not fill"),
         (lambda: lists._replace(indices=Tensor([1])).to_dense(), ShapeError, r"event lists are indptr"),
         (lambda: lists._replace(indptr=lists.indptr.astype("float32")).to_dense(), DTypeError, "integers, not Float32"),

@@ -113,7 +113,7 @@ DTYPES: list[tuple[Any, str]] = [
     (lambda: Tensor([True]) - Tensor([True]), r"sub: takes numbers, not booleans.*astype"),
     (lambda: X & X, "bitwise_and: takes integers or booleans"),
     (lambda: ops.sort(Tensor([1j])), r"sort: complex numbers have no order. Sort ops.real\(x\), ops.imag"),
-    (lambda: [1, 2][Tensor(1.0)], r"A Tensor of dtype Float32 is no index"),
+    (lambda: [1, 2][Tensor(1.0)], r"A Tensor of dtype Float32 cannot be an index"),
 ]
 
 ARGUMENTS: list[tuple[Any, str]] = [

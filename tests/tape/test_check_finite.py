@@ -278,8 +278,8 @@ IN_LAYER = r"in Fading, layer '3' of SequentialCell"
 CASES = {
     "input of Dense": Case(
         lambda: three_layers(nn.LIFNode())(faulty_inputs()),
-        r"input x of SequentialCell holds NaN at entry \(37, 1, 2\), time step 37 where axis 0 is time: it came in "
-        r"from outside\. The first operation that passes it on is matmul\.",
+        r"input x of SequentialCell holds NaN at entry \(37, 1, 2\), time step 37 where axis 0 is time: it came from "
+        r"from outside\. The first operation that uses it is matmul\.",
         r"linear\.py:\d+: .*ops\.matmul",
         r"in Dense, layer '0' of SequentialCell",
         FAULTY,
@@ -288,8 +288,8 @@ CASES = {
     ),
     "input of a loop": Case(
         lambda: three_layers(nn.LIFNode(), nn.MultiStep(nn.LIFNode()))(faulty_inputs()),
-        r"MultiStep\(LIFNode\), time step 37: its input holds NaN at entry \(1, 2\): it came in from outside\. "
-        r"The first operation that passes it on is \w+\. It reaches state v of that step\.",
+        r"MultiStep\(LIFNode\), time step 37: its input holds NaN at entry \(1, 2\): it came from outside\. "
+        r"The first operation that uses it is \w+\. It reaches state v of that step\.",
         r"integrate\.py:\d+: return v \+ ",
         r"in LIFNode, layer '0' of SequentialCell",
         FAULTY,
@@ -360,7 +360,7 @@ CASES = {
     ),
     "inf in a weight": Case(
         lambda: weight_of(math.inf)(Tensor(inputs())),
-        r"Parameter '2\.weight' holds inf at entry \(1, 3\): it came in from outside\. The first operation",
+        r"Parameter '2\.weight' holds inf at entry \(1, 3\): it came from outside\. The first operation",
         r"linear\.py:\d+: .*ops\.matmul",
         r"in Dense, layer '2' of SequentialCell",
         None,
@@ -378,7 +378,7 @@ CASES = {
     ),
     "the reverse of an eager loss": Case(
         lambda: value_and_grad(lambda x: ops.sqrt(x).sum())(Tensor([1.0, 0.0])),
-        r"in the reverse, div gives inf at entry \(1,\), of finite operands: it starts here\.",
+        r"in the backward pass, div gives inf at entry \(1,\), of finite operands: it starts here\.",
         r"reverse of test_check_finite\.py:\d+: lambda: value_and_grad\(lambda x: ops\.sqrt",
         "",
         None,
@@ -435,8 +435,8 @@ CASES = {
     ),
     "a bprop that returns NaN": Case(
         lambda: value_and_grad(Constant())(ops.ones((2, 2))),
-        r"in the reverse, the bprop of Constant gives NaN at entry \(0, 0\) \(and 3 more, of 4\), for input 'x', "
-        r"and no operation that was looked at has made it\.",
+        r"in the backward pass, the bprop of Constant gives NaN at entry \(0, 0\) \(and 3 more, of 4\), for input 'x', "
+        r"but no checked operation produced it\.",
         r"reverse of test_check_finite\.py:\d+: ",
         r"in Constant$",
         None,
@@ -445,7 +445,7 @@ CASES = {
     ),
     "a gradient from outside": Case(
         lambda: ops.vjp(lambda x: x * 2.0, ops.ones(2))[1](Tensor([1.0, NAN])),
-        r"in the reverse, operand 0, a float32\[2\] that no operation gave, holds NaN at entry \(1,\): it came in",
+        r"in the backward pass, operand 0, a float32\[2\] that is not an operation's result, holds NaN at entry \(1,\): it came from",
         r"reverse of test_check_finite\.py:\d+: lambda: ops\.vjp",
         "",
         None,
@@ -464,7 +464,7 @@ CASES = {
     ),
     "a first state": Case(
         lambda: nn.MultiStep(nn.LIFNode())(Tensor(inputs()), _state(NAN)),
-        r"MultiStep\(LIFNode\), time step 0: its state v before the first step holds NaN at entry \(1, 2\): it came in",
+        r"MultiStep\(LIFNode\), time step 0: its state v before the first step holds NaN at entry \(1, 2\): it came from",
         r"integrate\.py:\d+: ",
         r"in LIFNode$",
         0,
@@ -538,7 +538,7 @@ CASES = {
     ),
     "the second order": Case(
         second_order,
-        r"in the reverse, the reverse of reverse of scan gives inf at entry \(1, 0\)",
+        r"in the backward pass, the reverse of reverse of scan gives inf at entry \(1, 0\)",
         r"reverse of reverse of test_check_finite\.py:\d+: return snncell\.grad",
         "",
         None,
@@ -565,7 +565,7 @@ CASES = {
     ),
     "a number": Case(
         lambda: ops.ones(2) * NAN,
-        r"operand 1, nan, holds NaN: it came in from outside\. The first operation that passes it on is mul\.",
+        r"operand 1, nan, holds NaN: it came from outside\. The first operation that uses it is mul\.",
         r"test_check_finite\.py:\d+: ",
         "",
         None,
@@ -574,7 +574,7 @@ CASES = {
     ),
     "a Parameter": Case(
         lambda: Parameter([1.0, NAN], name="p") * 2.0,
-        r"Parameter 'p' holds NaN at entry \(1,\): it came in from outside\.",
+        r"Parameter 'p' holds NaN at entry \(1,\): it came from outside\.",
         r"test_check_finite\.py:\d+: ",
         "",
         None,
@@ -583,7 +583,7 @@ CASES = {
     ),
     "inf minus inf": Case(
         lambda: Tensor([math.inf]) - math.inf,
-        r"sub gives NaN at entry \(0,\), from inf in operand 0, a float32\[1\] that no operation gave,: it starts here",
+        r"sub gives NaN at entry \(0,\), from inf in operand 0, a float32\[1\] that is not an operation's result: it starts here",
         r"test_check_finite\.py:\d+: ",
         "",
         None,

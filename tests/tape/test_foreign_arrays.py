@@ -227,7 +227,7 @@ class Keeps:
 
 
 def test_an_array_that_keeps_its_elements_is_refused_by_name():
-    words = r"a test_foreign_arrays\.Keeps does not give its elements away: it is else"
+    words = r"a test_foreign_arrays\.Keeps does not export its elements: it is else"
     with pytest.raises(errors.ArgumentError, match=words):
         Tensor(Keeps())
     with pytest.raises(errors.ArgumentError, match="Keeps does not give"):

@@ -214,7 +214,10 @@ def test_a_hook_is_called_where_a_gradient_arrives_and_nowhere_else():
         (lambda: Tensor([1]).register_hook(lambda g: g), "dtype Int64 has no gradient"),
         (lambda: hooked_with(lambda g: 3.0), "returns a gradient, a Tensor, or None, not a float"),
         (lambda: hooked_with(lambda g: g.sum()), r"of shape \(3,\) returned a gradient of shape \(\)"),
-        (lambda: hooked_with(lambda g: g.int()), r"dtype Int32; it has the shape of the Tensor, and is of floats"),
+        (
+            lambda: hooked_with(lambda g: g.int()),
+            r"dtype Int32; it must have the shape of the Tensor and a float dtype",
+        ),
     ],
 )
 def test_hooks_that_make_no_sense_are_refused(call, text):

@@ -282,7 +282,7 @@ def test_parameters_are_written_by_positions_and_masks(name):
 def test_what_has_as_many_elements_as_values_say_is_refused_in_a_trace(fn):
     x = Tensor([[1.0, -1.0], [0.0, 2.0]])
     fn(x)
-    with pytest.raises(TraceError, match=r"depends on their values.*ops\.where\(mask, x, 0\)") as caught:
+    with pytest.raises(TraceError, match=r"depends on values.*ops\.where\(mask, x, 0\)") as caught:
         ms.jit(fn)(x)
     assert "at test_tensor_methods.py:" in str(caught.value)
 
@@ -347,7 +347,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: X.bitwise_not(), "bitwise_not: takes integers or booleans, not Float32"),
     (lambda: X.cummax(2), "cummax: axis 2 of a Tensor with 2 axes"),
     (lambda: X.item(), r"item: needs exactly one element, this Tensor has shape \(2, 2\)"),
-    (lambda: X.item(0, 0, 0), r"item: 3 places for a Tensor of shape \(2, 2\); .* x\.item\(0, 1\)"),
+    (lambda: X.item(0, 0, 0), r"item: 3 indices for a Tensor of shape \(2, 2\); .* x\.item\(0, 1\)"),
     (lambda: X.item(4), r"there is no element 4 in a Tensor of shape \(2, 2\)"),
     (lambda: X.item((0, 2)), r"there is no element \(0, 2\)"),
     (lambda: X.item(0.5), "item: index is an int, or one for each axis, not 0.5"),
