@@ -256,7 +256,7 @@ def assembler() -> str:
         for kernel, source, signature in kernels_on_device(compiled.plans.program):
             if not kernel.startswith("cuda_scan"):
                 continue
-            way = "reverse" if "reverse" in kernel else "forward"
+            way = "backward" if "backward" in kernel else "forward"
             for capability in ((7, 5), (8, 0), (9, 0)):
                 found = resources(ptx_of(kernel, source, signature, capability), capability)
                 card = ".".join(map(str, capability))

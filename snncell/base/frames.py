@@ -184,7 +184,7 @@ def user_line() -> str:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         mark = mark_of(frame, Reversing)
         if isinstance(mark, Reversing):
-            return f"reverse of {mark.line}"
+            return f"backward of {mark.line}"
         frame = frame.f_back
     return text_of(frame)
 
@@ -218,7 +218,7 @@ def place_of_instruction() -> Place:
     while frame is not None:
         mark = mark_of(frame)
         if isinstance(mark, Reversing):
-            line, backward = line or f"reverse of {mark.line}", True
+            line, backward = line or f"backward of {mark.line}", True
             cells.clear()  # a gradient belongs to the layer of its forward pass, whichever Cells its bprop calls
             if layer := getattr(mark.line, "layer", ""):
                 return Place(line, layer, backward)

@@ -161,7 +161,7 @@ class TracedVjp:
         results = iter(reverse.noted.pass_on(found, events) if reverse.noted.positions else found)
         grads = [next(results) if has_gradient else None for has_gradient in reverse.has_gradient]
         for watch in FINITE if TRACING.trace is None else ():
-            who = f"the reverse of {self.name}, which ran before check_finite was on,"
+            who = f"the backward of {self.name}, which ran before check_finite was on,"
             for number, grad in enumerate(grads):
                 watch.gradient(who, self._called(number), grad)
         return grads
@@ -199,7 +199,7 @@ class TracedVjp:
             noted = NotedResults(notes, results)
             results += noted.extra
             self._dependencies.append(Dependencies(trace, state))
-            vjp = TracedVjp(f"reverse of {self.name}", trace, tape.live(), seeds, results, self.up_to_date)
+            vjp = TracedVjp(f"backward of {self.name}", trace, tape.live(), seeds, results, self.up_to_date)
         return _Reversed(vjp, [grad is not None for grad in grads], noted)
 
 

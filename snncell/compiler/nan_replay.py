@@ -119,7 +119,7 @@ def look_at_gradients(
     number, spot = faults[0]
     over_time = states <= number < states + sequences
     name = loop.input(number, states, sequences, captured)
-    raise _fault_without_place(loop, "reverse of ", f"the gradient of {name}", spot, over_time).error()
+    raise _fault_without_place(loop, "backward of ", f"the gradient of {name}", spot, over_time).error()
 
 
 @contextmanager
@@ -276,4 +276,4 @@ def _in_reverse(
     arrives = any(x is not None and _same(x._data, fault.operand) for x in arriving[own:])
     source = _ARRIVING if arrives else fault.source
     wrong = [loop.input(n, own, count) for n, x in enumerate(grads) if x is not None and spot_in(x) is not None]
-    return _located(fault, f"reverse of {loop.who}", turn, source, "the gradient of ", wrong)
+    return _located(fault, f"backward of {loop.who}", turn, source, "the gradient of ", wrong)

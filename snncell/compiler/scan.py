@@ -203,7 +203,7 @@ class Scan(LoopOperation):
         for watch in FINITE if TRACING.trace is None else ():
             if self.observed is None:  # a reverse that is reversed in turn
                 for n, grad in enumerate(grads):
-                    watch.gradient(f"the reverse of {self.loop.who}", f"operand {n}", grad)
+                    watch.gradient(f"the backward of {self.loop.who}", f"operand {n}", grad)
             else:
                 body, inputs = self.loop.body, entry.inputs
                 results = douts[: len(body.after) + self.loop.result_count]
@@ -242,7 +242,7 @@ class Scan(LoopOperation):
         if recompute is not None:
             needed |= find_needed_inputs(body.trace, body.outs, operands)
         own, inputs = _drop_unused(reverse.body, inputs, recompute, needed)
-        loop = Loop(own, len(own.ys), f"reverse of {who}", recompute=recompute)
+        loop = Loop(own, len(own.ys), f"backward of {who}", recompute=recompute)
         scan, outputs = _bind_loop(loop, inputs, steps)
         scan.events = self.events
         own = scan.loop.body

@@ -128,7 +128,7 @@ def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> Sour
             outer = home
         elif isinstance(mark, Reversing):
             backward = True
-            line = line or (f"reverse of {mark.line}" if mark.line else "")
+            line = line or (f"backward of {mark.line}" if mark.line else "")
             outer = mark.line if isinstance(mark.line, SourceLine) else None
         elif isinstance(mark, Running):
             if not cells or cells[-1].cell is not mark.cell:  # a Cell calls itself to switch devices

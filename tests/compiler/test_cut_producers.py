@@ -67,7 +67,7 @@ def test_normalisation_of_images_is_part_of_the_loop_of_the_neurons() -> None:
     x = ops.normal((STEPS, BATCH, *WHOLE[1:]))
     step = jit(snncell.value_and_grad(lambda x: (net(x) ** 2).mean(), None, weights=net.trainable_params()))
     text = snncell.explain(step, x, detail="launches")
-    loop = text[text.index("in the loop:") : text.index("reverse of")]
+    loop = text[text.index("in the loop:") : text.index("backward of")]
     assert "return (x - mean) * scale + beta" in loop and "sub mul add" in " ".join(loop.split()), text
 
 

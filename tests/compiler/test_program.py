@@ -71,7 +71,7 @@ def test_steps_of_a_reverse_name_the_line_of_what_is_reversed() -> None:
         return grad(loss)(x)
 
     lines = [step.line for step in traced(f, ones(3)).instructions if step.op.name == "square"]
-    assert lines == [f"reverse of {HERE}:{line_of('# line of tanh')}: return ops.tanh(x).sum()  # line of tanh"]
+    assert lines == [f"backward of {HERE}:{line_of('# line of tanh')}: return ops.tanh(x).sum()  # line of tanh"]
 
 
 # --- passes -----------------------------------------------------------------------------------------------------------

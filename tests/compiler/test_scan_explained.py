@@ -88,7 +88,7 @@ def test_a_neuron_of_the_users_own_is_one_kernel_forward_and_one_backward(source
     training(nn.MultiStep(Own()))(XS)
     assert len(sources) == 2
     text = explain(training(nn.MultiStep(Own())), XS, detail="launches")
-    assert "MultiStep(Own): one kernel" in text and "reverse of MultiStep(Own): one kernel" in text
+    assert "MultiStep(Own): one kernel" in text and "backward of MultiStep(Own): one kernel" in text
     assert text.count("one kernel") == 2 and "no single kernel" not in text
 
 
@@ -151,10 +151,10 @@ def test_arrays_of_a_block_are_on_the_stack_as_long_as_there_is_room(sources, co
 
 def test_explain_names_the_users_lines_for_both_directions():
     text = explain(training(nn.MultiStep(Own())), XS, detail="launches")
-    forward, reverse = text[text.index("MultiStep(Own):") :].split("reverse of MultiStep(Own):")
+    forward, reverse = text[text.index("MultiStep(Own):") :].split("backward of MultiStep(Own):")
     membrane, slope = line_of("# the membrane"), line_of("# the slope")
     assert membrane in forward and slope not in forward
-    assert f"reverse of {membrane}" in reverse and slope in reverse
+    assert f"backward of {membrane}" in reverse and slope in reverse
     stored = forward[forward.index("stores for the backward pass, at each step:\n") :].splitlines()
     assert stored[1].strip() == f"float64[2, 3]: add, {membrane}" and "float64" not in stored[2]
     text = explain(training(nn.MultiStep(Own())), XS, detail="program")
@@ -399,7 +399,7 @@ MISTAKES = {
     "Float": (TraceError, r"float\(\) .* MultiStep\(Float\)(.|\n)*float\(x\.sum"),
     "Numpy": (DTypeError, r"np\.tanh takes arrays(.|\n)*operation of that name(.|\n)*np\.tanh\(x\)"),
     "Array": (TraceError, r"asnumpy\(\) .* MultiStep\(Array\)(.|\n)*x\.asnumpy"),
-    "Makes": (TraceError, r"'made' is made inside .*MultiStep\(Makes\)(.|\n)*\"made\""),
+    "Makes": (TraceError, r"'made' is created inside .*MultiStep\(Makes\)(.|\n)*\"made\""),
     "Keeps": (TraceError, r"Keeps\.last is set to a Tensor inside .* Return it as a result or a state"),
     "Shrinks": (ShapeError, r"MultiStep\(Shrinks\): state v has shape \(2, 3\) before .* \(3,\) after"),
     "Narrows": (DTypeError, r"MultiStep\(Narrows\): state v has dtype Float64 before .* Float32 after"),

@@ -451,7 +451,7 @@ def test_a_parameter_made_inside_a_jitted_function_is_refused():
         ops.assign_add(total, x)
         return total.value()
 
-    with pytest.raises(TraceError, match=r"Parameter 'total' is made inside .* Create it outside"):
+    with pytest.raises(TraceError, match=r"Parameter 'total' is created inside .* Create it outside"):
         jit(fn)(Tensor(1.0))
 
 

@@ -55,7 +55,7 @@ def test_the_reverse_of_a_loop() -> None:
     def loss(x: Tensor) -> Tensor:
         return ops.scan(lambda v, x: (v - 1.0, ops.sqrt(v * v) * x), ops.full((2, 3), 3.0).to("gpu") * x[0], x)[1].sum()
 
-    with pytest.raises(NotFiniteError, match=r"^reverse of scan, time step 3: div gives inf at entry \(0, 0\)"):
+    with pytest.raises(NotFiniteError, match=r"^backward of scan, time step 3: div gives inf at entry \(0, 0\)"):
         value_and_grad(loss)(sequence())
 
 

@@ -125,7 +125,7 @@ def test_a_run_that_is_continued_is_cut_where_one_long_run_is():
 def test_a_truncated_neuron_is_one_kernel_in_either_direction(name):
     net = nn.MultiStep(nn.Truncated(NEURONS[name](), 3))
     text = snncell.explain(snncell.value_and_grad(lambda x: net(x).sum()), Tensor(drawn(12, 2, 4)), detail="launches")
-    assert text.count("MultiStep(Truncated): one kernel") == 2  # the forward, and the "reverse of"
+    assert text.count("MultiStep(Truncated): one kernel") == 2  # the forward, and the "backward of"
     assert "step by step" not in text
     assert "int16[2, 4]: state 1 before it" in text  # all that is stored for the cut
 
@@ -473,7 +473,7 @@ def test_eprops_loops_are_one_kernel_each(adaptation):
     text = snncell.explain(fn, Tensor(spikes(11, 2, 3)), detail="launches")
     # Forward in time all of them: the neurons, the traces, and the eligibilities where there is adaptation.
     assert text.count("scan: one kernel") == (3 if adaptation else 2)
-    assert "one by one" not in text and "reverse of scan" not in text
+    assert "one by one" not in text and "backward of scan" not in text
 
 
 def test_spikes_of_eprop_may_be_bytes():

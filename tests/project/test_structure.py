@@ -420,7 +420,7 @@ def test_explain_passes_names_all_of_them_for_a_function_with_a_loop() -> None:
 
     text = snncell.explain_passes(snncell.grad(total), ops.ones((3, 2)))
     _, *bodies = text.split("\n--- a step of ")
-    assert [body.splitlines()[0].split(",")[0] for body in bodies] == ["scan", "reverse of scan"]
+    assert [body.splitlines()[0].split(",")[0] for body in bodies] == ["scan", "backward of scan"]
     heads = [line for line in text.splitlines() if line.endswith((":", ": no change")) and line[0] != " "]
     names = [head.split(":")[0] for head in heads]
     wanted = [each.name for each in pipeline.PROGRAM_PASSES]

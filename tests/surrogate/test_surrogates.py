@@ -270,7 +270,7 @@ def test_in_a_loop_over_time_it_is_fused_and_gives_what_single_steps_give(row, c
         return lambda x: (run(x) * ops.sin(x)).sum()
 
     text = explain(grad(loss(nn.MultiStep(node))), x, detail="launches")
-    assert "reverse of MultiStep(LIFNode): one kernel" in text
+    assert "backward of MultiStep(LIFNode): one kernel" in text
     random = isinstance(cell, surrogate.StochasticSpike)
     assert ("MultiStep(LIFNode): 5 steps one by one" in text) == random
     assert (text.count("one kernel"), "no single kernel" in text) == ((1, True) if random else (2, False))

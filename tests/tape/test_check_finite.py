@@ -279,7 +279,7 @@ CASES = {
     "input of Dense": Case(
         lambda: three_layers(nn.LIFNode())(faulty_inputs()),
         r"input x of SequentialCell holds NaN at entry \(37, 1, 2\), time step 37 where axis 0 is time: it came from "
-        r"from outside\. The first operation that uses it is matmul\.",
+        r"outside\. The first operation that uses it is matmul\.",
         r"linear\.py:\d+: .*ops\.matmul",
         r"in Dense, layer '0' of SequentialCell",
         FAULTY,
@@ -322,7 +322,7 @@ CASES = {
     ),
     "a surrogate's bprop": Case(
         lambda: gradients(three_layers(Rising(Root()))),
-        r"reverse of MultiStep\(Rising\), time step 37: div gives -inf at entry \(1, 2\), of finite operands: it "
+        r"backward of MultiStep\(Rising\), time step 37: div gives -inf at entry \(1, 2\), of finite operands: it "
         r"starts here\. It reaches the gradient of state v and its input of that step\.",
         r"test_check_finite\.py:\d+: return \(dout / ops\.sqrt\(ops\.abs\(x\)\),\)",
         r"in Root \('3\.cell\.surrogate_function'\) of Rising, layer '3' of SequentialCell",
@@ -332,8 +332,8 @@ CASES = {
     ),
     "the reverse of an operation": Case(
         lambda: gradients(three_layers(Fading(lambda v: ops.sqrt(v * v), 0.0))),
-        r"reverse of MultiStep\(Fading\), time step 37: div gives NaN at entry \(1, 2\), of finite operands: it starts",
-        r"reverse of test_check_finite\.py:\d+: lambda: gradients\(three_layers\(Fading\(lambda v: ops\.sqrt",
+        r"backward of MultiStep\(Fading\), time step 37: div gives NaN at entry \(1, 2\), of finite operands: it starts",
+        r"backward of test_check_finite\.py:\d+: lambda: gradients\(three_layers\(Fading\(lambda v: ops\.sqrt",
         IN_LAYER,
         FAULTY,
         SPOT,
@@ -341,7 +341,7 @@ CASES = {
     ),
     "checkpoints": Case(
         lambda: gradients(nn.SequentialCell(nn.Dense(4, 4), nn.MultiStep(Rising(Root()), checkpoint_every=7))),
-        r"reverse of MultiStep\(Rising\), time step 37: div gives inf at entry \(1, 2\)",
+        r"backward of MultiStep\(Rising\), time step 37: div gives inf at entry \(1, 2\)",
         r"test_check_finite\.py:\d+: return \(dout",
         r"in Root \('1\.cell\.surrogate_function'\) of Rising, layer '1'",
         FAULTY,
@@ -379,7 +379,7 @@ CASES = {
     "the reverse of an eager loss": Case(
         lambda: value_and_grad(lambda x: ops.sqrt(x).sum())(Tensor([1.0, 0.0])),
         r"in the backward pass, div gives inf at entry \(1,\), of finite operands: it starts here\.",
-        r"reverse of test_check_finite\.py:\d+: lambda: value_and_grad\(lambda x: ops\.sqrt",
+        r"backward of test_check_finite\.py:\d+: lambda: value_and_grad\(lambda x: ops\.sqrt",
         "",
         None,
         (1,),
@@ -437,7 +437,7 @@ CASES = {
         lambda: value_and_grad(Constant())(ops.ones((2, 2))),
         r"in the backward pass, the bprop of Constant gives NaN at entry \(0, 0\) \(and 3 more, of 4\), for input 'x', "
         r"but no checked operation produced it\.",
-        r"reverse of test_check_finite\.py:\d+: ",
+        r"backward of test_check_finite\.py:\d+: ",
         r"in Constant$",
         None,
         (0, 0),
@@ -446,7 +446,7 @@ CASES = {
     "a gradient from outside": Case(
         lambda: ops.vjp(lambda x: x * 2.0, ops.ones(2))[1](Tensor([1.0, NAN])),
         r"in the backward pass, operand 0, a float32\[2\] that is not an operation's result, holds NaN at entry \(1,\): it came from",
-        r"reverse of test_check_finite\.py:\d+: lambda: ops\.vjp",
+        r"backward of test_check_finite\.py:\d+: lambda: ops\.vjp",
         "",
         None,
         (1,),
@@ -454,7 +454,7 @@ CASES = {
     ),
     "the gradient of a loop from outside": Case(
         lambda: ops.vjp(nn.MultiStep(nn.LIFNode()), Tensor(inputs()))[1](faulty_inputs()),
-        r"reverse of MultiStep\(LIFNode\), time step 37: the gradient of its output holds NaN at entry \(1, "
+        r"backward of MultiStep\(LIFNode\), time step 37: the gradient of its output holds NaN at entry \(1, "
         r"2\): it came",
         r".*\.py:\d+: ",
         r"of LIFNode$|in LIFNode$",
@@ -509,9 +509,9 @@ CASES = {
     ),
     "masked too late": Case(
         lambda: masked_too_late(ops.log),
-        r"reverse of scan, time step 4: div gives NaN at entry \(1,\), of finite operands: it starts here\. It reaches "
+        r"backward of scan, time step 4: div gives NaN at entry \(1,\), of finite operands: it starts here\. It reaches "
         r"the gradient of its input of that step\.",
-        r"reverse of test_check_finite\.py:\d+: return v \+ x, ops\.select",
+        r"backward of test_check_finite\.py:\d+: return v \+ x, ops\.select",
         "",
         4,
         (1,),
@@ -528,7 +528,7 @@ CASES = {
     ),
     "a sum over time": Case(
         too_large_a_sum,
-        r"reverse of scan: the gradient of Parameter 'w' gives inf at entry \(0,\), but no operation does in a step by "
+        r"backward of scan: the gradient of Parameter 'w' gives inf at entry \(0,\), but no operation does in a step by "
         r"itself: a sum over time is too large, or rounding decides\.",
         r"test_check_finite\.py:\d+: return ops\.scan",
         "",
@@ -538,8 +538,8 @@ CASES = {
     ),
     "the second order": Case(
         second_order,
-        r"in the backward pass, the reverse of reverse of scan gives inf at entry \(1, 0\)",
-        r"reverse of reverse of test_check_finite\.py:\d+: return snncell\.grad",
+        r"in the backward pass, the backward of backward of scan gives inf at entry \(1, 0\)",
+        r"backward of backward of test_check_finite\.py:\d+: return snncell\.grad",
         "",
         None,
         (1, 0),
@@ -782,7 +782,7 @@ def test_switched_on_after_the_forward_a_gradient_is_still_looked_at(compiled: b
     pull = ops.vjp(jit(run) if compiled else run, Tensor(inputs(0.0)), weights=scale)[1]
     snncell.set_context(check_finite=True)
     with pytest.raises(
-        NotFiniteError, match=r"reverse of jit\(MultiStep.*which ran before check_finite was on, gives inf"
+        NotFiniteError, match=r"backward of jit\(MultiStep.*which ran before check_finite was on, gives inf"
     ):
         pull(ops.ones((STEPS, BATCH, WIDTH)))
 

@@ -230,7 +230,7 @@ def test_an_array_that_keeps_its_elements_is_refused_by_name():
     words = r"a test_foreign_arrays\.Keeps does not export its elements: it is else"
     with pytest.raises(errors.ArgumentError, match=words):
         Tensor(Keeps())
-    with pytest.raises(errors.ArgumentError, match="Keeps does not give"):
+    with pytest.raises(errors.ArgumentError, match="Keeps does not export"):
         train.evaluate(NET, LOSS, [(Keeps(), Y)])
 
 

@@ -192,7 +192,7 @@ def planted(monkeypatch, who, factor, of_inputs=False):
     right = Lowered.run
 
     def wrong(self, arrays, steps):
-        if who not in self.loop.who or self.loop.who.startswith("reverse") != who.startswith("reverse"):
+        if who not in self.loop.who or self.loop.who.startswith("backward") != who.startswith("backward"):
             return right(self, arrays, steps)
         if of_inputs:
             return right(self, [x * factor for x in arrays], steps)
@@ -209,7 +209,7 @@ def planted(monkeypatch, who, factor, of_inputs=False):
             r"differs: output 0 at time step \d, index .* is 1\.01 from the kernel and 1 from the tape",
         ),
         (
-            "reverse of MultiStep(LIFNode)",
+            "backward of MultiStep(LIFNode)",
             r"differs: gradient of input 0 at time step \d, .*; found / expected is 1\.01 in all",
         ),
     ],
