@@ -40,7 +40,7 @@ _FIXES = {
 
 
 class Instruction:
-    """One operation of a Program. Inputs are Values or Python scalars; `line` is a `Place`, such as "net.py:12: v = v + x"."""
+    """One operation of a Program. Inputs are Values or Python scalars; `line` is a Place, as "net.py:12: v = v + x"."""
 
     __slots__ = ("attrs", "inputs", "line", "op", "outputs")
 

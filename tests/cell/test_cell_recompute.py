@@ -167,7 +167,9 @@ def test_an_attribute_that_construct_sets_is_refused():
 
     cell = Counts(calls=0)
     cell.recompute()
-    with pytest.raises(ArgumentError, match="recompute: construct of Counts sets an attribute, so its second run would"):
+    with pytest.raises(
+        ArgumentError, match="recompute: construct of Counts sets an attribute, so its second run would"
+    ):
         snncell.grad(lambda x: cell(x).sum())(Tensor([1.0]))
 
 

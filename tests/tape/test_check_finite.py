@@ -332,7 +332,7 @@ CASES = {
     ),
     "the reverse of an operation": Case(
         lambda: gradients(three_layers(Fading(lambda v: ops.sqrt(v * v), 0.0))),
-        r"backward of MultiStep\(Fading\), time step 37: div gives NaN at entry \(1, 2\), of finite operands: it starts",
+        r"backward of MultiStep\(Fading\), time step 37: div gives NaN at entry \(1, 2\), of finite operands: it",
         r"backward of test_check_finite\.py:\d+: lambda: gradients\(three_layers\(Fading\(lambda v: ops\.sqrt",
         IN_LAYER,
         FAULTY,
@@ -445,7 +445,8 @@ CASES = {
     ),
     "a gradient from outside": Case(
         lambda: ops.vjp(lambda x: x * 2.0, ops.ones(2))[1](Tensor([1.0, NAN])),
-        r"in the backward pass, operand 0, a float32\[2\] that is not an operation's result, holds NaN at entry \(1,\): it came from",
+        r"in the backward pass, operand 0, a float32\[2\] that is not an operation's result, holds NaN at entry "
+        r"\(1,\): it came from",
         r"backward of test_check_finite\.py:\d+: lambda: ops\.vjp",
         "",
         None,
@@ -464,7 +465,8 @@ CASES = {
     ),
     "a first state": Case(
         lambda: nn.MultiStep(nn.LIFNode())(Tensor(inputs()), _state(NAN)),
-        r"MultiStep\(LIFNode\), time step 0: its state v before the first step holds NaN at entry \(1, 2\): it came from",
+        r"MultiStep\(LIFNode\), time step 0: its state v before the first step holds NaN at entry \(1, 2\): it "
+        r"came from",
         r"integrate\.py:\d+: ",
         r"in LIFNode$",
         0,
@@ -509,7 +511,8 @@ CASES = {
     ),
     "masked too late": Case(
         lambda: masked_too_late(ops.log),
-        r"backward of scan, time step 4: div gives NaN at entry \(1,\), of finite operands: it starts here\. It reaches "
+        r"backward of scan, time step 4: div gives NaN at entry \(1,\), of finite operands: it starts here\. It "
+        r"reaches "
         r"the gradient of its input of that step\.",
         r"backward of test_check_finite\.py:\d+: return v \+ x, ops\.select",
         "",
@@ -528,7 +531,8 @@ CASES = {
     ),
     "a sum over time": Case(
         too_large_a_sum,
-        r"backward of scan: the gradient of Parameter 'w' gives inf at entry \(0,\), but no operation does in a step by "
+        r"backward of scan: the gradient of Parameter 'w' gives inf at entry \(0,\), but no operation does in a "
+        r"step by "
         r"itself: a sum over time is too large, or rounding decides\.",
         r"test_check_finite\.py:\d+: return ops\.scan",
         "",
@@ -583,7 +587,8 @@ CASES = {
     ),
     "inf minus inf": Case(
         lambda: Tensor([math.inf]) - math.inf,
-        r"sub gives NaN at entry \(0,\), from inf in operand 0, a float32\[1\] that is not an operation's result: it starts here",
+        r"sub gives NaN at entry \(0,\), from inf in operand 0, a float32\[1\] that is not an operation's result: "
+        r"it starts here",
         r"test_check_finite\.py:\d+: ",
         "",
         None,
