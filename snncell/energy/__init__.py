@@ -1,13 +1,7 @@
-"""Energy of a network: estimates in joules, from counts of operations and memory accesses.
-
-energy, synops                     joules and synaptic operations for a sample of data
-Energy, LayerEnergy, Work, Counts  an estimate by layer, and the counts that it is made of
-Hardware, HARDWARE, Price, PRICES  the energies that counts are multiplied by, as they were published
-Cost                               the operations of a layer with weights
-energy_by_layer                    a picture: the energy of each layer by kind
+"""Energy estimates: count operations and memory accesses of a network, and multiply them by published energies.
 
 For example, `snncell.energy.energy(net, x, hardware="loihi").joules`. You can also import these names from
-`snncell.monitoring`, and the picture from `snncell.plot`.
+`snncell.monitoring`, and `energy_by_layer` from `snncell.plot`.
 """
 
 from snncell.base.arguments.guard import guard as _guard

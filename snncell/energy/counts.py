@@ -1,4 +1,4 @@
-"""Counts of the operations and memory accesses of a net: of its products, of its neurons, and of its layers."""
+"""Count the operations and memory accesses of a network: products, neuron equations, and layers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from snncell.tape.state import Value, settings
 from snncell.tape.tracing import Instruction, Trace
 from snncell.tape.transforms import grad
 
-FREE = frozenset({"cast", "neg", "logical_not", "isnan", "isfinite"})  # bits that are read in another way
+FREE = frozenset({"cast", "neg", "logical_not", "isnan", "isfinite"})  # only reinterpret bits
 ADDITIONS = frozenset(
     {"add", "sub", "abs", "sign", "maximum", "minimum", "floor", "ceil", "round", "relu", "relu6", "leaky_relu"}
     | {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "where"}
@@ -36,18 +36,18 @@ _NEUTRAL = {"mul": 1.0, "div": 1.0, "add": 0.0, "sub": 0.0}
 
 
 class Cost(NamedTuple):
-    """The work of a layer with weights in a call, summed over its steps and samples.
+    """Operations of a layer with weights in one call, summed over time steps and samples.
 
-    Steps behind the end of a sample, where lengths are known, are no steps.
+    Time steps after the end of a sample do not count, if lengths are known.
 
     Attributes:
-        macs: multiply-accumulates of its dense product, those with padding left out.
-        synops: those of them whose input is not 0: the synaptic operations of an event-driven machine.
+        macs: multiply-accumulates of the dense product, without products with padding.
+        synops: multiply-accumulates with an input that is not 0: the synaptic operations of an event-driven machine.
         density: the share of inputs that are not 0.
-        spikes: whether all inputs that are not 0 are equal, so that a synaptic operation is an addition.
+        spikes: True if all inputs that are not 0 are equal, so that a synaptic operation is an addition.
 
     Source: Yik et al., "The NeuroBench framework for benchmarking neuromorphic computing algorithms and systems",
-    Nature Communications 2025, whose Dense, and Effective ACs or MACs for weights without zeros, these are.
+    Nature Communications 2025: its Dense operations, and its Effective ACs or MACs for weights without zeros.
     """
 
     macs: int
@@ -57,64 +57,62 @@ class Cost(NamedTuple):
 
     @property
     def acs(self) -> int:
-        """Synaptic operations that are additions: all of them behind spikes, else none."""
+        """Synaptic operations that are additions: all of them if the inputs are spikes, else 0."""
         return self.synops if self.spikes else 0
 
 
 @dataclass
 class Tally:
-    """The counts of a layer with weights over a call, until each sample's end, from which its costs are made."""
+    """Counts of a layer with weights over a call, up to the end of each sample."""
 
     macs: float = 0.0  # multiply-accumulates
-    synops: float = 0.0  # those of them whose input is not 0
+    synops: float = 0.0  # multiply-accumulates with an input that is not 0
     inputs: float = 0.0
-    events: float = 0.0  # the inputs that are not 0
+    events: float = 0.0  # inputs that are not 0
     outputs: float = 0.0
-    passes: float = 0.0  # products, one for each step of each sample, however many places they have
-    weights: int = 0  # used in a pass; a mask takes some out
+    passes: float = 0.0  # products: one for each step of each sample, at all positions of an image together
+    weights: int = 0  # used in a pass; a mask removes some
     steps: float = 0.0
-    whole: float = 0.0  # the passes when each sample is as long as the longest
+    whole: float = 0.0  # passes if each sample were as long as the longest
     features: float = 0.0  # inputs of a pass
-    results: float = 0.0  # of a pass
+    results: float = 0.0  # outputs of a pass
     lowest: float = math.inf  # of the inputs that are not 0
     highest: float = -math.inf
 
     @property
     def spikes(self) -> bool:
-        """True if all inputs that are not 0 are equal."""
         return bool(self.events) and self.lowest == self.highest
 
     def cost(self) -> Cost:
-        """The cost that `Monitor.costs` gives."""
         density = self.events / self.inputs if self.inputs else math.nan
         return Cost(round(self.macs), round(self.synops), density, self.spikes)
 
 
 class FanOut(NamedTuple):
-    """The connections of a layer."""
+    """Connections of a layer."""
 
-    outputs: Array  # how many each input goes to
-    results: int  # how many outputs there are
-    weights: int  # how many are used: a mask takes some out
+    outputs: Array  # number of outputs that each input reaches
+    results: int  # number of outputs
+    weights: int  # number of weights in use; a mask removes some
 
 
 def tally_of(cell: Any, name: str, call: RecordedCall) -> Tally:
-    """The counts of a layer for all the inputs that it got in a call."""
+    """Counts of a layer, for all inputs of a call."""
     tally, (samples, most) = Tally(), extent_of(call)
     lengths, begun = call.lengths_of(name), 0
-    known: dict[tuple[int, ...], FanOut] = {}  # a loop of Python has a piece for each step
+    known: dict[tuple[int, ...], FanOut] = {}  # a Python loop over time has a piece for each step
     axes = 1 if isinstance(cell, Dense) else cell.weight.ndim - 1  # of the features of an input
     for piece in call.inputs[name]:
         leading, features = tuple(piece.x.shape[:-axes]), tuple(piece.x.shape[-axes:])
         known[features] = fan_out = known.get(features) or _fan_out(cell, features)
         steps, there = _there(piece, leading, samples, most, begun, lengths)
         _add(tally, piece, fan_out, steps, there, samples)
-        begun = (begun + steps) % max(most, 1)  # a layer that is called twice begins again
+        begun = (begun + steps) % max(most, 1)  # the second call of a layer starts at step 0 again
     return tally
 
 
 def extent_of(call: RecordedCall) -> tuple[int, int]:
-    """Samples and steps of a call, by its neurons: the fewest samples, and the most steps."""
+    """Samples and steps of a call, from its neurons: the fewest samples, the most steps."""
     samples = min((update.samples for update, _ in call.updates.values()), default=1)
     return samples, max((steps for _, steps in call.updates.values()), default=1)
 
@@ -122,9 +120,9 @@ def extent_of(call: RecordedCall) -> tuple[int, int]:
 def _there(
     piece: Inputs, leading: tuple[int, ...], samples: int, most: int, begun: int, lengths: Array | None
 ) -> tuple[int, Array | None]:
-    """The number of steps of a piece, and which of its rows are before their sample's end; None where all are.
+    """The number of steps of a piece, and a mask of its rows before the end of their sample; None for all rows.
 
-    `leading` are the axes of the piece before those of its features.
+    `leading` are the axes of the piece before the feature axes.
     """
     loops, first = len(piece.steps), leading[0] if leading else 0
     if loops:
@@ -149,7 +147,7 @@ def _there(
 
 
 def _add(tally: Tally, piece: Inputs, reached: FanOut, steps: int, there: Array | None, samples: int) -> None:
-    """Add the counts of one call of a layer, whose inputs go to so many outputs each."""
+    """Add the counts of one call of a layer. `reached` are the layer's connections."""
     fan_out, results, tally.weights = reached
     x = piece.x.asnumpy()
     rows = x.reshape(math.prod(x.shape[: x.ndim - fan_out.ndim]), *fan_out.shape)
@@ -157,7 +155,7 @@ def _add(tally: Tally, piece: Inputs, reached: FanOut, steps: int, there: Array 
     if there is not None:
         fired &= there.reshape(-1, *(1,) * (fired.ndim - 1))
     live = len(rows) if there is None else int(there.sum())
-    places = max(len(rows) * piece.share / max(steps * samples, 1), 1.0)  # in a product of one step and sample
+    places = max(len(rows) * piece.share / max(steps * samples, 1), 1.0)  # positions per step and sample
     tally.macs += piece.share * live * float(fan_out.sum())
     tally.synops += piece.share * float((fired.sum(0) * fan_out).sum())
     tally.inputs += piece.share * live * fan_out.size
@@ -174,8 +172,8 @@ def _add(tally: Tally, piece: Inputs, reached: FanOut, steps: int, there: Array 
 
 
 def _fan_out(cell: Any, features: tuple[int, ...]) -> FanOut:
-    """The connections of a layer: of each input the gradient of the sum of all outputs, where all weights are 1."""
-    # A layer like it, not made by `__init__`, which would draw new weights and so move the random numbers on.
+    """Count connections: with all weights 1, the gradient of the sum of outputs is the fan-out of each input."""
+    # A copy made without `__init__`, because that would draw random weights and so change later random numbers.
     ones: Any = object.__new__(type(cell))
     vars(ones).update(vars(cell))
     vars(ones).update(weight=ops.ones(cell.weight.shape), has_bias=False, activation=None)
@@ -196,20 +194,20 @@ def _fan_out(cell: Any, features: tuple[int, ...]) -> FanOut:
     return FanOut(counts.asnumpy()[0].astype(np.float64), sizes[0], int(np.count_nonzero(of_weights.asnumpy())))
 
 
-# --- equations: the arithmetic of a step of a neuron ------------------------------------------------------------------
+# --- neuron equations: arithmetic of a time step ----------------------------------------------------------------------
 
 
 class Operations(NamedTuple):
-    """The operations of a neuron's step, per update of one neuron."""
+    """Operations of a neuron's time step, per update of one neuron."""
 
-    multiplications: float  # with divisions; a root, an exponential or the like counts as one
-    additions: float  # with comparisons, absolute values, and choices between two values
+    multiplications: float  # includes divisions; a root, exponential or similar function counts as one
+    additions: float  # includes comparisons, absolute values, and choices between two values
 
 
 def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations | None:
-    """The operations of a step; None where it cannot be traced, as it branches on values.
+    """Operations of a neuron's time step, or None if tracing fails because the neuron branches on values.
 
-    They include products, except where the neuron holds layers of the kinds `weighted`, which count their own.
+    Products are included, unless the neuron contains layers of the types `weighted`, which are counted separately.
     """
     apart = any(isinstance(below, weighted) for _, below in update.cell.cells_and_names())
     trace = Trace(taped=False)
@@ -231,7 +229,7 @@ def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations
 def _operations_in(step: Instruction) -> Operations:
     """Multiplications and additions of one instruction of a Program."""
     size, name = math.prod(step.outputs[0].shape), step.op.name
-    if isinstance(step.op, (Dot, Product)):  # dense: a neuron's own weights are not looked through for spikes
+    if isinstance(step.op, (Dot, Product)):  # counted as dense, because spikes inside of a neuron are not recorded
         terms = size * step.inputs[0].shape[-1]
         return Operations(terms, terms)
     if isinstance(step.op, Reduction):
@@ -248,16 +246,16 @@ def _operations_in(step: Instruction) -> Operations:
 
 @dataclass(frozen=True)
 class Counts:
-    """Operations and memory accesses per sample, in operations and in words.
+    """Operations and memory accesses per sample, in operations and words.
 
     Attributes:
-        macs, acs: of products: multiply-accumulates, and accumulates, which spikes cause.
-        updates: steps of neurons.
-        multiplications, additions: of the neurons' equations, and additions of biases.
+        macs, acs: multiply-accumulates of products, and accumulates caused by spikes.
+        updates: time steps of neurons.
+        multiplications, additions: of neuron equations, and additions of biases.
         weights_read: weights and biases.
-        states_read, states_written: states of neurons, and sums that accumulates add to.
+        states_read, states_written: neuron states, and sums to which accumulates add.
         values_read, values_written: inputs and outputs that are numbers.
-        events_read, events_written: inputs and outputs that are addresses of spikes.
+        events_read, events_written: inputs and outputs that are spike addresses.
     """
 
     macs: float = 0.0
@@ -274,7 +272,7 @@ class Counts:
     events_written: float = 0.0
 
     def times(self, factor: float) -> Counts:
-        """Each of them times a number."""
+        """All counts times a number."""
         return replace(self, **{each.name: getattr(self, each.name) * factor for each in fields(self)})
 
     def __add__(self, other: Counts) -> Counts:
@@ -283,16 +281,15 @@ class Counts:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a layer, per sample, in three executions of the same net.
+    """Operations and accesses of a layer, per sample, for three ways to compute the same network.
 
     Attributes:
-        name: of the layer, its path.
+        name: path of the layer.
         cell: the layer.
-        weights, states, inputs, outputs: how many numbers it holds in a step: they decide in which memory they lie.
-        spiking: event-driven: a spike adds weights to sums, and nothing is done for an input of 0.
-        dense: the same steps, each with all products.
-        one_pass: an ANN of the same layers without time: each product once, and activation functions in place of
-            neurons.
+        weights, states, inputs, outputs: numbers that it holds in a step. These sizes decide the memory they lie in.
+        spiking: event-driven: a spike adds weights to sums, an input of 0 costs nothing.
+        dense: the same steps with all products.
+        one_pass: an ANN of the same layers without time: each product once, activation functions instead of neurons.
     """
 
     name: str
@@ -307,7 +304,7 @@ class Work:
 
 
 def work_of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reuse: bool) -> Work:
-    """The work of a layer with weights."""
+    """Operations and accesses of a layer with weights."""
     samples, most = extent_of(call)
     has_bias = bool(getattr(cell, "has_bias", False))
     held = math.prod(cell.bias.shape) if has_bias else 0
@@ -330,7 +327,7 @@ def work_of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reus
         values_read=tally.inputs if reuse else tally.macs,
         values_written=tally.outputs,
     )
-    # Each sample in one pass, whatever its length is: the mean pass of the products, as often as there are samples.
+    # One pass per sample, independent of its length: the mean pass times the number of samples.
     passes = tally.whole / max(min(tally.steps, most), 1.0)
     one_pass = dense.times(passes / max(tally.passes, 1e-30) / samples)
     sizes = math.prod(cell.weight.shape) + held, tally.results, tally.features, tally.results
@@ -338,9 +335,9 @@ def work_of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reus
 
 
 def work_of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, there: Array | None) -> tuple[Work, bool]:
-    """The work of a layer of neurons in a call, and whether its operations could be counted.
+    """Operations and accesses of a layer of neurons, and False if its equations could not be counted.
 
-    `spikes` are its recorded outputs, (T, B, ...), and `there` the steps before their sample's end, (T, B).
+    `spikes` are the recorded outputs, (T, B, ...); `there` masks the steps before the end of a sample, (T, B).
     """
     samples, _ = extent_of(call)
     update, steps = call.updates[name]
@@ -370,7 +367,7 @@ def mean_steps(lengths: Array | None, steps: int) -> float:
 
 
 def find_uncounted(net: Any, counted: list[Any]) -> tuple[str, ...]:
-    """The weights that are followed neither to memory nor to spikes, by their paths; those of norms can be folded."""
+    """Paths of weights that are not counted. Weights of normalisations are left out, because they can be folded."""
     norms = [cell for _, cell in net.cells_and_names() if isinstance(cell, (BatchStatistics, LayerNorm, NeuNorm))]
     known = {id(parameter) for cell in [*counted, *norms] for parameter in cell.get_parameters()}
     found = [(name, p) for name, p in net.parameters_and_names() if len(p.shape) > 1 and id(p) not in known]

@@ -1,7 +1,4 @@
-"""Estimate the energy of a net from its operations and memory accesses, compared with the same net without spikes.
-
-The picture of it, `energy_by_layer`, is drawn here too.
-"""
+"""Estimate the energy of a network, compare it with the same network without spikes, and plot it by layer."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ _PICO = 1e-12
 
 
 def joules_of(counts: Counts, work: Work, hardware: Hardware) -> dict[str, float]:
-    """The energy, in J, of the counts of a layer by kind."""
+    """The energy of a layer by kind, in J."""
     equations = counts.multiplications * hardware.multiplication + counts.additions * hardware.addition
     events = hardware.event_bytes * (
         counts.events_read * hardware.access(work.inputs * hardware.event_bytes)
@@ -63,7 +60,7 @@ def joules_of(counts: Counts, work: Work, hardware: Hardware) -> dict[str, float
 
 
 def bytes_of(counts: Counts, hardware: Hardware) -> dict[str, float]:
-    """The bytes that the counts of a layer read and write, by what they are."""
+    """The bytes that a layer reads and writes, by kind."""
     return {
         "weights": counts.weights_read * hardware.weight_bytes,
         "states": (counts.states_read + counts.states_written) * hardware.state_bytes,
@@ -74,13 +71,11 @@ def bytes_of(counts: Counts, hardware: Hardware) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class LayerEnergy:
-    """The energy of a layer, in J per sample, by kind.
+    """The energy of a layer by kind, in J per sample.
 
     Attributes:
-        work: the operations and accesses that it is made of.
-        spiking: of the net as it is, event-driven.
-        dense: of the same steps with all products.
-        one_pass: of an ANN of the same layers in one pass.
+        work: the operations and accesses behind the estimate.
+        spiking, dense, one_pass: energies of the three ways to compute the layer, as in `Energy`.
     """
 
     work: Work
@@ -91,27 +86,28 @@ class LayerEnergy:
 
 @dataclass(frozen=True, repr=False)
 class Energy:
-    """An estimate of the energy that a net takes for a sample, beside the same net without spikes.
+    """An energy estimate per sample, for a spiking network and for the same network without spikes.
 
-    E = sum over kinds of operations and accesses of (how many) (energy of one), from counts of a call of the net and
-    the table of a `Hardware`. Three executions are told apart:
+    E = sum over kinds of operations and accesses of (count) (energy of one)
 
-    spiking: event-driven; an input of 0 costs nothing, a spike reads its weights and adds them to sums.
-    dense: the same steps with all products, as a machine that does not look for spikes makes them.
+    Counts come from a call of the network, energies from a `Hardware`. There are three ways to compute the network:
+
+    spiking: event-driven. An input of 0 costs nothing; a spike reads its weights and adds them to sums.
+    dense: the same steps with all products, on a machine that does not look for spikes.
     one_pass: an ANN of the same layers without time: all products once, an activation function for each neuron.
 
-    It is an estimate of arithmetic and accesses: docs/energy.md says what it leaves out.
+    The estimate covers arithmetic and memory accesses; docs/energy.md lists what it leaves out.
 
     Attributes:
-        hardware: of the spiking net.
-        baseline: of the other two.
-        samples, steps: of the call that was counted; samples may be shorter.
-        unseen: spiking layers that run their time steps themselves, and are not counted here.
-        mean_steps: the mean number of steps of a sample, which is what is counted.
-        reuse: whether dense products keep what they have read.
-        layers: by path, weights and neurons in the order in which they were called.
-        uncounted: weights that no layer counted here holds: neither accesses to them nor their spikes are counted.
-        untraced: neurons whose equations could not be traced, and so cost no arithmetic here.
+        hardware: for the spiking network.
+        baseline: hardware for the other two.
+        samples, steps: of the counted call; single samples may be shorter.
+        mean_steps: mean number of steps of a sample; only these are counted.
+        reuse: True if dense products read each weight once per pass.
+        layers: by path, weights and neurons in the order of their calls.
+        uncounted: weights outside of the counted layers; their accesses and spikes are not counted.
+        untraced: neurons with equations that could not be traced; their arithmetic is not counted.
+        unseen: spiking layers that run their time steps internally, and are not counted.
     """
 
     hardware: Hardware
@@ -127,17 +123,17 @@ class Energy:
 
     @property
     def joules(self) -> float:
-        """Of the spiking net, in J per sample."""
+        """Energy of the spiking network, in J per sample."""
         return sum(self.by_kind().values())
 
     @property
     def dense(self) -> float:
-        """Of the same steps with all products, in J per sample."""
+        """Energy of the same steps with all products, in J per sample."""
         return sum(self.by_kind("dense").values())
 
     @property
     def one_pass(self) -> float:
-        """Of an ANN of the same layers in one pass, in J per sample."""
+        """Energy of an ANN of the same layers in one pass, in J per sample."""
         return sum(self.by_kind("one_pass").values())
 
     @property
@@ -146,19 +142,19 @@ class Energy:
         return sum(layer.work.spiking.macs + layer.work.spiking.acs for layer in self.layers.values())
 
     def by_kind(self, execution: Execution = "spiking") -> dict[str, float]:
-        """The energy of all layers, in J per sample: "MACs", "ACs", "neurons", "weights", "states", ..."""
+        """Energy of all layers by kind, in J per sample: "MACs", "ACs", "neurons", "weights", "states", ..."""
         _refuse_execution(execution)
         return _sum_by_kind([getattr(layer, execution) for layer in self.layers.values()], KINDS)
 
     def bytes(self, execution: Execution = "spiking") -> dict[str, float]:
-        """The bytes per sample that all layers read and write, of "weights", "states" and "inputs and outputs"."""
+        """Bytes per sample that all layers read and write: "weights", "states" and "inputs and outputs"."""
         _refuse_execution(execution)
         hardware = self.hardware if execution == "spiking" else self.baseline
         parts = [bytes_of(getattr(layer.work, execution), hardware) for layer in self.layers.values()]
         return _sum_by_kind(parts, KINDS[3:])
 
     def counts(self, execution: Execution = "spiking") -> Counts:
-        """The operations and accesses of all layers, per sample."""
+        """Operations and accesses of all layers, per sample."""
         _refuse_execution(execution)
         return sum((getattr(layer.work, execution) for layer in self.layers.values()), Counts())
 
@@ -181,14 +177,16 @@ class Energy:
 
 def _refuse_execution(execution: Any) -> None:
     if execution not in EXECUTIONS:
-        raise ArgumentError(f"Energy: execution is one of {', '.join(map(repr, EXECUTIONS))}, not {show(execution)}.")
+        raise ArgumentError(
+            f"Energy: execution must be one of {', '.join(map(repr, EXECUTIONS))}, not {show(execution)}."
+        )
 
 
 def _sum_by_kind(parts: Sequence[Mapping[str, float]], kinds: Sequence[str]) -> dict[str, float]:
     return {kind: sum(part[kind] for part in parts) for kind in kinds}
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 _UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"), (_PICO, "pJ"))
@@ -199,7 +197,6 @@ def _unit_of(joules: float) -> tuple[float, str]:
 
 
 def in_units(joules: float) -> str:
-    """An energy with a unit: "12.3 nJ"."""
     scale, unit = _unit_of(joules)
     return f"{joules / scale:.3g} {unit}"
 
@@ -218,7 +215,7 @@ def _table(energy: Energy) -> list[str]:
     return ["  ".join(part) for part in parts]
 
 
-# --- of a recorded call -----------------------------------------------------------------------------------------------
+# --- estimates from a recorded call -----------------------------------------------------------------------------------
 
 
 def estimate_energy(
@@ -230,7 +227,10 @@ def estimate_energy(
     baseline: Hardware,
     reuse: bool,
 ) -> Energy:
-    """Estimate the energy of a recorded call: `spikes` of its neurons, `there` the steps before a sample's end."""
+    """Estimate the energy of a recorded call.
+
+    `spikes` are the outputs of its neurons; `there` returns the mask of steps before the end of each sample.
+    """
     works, untraced, cells = [], [], neurons.paths
     for name in call.order:
         if name in call.inputs:
@@ -238,8 +238,8 @@ def estimate_energy(
             continue
         if name not in call.series.get("spikes", ()):
             raise RecordError(
-                f"monitor: energy needs the spikes of every layer, and those of {name!r} were not recorded: "
-                f"monitor(net, inputs=True), which records spikes too unless it is told not to."
+                f"monitor: energy needs the spikes of every layer, but those of {name!r} were not recorded. Use "
+                f"monitor(net, inputs=True), and do not pass spikes=False."
             )
         cell = call.updates[name][0].cell
         work, traced = work_of_neurons(name, cell, call, spikes[name], there(name))
@@ -262,19 +262,18 @@ def estimate_energy(
 
 
 def energy_estimator(hardware: Any, baseline: Any, reuse: bool) -> Callable[..., Energy]:
-    """Check the hardware, and return `estimate_energy` for it, which `Monitor.energy` calls."""
+    """Check the hardware, and return the function that `Monitor.energy` calls."""
     own = hardware_of(hardware, "monitor.energy")
     other = hardware_of(baseline or own, "monitor.energy", "baseline")
     return partial(estimate_energy, hardware=own, baseline=other, reuse=reuse)
 
 
 def layer_costs(neurons: Neurons, call: RecordedCall) -> dict[str, Cost]:
-    """The cost of each layer with weights in a recorded call."""
+    """Costs of the layers with weights in a recorded call, by path."""
     return {name: tally_of(neurons.paths[name], name, call).cost() for name in call.inputs}
 
 
 def synops_per_sample(neurons: Neurons, call: RecordedCall) -> float:
-    """The synaptic operations of all layers with weights in a recorded call, per sample."""
     return sum(tally_of(neurons.paths[name], name, call).synops for name in call.inputs) / extent_of(call)[0]
 
 
@@ -284,24 +283,24 @@ def synops_per_sample(neurons: Neurons, call: RecordedCall) -> float:
 def energy(
     net: Cell, *inputs: Any, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True, **options: Any
 ) -> Energy:
-    """Estimate the energy that a net takes for a sample of data: run it once, count, and multiply by a table.
+    """Estimate the energy of a network per sample: run it once, count, and multiply by the energies of a hardware.
 
-    It is `Monitor.energy` of the call `net(*inputs, **options)`.
+    Use it to report joules, MACs and synaptic operations. It is `Monitor.energy` of the call `net(*inputs, **options)`.
 
     Args:
         net: the network.
-        inputs: as for a call of it, (T, B, ...); several samples give their mean.
+        inputs: for a call of the network, (T, B, ...); the estimate is the mean over the B samples.
         hardware: a name of `HARDWARE`, or a `Hardware`.
-        baseline: the same, of the net without spikes; the same hardware if it is left out.
-        reuse: whether the dense products of the baseline keep what they have read, so that each weight, input and
-            output goes through memory once a pass; else each multiply-accumulate reads its weight and its input.
+        baseline: hardware for the network without spikes; `hardware` by default.
+        reuse: True if dense products read each weight, input and output once per pass; False if each
+            multiply-accumulate reads its weight and its input again.
         options: further arguments of the call by name, such as `lengths`.
 
     Returns:
-        An `Energy`: `.joules` per sample, by layer and kind, beside the same net without spikes.
+        An `Energy`: `.joules` per sample, by layer and kind, and the same for the network without spikes.
 
     Raises:
-        ArgumentError: for unknown hardware, a net that is no Cell or has no neurons, or within a monitor.
+        ArgumentError: for unknown hardware, a `net` that is not a Cell or has no neurons, or inside of a monitor.
         RecordError: an ArgumentError, if no layer ran.
 
     Example:
@@ -320,15 +319,15 @@ def energy(
 
 
 def synops(net: Cell, *inputs: Any, **options: Any) -> float:
-    """Count the synaptic operations of a net for a sample of data: products of its layers whose input is not 0.
+    """Count synaptic operations (SynOps) per sample: products of layers with an input that is not 0.
 
     Args:
         net: the network.
-        inputs: as for a call of it, (T, B, ...); several samples give their mean.
+        inputs: for a call of the network, (T, B, ...); the result is the mean over the B samples.
         options: further arguments of the call by name, such as `lengths`.
 
     Raises:
-        ArgumentError: for a net that is no Cell or has no neurons, or within a monitor.
+        ArgumentError: for a `net` that is not a Cell or has no neurons, or inside of a monitor.
         RecordError: an ArgumentError, if no layer with weights ran.
 
     Example:
@@ -341,7 +340,7 @@ def synops(net: Cell, *inputs: Any, **options: Any) -> float:
     return monitor.synops()
 
 
-# Arithmetic is dark and plain, memory light or hatched, so that the two are told apart in grey.
+# Arithmetic is dark and plain, memory light or hatched, so that both are distinct in greyscale.
 _LOOKS = {
     "MACs": {"facecolor": "#000000", "hatch": ""},
     "ACs": {"facecolor": "#0072B2", "hatch": ""},
@@ -350,8 +349,8 @@ _LOOKS = {
     "states": {"facecolor": "#56B4E9", "hatch": "...."},
     "inputs and outputs": {"facecolor": "#F0F0F0", "hatch": ""},
 }
-_BESIDE: dict[Any, tuple[str, ...]] = {"both": ("dense", "one_pass"), None: ()}  # else the one that is named
-_THICK = 0.8  # of a row
+_BESIDE: dict[Any, tuple[str, ...]] = {"both": ("dense", "one_pass"), None: ()}  # other values name one execution
+_THICK = 0.8  # thickness of a bar, in rows
 _APART = 0.5  # rows between layers
 
 
@@ -362,26 +361,26 @@ def energy_by_layer(
     *,
     beside: Literal["one_pass", "dense", "both"] | None = "one_pass",
 ) -> Any:
-    """Draw the energy of each layer as a stacked bar of its kinds, beside that of the same layer without spikes.
+    """Plot the energy of each layer as stacked bars, compared with the same layer without spikes.
 
-    A layer is its weights and the neurons behind them, and has the name of the neurons. Plain parts of a bar are
-    arithmetic, light or hatched ones memory; the number at its end is the sum, per sample.
+    A row is the weights of a layer and the neurons that follow, named after the neurons. Plain parts of a bar are
+    arithmetic, light or hatched parts memory. The number at the end of a bar is its sum per sample.
 
     Args:
-        energy: what `monitoring.energy`, or `Monitor.energy`, gave.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it; left out, the sums of all layers.
+        energy: the result of `monitoring.energy` or `Monitor.energy`.
+        ax: the Axes to draw on; new Axes by default.
+        title: title of the plot; the sums of all layers by default.
         beside: "one_pass", an ANN of the same layers without time; "dense", the same steps with all products; "both";
-            or None, the spiking net alone.
+            or None, the spiking network alone.
 
     Raises:
-        ArgumentError: for what is no Energy, or another `beside`.
+        ArgumentError: if `energy` is not an Energy, or for another `beside`.
     """
     if not energy.layers:
-        raise ArgumentError("energy_by_layer: there are no layers to draw: energy.layers is empty.")
+        raise ArgumentError("energy_by_layer: energy.layers is empty, so there is nothing to draw.")
     executions = ("spiking", *_BESIDE.get(beside, (str(beside),)))
     names = {"dense": f"{energy.steps} steps, dense", "one_pass": "ANN, one pass"}
-    # A layer is its weights with the neurons that come next, by the name of those.
+    # Group weights with the neurons that follow them, under the name of the neurons.
     layers: dict[str, list[LayerEnergy]] = {}
     waiting: dict[str, LayerEnergy] = {}
     for name, layer in energy.layers.items():
@@ -407,7 +406,7 @@ def energy_by_layer(
 
 
 def _draw_bars(axes: Any, rows: Any, bars: Any) -> None:
-    """Stacked bars, with their sums at the end; kinds that cost nothing anywhere have no place in the key."""
+    """Draw stacked bars with their sums at the end. Kinds that are 0 everywhere are left out of the legend."""
     sums = bars.sum(1)
     longest = float(sums.max()) or 1e-12
     scale, unit = _unit_of(longest)

@@ -14,14 +14,14 @@ from snncell.errors import ArgumentError
 
 
 class Price(NamedTuple):
-    """A published energy.
+    """A published energy of one operation.
 
     Attributes:
         operation: such as "add" or "read 64 bits, 8 kB SRAM".
-        precision: of its operands; "" where the source names none.
-        picojoules: for one operation.
-        node: the technology.
-        source: where it was published.
+        precision: of the operands; "" if the source names none.
+        picojoules: energy of one operation.
+        node: technology, such as "45 nm, 0.9 V".
+        source: publication.
     """
 
     operation: str
@@ -71,26 +71,29 @@ def _published_energy(operation: str, precision: str = "") -> float:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Energies of a machine, in pJ: what `energy` multiplies its counts by.
+    """Energies of operations and memory accesses of a machine, in pJ, for `energy`.
+
+    You can define your own, or change one of `HARDWARE` with `dataclasses.replace`.
 
     Args:
-        name: what it is called.
-        mac: of a multiply-accumulate of a product.
-        ac: of an accumulate: a weight that a spike adds.
-        multiplication, addition: of a neuron's equations; a comparison is an addition.
-        update: of a neuron's whole step, in place of its multiplications and additions.
-        memories: how many bytes each memory holds, ascending, and the energy of a byte read or written. An array lies
-            in the smallest that holds it, or in the last. Without any, the figures above have their accesses in them.
-        weight_bytes, state_bytes, value_bytes: of a weight, of a state or a sum, of an activation that is no spike.
-        event_bytes: of the address of a spike.
-        source: where the figures are from.
+        name: shown in tables.
+        mac: energy of a multiply-accumulate of a product.
+        ac: energy of an accumulate: a spike adds a weight.
+        multiplication, addition: in neuron equations; a comparison counts as an addition.
+        update: energy of a whole time step of a neuron; it replaces multiplications and additions.
+        memories: pairs (capacity in bytes, pJ per byte read or written), ascending. An array lies in the smallest one
+            that holds it, else in the last. Empty if the other figures already include memory accesses.
+        weight_bytes, state_bytes, value_bytes: bytes of a weight, of a state or a sum, of an activation that is not a
+            spike.
+        event_bytes: bytes of the address of a spike.
+        source: publication.
 
     Raises:
-        ArgumentError: for an energy or a size below 0, or memories that do not ascend.
+        ArgumentError: for an energy or a size below 0, or memories that are not ascending.
 
     Example:
         >>> mine = snncell.energy.Hardware("mine", mac=1.2, ac=0.3, update=4.0, weight_bytes=1)
-        >>> mine.access(10_000)  # without memories, no access has a price of its own
+        >>> mine.access(10_000)  # accesses cost nothing extra without memories
         0.0
     """
 
@@ -111,12 +114,12 @@ class Hardware:
         sizes = [holds for holds, _ in self.memories]
         if any(size <= 0.0 for size in sizes) or sizes != sorted(sizes):
             raise ArgumentError(
-                f"Hardware: memories are pairs (bytes that it holds, pJ for a byte), the smallest first, such as "
+                f"Hardware: memories must be pairs (capacity in bytes, pJ per byte), the smallest first, for example "
                 f"((8192, 1.25), (math.inf, 160.0)), not {show(self.memories)}."
             )
 
     def access(self, size: float) -> float:
-        """The energy, in pJ, of a byte read from or written to an array of `size` bytes."""
+        """The energy, in pJ, to read or write one byte of an array of `size` bytes."""
         fitting = (energy for holds, energy in self.memories if size <= holds)
         return next(fitting, self.memories[-1][1] if self.memories else 0.0)
 
@@ -130,14 +133,14 @@ _MEMORIES = (
 
 
 def _digital(name: str, precision: str, sums: str, weight_bytes: int, state_bytes: int) -> Hardware:
-    """An arithmetic unit of the 45 nm table with its memories: products of one precision, sums of another."""
+    """Hardware with the arithmetic and memories of the 45 nm table: one precision for products, one for sums."""
     add, multiply = _published_energy("add", sums), _published_energy("multiply", sums)
     mac, sizes = _published_energy("multiply", precision) + add, (weight_bytes, state_bytes, weight_bytes)
     return Hardware(name, mac, add, multiply, add, None, _MEMORIES, *sizes, source=_HOROWITZ)
 
 
 def _chip(name: str, operation: str, source: str, update: float = 0.0) -> Hardware:
-    """A chip whose synaptic operations have one price, memory included."""
+    """A chip with one energy for a synaptic operation, memory included."""
     energy = _published_energy(operation)
     return Hardware(name, mac=energy, ac=energy, update=update, source=source)
 
@@ -154,16 +157,16 @@ HARDWARE: Mapping[str, Hardware] = MappingProxyType({each.name: each for each in
 
 
 def hardware_of(given: Any, who: str, name: str = "hardware") -> Hardware:
-    """The hardware that is meant: itself, or one of `HARDWARE` by its name."""
+    """Convert the argument `hardware` of `who`: a `Hardware`, or a name of `HARDWARE`."""
     if isinstance(given, Hardware):
         return given
     if not isinstance(given, str):
-        raise ArgumentError(f"{who}: {name} is a name ({', '.join(HARDWARE)}) or a Hardware, not {show(given)}.")
+        raise ArgumentError(f"{who}: {name} must be a name ({', '.join(HARDWARE)}) or a Hardware, not {show(given)}.")
     if given in HARDWARE:
         return HARDWARE[given]
     near = nearest(given, HARDWARE)
     meant = f" Did you mean {near!r}?" if near else ""
     raise ArgumentError(
-        f"{who}: there is no {name} {given!r}.{meant} There are {', '.join(HARDWARE)}; or give your own, "
+        f"{who}: unknown {name} {given!r}.{meant} Known names are {', '.join(HARDWARE)}. You can also pass your own, "
         f"monitoring.Hardware(...)."
     )

@@ -1,10 +1,7 @@
-"""Spiking networks as estimators of scikit-learn's: in pipelines, cross-validation and searches for settings.
+"""Spiking networks as scikit-learn estimators, for pipelines, cross-validation and hyperparameter search.
 
-SNNClassifier    classes from a table of numbers
-SNNRegressor     numbers from a table of numbers
-
-Needs scikit-learn, `pip install "snncell[sklearn]"`, and is imported by its name alone: `import snncell` brings in
-neither.
+It needs scikit-learn, `pip install "snncell[sklearn]"`. `import snncell` does not load this module, so import it by
+name: `from snncell.sklearn import SNNClassifier`.
 """
 
 from snncell.base.arguments.names import missing_from as _missing_from
@@ -15,12 +12,12 @@ try:
     _imported("sklearn")
 except ImportError as _error:
     raise PackageError(
-        f'snncell.sklearn: needs the package scikit-learn: pip install "snncell[sklearn]" brings it ({_error}).'
+        f'snncell.sklearn: needs the package scikit-learn. Install it with pip install "snncell[sklearn]" ({_error}).'
     ) from None
 
 from snncell.sklearn.estimators import SNNClassifier as SNNClassifier, SNNRegressor as SNNRegressor
 
 __all__ = ["SNNClassifier", "SNNRegressor"]
 
-# No `guard`: scikit-learn wants arguments kept as they are given, and refused by `fit`.
+# No `guard`, because scikit-learn requires that `__init__` stores arguments unchanged and `fit` checks them.
 __getattr__ = _missing_from(__name__)

@@ -1,4 +1,4 @@
-"""Estimators for scikit-learn: a classifier, a regressor, and their base (settings, `train.fit`, outputs)."""
+"""scikit-learn estimators: a classifier, a regressor, and their base class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Encoder = Literal["current", "latency", "phase", "rate"] | Callable[..., Any] | 
 
 
 class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
-    """The base of the estimators; `SNNClassifier` says what the settings are."""
+    """Base class of the estimators. `SNNClassifier` describes the settings."""
 
     net_: Cell
     optimiser_: nn.Optimizer
@@ -79,13 +79,13 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Train on samples X (n, n_features), with y as the class says."""
+        """Train on samples X (n, n_features) and targets y (n,); a regressor also takes y (n, n_targets)."""
         return self._train(X, y, anew=not (self.warm_start and self.__sklearn_is_fitted__()))
 
     def _train(self, X: Any, y: Any, anew: bool, epochs: int | None = None) -> Self:  # noqa: N803
-        """Train for so many epochs, or those of the settings with their early stopping."""
+        """Train for `epochs`, or if None for the epochs of the settings with early stopping."""
         settings: dict[str, Any] = self.get_params(deep=False)
-        # Checked by the annotations of `__init__`: scikit-learn wants that done here.
+        # Check the settings by the annotations of `__init__` here, because scikit-learn forbids it in `__init__`.
         plan_of(SpikingEstimator.__init__).taken(type(self).__name__, (), settings)
         samples, y = validate_data(self, X, y, reset=anew, dtype=np.float32, **self._validation)
         refuse_range(type(self).__name__, settings["encoder"], samples)
@@ -105,11 +105,11 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
             )
             learnt = kept, y_kept
             more = {"test": (left, y_left), "patience": settings["patience"]}
-        with replaying(Tensor([seed, 0])):  # of other random numbers of snncell's it changes none
+        with replaying(Tensor([seed, 0])):  # leaves snncell's own sequence of random numbers unchanged
             if anew:
                 net = network_of(type(self).__name__, settings, samples[:1], outputs)
-                self.__dict__.pop("n_iter_", None)  # if it is interrupted, the new network is no fitted one
-                self.net_ = net.set_train(False)  # in which outputs are computed; `fit` trains, and puts it back
+                self.__dict__.pop("n_iter_", None)  # so that an interrupted training leaves no fitted estimator
+                self.net_ = net.set_train(False)  # prediction mode; `train.fit` restores it after training
                 self.optimiser_ = optimiser_of(type(self).__name__, settings, self.net_)
                 self.history_, self._seed, self._size = [], seed, settings["batch_size"]
                 self._forward = jit(self.net_)
@@ -131,25 +131,25 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
         for name in given:
             if name in ("net", "loss", "optimiser", "data", "epochs", "test", "patience", *options):
                 raise ArgumentError(
-                    f"{type(self).__name__}: fit_options are further arguments of train.fit; {name!r} is the "
-                    f"estimator's own."
+                    f"{type(self).__name__}: fit_options must be further arguments of train.fit; the estimator sets "
+                    f"{name!r} itself."
                 )
         return train.fit(self.net_, self._loss(), self.optimiser_, data, epochs, **options, **given)
 
-    # Of each class: options of `validate_data` for y, the loss, the measure, and whether samples are split by targets.
+    # Set by each class: options of `validate_data` for y, loss, accuracy, and whether validation splits are stratified.
     _validation: ClassVar[dict[str, Any]] = {}
     _loss: ClassVar[type[Cell]]
     _accuracy: Any = None
     _stratified = False
 
     def _targets(self, y: Array, anew: bool) -> tuple[Array, int]:
-        """The targets of a loss, and how many outputs there are."""
+        """The targets of the loss, and the number of outputs."""
         raise NotImplementedError
 
     def _outputs(self, X: Any) -> Array:  # noqa: N803
-        """The network's outputs (n, n_outputs), float64.
+        """The outputs of the network, (n, n_outputs), in float64.
 
-        In batches of one size, filled up with zeros: the output of a sample is the same to the bit with any others.
+        Batches are padded with zeros to one size, so that the output of a sample does not depend on other samples.
         """
         check_is_fitted(self)
         samples = validate_data(self, X, reset=False, dtype=np.float32)
@@ -179,48 +179,49 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
-    """Spiking network classifier for scikit-learn: classes from a table of numbers.
+    """Spiking network classifier for scikit-learn: predict classes from a table of numbers.
 
-    Layers of spiking neurons get the encoded samples, T steps of each; the outputs of a last layer of weights are
-    averaged over time, p = softmax(mean over t of z(t)), and the cross-entropy is minimised by `train.fit`.
+    Use it in pipelines, cross-validation and grid search like any other classifier. Values should be about as large as
+    a threshold, 1, so put a StandardScaler before it. Layers of spiking neurons receive the encoded samples for T time
+    steps. A last layer of weights gives scores z(t). `train.fit` minimises the cross-entropy of softmax(mean over t of
+    z).
 
     Args:
-        hidden: how many neurons each layer has, or how many the only one has.
-        network: a function (n_features, n_outputs) that makes a network in place of these layers: a Cell, called with
-            what the encoder gives, (T, B, n_features), whose output is (T, B, n_outputs) or (B, n_outputs).
-        neuron: of each layer: a neuron, of which copies are made, a class, or the name of one in `snncell.nn`.
-        surrogate: the neurons' spike function, said in the same ways, of `snncell.surrogate`; None for their own.
-        encoder: "current", the values as a constant current; "rate", "latency" or "phase", spikes, of values in [0, 1];
-            a function (x, steps) of samples (B, F) that gives (T, B, ...); or None, for a network that takes (B, F).
+        hidden: number of neurons in each layer, or in the only layer.
+        network: a function (n_features, n_outputs) that makes your own network instead. The Cell gets the output of the
+            encoder, (T, B, n_features), and must return (T, B, n_outputs) or (B, n_outputs).
+        neuron: for each layer: a name in `snncell.nn`, a class, or a neuron that is copied.
+        surrogate: spike function, given in the same ways, from `snncell.surrogate`; None keeps that of the neuron.
+        encoder: "current" for a constant current; "rate", "latency" or "phase" for spikes from values in [0, 1]; a
+            function (x, steps) of samples (B, F) that returns (T, B, ...); or None, for a network that takes (B, F).
         steps: T.
-        epochs: how often the samples are gone through.
-        batch_size: how many samples a step of the optimiser sees.
-        optimizer: a class, or the name of one in `snncell.nn`; or a function (params, learning_rate) that makes one.
-        learning_rate: a number, or a schedule, which counts steps.
-        weight_decay: of the optimiser; None for its own.
-        early_stopping: whether some of the samples are set apart, by whose loss the best epoch is found.
-        validation_fraction: their share.
-        patience: after so many epochs without a better one it stops.
-        callbacks: of `train.fit`.
+        epochs: number of epochs.
+        batch_size: samples for each training step.
+        optimizer: a name in `snncell.nn`, a class, or a function (params, learning_rate) that makes an optimiser.
+        learning_rate: a number, or a schedule that counts training steps.
+        weight_decay: for the optimiser; None keeps its default.
+        early_stopping: whether to validate on a part of the samples and keep the epoch with the lowest loss.
+        validation_fraction: the part of the samples used for validation.
+        patience: number of epochs without improvement before training stops.
+        callbacks: for `train.fit`.
         fit_options: further arguments of `train.fit`, such as {"clip_norm": 1.0}.
-        warm_start: whether `fit` goes on with the network and the optimiser of the last one.
-        random_state: an integer, for the same initial weights, order of samples and random spikes each time; or a
-            RandomState of NumPy's, or None. No other random numbers of snncell's are changed.
-        verbose: whether a bar is shown.
+        warm_start: whether `fit` continues with the network and the optimiser of the last call.
+        random_state: an integer for reproducible weights, sample order and random spikes; a RandomState of NumPy; or
+            None. It does not affect other random numbers of snncell.
+        verbose: whether to show a progress bar.
 
     Attributes:
         classes_: the labels, sorted.
-        net_: the network, a Cell that takes samples (B, F) as float32 and gives (B, n_outputs).
-        optimiser_: which trained it.
-        history_: the records of `train.fit`, an epoch each.
-        n_iter_: how many there are.
-        n_features_in_, feature_names_in_: of X, as everywhere in scikit-learn.
+        net_: the network, a Cell that takes samples (B, F) as float32 and returns (B, n_outputs).
+        optimiser_: the optimiser that trained it.
+        history_: records of `train.fit`, one for each epoch.
+        n_iter_: number of epochs.
+        n_features_in_, feature_names_in_: as in all of scikit-learn.
 
     Raises:
-        ArgumentError: by `fit`, for settings that make no sense, and for values that the encoder does not take.
+        ArgumentError: by `fit`, for invalid settings, and for values outside of the encoder's range.
 
-    Sample weights there are none: steps of small batches with a weight of 2 are not those with the sample twice.
-    Values should be of the size of a threshold: put a StandardScaler in front.
+    Note: there are no sample weights, because a weight of 2 differs from a batch that contains the sample twice.
 
     Source: the protocol is that of Buitinck et al., "API design for machine learning software", 2013.
 
@@ -239,19 +240,19 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
     _stratified = True
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:  # noqa: N803
-        """Train for one epoch on samples, from where the last call ended.
+        """Train for one epoch, and continue from the last call.
 
         Args:
             X, y: as for `fit`.
-            classes: all labels that there will be; with the first call, unless y has them all.
+            classes: all labels that will ever occur; required in the first call unless y contains all of them.
         """
         anew = not self.__sklearn_is_fitted__()
         if classes is not None:
             known = np.unique(column_or_1d(classes))
             if not anew and not np.array_equal(known, self.classes_):
                 raise ArgumentError(
-                    f"{type(self).__name__}: classes were {_labels(self.classes_)}, and are {_labels(known)} now; they "
-                    f"stay as they were in the first call."
+                    f"{type(self).__name__}: classes were {_labels(self.classes_)} in the first call, and are "
+                    f"{_labels(known)} now. They must stay the same."
                 )
             self._classes = known
         try:
@@ -261,7 +262,7 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """The label (n,) of each sample."""
-        largest = self._outputs(X).argmax(1)  # before fit, this says so
+        largest = self._outputs(X).argmax(1)  # raises NotFittedError first, before `classes_` is read
         labels: Array = self.classes_[largest]
         return labels
 
@@ -278,13 +279,12 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         known = self.classes_ if not anew else getattr(self, "_classes", np.unique(y))
         if not np.isin(y, known).all():
             raise ArgumentError(
-                f"{type(self).__name__}: y has labels that are none of the {len(known)} classes {_labels(known)}: "
+                f"{type(self).__name__}: y has labels that are not among the {len(known)} classes {_labels(known)}: "
                 f"{_labels(np.setdiff1d(y, known))}."
             )
         if len(known) < 2:
             raise ArgumentError(
-                f"{type(self).__name__}: there are at least two classes to tell from each other; y has one class, "
-                f"{_labels(known)}."
+                f"{type(self).__name__}: it needs at least two classes, but y has one class, {_labels(known)}."
             )
         self.classes_ = known
         return np.searchsorted(known, y).astype(np.int64), len(known)
@@ -295,10 +295,10 @@ def _labels(labels: Array) -> str:
 
 
 class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
-    """Spiking network regressor for scikit-learn: numbers from a table of numbers.
+    """Spiking network regressor for scikit-learn: predict one or several numbers from a table of numbers.
 
-    The network of `SNNClassifier`, trained by the mean squared error of (y - mean) / deviation; both are those of the
-    samples of the first call, of each column of y, and are put back into what it predicts.
+    It trains the network of `SNNClassifier` with the mean squared error of (y - mean) / deviation. Mean and deviation
+    of each column of y come from the first call, and predictions are scaled back, so you can use any units.
 
     Args:
         hidden, network, neuron, surrogate, encoder, steps, epochs, batch_size, optimizer, learning_rate, weight_decay,
@@ -306,12 +306,12 @@ class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
             as for `SNNClassifier`.
 
     Attributes:
-        target_mean_, target_scale_: of the columns of y.
-        net_, optimiser_, history_, n_iter_, n_features_in_, feature_names_in_: as for `SNNClassifier`; losses in the
-            history are of the scaled y.
+        target_mean_, target_scale_: mean and deviation of the columns of y.
+        net_, optimiser_, history_, n_iter_, n_features_in_, feature_names_in_: as for `SNNClassifier`. Losses in the
+            history are those of the scaled y.
 
     Raises:
-        ArgumentError: by `fit`, for settings that make no sense, and for values that the encoder does not take.
+        ArgumentError: by `fit`, for invalid settings, and for values outside of the encoder's range.
 
     Example:
         >>> import numpy as np
@@ -328,11 +328,11 @@ class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
     _validation: ClassVar = {"multi_output": True, "y_numeric": True}
 
     def partial_fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Train for one epoch on samples, from where the last call ended."""
+        """Train for one epoch, and continue from the last call."""
         return self._train(X, y, not self.__sklearn_is_fitted__(), epochs=1)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """The numbers of each sample, (n,), or (n, n_targets) if y had two axes."""
+        """The predictions, (n,), or (n, n_targets) if y had two axes."""
         found: Array = self._outputs(X) * self.target_scale_ + self.target_mean_
         return found[:, 0] if self._flat else found
 

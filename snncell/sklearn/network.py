@@ -1,4 +1,4 @@
-"""The network of an estimator: an encoder, spiking layers, and scores."""
+"""The network of an estimator: encoder, spiking layers, scores."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from snncell.nn.optim.schedules import LearningRateSchedule
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
 
-# Encoders by name, (x, steps) -> (T, B, F); all but "current" take values in [0, 1].
+# Encoders by name, (x, steps) -> (T, B, F). All except "current" take values in [0, 1].
 ENCODERS: dict[str, Callable[..., Tensor]] = {
     "current": encode.current,
-    "latency": functools.partial(encode.latency, normalize=True),  # the last spikes come in the last step
+    "latency": functools.partial(encode.latency, normalize=True),  # the latest spikes fall into the last step
     "phase": encode.phase,
     "rate": encode.rate,
 }
 
 
 class Scores(Cell):
-    """The outputs (B, C) of a network for samples (B, F): encoded, and averaged over time where there is one.
+    """Outputs (B, C) of a network for samples (B, F): encode, run, average over time.
 
     Args:
-        network: takes what the encoder gives, (T, B, F), or without one (B, F); gives (T, B, C) or (B, C).
-        encoder: a name among `ENCODERS`, a function (x, steps), or None.
+        network: takes the encoded samples (T, B, F), or (B, F) without an encoder; returns (T, B, C) or (B, C).
+        encoder: a name of `ENCODERS`, a function (x, steps), or None.
         steps: T.
     """
 
@@ -46,7 +46,7 @@ class Scores(Cell):
         self.network: Cell | None = None
 
     def encoded(self, x: Tensor) -> Tensor:
-        """The input of the network: of an encoder's output (T, B, ...) all axes behind B are one."""
+        """The input of the network. Axes after B of an encoder's output (T, B, ...) are flattened."""
         if self.encoder is None:
             return x
         encoder = ENCODERS[self.encoder] if isinstance(self.encoder, str) else self.encoder
@@ -60,47 +60,48 @@ class Scores(Cell):
 
 
 def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any], outputs: int) -> Scores:
-    """The network that settings ask for, for samples as (1, F)."""
+    """Make the network for the settings, given one sample (1, F) and the number of outputs."""
     scores = Scores(settings["encoder"], settings["steps"])
     inputs = scores.encoded(Tensor(sample)).shape[-1]
     factory = settings["network"]
     if factory is None:
         if settings["encoder"] is None:
             raise ArgumentError(
-                f"{who}: without an encoder there is no time, which the spiking layers need; give encoder='current', "
-                f"or a network of your own."
+                f"{who}: encoder=None gives no time steps, but the spiking layers need them. Pass encoder='current', "
+                f"or your own network=."
             )
         scores.network = _layers(who, settings, inputs, outputs)
         return scores
     scores.network = _call_maker(who, "network", factory, "a function (n_features, n_outputs)", inputs, outputs)
     if not isinstance(scores.network, Cell):
         raise ArgumentError(
-            f"{who}: network is a function (n_features, n_outputs) that gives a Cell; it gave {came(scores.network)}."
+            f"{who}: network must be a function (n_features, n_outputs) that returns a Cell, but it returned "
+            f"{came(scores.network)}."
         )
     shape = scores(Tensor(sample)).shape
     if shape != (1, outputs):
         raise ArgumentError(
-            f"{who}: for samples (B, {sample.shape[1]}) the network gives outputs (T, B, {outputs}) or (B, {outputs}), "
-            f"whose mean over time is (B, {outputs}); of one sample it was {shape}."
+            f"{who}: for samples (B, {sample.shape[1]}) the network must return (T, B, {outputs}) or (B, {outputs}), "
+            f"so that the mean over time is (B, {outputs}). For one sample the mean had the shape {shape}."
         )
     return scores
 
 
 def _call_maker(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
-    """The result of a function or class among the settings, called with arguments.
+    """Call a function or class from the settings.
 
     Raises:
-        ArgumentError: if it does not take them, or is itself a Cell; an error in it comes as it is.
+        ArgumentError: if it does not take these arguments, or is already a Cell. Errors inside of it pass through.
     """
     if isinstance(maker, Cell) or not callable(maker):
-        raise ArgumentError(f"{who}: {name} is {words} that makes one, not {came(maker)}: each fit makes a new one.")
+        raise ArgumentError(f"{who}: {name} must be {words} that makes one for each fit, not {came(maker)}.")
     if wrong := misfit(maker, args):
-        raise ArgumentError(f"{who}: {name} is called as {words}, which {show(maker)} does not take: {wrong}.")
+        raise ArgumentError(f"{who}: {name} is called as {words}, but {show(maker)} does not take that: {wrong}.")
     return maker(*args)
 
 
 def _layers(who: str, settings: dict[str, Any], inputs: int, outputs: int) -> Cell:
-    """Layers of spiking neurons, and one of weights whose outputs are averaged."""
+    """The default network: layers of spiking neurons, and a last layer of weights."""
     hidden, layers = settings["hidden"], list[Cell]()
     for width in [hidden] if isinstance(hidden, int) else hidden:
         neuron = make_setting(who, "neuron", settings["neuron"], nn, Neuron)
@@ -112,7 +113,7 @@ def _layers(who: str, settings: dict[str, Any], inputs: int, outputs: int) -> Ce
 
 
 def make_setting(who: str, name: str, value: Any, face: ModuleType, kind: type) -> Any:
-    """An object of a kind from the name of a class, from what makes one when it is called, or as a copy of one."""
+    """Make an object of a class `kind` from a setting: a class name, a class or function, or an object to copy."""
     if isinstance(value, kind) and not isinstance(value, type):
         return copy.deepcopy(value)
     maker = find_class(who, name, value, face, kind) if isinstance(value, str) else value
@@ -120,27 +121,27 @@ def make_setting(who: str, name: str, value: Any, face: ModuleType, kind: type) 
     if callable(maker) and not isinstance(maker, Cell):
         found = _call_maker(who, name, maker, "a function () or a class without arguments")
     if not isinstance(found, kind):
-        own = " A network of Cells of one's own is made by network=." if isinstance(found, Cell) else ""
+        own = " To use your own network of Cells, pass network=." if isinstance(found, Cell) else ""
         raise ArgumentError(
-            f"{who}: {name} is the name of a class in {face.__name__}, such a class, a function that makes one, or a "
-            f"{kind.__name__}, not {came(found)}.{own}"
+            f"{who}: {name} must be the name of a class in {face.__name__}, such a class, a function that makes an "
+            f"object of it, or a {kind.__name__}, not {came(found)}.{own}"
         )
     return found
 
 
 def find_class(who: str, name: str, value: str, face: ModuleType, kind: type) -> Any:
-    """A class of a module, by its name."""
+    """Look up a class of a module by name."""
     classes = {one: getattr(face, one) for one in face.__all__ if isinstance(getattr(face, one), type)}
     known = [one for one, found in classes.items() if issubclass(found, kind) and found is not kind]
     if value not in known:
         raise ArgumentError(
-            f"{who}: {name} is one of {', '.join(known)}, not {value!r}{suggest_name(value, {}, known, '')}"
+            f"{who}: {name} must be one of {', '.join(known)}, not {value!r}{suggest_name(value, {}, known, '')}"
         )
     return classes[value]
 
 
 def optimiser_of(who: str, settings: dict[str, Any], net: Cell) -> Optimizer:
-    """The optimiser of a network's Parameters."""
+    """Make the optimiser for the Parameters of a network."""
     maker, rate = settings["optimizer"], settings["learning_rate"]
     if isinstance(maker, str):
         maker = find_class(who, "optimizer", maker, nn, Optimizer)
@@ -149,19 +150,19 @@ def optimiser_of(who: str, settings: dict[str, Any], net: Cell) -> Optimizer:
     found = maker(net.trainable_params(), rate, **decay)
     if not isinstance(found, Optimizer):
         raise ArgumentError(
-            f"{who}: optimizer is a class of nn, its name, or a function (params, learning_rate) that makes one, "
-            f"not {came(found)}."
+            f"{who}: optimizer must be a class of nn, its name, or a function (params, learning_rate) that makes an "
+            f"optimiser, not {came(found)}."
         )
     return found
 
 
 def refuse_range(who: str, encoder: Any, values: np.ndarray[Any, Any]) -> None:
-    """Raise an ArgumentError for values that an encoder does not take."""
+    """Raise an ArgumentError for values outside of [0, 1], if the encoder needs that range."""
     if encoder not in ("latency", "phase", "rate") or not values.size:
         return
     low, high = float(values.min()), float(values.max())
     if low < 0.0 or high > 1.0:
         raise ArgumentError(
-            f"{who}: encoder={encoder!r} takes values in [0, 1], and X has some in [{low:g}, {high:g}]. Scale them: "
+            f"{who}: encoder={encoder!r} takes values in [0, 1], but X has values in [{low:g}, {high:g}]. Scale them: "
             f"make_pipeline(MinMaxScaler(clip=True), {who}(encoder={encoder!r}))."
         )

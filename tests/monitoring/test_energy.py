@@ -519,20 +519,20 @@ def test_a_table_in_words():
 
 
 REFUSALS = {
-    "there is no hardware 'Loihi'. Did you mean 'loihi'": lambda net, x: monitoring.energy(net, x, hardware="Loihi"),
+    "unknown hardware 'Loihi'. Did you mean 'loihi'": lambda net, x: monitoring.energy(net, x, hardware="Loihi"),
     "There are 45nm, 45nm-float16": lambda net, x: monitoring.energy(net, x, hardware="abacus"),
-    "there is no baseline '45 nm'. Did you mean '45nm'": lambda net, x: monitoring.energy(net, x, baseline="45 nm"),
+    "unknown baseline '45 nm'. Did you mean '45nm'": lambda net, x: monitoring.energy(net, x, baseline="45 nm"),
     "hardware is a name .* or a Hardware, not 45": lambda net, x: monitoring.energy(net, x, hardware=45),
     "energy: net is a Cell": lambda net, x: monitoring.energy(x, net),
     "synops: net is a Cell": lambda net, x: monitoring.synops(x, net),
     "Hardware: mac is a finite number of at least 0": lambda net, x: monitoring.Hardware("x", mac=-1, ac=0),
     "Hardware: update is a finite number": lambda net, x: monitoring.Hardware("x", mac=1, ac=0, update=math.nan),
     "Hardware: memories is a list, of": lambda net, x: monitoring.Hardware("x", mac=1, ac=0, memories=(8192, 1.0)),
-    "memories are pairs .* the smallest first": lambda net, x: monitoring.Hardware(
+    "memories must be pairs .* the smallest first": lambda net, x: monitoring.Hardware(
         "x", mac=1, ac=0, memories=((2, 1.0), (1, 1.0))
     ),
-    r"memories are pairs .* not \(\(0, ": lambda net, x: monitoring.Hardware("x", mac=1, ac=0, memories=((0, 1.0),)),
-    "execution is one of 'spiking', 'dense'": lambda net, x: monitoring.energy(net, x).by_kind("sparse"),
+    r"memories must .* not \(\(0, ": lambda net, x: monitoring.Hardware("x", mac=1, ac=0, memories=((0, 1.0),)),
+    "execution must be one of 'spiking', 'dense'": lambda net, x: monitoring.energy(net, x).by_kind("sparse"),
 }
 
 
@@ -560,7 +560,7 @@ def test_energy_needs_inputs_and_spikes():
         m.energy()
     with snncell.monitor(net, spikes="1", inputs=True) as m:
         net(x)
-    with pytest.raises(errors.RecordError, match="energy needs the spikes of every layer, and those of '3'"):
+    with pytest.raises(errors.RecordError, match="energy needs the spikes of every layer, but those of '3'"):
         m.energy()
     assert m.synops() == monitoring.synops(net, x)
 

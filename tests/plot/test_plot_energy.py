@@ -123,7 +123,7 @@ def test_kinds_that_cost_nothing_are_not_in_the_key():
 def test_what_is_no_energy_is_refused():
     with pytest.raises(errors.ArgumentError, match="energy_by_layer: energy is an Energy, not"):
         plot.energy_by_layer(np.ones(3))
-    with pytest.raises(errors.ArgumentError, match="energy_by_layer: there are no layers to draw"):
+    with pytest.raises(errors.ArgumentError, match=r"energy_by_layer: energy\.layers is empty"):
         plot.energy_by_layer(dataclasses.replace(energy_of(NET), layers={}))
     with pytest.raises(errors.ArgumentError, match='energy_by_layer: beside is "one_pass", "dense" or "both"'):
         plot.energy_by_layer(energy_of(NET), beside="ann")

@@ -253,7 +253,7 @@ def test_warm_start_goes_on():
     assert [record["epoch"] for record in model.history_] == [*range(1, 9)]
     assert losses(model)[4] < first[0]
     assert small().fit(X, Y).fit(X, Y).n_iter_ == 4
-    with pytest.raises(ArgumentError, match=r"y has labels that are none of the 3 classes .*: .*9"):
+    with pytest.raises(ArgumentError, match=r"y has labels that are not among the 3 classes .*: .*9"):
         model.fit(X, np.where(Y == 2, 9, Y))
     with pytest.raises(ValueError, match="features"):
         model.fit(X[:, :2], Y)
@@ -344,19 +344,23 @@ WRONG = {
     "early_stopping is True or False, not 'yes'": {"early_stopping": "yes"},
     r"validation_fraction is a finite number in \(0, 1\), not 1.5": {"validation_fraction": 1.5},
     r"encoder is .*, not 'rates'": {"encoder": "rates"},
-    "without an encoder there is no time": {"encoder": None},
-    "neuron is one of .*LIFNode.*, not 'LIF'": {"neuron": "LIF"},
-    "neuron is one of .*, not 'leaky_node'. Did you mean LeakyNode": {"neuron": "leaky_node"},
-    r"neuron is called as a function \(\).*, which the function .* does not take": {"neuron": lambda n: nn.LIFNode()},
-    r"network is a function \(n_features, n_outputs\) that makes one, not a Dense": {"network": nn.Dense(4, 3)},
-    r"network is called as a function \(n_features, n_outputs\), which .* does not take": {"network": lambda f: None},
-    r"neuron is the name of a class in snncell.nn, .* or a Neuron, not": {"neuron": nn.ReLU()},
-    "surrogate is one of .*ATan.*, not 'Atan'": {"surrogate": "Atan"},
-    "optimizer is one of .*Adam.*, not 'adam'": {"optimizer": "adam"},
-    "optimizer is a class of nn, its name, or a function": {"optimizer": lambda p, rate: p},
-    r"network is a function \(n_features, n_outputs\) that gives a Cell": {"network": lambda f, c: None},
-    r"the network gives outputs .*; of one sample it was \(1, 5\)": {"network": lambda f, c: nn.Dense(f, 5)},
-    "fit_options are further arguments of train.fit; 'batch_size' is": {"fit_options": {"batch_size": 3}},
+    "encoder=None gives no time steps": {"encoder": None},
+    "neuron must be one of .*LIFNode.*, not 'LIF'": {"neuron": "LIF"},
+    "neuron must be one of .*, not 'leaky_node'. Did you mean LeakyNode": {"neuron": "leaky_node"},
+    r"neuron is called as a function \(\).*, but the function .* does not take": {"neuron": lambda n: nn.LIFNode()},
+    r"network must be a function \(n_features, n_outputs\) that makes one for each fit, not a Dense": {
+        "network": nn.Dense(4, 3)
+    },
+    r"network is called as a function \(n_features, n_outputs\), but .* does not take": {"network": lambda f: None},
+    r"neuron must be the name of a class in snncell.nn, .* or a Neuron, not": {"neuron": nn.ReLU()},
+    "surrogate must be one of .*ATan.*, not 'Atan'": {"surrogate": "Atan"},
+    "optimizer must be one of .*Adam.*, not 'adam'": {"optimizer": "adam"},
+    "optimizer must be a class of nn, its name, or a function": {"optimizer": lambda p, rate: p},
+    r"network must be a function \(n_features, n_outputs\) that returns a Cell": {"network": lambda f, c: None},
+    r"the network must return .* one sample the mean had the shape \(1, 5\)": {"network": lambda f, c: nn.Dense(f, 5)},
+    "fit_options must be further arguments of train.fit; the estimator sets 'batch_size'": {
+        "fit_options": {"batch_size": 3}
+    },
     "fit: has no argument clip": {"fit_options": {"clip": 1.0}},
     "callbacks are train.Callback": {"callbacks": [print]},
     r"encoder='rate' takes values in \[0, 1\].*MinMaxScaler\(clip=True\)": {"encoder": "rate"},
@@ -384,7 +388,7 @@ def test_latencies_fit_into_any_number_of_steps():
 
 
 def test_one_class_is_none():
-    with pytest.raises(ArgumentError, match=r"at least two classes .* y has one class, \[7\]"):
+    with pytest.raises(ArgumentError, match=r"at least two classes, but y has one class, \[7\]"):
         small().fit(X, np.full(60, 7))
 
 
@@ -408,5 +412,7 @@ for attempt in ("import snncell.sklearn", "snncell.sklearn", "from snncell.sklea
 def test_without_scikit_learn_it_says_what_to_install():
     done = subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT], capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():
-        assert line.startswith('snncell.sklearn: needs the package scikit-learn: pip install "snncell[sklearn]"')
+        assert line.startswith(
+            'snncell.sklearn: needs the package scikit-learn. Install it with pip install "snncell[sklearn]"'
+        )
     assert len(done.stdout.splitlines()) == 3
