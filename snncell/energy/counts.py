@@ -81,9 +81,11 @@ class Tally:
 
     @property
     def spikes(self) -> bool:
+        """True if all inputs that are not 0 are equal."""
         return bool(self.events) and self.lowest == self.highest
 
     def cost(self) -> Cost:
+        """The cost that `Monitor.costs` returns."""
         density = self.events / self.inputs if self.inputs else math.nan
         return Cost(round(self.macs), round(self.synops), density, self.spikes)
 

@@ -197,6 +197,7 @@ def _unit_of(joules: float) -> tuple[float, str]:
 
 
 def in_units(joules: float) -> str:
+    """An energy with a unit: "12.3 nJ"."""
     scale, unit = _unit_of(joules)
     return f"{joules / scale:.3g} {unit}"
 
@@ -274,6 +275,7 @@ def layer_costs(neurons: Neurons, call: RecordedCall) -> dict[str, Cost]:
 
 
 def synops_per_sample(neurons: Neurons, call: RecordedCall) -> float:
+    """Synaptic operations of all layers with weights in a recorded call, per sample."""
     return sum(tally_of(neurons.paths[name], name, call).synops for name in call.inputs) / extent_of(call)[0]
 
 
