@@ -1,7 +1,7 @@
 """The tables of the page for those who come from MindSpore: each row with a check that runs.
 
 A row is a function under `@row`: its cells say what MindSpore 2.10 and snncell do, and the function asserts it of
-snncell; `tests/mindspore/test_coming_from_mindspore.py` calls it. A new row goes below the others of its table; then
+snncell; `tests/mindspore/test_mindspore_guides.py` calls it. A new row goes below the others of its table; then
 `python docs/hooks/mindspore.py` writes the tables into the page.
 """
 
@@ -240,7 +240,7 @@ def _() -> None:
     "names",
     "`from mindspore.train.callback import LossMonitor`",
     "`from snncell.train import LossMonitor`",
-    "`mindspore.train` has it too; [which are there](../training.md#in-mindspores-words)",
+    "`mindspore.train` has it too; [which are there](../training.md#mindspores-model)",
 )
 def _() -> None:
     from snncell.train import LossMonitor

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snncell.base.arguments.shown import show
+from snncell.base.arguments.shown import cut_lines, join_parts, show, titled_table
 from snncell.cell.cell import Cell
 from snncell.energy.counts import (
     Cost,
@@ -165,14 +165,19 @@ class Energy:
         lines = [
             f"Energy per sample on {self.hardware.name}, an estimate: {in_units(self.joules)}; {self.samples} "
             f"sample{'' if self.samples == 1 else 's'} of {shorter}{self.steps} step{'' if self.steps == 1 else 's'}",
-            *_table(self),
+            *cut_lines(_text_table(self)),
         ]
         for passes, other in ((f"{steps} passes", self.dense), ("one pass", self.one_pass)):
             ratio = f"{other / self.joules:.3g} times as much" if self.joules > 0 else "the spiking net takes nothing"
             lines.append(f"without spikes{beside}, {passes}: {in_units(other)}, {ratio}")
-        left_out = {"weights not followed": self.uncounted, "spiking layers not counted": self.unseen}
-        left_out["equations not counted"] = self.untraced
-        return "\n".join(lines + [f"{what}: {', '.join(names)}" for what, names in left_out.items() if names])
+        left_out = zip(_LEFT_OUT, (self.uncounted, self.unseen, self.untraced), strict=True)
+        return "\n".join(lines + [f"{words}: {', '.join(names)}" for words, names in left_out if names])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a table of the layers."""
+        first, *_ = lines = repr(self).splitlines()
+        table = titled_table(first, _HEAD, _rows(self), numbers=len(_HEAD) - 1)
+        return join_parts([table, "\n".join(line for line in lines if line.startswith(("without", *_LEFT_OUT)))])
 
 
 def _refuse_execution(execution: Any) -> None:
@@ -202,16 +207,24 @@ def in_units(joules: float) -> str:
     return f"{joules / scale:.3g} {unit}"
 
 
-def _table(energy: Energy) -> list[str]:
-    head = ["layer", "MACs", "ACs", "updates", "bytes moved", "spiking", "dense", "one pass"]
-    rows = [head]
+_HEAD = ("layer", "MACs", "ACs", "updates", "bytes moved", "spiking", "dense", "one pass")
+_LEFT_OUT = ("weights not followed", "spiking layers not counted", "equations not counted")
+
+
+def _rows(energy: Energy) -> list[list[str]]:
+    rows = []
     for name, layer in energy.layers.items():
         counts = layer.work.spiking
         moved = f"{sum(bytes_of(counts, energy.hardware).values()):,.0f}" if energy.hardware.memories else "-"
         numbers = [*(f"{number:,.0f}" for number in (counts.macs, counts.acs, counts.updates)), moved]
         energies = [in_units(sum(part.values())) for part in (layer.spiking, layer.dense, layer.one_pass)]
         rows.append([f"{name} ({type(layer.work.cell).__name__})", *numbers, *energies])
-    wide = [max(len(row[n]) for row in rows) for n in range(len(head))]
+    return rows
+
+
+def _text_table(energy: Energy) -> list[str]:
+    rows: list[Sequence[str]] = [_HEAD, *_rows(energy)]
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     parts = ([row[0].ljust(wide[0]), *(x.rjust(w) for x, w in zip(row[1:], wide[1:], strict=True))] for row in rows)
     return ["  ".join(part) for part in parts]
 

@@ -1,1 +1,1 @@
-"""Kernels by subject, each with its planner: convolutions, products, pooling, EventProp; and their compilation."""
+"""Kernels by subject, each with its planner (convolutions, products, pooling, EventProp), and their compilation."""

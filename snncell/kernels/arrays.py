@@ -1,4 +1,4 @@
-"""CPU arrays: memory for large ones, lookups that differ from row to row, and evaluating without warnings."""
+"""CPU arrays: a memory pool for large ones, lookups per row, and evaluation without floating-point warnings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 from snncell.base import config
 from snncell.base.signals import after_fork
 
-# Smaller arrays are left to the C library, which keeps their memory too; larger ones it gives back to the system each
-# time, and a page that comes anew costs as much as filling it.
+# The C library caches the memory of smaller arrays itself. It returns larger blocks to the system each time, and the
+# page faults of fresh memory then cost as much as filling it.
 POOLED_BYTES = 1 << 18
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Any:
-    """A new array that is not filled; if it is large, of memory from the pool, to which its last view gives it back."""
+    """A new, uninitialised array; large ones get memory from the pool, which takes it back after the last view."""
     size = math.prod(shape) * dtype.itemsize
     if size < POOLED_BYTES:
         return np.empty(shape, dtype)
@@ -31,17 +31,17 @@ ALIGNMENT = 64  # bytes: a cache line, and a vector register
 
 
 def allocate_aligned(size: int) -> Any:
-    """An array of `size` bytes that begins at a multiple of ALIGNMENT."""
+    """An array of `size` bytes, aligned to ALIGNMENT."""
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size]
 
 
 class ArrayPool:
-    """Memory that nothing uses at present: blocks by their size.
+    """A pool of unused memory blocks, by size.
 
-    At most `snncell.get_context(limit)` bytes are kept, those of the last sizes; `clear` lets go of all. New blocks are
-    given by `allocate(bytes)`, and have an attribute `size`.
+    It keeps at most `snncell.get_context(limit)` bytes, of the most recently used sizes; `clear` frees them. New blocks
+    come from `allocate(bytes)` and must have an attribute `size`.
     """
 
     def __init__(self, allocate: Callable[[int], Any] = allocate_aligned, limit: str | None = "pool_limit") -> None:
@@ -49,13 +49,13 @@ class ArrayPool:
         self._setting = limit
         self.ended = False
         self._begin()
-        # Arrays may die when the interpreter ends and the names of this module are gone: nothing is kept from then on.
+        # At interpreter shutdown, arrays may die after the names of this module: the pool keeps nothing from then on.
         atexit.register(self._end)
-        after_fork(self._begin)  # the lock may be held by a thread that the child does not have
+        after_fork(self._begin)  # a thread that does not exist in the child may hold the lock
 
     def _begin(self) -> None:
         self._free: dict[int, list[Any]] = {}
-        self._lock = threading.RLock()  # a lease may end while this thread is in here, if the collector runs
+        self._lock = threading.RLock()  # reentrant, because the garbage collector may end a lease inside of the pool
         self.held = 0
 
     def _end(self) -> None:
@@ -70,12 +70,12 @@ class ArrayPool:
             if blocks:
                 block = blocks.pop()
                 self.held -= size
-                self._free[size] = self._free.pop(size)  # the last that was asked for
+                self._free[size] = self._free.pop(size)  # mark this size as the most recently used
                 return block
         return self._allocate(size)
 
     def give(self, block: Any) -> None:
-        """Keep a block for later, within the limit."""
+        """Take back a block, within the limit."""
         if self.ended:
             return
         size, limit = block.size, self._limit()
@@ -90,7 +90,7 @@ class ArrayPool:
         return math.inf if self._setting is None else config.get_context(self._setting)
 
     def _let_go(self) -> None:
-        """Free a block of the size that was asked for the longest ago."""
+        """Free a block of the least recently used size."""
         oldest = next(iter(self._free))
         blocks = self._free[oldest]
         if blocks:
@@ -100,26 +100,26 @@ class ArrayPool:
             del self._free[oldest]
 
     def fit(self) -> None:
-        """Free what is beyond the limit."""
+        """Free blocks until the pool is within its limit."""
         with self._lock:
             while self._free and self.held > self._limit():
                 self._let_go()
 
     def clear(self) -> None:
-        """Let go of all blocks."""
+        """Free all blocks."""
         with self._lock:
             self._free.clear()
             self.held = 0
 
 
 def _round_up_size(size: int) -> int:
-    """`size` rounded up by at most an eighth, so that arrays of nearly equal sizes share blocks."""
+    """Round a size up by at most an eighth, so that arrays of similar sizes can share blocks."""
     grain = 1 << max(size.bit_length() - 4, 12)
     return -(-size // grain) * grain
 
 
 class _Lease:
-    """The right of an array to its block. The array refers to it; when it goes, the block goes back."""
+    """Owns a block on behalf of an array, and returns the block to the pool when the array dies."""
 
     __slots__ = ("__array_interface__", "_block", "_pool")
 
@@ -131,7 +131,7 @@ class _Lease:
 
     def __del__(self) -> None:
         block = getattr(self, "_block", None)
-        if block is not None:  # there was no memory for it
+        if block is not None:  # None if the allocation failed
             self._pool.give(block)
 
 
@@ -140,36 +140,36 @@ config.LISTENERS.append(POOL.fit)
 
 
 def empty_pool() -> None:
-    """Give the memory that freed arrays have left behind back to the system."""
+    """Return the memory of freed arrays to the system."""
     POOL.clear()
 
 
 def quiet_runner() -> Callable[..., Any]:
-    """`run(function, *args, **kwargs)` calls it with NumPy's floating-point warnings off: inf and NaN are values here.
+    """Make `run(function, *args, **kwargs)`, which calls a function with NumPy's floating-point warnings off.
 
-    Each thread needs a runner of its own, and what it runs must not call it again: a context is entered once at a time.
+    Each thread needs its own runner, and calls must not nest, because a context can be entered only once at a time.
     """
-    # NumPy keeps its error state in a context variable. Running in a context that was prepared once costs a twentieth
-    # of a microsecond; entering `np.errstate` costs one, as much as a small operation.
+    # NumPy keeps its error state in a context variable. Running in a prepared context costs a twentieth of a
+    # microsecond; entering `np.errstate` costs a microsecond, as much as a small operation.
     context = contextvars.copy_context()
     context.run(np.seterr, all="ignore")
     return context.run
 
 
-# --- Lookups by integers that differ from row to row of what they look into -------------------------------------------
+# --- Lookups with different indices for each row ----------------------------------------------------------------------
 
-# Each row is (A, n, B), with positions (I) along n, its axis `axis`; A, I and B stand for any axes.
+# Each row is (A, n, B), with indices (I) into n, its axis `axis`; A, I and B stand for any axes.
 
 
 def take_from_rows(x: Any, indices: Any, axis: int) -> Any:
-    """The elements at each row's positions: x (rows, A, n, B), indices (rows, I) -> (rows, A, I, B)."""
+    """Take the elements at each row's indices: x (rows, A, n, B), indices (rows, I) -> (rows, A, I, B)."""
     inner = range(1, indices.ndim)
     taken = np.moveaxis(x, axis + 1, 1)[_row_numbers(indices), indices]  # (rows, I, A, B)
     return np.moveaxis(taken, inner, [n + axis for n in inner])
 
 
 def add_to_rows(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    """Zeros (rows, *shape) with each row's elements added at its positions: x (rows, A, I, B), indices (rows, I)."""
+    """Add elements to zeros (rows, *shape) at each row's indices: x (rows, A, I, B), indices (rows, I)."""
     inner = range(1, indices.ndim)
     out = np.zeros((len(x), *shape), x.dtype)
     terms = np.moveaxis(x, [n + axis for n in inner], inner)

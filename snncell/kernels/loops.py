@@ -1,12 +1,12 @@
-"""The CPU's loops as text: `map`, and `reduce` along rows, columns or everything.
+"""Templates of CPU loops, as source text: `map`, `reduce` along rows, columns or all axes, and `scan` over time.
 
-A loop gets the statements of its body and gives the lines of a function's body. Index variables are p0, p1, ...; the
-sizes n0, n1, ... are arguments, so one compiled loop serves every size. A function carries out the units of its work
-from `start` up to `stop`: rows, blocks, strips. One thread carries out all of them, or several share them; each unit
-does the same in either case, so results do not depend on the number of threads.
+A template takes the statements of a body and returns the lines of a function's body. Index variables are p0, p1, ...;
+the sizes n0, n1, ... are arguments, so one compiled loop serves every size. A function runs its units (rows, blocks or
+strips) from `start` to `stop`. A unit gives the same result on one thread or on several, so the bits do not depend on
+the number of threads.
 
-A sum has two levels, as NumPy's have in `kernels/sums.py`: at most NEAR terms are added up in their own dtype, in the
-vectors of the innermost loop, then these partial sums are added to sums of a wider dtype, `far0`, ...
+A sum has two levels, as in `kernels/sums.py`: at most NEAR terms are added in their own dtype, in the vectors of the
+innermost loop. These partial sums are then added to sums of a wider dtype, `far0`, ...
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from typing import NamedTuple
 
 from snncell.kernels.sums import NEAR
 
-LANES = 16  # partial sums side by side: one AVX-512 register of float32
-BLOCK = 4096  # elements per block where a whole array is reduced by all threads
-COLUMNS = 256  # columns that one thread adds up together
+LANES = 16  # parallel partial sums: one AVX-512 register of float32
+BLOCK = 4096  # elements per block if all threads reduce one array
+COLUMNS = 256  # columns of a band
 
 
 class Reduced(NamedTuple):
     """One reduction of a loop."""
 
-    target: str  # where the result goes: "o1[p0, 0]"
-    term: str  # the variable that holds an element's term
-    join: str  # an expression of {0} and {1}
-    start: str  # the value that joins to nothing, as text
-    cast: str  # the name that casts to the result's dtype
-    far: str  # the name that casts to the dtype of sums of partial sums; `cast` where there are none
+    target: str  # the result, for example "o1[p0, 0]"
+    term: str  # the variable with an element's term
+    join: str  # the combining expression of {0} and {1}
+    start: str  # its neutral element, as text
+    cast: str  # the function that casts to the result's dtype
+    far: str  # the function that casts to the dtype of sums of partial sums; `cast` for a sum of one level
 
     @property
     def two_levels(self) -> bool:
-        """Whether partial sums are added up in a dtype of their own."""
+        """True if partial sums are added in a wider dtype."""
         return self.far != self.cast
 
     def joined(self, left: str, right: str) -> str:
-        """The text of the two joined."""
+        """The expression that combines two values."""
         return f"{self.cast}({self.join.format(left, right)})"
 
     def further(self, left: str, right: str) -> str:
-        """The text of the two joined, in the dtype of sums of partial sums."""
+        """The expression that combines two values in the dtype of sums of partial sums."""
         return f"{self.far}({self.join.format(left, right)})"
 
     def compensated(self, total: str, lost: str) -> list[str]:
-        """The statements that add the term to `total`, without what was `lost` when the terms before were added.
+        """Statements for Kahan summation: add the term to `total`, corrected by `lost`, the rounding error so far.
 
-        Kahan's sum, for devices where float64 is slow. Of infinities nothing is lost.
+        It is used on devices, where float64 is slow. If the sum is infinite, `lost` is 0.
         """
         return [
             f"term = {self.cast}({self.term} - {lost})",
@@ -58,7 +58,7 @@ class Reduced(NamedTuple):
         ]
 
     def moved(self, far: str, near: str) -> list[str]:
-        """The statements that add a partial sum to the sum of them, and begin the next one."""
+        """Statements that add a partial sum to the wide sum, and reset it."""
         return [f"{far} = {self.further(far, near)}", f"{near} = {self.start}"]
 
 
@@ -68,19 +68,19 @@ def indent(lines: list[str], by: int = 1) -> list[str]:
 
 
 def function(name: str, arguments: Sequence[str], lines: list[str]) -> str:
-    """The text of a function that carries out the units from `start` to `stop`."""
+    """The source of a function that runs the units from `start` to `stop`."""
     return "\n".join([f"def {name}({', '.join(('start', 'stop', *arguments))}):", *indent(lines)]) + "\n"
 
 
 def nest(axes: Sequence[int], body: list[str], lengths: str = "n") -> list[str]:
-    """Loops over `axes`, whose lengths are n0, n1, ... or have another letter."""
+    """Nested loops over `axes`, with lengths n0, n1, ... or another letter."""
     for axis in reversed(axes):
         body = [f"for p{axis} in range({lengths}{axis}):", *indent(body)]
     return body
 
 
 def share_axes(axes: list[int], body: list[str]) -> list[str]:
-    """Loops over `axes`, of which the first has the units."""
+    """Nested loops over `axes`; the first one is the loop over units."""
     return units(f"p{axes[0]}", nest(axes[1:], body)) if axes else body
 
 
@@ -90,14 +90,14 @@ def units(name: str, body: list[str]) -> list[str]:
 
 
 def map_loop(ndim: int, body: list[str]) -> list[str]:
-    """Run the body once for every element; a unit is a place on the first axis."""
+    """Run the body for every element; a unit is an index of the first axis."""
     return share_axes(list(range(ndim)), body)
 
 
 def reduce_rows(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce along axes of which the last is the innermost: lanes side by side over it, then the lanes in order.
+    """Reduce along axes that include the innermost one: parallel lanes along it, then a sum over the lanes in order.
 
-    A unit is a place on the first kept axis; without one, there is one unit.
+    A unit is an index of the first kept axis; without one, there is one unit.
     """
     return share_axes(axes_left, _row(along, body, sums))
 
@@ -109,7 +109,7 @@ def _row(along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
 
 
 def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable[[list[str]], list[str]]) -> list[str]:
-    """Lanes for each reduction, the loop that adds to them with what is `around` it, and the lanes joined in order."""
+    """Reduce in parallel lanes, in a loop that `around` wraps, and then sum over the lanes in order."""
     add = [f"lanes{k}[lane] = {r.joined(f'lanes{k}[lane]', r.term)}" for k, r in enumerate(sums)]
     far = [k for k, r in enumerate(sums) if r.two_levels]
     lines = [f"lanes{k} = lanes({r.start})" for k, r in enumerate(sums)]
@@ -118,8 +118,8 @@ def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable
     if far:
         lines.append("held = 0")
         flush = [line for k in far for line in sums[k].moved(f"far{k}[lane]", f"lanes{k}[lane]")]
-        # The lanes are moved after exactly NEAR turns, whether or not the axes are joined to one: which axes are joined
-        # depends on the fusion, which depends on the size.
+        # The lanes are flushed after exactly NEAR iterations, whether or not axes are merged: which axes are merged
+        # depends on the fusion, and therefore on the sizes, but the bits must not.
         inner = [
             "first = 0",
             f"while first < {count}:",
@@ -135,14 +135,14 @@ def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable
     lines += around(inner)
     for k, r in enumerate(sums):
         part = r.further(f"far{k}[part]", f"lanes{k}[part]") if r.two_levels else f"lanes{k}[part]"
-        lines += total(k, r, part, f"least({count}, {LANES})", r.target)  # the lanes that short rows use
+        lines += total(k, r, part, f"least({count}, {LANES})", r.target)  # a short row uses only some lanes
     return lines
 
 
 def _side_by_side(count: str, body: list[str], first: str = "") -> list[str]:
-    """The body for `base + lane` below a count, which `first` is added to."""
-    # The inner loop has a length that LLVM knows, and becomes vector registers; the last few elements have one of
-    # their own. Which lane an element is added to does not change by that.
+    """The body for all `base + lane` below `count`, each plus `first`."""
+    # The inner loop has a constant length, so LLVM keeps the lanes in vector registers. The last few elements have
+    # their own loop, which does not change the lane that an element is added to.
     return [
         f"for base in range({first}0, {first}{count} - {count} % {LANES}, {LANES}):",
         f"    for lane in range({LANES}):",
@@ -154,7 +154,7 @@ def _side_by_side(count: str, body: list[str], first: str = "") -> list[str]:
 
 
 def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce one long axis: blocks of a fixed length, each a unit, then what they give, in order."""
+    """Reduce one long axis: blocks of a fixed length, each a unit, then their partial results in order."""
     ends = [f"low = block * {BLOCK}", f"count = least(n0 - low, {BLOCK})"]
     parts = [r._replace(target=f"parts{k}[block]") for k, r in enumerate(sums)]
     body = ["p0 = low + base + lane", *body]
@@ -162,9 +162,10 @@ def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
 
 
 def reduce_slices(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce along several axes, the first and the last among them: slices of the first, each a unit, then in order.
+    """Reduce along several axes, including the first and the last: slices of the first axis, then their results.
 
-    A slice leaves a part for each result. It is read from front to end, which a channel of many images is not.
+    A slice is a unit and stores a partial result for each result. It is read sequentially, unlike one channel of many
+    images. The partial results are summed in order.
     """
     first, *rest = along
     count = " * ".join(f"n{axis}" for axis in axes_left) or "1"
@@ -179,15 +180,15 @@ def reduce_slices(axes_left: list[int], along: list[int], body: list[str], sums:
 def _join_parts(
     sums: list[Reduced], axes_left: Sequence[int] = (), count: str = "len(parts0)", place: str = "part"
 ) -> list[str]:
-    """The call after all units, for none of them: their results are joined."""
+    """The final call, which has no units (start == stop): combine the partial results."""
     lines = [line for k, r in enumerate(sums) for line in total(k, r, f"parts{k}[{place}]", count, r.target)]
     return ["if start == stop:", *indent([*nest(list(axes_left), lines), "return"])]
 
 
 def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
-    """Reduce along axes of which none is the innermost: whole rows of results grow together, in bands of columns.
+    """Reduce along axes without the innermost one: accumulate whole rows of results, in bands of columns.
 
-    A unit is a place on the first kept axis, or a band where it is the only one.
+    A unit is an index of the first kept axis, or a band if there is only one.
     """
     *outer, last = axes_left
     far = {k: r for k, r in enumerate(sums) if r.two_levels}
@@ -211,7 +212,7 @@ def reduce_columns(axes_left: list[int], along: list[int], body: list[str], sums
     return [*room, *share_axes(outer, strips)]
 
 
-# The bounds of a block of `block` elements or rows, of `n`.
+# The bounds of a block of `block` elements or rows out of `n`.
 BLOCKS = ("low = part * block", "high = least(low + block, n)")
 
 
@@ -223,11 +224,11 @@ def scan_loop(
     around: Sequence[str] = (),
     after: Sequence[str] = (),
 ) -> list[str]:
-    """A loop over time: blocks of units, all steps for one block before the next, whose state stays in the cache.
+    """A loop over time: for each block of units, run all steps before the next block, so that its state stays in cache.
 
-    `prepare` is for a block, the one of number `part`, whose bounds it sets (`BLOCKS`), and `finish` is what a block
-    ends with; in `step`, `turn` counts steps as they run, the last first if `backwards`, and `t` is the place in the
-    sequences. `around` ends with a loop over parts of a block, `after` is what comes after that loop.
+    `prepare` is the prologue of block number `part` and sets its bounds (`BLOCKS`), and `finish` is its epilogue. In
+    `step`, `turn` counts the steps as they run, the last first if `backwards`, and `t` is the index in the sequences.
+    `around` ends with a loop over parts of a block, and `after` comes after that loop.
     """
     place = f"t = {'steps - 1 - turn' if backwards else 'turn'}"
     lines = [*prepare, "for turn in range(steps):", *indent([place, *step]), *finish]
@@ -242,11 +243,11 @@ def scan_recomputing(
     backwards: bool,
     finish: Sequence[str] = (),
 ) -> list[str]:
-    """A loop over time that runs against the direction of another, whose states were stored every `every` steps.
+    """A loop over time in the opposite direction of another one, whose states were stored every `every` steps.
 
-    For each segment, the last first, the other loop runs again from the stored states and keeps the states between in
-    the block's cache; then this one runs over the segment. `fetch` is for the states before the first step of a
-    `segment`, `recomputed` for a step of the other loop; in `step`, `turn` counts within the segment.
+    For each segment, the last first, the other loop is rematerialised from the stored states, with all states in the
+    cache of the block; then this loop runs over the segment. `fetch` loads the states before the first step of a
+    `segment`, and `recomputed` is a step of the other loop. In `step`, `turn` counts within the segment.
     """
     place = f"t = {'first + turn' if backwards else 'steps - 1 - first - turn'}"
     segment = [
@@ -263,7 +264,7 @@ def scan_recomputing(
 
 
 def total(k: int, r: Reduced, part: str, count: str, target: str) -> list[str]:
-    """Join `count` partial results in their order, each of which is `part`."""
+    """Combine `count` partial results, each the expression `part`, in order."""
     result = f"total{k}" if target.startswith("parts") else f"{r.cast}(total{k})"
     return [
         f"total{k} = {r.far}({r.start})",
@@ -274,6 +275,6 @@ def total(k: int, r: Reduced, part: str, count: str, target: str) -> list[str]:
 
 
 def flush_condition(t: str, backwards: bool) -> str:
-    """The condition at the end of step `t` of a loop over time on which partial sums are moved to sums of them."""
-    # By the place in the sequence, not by the number of steps done: steps of padding at the end change no bit.
+    """The condition, at the end of time step `t`, for adding partial sums to the wide sums."""
+    # It uses the index in the sequence, not the number of steps done, so that padding at the end changes no bits.
     return f"if {t} % {NEAR} == {0 if backwards else NEAR - 1}:"

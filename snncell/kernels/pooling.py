@@ -1,13 +1,14 @@
-"""Pooling on the CPU: kernels, written as text, for windows of constant size.
+"""Pooling on the CPU: generated kernels for windows of constant size.
 
-A unit is a plane, the image of one channel. Padding has no memory: outer axes take a row of elements that change
-nothing in its place, and the last axis, whose windows from `low` to `high` lie inside, has bounds. Windows that lie
-inside are taken LANES at a time, unrolled, into an array of the kernel's own: then LLVM knows that nothing overlaps,
-and the loop becomes vector registers. The last of them are taken again, with some that are done already, in place of a
-loop over what is left, which in small images would be most of the work.
+A unit is a plane, the image of one channel. Padding is never stored: along outer axes, a row of neutral elements
+replaces a row of padding. Along the last axis, the windows from `low` to `high` are inside of the image, and the others
+check bounds. Windows inside are unrolled and computed LANES at a time into a stack array. LLVM then knows that nothing
+aliases, and uses vector registers. The last LANES windows of a row overlap the previous ones, instead of a remainder
+loop, which would dominate for small images.
 
-In generated code `n0`, `n1`, ... are the lengths of an image, `m0`, `m1`, ... the numbers of windows along each axis,
-`p0`, `p1`, ... and along the last axis `q` the window, `i0`, ... a place in it, and `r0`, ... its place in the image.
+In generated code `n0`, `n1`, ... are the lengths of an image, and `m0`, `m1`, ... the numbers of windows along each
+axis. `p0`, `p1`, ... (along the last axis `q`) are the indices of a window, `i0`, ... a position in it, and `r0`, ...
+its position in the image.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Ints = tuple[int, ...]
 
 
 class Windows(NamedTuple):
-    """Windows over the last axes of images: for each axis their length, step, dilation, and padding on both sides."""
+    """Windows over the last axes of images: for each axis their length, stride, dilation, and padding on both sides."""
 
     size: Ints
     stride: Ints
@@ -56,7 +57,7 @@ class Windows(NamedTuple):
 
     @property
     def tiles(self) -> bool:
-        """True if windows lie side by side: none overlap, and nothing is between them."""
+        """True if windows tile the image, without overlaps or gaps."""
         return self.size == self.stride and all(d == 1 for d, k in zip(self.dilation, self.size, strict=True) if k > 1)
 
     def counts(self, lengths: Sequence[int]) -> Ints:
@@ -65,7 +66,7 @@ class Windows(NamedTuple):
         return tuple((n + sum(pad) - (k - 1) * d - 1) // s + 1 for n, k, s, d, pad in axes)
 
     def with_last_part(self, lengths: Sequence[int]) -> Windows:
-        """The same windows and, of each axis, one more that reaches beyond the padding, if it begins before it."""
+        """The same windows and one more along each axis, beyond the padding, unless it begins after the image."""
         padding = []
         for n, k, s, d, (before, after) in zip(lengths, *self, strict=True):
             reach = (k - 1) * d + 1
@@ -76,17 +77,17 @@ class Windows(NamedTuple):
         return self._replace(padding=tuple(padding))
 
     def axis_of_padding_alone(self, lengths: Sequence[int]) -> int | None:
-        """The first axis along which a window has padding alone; None if each window has an element of an image."""
+        """The first axis with a window that contains only padding, or None."""
         axes = enumerate(zip(lengths, *self, self.counts(lengths), strict=True))
         for axis, (n, k, s, d, (before, _), count) in axes:
             for start in range(-before, count * s - before, s):
-                first = start + max(-(start // d), 0) * d  # the first element that is not before the image
+                first = start + max(-(start // d), 0) * d  # its first element that is not in the padding before
                 if first >= n or first > start + (k - 1) * d:
                     return axis
         return None
 
     def inside(self, length: int) -> tuple[int, int]:
-        """The first window along the last axis that has no padding, and the one behind the last."""
+        """The range of windows along the last axis that contain no padding."""
         k, s, d, (before, after) = self.size[-1], self.stride[-1], self.dilation[-1], self.padding[-1]
         count = (length + before + after - (k - 1) * d - 1) // s + 1
         low = min(-(-before // s), count)
@@ -94,7 +95,10 @@ class Windows(NamedTuple):
 
 
 def over_window(windows: Windows, axes: Sequence[int], lines: list[str]) -> list[str]:
-    """Loops over the places in a window along some axes, `i0`, `i1`, ..., that lie inside, at `r0`, `r1`, ..."""
+    """Loops over the positions `i0`, `i1`, ...
+
+    in a window along some axes that are inside of the image, at `r0`, `r1`, ...
+    """
     last = len(windows.size) - 1
     for axis in reversed(axes):
         place = [f"r{axis} = {source(windows, axis, 'q' if axis == last else f'p{axis}', f'i{axis}')}"]
@@ -105,20 +109,20 @@ def over_window(windows: Windows, axes: Sequence[int], lines: list[str]) -> list
 
 
 def sizes_of(windows: Windows) -> list[str]:
-    """The arguments that are lengths of images and numbers of windows."""
+    """The arguments for lengths of images and numbers of windows."""
     axes = range(len(windows.size))
     return [*(f"n{axis}" for axis in axes), *(f"m{axis}" for axis in axes)]
 
 
 def source(windows: Windows, axis: int, window: str, offset: str) -> str:
-    """The place along an axis of an element of a window."""
+    """The position in the image, along an axis, of an element of a window."""
     before = windows.padding[axis][0]
     place = f"{window} * {windows.stride[axis]} + ({offset}) * {windows.dilation[axis]}"
     return f"{place} - {before}" if before else place
 
 
 def place_in(name: str, lengths: str | Sequence[int], count: int) -> str:
-    """The place of an index on `count` axes among all elements, in rows: `(p0 * m1 + p1) * m2 + p2`; 0 for none."""
+    """The flat index of a multi-index on `count` axes: `(p0 * m1 + p1) * m2 + p2`; 0 for no axes."""
     text = f"{name}0" if count else "0"
     for axis in range(1, count):
         length = f"{lengths}{axis}" if isinstance(lengths, str) else str(lengths[axis])
@@ -126,21 +130,21 @@ def place_in(name: str, lengths: str | Sequence[int], count: int) -> str:
     return f"({text})"
 
 
-LANES = (16, 8, 4)  # windows side by side: as many as there are in a row
-UNROLLED = 25  # elements of a window: beyond that, loops
+LANES = (16, 8, 4)  # windows at a time: the largest of these that fits into a row
+UNROLLED = 25  # the most elements of a window that are unrolled
 
 
 class Joined(NamedTuple):
-    """The result of a window: statements for what {p}, "" or "row_", stands for, a window or one of its rows.
+    """The reduction of a window, as statements; {p} is "" for a window or "row_" for one of its rows.
 
-    Rows are joined first, and then what they give: they do not wait for each other.
+    Rows are reduced first, and then their results, which shortens the dependency chain.
     """
 
-    begin: list[str]  # of no elements
-    first: list[str]  # of one, {v}, at {at} in the window
-    join: list[str]  # of one more
-    row: dict[str, str]  # a row's result as {v} and {at}
-    results: dict[str, str]  # the arrays, and what goes into them
+    begin: list[str]  # initialise for no elements
+    first: list[str]  # initialise with the element {v} at {at} in the window
+    join: list[str]  # add another element
+    row: dict[str, str]  # the result of a row as {v} and {at}
+    results: dict[str, str]  # the output arrays, and their values
 
 
 _BEST = ["{p}best = {v}", "{p}found = {at}"]
@@ -148,12 +152,12 @@ _CHOSEN = ["{p}best = v if better else {p}best", "{p}found = {at} if better else
 MAX = Joined(
     ["{p}best = value(-np.inf)", "{p}found = place(0)"],
     _BEST,
-    # Where `best` is NaN, nothing is better; a NaN is better than every number. So the first of the largest is found.
+    # A NaN is better than every number, and nothing is better than NaN. So the first of the largest elements is found.
     ["v = {v}", "better = (not (v <= {p}best)) & ({p}best == {p}best)", *_CHOSEN],
     {"v": "row_best", "at": "row_found"},
     {"out": "best", "places": "found"},
 )
-# NumPy's order of complex numbers, in which NaN in either part is not less than or equal to anything.
+# NumPy's order of complex numbers: one with NaN in either part is not less than or equal to anything.
 COMPLEX_MAX = MAX._replace(
     join=[
         MAX.join[0],
@@ -166,23 +170,23 @@ COMPLEX_MAX = MAX._replace(
 
 
 def without_places(joined: Joined) -> Joined:
-    """The largest element alone."""
+    """The reduction to the largest element without its position."""
     lines = [[line for line in part if "found" not in line] for part in joined[:3]]
     return Joined(lines[0], lines[1], lines[2], joined.row, {"out": "best"})
 
 
 def sums(divisor: int) -> Joined:
-    """The sum of a window over a number."""
+    """The reduction to a sum divided by a number."""
     result = "total" if divisor == 1 else f"total / value({divisor})"
     add = ["{p}total = {p}total + {v}"]
     return Joined(["{p}total = value(0)"], ["{p}total = {v}"], add, {"v": "row_total", "at": ""}, {"out": result})
 
 
 def reduce_windows(name: str, windows: Windows, joined: Joined, lanes: int) -> str:
-    """Reduce each window: `name(start, stop, n..., m..., low, high, x, nothing, *results)`.
+    """Source that reduces each window: `name(start, stop, n..., m..., low, high, x, nothing, *results)`.
 
-    With `lanes`, there are at least so many windows from `low` to `high`. `nothing` is a row of elements that stands
-    for a row of padding.
+    If `lanes` is not 0, there must be at least that many windows from `low` to `high`. `nothing` is a row of neutral
+    elements, in the place of a row of padding.
     """
     last = len(windows.size) - 1
     window = f"{place_in('p', 'm', last)} * m{last}"
@@ -207,7 +211,7 @@ def reduce_windows(name: str, windows: Windows, joined: Joined, lanes: int) -> s
 
 
 def _rows(windows: Windows) -> list[str]:
-    """The rows of a window, as pointers to its columns: `x0`, `x1`, ..."""
+    """The rows of a window, as pointers to their first column: `x0`, `x1`, ..."""
     last = len(windows.size) - 1
     lines = []
     for number, offsets in enumerate(itertools.product(*map(range, windows.size[:-1]))):
@@ -220,7 +224,7 @@ def _rows(windows: Windows) -> list[str]:
 
 
 def _unrolled_windows(windows: Windows, joined: Joined) -> list[str]:
-    """The result of the window that begins at `at`, and `lane` further ones."""
+    """The result of the window that begins at `at`, moved by `lane` windows."""
     lines = []
     k, s, d = windows.size[-1], windows.stride[-1], windows.dilation[-1]
     for number in range(windows.elements):
@@ -233,7 +237,7 @@ def _unrolled_windows(windows: Windows, joined: Joined) -> list[str]:
 
 
 def _looped_windows(windows: Windows, joined: Joined) -> list[str]:
-    """The result of any window, `p0`, ..., `q`: loops over its elements, which have bounds where there is padding."""
+    """The result of any window `p0`, ..., `q`: loops over its elements, with bounds checks if there is padding."""
     count = len(windows.size)
     v, at = f"image[{place_in('r', 'n', count)}]", f"place({place_in('i', windows.size, count)})"
     begin = _fill_lines(joined.begin, {"p": ""})
@@ -248,14 +252,14 @@ def _fill_lines(lines: list[str], names: dict[str, str]) -> list[str]:
     return [line.format(**names) for line in lines]
 
 
-# --- Gradients of pooling: of the largest element by its place, of a sum by its window --------------------------------
+# --- Gradients of pooling: of a maximum by its position, of a sum by its window ---------------------------------------
 
-# A unit is a plane. Where windows tile an image, each element is written once; where they overlap, what comes from one
-# window after the other is added up.
+# A unit is a plane. If windows tile an image, each element is written once; if they overlap, their contributions are
+# added, one window after the other.
 
 
 def tile_windows(name: str, windows: Windows, divisor: int | None, lanes: int) -> str:
-    """Write each element of an image once: its window's value, with a divisor its share of that; 0 without a window.
+    """Source that writes each element of an image once: its window's value over `divisor`, or 0 without a window.
 
     The arguments are `(start, stop, n..., m..., low, high, x, places, out)`, without `places` if there is a divisor.
     """
@@ -276,7 +280,7 @@ def tile_windows(name: str, windows: Windows, divisor: int | None, lanes: int) -
 
 
 def _row_of_tiles(windows: Windows, divisor: int | None, lanes: int) -> list[str]:
-    """Write a row of the image, `target`, up to where its windows end, `done`."""
+    """Statements that write a row of the image, `target`, up to the end of its windows, `done`."""
     last = len(windows.size) - 1
     k, before = windows.size[-1], windows.padding[-1][0]
     rows = [f"given = tail(row(x, plane), {place_in('p', 'm', last)} * m{last})"]
@@ -315,12 +319,12 @@ def _row_of_tiles(windows: Windows, divisor: int | None, lanes: int) -> list[str
 
 
 def scatter_windows(name: str, windows: Windows) -> str:
-    """Add each element to the place in the image that its window has found: `name(..., x, places, out)`."""
+    """Source that adds each value to the image at the position found for its window: `name(..., x, places, out)`."""
     return _for_each_place(name, windows, "out", "x", ["target[at] += given[number]"], cleared=True)
 
 
 def pick_elements(name: str, windows: Windows) -> str:
-    """Take for each window the element of the image at the place it has found: `name(..., x, places, out)`."""
+    """Source that takes the image element at the position found for each window: `name(..., x, places, out)`."""
     return _for_each_place(name, windows, "x", "out", ["given[number] = target[at]"], cleared=False)
 
 
@@ -344,7 +348,7 @@ def _for_each_place(name: str, windows: Windows, image: str, values: str, lines:
 
 
 def spread_windows(name: str, windows: Windows, divisor: int) -> str:
-    """Add to all elements of each window its share, of windows that overlap: `name(..., x, out)`."""
+    """Source that adds each window's share to all of its elements, for overlapping windows: `name(..., x, out)`."""
     count = len(windows.size)
     share = "given" if divisor == 1 else f"given / value({divisor})"
     body = [f"given = row(x, plane)[{place_in('p', 'm', count)}]", f"given = {share}", f"q = p{count - 1}"]
@@ -360,17 +364,17 @@ def _clear(count: int) -> list[str]:
 
 
 def place_dtype(windows: Windows) -> Any:
-    """The dtype of a place in a window: a byte, unless there are more than that has."""
+    """The dtype of a position in a window: a byte if that is enough."""
     return np.dtype(np.uint8 if windows.elements <= 256 else np.int32)
 
 
 def shape_after_pooling(shape: Sequence[int], windows: Windows) -> Ints:
-    """The shape of what pooling makes of images."""
+    """The shape of the result of pooling."""
     return (*shape[:2], *windows.counts(shape[2:]))
 
 
 def max_pool(x: Any, windows: Windows) -> tuple[Any, Any]:
-    """The largest element of each window, and its place there: the first one of several; padding counts as -inf."""
+    """The largest element of each window and its position, the first of several; padding counts as -inf."""
     shape = shape_after_pooling(x.shape, windows)
     out, places = empty(shape, x.dtype), empty(shape, place_dtype(windows))
     _reduce("max_pool", x, windows, -math.inf, (out, places))
@@ -378,35 +382,35 @@ def max_pool(x: Any, windows: Windows) -> tuple[Any, Any]:
 
 
 def largest(x: Any, windows: Windows) -> Any:
-    """The largest element of each window alone, in half the time."""
+    """The largest element of each window without its position, in half the time."""
     out = empty(shape_after_pooling(x.shape, windows), x.dtype)
     _reduce("largest", x, windows, -math.inf, (out,))
     return out
 
 
 def sum_pool(x: Any, windows: Windows, divisor: int) -> Any:
-    """The sum of each window over a number; padding counts as 0."""
+    """The sum of each window divided by a number; padding counts as 0."""
     out = empty(shape_after_pooling(x.shape, windows), x.dtype)
     _reduce("sum_pool", x, windows, 0.0, (out,), divisor)
     return out
 
 
 def unpool(x: Any, places: Any, windows: Windows, lengths: Ints) -> Any:
-    """An image with the element of each window at its place there, added up where windows overlap, and 0 elsewhere."""
+    """The gradient of `max_pool`: each value at its window's position, added if windows overlap, and 0 elsewhere."""
     out = empty((*x.shape[:2], *lengths), x.dtype)
     _put("unpool", windows, (x, places), out)
     return out
 
 
 def spread(x: Any, windows: Windows, divisor: int, lengths: Ints) -> Any:
-    """An image each of whose elements is the sum over its windows of what they have, over a number."""
+    """The gradient of `sum_pool`: each element is the sum of its windows' values, divided by a number."""
     out = empty((*x.shape[:2], *lengths), x.dtype)
     _put("spread", windows, (x,), out, divisor)
     return out
 
 
 def pick(x: Any, places: Any, windows: Windows) -> Any:
-    """For each window the element of the image at its place there, 0 for one of padding."""
+    """The element of the image at each window's position, 0 for a window of padding."""
     out = empty(places.shape, x.dtype)
     _run(_kernel("pick", windows, x.dtype, 0, 1), windows, x.shape, (), (x, places, out))
     return out
@@ -430,7 +434,7 @@ def _put(name: str, windows: Windows, given: tuple[Any, ...], out: Any, divisor:
 
 
 def _lanes(windows: Windows, length: int, elements: int, dtype: Any) -> tuple[int, int, int]:
-    """The windows of a row that lie inside, from the first up to the last, and how many of them are taken together."""
+    """The range of windows of a row that are inside of the image, and the number computed at a time."""
     low, high = windows.inside(length)
     if elements <= UNROLLED and dtype.kind != "c":
         for lanes in LANES:
@@ -442,7 +446,7 @@ def _lanes(windows: Windows, length: int, elements: int, dtype: Any) -> tuple[in
 def _run(
     kernel: Any, windows: Windows, shape: Ints, numbers: Ints, arrays: tuple[Any, ...], row: Any | None = None
 ) -> None:
-    """Call a kernel for the planes of images of a shape."""
+    """Call a kernel for all planes of images of a shape."""
     planes, counts = math.prod(shape[:2]), windows.counts(shape[2:])
     flat = [np.ascontiguousarray(x).reshape(planes, math.prod(x.shape[2:])) for x in arrays]
     if row is not None:
@@ -453,9 +457,9 @@ def _run(
 
 @functools.cache
 def _kernel(name: str, windows: Windows, dtype: Any, lanes: int, divisor: int) -> Any:
-    """A kernel for windows and images of a dtype."""
+    """Build a kernel for windows and images of a dtype."""
     joined, place = COMPLEX_MAX if dtype.kind == "c" else MAX, place_dtype(windows)
-    ends = "int64 int64"  # of the windows that lie inside
+    ends = "int64 int64"  # `low` and `high`
     kernels: dict[str, Callable[[], tuple[str, str]]] = {
         "largest": lambda: (reduce_windows(name, windows, without_places(joined), lanes), f"{ends} T[2] T[1] T[2]*"),
         "max_pool": lambda: (reduce_windows(name, windows, joined, lanes), f"{ends} T[2] T[1] T[2]* S[2]*"),

@@ -1,21 +1,21 @@
-"""Scalar functions of formulas, in each namespace that they are evaluated in.
+"""Scalar functions of formulas, for NumPy, generated loops and CUDA.
 
 A formula is a plain Python function of operators and of names such as `exp`. NumPy evaluates it on arrays (`NUMPY`),
-generated loops on scalars (`LOOP`, `CUDA`): there a name is imported, spelled out as an expression where Numba has no
-scalar version of NumPy's, or a function of this file where that does not vectorise.
+generated loops on scalars (`LOOP`, `CUDA`). In a loop, a name is an imported function, an expression if Numba has no
+scalar version of NumPy's function, or a function of this file if that version does not vectorise.
 
-A call of libm keeps a loop from being vectorised: one element at a time, 2 to 8 ns each. The functions here,
-`<name>_f4` for float32, are plain arithmetic without branches or calls: LLVM makes selects of their conditional
-expressions, and a loop around them runs on whole vector registers, in 0.2 to 0.6 ns (`benchmarks/mathematics.py`). Each
-takes every float32 - denormal numbers, zeros with a sign, infinities, NaN - and is within 0.6 units in the last place
-of the exact result, `exp` within 1.01: measured on every float32, and swept by the tests. `<name>_f8` for float64 is
-libm's, and so are sin and cos, because reducing a large angle takes 2 / pi to 150 bits.
+A call of libm prevents vectorisation: it takes 2 to 8 ns per element. The functions here, `<name>_f4` for float32, are
+plain arithmetic without branches or calls. LLVM turns their conditional expressions into selects and vectorises loops
+around them, which then take 0.2 to 0.6 ns (`benchmarks/mathematics.py`). Each accepts every float32 (denormal numbers,
+signed zeros, infinities, NaN) and is within 0.6 units in the last place of the exact result, `exp` within 1.01. This
+was measured on every float32, and the tests sweep over them. `<name>_f8` for float64 is libm's, and so are sin and cos,
+because reducing a large angle needs 2 / pi to 150 bits.
 
-`exp` is computed in float32, which is fastest where the result is a product. The others are computed in float64 and
-rounded once: there are half as many elements in a register, but what is rounded off on the way does not count, and no
-number is denormal. Polynomials are minimax approximations of the relative error (Remez exchange; for `erf`, a quotient
-by reweighted least squares), which stands at each. Even and odd powers are summed apart, so that half as many
-operations wait for each other. Nothing relies on fused multiply-add: without `fastmath`, LLVM contracts nothing.
+`exp` is computed in float32, which is fastest because its result is a product. The others are computed in float64 and
+rounded once: a register has half as many elements, but intermediate rounding errors do not matter, and no number is
+denormal. Polynomials are minimax approximations of the relative error, which is noted at each (Remez exchange; for
+`erf`, a quotient by reweighted least squares). Even and odd powers are summed separately, which halves the dependency
+chain. Nothing relies on fused multiply-add: without `fastmath`, LLVM contracts nothing.
 
 Sources: J.-M. Muller, Elementary Functions: Algorithms and Implementation (3rd edition, 2016), on additive argument
 reduction and minimax approximation; S. Moshier, Cephes, expf.c, for the two parts of log 2.
@@ -33,14 +33,14 @@ from numpy import exp as exp_f8, expm1 as expm1_f8, log as log_f8, log1p as log1
 from snncell.base.signals import import_once
 from snncell.kernels.intrinsics.builtins import bitcast, inline
 
-# Constants are NumPy's scalars, for Python's would widen float32 to float64 and int32 to int64 in Numba.
+# Constants are NumPy scalars, because in Numba Python numbers would widen float32 to float64 and int32 to int64.
 _0 = np.float32(0)
 _1 = np.float32(1)
 _INFINITY = np.float32(np.inf)
 _NAN = np.float32(np.nan)
 
-# Adding 1.5 * 2**52 rounds a small number to an integer, which the lowest bits of the sum then hold; 1.5 * 2**23 is
-# float32's.
+# Adding 1.5 * 2**52 rounds a small number to an integer, and leaves it in the lowest bits of the sum; for float32, the
+# constant is 1.5 * 2**23.
 _ROUND = 1.5 * 2.0**52
 _ROUND_F4 = np.float32(1.5 * 2.0**23)
 _ROUND_BITS = np.int64(0x4338000000000000)
@@ -48,17 +48,17 @@ _ROUND_BITS_F4 = np.int32(0x4B400000)
 _MANTISSA = np.int64(52)  # bits of a float64's mantissa
 _MANTISSA_F4 = np.int32(23)
 _BIAS_F4 = np.int32(127)
-_HALF = np.int32(1)  # shifted right by it, a number is halved
+_HALF = np.int32(1)  # a shift that halves a number
 _ONE_BITS = np.int64(0x3FF0000000000000)  # float64's 1
 _EXPONENT_BITS = np.int64(0x7FF0000000000000)
 
 
 # --- float16 and bfloat16 ---------------------------------------------------------------------------------------------
 
-_F2_ODD, _F2_BELOW_HALF, _F2_KEPT = np.int32(13), np.int32(0xFFF), np.int32(-0x2000)  # of the 13 bits that it has not
-_F2_SMALLEST = np.float32(2.0**-14)  # below it, float16's numbers are 2**-24 apart
+_F2_ODD, _F2_BELOW_HALF, _F2_KEPT = np.int32(13), np.int32(0xFFF), np.int32(-0x2000)  # for the 13 bits that are dropped
+_F2_SMALLEST = np.float32(2.0**-14)  # smaller float16 numbers are denormal, 2**-24 apart
 _F2_LARGEST = np.float32(65504)
-_F2_PLACE = np.float32(0.75)  # around it, float32's are too
+_F2_PLACE = np.float32(0.75)  # near this number, float32 has the same spacing of 2**-24
 
 
 @inline
@@ -94,10 +94,10 @@ _LOG2_E = 1.4426950408889634
 _LOG2_E_F4 = np.float32(_LOG2_E)
 _LN2_HIGH = np.float32(0.693359375)  # 10 bits, so that n * _LN2_HIGH is exact
 _LN2_LOW = np.float32(-2.1219444e-4)  # log 2 - _LN2_HIGH
-_EXP_HIGH = np.float32(89)  # e**89 overflows, e**-104 is less than half of the smallest denormal number
+_EXP_HIGH = np.float32(89)  # e**89 overflows; e**-104 is less than half of the smallest denormal number
 _EXP_LOW = np.float32(-104)
 
-# (e**r - 1 - r) / r**2 for |r| <= log(2) / 2; 2**-28.3 of e**r.
+# (e**r - 1 - r) / r**2 for |r| <= log(2) / 2; the error is 2**-28.3 relative to e**r.
 _E2 = np.float32(0.49999993)
 _E3 = np.float32(0.1666652)
 _E4 = np.float32(0.04166839)
@@ -116,7 +116,7 @@ def exp_f4(x: Any) -> Any:
     r = (t - n * _LN2_HIGH) - n * _LN2_LOW
     q = r * r
     power = _1 + (r + q * ((_E2 + r * _E3) + q * ((_E4 + r * _E5) + q * _E6)))
-    # 2**n in two factors: for n from -150 to 128 it need not be a float32, where the product is one.
+    # 2**n in two factors, because for n from -150 to 128 it may not be a float32 although the result is.
     whole = np.int32(bitcast(rounded, np.int32) - _ROUND_BITS_F4)
     half = np.int32(whole >> _HALF)
     first = bitcast(np.int32(np.int32(half + _BIAS_F4) << _MANTISSA_F4), np.float32)
@@ -125,8 +125,8 @@ def exp_f4(x: Any) -> Any:
 
 
 # In the functions below e**x = 2**z = 2**n 2**r with z = x / log 2, n = round(z) and r = z - n, and 2**r is
-# (a + r) / (a - r) with a = r / tanh(r log(2) / 2): even in r, so that few terms are enough. Where the result is a
-# quotient anyway, this division is part of it.
+# (a + r) / (a - r) with a = r / tanh(r log(2) / 2). Because a is even in r, few terms are enough. If the result is a
+# quotient anyway, this division is merged into it.
 
 # a for |r| <= 1/2, in powers of r**2; 2**-29.1.
 _A0 = 2.8853900868940303
@@ -152,16 +152,16 @@ def sigmoid_f4(x: Any) -> Any:
 
 @inline
 def sigmoid_f8(x: Any) -> Any:
-    """1 / (1 + e**-x), as e**x / (1 + e**x) for x < 0, whose numerator does not overflow before the result is 0."""
+    """1 / (1 + e**-x). For x < 0 it is e**x / (1 + e**x), because e**-x would overflow before the result is 0."""
     e = exp_f8(-abs(x))
     return (e if x < 0.0 else 1.0) / (1.0 + e)
 
 
 @inline
 def _parts(t: Any, scale: Any) -> Any:
-    """With y = t scale log 2, a numerator and two denominators: by the first it is e**y - 1, by the second tanh(y / 2).
+    """Factors of exp and tanh of y = t scale log 2: numerator / first denominator is e**y - 1, / second is tanh(y / 2).
 
-    They are (s - 1) a + (s + 1) r, a - r and (s + 1) a + (s - 1) r with s = 2**n: near 0, where s is 1, the numerator
+    They are (s - 1) a + (s + 1) r, a - r and (s + 1) a + (s - 1) r with s = 2**n. Near 0, where s is 1, the numerator
     is 2 r to the last place.
     """
     z = np.float64(t) * scale
@@ -179,7 +179,7 @@ def expm1_f4(x: Any) -> Any:
     t = _EXP_HIGH if x > _EXP_HIGH else x
     t = _EXP_LOW if t < _EXP_LOW else t
     upper, lower, _ = _parts(t, _LOG2_E)
-    return x if x == _0 else np.float32(upper / lower)  # -0 stays
+    return x if x == _0 else np.float32(upper / lower)  # keeps -0
 
 
 _TANH_HIGH = np.float32(10)  # tanh is 1 in float32 from 9.02 on
@@ -191,7 +191,7 @@ def tanh_f4(x: Any) -> Any:
     t = _TANH_HIGH if x > _TANH_HIGH else x
     t = -_TANH_HIGH if t < -_TANH_HIGH else t
     upper, _, lower = _parts(t, 2.0 * _LOG2_E)
-    return x if x == _0 else np.float32(upper / lower)  # -0 stays
+    return x if x == _0 else np.float32(upper / lower)  # keeps -0
 
 
 # --- logarithms -------------------------------------------------------------------------------------------------------
@@ -228,18 +228,20 @@ def _log(u: Any) -> Any:
 
 @inline
 def log_f4(x: Any) -> Any:
-    """The natural logarithm; -inf at 0, NaN below."""
-    edge = -_INFINITY if x == _0 else (_NAN if x < _0 else x)  # inf and NaN stay
+    """The natural logarithm; -inf at 0, NaN for negative numbers."""
+    edge = -_INFINITY if x == _0 else (_NAN if x < _0 else x)  # keeps inf and NaN
     return np.float32(_log(np.float64(x))) if (x > _0) & (x < _INFINITY) else edge
 
 
-_LOG1P_SMALL = np.float32(2.0**-26)  # below it log(1 + x) = x - x**2 / 2 is x but for an eighth of its last place
+_LOG1P_SMALL = np.float32(
+    2.0**-26
+)  # for smaller x, log(1 + x) = x - x**2 / 2 differs from x by 1/8 unit in the last place
 
 
 @inline
 def log1p_f4(x: Any) -> Any:
-    """log(1 + x); -inf at -1, NaN below. In float64, 1 + x keeps what matters of every x that is not small."""
-    edge = -_INFINITY if x == -_1 else (_NAN if x < -_1 else x)  # inf, NaN and small numbers stay
+    """log(1 + x); -inf at -1, NaN below. In float64, 1 + x is accurate enough for every x that is not small."""
+    edge = -_INFINITY if x == -_1 else (_NAN if x < -_1 else x)  # keeps inf, NaN and small numbers
     inside = (abs(x) >= _LOG1P_SMALL) & (x > -_1) & (x < _INFINITY)
     return np.float32(_log(1.0 + np.float64(x))) if inside else edge
 
@@ -307,22 +309,22 @@ def atan_f4(x: Any) -> Any:
 
 
 def _erf(x: Any) -> Any:
-    result = import_once("scipy.special").erf(x)  # on first use: importing it takes a tenth of a second
-    return result if result.dtype == x.dtype else result.astype(x.dtype)  # it computes float16 in double
+    result = import_once("scipy.special").erf(x)  # imported on first use, because this takes a tenth of a second
+    return result if result.dtype == x.dtype else result.astype(x.dtype)  # SciPy returns another dtype for float16
 
 
 def _sigmoid(x: Any) -> Any:
-    # It is 0 where exp(-x) overflows, a little before the result would be (x < -88 in float32); the form that is right
-    # there takes twice as long on arrays, and in loops there is one of our own.
+    # If exp(-x) overflows (x < -88 in float32), this is 0 although the exact result is a denormal number. The accurate
+    # form takes twice as long on arrays; loops use `sigmoid_f4`.
     return 1 / (1 + np.exp(-x))
 
 
-# What a formula's names mean on NumPy arrays: NumPy's functions, most of them by the same name.
+# The names of formulas on NumPy arrays: mostly NumPy's functions of the same name.
 NUMPY: dict[str, Any] = {
     **{name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
     **{name: getattr(np, name) for name in ("floor", "ceil", "round", "sign", "minimum", "maximum")},
     **{name: getattr(np, name) for name in ("where", "logical_not")},
-    "abs": abs,  # of a number a number: NumPy's would be a float64, which no longer takes the precision of arrays
+    "abs": abs,  # keeps a Python number; np.abs would return a float64, which would widen float32 arrays
     "atan": np.arctan,
     "conj": np.conjugate,
     "erf": _erf,
@@ -332,22 +334,22 @@ NUMPY: dict[str, Any] = {
 # Calls that take several times as long as an addition.
 SLOW = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "atan", "erf", "sigmoid"))
 
-# The same names in a loop, on scalars: {0}, {1}, ... are the arguments, {cast} brings a number to their precision.
+# The same names in a loop, on scalars: {0}, {1}, ... are the arguments, and {cast} casts a number to their dtype.
 LOOP: dict[str, str] = {
     **{name: f"mathematics.{name}_{{cast}}({{0}})" for name in sorted(SLOW - {"sin", "cos"})},
     **{name: name + "({0})" for name in ("sqrt", "sin", "cos", "floor", "ceil")},
     "round": "rint({0})",
     "abs": "abs({0})",
     "where": "({1} if {0} else {2})",
-    "minimum": "({0} if ({0} <= {1}) | ({0} != {0}) else {1})",  # a NaN on either side comes through
+    "minimum": "({0} if ({0} <= {1}) | ({0} != {0}) else {1})",  # propagates a NaN of either operand
     "maximum": "({0} if ({0} >= {1}) | ({0} != {0}) else {1})",
-    "sign": "({cast}(1) if {0} > {cast}(0) else (-{cast}(1) if {0} < {cast}(0) else {0} + {cast}(0)))",  # NaN stays
+    "sign": "({cast}(1) if {0} > {cast}(0) else (-{cast}(1) if {0} < {cast}(0) else {0} + {cast}(0)))",  # keeps NaN
     "logical_not": "(not {0})",
-    **{name: f"mathematics.{name}_f4({{0}})" for name in ("float16", "bfloat16")},  # rounded to one
+    **{name: f"mathematics.{name}_f4({{0}})" for name in ("float16", "bfloat16")},  # round to this dtype
 }
 
-# The same on CUDA, where the device's own functions are as fast as ours would be. They are cast: in the simulator they
-# are NumPy's, and a Python number would be computed with in double precision.
+# The same on CUDA, where the device's own functions are fast enough. Their results are cast because the simulator uses
+# NumPy's functions, which compute in double precision for Python numbers.
 CUDA: dict[str, str] = {
     **LOOP,
     **{name: f"{{cast}}({name}({{0}}))" for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tanh")},
@@ -357,8 +359,8 @@ CUDA: dict[str, str] = {
     "round": "rint_{cast}({0})",
     "conj": "({0}).conjugate()",
 }
-# How a CUDA kernel takes an element from memory (`dtype.in_memory`), and how it puts there what has a name: a number is
-# rounded to the nearest bfloat16, of two to the even one, and NaN stays NaN.
+# How a CUDA kernel loads an element from memory (`dtype.in_memory`) and stores a variable. bfloat16 is rounded to
+# nearest, ties to even, and NaN stays NaN.
 LOAD = {
     "bool": "{0} != 0",
     "float16": "np.float32({0})",
@@ -371,7 +373,7 @@ STORE = {
         "np.uint16((float_as_int({0}) + 32767 + (float_as_int({0}) >> 16 & 1)) >> 16 if {0} == {0} else 32704)"
     ),
 }
-CUDA |= {name: LOAD[name].format(STORE[name]) for name in ("float16", "bfloat16")}  # rounded to one
+CUDA |= {name: LOAD[name].format(STORE[name]) for name in ("float16", "bfloat16")}  # round to this dtype
 CUDA_IMPORTS = """\
 from math import atan, cos, erf, exp, expm1, log, log1p, sin, sqrt, tanh
 
@@ -382,7 +384,7 @@ from numba.cuda.libdevice import (
     rint as rint_f8, rintf as rint_f4,
 )
 """
-# In the simulator NumPy's: Python's raise where the device gives infinities.
+# The simulator uses NumPy's functions, because those of `math` raise where the device returns infinities.
 SIMULATOR_IMPORTS = """\
 import numpy as np
 from numba import cuda
@@ -400,7 +402,7 @@ def float_as_int(number):
     return np.float32(number).view(np.int32)
 """
 
-# The head of every generated file: where the names above come from.
+# The imports at the head of every generated file, for the names above.
 LOOP_IMPORTS = """\
 import numpy as np
 from numpy import ceil, cos, floor, rint, sin, sqrt
@@ -411,10 +413,10 @@ from snncell.kernels.intrinsics.elements import copy, fill, lanes, prefetch, row
 """
 
 
-# What the head of a file with products of rows imports besides.
+# Additional imports for a file with products of rows.
 ROW_IMPORTS = "from snncell.kernels.intrinsics import rows\n"
 
 
 def is_simulated() -> bool:
-    """True if CUDA kernels are run by Numba's simulator, on the CPU."""
+    """True if Numba's simulator runs CUDA kernels on the CPU."""
     return os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"

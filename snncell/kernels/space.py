@@ -1,4 +1,4 @@
-"""Where arrays live, the host or the device, with the few things that plans and loops do to arrays in either."""
+"""Spaces of arrays, the host and the device, with the operations that plans and loops need in either."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from snncell.kernels import arrays, sums
 from snncell.kernels.cuda import arrays as device_arrays, exchange, functions as functions
 from snncell.kernels.cuda.runtime import IN_USE as IN_USE, runtime
 
-_HOSTS = (np.ndarray, np.generic)  # an element of an array of NumPy's is no array
+_HOSTS = (np.ndarray, np.generic)  # np.generic because indexing a NumPy array may give a scalar
 
 
 class _Host:
-    """The host as a place for arrays: what is said of a method here holds for the device too."""
+    """The host. The documentation of a method here also applies to the device."""
 
-    device = "cpu"  # as users write it
+    device = "cpu"  # the name for users
     empty = staticmethod(arrays.empty)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
@@ -33,7 +33,7 @@ class _Host:
         return np.array(array, order="C")
 
     def added(self, total: Any, term: Any) -> Any:
-        """Their sum; `total` may be overwritten."""
+        """`total + term`; `total` may be overwritten."""
         total += term
         return total
 
@@ -45,7 +45,7 @@ class _Host:
         return self.cast(self.widened(array) * number, array.dtype)
 
     def widened(self, array: Any) -> Any:
-        """The array in what its elements are computed in."""
+        """Convert an array to the dtype in which its elements are computed."""
         return self.cast(array, compute_dtype(array.dtype))
 
     def cast(self, array: Any, dtype: Any) -> Any:
@@ -54,27 +54,27 @@ class _Host:
         return array.astype(dtype, copy=False)
 
     def constant(self, array: Any) -> Any:
-        """A constant of a plan: here, and in memory that stays where it is."""
+        """A constant of a plan, in this space and at a fixed address."""
         return move_to_space(array, self)
 
     def of_its_own(self, array: Any) -> Any:
-        """The array, or if it is a view that keeps more alive than itself, a copy."""
+        """The array itself, or a copy if it is a view that keeps a larger array alive."""
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         return array if array.flags.c_contiguous and owner.nbytes <= array.nbytes else np.array(array, order="C")
 
     def uniform(self, array: Any) -> bool:
-        """True if one element in memory stands for all."""
+        """True if one element is broadcast to the whole shape."""
         return array.size > 0 and not any(array.strides)
 
     def taken(self, array: Any, what: str) -> Any:
-        """An array that is here, or one element from the other place; `what` names one that is refused."""
+        """Check that an array is in this space, or move a single element here; `what` names the array in the error."""
         if isinstance(array, _HOSTS):
             return array
         if array.uniform:
             return array.host()
-        raise DeviceError(f'{what} is on the GPU, the others are on the CPU. Move it: .to("cpu"), or the others to it.')
+        raise DeviceError(f'{what} is on the GPU, but the others are on the CPU. Move it by .to("cpu"), or move them.')
 
 
 class _DeviceSpace:
@@ -88,7 +88,7 @@ class _DeviceSpace:
     capsule = staticmethod(exchange.device_capsule)
 
     def __init__(self) -> None:
-        # Operations that loops over time need beside those of their body, hung in by the operations themselves.
+        # Operations that loops over time need in addition to those of their body; the operations register themselves.
         self.arithmetic: dict[str, Any] = {}
 
     def copy(self, array: Any) -> Any:
@@ -111,7 +111,7 @@ class _DeviceSpace:
 
     def constant(self, array: Any) -> Any:
         array = move_to_space(array, self)
-        return array.copy() if hasattr(array.memory, "part") else array  # a recording has lent it
+        return array.copy() if hasattr(array.memory, "part") else array  # copy memory that belongs to a recording
 
     def of_its_own(self, array: Any) -> Any:
         whole: bool = array.contiguous and array.memory.block.size <= 2 * array.nbytes + 512
@@ -126,16 +126,16 @@ class _DeviceSpace:
         array = np.asarray(array)
         if array.size <= 1 or HOST.uniform(array):
             return device_arrays.from_host(array)
-        raise DeviceError(f'{what} is on the CPU, the others are on the GPU. Move it: .to("gpu"), or the others to it.')
+        raise DeviceError(f'{what} is on the CPU, but the others are on the GPU. Move it by .to("gpu"), or move them.')
 
     def operands(self, inputs: Sequence[Any], name: str) -> list[Any]:
-        """The operands of an operation, here: single elements are taken along, numbers stay what they are."""
+        """Move the operands of an operation to the device: single elements are copied, Python numbers stay numbers."""
         return [self.taken(x, f"{name}: input {n}") if hasattr(x, "dtype") else x for n, x in enumerate(inputs, 1)]
 
     def has(self, data: Any) -> bool:
         """True if an object of another library has its elements on a card."""
         if isinstance(data, (np.ndarray, np.generic, float, int, list, tuple, type)) or hasattr(data, "_data"):
-            return False  # a class has no elements; a Tensor is asked for its own array
+            return False  # a class has no elements; a Tensor's own array is tested instead
         if hasattr(data, "__cuda_array_interface__"):
             return True
         return hasattr(data, "__dlpack_device__") and data.__dlpack_device__()[0] == exchange.CUDA
@@ -147,21 +147,21 @@ config.CHECKS.append(runtime)
 
 
 def space_of(array: Any) -> Space:
-    """Where an array lives."""
+    """The space of an array."""
     return HOST if isinstance(array, _HOSTS) else DEVICE
 
 
 def space_by_name(device: Any, who: str) -> Space:
-    """The place that a user calls "cpu" or "gpu"; `who` asks, for an error."""
+    """The space with the name "cpu" or "gpu"; `who` is the caller's name for the error."""
     places: dict[str, Space] = {"cpu": HOST, "gpu": DEVICE, "cuda": DEVICE}
     space = places.get(str(device).lower())
     if space is None:
-        raise DeviceError(f'{who}: there is no device {device!r}; there are "cpu" and "gpu". (Another dtype: astype.)')
+        raise DeviceError(f'{who}: device must be "cpu" or "gpu", not {device!r}. (To convert the dtype, use astype.)')
     return space
 
 
 def move_to_space(array: Any, space: Space) -> Any:
-    """The array in `space`: itself if it is there, else a copy."""
+    """Return the array if it is in `space`, else a copy there."""
     if space_of(array) is space:
         return array
     return array.host() if space is HOST else device_arrays.from_host(array)

@@ -1,12 +1,12 @@
-"""Sums on the CPU whose rounding error does not grow with the number of terms.
+"""Sums on the CPU with a rounding error that does not grow with the number of terms.
 
-A float32 that counts up loses up to half a unit in the last place with every term: a million times 0.1 comes out 1 %
-wrong, and a count stops at 2**24. NumPy adds in pairs along the last axis only. So a sum along other axes has two
-levels: `NEAR` terms are added in the dtype of the elements, then these partial sums in float64. The relative error of a
-sum of float32 with one sign stays below 1e-6, and no float64 copy of a large array is made.
+A float32 counter loses up to half a unit in the last place with every term. For example, the sum of a million times 0.1
+is wrong by 1 %, and a count stops at 2**24. NumPy uses pairwise summation only along the last axis. Therefore a sum
+along other axes has two levels: NEAR terms are added in the dtype of the elements, then these partial sums in float64.
+The relative error of a float32 sum of terms with one sign stays below 1e-6, without a float64 copy of a large array.
 
-The terms keep their order and the blocks their places, so that zeros after the last term change no bit: a padded
-sequence has the sum of the sequence. Generated loops do the same (`kernels/loops.py`).
+Terms keep their order and blocks their positions, so that zeros after the last term do not change the bits: a padded
+sequence has the same sum as the sequence. Generated loops do the same (`kernels/loops.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 from snncell.dtype import far
 from snncell.kernels.arrays import empty
 
-NEAR = 32  # terms that are added one after another in the dtype of the elements
-LONG = 64  # terms of an Einstein sum that NumPy adds up
-CHUNK = 1 << 15  # elements that are converted to float64 together
-WIDE = 256  # elements of a row that pays for a call of NumPy's
+NEAR = 32  # terms that are added in the dtype of the elements before they are added in float64
+LONG = 64  # up to this number of terms, NumPy's einsum is used directly
+CHUNK = 1 << 15  # elements that are converted to float64 at a time
+WIDE = 256  # from this row length on, a NumPy call per row is worth its overhead
 
-add: Any = np.add.reduce  # as Any: NumPy's types do not allow a bool variable as `keepdims`
+add: Any = np.add.reduce  # Any, because NumPy's stubs do not allow a bool variable as `keepdims`
 
 
 def total(x: Any, axis: Iterable[int] | None = None, keepdims: bool = False) -> Any:
@@ -37,7 +37,7 @@ def total(x: Any, axis: Iterable[int] | None = None, keepdims: bool = False) -> 
     in_pairs = contiguous and first >= x.ndim - len(axes)
     if kind == far(kind) or in_pairs or (terms := math.prod([shape[a] for a in axes])) <= NEAR:
         return add(x, axes, kind, keepdims=keepdims)
-    if contiguous and not keepdims and max(axes) < len(axes):  # the leading axes, as in the gradient of a bias
+    if contiguous and not keepdims and max(axes) < len(axes):  # leading axes, for example the gradient of a bias
         return _middle(x.reshape(1, terms, -1)).astype(kind).reshape(shape[len(axes) :])
     order = range(x.ndim) if contiguous else sorted(range(x.ndim), key=lambda a: -abs(x.strides[a]))
     out = _by_runs(x.transpose(order), [a in axes for a in order]).astype(kind, copy=False)
@@ -48,12 +48,12 @@ def total(x: Any, axis: Iterable[int] | None = None, keepdims: bool = False) -> 
 
 
 def _by_runs(x: Any, summed: list[bool]) -> Any:
-    """The sum along the axes that are `summed`, the innermost first; elements become float64 on the way."""
+    """Sum along the axes that are `summed`, the innermost first; the partial sums are float64."""
     if not x.flags.c_contiguous:
         return add(x, tuple(a for a, own in enumerate(summed) if own), far(x.dtype))
     shape, end = x.shape, x.ndim
     kept: tuple[int, ...] = ()
-    while end:  # a run of axes up to `end`, all summed or all kept
+    while end:  # find the run of axes before `end` that are all summed or all kept
         first = end
         while first and summed[first - 1] == summed[end - 1]:
             first -= 1
@@ -68,7 +68,7 @@ def _by_runs(x: Any, summed: list[bool]) -> Any:
 
 
 def _middle(x: Any) -> Any:
-    """The sum along the second of three axes."""
+    """Sum along the second of three axes."""
     lead, n, inner = x.shape
     whole = n - n % NEAR
     terms = (x if whole == n else x[:, :whole]).reshape(lead, whole // NEAR, NEAR, inner)
@@ -77,7 +77,7 @@ def _middle(x: Any) -> Any:
 
 
 def running(x: Any, axis: int) -> Any:
-    """`np.cumsum(x, axis, x.dtype)` with a carry of float64."""
+    """`np.cumsum(x, axis, x.dtype)` with a float64 carry."""
     kind, wide = x.dtype, far(x.dtype)
     if kind == wide or x.size <= CHUNK:
         return np.cumsum(x, axis, wide).astype(kind, copy=False)
@@ -104,7 +104,7 @@ def running(x: Any, axis: int) -> Any:
 
 
 def einsum(equation: str, *arrays: Any) -> Any:
-    """`np.einsum(equation, *arrays)`; its long sums are blocked, unless they are those of a product of matrices."""
+    """`np.einsum(equation, *arrays)` with blocked sums, except where it is a matrix product."""
     kind, (left, out) = arrays[0].dtype, equation.split("->")
     terms = left.split(",")
     lengths = {
@@ -120,9 +120,9 @@ def einsum(equation: str, *arrays: Any) -> Any:
     terms = ["".join(c for c in term if c in out or left.count(c) > 1) for term in terms]
     shared = [letter for letter in summed if any(letter in term for term in terms)]
     size = math.prod([lengths[letter] for letter in (*shared, *out)])
-    if not shared or size > 2 * max([np.size(x) for x in operands]):  # BLAS adds up products of matrices
+    if not shared or size > 2 * max([np.size(x) for x in operands]):  # a matrix product, which BLAS computes
         return np.einsum(f"{','.join(terms)}->{out}", *operands, optimize=len(operands) > 1)
-    # Elementwise products, a part at a time, with the axes in the order in which the largest operand has them.
+    # Multiply elementwise, a part at a time, with the axes in the order of the largest operand.
     largest = max(zip(terms, operands, strict=True), key=lambda pair: np.size(pair[1]))[0]
     order = "".join(dict.fromkeys(largest + "".join(terms)))
     aligned = []

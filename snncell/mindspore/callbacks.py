@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from snncell.base.arguments.kinds import Count, NotNegative, Own, Size, misfit
 from snncell.base.arguments.names import suggest_name
-from snncell.base.arguments.shown import came
+from snncell.base.arguments.shown import ROWS, came, titled_table
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CheckpointError, MissingNameError, RecordError, TrainingError
 from snncell.io import save_checkpoint
@@ -237,6 +237,16 @@ class History(Callback):
     def __init__(self) -> None:
         self.history: dict[str, list[Any]] = {}
         self.epoch: dict[str, list[int]] = {"epoch": []}
+
+    def __repr__(self) -> str:
+        last = [f"{name}={values[-1]!s:.12}" for name, values in self.history.items() if values]
+        return f"History({len(self.epoch['epoch'])} epochs{'; last: ' if last else ''}{', '.join(last)})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a table with a row for each of the last epochs."""
+        columns = [*self.epoch.values(), *self.history.values()]
+        rows = list(zip(*(map(str, values) for values in columns), strict=False))[-ROWS:]
+        return titled_table(repr(self), ("epoch", *self.history), rows, numbers=len(columns))
 
     def on_train_begin(self, run_context: RunContext) -> None:
         self.history, self.epoch = {}, {"epoch": []}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from snncell.base.arguments.names import plugin
+from snncell.base.arguments.shown import cut_lines, titled_table
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
@@ -295,7 +296,25 @@ class Monitor:
         )
 
     def __repr__(self) -> str:
-        parts = [f"  {name} ({type(cell).__name__})" for name, cell in self._recorder.cells.items()]
-        net = type(self._recorder.neurons.net).__name__
-        parts += [f"  {name}: not recorded, runs its time steps itself" for name in self._recorder.neurons.unseen]
-        return "\n".join([f"Monitor of {net}: {len(self._recorder.calls)} call(s) kept", *parts])
+        rows = [f"  {name} ({kind}): {words}" for name, kind, words in self._rows()]
+        return "\n".join([self._title(), *cut_lines(rows)])
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a table of the layers, with the arrays recorded in the last call."""
+        return titled_table(self._title(), ("layer", "class", "recorded in the last call"), self._rows())
+
+    def _title(self) -> str:
+        calls = len(self._recorder.calls)
+        return f"Monitor of {type(self._recorder.neurons.net).__name__}: {calls} call{'' if calls == 1 else 's'} kept"
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        """The name and the class of each layer, and the quantities that were recorded."""
+        series = self._recorder.calls[-1].series if self._recorder.calls else {}
+        rows = []
+        for name, cell in self._recorder.cells.items():
+            kinds = [kind for kind in KINDS if name in series.get(kind, {})]
+            rows.append((name, type(cell).__name__, ", ".join(kinds) or "nothing"))
+        for name in self._recorder.neurons.unseen:
+            layer, _, kind = name.removesuffix(")").rpartition(" (")
+            rows.append((layer, kind, "not recorded, because it runs its time steps itself"))
+        return rows

@@ -16,6 +16,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from snncell.base.arguments.shown import titled_table
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.optim.optimizer import Optimizer
@@ -88,6 +89,12 @@ class Report(Sequence[Finding]):
 
     def __repr__(self) -> str:
         return f"Report({_summary(self)!r}, path={str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a table of the findings."""
+        rows = [(finding.severity, finding.layer, finding.text, finding.mend) for finding in self]
+        title = f"{self.title}: {_about(self.facts)}\n{_summary(self)} The page is {self.path}."
+        return titled_table(title, ("severity", "layer", "finding", "fix"), rows)
 
 
 def report(

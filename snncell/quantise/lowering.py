@@ -38,7 +38,7 @@ class ExportedCell:
         """The ArgumentError of a layer that has no integer form with the same results."""
         name = type(self.cell).__name__
         where = f"{self.path} ({name})" if self.path else name
-        return ArgumentError(f"export: {where}: {why}. To mend it: {mend}.")
+        return ArgumentError(f"export: {where}: {why}. To fix it: {mend}.")
 
     def refuse(self, why: str, mend: str) -> NoReturn:
         """Raise the `error`."""

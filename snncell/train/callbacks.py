@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from snncell.base.arguments.kinds import Own, misfit
 from snncell.base.arguments.names import plugin
-from snncell.base.arguments.shown import came, nearest
+from snncell.base.arguments.shown import ROWS, came, nearest, titled_table
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.nn.optim.optimizer import Optimizer
@@ -47,6 +47,13 @@ class Result:
         numbers = [f"{name}={x:.4g}" for name, x in self.best.items() if isinstance(x, (int, float))]
         ended = f"; stopped: {self.stopped}" if self.stopped else ""
         return f"Result({len(self.history)} epochs; best: {', '.join(numbers) or 'none'}{ended}; {self.seconds:.1f} s)"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a table with a row for each of the last epochs."""
+        shown = self.history[-ROWS:]
+        names = [name for name, x in (shown[-1] if shown else {}).items() if isinstance(x, (int, float))]
+        rows = [[f"{record[name]:.4g}" if name in record else "" for name in names] for record in shown]
+        return titled_table(repr(self), names, rows, numbers=len(names))
 
 
 @dataclass

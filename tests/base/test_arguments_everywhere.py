@@ -51,6 +51,7 @@ def test_a_preset_is_right_by_its_defaults(neuron, framework):
     getattr(nn, neuron).like(framework, **required(neuron, framework))
 
 
+@pytest.mark.sampled(250)
 @pytest.mark.parametrize(("neuron", "framework", "word"), SETTINGS)
 def test_a_preset_refuses_what_its_setting_cannot_be(neuron, framework, word):
     hint = str(inspect.signature(PRESETS[neuron, framework]).parameters[word].annotation)

@@ -379,6 +379,7 @@ class Forest:
             )
 
 
+@pytest.mark.sampled(44)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_forests_are_named_as_the_model_says(seed):
     forest = Forest(seed)

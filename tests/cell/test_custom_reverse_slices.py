@@ -120,7 +120,7 @@ def results(way: Any, kind: str, pair: tuple[str, str], dtype: Any, wrap: Any) -
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["vmap", "scan", "nested"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_slices_at_once_are_those_one_by_one(way: str, kind: str, pair: Any, wrap: Any, dtype: Any) -> None:
     by_slices, at_once = (nested_one_by_one, nested) if way == "nested" else (one_by_one, WAYS[way])
     expected = results(by_slices, kind, pair, dtype, lambda fn: fn)

@@ -4,9 +4,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from interpreting import interpreted  # noqa: F401
 
 import snncell
-from snncell import Parameter, Tensor, nn, ops
+from snncell import Parameter, Tensor, nn, ops, train
+from snncell.base.arguments.shown import ROWS
 
 VOID = {"br"}
 KNOWN = {"div", "b", "pre", "table", "thead", "tbody", "tr", "th", "td", "details", "summary", "br"}
@@ -223,3 +225,32 @@ def test_an_optimiser_can_be_shown_while_its_step_is_traced():
     step()
     assert texts[0].startswith(f"SGD(\n  {len(sgd.parameters)} Parameters\n")
     assert repr(sgd).startswith(f"SGD(\n  {len(sgd.parameters)} Parameters, step=1, ")
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_results_are_tables_too(tmp_path):
+    layers = nn.SequentialCell(nn.Dense(2, 3), nn.MultiStep(nn.LIFNode()))
+    x, y = ops.ones((4, 2, 2)), Tensor([0, 1])
+
+    def loss(out, target):
+        return ops.cross_entropy(out.mean(0), target)
+
+    with snncell.monitor(layers, v=True) as monitor:
+        layers(x)
+    history = train.History()
+    history.epoch["epoch"], history.history = [1, 2], {"net_output": [0.5, 0.25]}
+    fitted = train.Result([{"epoch": n, "loss": 1.0 / n} for n in range(1, 50)], {"loss": 0.02})
+    report = snncell.plot.report(layers, (x, y), loss, path=tmp_path / "report.html", title="<a net>")
+    for one, words in (
+        (monitor, ["1", "LIFNode", "spikes, v"]),
+        (history, ["2", "0.25"]),
+        (fitted, ["49", "0.02041"]),
+        (snncell.energy.energy(layers, x), ["0 (Dense)", "MACs", "without spikes, one pass"]),
+        (report, ["severity", "<a net>", report[0].text]),
+    ):
+        page = shown(one)
+        assert all(word in page.text for word in words), page.text
+        assert len(page.rows) <= ROWS + 2 and len(repr(one).splitlines()) <= ROWS + 5

@@ -102,6 +102,7 @@ def test_threads_are_told_of_their_own_kernels() -> None:
 # --- the bar ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_fit_says_what_it_compiles(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def fit() -> str:

@@ -440,6 +440,7 @@ def compare(make, mode, changes, refused=False):
     return error
 
 
+@pytest.mark.sampled(75)
 @random_cases(120)
 def test_a_value_that_changes_between_calls_is_followed(seed):
     rng = random.Random(seed)

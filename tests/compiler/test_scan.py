@@ -274,7 +274,7 @@ def test_values_are_those_of_the_loop(plain, name, reverse):
     close(jit(lambda xs: ops.scan(case.step(*case.consts), case.init, xs, reverse=reverse))(case.xs), expected)
 
 
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_the_loop(plain, name, reverse):
@@ -285,6 +285,7 @@ def test_gradients_are_those_of_the_loop(plain, name, reverse):
         close(jit(gradients(scanning(reverse=reverse), case, of=of))(), expected)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [0, 1, 31, 33, 1025])

@@ -109,7 +109,7 @@ def test_second_order_leads_through_a_result_that_comes_from_outside(plain, betw
 KEPT = [name for name in CASES if "one step" not in name]
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", KEPT)
 def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, reverse):
@@ -124,7 +124,7 @@ def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, rever
 
 
 @pytest.mark.uncompiled
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", KEPT)
 def test_states_computed_again_have_second_order_gradients(plain, name, reverse):
@@ -171,7 +171,7 @@ INNER = {
 }
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("name", INNER)
 def test_gradients_and_loops_inside_a_body(plain, name, order):

@@ -102,7 +102,7 @@ def in_arrays(part: Any) -> Any:
     return [type(part), *map(in_arrays, part)] if isinstance(part, (tuple, list)) else part
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("front", FRONT)
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_those_of_single_samples_to_the_bit(kind: str, front: str) -> None:

@@ -88,7 +88,7 @@ def outcome(path, damaged: bytes, read=data.read_events) -> str:
     return said
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_cut_off_at_any_byte_is_refused_or_shorter(tmp_path, kind):
     path = tmp_path / "recording"
@@ -125,7 +125,7 @@ def damage(whole: bytes, rng) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_flipped_bytes_give_an_error_or_events_and_take_no_memory(tmp_path, kind):
     path = tmp_path / "recording"

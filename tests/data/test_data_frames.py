@@ -69,7 +69,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("way", "size", "overlap"), WAYS)
 @pytest.mark.parametrize("flat", [True, False])
 def test_frames_are_what_the_words_say(way: str, size: int, overlap: int, flat: bool) -> None:
@@ -136,7 +136,7 @@ def test_frames_from_a_start_to_an_end_are_what_the_definition_says(seed: int) -
         assert lengths.tolist() == own
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "dtype", ["bool", "uint8", "int8", "int16", "int32", "float16", "bfloat16", "float32", "float64"]
 )

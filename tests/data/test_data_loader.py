@@ -81,7 +81,7 @@ def nothing_left() -> bool:
 # --- the order, whoever makes it --------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("buckets", [None, 3, [16, 64]])
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("drop_last", [True, False])

@@ -1,13 +1,18 @@
-"""Poisson patterns and tasks of spike times: labels that follow from the spikes, and their distributions."""
+"""Synthetic data: Poisson patterns, tasks of spike times, Yin-Yang, random manifolds, words in the shape of SHD."""
 
+import hashlib
 import inspect
+import itertools
+import pickle
 
 import numpy as np
 import pytest
 
 import snncell
 from snncell import data
-from snncell.errors import ArgumentError
+from snncell.data import SHDLike, batches, randman, write_shd_like, yin_yang
+from snncell.data.made import classification, shd_like
+from snncell.errors import ArgumentError, FileError, TensorIndexError
 
 
 def near(count, draws, probability):
@@ -217,4 +222,410 @@ def test_the_sum_is_that_of_the_two_marked_numbers():
 )
 def test_nonsense_is_refused(text, call):
     with pytest.raises(ArgumentError, match=text):
+        call()
+
+
+# --- yin-yang ---------------------------------------------------------------------------------------------------------
+
+# Of the authors' files: the first bytes of the digests of coordinates and labels.
+THEIRS = [
+    ("training", 5000, 42, "f5a4054d56f2a058", "534d12acda4f9dbc"),
+    ("validation", 1000, 41, "5eac358bdf212276", "5a4c2f605814a620"),
+    ("test", 1000, 40, "7bab3ed668ed4992", "daa0f8f4e3b37b1d"),
+]
+
+
+def digest(array):
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("name", "samples", "seed", "coordinates", "labels"), THEIRS, ids=[row[0] for row in THEIRS])
+def test_the_sets_are_those_of_the_authors_to_the_bit(name, samples, seed, coordinates, labels):
+    found, classes = yin_yang(samples, seed)
+    assert (found.shape, found.dtype, classes.dtype) == ((samples, 4), np.float64, np.int64)
+    assert (digest(found), digest(classes)) == (coordinates, labels)
+    assert digest(yin_yang(samples // 2, seed)[0]) == digest(found[: samples // 2])  # fewer are its first
+
+
+@pytest.mark.parametrize(("small", "big"), [(0.1, 0.5), (0.2, 0.5), (0.3, 1.0), (0.05, 0.3)])
+def test_points_lie_in_the_part_of_the_sign_that_their_class_says(small, big):
+    found, labels = yin_yang(3000, 7, small, big)
+    x, y = found[:, 0], found[:, 1]
+    np.testing.assert_array_equal(found[:, 2:], 1.0 - found[:, :2])
+    assert (np.hypot(x - big, y - big) <= big).all()
+    left, right = np.hypot(x - 0.5 * big, y - big), np.hypot(x - 1.5 * big, y - big)
+    np.testing.assert_array_equal(labels == 2, np.minimum(left, right) < small)
+    # Turned by half a turn, each half of the sign lies upon the other.
+    half = np.where(y > big, right > 0.5 * big, left <= 0.5 * big)
+    np.testing.assert_array_equal(labels[labels < 2] == 1, half[labels < 2])
+    # The classes are drawn evenly, so each count is binomial: 3,000 draws of 1 / 3 deviate by 25.8.
+    assert np.abs(np.bincount(labels) - 1000).max() < 6 * np.sqrt(3000 * 2 / 9)
+    # Inside of a class the points lie evenly: the dots are mirror images, half of the points in each.
+    dots = labels == 2
+    assert abs((left[dots] < small).sum() - dots.sum() / 2) < 6 * np.sqrt(dots.sum() / 4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"r_small": 0.25}, "r_small must be at least r_big / 100 and below r_big / 2, not 0.25 of 0.5"),
+        ({"r_small": 0.004}, "r_small must be at least r_big / 100 and below r_big / 2, not 0.004 of 0.5"),
+        ({"r_big": 1e300}, r"r_big is a finite number in \[1e-06, 1e\+06\]"),
+        ({"r_big": 0.2}, "r_small must be at least r_big / 100 and below r_big / 2, not 0.1 of 0.2"),
+        ({"r_small": 0.0}, "r_small is a finite number above 0"),
+        ({"samples": 0}, "samples is an integer of at least 1"),
+        ({"seed": -1}, "seed is an integer"),
+        ({"seed": 2**32}, "seed is an integer"),
+    ],
+)
+def test_invalid_arguments_of_yin_yang(wrong, text):
+    with pytest.raises(ArgumentError, match=f"yin_yang: {text}"):
+        yin_yang(**{"samples": 3, **wrong})
+
+
+# --- random manifolds -------------------------------------------------------------------------------------------------
+
+SMALL_MANIFOLDS = {"classes": 3, "units": 5, "samples": 20, "steps": 30}
+
+
+def when(patterns):
+    """(T, N, units) -> the step of each unit's spike, (N, units)."""
+    return patterns.argmax(0)
+
+
+@pytest.mark.parametrize("spikes", [1, 3])
+def test_every_unit_fires_as_often_as_it_should(spikes):
+    patterns, labels = randman(**SMALL_MANIFOLDS, spikes=spikes, seed=0)
+    assert patterns.shape == (30, 60, 5) and patterns.dtype == np.float32
+    assert labels.shape == (60,) and labels.dtype == np.int64
+    assert set(np.unique(patterns)) == {0.0, 1.0}
+    counts = patterns.sum(0)
+    assert counts.max() == spikes and counts.min() >= 1  # fewer where two meet
+    assert np.bincount(labels).tolist() == [20, 20, 20]
+
+
+def test_the_times_of_each_unit_go_over_all_steps():
+    patterns, labels = randman(**SMALL_MANIFOLDS, seed=1)
+    for label in range(3):
+        times = when(patterns[:, labels == label])
+        assert (times.min(0) == 0).all() and (times.max(0) == 29).all()
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.1])
+def test_a_fraction_of_the_steps(fraction):
+    patterns, _ = randman(**SMALL_MANIFOLDS, fraction=fraction, seed=1)
+    assert when(patterns).max() == 30 * fraction
+    assert not patterns[int(30 * fraction) + 1 :].any()
+
+
+def test_the_same_seed_gives_the_same_data():
+    first, again, other = (randman(**SMALL_MANIFOLDS, seed=seed) for seed in (4, 4, 5))
+    np.testing.assert_array_equal(first[0], again[0])
+    np.testing.assert_array_equal(first[1], again[1])
+    assert (first[0] != other[0]).any()
+    draws = []
+    for seed in (1, 1, 2):
+        snncell.set_seed(seed)
+        draws.append(randman(**SMALL_MANIFOLDS)[0].tobytes())
+    assert draws[0] == draws[1] != draws[2]
+
+
+KEPT_LABELS = [0, 1, 1, 0, 0, 1]
+KEPT_TIMES = [[0, 11, 1, 15], [19, 19, 0, 0], [7, 0, 19, 19], [19, 19, 0, 0], [1, 0, 19, 19], [0, 14, 8, 2]]
+
+
+def test_a_seed_keeps_its_data():
+    """Data that is made again with a later version must be what was trained on."""
+    patterns, labels = randman(classes=2, units=4, samples=3, steps=20, seed=0)
+    assert labels.tolist() == KEPT_LABELS
+    assert when(patterns).tolist() == KEPT_TIMES
+
+
+def surface(z, units, alpha, rng):
+    """The units' functions from 0 to 1, (N, units), as their definition has them."""
+    drawn = rng.random((classification._harmonics(alpha), 3, units, z.shape[1]))
+    f = classification._surface(z[:, None], drawn, alpha)
+    return (f - f.min(0)) / (f.max(0) - f.min(0))
+
+
+def roughness(alpha):
+    z = np.stack([np.linspace(0, 1, 150), np.full(150, 0.3)], 1)
+    return np.abs(np.diff(surface(z, 20, alpha, np.random.default_rng(0)), 2, axis=0)).mean()
+
+
+def test_surfaces_are_smoother_with_a_larger_alpha():
+    found = [roughness(alpha) for alpha in (0.8, 1.0, 2.0, 3.0)]
+    assert sorted(found, reverse=True) == found
+    assert found[-1] < 0.1 * found[0]
+
+
+def test_near_points_fire_at_near_times():
+    z = np.random.default_rng(2).random((200, 2)) * 0.9
+    both = surface(np.concatenate([z, z + 1e-4]), 20, 2.0, np.random.default_rng(1))
+    assert np.abs(both[:200] - both[200:]).max() < 0.02
+
+
+def test_a_surface_is_the_product_of_its_sums():
+    rng, z = np.random.default_rng(3), np.random.default_rng(4).random((5, 2))
+    assert classification._harmonics(2.0) == 31
+    found = classification._surface(z[:, None], rng.random((31, 3, 3, 2)), 2.0)
+    rng = np.random.default_rng(3)
+    sums = np.zeros((5, 3, 2))
+    for k in range(1, 32):  # (1e-3)^(-1/2) = 31.6
+        a, b, phi = rng.random((3, 3, 2))
+        for s, u, d in np.ndindex(5, 3, 2):
+            sums[s, u, d] += (k + 1) ** -2.0 * a[u, d] * np.sin(2 * np.pi * (k * b[u, d] * z[s, d] + phi[u, d]))
+    np.testing.assert_allclose(found, sums[..., 0] * sums[..., 1], rtol=1e-12)
+
+
+def by_definition(classes, units, samples, steps, dim, alpha, spikes, fraction, seed):
+    """All of it in NumPy, with no kernel."""
+    rng = np.random.Generator(np.random.Philox(seed))
+    patterns = np.zeros((steps, classes, samples, units), np.float32)
+    for label in range(classes):
+        z = rng.random((samples, dim))
+        for _ in range(spikes):
+            drawn = [rng.random((3, units, dim)) for _ in range(classification._harmonics(alpha))]
+            f = classification._surface(z[:, None], drawn, alpha)
+            g = (f - f.min(0)) / np.maximum(f.max(0) - f.min(0), np.finfo(float).tiny)
+            step = np.minimum(g * (fraction * steps), steps - 1).astype(int)
+            patterns[step, label, np.arange(samples)[:, None], np.arange(units)] = 1.0
+    order = rng.permutation(classes * samples)
+    return patterns.reshape(steps, -1, units)[:, order], np.repeat(np.arange(classes), samples)[order]
+
+
+def drawn_arguments(seed):
+    rng = np.random.default_rng(seed)
+    return {
+        "classes": int(rng.integers(1, 4)),
+        "units": int(rng.integers(1, 7)),
+        "samples": int(rng.choice([2, 3, 30, 600])),
+        "steps": int(rng.integers(1, 200)),
+        "dim": int(rng.integers(1, 6)),
+        "alpha": float(rng.choice([1.5, 2.0, 4.0, 20.0])),
+        "spikes": int(rng.integers(1, 3)),
+        "fraction": float(rng.choice([1.0, 0.3])),
+        "seed": seed,
+    }
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("seed", range(25))
+def test_the_kernel_changes_no_bit(seed):
+    arguments = drawn_arguments(seed)
+    found, expected = randman(**arguments), by_definition(**arguments)
+    assert found[0].tobytes() == expected[0].tobytes() and found[1].tobytes() == expected[1].tobytes()
+
+
+@pytest.mark.compiled
+def test_the_kernel_changes_no_bit_of_rough_surfaces():
+    arguments = {**drawn_arguments(0), "classes": 1, "samples": 700, "alpha": 0.5}
+    assert randman(**arguments)[0].tobytes() == by_definition(**arguments)[0].tobytes()
+
+
+def test_what_the_kernel_may_have_wrong_is_computed_anew(monkeypatch):
+    """With an estimate that is off by up to its bound, the patterns are the same."""
+    arguments = {**SMALL_MANIFOLDS, "dim": 2, "alpha": 2.0, "spikes": 1, "fraction": 1.0, "seed": 2}
+    estimate, rng = classification._estimate, np.random.default_rng(0)
+
+    def worse(*given):
+        f, slack = estimate(*given)
+        return f + rng.uniform(-1e-3, 1e-3, f.shape), slack + 1e-3
+
+    monkeypatch.setattr(classification, "_estimate", worse)
+    assert randman(**arguments)[0].tobytes() == by_definition(**arguments)[0].tobytes()
+
+
+@pytest.mark.parametrize(("alpha", "dim", "samples"), [(2.0, 1, 3), (2.0, 4, 520), (30.0, 2, 5)])
+def test_the_estimate_is_within_its_bound(alpha, dim, samples):
+    rng = np.random.default_rng(1)
+    z, drawn = rng.random((samples, dim)), rng.random((classification._harmonics(alpha), 3, 3, dim))
+    f, slack = classification._estimate(z, drawn, alpha)
+    exact = classification._surface(z[:, None], drawn, alpha)
+    assert 0 < np.abs(f - exact).max() < slack < 1e-10
+
+
+def test_neighbours_in_time_tell_the_classes_apart_and_counts_do_not():
+    patterns, labels = randman(classes=4, units=10, samples=100, dim=1, seed=6)
+    times = when(patterns).astype(float)
+    train, test = slice(0, 300), slice(300, 400)
+    distance = np.abs(times[test, None] - times[None, train]).sum(2)
+    assert (labels[train][distance.argmin(1)] == labels[test]).mean() > 0.95
+    assert (patterns.sum(0) == 1).all()
+
+
+def test_batches_of_patterns():
+    patterns, labels = randman(**SMALL_MANIFOLDS, seed=0)
+    seen = [x.shape for x, _ in batches(patterns.swapaxes(0, 1), labels, batch_size=25)]
+    assert seen == [(25, 30, 5), (25, 30, 5), (10, 30, 5)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"classes": 0}, "classes is an integer of at least 1, not 0"),
+        ({"units": -1}, "units is an integer of at least 1, not -1"),
+        ({"samples": 1}, "samples is an integer of at least 2, not 1"),
+        ({"steps": 0}, "steps is an integer of at least 1, not 0"),
+        ({"dim": 0}, "dim is an integer of at least 1, not 0"),
+        ({"spikes": 0}, "spikes is an integer of at least 1, not 0"),
+        ({"units": 2.5}, "units is an integer of at least 1, not 2.5"),
+        ({"alpha": 0.0}, "alpha is a finite number above 0, not 0.0"),
+        ({"alpha": float("nan")}, "alpha is a finite number above 0, not nan"),
+        ({"fraction": 0.0}, r"fraction is a finite number in \(0, 1\], not 0.0"),
+        ({"fraction": 1.5}, r"fraction is a finite number in \(0, 1\], not 1.5"),
+        ({"seed": -1}, "seed is an integer of at least 0, not -1"),
+        ({"seed": "a"}, "seed is an integer, not 'a'"),
+    ],
+)
+def test_invalid_arguments_of_randman(wrong, text):
+    with pytest.raises(ArgumentError, match=f"randman: {text}"):
+        randman(**{**SMALL_MANIFOLDS, **wrong})
+
+
+# --- made words in the shape of shd -----------------------------------------------------------------------------------
+
+SAMPLES, TRAIN = 900, 600
+
+
+@pytest.fixture(scope="module")
+def spoken():
+    words = SHDLike(SAMPLES, seed=5)
+    return words, [words[i] for i in range(SAMPLES)]
+
+
+def shares_of_right_answers(features, labels):
+    """Of a ridge regression on those after TRAIN."""
+    x = features - features[:TRAIN].mean(0)
+    y = np.eye(20)[labels]
+    kernel = x[:TRAIN] @ x[:TRAIN].T + 10.0 * np.eye(TRAIN)
+    weights = x[:TRAIN].T @ np.linalg.solve(kernel, y[:TRAIN] - y[:TRAIN].mean(0))
+    return ((x[TRAIN:] @ weights).argmax(1) == labels[TRAIN:]).mean()
+
+
+def counted(events, bins, channels):
+    """Roots of the counts in so many parts of the recording and of the channels."""
+    t = events["t"] - events["t"][0]
+    place = t * bins // (t[-1] + 1) * channels + events["x"].astype(np.int64) * channels // 700
+    return np.sqrt(np.bincount(place, minlength=bins * channels))
+
+
+def test_times_tell_the_words_apart_and_counts_do_not(spoken):
+    _, samples = spoken
+    labels = np.array([label for _, label in samples])
+    chance = 6 * np.sqrt(0.05 * 0.95 / (SAMPLES - TRAIN))
+    for channels in (700, 70):
+        counts = np.array([counted(events, 1, channels) for events, _ in samples])
+        assert shares_of_right_answers(counts, labels) < 0.05 + chance
+    patterns = np.array([counted(events, 12, 35) for events, _ in samples])
+    assert shares_of_right_answers(patterns, labels) > 0.9
+
+
+def test_numbers_are_as_they_should_be(spoken):
+    words, samples = spoken
+    assert len(words) == SAMPLES and words.sensor_size == (700, 1, 1) and len(set(words.classes)) == 20
+    numbers = np.array([len(events) for events, _ in samples])
+    assert abs(numbers.mean() - 8000) < 6 * numbers.std() / np.sqrt(SAMPLES)
+    labels = np.bincount([label for _, label in samples], minlength=20)
+    assert np.abs(labels - SAMPLES / 20).max() < 6 * np.sqrt(SAMPLES * 0.05 * 0.95)
+    ends = np.array([events["t"][-1] for events, _ in samples])
+    assert ends.min() > 400_000 and ends.max() < 1_045_000
+    for events, label in samples[:20]:
+        assert type(label) is int and events.dtype.names == ("t", "x", "p") and events.sensor_size == (700, 1, 1)
+        assert (np.diff(events["t"]) >= 0).all() and events["x"].max() < 700 and (events["p"] == 0).all()
+        assert events["t"][0] >= 19_900
+
+
+def test_noise_is_even_over_the_channels():
+    words = SHDLike(40, seed=1, events=2000)
+    words.vocabulary = words.vocabulary._replace(centres=np.zeros(18, np.float32), slopes=np.zeros(18, np.float32))
+    words.vocabulary = words.vocabulary._replace(shifts=np.zeros(12, np.float32), width=0.0)
+    units = np.concatenate([words.spoken(i)[1] for i in range(40)])
+    elsewhere = units[units > 0]
+    mean = 0.03 * len(units)
+    assert abs(len(elsewhere) - mean) < 6 * np.sqrt(mean) + mean / 700  # those in channel 0
+    halves = (elsewhere > 349).sum()
+    assert abs(halves - len(elsewhere) / 2) < 6 * np.sqrt(len(elsewhere) / 4)
+
+
+def test_words_are_orders_of_the_sounds_that_are_far_from_each_other():
+    orders = SHDLike(1).vocabulary.orders
+    assert (np.sort(orders, 1) == np.arange(6)).all()
+    assert max((a == b).sum() for a, b in itertools.combinations(orders, 2)) <= 2
+    for classes in (1, 2, 150, 720):
+        found = SHDLike(1, classes=classes).vocabulary.orders
+        assert len({tuple(order) for order in found}) == len(found) == classes
+
+
+def test_a_sample_depends_on_the_seeds_and_its_number_alone():
+    first, again = SHDLike(5, seed=2), pickle.loads(pickle.dumps(SHDLike(9, seed=2)))
+    for i in (4, 0, 2):
+        assert first[i][0].tobytes() == again[i][0].tobytes() and first[i][1] == again[i][1]
+    assert first[-1][0].tobytes() == first[4][0].tobytes()
+    other = SHDLike(5, seed=3)
+    assert other.classes == first.classes != SHDLike(5, seed=2, words=1).classes
+    assert other[0][0].tobytes() != first[0][0].tobytes() != first[1][0].tobytes()
+    assert len(list(first)) == 5
+
+
+def test_a_transform_gets_the_events():
+    assert SHDLike(3, seed=1, transform=len)[2] == (len(SHDLike(3, seed=1)[2][0]), SHDLike(3, seed=1)[2][1])
+
+
+@pytest.mark.parametrize(("channels", "events"), [(1, 3), (2, 500), (65535, 40)])
+def test_any_number_of_channels_and_events(channels, events):
+    for found, _ in SHDLike(20, channels=channels, events=events):
+        assert found.sensor_size == (channels, 1, 1) and (found["x"] < channels).all()
+
+
+def test_a_file_is_laid_out_as_those_of_shd(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py", reason="HDF5 files need h5py (the extra events)")
+    monkeypatch.setattr(shd_like, "TOGETHER", 4)
+    path = tmp_path / "made.h5"
+    write_shd_like(path, 10, seed=3, words=2, classes=7, events=300)
+    made = SHDLike(10, seed=3, words=2, classes=7, events=300)
+    with h5py.File(path) as file:
+        assert set(file) == {"spikes", "labels", "extra"} and set(file["spikes"]) == {"times", "units"}
+        assert set(file["extra"]) == {"keys", "speaker", "meta_info"}
+        assert set(file["extra/meta_info"]) == {"age", "body_height", "gender"}
+        assert h5py.check_vlen_dtype(file["spikes/times"].dtype) == np.float16
+        assert h5py.check_vlen_dtype(file["spikes/units"].dtype) == np.uint16
+        assert file["labels"].shape == file["extra/speaker"].shape == file["spikes/times"].shape == (10,)
+        assert tuple(key.decode() for key in file["extra/keys"]) == made.classes
+        assert file["extra/speaker"][:].max() < len(file["extra/meta_info/gender"]) == 12
+        for number, (events, label) in enumerate(made):
+            times, units = file["spikes/times"][number], file["spikes/units"][number]
+            assert file["labels"][number] == label
+            np.testing.assert_array_equal(np.rint(times.astype(float) * 1e6), events["t"])
+            np.testing.assert_array_equal(units, events["x"])
+
+
+def test_without_h5py_the_error_says_what_brings_it(tmp_path, monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(shd_like, "import_once", missing)
+    with pytest.raises(ArgumentError, match=r'need h5py: pip install "snncell\[events\]"'):
+        write_shd_like(tmp_path / "made.h5", 1)
+
+
+def test_where_a_file_cannot_be_written_the_error_says_which(tmp_path):
+    pytest.importorskip("h5py", reason="HDF5 files need h5py (the extra events)")
+    with pytest.raises(FileError, match=r"write_shd_like: path '.*nowhere.made\.h5' cannot be written: "):
+        write_shd_like(tmp_path / "nowhere" / "made.h5", 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "call"),
+    [
+        (ArgumentError, "samples is an integer of at least 1, not 0", lambda: SHDLike(0)),
+        (ArgumentError, "seed is an integer of at least 0, not -1", lambda: SHDLike(1, seed=-1)),
+        (ArgumentError, r"classes is an integer in \[1, 720\], not 721", lambda: SHDLike(1, classes=721)),
+        (ArgumentError, "channels is an integer in", lambda: SHDLike(1, channels=70000)),
+        (ArgumentError, "write_shd_like: classes is", lambda: write_shd_like("x.h5", classes=0)),
+        (TensorIndexError, "SHDLike: index -4 is out of range for 3 samples", lambda: SHDLike(3)[-4]),
+    ],
+)
+def test_invalid_arguments_of_shd_like_words(error, text, call):
+    with pytest.raises(error, match=text):
         call()

@@ -77,6 +77,7 @@ def same(found: Any, expected: Any) -> None:
 # --- what all have in common -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(31)
 @pytest.mark.parametrize(("transform", "draws"), EVERY, ids=NAMES)
 @pytest.mark.parametrize("flat", [False, True])
 def test_events_of_events(transform: Any, draws: bool, flat: bool) -> None:

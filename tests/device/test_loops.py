@@ -209,7 +209,7 @@ def test_moves_carry_gradients() -> None:
 
 def test_what_is_mixed_is_named() -> None:
     x, y = normal(3), normal(3).to("gpu")
-    with pytest.raises(DeviceError, match=r'add: input 2 is on the CPU, the others are on the GPU.*\.to\("gpu"\)'):
+    with pytest.raises(DeviceError, match=r'add: input 2 is on the CPU, but the others are on the GPU.*\.to\("gpu"\)'):
         y + x
     net = nn.Dense(3, 2)
     with pytest.raises(DeviceError, match=r"matmul: input 2 is on the CPU"):

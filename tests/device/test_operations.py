@@ -371,7 +371,7 @@ def test_operands_in_different_places_are_refused() -> None:
     x, far = ops.ones((3, 2)), Tensor([0, 1]).to("cpu")
     for fn, name in ((ops.gather, "gather"), (ops.mul, "mul"), (ops.matmul, "matmul")):
         where = far if name == "gather" else far.astype("float32")
-        with pytest.raises(DeviceError, match=rf"{name}: input 2 is on the CPU, the others are on the GPU"):
+        with pytest.raises(DeviceError, match=rf"{name}: input 2 is on the CPU, but the others are on the GPU"):
             fn(x, where)
 
 

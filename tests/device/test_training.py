@@ -1,12 +1,18 @@
-"""Layers over time, states that are kept, and a training that is resumed, on the device: as on the CPU."""
+"""Training on the device, compared with the CPU: layers over time, online learning, mixed precision, resuming."""
+
+from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
 
 import snncell
-from snncell import Tensor, nn, ops, train
+from snncell import Tensor, amp, jit, nn, ops, surrogate, train, value_and_grad
+from snncell.data import digits
+from snncell.demo import DigitNet
+from snncell.tape import structure
 
 LAYERS = {
     "AxonalDelay": lambda: nn.AxonalDelay(3, 3, Tensor([0.3, 1.5, 3.0])),
@@ -91,3 +97,114 @@ class Mean(nn.Cell):
 
     def construct(self, x):
         return x.mean(0)
+
+
+# --- the network of the demo ------------------------------------------------------------------------------------------
+
+
+def losses(device: str, steps: int) -> tuple[list[float], list[Any]]:
+    """The losses of some steps, and the Parameters after them."""
+    snncell.set_seed(1)
+    (images, labels), _ = digits()
+    net = DigitNet(steps=4).set_train().to(device)
+    optimiser, loss_fn = nn.Adam(net.trainable_params(), 0.005), nn.CrossEntropyLoss(label_smoothing=0.1)
+    both = value_and_grad(lambda x, y: loss_fn(net(x), y), None, net.trainable_params())
+
+    @jit
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        loss, grads = both(x, y)
+        optimiser(grads)
+        return loss  # type: ignore[no-any-return]
+
+    found = []
+    for n in range(steps):
+        part = slice(6 * n, 6 * n + 6)
+        x, y = Tensor(images[part].reshape(-1, 64)).to(device), Tensor(labels[part]).to(device)
+        found.append(float(step(x, y)))
+    return found, [p.asnumpy() for p in net.trainable_params()]
+
+
+def test_training_steps_on_digits_are_those_of_the_cpu() -> None:
+    (mine, weights), (theirs, others) = losses("cpu", 3), losses("gpu", 3)
+    assert len(set(mine)) == 3
+    np.testing.assert_allclose(theirs, mine, rtol=1e-5)
+    for one, other in zip(weights, others, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4)
+
+
+# --- online learning and BPTT -----------------------------------------------------------------------------------------
+
+
+def neuron():
+    return nn.LIFNode(2.5, decay_input=False, surrogate_function=surrogate.ATan())
+
+
+NETS = {
+    "Truncated": lambda: nn.MultiStep(nn.Truncated(neuron(), 2)),
+    "Truncated Recurrent": lambda: nn.MultiStep(nn.Truncated(nn.Recurrent(neuron(), nn.Dense(3, 3)), 2)),
+    "OTTT": lambda: nn.MultiStep(nn.OTTTDense(3, 2)),
+    "e-prop": lambda: nn.SequentialCell(nn.EProp(3, 4), nn.FeedbackDense(4, 2)),
+    "e-prop, adapting": lambda: nn.SequentialCell(nn.EProp(3, 4, adaptation=0.2), nn.Dense(4, 2)),
+    "STDP": lambda: nn.MultiStep(nn.PlasticDense(3, 2, neuron(), nn.STDP(bounds="soft", a_plus=0.1))),
+}
+
+
+def found(name, device, how):
+    """The value, and the gradients of the input and of the weights."""
+    snncell.set_seed(0)
+    net = NETS[name]().to(device)
+    x = (np.random.default_rng(0).uniform(size=(5, 2, 3)) < 0.5).astype(np.float32)
+    fn = ops.value_and_grad(lambda x: ops.square(net(x) + 0.5).sum(), 0, net.trainable_params() or None)
+    return structure.flatten(how(fn)(Tensor(x).to(device)))[0]
+
+
+@pytest.mark.parametrize("how", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("name", NETS)
+def test_values_and_gradients_are_the_cpus(name, how):
+    mine = found(name, "gpu", how)
+    for a, b in zip(mine, found(name, "cpu", lambda fn: fn), strict=True):
+        assert a.device == "gpu"
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-4, atol=1e-5)
+    assert len(mine) > 1 and all(a.asnumpy().any() for a in mine)
+
+
+# --- mixed precision, dynamic loss scale, search for a learning rate --------------------------------------------------
+
+X = np.random.default_rng(0).random((4, 4, 6)).astype(np.float32)
+BAD = np.where(X.max() == X, np.inf, X).astype(np.float32)  # spikes of it are finite, gradients are not
+Y = np.arange(4) % 2
+
+
+def begun(device: str, half: str) -> tuple[Any, nn.Optimizer]:
+    snncell.set_seed(1)
+    net = nn.SequentialCell(nn.Dense(6, 8), nn.MultiStep(nn.LIFNode(v_threshold=0.3)), nn.Dense(8, 2))
+    net = amp.auto_mixed_precision(net, "O1", half).to(device)
+    return net, nn.Adam(net.trainable_params(), 0.01)
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_steps_taken_and_not_taken_are_those_of_the_cpu(half: str) -> None:
+    found = []
+    for device in ("cpu", "gpu"):
+        net, adam = begun(device, half)
+        scaler = amp.DynamicLossScaler(2.0**20, 4.0, 2)
+        step = train.training_step(net, nn.CECountLoss(), adam, None, None, loss_scale=scaler)
+        losses = [float(step(Tensor(x).to(device), Tensor(Y).to(device))["loss"]) for x in (X, X, BAD, X, X, X)]
+        counts = scaler.taken.item(), scaler.skipped.item(), scaler.scale_value.item(), adam.global_step.item()
+        found.append((losses, counts, [p.asnumpy() for p in net.trainable_params()]))
+    (mine, counts, weights), (theirs, others, moved) = found
+    assert counts == others and min(counts[:2]) > 0
+    np.testing.assert_allclose(theirs, mine, rtol=1e-3)
+    for one, other in zip(weights, moved, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-2, atol=1e-3)
+
+
+def test_a_search_for_a_rate_leaves_everything_on_the_device_as_it_was() -> None:
+    net, adam = begun("gpu", "float16")
+    before = [p.asnumpy().copy() for p in adam.get_parameters()]
+    batches = [(Tensor(X).to("gpu"), Tensor(Y).to("gpu"))]
+    found = train.find_learning_rate(net, nn.CECountLoss(), adam, batches, steps=5)
+    assert np.isfinite(found.losses).all() and len(set(found.losses)) > 1
+    assert {p.device for p in net.get_parameters()} == {"gpu"}
+    for old, parameter in zip(before, adam.get_parameters(), strict=True):
+        np.testing.assert_array_equal(parameter.asnumpy(), old)

@@ -149,6 +149,7 @@ def test_a_training_on_ranks_is_that_of_one_process_to_rounding(tmp_path: Path, 
         assert all(np.allclose(mine[name], other[name], atol=1e-6) for name in mine)
 
 
+@pytest.mark.slow
 @COMPILED
 def test_fast_sums_are_the_same_on_all_ranks_and_close_to_the_others(tmp_path: Path) -> None:
     asked = {"optimiser": "sgd", "norm": False, "samples": 40}
@@ -156,6 +157,7 @@ def test_fast_sums_are_the_same_on_all_ranks_and_close_to_the_others(tmp_path: P
     assert close(fast["weights"], slow["weights"], 1e-6)
 
 
+@pytest.mark.slow
 @COMPILED
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["arrays", "loader"])

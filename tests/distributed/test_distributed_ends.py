@@ -81,6 +81,7 @@ def test_an_error_that_nobody_catches_ends_the_job_in_words(name: str, tmp_path:
     assert re.search(ENDED[name], errors), errors
 
 
+@pytest.mark.slow
 def test_an_error_that_one_rank_catches_is_told_to_those_that_wait_for_it(tmp_path: Path) -> None:
     out = run(3, "-m", "ranks.going_wrong", "caught", str(tmp_path))
     for attempt in (0, 1):

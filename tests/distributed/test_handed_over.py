@@ -74,7 +74,7 @@ def drawn(seed: int) -> tuple[Callable[[Tensor], Tensor], tuple[Parameter, ...],
     return loss, tuple(weights), ops.uniform((steps, batch, width)), buckets
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(30))
 def test_each_run_hands_over_the_gradients_bucket_by_bucket(seed: int) -> None:
     loss, weights, x, buckets = drawn(seed)
@@ -98,6 +98,7 @@ def test_each_run_hands_over_the_gradients_bucket_by_bucket(seed: int) -> None:
                     assert np.allclose(array, plain[number].asnumpy(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("seed", range(30))
 def test_before_a_bucket_is_taken_stands_what_leads_to_it_and_nothing_else(seed: int) -> None:
     loss, weights, x, buckets = drawn(seed)
@@ -153,7 +154,7 @@ def test_a_layer_is_handed_over_before_the_reverse_of_the_one_before() -> None:
 # --- means over ranks -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_mean_in_a_jitted_step_is_that_of_the_gradients(

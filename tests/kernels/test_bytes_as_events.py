@@ -40,7 +40,7 @@ class Net(nn.Cell):
         return self.last(self.neurons(self.first(x) * 0.01))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("density", [0.0, 0.03, 0.3, 1.0])

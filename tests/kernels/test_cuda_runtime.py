@@ -153,6 +153,7 @@ def test_threads_count_together(device: DriverRuntime) -> None:
 # --- copies -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [0, 1, 1000, finding.STAGED // 2, finding.STAGED // 2 + 1, 3 * finding.STAGED + 5])
 def test_what_is_uploaded_may_change_at_once(device: DriverRuntime, size: int) -> None:
     array = np.random.default_rng(0).integers(0, 256, size, np.uint8)

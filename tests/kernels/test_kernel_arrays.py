@@ -74,7 +74,7 @@ def test_the_constants_are_those_of_the_loops() -> None:
     assert max(COUNTS) < BLOCK
 
 
-@pytest.mark.sampled(49)
+@pytest.mark.sampled(22)
 @pytest.mark.compiled
 @pytest.mark.parametrize(("body", "dtype"), CASES, ids=[f"{body}-{dtype}" for body, dtype in CASES])
 def test_it_does_what_it_does_from_python(body: str, dtype: Any) -> None:

@@ -76,6 +76,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("weighted", [False, True], ids=["spikes", "weights"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.05])
@@ -494,7 +495,7 @@ def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
 
 
 @pytest.mark.compiled
-@pytest.mark.sampled(23)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("weighted", [False, True], ids=["spikes", "weights"])
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"], ids="y {0[0]}, out {0[1]}".format)

@@ -35,6 +35,7 @@ def product(x: Any, y: Any) -> Any:
     return out
 
 
+@pytest.mark.sampled(53)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("density", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize(

@@ -460,6 +460,7 @@ def test_the_second_process_waits_for_the_firsts_file(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == [path.name]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ends", ["dies", "killed", "zombie"])
 def test_nobody_waits_for_the_dead(folder: Path, ends: str) -> None:
     if ends == "zombie" and not Path("/proc/self/stat").exists():

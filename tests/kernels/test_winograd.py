@@ -71,7 +71,7 @@ def test_transforms_of_one_channel_are_its_convolution(window: tuple[int, int], 
     np.testing.assert_allclose(found.reshape(*window, 16)[..., 0], expected[0, 0], atol=1e-11)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @compiled
 @pytest.mark.parametrize("seed", range(20))
 def test_however_images_and_channels_are_cut(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

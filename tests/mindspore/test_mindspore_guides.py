@@ -1,13 +1,14 @@
-"""Scripts after the chapters of MindSpore's guides that touch Cells: they run when the import is read as snncell.
+"""MindSpore guides and the comparison page: scripts from the guides run unchanged, and each row of the page holds.
 
-A script is code for MindSpore, and stays so: nothing is changed but the name of the package in its imports. What a
-print gives stands in its lines `# prints ...`, as on the pages of the documentation.
+A script differs from MindSpore's only in the package that it imports. Lines `# prints ...` give the printed text.
 """
 
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,42 @@ def test_a_guide_runs_with_its_import_changed(script, tmp_path, monkeypatch, cap
 def test_the_chapters_are_there():
     chapters = {"network_construction", "automatic_differentiation", "custom_bprop", "parameter", "hooks"}
     assert chapters | {"mixed_precision", "training_loop"} <= {script.stem for script in SCRIPTS}
+
+
+# --- the page for those who come from mindspore -----------------------------------------------------------------------
+
+SOURCE = Path(__file__).resolve().parents[2] / "docs" / "hooks" / "mindspore.py"
+_spec = importlib.util.spec_from_file_location("coming_from_mindspore", SOURCE)
+assert _spec is not None and _spec.loader is not None
+tables = importlib.util.module_from_spec(_spec)
+sys.modules[_spec.name] = tables
+_spec.loader.exec_module(tables)
+
+ROWS = [(name, row) for name, rows in tables.TABLES.items() for row in rows]
+
+
+@pytest.mark.sampled(44)
+@pytest.mark.parametrize(("name", "row"), ROWS, ids=[f"{name}: {row.cells[0][:40]}" for name, row in ROWS])
+def test_a_row_is_true(name, row):
+    row.check()
+
+
+def test_the_page_has_the_tables():
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.filled(page) == page, "python docs/hooks/mindspore.py"
+    assert all(f"<!-- table: {name} -->" in page for name in tables.HEADS)
+
+
+@pytest.mark.parametrize("name", tables.HEADS)
+def test_a_table_has_rows_of_one_length_and_none_twice(name):
+    rows = tables.TABLES[name]
+    assert rows and {len(row.cells) for row in rows} == {len(tables.HEADS[name])}
+    assert len({row.cells[0] for row in rows}) == len(rows)
+    assert not any("|" in cell for row in rows for cell in row.cells)
+
+
+def test_a_row_that_is_not_true_fails():
+    with pytest.raises(AssertionError, match="no BpropError"):
+        tables.refused(tables.errors.BpropError, "", lambda: None)
+    with pytest.raises(AssertionError, match="is not in"):
+        tables.refused(ValueError, "mend", lambda: int("a"))

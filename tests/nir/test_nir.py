@@ -216,7 +216,7 @@ NEURONS = {
 }
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("method", ["euler", "exponential"])
 @pytest.mark.parametrize("name", NEURONS)

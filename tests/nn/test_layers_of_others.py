@@ -119,6 +119,7 @@ def row(request) -> Row:
     return LAYERS[request.param]
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.peer
 def test_a_layer_is_that_of_torch(torch, row, rng):
     assert_like(torch, filled(row.make(), rng), row.torchs(torch.nn), input_of(row), row.names)
@@ -151,6 +152,7 @@ def test_a_layer_over_time_is_the_layer_at_each_step(row, rng):
     np.testing.assert_allclose(nn.TimeDistributed(layer)(Tensor(x)).asnumpy(), steps, rtol=1e-12)
 
 
+@pytest.mark.sampled(39)
 def test_a_layer_keeps_float16_and_float32(row):
     for dtype in (snncell.float16, snncell.float32):
         layer = row.make()

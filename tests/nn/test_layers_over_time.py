@@ -258,7 +258,7 @@ def test_a_delay_out_of_range_counts_as_the_edge_and_comes_back(rng, out_of_rang
     assert at_edge[1].asnumpy().all()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int64"])
 @pytest.mark.parametrize("name", ["delay", "winners"])
 def test_spikes_may_be_integers_or_booleans(rng, run, name, dtype):
@@ -663,7 +663,7 @@ def test_a_phase_that_comes_back_needs_no_new_trace():
     assert traced == ["train", "test", "train", "train"]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 )

@@ -23,6 +23,7 @@ DECODERS = {
 SPIKES = (RNG.random((T, B, 2, N)) < 0.4) * RNG.integers(1, 3, (T, B, 2, N)).astype(np.float64)
 
 
+@pytest.mark.sampled(59)
 @pytest.mark.parametrize("kind", [list, np.asarray, Tensor, lambda x: Tensor(x, "int16")])
 @pytest.mark.parametrize("padding", [0.0, 5.0, -5.0, np.nan])
 @pytest.mark.parametrize("name", DECODERS)
@@ -110,7 +111,7 @@ def test_a_loss_of_padded_outputs_is_that_of_each_alone_with_its_gradient(name, 
         assert not gradient[length:, sample].any()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", LOSSES)
 def test_lengths_may_be_an_argument_of_a_compiled_loss(name):
@@ -266,6 +267,7 @@ REGULARISERS = [
 ]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("padding", [0.0, 5.0, np.nan])
 @pytest.mark.parametrize("number", range(len(REGULARISERS)))
 def test_padding_changes_no_bit_of_a_regulariser(number, padding):
@@ -308,7 +310,7 @@ def test_the_accuracy_of_padded_outputs_is_that_of_each_alone(padding):
 # --- MultiStep --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("padding", [0.0, np.nan])
 @pytest.mark.parametrize("name", [*NEURONS, "recurrent"])
 def test_a_run_with_lengths_is_that_of_each_sample_alone_to_the_bit(name, padding):

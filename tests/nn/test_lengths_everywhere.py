@@ -227,7 +227,7 @@ def assert_same(found, expected, steps=T, samples=ALL):
             np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("compiled", [pytest.param(False, marks=pytest.mark.uncompiled), True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", CASES)
@@ -240,7 +240,7 @@ def test_padding_changes_no_bit(name, dtype, compiled):
     assert all(np.isfinite(leaf).all() for leaf in (expected[1], *expected[2], *expected[3]))
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compiled", [pytest.param(False, marks=pytest.mark.uncompiled), True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.alone])

@@ -145,6 +145,7 @@ def test_a_loss_is_that_of_torch(torch, name, reduction):
         np.testing.assert_allclose(gradient.asnumpy(), theirs[place].grad.numpy(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_jitted_losses_are_the_losses():
     """All of them in one function, so that they are compiled together."""

@@ -78,6 +78,7 @@ def given(name, constant, value):
     return entry.kind(**own, **shared)
 
 
+@pytest.mark.sampled(101)
 @pytest.mark.parametrize(("name", "constant"), ALL)
 def test_what_is_not_finite_or_out_of_range_is_refused_when_made_and_when_set(name, constant):
     node = made(name)
@@ -186,7 +187,7 @@ STEPS = [1e30, -1e30, 3.0, -3.0, np.inf, -np.inf]
 
 
 @pytest.mark.uncompiled
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jitted"])
 @pytest.mark.parametrize(
     ("name", "reset"), [(name, r) for name in NEURONS for r in (None, "value") if r in (None, *NEURONS[name].resets)]
@@ -213,6 +214,7 @@ WRITES = {
 }
 
 
+@pytest.mark.sampled(50)
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("name", NEURONS)
 def test_no_write_takes_a_constant_out_of_its_range(name, write):
@@ -441,7 +443,7 @@ def test_what_was_frozen_is_learned():
         assert with_parameter(*key) is not None, key
 
 
-@pytest.mark.sampled(256)
+@pytest.mark.sampled(108)
 @pytest.mark.parametrize(("neuron", "framework", "setting"), SETTINGS)
 def test_a_parameter_given_to_a_preset_is_learned_through_it_or_refused(neuron, framework, setting):
     found = with_parameter(neuron, framework, setting)
@@ -484,7 +486,7 @@ def recorded(node, x):
     return [ops.stack(outputs, 0), *states]
 
 
-@pytest.mark.sampled(223)
+@pytest.mark.sampled(97)
 @pytest.mark.parametrize(("neuron", "framework", "setting"), SETTINGS)
 def test_no_step_takes_what_a_preset_learns_out_of_its_range(neuron, framework, setting):
     found = with_parameter(neuron, framework, setting)

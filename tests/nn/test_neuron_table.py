@@ -56,7 +56,7 @@ def nn_parameters(entry):
     return iter(entry.make(entry.resets[0]).get_parameters())
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @ONE
 def test_its_default_spikes_have_the_dtype_of_its_input(name, dtype):
@@ -100,6 +100,7 @@ def differences(loss, arrays, eps=1e-6):
     return found
 
 
+@pytest.mark.sampled(159)
 @EACH
 @pytest.mark.parametrize("detach", [False, True])
 def test_smooth_gradients_through_time_are_those_of_the_naive_loop(name, reset, detach):
@@ -130,6 +131,7 @@ def test_smooth_gradients_through_time_are_those_of_the_naive_loop(name, reset, 
         np.testing.assert_allclose(mine.asnumpy(), theirs, rtol=1e-6 if exact else 1e-5, atol=3e-8)
 
 
+@pytest.mark.sampled(49)
 @EACH
 def test_smooth_gradients_agree_with_finite_differences_to_second_order(name, reset):
     entry = NEURONS[name]
@@ -159,6 +161,7 @@ LEARNED = [
 ]
 
 
+@pytest.mark.sampled(53)
 @pytest.mark.parametrize(("name", "constant"), LEARNED)
 def test_each_constant_can_be_learned_by_layer_or_by_neuron(name, constant):
     entry = NEURONS[name]
@@ -252,7 +255,7 @@ def test_it_is_one_kernel_with_each_option(name):
         assert "1 loop over time, 0 calls" in text and text.count("one kernel") == 1
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.compiled
 @ONE
 def test_compiled_it_is_what_it_is_step_by_step(name):

@@ -45,7 +45,7 @@ def constants(reset, decay_input):
     return {"tau": 3.0, "threshold": 0.8, "v_reset": -0.2, "reset": reset, "decay_input": decay_input}
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(7)
 @LIF_CASES
 def test_lif_forward_equals_the_loop(reset, detach, decay_input):
     x, v0 = drawn(scale=5.0 if decay_input else 1.5)
@@ -57,7 +57,7 @@ def test_lif_forward_equals_the_loop(reset, detach, decay_input):
     np.testing.assert_allclose(last.asnumpy(), vs[-1], rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @LIF_CASES
 @pytest.mark.parametrize("name", SLOPES)
 def test_lif_gradients_equal_hand_written_bptt(reset, detach, decay_input, name):

@@ -169,6 +169,7 @@ def test_convolutions_that_cannot_be():
 # --- pools -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 1), ((2, 3), (1, 2)), (1, 1)], ids=str)
 @pytest.mark.parametrize(("make", "what"), [(nn.MaxPool2d, np.max), (nn.AvgPool2d, np.mean)], ids=["max", "mean"])
 def test_pools(rng, make, what, kernel, stride):

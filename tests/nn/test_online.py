@@ -76,7 +76,7 @@ def in_chunks(cell, x, states, every):
     return ops.concat(outs), states
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NEURONS)
 @pytest.mark.parametrize("every", [1, 3, 4, 12, 50])
 def test_truncated_values_are_the_neurons_and_its_gradients_those_of_chunks(name, every, run):

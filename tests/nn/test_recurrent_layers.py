@@ -136,6 +136,7 @@ def test_cells_like_torch(torch, rng, kind):
 # --- what must hold of any loop over time -----------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_of_the_cell_are_the_layer(kind, rng):
     net, cell = made(kind, rng), CELLS[kind](D, H, dtype="float64")
@@ -192,6 +193,7 @@ def test_gradients_are_true_to_the_second_order(kind, rng):
     testing.check_grads(lambda x: ops.square(net(x)[0]).sum() * 0.1, Tensor(rng.standard_normal((3, 2, D))), order=2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loop_is_what_the_tape_gives_step_by_step(kind, rng):
     net, x = made(kind, rng, bidirectional=True), Tensor(rng.standard_normal((T, B, D)))

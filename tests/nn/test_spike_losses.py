@@ -205,7 +205,7 @@ def test_a_gradient_is_right(name, reduction):
         testing.check_grads(lambda z: loss(z, Tensor(LABELS)), Tensor(x), order=2)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", IDS)
@@ -235,6 +235,7 @@ THREE = np.zeros((5, 1, 3), np.float32)  # first spikes at 1, at 2, and never
 THREE[[1, 3], 0, 0] = THREE[2, 0, 1] = 1.0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("inverse", "expected"), [("negate", 1.349012), ("reciprocal", 1.117282)])
 def test_the_temporal_cross_entropy_of_snntorch(run, inverse, expected):
     value, found = run(ops.value_and_grad(nn.CETemporalLoss(inverse)))(Tensor(THREE), Tensor([1]))
@@ -245,6 +246,7 @@ def test_the_temporal_cross_entropy_of_snntorch(run, inverse, expected):
         np.testing.assert_allclose(found.asnumpy()[[1, 2, 4], 0, [0, 1, 2]], golden, atol=1e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("inverse", ["negate", "reciprocal"])
 def test_times_of_silent_neurons_give_no_nan(run, inverse):
     inf = np.inf
@@ -327,6 +329,7 @@ def test_the_wrong_neuron_is_asked_to_be_late_by_default():
     np.testing.assert_allclose(nn.MSETemporalLoss()(Tensor(early), Tensor([0])).item(), (4 / 5) ** 2 / 2)
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("shape", [(6,), (6, 3), (7, 2, 3)], ids=str)
 def test_times_of_several_spikes_and_where_their_gradients_go(run, shape, count):

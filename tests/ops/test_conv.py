@@ -73,7 +73,7 @@ def by(path: str) -> Iterator[None]:
 @compiled
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(3)
 def test_kernels_agree_with_windows_in_random_settings(seed: int, path: str) -> None:
     x, weight, dout, options = drawn(np.random.default_rng(seed), path)
     with by(path):

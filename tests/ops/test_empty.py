@@ -65,6 +65,7 @@ def forward(r: Row) -> list[Tensor] | None:
         return None
 
 
+@pytest.mark.sampled(156)
 @pytest.mark.parametrize("r", [r for r in TABLE if rows_with_empty_axes(r)], ids=repr)
 def test_what_is_computed_of_empty_axes_is_differentiated(r: Row) -> None:
     def squared(*xs: Tensor) -> Tensor:
@@ -83,6 +84,7 @@ def test_what_is_computed_of_empty_axes_is_differentiated(r: Row) -> None:
             assert [g.shape for g in found] == [x.shape for x in xs], empty
 
 
+@pytest.mark.sampled(280)
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom:UserWarning", "ignore:.*zero-element:UserWarning")
 @pytest.mark.parametrize("r", [r for r in TABLE if r.torch and rows_with_empty_axes(r)], ids=repr)
@@ -121,6 +123,7 @@ COMPUTED = [
 COMPUTED = [r for r in COMPUTED if r is not None and leaves(r.fn(*tensors(r)))]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("start", range(0, len(COMPUTED), 80))
@@ -203,6 +206,7 @@ def test_layers_take_a_batch_of_nobody() -> None:
 # --- sums of squares that are 0 ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("how", ["eager", pytest.param("jit", marks=pytest.mark.compiled)])
 @pytest.mark.parametrize(
     "options", [{}, {"axis": 0}, {"axis": -1, "keepdims": True}, {"ddof": 1}, {"ddof": 1.5}], ids=str

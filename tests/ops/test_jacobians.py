@@ -62,7 +62,7 @@ def test_a_jitted_function_has_the_sweep_once(jacobian: Any) -> None:
     assert lines(3) == lines(40)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(5)
 @COMPILED
 @pytest.mark.parametrize("size", [FEW - 1, FEW, FEW + 1, 2 * FEW])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -154,6 +154,7 @@ def test_through_loops_and_spikes(jacobian: Any, compiled: bool) -> None:
     same(numbers(leaves(found)), [x for row in row_by_row(fn, x) for x in row])
 
 
+@pytest.mark.sampled(3)
 @COMPILED
 @BOTH
 def test_aux_several_arguments_and_what_does_not_depend(jacobian: Any, compiled: bool) -> None:

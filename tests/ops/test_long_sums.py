@@ -102,6 +102,7 @@ def test_reductions_of_any_dtype(name: str, seed: int) -> None:
     assert_close(found[keep], exact[keep], (2 if name == "var" else 1) * BOUND + STORED.get(dtype, 0.0))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.compiled
 @pytest.mark.parametrize(
     ("name", "shape", "axes"),
@@ -150,6 +151,7 @@ def test_gradients_of_broadcast_operands(seed: int) -> None:
     assert_close(found, x.sum(stretched, np.float64, keepdims=True))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize(("compiled", "every"), [(False, None), (True, None), (False, 150)])
 def test_sums_over_many_steps(compiled: bool, every: int | None) -> None:

@@ -74,7 +74,7 @@ def test_a_wrong_second_order_fails_the_check():
 # --- finite differences -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(176)
+@pytest.mark.sampled(81)
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
 def test_gradients_agree_with_finite_differences(r: Row):
     check_grads(r.fn, *tensors(r), order=r.order)
@@ -90,7 +90,7 @@ def test_steps_let_no_gradient_through(r: Row):
         np.testing.assert_array_equal(found.asnumpy(), np.ones(found.shape))
 
 
-@pytest.mark.sampled(333)
+@pytest.mark.sampled(98)
 @pytest.mark.parametrize("dtype", [ms.float16, ms.float32], ids=str)
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
 def test_gradients_have_the_dtype_and_shape_of_their_inputs(r: Row, dtype: Any):
@@ -133,7 +133,7 @@ def several(rows: list[Row]) -> tuple[Any, list[ms.Tensor]]:
 BATCHES = [COMPILED[start : start + 40] for start in range(0, len(COMPILED), 40)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("rows", BATCHES, ids=lambda rows: f"{rows[0]} to {rows[-1]}")
 def test_compiled_agrees_with_eager(rows: list[Row]):
@@ -148,6 +148,7 @@ def test_compiled_agrees_with_eager(rows: list[Row]):
 # --- torch ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(312)
 @pytest.mark.peer
 @pytest.mark.parametrize("r", WITH_TORCH, ids=repr)
 def test_torch_agrees(r: Row):

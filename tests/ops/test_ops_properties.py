@@ -167,6 +167,7 @@ def test_a_convolution_is_the_sum_that_its_docstring_gives(data):
 # --- reverses ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(314)
 @pytest.mark.parametrize("r", [r for r in TABLE if r.order and r.jit], ids=repr)
 def test_a_reverse_is_linear_in_dout(r: Row):
     """Also at no gradient: zeros pull back to zeros."""

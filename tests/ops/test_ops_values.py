@@ -269,6 +269,7 @@ def test_nan_comes_through(f):
 BOUNDS: list[Any] = [NAN, 0.5, np.array(NAN), np.array([NAN, 0.5, -2.0]), np.array([[0.0], [NAN]])]
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("high", [None, *BOUNDS], ids=str)
 @pytest.mark.parametrize("low", [None, *BOUNDS], ids=str)

@@ -141,7 +141,7 @@ def with_gradient(function: Any, x: Any, weights: Any) -> tuple[Any, Any]:
     return function(Tensor(x)).asnumpy(), gradient(Tensor(x)).asnumpy()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(120))
 def test_max_pool_is_that_of_loops(seed: int) -> None:
     case = drawn(seed)
@@ -159,7 +159,7 @@ def test_max_pool_is_that_of_loops(seed: int) -> None:
         np.testing.assert_allclose(gradient, grad, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("what", ["no", "all", "inside"])
 def test_sums_and_means_are_those_of_loops(seed: int, what: str) -> None:
@@ -175,7 +175,7 @@ def test_sums_and_means_are_those_of_loops(seed: int, what: str) -> None:
         np.testing.assert_allclose(gradient, grad, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("what", ["largest", "mean"])
 def test_reverses_are_adjoint_to_any_order(seed: int, what: str) -> None:
@@ -216,7 +216,7 @@ def with_ceil_mode(case: Case) -> Case:
     return Case(case.shape, case.windows._replace(padding=tuple(padding)))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @random_cases(6)
 def test_ceil_mode_and_divisor_override_are_those_of_loops_and_of_pytorch(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -289,7 +289,7 @@ def test_options_of_pooling_that_make_no_sense(call: Any, message: str) -> None:
         call(ops.ones((1, 1, 4, 4)))
 
 
-@pytest.mark.sampled(22)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d", "sum_pool2d"])
 @pytest.mark.parametrize("options", [(2,), (3, 2), (3, 1), (2, 3), (5,)])
@@ -347,6 +347,7 @@ def test_places_are_bytes_where_they_can_be() -> None:
     np.testing.assert_array_equal(snncell.grad(lambda x: ops.max_pool2d(x, 20).sum())(Tensor(large)).asnumpy(), large)
 
 
+@pytest.mark.slow
 def test_rows_of_every_length_around_the_lanes() -> None:
     for windows in (2, 3, 6):
         for count in sorted({n + by for n in (*LANES, 2 * LANES[0]) for by in (-1, 0, 1)}):
@@ -370,6 +371,7 @@ POOLS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", POOLS)
 def test_steps_of_a_loop_are_pooled_together(name: str) -> None:
     """Before the loop, in it and behind it, with gradients: as step by step."""

@@ -109,7 +109,7 @@ def test_the_results_are_those_of_each_slice(r: Row, compiled: bool) -> None:
     same(numbers(wraps(compiled)(vmap(vmap(fn)))(*inputs)), stacked([stacked(row) for row in rows]))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
@@ -141,7 +141,7 @@ def test_gradients_inside_and_outside(r: Row, compiled: bool) -> None:
         same(numbers(leaves(outside)), expected[asked[0] :])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
 def test_in_a_loop_with_a_state_the_same_rules_hold(r: Row) -> None:
@@ -167,7 +167,7 @@ def test_in_a_loop_with_a_state_the_same_rules_hold(r: Row) -> None:
         same(numbers(leaves(gradients(*arguments))), expected)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
@@ -209,7 +209,7 @@ LOOKUPS: dict[str, tuple[Callable[..., Tensor], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.sampled(28)
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("varying", [(0, 0), (0, None), (None, 0)], ids=["both", "values", "positions"])
 @pytest.mark.parametrize("name", LOOKUPS)
@@ -265,6 +265,7 @@ def loops_of(fn: Callable[..., Any], inputs: Sequence[Tensor], monkeypatch: pyte
 STEP_BY_STEP = {"scan", "uniform", "normal", "dropout", "dropout2d", "bernoulli"}
 
 
+@pytest.mark.slow
 def test_which_operations_go_step_by_step(monkeypatch) -> None:
     """A new operation needs a rule for all steps of a loop (`over_time`, `tape/primitive.py`), or a place above."""
     found = set()

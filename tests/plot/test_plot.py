@@ -1,10 +1,13 @@
-"""Pictures are checked by their meaning: what was drawn, where, and what it says."""
+"""Plots: the data that they draw, their labels, and names with characters that Matplotlib treats specially."""
+
+import io
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+from random_cases import random_cases
 
-from snncell import Tensor, errors, plot
+from snncell import Tensor, errors, monitoring, nn, plot, surrogate
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -67,3 +70,107 @@ def test_plots_refuse_what_does_not_fit():
         plot.membrane(np.zeros((2, 3)), np.zeros((2, 4)))
     with pytest.raises(errors.ArgumentError, match="no gradients to draw"):
         plot.gradient_norms({})
+
+
+# --- names that users give to cells, classes and curves are drawn as they are, whatever matplot -----------------------
+
+RNG = np.random.default_rng(0)
+SPIKES = (RNG.random((12, 3, 5)) < 0.3).astype(np.float32)
+CURRENTS = RNG.normal(size=(12, 3, 5)).astype(np.float32)
+# A formula that is none, one that Matplotlib cannot read, and what it leaves out of a key, breaks lines at, or escapes.
+NAMES = [
+    r"$\frac{$",
+    "$",
+    "a$b",
+    "$$",
+    r"$\nothing$",
+    "$x_1$",
+    "_hidden",
+    r"\alpha",
+    "a%b_{c}",
+    "two\nlines",
+    "a name of more words",
+]
+
+
+class Net(nn.Cell):
+    """A net with a layer of any name."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.dense = nn.Dense(5, 4)
+        self.insert_child_to_cell(name, nn.MultiStep(nn.LIFNode()))
+        self.__dict__["named"] = name
+        self.last = nn.Dense(4, 3)
+
+    def construct(self, x):
+        return self.last(getattr(self, self.__dict__["named"])(self.dense(x))).sum(0)
+
+
+def page(name, folder):
+    if "." in name or not name.replace("\n", "").strip():
+        return None
+    x, y = Tensor(np.abs(CURRENTS) * 3), Tensor(np.array([0, 1, 2], np.int32))
+    plot.report(Net(name), (x, y), nn.CrossEntropyLoss(), path=folder / "page.html", title=name)
+    return None
+
+
+def energy(name, folder):
+    return plot.energy_by_layer(monitoring.energy(Net(name), Tensor(np.abs(CURRENTS) * 3)), title=name)
+
+
+def cell_of(name):
+    return type(name, (surrogate.ATan,), {})()
+
+
+PLOTS = {
+    "raster": lambda name, _: plot.raster({name: SPIKES}, layer=name, sample=0),
+    "raster, classes": lambda name, _: plot.raster(
+        SPIKES[:, 0], title=name, classes=[name, "b", name, "b", "c"], psth=3
+    ),
+    "membrane": lambda name, _: plot.membrane(CURRENTS[:, 0, :2], labels=[name, "b"], title=name),
+    "psth": lambda name, _: plot.psth({name: SPIKES}, title=name, layer=name, width=3),
+    "firing_rates": lambda name, _: plot.firing_rates({name: SPIKES, "b": SPIKES}, title=name),
+    "dead_and_saturated": lambda name, _: plot.dead_and_saturated({name: SPIKES, "b": SPIKES}, title=name),
+    "gradient_flow": lambda name, _: plot.gradient_flow({name: CURRENTS, "b": CURRENTS}, title=name),
+    "gradient_norms": lambda name, _: plot.gradient_norms({name: CURRENTS, "b": CURRENTS}, title=name),
+    "weight_histograms": lambda name, _: plot.weight_histograms({name: CURRENTS, "b": CURRENTS}, title=name),
+    "surrogate": lambda name, _: plot.surrogate([cell_of(name), surrogate.ATan()], title=name),
+    "confusion_matrix": lambda name, _: plot.confusion_matrix([0, 1, 1], [0, 1, 0], [name, "b"], title=name),
+    "training_curves": lambda name, _: plot.training_curves({name: [1.0, 2.0], "loss": [2.0, 1.0]}, title=name),
+    "spike_time_differences": lambda name, _: plot.spike_time_differences(
+        SPIKES, SPIKES[::-1], title=name, labels=(name, "b")
+    ),
+    "energy_by_layer": energy,
+    "report": page,
+}
+
+
+@pytest.mark.sampled(3)
+@random_cases(16)
+def test_any_name_can_be_drawn(seed, tmp_path):
+    pairs = [(of, name) for name in NAMES for of in PLOTS]
+    of, name = pairs[np.random.default_rng(seed // len(pairs)).permutation(len(pairs))[seed % len(pairs)]]
+    axes = PLOTS[of](name, tmp_path)
+    if axes is not None:
+        axes.figure.savefig(io.BytesIO(), dpi=40)
+        plt_close(axes.figure)
+
+
+def test_a_report_of_a_cell_with_an_unreadable_formula_is_written(tmp_path):
+    page(NAMES[0], tmp_path)
+    assert r"$\frac{$" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def plt_close(figure):
+    import matplotlib.pyplot as plt
+
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("of", ["membrane", "gradient_norms", "training_curves", "firing_rates", "surrogate"])
+def test_a_name_with_an_underscore_is_in_the_key(of, tmp_path):
+    axes = PLOTS[of]("_hidden", tmp_path)
+    names = [text.get_text().strip() for text in axes.get_legend().get_texts()]
+    plt_close(axes.figure)
+    assert any(name.startswith(("_hidden", "hidden")) for name in names), names

@@ -421,6 +421,7 @@ class Inline(Adaptive):
         return Spike(20.0)(x)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize(
     "neuron",
@@ -498,6 +499,7 @@ def test_pictures_can_be_read_on_paper(name):
     assert_readable(PICTURES[name]())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
 def test_pictures_look_as_they_did(name):

@@ -143,7 +143,7 @@ def within(box, page):
 
 
 @pytest.mark.uncompiled
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_plot_does_well_in_a_panel_of_three_inches(name, layout):

@@ -93,7 +93,7 @@ PICTURES = {
 }
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
     axes = PICTURES[name]()
@@ -103,6 +103,7 @@ def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
         assert_readable(axes)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
 def test_pictures_look_as_they_did(name):

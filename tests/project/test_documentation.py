@@ -84,7 +84,7 @@ def test_there_are_examples_in_docstrings():
     assert sum(len(examples(module)) for module in MODULES) >= 7
 
 
-@pytest.mark.sampled(42)
+@pytest.mark.sampled(16)
 @pytest.mark.compiled
 @pytest.mark.parametrize("module", [module for module in MODULES if examples(module)])
 def test_examples_in_docstrings_print_what_they_say(module):
@@ -162,6 +162,7 @@ def test_the_example_of_jitted_training():
     assert load("jitted_training").main(epochs=8) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_an_energy(tmp_path, capsys):
     found = load("energy").main(epochs=5, folder=str(tmp_path))
@@ -173,6 +174,7 @@ def test_the_example_of_an_energy(tmp_path, capsys):
     assert (tmp_path / "energy.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_callbacks(tmp_path, capsys):
     history = load("callbacks").main(epochs=6, folder=str(tmp_path))
@@ -182,6 +184,7 @@ def test_the_example_of_callbacks(tmp_path, capsys):
     assert (tmp_path / "runs" / "report-5.html").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_distributed_training(tmp_path):
     launcher()  # or skip
@@ -193,6 +196,7 @@ def test_the_example_of_distributed_training(tmp_path):
     assert found.startswith("2 ranks: ") and found.endswith(digest)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_scikit_learn(tmp_path, capsys):
     pytest.importorskip("sklearn", reason="the extra 'sklearn' brings scikit-learn, and it is not installed")
@@ -203,6 +207,7 @@ def test_the_example_of_scikit_learn(tmp_path, capsys):
     assert (tmp_path / "scikit_learn.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_a_sweep_with_joblib(tmp_path, capsys):
     pytest.importorskip("joblib", reason="joblib comes with the extra 'sklearn', and it is not installed")
@@ -235,6 +240,7 @@ def test_the_example_of_a_script_for_mindspores_model(capsys):
     assert re.fullmatch(r"Train epoch time: \d+\.\d{3} ms, per step time: \d+\.\d{3} ms", printed[3])
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_mixed_precision(capsys):
     found = load("mixed_precision").main(epochs=3)
@@ -242,6 +248,7 @@ def test_the_example_of_mixed_precision(capsys):
     assert "steps not taken by epoch: [" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_whole_numbers(capsys):
     found = load("quantised").main(epochs=3, tuning=1)
@@ -255,6 +262,7 @@ def test_the_example_of_a_temporal_task(tmp_path):
     assert (tmp_path / "potentials.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_online_learning():
     accuracies = load("online_learning").main(updates=100, steps=30, neurons=30)
@@ -310,6 +318,7 @@ def test_the_example_of_random_manifolds():
     assert load("manifolds").main(epochs=20, samples=100, neurons=32, steps=30) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_made_words():
     by_counts, by_times = load("made_words").main(epochs=8, samples=400, classes=4, neurons=48)
@@ -352,6 +361,7 @@ def test_the_example_of_a_snntorch_network_where_that_is_not_installed(monkeypat
     assert not example.main()
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_example_of_nir(capsys):
     pytest.importorskip("nir")

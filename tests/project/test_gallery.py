@@ -125,6 +125,7 @@ def shared(name: str):
     return getattr(__import__("trained"), name)
 
 
+@pytest.mark.slow
 @pytest.mark.compiled
 def test_the_neuron_by_class_tells_three_digits_apart():
     axes = drawn("raster_by_class").axes

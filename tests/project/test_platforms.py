@@ -101,6 +101,7 @@ ALL = " ".join(f"{owner}.{name}" for owner, names in NAMES.items() for name in s
 LINUX_ALONE = "os.sched_getaffinity os.sched_setaffinity os.pipe2"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("platform", "names", "modules"),

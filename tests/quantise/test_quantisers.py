@@ -158,6 +158,7 @@ def test_values_are_whole_steps_of_few_bits_to_the_bit(name: str, scale_bits: in
     np.testing.assert_array_equal(quantiser(Tensor(W)).asnumpy(), quantiser(x).asnumpy())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.compiled
 @NAMES
 def test_compiled_gives_the_same_bits(name: str) -> None:

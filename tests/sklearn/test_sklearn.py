@@ -30,7 +30,7 @@ from snncell.sklearn import SNNClassifier, SNNRegressor
 QUICK = {"steps": 4, "epochs": 15, "learning_rate": 0.02, "random_state": 0}
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(13)
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("default")  # those of the checks themselves
 @parametrize_with_checks([SNNClassifier(16, **QUICK), SNNRegressor(16, **QUICK)])
@@ -178,7 +178,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings(name):
     settings = {"learning_rate": 0.02, "epochs": 12, **SETTINGS[name]}

@@ -201,6 +201,7 @@ def test_the_tape_gives_the_bprop_to_the_bit(cell, dtype):
     assert pull(dout)[0].asnumpy().tobytes() == expected.astype(dtype).asnumpy().tobytes()
 
 
+@pytest.mark.sampled(32)
 @pytest.mark.usefixtures("plain")
 def test_the_derivative_of_a_smooth_network_is_true(cell):
     rng = np.random.default_rng(1)
@@ -261,6 +262,7 @@ def test_far_away_all_is_finite_and_the_slope_has_its_limit(row, cell, dtype):
         assert found[-6:] == pytest.approx(right, abs=2e-4)
 
 
+@pytest.mark.sampled(42)
 @pytest.mark.usefixtures("plain")
 def test_in_a_loop_over_time_it_is_fused_and_gives_what_single_steps_give(row, cell):
     node = nn.LIFNode(2.0, v_threshold=0.5, surrogate_function=cell)
@@ -680,7 +682,7 @@ class OneInput(surrogate.Surrogate):
         return 0.5 + x / (1.0 + ops.abs(x))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("kind", ["LIFNode", "ALIFNode", "Recurrent"])
 def test_a_cell_around_a_rule_of_two_inputs_is_a_spike_function(kind, jitted):

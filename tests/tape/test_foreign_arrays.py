@@ -163,7 +163,7 @@ CASES = [(place, kind) for place in PLACES for kind in OTHERS]
 CASES += [(place, kind) for place in ARRAYS_ALONE for kind in OTHERS if kind not in ("list", "tuple")]
 
 
-@pytest.mark.sampled(122)
+@pytest.mark.sampled(37)
 @pytest.mark.parametrize(("place", "kind"), CASES)
 def test_each_kind_of_array_is_taken_where_numpys_are(place, kind):
     if kind.startswith("torch"):
@@ -262,6 +262,7 @@ def test_batches_that_are_none_are_refused(name):
 TIMES = RNG.normal(size=(5, 8, 2)).astype(np.float32)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("outputs", [TIMES[0], TIMES, (TIMES, TIMES)], ids=["(B, C)", "(T, B, C)", "a tuple"])
 @pytest.mark.parametrize(
     "labels",

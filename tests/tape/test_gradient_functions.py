@@ -68,7 +68,7 @@ def expected_of(position: Any, weights: str, ids: bool, s: np.ndarray) -> Any:
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("position", POSITIONS, ids=str)
@@ -377,7 +377,7 @@ class Block(nn.Cell):
         return self.last(self.drop(ops.tanh(self.norm(self.first(x)))))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_recompute_changes_no_bit(compiled, nested):

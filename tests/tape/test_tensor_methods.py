@@ -41,6 +41,7 @@ def same(result: Any, expected: Any, exact: bool, what: str) -> None:
             np.testing.assert_allclose(a.asnumpy(), b, rtol=rtol, atol=rtol, err_msg=what)
 
 
+@pytest.mark.sampled(540)
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero", "ignore:overflow", "ignore:Mean of empty")
 @pytest.mark.parametrize("r", TABLE, ids=repr)
 def test_methods_and_functions_give_what_numpy_gives(r: Row):
@@ -417,6 +418,7 @@ def test_the_gradient_of_a_norm_is_0_at_0():
         assert np.isfinite(found.asnumpy()).all() and (p == float("inf") or found.tolist() == [0.0] * 3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("fn", [
     lambda x: (x.sort(-1, True)[0] * x.cumprod(1)).sum(),

@@ -344,7 +344,7 @@ HEALTHY = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_nets_pass(name):
     make, x = HEALTHY[name]

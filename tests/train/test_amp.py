@@ -48,7 +48,7 @@ def twins(kind: str, half: str) -> tuple[Any, Any]:
     return amp.auto_mixed_precision(mixed, "O1", half), stored
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("kind", "half", "run"), list(itertools.product(LAYERS, HALVES, RUNS)))
 def test_a_mixed_layer_is_the_one_of_few_bits_with_casts_around_it(kind: str, half: str, run: str) -> None:
     mixed, stored = twins(kind, half)
@@ -70,6 +70,7 @@ def test_a_mixed_layer_is_the_one_of_few_bits_with_casts_around_it(kind: str, ha
     assert (exact.asnumpy() != stored.weight.asnumpy().astype(np.float32)).any(), "the weights keep all their digits"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("half", "run"), list(itertools.product(HALVES, RUNS)))
 def test_neurons_norms_and_what_they_keep_are_float32(half: str, run: str) -> None:
     seen: dict[str, Any] = {}
@@ -282,7 +283,7 @@ def bits(*cells: nn.Cell) -> list[bytes]:
 CROSS = list(itertools.product(OPTIMISERS, CLIPS, SCALERS, RUNS))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize(("optimiser", "clip", "scaler", "run"), CROSS)
 def test_a_power_of_two_leaves_every_bit_of_float32(optimiser: str, clip: str, scaler: str, run: str) -> None:
@@ -298,7 +299,7 @@ def test_a_power_of_two_leaves_every_bit_of_float32(optimiser: str, clip: str, s
     assert made.global_step.item() == 4 and results[0] != bits(net_of(None), made)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize(("half", "optimiser", "clip", "run"), list(itertools.product(HALVES, OPTIMISERS, CLIPS, RUNS)))
 def test_a_step_that_overflows_leaves_everything_as_it_was(half: str, optimiser: str, clip: str, run: str) -> None:
@@ -320,6 +321,7 @@ def test_a_step_that_overflows_leaves_everything_as_it_was(half: str, optimiser:
     assert made.global_step.item() == 2 and bits(made) != before
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("scale", [None, 2.0**24, "dynamic"])
 def test_gradients_that_vanish_in_float16_learn_with_a_scale(scale: Any, run: str) -> None:

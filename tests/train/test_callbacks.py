@@ -186,7 +186,7 @@ def choices(count):
     return [{name: chance.choice(values) for name, values in SETTINGS.items()} for _ in range(count)]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize(
     "chosen", choices(36), ids=lambda c: "-".join(str(getattr(x, "__name__", x)) for x in c.values())

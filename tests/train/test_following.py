@@ -77,6 +77,7 @@ def same(one, other):
 # --- metrics of what a net does inside --------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["dense", "recurrent"])
 @pytest.mark.parametrize("lengths", [False, True], ids=["whole", "padded"])
 def test_metrics_by_name_are_those_of_the_samples_together(kind, lengths):
@@ -92,6 +93,7 @@ def test_metrics_by_name_are_those_of_the_samples_together(kind, lengths):
     assert found["energy"] == pytest.approx(monitoring.energy(net, *map(Tensor, inputs)).joules, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,6 +172,7 @@ def written(folder):
     return values, hidden
 
 
+@pytest.mark.slow
 def test_tensorboard_has_numbers_histograms_rasters_and_reports(tmp_path):
     net = Sequences("dense")
     slow = [net.first.weight, net.first.bias]

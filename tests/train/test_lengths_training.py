@@ -37,6 +37,7 @@ def of_time_first(output, y, lengths):
     return nn.MSECountLoss(correct_rate=0.6)(output, y, lengths=lengths)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("keep_states", [True, False])
 @pytest.mark.parametrize("loss", [nn.CERateLoss(), nn.MSEMembraneLoss(), of_time_first])
@@ -106,7 +107,7 @@ def test_a_firing_rate_counts_the_steps_that_are_there(padding):
 # --- monitors ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("options", [{}, {"every": 2}, {"samples": 3}, {"neurons": 2}, {"calls": None}])
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("keep_states", [True, False])

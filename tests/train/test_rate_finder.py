@@ -58,7 +58,7 @@ def bits_of(net: Net, optimiser: nn.Optimizer) -> list[Any]:
     return [*(array.tobytes() for array in arrays), rates, [cell.training for _, cell in net.cells_and_names()]]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("optimiser", "source"), list(itertools.product(OPTIMISERS, DATA)))
 def test_afterwards_everything_is_as_it_was(optimiser: str, source: str) -> None:
     ms.set_seed(5)

@@ -278,7 +278,7 @@ OPTIMISERS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])

@@ -129,7 +129,7 @@ def trained(data: Any, prefetch: bool | None, stop: int | None = None, **more: A
     return found.history, weights, present_key().tolist(), drawn
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", DATA)
 def test_a_training_has_the_same_bits(name: str, tmp_path: Any) -> None:
     expected = trained(DATA[name](), False)

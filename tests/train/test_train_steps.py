@@ -134,7 +134,7 @@ def as_data(kind: str, x: Any, y: Any, batches: Any) -> Any:
     return batches if kind == "list" else Unsized(batches)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.compiled
 @random_cases(12)
 def test_callbacks_follow_the_steps_that_the_optimiser_takes(seed: int, tmp_path: Any) -> None:

@@ -194,6 +194,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0, 
     return element("table", element("thead", row("th", head)) if headed else Markup(), element("tbody", *body))
 
 
+ROWS = 30  # of a table that fits on a screen
+
+
+def titled_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> Markup:
+    """A table under its title, for `_repr_html_`; a long one is cut after `ROWS` rows, and says how many follow."""
+    more = [(f"and {len(rows) - ROWS:,} more", *[""] * (len(head) - 1))] if len(rows) > ROWS else []
+    return element("div", element("b", title), table(head, [*rows[:ROWS], *more], numbers))
+
+
+def cut_lines(lines: Sequence[str]) -> list[str]:
+    """Lines for `repr`, cut after `ROWS` lines in the same way."""
+    return [*lines[:ROWS], *([f"... and {len(lines) - ROWS:,} more"] if len(lines) > ROWS else [])]
+
+
 def fold_details(summary: str, content: str, shown: bool = False) -> Markup:
     """A summary, at a click on which the content is shown, or hidden."""
     return Markup(f"<details{' open' if shown else ''}>{element('summary', summary)}{markup(content)}</details>")

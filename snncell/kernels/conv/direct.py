@@ -1,12 +1,12 @@
 """Direct convolutions on the CPU, of one or two axes: sums over shifted images.
 
-Images are copied, with their padding, into planes, whose rows are `pitch` elements apart. Element k of the windows of
-all pixels is then a plane from `offsets[k]` on, and a tile of results is a sum of such pieces times weights. The pixels
-between two rows of results are computed too and left out. Where that is more work than copying, there is a plane for
-each place in a window, as long as the results.
+Images are copied, with their padding, into planes, whose rows are `pitch` elements apart. Element k of all windows is
+then a plane shifted by `offsets[k]`, and a tile of results is a sum of shifted planes times weights. The elements
+between two rows of results are computed too and then dropped. If that costs more than copying, there is one plane per
+element of the window, as long as the results.
 
-A kernel carries out the units of its work from `start` up to `stop`. Each result is one sum in a fixed order, for any
-number of threads. Where a kernel takes `grain`, its memory has a row for each part of `grain` units.
+A kernel runs its units from `start` to `stop`. Each result is one sum in a fixed order, so the bits do not depend on
+the number of threads. If a kernel takes `grain`, its scratch memory has a row for each part of `grain` units.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from snncell.kernels.products.csr import Rows, fill_rows
 
 
 def pack_weights(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
-    """Eight rows of weights side by side for each term of their sums, with zeros after the last row.
+    """Pack weights for register blocking: eight rows interleaved, term by term, with zeros after the last row.
 
     Row r of group g has its k-th weight at `weights[g * group + r * apart + sources[k]]`.
     """
@@ -68,7 +68,7 @@ def correlate(
     start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, views: Any, out: Any, planes: Any, sums: Any,
     geometry: Any,
 ) -> None:  # fmt: skip
-    """Results from images and packed weights. A unit is some channels of the results of some images or rows."""
+    """Compute results from images and packed weights. A unit is some channels of the results of some images or rows."""
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     down, across, by_rows, by_columns = geometry[5], geometry[6], geometry[7], geometry[8]
     rows, pitch, apart, count = geometry[9], geometry[10], geometry[11], geometry[12]
@@ -88,7 +88,8 @@ def correlate(
         first_block = split * split_blocks
         for begin in range(0, channels, chunk):
             some = least(chunk, channels - begin)
-            # First, for they reach into the planes behind them. Pieces end there, and rows that share their padding.
+            # Clear the end of each plane, where vectors read past the last row, and rows share their padding. This
+            # comes first, because it also clears the start of the next plane.
             for plane in range(some * by_rows * by_columns):
                 zero(tail(image, plane * apart + there * area), apart - there * area)
             for n in range(there):
@@ -98,7 +99,7 @@ def correlate(
                     height, width, down, across, tail(views, 0), by_rows, by_columns, first_row * down, rows, pitch,
                 )  # fmt: skip
             for block in range(first_block, least(blocks, first_block + split_blocks)):
-                # Where channels come in chunks, the sums of all blocks wait for the next; else only one's are there.
+                # If channels come in chunks, the sums of all blocks are kept for the next chunk; otherwise only one's.
                 own_sums = tail(total, (block - first_block) * 8 * wide if chunk < channels else 0)
                 own = tail(row(packed, group * blocks + block), begin * taps * 8)
                 present = least(8, outputs - 8 * block)
@@ -116,9 +117,9 @@ def contract(
     start: Any, stop: Any, grain: Any, x: Any, gradient: Any, offsets: Any, views: Any, partial: Any, planes: Any,
     slopes: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """The gradient of weights, from images and the gradient of results. A unit is some images and some channels.
+    """Compute the gradient of weights from images and the gradient of results. A unit is some images and some channels.
 
-    `partial` has a row for each unit: the sums over its images, for four outputs and four weights at a time.
+    `partial` has a row for each unit with the sums over its images, in tiles of four outputs by four weights.
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     down, across, by_rows, by_columns = geometry[5], geometry[6], geometry[7], geometry[8]
@@ -138,8 +139,8 @@ def contract(
         last = (part + 1) * images // parts
         for begin in range(part * images // parts, last, together):
             there = least(together, last - begin)
-            # First, for they reach into what is behind them. What lies between pixels is multiplied too, with a
-            # gradient of 0, so it has to be finite.
+            # Clear the end of each plane first, because this also clears the start of the next one. The elements
+            # between rows are multiplied too, by a gradient of 0, so they must be finite.
             for plane in range(some * by_rows * by_columns):
                 zero(tail(image, plane * apart + there * area), apart - there * area)
             for r in range(outputs):
@@ -159,7 +160,7 @@ def contract(
 
 
 def add_parts(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:
-    """The gradient of weights from the sums over parts of the images. A unit is four outputs of a group."""
+    """Sum the gradients of weights over the parts of the images. A unit is four outputs of a group."""
     groups, channels, taps, outputs = geometry[1], geometry[2], geometry[12], geometry[13]
     parts, splits, split_channels = geometry[16], geometry[17], geometry[18]
     fours = (outputs + 3) // 4
@@ -180,12 +181,12 @@ def add_parts(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> N
 
 Ints = tuple[int, ...]
 
-LEAST_UNITS = 16  # units that threads can share well
-LEAST_CHUNK = 16  # channels whose planes should fit into the cache
-MOST_TOGETHER = 16  # images whose planes lie side by side
-MOST_PIXELS = 640  # whose rows, four of a gradient and four of an image, fit into a first-level cache
-TILE_CYCLES = 64  # to add up the lanes of sixteen sums
-MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
+LEAST_UNITS = 16  # enough units to balance the load of threads
+LEAST_CHUNK = 16  # the planes of this many channels should fit into the cache
+MOST_TOGETHER = 16  # the maximum number of images whose planes are adjacent
+MOST_PIXELS = 640  # four rows of a gradient and four of an image of this length fit into the L1 cache
+TILE_CYCLES = 64  # to reduce the lanes of sixteen vectors
+MOST_PARTIAL = 1 << 20  # the maximum number of elements of the sums over parts of the images
 
 
 @functools.lru_cache(maxsize=512)
@@ -193,8 +194,8 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
     down, across = axes
     terms, blocks = channels * len(down.places) * len(across.places), -(-outputs // 8)
     rows = down.results
-    # Bands of so many rows that the planes of some channels fit into the cache. Then whole images side by side, if
-    # that saves work.
+    # Halve the bands of rows until the planes of some channels fit into the cache. Images that need no bands may be
+    # processed several at a time, if that saves work.
     while rows > 1 and next(layouts(axes, rows, 1)).chunk(channels) < min(channels, LEAST_CHUNK):
         rows = -(-rows // 2)
     layout = min(
@@ -229,7 +230,7 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
 
 
 def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
-    """Put into `out` the correlation of x (N, groups C, H, W) with weights in a layout: see `pack_weights`."""
+    """Correlate x (N, groups C, H, W) with weights into `out`; `layout` and `sources` are for `pack_weights`."""
     if winograd.pays(shape):
         winograd.correlate(x, weights, layout, sources, out, shape)
         return
@@ -244,14 +245,14 @@ def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape
 
 
 def takes(x: Any, y: Any) -> bool:
-    """True if these kernels convolve `x`, which may be of bytes or Rows, with `y`; else `im2col.py` does."""
+    """True if these kernels can convolve `x`, which may be bytes or Rows, with `y`; otherwise `im2col.py` does it."""
     known = isinstance(x, Rows) or (isinstance(x, np.ndarray) and (x.dtype == y.dtype or x.dtype in dtypes.BYTES))
     here = known and y.dtype.kind == "f" and y.dtype.itemsize >= 4
     return here and x.ndim <= 4 and compiles()
 
 
 def _floats(images: Any, dtype: Any) -> Any:
-    """Images of bytes in the dtype of the results, Rows with their zeros, others as they are."""
+    """Convert images of bytes to the dtype of the results, and Rows to dense images."""
     if isinstance(images, Rows):
         return fill_rows(images, dtype)
     if images.dtype == dtype:
@@ -264,7 +265,7 @@ def _floats(images: Any, dtype: Any) -> Any:
 def _axis_back(
     length: int, size: int, stride: int, dilation: int, before: int, count: int, first: int
 ) -> tuple[Axis, list[int]] | None:
-    """The axis that gives every stride-th element of an image from `first` on, and which of the window it takes."""
+    """The axis that computes every stride-th element of an image from `first` on, and its taps of the window."""
     taps = [k for k in range(size) if (first + before - k * dilation) % stride == 0]
     if not taps or first >= length:
         return None
@@ -300,7 +301,7 @@ def convolve_back(
     sizes = sizes_of(out.shape, weight.shape[2:], stride, dilation, before, dout.shape[2:])
     taps = math.prod(sizes.window)
     if any(s > k or (d > 1 and s > 1) for s, k, d in zip(sizes.stride, sizes.window, sizes.dilation, strict=True)):
-        out[...] = 0  # some elements may be in no window
+        out[...] = 0  # an element that is in no window has gradient 0
     dout = with_two_axes(dout)
     for place in itertools.product(*map(range, sizes.stride)):
         both = [_axis_back(*numbers) for numbers in zip(*sizes, place, strict=True)]
@@ -320,7 +321,7 @@ def convolve_back(
 def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> ConvolutionPlan:
     down, across = axes
     taps, fours = len(down.places) * len(across.places), -(-outputs // 4)
-    # Parts of the images first; where their sums are many, parts of the channels.
+    # Split the images into parts first. If that gives too many partial sums, split the channels too.
     parts = max(1, min(images, -(-LEAST_UNITS // groups), MOST_PARTIAL // max(1, groups * channels * taps * outputs)))
     splits = min(-(-channels // 8), -(-LEAST_UNITS // (parts * groups)))
     split_channels = -(-channels // splits)

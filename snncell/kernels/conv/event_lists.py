@@ -1,4 +1,4 @@
-"""Lists of the events of images, by pixel or by channel, for event-driven convolutions."""
+"""Event lists of images, sorted by pixel or by channel, for event-driven convolutions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def list_events(
     key_of: Any, keys_apart: int, place_of: Any, places_apart: int, grid: int, keys: Any, places: Any, values: Any,
     counts: Any,
 ) -> int:  # fmt: skip
-    """List the events among the elements of images from `offset` up to `offset + elements`; how many there are.
+    """List the events among elements `offset` to `offset + elements` of some images; return their number.
 
-    The images are those from `first` on, of `size` elements each, in `x`; `starts` and `given` are for `take_events`.
-    An event has the key and the place of its pixel, `keys_apart` and `places_apart` more for each channel before its
-    own, and `grid` more places for each image before. `counts` counts the events of each key.
+    The images start with number `first`, and have `size` elements each in `x`; `starts` and `given` are only used by
+    `take_events`. The key and place of an event are those of its pixel, plus `keys_apart` and `places_apart` per
+    channel, plus `grid` places per image. `counts` gets the number of events per key.
     """
     rest = strip(WORD, x)
     found = 0
@@ -46,16 +46,16 @@ def take_events(
     key_of: Any, keys_apart: int, place_of: Any, places_apart: int, grid: int, keys: Any, places: Any, values: Any,
     counts: Any,
 ) -> int:  # fmt: skip
-    """`list_events` of images whose events are known: `x` has their values, `given` which element of its image each is.
+    """`list_events` for images in CSR form: `x` has the values of the events, `given` the element of each in its image.
 
-    `starts` says where those of each image begin; they are in the order of the elements.
+    `starts` has the index of the first event of each image; the events are in the order of the elements.
     """
     found = 0
     for image in range(images):
         begin, end, key, place = offset, offset + pixels, 0, image * grid
         event, high = starts[first + image], starts[first + image + 1]
         behind = high
-        while event < behind:  # to the first one that is not before `offset`
+        while event < behind:  # binary search for the first event from `offset` on
             middle = (event + behind) // 2
             if given[middle] < offset:
                 event = middle + 1
@@ -77,9 +77,9 @@ def take_events(
 def sort_by_key(
     found: int, keys: Any, places: Any, values: Any, many: int, ends: Any, to_places: Any, to_values: Any
 ) -> int:
-    """Put listed events in the order of their keys, those of a key in theirs; 1 if there is one that is not 1.
+    """Stable counting sort of events by key; return 1 if a value differs from 1.
 
-    `ends` has how many events each of `many` keys has, and then where they end.
+    `ends` has the number of events for each of `many` keys, and is replaced by the end of each key's events.
     """
     total = 0
     for key in range(many):
@@ -98,9 +98,10 @@ def sort_by_key(
 
 @call_once
 def lines_of_window(lines: Any, pieces: Any, rows: int, top: int, height: int, width: int) -> int:
-    """List the rows of a window at row `top` that are inside of an image; how many there are.
+    """List the rows of a window at row `top` that are inside of the image; return their number.
 
-    Of each, `lines` has its first pixel, and what element of the window this would be in the same column.
+    For each row, `lines` gets its first pixel, and the difference between an element's number in the window and its
+    pixel.
     """
     used = 0
     for k in range(rows):
@@ -117,9 +118,9 @@ def events_in_window(
     near: Any, near_values: Any, graded: int, ends: Any, places: Any, values: Any, lines: Any, used: int, parts: Any,
     many: int, column: int, width: int,
 ) -> int:  # fmt: skip
-    """List the events in a window at `column`, with which row of weights is theirs; how many there are.
+    """List the events in a window at `column`, with the row of weights for each; return their number.
 
-    `parts` has the `many` parts of a row of the window in which columns follow each other, `lines` the rows.
+    `parts` has the `many` parts of a window row with consecutive columns, and `lines` has the rows of the window.
     """
     count = 0
     for k in range(many):
@@ -142,10 +143,10 @@ def rows_of_pixels(
     target: Any, step: int, pitch: int, grid: int, source: Any, images: int, apart: int, channels: int, pixels: int,
     width: int, sums: Any, side: int,
 ) -> None:  # fmt: skip
-    """(images, channels, pixels) -> (images, pixels, step), the channels next to each other.
+    """Transpose (images, channels, pixels) to (images, pixels, step), so that the channels of a pixel are contiguous.
 
-    Images are `apart`, and then `grid` pixels; rows of `width` pixels are `pitch` pixels apart. `sums` has room for as
-    many pixels as the `side` of a tile.
+    In `source`, images are `apart` elements apart. In `target`, images are `grid` pixels apart, and rows of `width`
+    pixels are `pitch` pixels apart. `sums` has room for as many pixels as the `side` of a tile.
     """
     wide = (channels + side - 1) // side * side
     for image in range(images):
@@ -162,7 +163,7 @@ def rows_of_pixels(
 
 @call_once
 def clear_terms(rows: Any, outputs: int, terms: int, first: int, last: int, most: int, lanes: int) -> None:
-    """Put zeros to the rows of some terms in all panels, of `most` outputs or as many vectors as the last one needs."""
+    """Zero the rows of some terms in all panels, which have `most` outputs, and the last one whole vectors."""
     for low in range(0, outputs, most):
         width = (least(most, outputs - low) + lanes - 1) // lanes * lanes
         zero(tail(rows, low * terms + first * width), (last - first) * width)
@@ -173,7 +174,7 @@ def add_to_terms(
     rows: Any, width: int, slope: Any, step: int, vectors: int, firsts: Any, offsets: Any, taps: Any, of_channel: int,
     many: int, phases: int, ends: Any, places: Any, values: Any, graded: int,
 ) -> None:  # fmt: skip
-    """Add to the row of each term, of channels one after another, the rows of a gradient that its events belong to."""
+    """Add to the row of each term the gradient rows of its events, one channel after the other."""
     for key in range(many):
         begin, count = ends[key], ends[key + 1] - ends[key]
         if count != 0:

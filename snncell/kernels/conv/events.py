@@ -1,12 +1,12 @@
-"""Event-driven convolutions of spikes: work in proportion to the elements that are not zero, the events.
+"""Event-driven convolutions of spikes: the work is proportional to the number of events, the nonzero elements.
 
-For results, the events of an image are put in the order of its pixels: then those in a row of a window lie next to each
-other, and a pixel of the results is the sum of a row of weights for each event in its window. For the gradient of the
-weights they are in the order of the channels: the gradient of a weight of all outputs is the sum of a row of the
-gradient of the results for each event of its channel. Either sum stays in registers over all its events
-(`intrinsics/panels.py`), WIDTH outputs at a time, in an order that depends on the sizes alone.
+For results, the events of an image are sorted by pixel. The events in one row of a window are then contiguous, and a
+pixel of the results is the sum of a row of weights for each event in its window. For the gradient of the weights, the
+events are sorted by channel: the gradient of a weight, for all outputs, is the sum of a row of the gradient of the
+results for each event of its channel. In both cases the sums of WIDTH outputs stay in registers over all events
+(`intrinsics/panels.py`), and the order of summation depends only on the sizes.
 
-A kernel carries out the units of its work from `start` up to `stop`; its memory has a row for each part of `grain`.
+A kernel runs its units from `start` to `stop`; its scratch memory has a row for each part of `grain` units.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ from snncell.kernels.products.csr import Rows
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 
-WIDTH = 64  # outputs whose sums are in registers at once: by the dtype, as LANES
+WIDTH = 64  # the outputs of a register block; like LANES, it depends on the dtype
 
 
 def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry: Any) -> None:
-    """(groups, O, terms) -> for each group and WIDTH outputs, (terms, whole vectors). A unit is LANES terms."""
+    """Pack (groups, O, terms) into panels of (terms, whole vectors) for each group and WIDTH outputs.
+
+    A unit is LANES terms.
+    """
     outputs, terms = geometry[1], geometry[2]
     blocks = (terms + LANES - 1) // LANES
     for unit in range(start, stop):
@@ -62,12 +65,11 @@ def convolve_events(
     start: Any, stop: Any, grain: Any, x: Any, starts: Any, given: Any, panels: Any, pixel_of: Any, pieces: Any,
     out: Any, numbers: Any, values: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """Results from images and panels of weights. A unit is a group of an image.
+    """Compute results from images and panels of weights. A unit is a group of an image.
 
-    `x` has the images, or the values of their events, and then `starts` and `given` say which they are. `pieces` has
-    for each row of a window how far it is from where the stride puts the window, and the number of its first element;
-    then for each part of a row in which columns follow each other, the same of the first column, and how many there
-    are.
+    `x` has the images; or the values of their events, located by `starts` and `given`. `pieces` describes the window.
+    For each of its rows, it has the offset from the window's position and the number of its first element. Then for
+    each part of a row with consecutive columns, it has the same two numbers and the length.
     """
     groups, outputs, terms, channels = geometry[0], geometry[1], geometry[2], geometry[3]
     height, width, out_width, results = geometry[5], geometry[6], geometry[7], geometry[8]
@@ -113,10 +115,10 @@ def correlate_events(
     start: Any, stop: Any, grain: Any, x: Any, starts: Any, given: Any, gradient: Any, phase_of: Any, place_of: Any,
     firsts: Any, offsets: Any, taps: Any, partial: Any, slopes: Any, numbers: Any, values: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """Panels of the gradient of the weights, from images and that of results. A unit is channels of some images.
+    """Compute panels of the gradient of the weights, from images and the gradient of results.
 
-    `x`, `starts` and `given` are as for `convolve_events`. `partial` has panels of all weights for each part of the
-    images, group by group.
+    A unit is channels of some images. `x`, `starts` and `given` are as for `convolve_events`. `partial` has panels of
+    all weights for each part of the images, group by group.
     """
     groups, outputs, terms, channels, panel_size = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     pixels, grid, pitch, corner, out_width = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
@@ -128,7 +130,7 @@ def correlate_events(
     ends, listed_values, sorted_values = tail(own_numbers, 3 * room), own_values, tail(own_values, room)
     sums = strip(LANES * WIDTH, slopes)
     zero(sums, LANES * WIDTH)
-    zero(slope, together * grid * step)  # around the pixels it stays
+    zero(slope, together * grid * step)  # the margins around the pixels stay zero
     for unit in range(start, stop):
         part, first = unit // splits, unit % splits * split_channels
         last, behind = least(channels, first + split_channels), (part + 1) * members // parts
@@ -162,7 +164,7 @@ def correlate_events(
 
 
 def weights_from_panels(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:
-    """The other way, and the sum of all parts. A unit is LANES terms of a group."""
+    """Unpack the panels of all parts, and sum over the parts. A unit is LANES terms of a group."""
     outputs, terms, panel_size, parts = geometry[1], geometry[2], geometry[4], geometry[12]
     blocks = (terms + LANES - 1) // LANES
     sums = strip(LANES * WIDTH, partial)
@@ -183,23 +185,23 @@ def weights_from_panels(start: Any, stop: Any, partial: Any, out: Any, geometry:
 
 Ints = tuple[int, ...]
 
-PARTS = 16  # of images, whose gradients are added up in order; where those are large, of channels
-MOST_SLOPES = 1 << 18  # bytes of gradients of results that are near at once: a part of a second-level cache
-MOST_PARTIAL = 1 << 20  # elements of the gradients of all parts
-SAMPLES = 4096  # elements that are looked at for the density, in whole rows of images
-# Cycles, fitted to times over densities and sizes: of a vector of sums, dense and of an event; of an event in a window,
-# for each panel; of an element that the dense way copies, that is looked at, or that is moved between the two orders of
-# channels and pixels.
+PARTS = 16  # parts of the images, whose gradients are summed in order; large gradients split the channels instead
+MOST_SLOPES = 1 << 18  # bytes of result gradients processed at once, a part of the L2 cache
+MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all parts
+SAMPLES = 4096  # elements, in whole rows of images, from which the density is estimated
+# The cost model, in cycles fitted to measured times: DENSE and ADDED per vector of sums, dense and per event; EVENT per
+# event in a window and panel; COPIED per element that the dense algorithm copies; LOOKED per element that is scanned;
+# MOVED per element that is transposed between channels and pixels.
 DENSE, ADDED, EVENT, COPIED, LOOKED, MOVED = 0.9, 1.75, 1.7, 0.2, 1.0, 0.6
-NEAR = 1 << 19  # bytes of a panel that stay in the second-level cache
+NEAR = 1 << 19  # bytes of a panel that fit into the L2 cache
 
 
 class ConvolutionCosts(NamedTuple):
     """The costs that differ between results and gradients of weights.
 
     Attributes:
-        pixel: cycles of a pixel of the results, for each panel.
-        far: how many times as long a vector takes where a panel is larger than NEAR.
+        pixel: cycles per pixel of the results and panel.
+        far: the slow-down of a vector if its panel is larger than NEAR.
     """
 
     pixel: float
@@ -210,14 +212,14 @@ OF_RESULTS, OF_WEIGHTS = ConvolutionCosts(60.0, 2.0), ConvolutionCosts(0.0, 1.35
 
 
 class Grid(NamedTuple):
-    """The pixels of the results, with room around them, and where the windows are that an element of an image is in.
+    """The pixels of the results with margins around them, and the windows that contain each element of an image.
 
     Attributes:
-        bases: for each element of an image, the first pixel of the grid that it may be for.
-        phases: its place in a stride.
-        firsts: for each place in a stride, the number of its first tap; and of all taps.
-        offsets: for each tap, how far from the base the pixel is.
-        taps: which element of the window it is.
+        bases: for each element of an image, the pixel of the grid to which the offsets are added.
+        phases: for each element, its position modulo the stride.
+        firsts: for each phase, the number of its first tap, and at the end the number of all taps.
+        offsets: for each tap, the offset of its result from the base pixel.
+        taps: for each tap, its element of the window.
         size, pitch, corner: pixels of the grid, of one of its rows, and before the first result.
     """
 
@@ -261,7 +263,7 @@ def _grid_of(sizes: Sizes) -> Grid:
 
 @functools.lru_cache(maxsize=256)
 def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
-    """The rows of a window and the parts of a row, as kernels take them, and how many there are."""
+    """The `pieces` of a window for `convolve_events`, and the numbers of its rows and of the parts of a row."""
     (rows, columns), (down, across), (top, left) = sizes.window, sizes.dilation, sizes.before
     length = columns if across == 1 else 1
     lines = [(k * down - top, k * columns) for k in range(rows)]
@@ -270,8 +272,8 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
 
 
 def pay(x: Any, shape: Shape, costs: ConvolutionCosts = OF_RESULTS) -> bool:
-    """True if images have so few elements that are not zero that their events are less work than all of them."""
-    below = limit(shape, max(4, x.dtype.itemsize), costs) if x.size else 0.0  # bytes become floats
+    """True if images are sparse enough that an event-driven convolution is faster than a dense one."""
+    below = limit(shape, max(4, x.dtype.itemsize), costs) if x.size else 0.0  # bytes are converted to floats
     if below <= 0 or isinstance(x, Rows):
         return below > 0 and x.density < below
     rows = x.reshape(-1, x.shape[-1])
@@ -281,12 +283,12 @@ def pay(x: Any, shape: Shape, costs: ConvolutionCosts = OF_RESULTS) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> float:
-    """The part of the elements of images, at most, that may not be zero if events are to pay; not above 0 if never."""
+    """The density of images below which an event-driven convolution is faster; 0 or negative if it never is."""
     images, _, channels, own, (down, across) = shape
     pixels, results = down.length * across.length, down.results * across.results
     terms = channels * math.prod(shape.window)
     vectors, panels = -(-own // LANES), -(-own // (VECTORS * LANES))
-    # For each image and group. The dense way has windows at the border reach beyond it.
+    # Costs per image and group. The dense algorithm also computes the padding of windows at the border.
     reach = math.prod(axis.results + size - 1 for axis, size in zip((down, across), shape.window, strict=True))
     dense = terms * own / LANES * reach * DENSE + (channels * pixels + own * results) * COPIED
     if winograd.pays(shape):
@@ -302,7 +304,7 @@ def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> 
 
 
 def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
-    """Put into `out` the convolution of images, which may be of bytes or Rows, by their events."""
+    """Convolve images, which may be bytes or Rows, by their events into `out`."""
     outputs, terms, pixels = len(weight) // groups, math.prod(weight.shape[1:]), math.prod(x.shape[2:])
     panels = empty((groups, terms * _width(outputs, out)), out.dtype)
     units = groups * -(-terms // _lanes(out))
@@ -325,7 +327,7 @@ def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
 
 
 def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> None:
-    """Put into `out` the gradient of the weight, by the events of the images, which may be of bytes or Rows."""
+    """Compute the gradient of the weight into `out`, by the events of the images, which may be bytes or Rows."""
     channels, outputs, terms = x.shape[1] // groups, len(out) // groups, math.prod(out.shape[1:])
     width, pixels = _width(outputs, out), math.prod(x.shape[2:])
     units = max(1, min(len(x), PARTS, MOST_PARTIAL // (groups * terms * width)))
@@ -353,12 +355,12 @@ def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> N
     unpack(units, int(partial.size > 1 << 18), partial, out.reshape(-1), geometry)
 
 
-_IMAGES = "S[1] int64[1] int32[1]"  # the kinds of `_operands`
+_IMAGES = "S[1] int64[1] int32[1]"  # the signature of `_operands`
 _NOTHING = np.zeros(1, np.int64), np.zeros(1, np.int32)
 
 
 def _operands(x: Any, out: Any) -> tuple[Any, Any, Any]:
-    """Images as the kernels take them: elements, or the values of events, where they begin and what they are of."""
+    """Images as kernel arguments: dense elements, or the values, starts and places of events."""
     if not isinstance(x, Rows):
         return flat(x), *_NOTHING
     return (x if x.dtype in dtypes.BYTES else x.astype(out.dtype)).values, x.starts, x.places
@@ -369,12 +371,12 @@ def _lanes(out: Any) -> int:
 
 
 def _width(outputs: int, out: Any) -> int:
-    """As many outputs as whole vectors have."""
+    """Round a number of outputs up to whole vectors."""
     return -(-outputs // _lanes(out)) * _lanes(out)
 
 
 def _kernel(function: Any, kinds: str, dtype: Any, *spikes: Any, listed: bool = False) -> Any:
-    """One of the kernels, for arrays of `dtype` and images of `spikes`, whose events are known if `listed`."""
+    """Build a kernel for arrays of `dtype` and images of dtype `spikes`; `listed` says that the images are Rows."""
     lanes = ALIGNMENT // dtype.itemsize
     given = {"list_events": event_lists.take_events} if listed else {}
     return kernel_for(function, kinds, dtype, *spikes, LANES=lanes, WIDTH=VECTORS * lanes, **given)

@@ -1,6 +1,8 @@
-"""im2col: windows of images as a matrix, the adjoint, and convolutions by a product of matrices.
+"""im2col: windows of images as a matrix, its adjoint (col2im), and convolutions as matrix products.
 
-It is for any number of axes, any dtype, and for the GPU. The other convolutions are tested against it.
+It supports any number of axes, any dtype, and the GPU, and it is the reference for the tests of other convolutions.
+Shapes below have N images, C and O channels, the size S of an image, the number P of windows, and the size K of a
+window.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from snncell.kernels.cuda.arrays import DeviceArray, empty
 from snncell.kernels.cuda.build import Viewed, as_parts, parts_of, run
 from snncell.kernels.products import matmul
 
-# --- On the device: a thread for each element that windows overlap in -------------------------------------------------
+# --- On the device: one thread per element of the image ---------------------------------------------------------------
 
-Ints = tuple[int, ...]  # a number for each axis
+Ints = tuple[int, ...]  # one number per axis
 
 
 def device_windows(x: DeviceArray, size: Ints, stride: Ints, dilation: Ints) -> DeviceArray:
-    """(N, C, *S) -> (N, C, *O, *size), a view."""
+    """(N, C, *S) -> (N, C, *P, *size), a view."""
     axes = zip(x.shape[2:], size, stride, dilation, strict=True)
     counts = [(length - (k - 1) * d - 1) // s + 1 for length, k, s, d in axes]
     steps = [step * s for step, s in zip(x.strides[2:], stride, strict=True)]
@@ -31,7 +33,7 @@ def device_windows(x: DeviceArray, size: Ints, stride: Ints, dilation: Ints) -> 
 
 
 def device_fold(x: DeviceArray, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> DeviceArray:
-    """(N, C, *O, *size) -> (N, C, *S): each element of a window is added where it came from."""
+    """(N, C, *P, *size) -> (N, C, *S): sum the overlapping windows."""
     out = empty(shape, x.dtype)
     kind, parts = parts_of(x)
     count = len(size)
@@ -49,7 +51,7 @@ def device_fold(x: DeviceArray, shape: Ints, size: Ints, stride: Ints, dilation:
 
 @functools.cache
 def _fold_statements(count: int, code: str, parts: int) -> str:
-    """The statements for windows over `count` axes. Offsets in them are tried in the order in which the CPU adds."""
+    """The kernel body for windows over `count` axes. It adds in the same order as the CPU."""
     axes = range(count)
     lines = ["j = i"]
     if parts == 2:
@@ -83,12 +85,12 @@ def windows(x: Any, size: Ints, stride: Ints, dilation: Ints) -> Any:
 
 
 def fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
-    """(N, C, *P, *size) -> (N, C, *S): each element of a window is added where it came from."""
+    """(N, C, *P, *size) -> (N, C, *S): sum the overlapping windows, the adjoint of `windows`."""
     if not isinstance(x, np.ndarray):
         return device_fold(x, shape, size, stride, dilation)
     out = np.zeros(shape, x.dtype)
     counts = x.shape[2 : 2 + len(size)]
-    # An offset within the window at a time: for each, windows do not overlap, and one slice takes all of them.
+    # One offset within the window at a time: the elements at one offset do not overlap, so one slice addresses all.
     for offset in itertools.product(*(range(k) for k in size)):
         spans = [slice(o * d, o * d + n * s, s) for o, d, n, s in zip(offset, dilation, counts, stride, strict=True)]
         out[(slice(None), slice(None), *spans)] += x[(..., *offset)]  # type: ignore[arg-type]
@@ -96,7 +98,7 @@ def fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
 
 
 def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
-    """(N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
+    """Convolve: (N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
     columns = _columns(x, weight.shape[2:], stride, before, dilation, count, groups)
     product = matmul.matmul(columns, _as_matrices(weight, groups).transpose(0, 2, 1))
     return _as_images(product, len(x), count)
@@ -127,7 +129,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
 
 
 def _columns(x: Any, size: Ints, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
-    """Each window as a row: (groups, N P, C // groups K)."""
+    """The im2col matrix, with a row per window: (groups, N P, C // groups K)."""
     numbers = zip(x.shape[2:], size, stride, before, dilation, count, strict=True)
     behind = [max(0, (p - 1) * s + (k - 1) * d + 1 - low - n) for n, k, s, low, d, p in numbers]
     padded = np.pad(x, ((0, 0), (0, 0), *zip(before, behind, strict=True)))
@@ -139,7 +141,7 @@ def _columns(x: Any, size: Ints, stride: Ints, before: Ints, dilation: Ints, cou
 
 
 def _as_matrices(weight: Any, groups: int) -> Any:
-    """(groups, O // groups, C // groups K)."""
+    """Reshape weights to (groups, O // groups, C // groups K)."""
     return weight.reshape(groups, len(weight) // groups, math.prod(weight.shape[1:]))
 
 

@@ -1,4 +1,4 @@
-"""Planes with padding, to which images are copied for a direct convolution: copies, layouts and their costs."""
+"""Planes for direct convolutions: padded copies of images, their layouts and costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from snncell.kernels.intrinsics.builtins import call_once, least
 from snncell.kernels.intrinsics.elements import move, move_every_second, put, tail, zero
 
-# --- Functions of kernels: rows are copied into planes with zeros around them, and out of them again ------------------
+# --- Kernel functions: copy rows into padded planes, and results out of them ------------------------------------------
 
 
 @call_once
@@ -18,10 +18,11 @@ def fill_planes(
     target: Any, source: Any, first: int, channels: int, apart: int, height: int, width: int, down: int, across: int,
     views: Any, by_rows: int, by_columns: int, skipped: int, rows: int, pitch: int,
 ) -> None:  # fmt: skip
-    """The planes of `channels` images of (height, width), the first at `source[first]`, `apart` apart in `target`.
+    """Copy `channels` images of (height, width) into padded planes; the first image starts at `source[first]`.
 
-    `views` holds the numbers p of `by_rows` and then q of `by_columns`: an image has a plane for each pair, whose
-    element (i, j) is its (i down + p, j across + q), or 0 outside of it. Of the image, `skipped` rows lie before it.
+    `views` has the `by_rows` numbers p and then the `by_columns` numbers q. Each pair is a plane, whose element (i, j)
+    is element (i down + p, j across + q) of the image, or 0 outside of it. Planes are `apart` elements apart in
+    `target`, and the first `skipped` rows of the image are left out.
     """
     for channel in range(channels):
         for a in range(by_rows):
@@ -32,7 +33,7 @@ def fill_planes(
                 high = least(pitch, (width - 1 - origin) // across + 1 if origin < width else 0)
                 for i in range(rows):
                     place, y = plane + i * pitch, i * down + views[a] + skipped
-                    # From the front to the back: what is put beyond an end is overwritten by what follows.
+                    # In ascending order, because vector stores past an end are overwritten by the next store.
                     if y < 0 or y >= height or high <= low:
                         zero(tail(target, place), pitch)
                     else:
@@ -53,7 +54,7 @@ def put_rows(
     target: Any, source: Any, channels: int, target_apart: int, source_apart: int, rows: int, width: int, pitch: int,
     down: int, across: int,
 ) -> None:  # fmt: skip
-    """Copy pixels of `channels`, whose rows are `pitch` apart, to where they are `down` and the columns `across`."""
+    """Copy results of `channels`, with rows `pitch` apart, to an array with rows `down` and columns `across` apart."""
     for channel in range(channels):
         place, origin = channel * target_apart, channel * source_apart
         if across == 1 and pitch == width and down == width:
@@ -72,13 +73,13 @@ def put_rows(
 Ints = tuple[int, ...]
 Axes = Any  # tuple[Axis, Axis]
 
-CACHED = 1 << 18  # bytes of planes: a part of a second-level cache, and as many pages as are found at once
+CACHED = 1 << 18  # bytes of planes: a part of the L2 cache, within the reach of the L1 TLB
 LANES = 16  # elements of the longest vector
-FILL_CYCLES = 6  # for a vector that is copied to a plane; a vector that is multiplied and added takes one
+FILL_CYCLES = 6  # per vector copied to a plane; a fused multiply-add of a vector takes one
 
 
 class Sizes(NamedTuple):
-    """The sizes of a convolution, for each of two axes: y[q] = sum over k of x[q stride + k dilation - before] w[k]."""
+    """The sizes of a convolution along two axes: y[q] = sum over k of x[q stride + k dilation - before] w[k]."""
 
     lengths: Ints
     window: Ints
@@ -89,7 +90,7 @@ class Sizes(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """An axis of a correlation: y[q] = sum over k of x[q stride + places[k]] w[k], with zeros outside of x.
+    """An axis of a correlation: y[q] = sum over k of x[q stride + places[k]] w[k], with zero padding.
 
     y[q] is element `first + q step` of the result.
     """
@@ -103,7 +104,7 @@ class Axis(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A correlation of `images`, each of `groups` of `channels`, of which there are `outputs` each."""
+    """The shape of a correlation: `images`, each with `groups` of `channels` inputs and `outputs` results."""
 
     images: int
     groups: int
@@ -113,20 +114,17 @@ class Shape(NamedTuple):
 
     @property
     def window(self) -> Ints:
-        """The number of its elements along each axis."""
+        """The number of elements of the window along each axis."""
         return tuple(len(axis.places) for axis in self.axes)
 
 
 class ConvolutionPlan(NamedTuple):
-    """A correlation or a gradient of weights: the numbers that its kernels take, and the sizes of their memory.
+    """The plan of a correlation or a weight gradient: kernel arguments and sizes of scratch memory.
 
     Attributes:
-        geometry, offsets, views: what the kernels take.
-        units: of the work of the kernel that multiplies.
-        blocks: of weights: eight outputs for a correlation, four for a gradient of weights.
-        rooms: elements of the two arrays that a part of the units overwrites.
-        work: multiplications.
-        partial: elements of the sums of a unit, for a gradient of weights.
+        geometry, offsets, views: kernel arguments. units: of the kernel that multiplies. blocks: of weights: eight
+        outputs for a correlation, four for a gradient of weights. rooms: elements of the two scratch arrays of a part.
+        work: multiplications. partial: elements of the sums of a unit, for a gradient of weights.
     """
 
     geometry: Any
@@ -140,11 +138,11 @@ class ConvolutionPlan(NamedTuple):
 
 
 class Views(NamedTuple):
-    """The planes that an axis of an image is copied to: their `origins` in it, and for each k, its plane and its shift.
+    """The planes of an image along one axis: their `origins` in the image, and the plane and shift of each tap k.
 
     Attributes:
         reach: the length of a plane.
-        shared: how many of the zeros behind a row may be those before the next one.
+        shared: the number of zeros after a row that also serve as zeros before the next one.
     """
 
     origins: Ints
@@ -154,7 +152,7 @@ class Views(NamedTuple):
 
     @classmethod
     def shifted(cls, axis: Axis) -> Views:
-        """A plane for each place in a stride, of which pieces at different shifts are taken."""
+        """One plane per phase of the stride; taps are shifts of these planes."""
         low = min(axis.places)
         phases = sorted({(p - low) % axis.stride for p in axis.places})
         shifts = [(phases.index((p - low) % axis.stride), (p - low) // axis.stride) for p in axis.places]
@@ -169,12 +167,12 @@ class Views(NamedTuple):
 
     @classmethod
     def spread(cls, axis: Axis) -> Views:
-        """A plane for each element of a window, no longer than the results."""
+        """One plane per element of the window, as long as the results."""
         return cls(axis.places, tuple((k, 0) for k in range(len(axis.places))), axis.results)
 
 
 class PlaneLayout(NamedTuple):
-    """Where the planes of some images lie."""
+    """The memory layout of the planes of some images."""
 
     down: Views
     across: Views
@@ -183,25 +181,25 @@ class PlaneLayout(NamedTuple):
 
     @property
     def pitch(self) -> int:
-        """The distance from one row of a plane to the next."""
+        """The distance between rows of a plane."""
         return self.across.reach - self.across.shared
 
     @property
     def apart(self) -> int:
-        """The distance from one plane to the next: behind its images, a plane has zeros for the last piece of it."""
+        """The distance between planes, including zeros at the end that the last vector may read."""
         return (-(-(self.together * self.rows * self.pitch + self.across.shared) // LANES) + 1) * LANES
 
     @property
     def planes(self) -> int:
-        """The number of planes of a channel."""
+        """The number of planes per channel."""
         return len(self.down.origins) * len(self.across.origins)
 
     def size(self, channels: int) -> int:
-        """Elements of all planes."""
+        """The number of elements of all planes."""
         return channels * self.planes * self.apart + 2 * LANES
 
     def offsets(self, channels: int) -> list[int]:
-        """Where the pieces for each term of a sum begin."""
+        """The offset of the shifted plane for each term of a sum."""
         return [
             ((c * len(self.down.origins) + a) * len(self.across.origins) + b) * self.apart + i * self.pitch + j
             for c in range(channels)
@@ -210,7 +208,7 @@ class PlaneLayout(NamedTuple):
         ]
 
     def pixels(self, out_rows: int, out_width: int) -> int:
-        """The length of all pieces that results are computed in, of which some lie between two rows."""
+        """The number of elements that are computed, including those between two rows."""
         wide = ((self.together - 1) * self.rows + out_rows - 1) * self.pitch + out_width
         return -(-wide // LANES) * LANES
 
@@ -219,21 +217,21 @@ class PlaneLayout(NamedTuple):
         return max(1, min(channels, CACHED // (4 * self.planes * self.apart)))
 
     def cycles(self, channels: int, outputs: int, rows: int, width: int) -> float:
-        """An estimate of what the results of one image take."""
+        """Estimate the cycles for the results of one image."""
         vectors = self.pixels(rows, width) // LANES
-        wide = 3 * (vectors // 3) + (0, 1.4, 2)[vectors % 3]  # a tile of one vector has to wait for its operands
+        wide = 3 * (vectors // 3) + (0, 1.4, 2)[vectors % 3]  # a tile of one vector is bound by latency
         terms = channels * len(self.down.of_tap) * len(self.across.of_tap)
         chunks = -(-channels // self.chunk(channels))
         multiplied = -(-outputs // 8) * 8 * (terms + 4 * chunks) * wide
         return (multiplied + self.fill_cycles(channels)) / self.together
 
     def fill_cycles(self, channels: int) -> float:
-        """An estimate of what copying takes."""
+        """Estimate the cycles for copying."""
         return FILL_CYCLES * channels * self.planes * self.together * self.rows * -(-self.pitch // LANES)
 
 
 def layouts(axes: Axes, rows: int, most: int) -> Iterator[PlaneLayout]:
-    """The ways to lay out bands of `rows` rows of results, or up to `most` whole images."""
+    """The possible layouts for bands of `rows` rows of results, or for up to `most` whole images."""
     down, across = axes
     for by_row, by_column in (
         (Views.shifted, Views.shifted),
@@ -247,7 +245,7 @@ def layouts(axes: Axes, rows: int, most: int) -> Iterator[PlaneLayout]:
 
 
 def flat(x: Any) -> Any:
-    """All elements of an array, one after another."""
+    """Flatten an array in C order."""
     return np.ascontiguousarray(x).reshape(-1)
 
 
@@ -257,12 +255,12 @@ def with_two_axes(x: Any) -> Any:
 
 
 def two(values: Ints, filler: int) -> Ints:
-    """Numbers for two axes, of those for one or two."""
+    """Extend numbers for one axis to two axes by a leading `filler`."""
     return (filler,) * (2 - len(values)) + tuple(values)
 
 
 def sizes_of(images: Ints, window: Ints, stride: Ints, dilation: Ints, before: Ints, count: Ints) -> Sizes:
-    """The sizes of a convolution of images of a shape, with two axes."""
+    """The sizes of a convolution of images of a shape, extended to two axes."""
     return Sizes(two(images[2:], 1), two(window, 1), two(stride, 1), two(dilation, 1), two(before, 0), two(count, 1))
 
 

@@ -1,15 +1,15 @@
-"""Short correlations with fewer multiplications: the algorithm of Toom and Cook, as Winograd nested it for two axes.
+"""The Toom-Cook algorithm for short correlations, which Winograd nested for two axes: it saves multiplications.
 
 Two neighbouring results of a window of r elements, y[i] = sum over k of d[i + k] g[k], are
 
     y = A [(G g) * (B d)],    with matrices A (2, r + 1), G (r + 1, r), B (r + 1, r + 1),
 
-so they take r + 1 multiplications instead of 2 r. For two axes the transforms are made along one and then the other:
-3x3 windows take 16 multiplications for four results instead of 36, and 5x5 windows 36 instead of 100. The sums over
-channels are made of what is multiplied, before A, so transforms cost little where there are many channels.
+so they take r + 1 multiplications instead of 2 r. For two axes the transforms are applied along one axis and then the
+other: four results of a 3x3 window take 16 multiplications instead of 36, and of a 5x5 window 36 instead of 100. The
+sums over channels come before A, so the transforms cost little if there are many channels.
 
-With a stride, y[i] = sum over k of d[i stride + k] g[k] is a sum of such correlations: of the elements at each place in
-a stride. Two results of three elements at every second place take 3 + 2 multiplications instead of 6.
+With a stride, y[i] = sum over k of d[i stride + k] g[k] is a sum of such correlations, one per phase of the stride. For
+example, two results of a window of three with stride 2 take 3 + 2 multiplications instead of 6.
 
 Source: A. Lavin and S. Gray, "Fast algorithms for convolutional neural networks" (2016), arXiv:1509.09308.
 """
@@ -34,11 +34,11 @@ from snncell.kernels.intrinsics.elements import tail
 
 Matrix = tuple[tuple[float, ...], ...]
 
-# The places at which polynomials are evaluated, beside the one at infinity. Errors grow with their size and number:
-# of windows of five, these have the least, less than twice those of sums one after another.
+# The points at which polynomials are evaluated, in addition to infinity. Rounding errors grow with their size and
+# number. For windows of five, these points have the smallest errors, less than twice those of a direct sum.
 _POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2))
 LONGEST = len(_POINTS)
-WIDE = 32  # bytes of tiles in a vector: rows of images are short, and a longer one would be half empty
+WIDE = 32  # bytes of a vector of tiles: rows of images are short, and would leave a longer vector half empty
 
 
 class Transforms(NamedTuple):
@@ -56,7 +56,7 @@ def points(window: int, stride: int) -> int:
 
 @functools.cache
 def transforms(window: int, stride: int = 1) -> Transforms:
-    """The matrices for two results of a window; each place in a stride has 1 to LONGEST elements of it."""
+    """The matrices for two results of a window; each phase of the stride has 1 to LONGEST taps."""
     results: list[list[Fraction]] = [[], []]
     weights, images = [], []
     for first in range(min(stride, window)):
@@ -75,8 +75,8 @@ class Tiling(NamedTuple):
     Attributes:
         window: the number of its elements along each axis.
         stride: along each axis.
-        step: from one column of results to the next where they go, 1 or 2.
-        rows: of tiles that share a vector, each of which has as many of its lanes.
+        step: the distance between columns of results in the output, 1 or 2.
+        rows: the number of rows of tiles that share a vector, each with an equal part of its lanes.
     """
 
     window: tuple[int, int]
@@ -86,13 +86,13 @@ class Tiling(NamedTuple):
 
     @property
     def matrices(self) -> tuple[Transforms, Transforms]:
-        """Those of each axis."""
+        """The transforms of each axis."""
         down, across = (transforms(*axis) for axis in zip(self.window, self.stride, strict=True))
         return down, across
 
 
 def _of_neighbours(window: int) -> tuple[list[list[Fraction]], list[list[Fraction]], list[list[Fraction]]]:
-    """A, G and B for elements that follow each other."""
+    """A, G and B for a window without a stride."""
     points = _POINTS[:window]
     zero, one = Fraction(0), Fraction(1)
     results = [[*(x**i for x in points), end] for i, end in enumerate((zero, one))]
@@ -108,7 +108,7 @@ def _of_neighbours(window: int) -> tuple[list[list[Fraction]], list[list[Fractio
 
 
 def _spread(row: list[Fraction], places: range, length: int) -> list[Fraction]:
-    """A row with its elements at some places, and zeros between them."""
+    """Place the elements of a row at some positions, with zeros between them."""
     wide = [Fraction(0)] * length
     for place, x in zip(places, row, strict=True):
         wide[place] = x
@@ -127,7 +127,7 @@ def _matrix(rows: list[list[Fraction]]) -> Matrix:
     return tuple(tuple(float(x) for x in row) for row in rows)
 
 
-# --- Functions for kernels: transforms of a vector of tiles at a time -------------------------------------------------
+# --- Kernel functions: transforms of a vector of tiles at a time ------------------------------------------------------
 
 
 def _transpose_factors(matrix: Matrix) -> Matrix:
@@ -136,14 +136,14 @@ def _transpose_factors(matrix: Matrix) -> Matrix:
 
 @functools.cache
 def of_images(tiling: Tiling) -> Callable[..., None]:
-    """Tiles of images, at points: see `_tiles`."""
+    """A kernel function that transforms tiles of images to points: see `_tiles`."""
     down, across = tiling.matrices
     return _tiles(down.images, across.images, (2 * tiling.stride[0], 2 * tiling.stride[1]), tiling.rows)
 
 
 @functools.cache
 def of_slopes(tiling: Tiling) -> Callable[..., None]:
-    """Tiles of a gradient of results, at points: see `_tiles`."""
+    """A kernel function that transforms tiles of a gradient of results to points: see `_tiles`."""
     down, across = tiling.matrices
     return _tiles(_transpose_factors(down.results), _transpose_factors(across.results), (2, 2), tiling.rows)
 
@@ -157,15 +157,16 @@ def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) 
         tiles: Any, apart: int, wide: int, x: Any, images: int, between: int, channels: int, height: int, width: int,
         top: int, left: int, rows: int, columns: int, end: int,
     ) -> None:  # fmt: skip
-        """`rows` rows of tiles of `channels` of `images`, which are `between` elements apart; the first at (top, left).
+        """Transform `rows` rows of tiles for `channels` of `images`; the first tile is at (top, left).
 
-        Point p of channel c begins at `tiles[p * apart + c * wide]`, with zeros behind the last tile up to `end`.
+        The images are `between` elements apart. Point p of channel c begins at `tiles[p * apart + c * wide]`, with
+        zeros after the last tile up to `end`.
         """
         for c in range(channels):
             for n in range(images):
                 image = tail(x, n * between + c * height * width)
                 for i in range(0, rows, together):
-                    # From the first to the last: what is put behind a row is overwritten by the next.
+                    # In ascending order, because vector stores past the end of a row are overwritten by the next row.
                     first = c * wide + (n * rows + i) * columns
                     transform(tail(tiles, first), apart, image, height, width, top + high * i, left, columns)
             for p in range(points):
@@ -176,11 +177,11 @@ def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) 
 
 
 def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) -> Callable[..., None]:
-    """A function for kernels: `down` times each of `count` tiles times `across`, transposed.
+    """A kernel function: `down` times each of `count` tiles times `across`, transposed.
 
-    The tiles are those of so many rows that fill a vector `together`. The first begins at (top, left) of an image, and
-    the others at so many `steps` down and across; outside of the image are zeros. Element p of all tiles goes to
-    `target[p * target_apart:]`; there may be garbage behind those of the last, to the end of a vector.
+    It processes `together` rows of tiles, which fill a vector. The first tile begins at (top, left) of an image, and
+    the others are `steps` further down and across, with zeros outside of the image. Element p of all tiles goes to
+    `target[p * target_apart:]`. The last vector may store garbage after the last tile.
     """
     high, wide, step = len(down[0]), len(across[0]), steps[1]
 
@@ -201,7 +202,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
         target, target_apart, image, height, width, top, left, count = operands
         vectors, pairs = _vectors(builder, target)
-        # So many vectors of `pairs` have all elements between the tiles of a vector, and so many lanes those of a row.
+        # `parts` vectors of `pairs` hold one step of a vector of tiles; a row of tiles has `own_lanes` of their lanes.
         parts = step // 2
         own_lanes = parts * pairs.lanes // together
 
@@ -211,7 +212,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
             return pairs.load_masked(builder.gep(image, [builder.add(builder.mul(line, width), column)]), mask)
 
         def part(number: int, line: Any, column: Any) -> Any:
-            """One of the `parts`: elements of a row, or of several, each behind the one before."""
+            """Vector `number` of `parts`: consecutive elements of one row, or of several rows one after the other."""
             begin, found = number * pairs.lanes, None
             for first in range(0, pairs.lanes, min(own_lanes, pairs.lanes)):
                 row, inside = divmod(begin + first, own_lanes)
@@ -222,7 +223,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
             return found
 
         def elements(a: int, b: int, first: Any) -> list[Any]:
-            """Elements (a, b), (a, b + 1), ... of each tile, as far as there are such in a step."""
+            """Elements (a, b), (a, b + 1), ... of each tile, up to the end of a step."""
             line, column = builder.add(top, int_constant(a)), builder.add(first, int_constant(b))
             own = [part(number, line, column) for number in range(parts)]
             orders = [range(n, parts * pairs.lanes, step) for n in range(min(step, wide - b))]
@@ -245,22 +246,23 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
 
 @functools.cache
 def of_weights(tiling: Tiling) -> Callable[..., None]:
-    """Windows of weights, to points: see `_by_elements`."""
+    """A kernel function that transforms windows of weights to points: see `_by_elements`."""
     down, across = tiling.matrices
     return _by_elements(down.weights, across.weights)
 
 
 @functools.cache
 def to_weights(tiling: Tiling) -> Callable[..., None]:
-    """The gradients of weights, of those at the points: see `_by_elements`."""
+    """A kernel function that transforms gradients at the points to gradients of weights: see `_by_elements`."""
     down, across = tiling.matrices
     return _by_elements(_transpose_factors(down.weights), _transpose_factors(across.weights))
 
 
 def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
-    """A function for kernels: `down` times windows times `across`, transposed.
+    """A kernel function: `down` times each window times `across`, transposed.
 
-    Element p of `count` windows begins at `source[p * apart]`, and of their transforms at `target[p * target_apart]`.
+    Element p of `count` windows begins at `source[p * apart]`, and element p of their transforms at `target[p *
+    target_apart]`.
     """
     high, wide = len(down[0]), len(across[0])
 
@@ -289,10 +291,10 @@ def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
 
 @functools.cache
 def put_results(tiling: Tiling) -> Callable[..., None]:
-    """A function for kernels: a row of tiles of results, of what was multiplied at the points, which lie `apart`.
+    """A kernel function that transforms products at the points, `apart` elements apart, to a row of tiles of results.
 
-    They begin at `target`, and rows of `columns` results lie `pitch` apart. There are `lines` rows of results, two for
-    each row of tiles; nothing but results is touched.
+    Results go to `target`, with `columns` results per row, and rows `pitch` apart. There are `lines` rows of results,
+    two for each row of tiles. The function writes nothing else.
     """
     down, across = (axis.results for axis in tiling.matrices)
     points, step = (len(down[0]), len(across[0])), tiling.step
@@ -312,7 +314,7 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
         order = [lane for t in range(vectors.lanes) for lane in (t, vectors.lanes + t)]
 
         def goal(line: int, column: Any) -> tuple[Any, Any]:
-            """Where results of a row begin, and how many elements it has from there on: none behind the last row."""
+            """The address of the results of a row, and the number of elements from there on; 0 after the last row."""
             there = builder.and_(
                 builder.icmp_signed("<", int_constant(line), lines), builder.icmp_signed("<", column, columns)
             )
@@ -321,12 +323,12 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
             return builder.gep(target, [place]), builder.select(there, count, int_constant(0))
 
         def put_row(results: Any, n: int, first: Any) -> None:
-            """Row `n` of the results of a vector of tiles, for each row of tiles in it."""
+            """Store row `n` of the results of a vector of tiles, for each row of tiles in it."""
             own_lanes = pairs.lanes // tiling.rows
             for begin in range(0, pairs.lanes, min(own_lanes, pairs.lanes // step)):
                 row, inside = divmod(begin, own_lanes)
                 place, count = goal(2 * row + n, builder.add(first, int_constant(inside)))
-                # As they are, with those before them left out, or every second one, from the first of them on.
+                # With step 1, store the vector and mask the lanes before `begin`; with step 2, spread the lanes first.
                 shift = int_constant(-begin if step == 1 else 0)
                 mask = pairs.between(shift, count)
                 if step > 1:
@@ -352,19 +354,19 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
 
 
 def _vectors(builder: Any, pointer: Any) -> tuple[Vectors, Vectors]:
-    """Vectors of tiles, and of the columns of as many, of which there are two each."""
+    """Vectors of tiles, and vectors of columns, of which there are two per tile."""
     return Vectors(builder, pointer, WIDE), Vectors(builder, pointer, 2 * WIDE)
 
 
 def _rows(vectors: Vectors, first: Any, apart: Any, high: int, wide: int) -> list[list[Any]]:
-    """Rows of vectors that lie `apart`, one after another."""
+    """Load rows of vectors that are `apart` elements apart."""
     places = [vectors.builder.mul(apart, int_constant(p)) for p in range(high * wide)]
     loaded = [vectors.load(vectors.at(first, place)) for place in places]
     return [loaded[n : n + wide] for n in range(0, len(loaded), wide)]
 
 
 def _nest_products(vectors: Vectors, down: Matrix, across: Matrix, rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """`down` times `rows` times `across`, transposed: row by row."""
+    """`down` times `rows` times `across`, transposed, flattened row by row."""
     along = [_times(vectors, across, row) for row in rows]
     columns = [_times(vectors, down, column) for column in zip(*along, strict=True)]
     return [total for row in zip(*columns, strict=True) for total in row]
@@ -376,7 +378,7 @@ def _times(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[Any]
 
 def _combine_values(vectors: Vectors, factors: Sequence[float], values: Sequence[Any]) -> Any:
     builder, total = vectors.builder, None
-    # What is added as it is comes first, so that hardly anything has to be negated.
+    # Terms with factor 1 come first, so that a negation is rarely necessary.
     for factor, value in sorted(zip(factors, values, strict=True), key=lambda pair: pair[0] != 1):
         if factor == 0:
             continue

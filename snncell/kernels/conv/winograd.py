@@ -1,14 +1,14 @@
-"""Winograd convolutions: fewer multiplications, and a rule for the sizes where they are faster.
+"""Winograd convolutions: fewer multiplications, and a cost model for the sizes where they are faster.
 
-An image is cut into tiles of 2x2 results, which overlap where the window reaches beyond them, and each is transformed
-to as many points as it has elements (`transforms.py`). At each point there is then a product of matrices: of weights
-(outputs, channels) by tiles (channels, tiles) for results, or of a gradient (outputs, tiles) by tiles for the gradient
-of weights. The tiles of some images follow each other without a gap, few enough for the cache.
+An image is cut into tiles of 2x2 results, which overlap if the window is larger than the stride. Each tile is
+transformed to points (`transforms.py`). At each point there is then a matrix product: for results, weights (outputs,
+channels) by tiles (channels, tiles); for the gradient of weights, a gradient (outputs, tiles) by tiles. The tiles of
+several images are processed together, few enough to fit into the cache.
 
-A kernel carries out the units of its work from `start` up to `stop`. Each result is one sum in a fixed order, for any
-number of threads; where a kernel takes `grain`, its memory has a row for each part of `grain` units. Sums at the points
-have fewer terms than those of a direct convolution, so windows of three lose no precision. A tile that has a pixel of
-NaN or infinity is NaN as a whole.
+A kernel runs its units from `start` to `stop`. Each result is one sum in a fixed order, so the bits do not depend on
+the number of threads. If a kernel takes `grain`, its scratch memory has a row for each part of `grain` units. Sums at
+the points have fewer terms than those of a direct convolution, so windows of three lose no precision. If a pixel is NaN
+or infinite, all results of its tiles are NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from snncell.kernels.numba.build import kernel_for, run_in_parts
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 
-# Functions of `transforms.py`, made for the tiles of a kernel when it is built.
+# Functions of `transforms.py`, which `_kernel` generates for the tiling of a kernel.
 points_of_weights: Any = None
 tiles_of_images: Any = None
 tiles_of_slopes: Any = None
@@ -39,9 +39,9 @@ weights_of_points: Any = None
 
 
 def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
-    """As `direct.pack_weights`, of weights at points: for each point, eight rows side by side for each channel.
+    """`direct.pack_weights` for transformed weights: for each point and channel, eight rows interleaved.
 
-    After them, a row of `packed` has room for one window.
+    After them, a row of `packed` has scratch room for one window.
     """
     rows, apart, group, channels, taps, points = (
         geometry[0], geometry[1], geometry[2], geometry[3], geometry[4], geometry[5],
@@ -64,7 +64,7 @@ def correlate_tiles(
     start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, out: Any, points: Any,
     sums: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """Results from images and packed weights. A unit is some channels of the results of some images or rows."""
+    """Compute results from images and packed weights. A unit is some channels of the results of some images or rows."""
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
     count, top, left, down, high = geometry[10], geometry[11], geometry[12], geometry[13], geometry[14]
@@ -107,9 +107,10 @@ def contract_tiles(
     start: Any, stop: Any, grain: Any, x: Any, gradient: Any, offsets: Any, partial: Any, points: Any,
     slopes: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """The gradient of weights at the points, from images and that of results. A unit is some images, channels, outputs.
+    """Compute the weight gradient at the points, from images and the result gradient.
 
-    `partial` has a row for each unit: for each point, the sums over its images, for four outputs and four channels.
+    A unit is some images, channels and outputs. `partial` has a row for each unit: for each point, the sums over its
+    images, in tiles of four outputs by four channels.
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
@@ -131,7 +132,7 @@ def contract_tiles(
         for step in range((end - begin + together - 1) // together * bands):
             first_image, first_row = begin + step // bands * together, step % bands * band_rows
             there, rows = least(together, end - first_image), least(band_rows, tile_rows - first_row)
-            long = (there * rows * columns + 15) // 16 * 16  # what is behind the last tile is multiplied too
+            long = (there * rows * columns + 15) // 16 * 16  # whole vectors: zeros after the last tile are multiplied
             member = first_image * groups + group
             tiles_of_images(
                 tiles, apart, wide, tail(x, (member * channels + first) * height * width), there,
@@ -152,7 +153,10 @@ def contract_tiles(
 
 
 def weights_of_tiles(start: Any, stop: Any, partial: Any, rooms: Any, out: Any, geometry: Any) -> None:
-    """The gradient of weights from `partial`, overwritten as `rooms` is. A unit is four outputs of a group."""
+    """Transform `partial` to the gradient of weights.
+
+    It overwrites `partial` and `rooms`. A unit is four outputs of a group.
+    """
     groups, channels, outputs, count = geometry[1], geometry[2], geometry[5], geometry[10]
     parts, splits, split_channels, cuts, fours = geometry[15], geometry[16], geometry[17], geometry[18], geometry[19]
     taps, all_fours = geometry[24], (outputs + 3) // 4
@@ -182,18 +186,21 @@ def weights_of_tiles(start: Any, stop: Any, partial: Any, rooms: Any, out: Any, 
 
 Ints = tuple[int, ...]
 
-UNITS = 8  # that threads can share well, if there is work for so many
-CACHED = 1 << 17  # elements at all points, of images and results together: they go through the second-level cache
-TILES = 48, 96  # at a time, so that weights are not fetched for a few of them only: at least, and if that leaves UNITS
-LONG_SUMS = 256  # tiles at least whose products are added up in registers, before the lanes of the sums are
-MOST_PARTIAL = 1 << 20  # elements of sums over parts of the images
-LONGEST_STEP = 2  # of images and of results
-LEAST_CHANNELS = 8  # of images and of results
-# Cycles, fitted to times: of a product in a vector; of a point of eight tiles, for each element along both axes of a
-# tile, to it or from it; of a point of a weight.
+UNITS = 8  # enough units to balance the load of threads
+CACHED = 1 << 17  # elements of images and results at all points that fit into the L2 cache together
+TILES = (
+    48,
+    96,
+)  # tiles at a time, so that each load of the weights is used often: the minimum, and if enough UNITS remain
+LONG_SUMS = 256  # the minimum number of tiles whose products are summed in registers before the lanes are reduced
+MOST_PARTIAL = 1 << 20  # the maximum number of elements of the sums over parts of the images
+LONGEST_STEP = 2  # the largest stride, and the largest step of results
+LEAST_CHANNELS = 8  # the minimum number of channels and of outputs
+# The cost model, in cycles fitted to measured times: per multiplication; per point of eight tiles and element along
+# both axes of a tile, for a transform; per point of a weight.
 MULTIPLIED, TRANSFORMED, PACKED = 1.15 / LANES, 0.64, 0.4
-BATCH = 16  # images that share the transform of the weights
-GAIN = 0.98  # by the estimates: of small images, and with strides, sums take longer than theirs
+BATCH = 16  # an assumed number of images that share the transform of the weights
+GAIN = 0.98  # a margin, because direct sums of small images, or with strides, take longer than the model says
 
 
 def _points(shape: Shape) -> int:
@@ -201,12 +208,12 @@ def _points(shape: Shape) -> int:
 
 
 def _tiles(shape: Shape) -> Ints:
-    """Rows of tiles of an image, and tiles of a row."""
+    """The number of rows of tiles per image, and of tiles per row."""
     return tuple(-(-axis.results // 2) for axis in shape.axes)
 
 
 def _tiling(shape: Shape, dtype: Any) -> Tiling:
-    """The tiles of a convolution: as many rows of them together as fill a vector, if they do."""
+    """The tiling of a convolution; short rows of tiles are combined until they fill a vector."""
     down, across = shape.axes
     wide = WIDE // dtype.itemsize
     columns = _tiles(shape)[1]
@@ -220,7 +227,7 @@ def _work(shape: Shape) -> int:
 
 
 def _sizes(shape: Shape, tiling: Tiling) -> list[int]:
-    """The numbers that both plans begin with: see `correlate_tiles`."""
+    """The numbers at the start of both geometries: see `correlate_tiles`."""
     down, across = shape.axes
     return [
         *(shape.images, shape.groups, shape.channels, down.length, across.length),
@@ -231,9 +238,10 @@ def _sizes(shape: Shape, tiling: Tiling) -> list[int]:
 
 @functools.lru_cache(maxsize=512)
 def pays(shape: Shape) -> bool:
-    """True if a convolution takes less time by tiles than as a sum over shifted images.
+    """True if a Winograd convolution is faster than a direct one.
 
-    It does not depend on the number of images: the results of one have the same bits, whatever is in its batch.
+    The decision does not depend on the number of images, so that the results of one image have the same bits in any
+    batch.
     """
     if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not takes(shape):
         return False
@@ -242,7 +250,7 @@ def pays(shape: Shape) -> bool:
 
 
 def cycles(shape: Shape) -> float:
-    """An estimate of what an image takes, of each group."""
+    """Estimate the cycles per image and group."""
     (rows, columns), at = _tiles(shape), _points(shape)
     pairs = shape.channels * 8 * -(-shape.outputs // 8)
     high = 1 if 8 % columns else 8 // columns
@@ -252,14 +260,14 @@ def cycles(shape: Shape) -> float:
 
 
 def _mean_terms(axis: Axis) -> float:
-    """The elements, along an axis, of a tile that go to a point, on average."""
+    """The average number of a tile's elements, along an axis, that contribute to a point."""
     window = len(axis.places)
     counts = [len(range(first, window, axis.stride)) + 1 for first in range(min(axis.stride, window))]
     return sum(n * n for n in counts) / sum(counts)
 
 
 def takes(shape: Shape) -> bool:
-    """True for convolutions of two axes, without dilation, with windows and strides that there are transforms for."""
+    """True for two axes, no dilation, and windows and strides that have transforms."""
     return all(
         max(axis.places) - min(axis.places) + 1 == len(axis.places) <= LONGEST
         and max(axis.stride, axis.step) <= LONGEST_STEP
@@ -301,7 +309,7 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     tiling, window = _tiling(shape, x.dtype), shape.window
     plan = _plan(shape, tiling, out.shape[2:])
     taps = math.prod(window)
-    # The weights of a window in the order of their places.
+    # The transforms need the weights of a window in ascending order of their places.
     orders = [np.argsort(axis.places) for axis in shape.axes]
     order = (orders[0][:, None] * window[1] + orders[1]).reshape(-1)
     sources = np.ascontiguousarray(sources.reshape(-1, taps)[:, order]).reshape(-1)
@@ -319,7 +327,8 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
     images, groups, channels = shape.images, shape.groups, shape.channels
     most = MOST_PARTIAL // max(1, groups * channels * _points(shape) * shape.outputs)
     parts = max(1, min(images, -(-UNITS // groups), most))
-    # Where the sums are many, parts of the channels and of the outputs: each has the tiles of all others made again.
+    # If there are too many partial sums, split the channels or the outputs too, although tiles are then transformed
+    # several times.
     wanted = -(-UNITS // (parts * groups))
     pairs = [(n, -(-wanted // n)) for n in range(1, wanted + 1)]
     splits, cuts = min(pairs, key=lambda pair: pair[1] * channels + pair[0] * shape.outputs)
@@ -336,7 +345,7 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
     terms = -(-split_channels // 4)
     return ConvolutionPlan(
         np.array(geometry, np.int64),
-        # The channels are gone through four at a time; those after the last are again the first.
+        # Channels are processed four at a time; the last four are padded by repeating the first channels.
         np.array([c % split_channels * wide for c in range(4 * terms)], np.int64),
         None,
         parts * groups * cuts * splits,
@@ -348,7 +357,7 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
 
 
 def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
-    """Put the gradient of weights into `out`: see `direct.convolve_weight`."""
+    """Compute the gradient of weights into `out`: see `direct.convolve_weight`."""
     tiling = _tiling(shape, x.dtype)
     plan = _weight_plan(shape, tiling)
     partial = empty((plan.units, plan.partial), x.dtype)
@@ -359,7 +368,7 @@ def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     add(plan.blocks, int(partial.size > 1 << 18), partial, room, out.reshape(-1), plan.geometry)
 
 
-# Of each kernel the kinds of its arguments, and the functions that are made for its tiles.
+# The signature of each kernel, and the functions that are generated for its tiling.
 _KERNELS: dict[Any, tuple[str, dict[str, Any]]] = {
     pack_points: ("T[1] int64[1] T[2]* int64[1]", {"points_of_weights": transforms.of_weights}),
     correlate_tiles: (
@@ -376,6 +385,6 @@ _KERNELS: dict[Any, tuple[str, dict[str, Any]]] = {
 
 @functools.cache
 def _kernel(function: Any, tiling: Tiling, dtype: Any) -> Any:
-    """One of the kernels, compiled for such tiles and arrays of `dtype`."""
+    """Build a kernel for a tiling and arrays of `dtype`."""
     kinds, made = _KERNELS[function]
     return kernel_for(function, kinds, dtype, **{name: functools.partial(make, tiling) for name, make in made.items()})

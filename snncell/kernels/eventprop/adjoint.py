@@ -1,6 +1,6 @@
-"""The adjoint of spike times: gradients of the times and weights of events, from event to event backwards in time.
+"""The adjoint of spike times: gradients of event times and weights, computed backwards in time from event to event.
 
-`send_back_kernel` is the kernel; the other functions are parts of it.
+`send_back_kernel` is the kernel, and the other functions are parts of it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from snncell.kernels.intrinsics.elements import lanes, row, tail
 from snncell.kernels.loops import LANES
 from snncell.kernels.numba.build import kernel_for
 
-LEAST = 3  # the constants: those of `spike_times.py` up to the threshold, and the least slope of V at a spike
+LEAST = 3  # index of the smallest slope of V at a spike, after the constants of `spike_times.py` up to the threshold
 
 
 @call_once
 def sent_by(spikes: Any, gradient: Any, neurons: Any, a: Any, first: Any, other: Any, constants: Any) -> Any:
-    """The gradient that each spike of a sample sends back, a_k; the result is the last event that a spike follows.
+    """Compute the gradient a_k that each spike of a sample sends back; return the last event before a spike.
 
-    `spikes` are the times, the events that they follow, the currents there, and how many a neuron has. Those that
-    follow an event are listed: `first`, -1 before, gets the number of one of them, `other` for each that of the next.
+    `spikes` has the spike times, the events before them, the currents, and the number of spikes per neuron. It also
+    builds linked lists of the spikes after each event: `first`, initially -1, gets the first spike, `other` the next
+    one.
     """
     times, places, currents, wanted = spikes
     mem, threshold, last = constants[MEM], constants[THRESHOLD], -1
@@ -48,7 +49,7 @@ def sent_by(spikes: Any, gradient: Any, neurons: Any, a: Any, first: Any, other:
 
 @inline
 def decay(p: Any, q: Any, neurons: Any, length: Any, constants: Any) -> None:
-    """Bring p and q of a time to those so much earlier."""
+    """Propagate p and q backwards in time by `length`."""
     of_p, of_q, kappa = waves(length, constants[MEM], constants[SYN])
     for n in range(neurons):
         p[n] = p[n] * of_p + q[n] * kappa
@@ -57,7 +58,7 @@ def decay(p: Any, q: Any, neurons: Any, length: Any, constants: Any) -> None:
 
 @inline
 def received_by(p: Any, q: Any, weight: Any, total: Any, neurons: Any) -> Any:
-    """Add p, the gradients of an event's weights, to their total; the result is the sum of w (p - q)."""
+    """Add p, the gradients of an event's weights, to `total`; return the sum of w (p - q)."""
     partial = lanes(0.0)
     for base in range(0, neurons - neurons % LANES, LANES):
         for lane in range(LANES):
@@ -77,9 +78,10 @@ def received_by(p: Any, q: Any, weight: Any, total: Any, neurons: Any) -> Any:
 
 @call_once
 def sweep(events: Any, spikes: Any, p: Any, q: Any, a: Any, first: Any, other: Any, event: Any, constants: Any) -> None:
-    """Go backwards through the events of a sample from one on, with p and q, the spikes behind each, and its gradients.
+    """Sweep backwards through the events of a sample, from `event` on, with the adjoint variables p and q.
 
-    `events` are their times, their order, how many come from an input, the weights, and the gradients of both.
+    `events` has their times, their order, the number of events per input, the weights, and the gradients of times and
+    weights.
     """
     time, ordered, of_each, weights, of_time, of_weights = events
     times, _, _, wanted = spikes
@@ -119,13 +121,13 @@ def send_back_kernel(
     numbers: Any,
     constants: Any,
 ) -> None:
-    """The gradients of the times and weights, from those of the spikes, `gradients` (B, N K).
+    """Compute the gradients of times and weights from those of the spikes, `gradients` (B, N K).
 
-    At an event at t, each neuron has p = sum_k a_k kappa(T_k - t), the gradient of that event's weight, and
-    q = sum_k a_k exp(-(T_k - t) / tau_syn), over the spikes after it; -kappa' is (kappa - exp) / tau_mem.
+    At an event at t, each neuron has p = sum_k a_k kappa(T_k - t), the gradient of that event's weight, and q = sum_k
+    a_k exp(-(T_k - t) / tau_syn), over the spikes after it; -kappa' is (kappa - exp) / tau_mem.
 
-    The first six are as `find_spikes` has them. Filled are `of_times` (B, E), and `of_weights` (parts, N_in N), the
-    sums over the samples of each part. `state` (3 parts, N K) and `numbers` (2 parts, E and N K at least) are
+    The first six arrays are as in `find_spikes`. Outputs are `of_times` (B, E), and `of_weights` (parts, N_in N), the
+    sums over the samples of each part. `state` (3 parts, N K) and `numbers` (2 parts, at least E and N K) are
     overwritten.
     """
     samples, events = times.shape
@@ -149,7 +151,7 @@ def send_back_kernel(
             sweep(given, spikes, p, q, a, first, other, last, constants)
 
 
-ROOM = 1 << 22  # elements: the parts' own gradients of the weights have no more, if there are several
+ROOM = 1 << 22  # the maximum number of elements of the partial weight gradients, if there are several parts
 
 
 def send_back(
@@ -164,11 +166,11 @@ def send_back(
     tau_syn: float,
     v_threshold: float,
 ) -> tuple[Any, Any]:
-    """The gradients of the times and of the weights, from those of the spike times and what `find` gave."""
+    """Compute the gradients of times and weights from those of the spike times and the results of `find`."""
     samples, neurons = len(times), weights.shape[1]
     flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
     by_sample = [np.ascontiguousarray(x.reshape(samples, -1)) for x in (found, places, currents, gradients)]
-    # Each part adds up its samples; the parts are joined in order.
+    # Each part sums over its samples; the parts are then summed in order.
     parts = max(1, min(samples, PARTS, ROOM // weights.size))
     of_times, of_weights = empty(flat.shape, flat.dtype), empty((parts, weights.size), _FLOAT64)
     events, of_all = flat.shape[1], by_sample[0].shape[1]
@@ -186,5 +188,5 @@ def send_back(
 
 
 def least_slope(dtype: Any, v_threshold: float, tau_mem: float) -> float:
-    """The slope that rounding makes of 0."""
+    """The smallest slope that is distinguishable from 0 after rounding."""
     return float(np.finfo(dtype).eps) * v_threshold / tau_mem

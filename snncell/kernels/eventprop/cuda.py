@@ -1,7 +1,7 @@
-"""Spike times and their adjoint on the device: a thread for each neuron of each sample.
+"""Spike times and their adjoint on the device, with one thread per neuron and sample, in float64.
 
-All is computed in float64. A crossing is found by Newton's steps from the left: V is concave as long as it rises, so a
-tangent reaches the threshold before V does, and none goes too far.
+A crossing is found by Newton's method from the left. V is concave while it rises, so a tangent reaches the threshold
+before V does, and no step overshoots.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from snncell.kernels.cuda.indexing import argsort
 from snncell.kernels.eventprop.adjoint import least_slope
 from snncell.kernels.space import DEVICE
 
-NEWTON_STEPS = 64  # each doubles the digits; where V just touches the threshold, each gives one more bit
+NEWTON_STEPS = 64  # each doubles the number of correct digits; if V only touches the threshold, each adds one bit
 _INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64)
 
 
 def _waves(s: str, of_v: str, of_i: str, kappa: str) -> str:
-    """The statements that give the decay of V and of I over a time, and kappa."""
+    """Statements for the decay of V and of I over a time, and for kappa."""
     return f"""\
 {of_v} = exp(-({s}) / mem)
 {of_i} = exp(-({s}) / syn)
@@ -170,7 +170,7 @@ def send_back(
     tau_syn: float,
     v_threshold: float,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """See `adjoint.send_back`. The gradients of a source of events are added up after the kernel."""
+    """See `adjoint.send_back`. The gradients of the events of one source are summed after the kernel."""
     samples, neurons, spikes = found.shape
     inputs, of_each = times.shape[1:]
     events = inputs * of_each

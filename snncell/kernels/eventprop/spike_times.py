@@ -1,8 +1,8 @@
-"""Spike times of neurons with two exponentials, from event to event. The equations are in `nn/rules/eventprop.py`.
+"""Spike times of neurons with two exponentials, from event to event; see `nn/rules/eventprop.py` for the equations.
 
-All is computed in float64. The decay between two events is the same for all neurons, so an event costs a neuron a few
-additions, and exponentials are needed for events and spikes alone. `find_spikes` is the kernel; its units are parts of
-the samples. The other functions are parts of it.
+All computations are in float64. The decay between two events is the same for all neurons, so an event costs only a few
+additions per neuron, and exponentials are necessary only per event and per spike. `find_spikes` is the kernel, and its
+units are parts of the samples. The other functions are parts of it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from snncell.kernels.intrinsics.elements import copy, row, strip, words_of
 from snncell.kernels.numba.build import kernel_for
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 
-# --- Events in the order of time --------------------------------------------------------------------------------------
+# --- Sort of events by time -------------------------------------------------------------------------------------------
 
-FEW = 24  # events that are sorted by comparing them
-MAGNITUDE = 0x7FFFFFFFFFFFFFFF  # the bits of a float64 but for its sign
+FEW = 24  # up to this number of events, insertion sort is used
+MAGNITUDE = 0x7FFFFFFFFFFFFFFF  # all bits of a float64 except its sign
 
 
 @call_once
 def put_in_order(time: Any, ordered: Any, events: Any, end: Any, keys: Any, spare: Any, moved: Any) -> Any:
-    """The events before `end` in the order of time, equal ones in theirs, then the others; how many come before it.
+    """Sort the events before `end` by time (stable), followed by the others; return the number before `end`.
 
     `keys`, `spare` and `moved` have room for the events, and are overwritten.
     """
@@ -53,16 +53,16 @@ def put_in_order(time: Any, ordered: Any, events: Any, end: Any, keys: Any, spar
 
 @call_once
 def sort_by_digits(time: Any, ordered: Any, count: Any, keys: Any, spare: Any, moved: Any) -> None:
-    """Sort events by the bits of their times, eight at a time from the last on: work in proportion to their number."""
+    """Radix sort of events by the bits of their times, eight bits per pass."""
     firsts, differ = strip(256, int64), int64(0)
     for place in range(count):
-        bits = bitcast(float64(float64(time[ordered[place]]) + 0.0), int64)  # -0 is 0
-        keys[place] = bits if bits >= 0 else bits ^ MAGNITUDE  # those of negative numbers go the other way
+        bits = bitcast(float64(float64(time[ordered[place]]) + 0.0), int64)  # + 0.0 turns -0 into 0
+        keys[place] = bits if bits >= 0 else bits ^ MAGNITUDE  # the order of negative numbers is reversed
         differ |= keys[place] ^ keys[0]
     own, other, now, later, turned = keys, spare, ordered, moved, False
     for shift in range(0, 64, 8):
         if (differ >> shift) & 255 != 0:
-            flip = 128 if shift == 56 else 0  # the sign: a set bit comes first
+            flip = 128 if shift == 56 else 0  # negative numbers, with their sign bit set, come first
             for digit in range(256):
                 firsts[digit] = 0
             for place in range(count):
@@ -83,15 +83,15 @@ def sort_by_digits(time: Any, ordered: Any, count: Any, keys: Any, spare: Any, m
         copy(ordered, now, count)
 
 
-STEPS = 64  # towards a crossing: three or four nearly always; where V just touches the threshold, each gives a bit
-# The constants of the neurons, in one array: the time constants, the threshold, the time from which on no spike is
-# given, and where and what the peak of kappa is.
+STEPS = 64  # the maximum number of iterations: usually three or four; if V only touches the threshold, one per bit
+# Indices into the array of constants: the time constants, the threshold, the end of the simulation, and the time and
+# the value of the peak of kappa.
 MEM, SYN, THRESHOLD, END, PEAK, HIGHEST = range(6)
 
 
 @inline
 def waves(s: Any, mem: Any, syn: Any) -> Any:
-    """The decay of V and of I over a time, and kappa: accurate for close time constants and long times too."""
+    """The decay of V and of I over a time, and kappa: accurate for close time constants and for long times."""
     of_v, of_i = exp(-s / mem), exp(-s / syn)
     nearer = expm1(s * (-abs(mem - syn) / (mem * syn)))
     return of_v, of_i, (of_v if mem > syn else of_i) * nearer * (-syn / abs(mem - syn))
@@ -99,11 +99,14 @@ def waves(s: Any, mem: Any, syn: Any) -> Any:
 
 @call_once
 def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
-    """When V is above the threshold, from V and I at 0: at its peak, or before that at `longest`. -1 if it is not."""
+    """A time at which V is above the threshold, given V and I at 0: its peak, or `longest` if that is earlier.
+
+    Otherwise -1.
+    """
     mem, syn, peak = constants[MEM], constants[SYN], constants[PEAK]
-    if v == 0.0 and peak <= longest:  # V is that of one weight
+    if v == 0.0 and peak <= longest:  # V is proportional to kappa
         return peak if i * constants[HIGHEST] >= constants[THRESHOLD] else -1.0
-    scale = (mem - syn) * v + syn * i  # above 0 where a peak above 0 is
+    scale = (mem - syn) * v + syn * i  # positive if V has a peak after time 0
     if not scale > 0.0:
         return -1.0
     peak = log1p((i - v) / scale * (mem - syn)) * (mem * syn / (mem - syn))
@@ -114,10 +117,10 @@ def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
 
 @call_once
 def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
-    """When V reaches the threshold, from V and I at 0: before `late`, when it is above.
+    """The time at which V reaches the threshold, given V and I at 0; `late` is a time at which V is above it.
 
-    By Halley's steps, each of which leaves the cube of the error, between the last times known to be too early and late
-    enough: where V just touches the threshold, a step may miss those.
+    Halley's method, which cubes the error in each step. The steps are kept between the last times known to be too early
+    and late enough, because they may leave this interval if V only touches the threshold.
     """
     mem, syn, threshold = constants[MEM], constants[SYN], constants[THRESHOLD]
     slow, apart, scale = -1.0 / (mem if mem > syn else syn), -abs(mem - syn) / (mem * syn), -syn / abs(mem - syn)
@@ -136,7 +139,7 @@ def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
         s = later
         if abs(step) * (step * curve) * (step * curve) <= 1e-17 * s * (slope * slope):
             break
-        # As `waves`, but for one exponential: what it rounds off is little beside V.
+        # `waves` with one exponential less; the additional rounding error is small compared with V.
         slower, nearer = exp(s * slow), expm1(s * apart)
         faster = slower + slower * nearer
         of_v, of_i = (slower, faster) if mem > syn else (faster, slower)
@@ -156,17 +159,18 @@ def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
 def pass_on(
     v: Any, i: Any, v_end: Any, i_end: Any, weight: Any, flags: Any, near: Any, neurons: Any, decays: Any
 ) -> Any:
-    """Add an event's weights to I, and give V and I at the next event if no neuron spikes; `near` gets those that may.
+    """Add an event's weights to I, and compute V and I at the next event as if no neuron spiked.
 
-    `decays` are of V and I until then, kappa, the highest kappa on the way, and the threshold. `flags` is a multiple of
-    8 long, and 0 behind the neurons. The result is how many may spike.
+    It returns the number of neurons that may spike, which are listed in `near`. `decays` has the decays of V and I
+    until the next event, kappa, its maximum until then, and the threshold. The length of `flags` is a multiple of 8,
+    and its elements after the neurons are 0.
     """
     of_v, of_i, kappa, reach, threshold = decays
     for n in range(neurons):
         i_now = i[n] + weight[n]
         v_then, i_then = v[n] * of_v + i_now * kappa, i_now * of_i
-        # V crosses the threshold where it rises at first, and is above it at the end or has a peak before that is; the
-        # bound leaves out nearly all that has none.
+        # V can cross the threshold only if it rises at first, and if it is above the threshold at the end or has an
+        # earlier peak. The bound excludes nearly all neurons without such a peak.
         bound = (v[n] if v[n] > 0.0 else 0.0) + i_now * reach
         crosses = (v_then >= threshold) | ((i_then <= v_then) & (bound >= threshold))
         flags[n] = (i_now > v[n]) & (i_now > 0.0) & crosses
@@ -177,7 +181,7 @@ def pass_on(
     marked = 0
     for word in range((neurons + 7) // 8):
         if words[word] != 0:
-            for n in range(8 * word, 8 * word + 8):  # without a branch; hence `near` has room for 8 more
+            for n in range(8 * word, 8 * word + 8):  # branch-free, so `near` needs room for 8 more elements
                 near[marked] = n
                 marked += flags[n] != 0
     return marked
@@ -187,10 +191,10 @@ def pass_on(
 def spike_until(
     n: Any, event: Any, begin: Any, left: Any, v: Any, i: Any, v_end: Any, i_end: Any, spikes: Any, constants: Any
 ) -> Any:
-    """Find the spikes of a neuron until the next event, which comes after `left`; True if it may not spike any more.
+    """Find the spikes of a neuron until the next event, in time `left`; return True if it must not spike any more.
 
-    `spikes` are the times, the events that they follow, the currents there, how many the neuron has, and how many are
-    wanted.
+    `spikes` has the spike times, the events before them, the currents, the number of spikes per neuron, and its
+    maximum.
     """
     times, places, currents, number, wanted = spikes
     mem, syn, end = constants[MEM], constants[SYN], constants[END]
@@ -203,7 +207,7 @@ def spike_until(
         v_now, i_now, spiked = 0.0, i_now * exp(-s / syn), True
         k = n * wanted + number[n]
         times[k] = now
-        if times[k] < end:  # when it is rounded
+        if times[k] < end:  # the time as rounded to its dtype
             places[k] = event
             currents[k] = i_now
             number[n] += 1
@@ -212,7 +216,7 @@ def spike_until(
             number[n] = wanted
         late = latest(v_now, i_now, left, constants) if number[n] < wanted and i_now > 0.0 else -1.0
     if number[n] == wanted:
-        v_end[n] = -inf  # where it stays: such a neuron is not looked at again
+        v_end[n] = -inf  # it stays at -inf, so this neuron never becomes a candidate again
         i_end[n] = -inf
         return True
     if spiked:
@@ -224,15 +228,15 @@ def spike_until(
 
 @inline
 def decays_of(length: Any, constants: Any) -> Any:
-    """The `decays` that `pass_on` takes, of neurons that do not spike meanwhile."""
+    """The `decays` for `pass_on` over a time without spikes."""
     of_v, of_i, kappa = waves(length, constants[MEM], constants[SYN])
     reach = kappa if length < constants[PEAK] else constants[HIGHEST]
-    return of_v, of_i, kappa, reach * (1.0 + 1e-9), constants[THRESHOLD]  # the bound is one when rounded, too
+    return of_v, of_i, kappa, reach * (1.0 + 1e-9), constants[THRESHOLD]  # so that the bound holds despite rounding
 
 
 @inline
 def begin_sample(v: Any, i: Any, spikes: Any, neurons: Any) -> None:
-    """Give neurons the state that they begin with, and no spikes."""
+    """Reset the neurons and their spikes."""
     times, places, currents, number, wanted = spikes
     for n in range(neurons):
         v[n] = 0.0
@@ -258,12 +262,12 @@ def find_spikes(
     numbers: Any,
     constants: Any,
 ) -> None:
-    """The first spikes of each neuron, the number of the event that each follows, and the current there.
+    """Find the first spikes of each neuron, the number of the event before each spike, and the current there.
 
-    `times` (B, E) are those of a sample's first input, then those of its second, ...; `weights` (N_in, N). Filled are
-    `order` (B, E), the events in the order of time, and `found`, `places` and `currents` (B, N K): inf, -1 and 0 where
-    there is no spike. `flags` (parts, N in eights), `state` (4 parts, N) and `numbers` (5 parts, E and N + 16 at least)
-    are overwritten.
+    `times` (B, E) has the events of a sample's first input, then those of its second, and so on; `weights` is (N_in,
+    N). Outputs are `order` (B, E), the events sorted by time, and `found`, `places` and `currents` (B, N K), which are
+    inf, -1 and 0 for missing spikes. `flags` (parts, N rounded up to a multiple of 8), `state` (4 parts, N) and
+    `numbers` (5 parts, at least E and N + 16) are overwritten.
     """
     samples, events = times.shape
     inputs, neurons = weights.shape
@@ -296,9 +300,9 @@ def find_spikes(
                 event += 1
 
 
-PARTS = 64  # of the samples: at most so many units
-EVENT_COST = 2  # of an event to a neuron, in elements of plain arithmetic: 0.6 ns
-SPIKE_COST = 500  # 200 ns
+PARTS = 64  # the maximum number of units
+EVENT_COST = 2  # cost per event and neuron, in elements of plain arithmetic: 0.6 ns
+SPIKE_COST = 500  # cost per spike: 200 ns
 
 _INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64)
 
@@ -306,16 +310,16 @@ _INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.f
 def find(
     times: Any, weights: Any, spikes: int, tau_mem: float, tau_syn: float, v_threshold: float, t_max: float
 ) -> tuple[Any, Any, Any, Any]:
-    """The first spikes of neurons, and what the reverse takes: the equations are those of `nn.EventPropLIF`.
+    """Find the first spikes of neurons, and the values that the backward pass needs; see `nn.EventPropLIF`.
 
     Args:
         times: (B, N_in, K_in), in any order.
         weights: (N_in, N), of the same dtype.
-        spikes: K.
+        spikes: K, the maximum number of spikes per neuron.
 
     Returns:
-        The spike times (B, N, K), inf where there is none; the order of a sample's events (B, E); the number of the
-        event in that order that a spike follows, -1 for none, and the current there (B, N, K).
+        The spike times (B, N, K), inf for missing spikes; the order of a sample's events (B, E); the number, in that
+        order, of the event before each spike, -1 if missing; and the current there (B, N, K).
     """
     samples, neurons = len(times), weights.shape[1]
     flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
@@ -338,7 +342,7 @@ def find(
 
 
 def _peak(tau_mem: float, tau_syn: float) -> tuple[float, float]:
-    """The peak of kappa: when, and what."""
+    """The time and the value of the peak of kappa."""
     s = math.log1p((tau_mem - tau_syn) / tau_syn) * (tau_mem * tau_syn / (tau_mem - tau_syn))
     nearer = math.expm1(s * (-abs(tau_mem - tau_syn) / (tau_mem * tau_syn)))
     return s, math.exp(-s / max(tau_mem, tau_syn)) * nearer * (-tau_syn / abs(tau_mem - tau_syn))

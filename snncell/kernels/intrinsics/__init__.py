@@ -1,1 +1,1 @@
-"""Intrinsics: functions that kernels call, in Python and in the instructions of LLVM."""
+"""Intrinsics: functions that kernels call, each with a Python body and a lowering to LLVM IR."""

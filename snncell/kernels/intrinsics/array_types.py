@@ -1,7 +1,8 @@
-"""Types of arrays in compiled kernels: a whole array (`Elements`), and a pointer into one (`ArrayPart`).
+"""Numba types of arrays in kernels: a whole array (`Elements`), and a pointer into one (`ArrayPart`).
 
-With Numba's own type for arrays a kernel takes a third longer to compile: references to their memory are counted, an
-index may be negative, and a slice is an array of its own. These are pointers, and the planner has checked the bounds.
+With Numba's own array type a kernel takes a third longer to compile, because it counts references, allows negative
+indices, and makes each slice an array. The types here are pointers without bounds checks; the planner has checked the
+bounds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ templates: Any = import_once("numba.core.typing.templates")
 
 
 class Elements(types.Type):  # type: ignore[misc]
-    """The type of a C-contiguous array that somebody else keeps: where its elements begin, and its shape."""
+    """A C-contiguous array that the caller keeps alive: the address of its elements, and its shape."""
 
     def __init__(self, dtype: Any, ndim: int) -> None:
         self.dtype, self.ndim = dtype, ndim
@@ -27,7 +28,7 @@ class Elements(types.Type):  # type: ignore[misc]
 
 
 class ArrayPart(types.Type):  # type: ignore[misc]
-    """The type of some of the elements of an array: where they begin. Where they end, the kernel knows."""
+    """A pointer to elements of an array. It has no length; the kernel knows where they end."""
 
     ndim = 1
 
@@ -92,7 +93,7 @@ def open_array(context: Any, builder: Any, signature: Any, operands: Any) -> Any
 
 
 def _element(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    """A pointer to the element at an index, which is not negative."""
+    """A pointer to the element at an index, which must not be negative."""
     place = operands[1]
     if isinstance(signature.args[0], ArrayPart):
         return builder.gep(operands[0], [place], inbounds=True)

@@ -1,10 +1,11 @@
-"""Intrinsics: functions with a Python body, and a type and LLVM instructions of their own in compiled kernels.
+"""Intrinsics: functions with a Python body, and their own type and lowering to LLVM IR in compiled kernels.
 
-Nothing here imports Numba. A registration is kept in `PENDING` until a kernel is compiled, because the source of a
-kernel imports the functions that it calls, and a kernel that is loaded from the disk needs neither Numba nor LLVM.
+This module does not import Numba, because the source of a kernel imports the functions that it calls, and a kernel that
+is loaded from the cache needs neither Numba nor its IR builder. Registrations wait in `PENDING` until a kernel is
+compiled.
 
-`least` and `bitcast` stand for `min` and `view`, of which Numba compiles a function for each call: here they are an
-instruction or two.
+`least` and `bitcast` replace `min` and `view`: Numba compiles a function for each call of those, but one or two
+instructions for these.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class LazyModule:
-    """A module that is imported when an attribute of it is first read."""
+    """A module that is imported when one of its attributes is first read."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -34,22 +35,22 @@ ir: Any = LazyModule("llvmlite.ir")
 llvm: Any = LazyModule("llvmlite.binding")
 cgutils: Any = LazyModule("numba.core.cgutils")
 
-# Registrations that `numba.passes.register_pending` passes on to Numba before it compiles a kernel, in their order.
+# Registrations, in order, that `numba.passes.register_pending` passes on to Numba before it compiles a kernel.
 PENDING: list[tuple[Any, ...]] = []
 
 
 def declare_type(function: Callable[..., Any], result: Callable[..., Any]) -> None:
-    """Register the type of a call: `result` of the types of its arguments, or None if it does not take them."""
+    """Register the typing of a call: `result` maps the argument types to the result type, or to None for a mismatch."""
     PENDING.append(("declare_type", function, result))
 
 
 def lowers(
     function: Callable[..., Any], *kinds: str, result: str | Callable[..., Any] | None = None
 ) -> Callable[[_F], _F]:
-    """Decorate the function that writes LLVM's instructions for a call with arguments of these kinds.
+    """Decorate the lowering of a call: the function that emits its LLVM IR for arguments of these kinds.
 
-    A kind is the name of a type of Numba, such as "Integer", or of `array_types`. `result`, where it is not declared by
-    itself, is the type of the call, as for `declare_type` or by its name.
+    A kind is the name of a type of Numba, such as "Integer", or of `array_types`. `result` is the type of the call, by
+    name or as for `declare_type`; leave it out if you have declared the type before.
     """
     if result is not None:
 
@@ -67,37 +68,37 @@ def lowers(
 
 
 def same_parts(target: Any, source: Any, *_: Any) -> Any:
-    """The type of a call that writes from one part of an array to another, for `lowers`."""
+    """The typing of a call that copies between array parts of one dtype, for `lowers`."""
     return types.none if target == source else None
 
 
 def inline(function: _F) -> _F:
-    """Decorate a function that kernels call, and that becomes part of them where it is called.
+    """Decorate a function that kernels call, to be inlined at each call.
 
-    Python calls it as it stands; so do kernels with NUMBA_DISABLE_JIT=1.
+    Python calls the function directly, and so do kernels with NUMBA_DISABLE_JIT=1.
     """
     PENDING.append(("inline", function))
     return function
 
 
 def call_once(function: _F) -> _F:
-    """Decorate a long function that kernels call: a kernel has its code once, however often it calls it."""
+    """Decorate a long function that kernels call; it is not inlined, so a kernel has its code only once."""
     PENDING.append(("call_once", function))
     return function
 
 
 def int_constant(number: int) -> Any:
-    """A constant of 64 bits, in LLVM's instructions."""
+    """A 64-bit integer constant in LLVM IR."""
     return ir.Constant(ir.IntType(64), number)
 
 
 def least(a: Any, b: Any) -> Any:
-    """The lesser of two integers."""
+    """The minimum of two integers."""
     return min(a, b)
 
 
 def bitcast(x: Any, dtype: Any) -> Any:
-    """The bits of a number of NumPy as another dtype of the same size."""
+    """Reinterpret the bits of a NumPy number as another dtype of the same size."""
     return x.view(dtype)
 
 
@@ -112,7 +113,7 @@ def _lower_bitcast(context: Any, builder: Any, signature: Any, operands: Any) ->
     return builder.bitcast(operands[0], context.get_data_type(signature.return_type))
 
 
-# --- vectors as wide as the processor's registers ---------------------------------------------------------------------
+# --- SIMD vectors -----------------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -132,7 +133,7 @@ def _int32_vector(numbers: Sequence[int]) -> Any:
 
 
 class Vectors:
-    """Instructions on vectors of what a pointer points to: of as many bytes as are given, or as wide as a register."""
+    """Emits LLVM IR for SIMD vectors of a pointer's element type, `wide` bytes or as wide as a register."""
 
     def __init__(self, builder: Any, pointer: Any, wide: int | None = None) -> None:
         self.builder, self.element = builder, pointer.type.pointee
@@ -154,17 +155,17 @@ class Vectors:
         return self.builder.gep(pointer, [place], inbounds=True)
 
     def load(self, pointer: Any) -> Any:
-        """The elements from an address on."""
+        """Load a vector from an address, aligned to its elements only."""
         loaded = self.builder.load(self.builder.bitcast(pointer, self.type.as_pointer()))
         loaded.align = self.bytes
         return loaded
 
     def load_each(self, pointer: Any, number: int) -> list[Any]:
-        """So many vectors that lie one after another."""
+        """Load `number` consecutive vectors."""
         return [self.load(self.at(pointer, n * self.lanes)) for n in range(number)]
 
     def load_if(self, wanted: Any, places: Sequence[Any]) -> list[Any]:
-        """The vectors at addresses, or if an integer is 0, zeros."""
+        """Load vectors from addresses if the integer `wanted` is not 0, otherwise return zeros."""
         builder = self.builder
         with builder.if_else(builder.icmp_signed("!=", wanted, int_constant(0))) as (then, otherwise):
             with then:
@@ -174,32 +175,32 @@ class Vectors:
         return [self.either((vector, has_loaded), (self.zero, has_none)) for vector in loaded]
 
     def store(self, vector: Any, pointer: Any) -> None:
-        """Put elements to an address and behind it."""
+        """Store a vector, aligned to its elements only."""
         stored = self.builder.store(vector, self.builder.bitcast(pointer, self.type.as_pointer()))
         stored.align = self.bytes
 
     def constant(self, number: float) -> Any:
-        """A vector of one number that is known."""
+        """A constant vector with one number in all lanes."""
         return ir.Constant(self.type, [ir.Constant(self.element, number)] * self.lanes)
 
     def spread(self, number: Any) -> Any:
-        """A vector of one number."""
+        """Broadcast a number to all lanes."""
         undefined = ir.Constant(ir.VectorType(number.type, self.lanes), ir.Undefined)
         one = self.builder.insert_element(undefined, number, ir.Constant(ir.IntType(32), 0))
         return self.builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), None))
 
     def added(self, a: Any, b: Any, c: Any) -> Any:
-        """a b + c."""
+        """a b + c, fused if the processor can do it."""
         add = self._function(f"llvm.fmuladd.{self._name}", [self.type] * 3, self.type)
         return self.builder.call(add, [a, b, c])
 
     def shuffled(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
-        """A vector of lanes of two, which are counted from the first of `a` to the last of `b`."""
+        """Select lanes of two vectors, numbered from the first lane of `a` to the last of `b`."""
         order = _int32_vector(lanes)
         return self.builder.shuffle_vector(a, b, order)
 
     def either(self, *values: tuple[Any, Any]) -> Any:
-        """The value that goes with the block from which this one is entered."""
+        """A phi node: the value that belongs to the predecessor block."""
         one = self.builder.phi(values[0][0].type)
         for value, block in values:
             one.add_incoming(value, block)
@@ -221,14 +222,14 @@ class Vectors:
         return ir.Constant(self._bits, [ir.Constant(ir.IntType(1), 1 - n % 2) for n in range(self.lanes)])
 
     def load_masked(self, pointer: Any, mask: Any) -> Any:
-        """The elements from an address on where a mask has them; 0 elsewhere, which is not read."""
+        """Load the lanes in a mask; other lanes are 0, and their memory is not read."""
         pointer = self.builder.bitcast(pointer, self.type.as_pointer())
         kinds = [pointer.type, ir.IntType(32), self._bits, self.type]
         load = self._function(f"llvm.masked.load.{self._name}.p0{self._name}", kinds, self.type)
         return self.builder.call(load, [pointer, ir.Constant(ir.IntType(32), self.bytes), mask, self.zero])
 
     def store_masked(self, vector: Any, pointer: Any, mask: Any) -> None:
-        """Put elements where a mask has them."""
+        """Store the lanes in a mask."""
         pointer = self.builder.bitcast(pointer, self.type.as_pointer())
         kinds = [self.type, pointer.type, ir.IntType(32), self._bits]
         store = self._function(f"llvm.masked.store.{self._name}.p0{self._name}", kinds, ir.VoidType())
@@ -243,9 +244,11 @@ class Vectors:
         *,
         maybe_none: bool = False,
     ) -> list[Any]:
-        """Run `body(number, values)` for 0, step, ... below `count`; it gives the values of the next.
+        """A loop that calls `body(number, values)` for 0, step, ...
 
-        It runs at least once, unless there may be none.
+        below `count`; it returns the next loop-carried values.
+
+        The loop runs at least once, unless `maybe_none` allows a count of 0.
         """
         builder = self.builder
         before, inside, behind = builder.block, builder.append_basic_block(), builder.append_basic_block()

@@ -1,6 +1,6 @@
-"""Arrays in kernels: arguments, rows and parts of them, and small arrays on the stack of the kernel.
+"""Arrays in kernels: arguments, rows and parts of arrays, and small arrays on the stack.
 
-Compiled, they are pointers (`array_types`). In Python each function does the same to NumPy's arrays.
+Compiled, arrays are pointers (`array_types`). In Python, each function does the same with NumPy arrays.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ extending: Any = LazyModule("numba.extending")
 numpy_support: Any = LazyModule("numba.np.numpy_support")
 
 
-# --- parts of arrays, as pointers ------------------------------------------------------------------------------------
+# --- Parts of arrays, as pointers ------------------------------------------------------------------------------------
 
 
 def tail(x: Any, first: Any) -> Any:
-    """The elements from `first` on of an array with one axis, or of such a part. It does not know where it ends."""
+    """The elements from `first` on, of an array with one axis or a part; the result has no length."""
     return x[first:]
 
 
@@ -45,18 +45,18 @@ def row(x: Any, place: Any) -> Any:
 
 
 def words_of(x: Any) -> Any:
-    """A part of an array of bytes, as words of eight of them."""
+    """View a part of an array of bytes as words of eight bytes."""
     return x.view(np.uint64)
 
 
 def line_of(x: Any) -> Any:
-    """The number of elements in 64 bytes: a line of the cache, or a vector."""
+    """The number of elements in 64 bytes, a cache line or a vector."""
     return 64 // x.dtype.itemsize
 
 
 def scalar(index: Any) -> Any:
-    """The same index, of which LLVM knows nothing. A loop in which there is such does not run on vectors."""
-    # For loops that divide integers: on vectors they are no faster, and take three times as long to compile.
+    """The index, hidden from LLVM's optimiser, so that a loop that uses it is not vectorised."""
+    # For loops with integer divisions: vectorised, they are not faster and take three times as long to compile.
     return index
 
 
@@ -66,12 +66,12 @@ def flat(x: Any) -> Any:
 
 
 def copy(target: Any, source: Any, count: Any) -> Any:
-    """Copy the first `count` elements of a part to another that does not overlap."""
+    """Copy the first `count` elements of a part to another one that does not overlap."""
     target[:count] = source[:count]
 
 
 def prefetch(x: Any) -> None:
-    """Begin to load the line of memory that a part begins in: it is read soon. From Python, nothing."""
+    """Prefetch the cache line at the start of a part. In Python, it does nothing."""
 
 
 declare_type(row, lambda x, place: array_types.ArrayPart(x.dtype))
@@ -88,7 +88,7 @@ def _lower_prefetch(context: Any, builder: Any, signature: Any, operands: Any) -
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    arguments = [ir.Constant(word, number) for number in (0, 3, 1)]  # for a load, into all caches, data
+    arguments = [ir.Constant(word, number) for number in (0, 3, 1)]  # read, high locality, data cache
     builder.call(function, [builder.bitcast(operands[0], byte), *arguments])
     return context.get_dummy_value()
 
@@ -123,9 +123,9 @@ def _lower_tail(context: Any, builder: Any, signature: Any, operands: Any) -> An
 @lowers(row, "Elements", "Integer")
 def _lower_row(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
     x = array_types.open_array(context, builder, signature, operands)
-    # Which row it is, LLVM is not to know: for rows that follow each other in an outer loop it would ask before that
-    # whether they overlap what other rows there are, as a whole. They do where it runs backwards, or one row is made
-    # from the one before, and the loop over the elements would not run on vectors. So it asks for each row.
+    # Hide the row number from LLVM. Otherwise, for consecutive rows in an outer loop, it would check for aliasing once
+    # for all rows together. This check fails if the loop runs backwards, or if each row depends on the previous one,
+    # and the loop over the elements would not be vectorised. With a hidden number, LLVM checks each row.
     place = builder.mul(
         _opaque(context, builder, operands[1], signature.args[1]), builder.extract_value(x.shape, 1), flags=["nsw"]
     )
@@ -133,7 +133,7 @@ def _lower_row(context: Any, builder: Any, signature: Any, operands: Any) -> Any
 
 
 def _opaque(context: Any, builder: Any, number: Any, kind: Any) -> Any:
-    """The same integer, through an empty piece of inline assembly, which LLVM does not look into."""
+    """Pass an integer through an empty piece of inline assembly, which LLVM's optimiser cannot see through."""
     word = ir.IntType(64)
     number = context.cast(builder, number, kind, types.int64)
     return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", [number], False)
@@ -148,28 +148,28 @@ def _lower_copy(context: Any, builder: Any, signature: Any, operands: Any) -> An
 
 @inline
 def fill(target: Any, source: Any, first: Any, step: Any, count: Any) -> None:
-    """The `count` elements from `first` on, if `step` is 1; else `count` times the one element there is."""
+    """Copy `count` elements from `first` on if `step` is 1; otherwise repeat the single element `count` times."""
     if step == 1:
         copy(target, tail(source, first), count)
     elif count > 0:
         target[0] = source[0]
         done = 1
-        while done < count:  # twice as many each time: a loop over elements takes longer to compile
+        while done < count:  # double the filled part: a loop over elements would take longer to compile
             more = least(done, count - done)
             copy(tail(target, done), tail(target, 0), more)
             done += more
 
 
-# --- arrays of a kernel's own, on its stack: code that has no others links without Numba's runtime -------------------
+# --- Stack arrays: a kernel without heap arrays links without Numba's runtime ----------------------------------------
 
 
 def lanes(start: Any) -> Any:
-    """LANES elements that are `start`."""
+    """A stack array of LANES elements with value `start`."""
     return np.full(LANES, start)
 
 
 def strip(count: int, kind: Any) -> Any:
-    """Room for `count` elements, at most BLOCK, of a dtype or of that of an array."""
+    """An uninitialised stack array of `count` elements, at most BLOCK, of a dtype or the dtype of an array."""
     return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
 
 
@@ -188,23 +188,24 @@ def _lower_strip(context: Any, builder: Any, signature: Any, operands: Any) -> A
 
 
 def _on_stack(builder: Any, element: Any, count: int) -> Any:
-    """Room for so many elements, made when the kernel begins: what asks for it in a loop gets the same again."""
+    """Allocate a stack array in the entry block, so that a call inside of a loop returns the same memory each time."""
     return cgutils.alloca_once(builder, element, size=ir.Constant(ir.IntType(32), count))
 
 
-# --- the arguments of a compiled kernel, in one row of 8-byte slots, so that all kernels have one signature -----------
+# --- The arguments of a compiled kernel, in one row of 8-byte slots, so that all kernels have one signature -----------
 
-# A slot holds an integer, the bits of a double, or the address of a NumPy array, an object of which the kernel reads
-# where its elements begin and how long its axes are (`PyArrayObject` in NumPy's C API). A complex number takes two.
+# A slot holds an integer, the bits of a double, or the address of a NumPy array object, from which the kernel reads the
+# address of the elements and the shape (`PyArrayObject` in NumPy's C API). A complex number takes two slots.
 
 HEAD = object.__basicsize__  # of every Python object: PyObject_HEAD
 DATA, AXES = HEAD, HEAD + 16  # char *data; int nd; npy_intp *dimensions
 
 
 def arguments(kinds: str) -> Any:
-    """A function for kernels: all arguments, in one tuple, from the address of the slots.
+    """A kernel function that unpacks all arguments from the address of the slots, as a tuple.
 
-    `kinds` has the dtype of each, with the number of axes if it is an array: "int64 float32 float32[2]".
+    `kinds` has the dtype of each argument, and for an array the number of axes. For example, "int64 float32
+    float32[2]".
     """
     every = [_kind_of(kind) for kind in kinds.split()]
     result = types.Tuple(every)
@@ -246,7 +247,7 @@ def _array_in(context: Any, builder: Any, kind: Any, slot: Any) -> Any:
 
 
 def _number_in(context: Any, builder: Any, kind: Any, slot: Any) -> Any:
-    """The number in a slot: an integer as it is, of floats the double's bits, of complex numbers two of them."""
+    """The number in a slot: an integer, the bits of a double, or for complex numbers the bits of two doubles."""
 
     def real(offset: int) -> Any:
         word = builder.load(builder.gep(slot, [int_constant(offset)]))
@@ -265,8 +266,8 @@ _KERNEL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2, *[ctypes.c_int6
 
 
 def call(function: int, first: int, stop: int, slots: int) -> int:
-    """Call the kernel at an address for the units from `first` to `stop`; 0 if it raised nothing."""
-    places = (ctypes.c_void_p * 2)()  # where it puts what it returns and raises
+    """Call the kernel at an address for the units from `first` to `stop`; return 0 if it does not raise."""
+    places = (ctypes.c_void_p * 2)()  # for the return value and the exception; both are ignored
     address = ctypes.addressof(places)
     return int(_KERNEL(function)(address, address + ctypes.sizeof(ctypes.c_void_p), first, stop, slots))
 
@@ -294,7 +295,7 @@ def _lower_word_at(context: Any, builder: Any, signature: Any, operands: Any) ->
 
 
 def words_at(address: Any) -> Any:
-    """The elements of an array as words of eight bytes, from the address of its object, which somebody else keeps."""
+    """The elements of an array as 8-byte words, given the address of its object, which the caller keeps alive."""
     return np.asarray(ctypes.cast(int(address), ctypes.py_object).value).view(np.int64)
 
 
@@ -304,13 +305,13 @@ def _lower_words_at(context: Any, builder: Any, signature: Any, operands: Any) -
     return builder.load(builder.inttoptr(field, ir.IntType(64).as_pointer().as_pointer()))
 
 
-# --- copies a vector at a time ----------------------------------------------------------------------------------------
+# --- Copies, a vector at a time ---------------------------------------------------------------------------------------
 
 
 def _vector_by_vector(
     function: Callable[..., Any], *kinds: str, result: Any = same_parts
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate `one(vectors, first, *operands)`, the instructions of a copy for the vector of elements from `first` on.
+    """Decorate `one(vectors, first, *operands)`, which emits the copy of one vector, from element `first` on.
 
     The last operand is the number of elements.
     """
@@ -333,7 +334,7 @@ def _vector_by_vector(
 
 
 def move(target: Any, source: Any, count: int) -> None:
-    """Copy `count` elements, and put zeros after them, to the end of a vector."""
+    """Copy `count` elements, and pad with zeros to the end of a vector."""
     target[:count] = source[:count]
 
 
@@ -344,7 +345,7 @@ def _move_vector(vectors: Vectors, first: Any, target: Any, source: Any, count: 
 
 
 def move_every_second(target: Any, source: Any, count: int) -> None:
-    """As `move`, of the elements 0, 2, 4 ... of the source."""
+    """`move` for elements 0, 2, 4, ... of the source."""
     target[:count] = source[: 2 * count : 2]
 
 
@@ -352,7 +353,7 @@ def move_every_second(target: Any, source: Any, count: int) -> None:
 def _move_every_second_vector(vectors: Vectors, first: Any, target: Any, source: Any, count: Any) -> None:
     builder = vectors.builder
     left = builder.mul(builder.sub(count, first), int_constant(2))
-    left = builder.sub(left, int_constant(1))  # after the last there may be nothing
+    left = builder.sub(left, int_constant(1))  # do not read past the last element that is used
     near = vectors.at(source, builder.mul(first, int_constant(2)))
     a, b = (
         vectors.load_masked(vectors.at(near, n), vectors.below(builder.sub(left, int_constant(n))))
@@ -362,7 +363,7 @@ def _move_every_second_vector(vectors: Vectors, first: Any, target: Any, source:
 
 
 def zero(target: Any, count: int) -> None:
-    """Put `count` zeros, and more to the end of a vector."""
+    """Store `count` zeros, and more up to the end of a vector."""
     target[:count] = 0
 
 
@@ -372,7 +373,7 @@ def _zero_vector(vectors: Vectors, first: Any, target: Any, count: Any) -> None:
 
 
 def put(target: Any, source: Any, count: int) -> None:
-    """Copy `count` elements and touch nothing after them; there may be garbage after the source's."""
+    """Copy `count` elements, and write nothing after them; the source may be read up to the end of a vector."""
     target[:count] = source[:count]
 
 
@@ -383,7 +384,7 @@ def _put_vector(vectors: Vectors, first: Any, target: Any, source: Any, count: A
 
 
 def clear(target: Any, count: int) -> None:
-    """Put `count` zeros, and touch nothing after them."""
+    """Store `count` zeros, and write nothing after them."""
     target[:count] = 0
 
 
@@ -396,7 +397,7 @@ def _lower_clear(context: Any, builder: Any, signature: Any, operands: Any) -> A
 
 
 def move_added(target: Any, source: Any, count: int, term: int) -> None:
-    """Copy `count` integers, each with `term` added; what is after them in the last vector, of one or more, is any."""
+    """Copy `count` integers plus `term`; the rest of the last vector is garbage, and at least one vector is written."""
     target[:count] = source[:count] + term
 
 
@@ -410,5 +411,5 @@ def _lower_move_added(context: Any, builder: Any, signature: Any, operands: Any)
         vectors.store(builder.add(vectors.load(vectors.at(source, first)), terms), vectors.at(target, first))
         return []
 
-    vectors.loop(count, vectors.lanes, [], one)  # without a branch, where there are few
+    vectors.loop(count, vectors.lanes, [], one)  # no branch for a count of 0, because most counts are small
     return context.get_dummy_value()

@@ -1,10 +1,10 @@
-"""Sums of rows and tiles in vector registers, where a loop of Numba's would keep them in memory.
+"""Register blocking: sums of rows and tiles of products in vector registers, where Numba would keep them in memory.
 
-A panel of a matrix is a strip of its columns, close together. A row of a panel has at most WIDTH columns: VECTORS
-registers of 64 bytes, or as many more as a processor needs for it. The sums of a row of the result stay in so many over
-all of its events. A tile of results stays in registers while a loop goes through all terms of its sums, so that an
-operand that is loaded once is used for several products; it is cut into as many parts as there are registers for, and
-what it computes does not depend on that. From Python, each function here does the same to NumPy's arrays.
+A panel is a packed strip of a matrix with at most WIDTH columns: VECTORS registers of 64 bytes, or the same bytes in
+smaller registers. The sums of a row of the result stay in registers over all of its events. A tile of results stays in
+registers over all terms of its sums, so that each loaded operand is used in several products. A tile is split into as
+many parts as the registers require, which does not change its results. In Python, each function does the same with
+NumPy arrays.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from snncell.kernels.intrinsics.elements import copy, flat, row, tail
 
 VECTOR = 64  # bytes
 VECTORS = 4  # in a row of a panel: half of the registers of AVX2, an eighth of those of AVX-512
-DEPTH = 2048  # rows: half of a second-level cache
-WORD = 64  # elements that are looked at together
+DEPTH = 2048  # rows of a panel: half of an L2 cache
+WORD = 64  # elements that are tested together
 
 
 def lanes_of(dtype: Any) -> int:
@@ -38,22 +38,22 @@ def lanes_of(dtype: Any) -> int:
     return VECTOR // int(np.dtype(dtype).itemsize)
 
 
-# --- elements that are not zero ---------------------------------------------------------------------------------------
+# --- Nonzero elements -------------------------------------------------------------------------------------------------
 
 
 def bits_of(x: Any, first: Any) -> Any:
-    """Which of WORD elements from `first` on are not zero, a bit for each."""
+    """A bit mask of the nonzero elements among WORD elements from `first` on."""
     found = np.asarray(x[first : first + WORD]) != 0
     return int.from_bytes(np.packbits(found, bitorder="little").tobytes(), "little")
 
 
 def lowest(bits: Any) -> Any:
-    """The place of the lowest bit that is set; there is one."""
+    """The index of the lowest set bit; at least one bit must be set."""
     return int(bits & -bits).bit_length() - 1
 
 
 def others(bits: Any) -> Any:
-    """The bits without the lowest that is set."""
+    """Clear the lowest set bit."""
     return bits & (bits - 1)
 
 
@@ -77,7 +77,7 @@ def _lower_others(context: Any, builder: Any, signature: Any, operands: Any) -> 
 
 @inline
 def bits_before(x: Any, first: Any, end: Any, rest: Any) -> Any:
-    """`bits_of` the elements before `end`, of which there may be fewer than WORD: then `rest`, so many, is used."""
+    """`bits_of` for the elements before `end`. If fewer than WORD are left, they are copied to `rest` first."""
     if first + WORD <= end:
         return bits_of(x, first)
     for i in range(WORD):
@@ -86,20 +86,20 @@ def bits_before(x: Any, first: Any, end: Any, rest: Any) -> Any:
     return bits_of(tail(rest, 0), 0)
 
 
-# --- sums of rows -----------------------------------------------------------------------------------------------------
+# --- Sums of rows -----------------------------------------------------------------------------------------------------
 
 
 def add_rows(
     sums: Any, more: Any, values: Any, step: Any, places: Any, count: Any, panel: Any, stride: Any, vectors: Any
 ) -> None:
-    """`sums` = the sum of `count` rows of a panel, each times its value, added one by one; to `sums` if `more`.
+    """Sum `count` rows of a panel, each times its value, in order; add them to `sums` if `more`, else overwrite it.
 
-    Values are `step` apart, 1 or 0: the same for all rows. `sums` and each row, `stride` after the one before, have
-    `vectors` vectors of elements, 1 to VECTORS.
+    Values are `step` apart; a step of 0 uses one value for all rows. `sums` and each row, `stride` after the previous
+    one, have `vectors` vectors of elements, 1 to VECTORS.
     """
     width = vectors * lanes_of(panel.dtype)
     total = sums[:width] if more else np.zeros(width, panel.dtype)
-    for event, place in enumerate(map(int, places[:count])):  # of 16 bits, but not their products with the stride
+    for event, place in enumerate(map(int, places[:count])):  # int, because 16 bits times the stride would overflow
         total = total + values[event * step] * panel[place * stride : place * stride + width]
     sums[:width] = total
 
@@ -127,11 +127,11 @@ def _lower_add_rows(context: Any, builder: Any, signature: Any, operands: Any) -
     return context.get_dummy_value()
 
 
-# --- transposition ----------------------------------------------------------------------------------------------------
+# --- Transposition ----------------------------------------------------------------------------------------------------
 
 
 def turn_tile(target: Any, target_stride: Any, source: Any, source_stride: Any) -> None:
-    """Transpose a square of as many rows and columns as a vector has elements."""
+    """Transpose a square tile, with as many rows and columns as a vector has elements."""
     side = lanes_of(source.dtype)
     for i in range(side):
         for j in range(side):
@@ -148,7 +148,7 @@ def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) 
         return vectors.at(pointer, builder.mul(stride, int_constant(number)))
 
     rows = [vectors.load(row_of(source, source_stride, n)) for n in range(side)]
-    # Squares of half the side change places, off the diagonal, then those of half that within each, down to elements.
+    # Swap the two off-diagonal quadrants, then the same within each quadrant, and so on down to single elements.
     half = side // 2
     while half:
         low = [n + side * (n & half > 0) - half * (n & half > 0) for n in range(side)]
@@ -165,7 +165,7 @@ def _lower_turn_tile(context: Any, builder: Any, signature: Any, operands: Any) 
 
 @inline
 def turn(target: Any, target_stride: Any, source: Any, source_stride: Any, rows: Any, columns: Any, side: Any) -> None:
-    """`target[column, row] = source[row, column]`; strides are from a row to the next, `side` is that of a tile."""
+    """`target[column, row] = source[row, column]`; strides are between rows, and `side` is the side of a tile."""
     for first in range(0, rows, side):
         for low in range(0, columns, side):
             if first + side <= rows and low + side <= columns:
@@ -181,7 +181,10 @@ def turn(target: Any, target_stride: Any, source: Any, source_stride: Any, rows:
 def pack(
     panel: Any, stride: Any, y: Any, y_turned: Any, first: Any, depth: Any, low: Any, width: Any, side: Any
 ) -> None:
-    """Rows `first` to `first + depth` of `y`, their `width` columns from `low` on, as a panel; zeros up to `stride`."""
+    """Pack `depth` rows of `y` from `first` on, and `width` columns from `low` on, into a panel.
+
+    Rows of the panel are `stride` apart, padded with zeros.
+    """
     if y_turned != 0:
         _, inner = y.shape
         turn(panel, stride, tail(flat(y), low * inner + first), inner, width, depth, side)
@@ -197,7 +200,7 @@ def pack(
 def store(
     out: Any, out_turned: Any, sums: Any, stride: Any, first: Any, height: Any, low: Any, width: Any, side: Any
 ) -> None:
-    """Put `height` rows of sums, `stride` apart, into rows from `first` and columns from `low` on of a result."""
+    """Copy `height` rows of sums, `stride` apart, to rows from `first` and columns from `low` of a result."""
     if out_turned != 0:
         _, m = out.shape
         turn(tail(flat(out), low * m + first), m, sums, stride, height, width, side)
@@ -210,7 +213,7 @@ def store(
 def fetch(
     sums: Any, stride: Any, out: Any, out_turned: Any, first: Any, height: Any, low: Any, width: Any, side: Any
 ) -> None:
-    """Take them from there again."""
+    """Copy them back from the result; the inverse of `store`."""
     if out_turned != 0:
         _, m = out.shape
         turn(sums, stride, tail(flat(out), low * m + first), m, width, height, side)
@@ -219,22 +222,22 @@ def fetch(
             copy(tail(sums, i * stride), tail(row(out, first + i), low), width)
 
 
-PACK = 8  # rows whose weights lie together
+PACK = 8  # rows whose weights are interleaved
 
 
 def cut(count: int, size: int) -> list[range]:
-    """The numbers below `count`, in ranges of `size` of them; the last may be shorter."""
+    """Split `range(count)` into ranges of `size`; the last may be shorter."""
     return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
 
-# --- sums over terms whose places a table has: rows of weights times pixels -------------------------------------------
+# --- Products of weights and shifted pixels, summed over terms --------------------------------------------------------
 
 
 def _tile(rows: int, columns: int) -> Callable[..., None]:
-    """A function for kernels: `out[r, i] = sum over k of weights[k, r] image[offsets[k] + i]`, all flat.
+    """A kernel function: `out[r, i] = sum over k of weights[k, r] image[offsets[k] + i]`, with flat arrays.
 
-    `weights` are PACK wide, `out` is `step` wide; there is at least one term. If `more` is not 0, the sums go on from
-    what is in `out`.
+    Rows of `weights` have PACK elements, and rows of `out` are `step` apart; `count` is at least 1. If `more` is not 0,
+    the sums are added to `out`.
     """
 
     def multiply(out: Any, step: int, weights: Any, image: Any, offsets: Any, count: int, more: int) -> None:
@@ -246,7 +249,7 @@ def _tile(rows: int, columns: int) -> Callable[..., None]:
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
         out, step, weights, image, offsets, count, more = operands
         vectors = Vectors(builder, out)
-        room = 24 if registers()[0] == 32 else 12  # for sums; the others are for what is multiplied
+        room = 24 if registers()[0] == 32 else 12  # registers for sums; the others are for operands
         for across in cut(rows, min(rows, 8 if room == 24 else 4)):
             for along in cut(columns // vectors.lanes, room // len(across)):
 
@@ -279,12 +282,15 @@ tile_1_128, tile_1_16 = _tile(1, 128), _tile(1, 16)
 def multiply_rows(
     sums: Any, wide: int, weights: Any, rows: int, image: Any, offsets: Any, count: int, more: int
 ) -> None:
-    """`sums[r, i] = sum over k of weights[k, r] image[offsets[k] + i]` for up to PACK rows of `wide`, in sixteens."""
+    """`sums[r, i] = sum over k of weights[k, r] image[offsets[k] + i]` for up to PACK rows.
+
+    `wide`, the number of i, is a multiple of 16.
+    """
     done = 0
     while done < wide:
         left, target, pixels = wide - done, tail(sums, done), tail(image, done)
         if rows > 4:
-            if left >= 48 and left != 64:  # which is two tiles of 32
+            if left >= 48 and left != 64:  # 64 is better split into two tiles of 32
                 tile_8_48(target, wide, weights, pixels, offsets, count, more)
                 done += 48
             elif left >= 32:
@@ -308,13 +314,13 @@ def multiply_rows(
             done += 16
 
 
-# --- sums over pixels: rows of a gradient times shifted rows of an image ----------------------------------------------
+# --- Products of gradient rows and shifted image rows, summed over pixels ---------------------------------------------
 
 
 def _adder(rows: int) -> Callable[..., None]:
-    """A function for kernels: `out[k, r] += sum over i of slopes[r, i] image[offsets[k] + i]` for four k, `rows` r.
+    """A kernel function: `out[k, r] += sum over i of slopes[r, i] image[offsets[k] + i]` for four k and `rows` r.
 
-    `out` is four wide, `slopes` is `step` wide; `count` is a number of sixteens.
+    Rows of `out` have four elements, and rows of `slopes` are `step` apart; `count` is a multiple of 16.
     """
 
     def add(out: Any, slopes: Any, step: int, image: Any, offsets: Any, count: int) -> None:
@@ -352,7 +358,7 @@ add_products_4, add_products_1 = _adder(4), _adder(1)
 
 @call_once
 def add_products(out: Any, slopes: Any, rows: int, step: int, image: Any, offsets: Any, terms: int, count: int) -> None:
-    """Add the products of `rows` of slopes and of four shifted images for each of `terms`, summed over the pixels."""
+    """For each of `terms`, add the products of `rows` of slopes and four shifted images, summed over the pixels."""
     for r in range(0, rows, 4):
         for k in range(terms):
             target, shifts = tail(out, (r // 4 * terms + k) * 16), tail(offsets, 4 * k)
@@ -363,10 +369,10 @@ def add_products(out: Any, slopes: Any, rows: int, step: int, image: Any, offset
 
 
 def _totals(vectors: Vectors, sums: list[Any]) -> list[Any]:
-    """The sum of the lanes of each vector; those of as many vectors as there are lanes are one vector."""
+    """Reduce each vector to the sum of its lanes; the sums of as many vectors as there are lanes form one vector."""
     near = 1
     while near < vectors.lanes:
-        # Lanes whose number has this bit go to the second vector's sum, in both: then each is of half as many.
+        # Fold pairs of vectors: lanes with this bit set get the second vector's sums, so each sum has half the terms.
         order = [_lane(n, near, vectors.lanes) for n in range(vectors.lanes)]
         sums = [
             vectors.builder.fadd(
@@ -380,21 +386,21 @@ def _totals(vectors: Vectors, sums: list[Any]) -> list[Any]:
 
 
 def _lane(lane: int, near: int, lanes: int) -> tuple[int, int]:
-    """The two places in a pair of vectors that a lane of their sum is made of."""
+    """The two lanes, in a pair of vectors, that are added to form a lane of their sum."""
     base = (lanes if lane & near else 0) + (lane & ~near)
     return base, base | near
 
 
-# --- Sums over terms for rows of states and a matrix that is not packed -----------------------------------------------
+# --- Products of rows of states and an unpacked matrix ----------------------------------------------------------------
 
-# Of a tile's results each is a sum that runs over all terms in their order. What is loaded of the matrix is used for
-# all rows of a tile, and what is loaded of a row for all of its vectors.
+# Each result of a tile is a sum over all terms in their order. A vector of the matrix is loaded once for all rows of a
+# tile, and an element of a row once for all of its vectors.
 
 
 def _row_tile(rows: int, vectors: int) -> Callable[..., None]:
-    """A function for kernels: `out[r, i] = sum over k of x[r, k] y[k, i]`, all flat, for `vectors` vectors of i.
+    """A kernel function: `out[r, i] = sum over k of x[r, k] y[k, i]`, with flat arrays, for `vectors` vectors of i.
 
-    From row to row it is `step` elements in `out`, `across` in x and `stride` in y. There is at least one term.
+    Rows are `step` elements apart in `out`, `across` in x, and `stride` in y. `count` is at least 1.
     """
 
     def multiply(out: Any, step: int, x: Any, across: int, y: Any, stride: int, count: int) -> None:
@@ -410,7 +416,7 @@ def _row_tile(rows: int, vectors: int) -> Callable[..., None]:
         )
         each = Vectors(builder, out)
         total = vectors * VECTOR // each.bytes // each.lanes
-        room = 24 if registers()[0] == 32 else 12  # for sums; the others are for what is multiplied
+        room = 24 if registers()[0] == 32 else 12  # registers for sums; the others are for operands
         for wide in cut(total, room // rows):
 
             def term(k: Any, sums: list[Any], wide: range = wide) -> list[Any]:

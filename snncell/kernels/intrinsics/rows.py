@@ -1,10 +1,10 @@
-"""Products of a few rows with a matrix, inside of generated loops: no launch, no packing, no threads of their own.
+"""Products of a few rows with a matrix inside of generated loops, without launches, packing or threads.
 
-Where a row holds few events, as spikes do, the rows of the matrix that belong to them are gathered; where it does not,
-four rows are multiplied at once, so that what is loaded of the matrix is used four times. Which of the two depends on
-those four rows alone, and so does the order of additions: a result does not depend on how the rows are shared among
-threads. On eight rows of 256 the dense way takes less than half of BLAS's time, which packs the matrix anew for each
-call; on whole batches BLAS is as fast, and it multiplies outside of loops (`kernels/products/matmul.py`).
+If a row has few events, as spikes do, the matrix rows that belong to them are gathered. Otherwise four rows are
+multiplied at once, so that each loaded element of the matrix is used four times. The choice depends only on these four
+rows, and so does the order of additions, so the bits do not depend on the partition among threads. For eight rows of
+256, the dense algorithm takes less than half of the time of BLAS, which packs the matrix for each call. For whole
+batches BLAS is as fast, and it multiplies outside of loops (`kernels/products/matmul.py`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from snncell.kernels.intrinsics.panels import (
 )
 
 GROUP = 4  # rows that are multiplied together
-STRIP = 256  # columns that are added up before the next: with GROUP rows, 4 kB of the first-level cache
-STRIDE = STRIP + 16  # from one row's sums to the next: rows 1 kB apart would share places in the cache
-EVENTFUL = 0.4  # from this part of elements on that are not zero, multiplying all of them is faster
+STRIP = 256  # columns that are summed at a time: with GROUP rows, 4 kB of the L1 cache
+STRIDE = STRIP + 16  # between the sums of two rows: a distance of 1 kB would cause cache conflicts
+EVENTFUL = 0.4  # from this density on, the dense algorithm is faster
 
 
 @call_once
 def find_events(x: Any, length: int, places: Any, values: Any) -> int:
-    """Put the elements that are not zero into `values`, their places into `places`; how many there are of `length`."""
+    """Store the nonzero elements among `length` in `values`, and their positions in `places`; return their number."""
     count, rest = 0, strip(WORD, x)
     for first in range(0, length, WORD):
         bits = bits_before(x, first, length, tail(rest, 0))
@@ -50,17 +50,17 @@ def find_events(x: Any, length: int, places: Any, values: Any) -> int:
 def add_events(
     values: Any, graded: int, places: Any, count: int, y: Any, stride: int, result: Any, more: int, width: int
 ) -> None:
-    """`result = x @ y` for a row `x` of `count` events, or `result += x @ y` if there is `more` in it.
+    """`result = x @ y` for a row `x` of `count` events, or `result += x @ y` if `more`.
 
-    Values are `graded` apart, 1 or 0: the same for all events. `y` is flat, its rows are `stride` apart; `width`
-    elements of each count, as many as `result` has.
+    Values are `graded` apart; 0 uses one value for all events. `y` is flat, with rows `stride` apart, and `result` has
+    `width` elements.
     """
     line = line_of(y)
     whole = width // line
     for first in range(0, whole, VECTORS):
         vectors, low = least(VECTORS, whole - first), first * line
         add_rows(tail(result, low), more, values, graded, places, count, tail(y, low), stride, vectors)
-    if whole * line < width:  # what is left is no vector
+    if whole * line < width:  # the remainder is shorter than a vector
         for column in range(whole * line, width):
             if more == 0:
                 result[column] = 0
@@ -85,10 +85,10 @@ def gather_rows(
     step: int,
     steps: int,
 ) -> None:
-    """`out = x @ y` for rows of `x`: `many` from row `first` on, and so `steps` times, each time `step` rows further.
+    """`out = x @ y` for `many` rows of `x` from row `first` on, repeated `steps` times, each time `step` rows further.
 
-    The events of a row begin at `starts` in the lists. `y` and `out` are flat, their rows of `width` elements, those of
-    `y` padded to whole vectors.
+    The events of a row begin at `starts` in the lists. `y` and `out` are flat, with rows of `width` elements; the rows
+    of `y` are padded to whole vectors.
     """
     place, stride = 0, padded_width(width, y)
     for turn in range(steps):
@@ -102,9 +102,10 @@ def gather_rows(
 def scatter_rows(
     firsts: Any, rows: Any, values: Any, graded: int, inner: int, near: Any, sums: Any, width: int, stride: int
 ) -> None:
-    """`sums += x.T @ near` for an `x` with `inner` columns, whose events are sorted by column: their rows and values.
+    """`sums += x.T @ near` for an `x` with `inner` columns whose events are sorted by column.
 
-    Those of a column begin at its `firsts`. Rows of `near` and `sums` are `stride` apart, of `width` elements.
+    `rows` and `values` have the row and value of each event, and the events of a column begin at its `firsts`. Rows of
+    `near` and `sums` are `stride` apart and have `width` elements.
     """
     for column in range(inner):
         event, end = firsts[column], firsts[column + 1]
@@ -115,14 +116,14 @@ def scatter_rows(
 
 @inline
 def padded_width(width: int, y: Any) -> Any:
-    """So many elements, and as many more as make whole vectors of them."""
+    """Round a width up to whole vectors."""
     line = line_of(y)
     return (width + line - 1) // line * line
 
 
 @call_once
 def put_strip(sums: Any, out: Any, turned: int, inner: int, first: int, width: int, stride: int) -> None:
-    """Put `inner` rows of sums, `stride` apart, into columns from `first` on of `out`; into rows if `turned`."""
+    """Copy `inner` rows of sums, `stride` apart, to columns of `out` from `first` on, or to rows if `turned`."""
     store(out, turned, sums, stride, 0, inner, first, width, line_of(sums))
 
 
@@ -192,7 +193,7 @@ def multiply_rows(x: Any, y: Any, out: Any, count: int, inner: int, width: int, 
 
 @call_once
 def multiply_plainly(x: Any, y: Any, out: Any, count: int, inner: int, width: int) -> None:
-    """The same of any dtype: a zero of `x` is passed over, and what is not goes through a row of `y`."""
+    """`multiply_rows` for any dtype: skip the zeros of `x`, and add a row of `y` for each other element."""
     for row in range(count):
         result = tail(out, row * width)
         for column in range(width):

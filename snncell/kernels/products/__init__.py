@@ -1,1 +1,1 @@
-"""Products of matrices: BLAS, and event-driven kernels for spikes."""
+"""Matrix products: BLAS for dense operands, event-driven kernels for spikes."""

@@ -1,7 +1,7 @@
-"""Compressed sparse rows (CSR): arrays of which only the elements that are not zero are listed.
+"""Compressed sparse rows (CSR): arrays that store only their nonzero elements, the events.
 
-They are the first operand of products, where known events need not be searched for. `starts` (rows + 1) says where in
-`places` and `values` the elements of each row begin; the elements of a row are listed in their order.
+As the first operand of a product they save the search for events. `starts` (rows + 1) has the index in `places` and
+`values` at which each row begins. The elements of a row are in ascending order.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ from snncell.kernels.products import matmul
 
 # --- Kernels: a unit is ROWS rows -------------------------------------------------------------------------------------
 
-ROWS = 64  # of a unit
+ROWS = 64  # rows per unit
 
 
 def check_rows(start: Any, stop: Any, starts: Any, places: Any, elements: Any, wrong: Any) -> None:
-    """Put into `wrong`, for each unit, the first row that is none of so many `elements` in ascending order, or -1."""
+    """Store in `wrong`, for each unit, the first invalid row, or -1.
+
+    The places of a valid row are ascending and below `elements`.
+    """
     rows, room = len(starts) - 1, len(places)
     for unit in range(start, stop):
         found = -1
@@ -50,9 +53,9 @@ def split_rows(
     start: Any, stop: Any, starts: Any, places: Any, values: Any, own: Any, own_values: Any, firsts: Any, counts: Any,
     graded: Any,
 ) -> None:  # fmt: skip
-    """List elements as `matmul.find_all_events` does: by blocks of DEPTH places, each counted from its block's first.
+    """Split the events of each row into blocks of DEPTH places, in the form of `matmul.find_all_events`.
 
-    `graded` gets a 1 for units of which a value is not 1.
+    Places are counted from the start of their block. `graded` is set to 1 for units with a value other than 1.
     """
     blocks, rows = counts.shape
     for unit in range(start, stop):
@@ -71,7 +74,7 @@ def split_rows(
 
 
 def fill_rows_kernel(start: Any, stop: Any, starts: Any, places: Any, values: Any, out: Any) -> None:
-    """Put the elements into the rows of `out`, and zeros between them."""
+    """Fill the rows of the dense array `out`."""
     rows, elements = out.shape
     for unit in range(start, stop):
         for number in range(unit * ROWS, least(rows, unit * ROWS + ROWS)):
@@ -85,7 +88,7 @@ def fill_rows_kernel(start: Any, stop: Any, starts: Any, places: Any, values: An
 def move_rows_kernel(
     start: Any, stop: Any, firsts: Any, starts: Any, places: Any, values: Any, to_places: Any, to_values: Any
 ) -> None:
-    """Move the elements of rows that are listed from `firsts` on to where `starts` has them."""
+    """Move the elements of each row from index `firsts` to index `starts`."""
     for unit in range(start, stop):
         for number in range(unit * ROWS, least(len(starts) - 1, unit * ROWS + ROWS)):
             first, begin = firsts[number], starts[number]
@@ -94,18 +97,18 @@ def move_rows_kernel(
                 to_values[begin + event] = values[first + event]
 
 
-PARALLEL_EVENTS = 1 << 16  # from which on threads are worth it
+PARALLEL_EVENTS = 1 << 16  # from this number of events on, threads save time
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """An array (rows..., elements...) by its elements that are not zero.
+    """A sparse array (rows..., elements...), stored by its nonzero elements.
 
     Attributes:
-        starts: int64 (R + 1,), where the elements of each row begin.
-        places: int32 (E,), which element of its row each is, in ascending order within a row.
+        starts: int64 (R + 1,), the index of the first element of each row.
+        places: int32 (E,), the position of each element in its row, ascending within a row.
         values: (E,), of any dtype.
-        shape: of the array. Its first axes are the R rows, the others the elements of a row.
+        shape: of the dense array. Its first axes are the R rows, the others the elements of a row.
     """
 
     starts: Any
@@ -123,31 +126,31 @@ class Rows:
 
     @property
     def dtype(self) -> Any:
-        """That of the elements."""
+        """The dtype of the elements."""
         return self.values.dtype
 
     @property
     def size(self) -> int:
-        """The number of elements of the array, zeros among them."""
+        """The number of elements of the dense array."""
         return math.prod(self.shape)
 
     @property
     def count(self) -> int:
-        """R."""
+        """The number of rows, R."""
         return len(self.starts) - 1
 
     @property
     def elements(self) -> int:
-        """The elements of a row, zeros among them."""
+        """The number of elements of a dense row."""
         return self.size // self.count if self.count else 0
 
     @property
     def density(self) -> float:
-        """The part of the elements that are listed."""
+        """The fraction of elements that are stored."""
         return float(self.starts[-1] - self.starts[0]) / max(1, self.size)
 
     def reshape(self, *shape: int) -> Rows:
-        """The same rows, as an array of another shape."""
+        """The same rows with another dense shape."""
         return replace(self, shape=shape)
 
     def astype(self, dtype: Any) -> Rows:
@@ -156,7 +159,7 @@ class Rows:
 
 
 def check(rows: Rows, who: str) -> None:
-    """Raise TensorIndexError for rows that do not fit into each other: kernels do not look where they write."""
+    """Raise TensorIndexError for inconsistent rows, because kernels do not check bounds."""
     starts, places, elements = rows.starts, rows.places, rows.elements
     units = -(-rows.count // ROWS)
     wrong = np.empty(units, np.int64)
@@ -165,13 +168,13 @@ def check(rows: Rows, who: str) -> None:
     if (found := np.flatnonzero(wrong >= 0)).size:
         number = int(wrong[found[0]])
         raise TensorIndexError(
-            f"{who}: row {number} of event lists is none: its elements are listed from {starts[number]} up to "
-            f"{starts[number + 1]}, of {len(places)}, and their indices ascend from 0 to below {elements}."
+            f"{who}: row {number} of the event lists is invalid. Its events are listed from {starts[number]} up to "
+            f"{starts[number + 1]} of {len(places)}; their indices must ascend and be from 0 to {elements - 1}."
         )
 
 
 def fill_rows(rows: Rows, dtype: Any) -> Any:
-    """The array, zeros among its elements."""
+    """The dense array."""
     kept = dtypes.compute_dtype(dtype)
     out = empty((rows.count, rows.elements), kept)
     source = rows.astype(kept) if kept.kind == "c" or dtypes.is_storage_only(rows.dtype) else rows
@@ -182,13 +185,13 @@ def fill_rows(rows: Rows, dtype: Any) -> Any:
 
 
 def limit(rows: int, elements: int, n: int, dtype: Any, *, by_columns: bool) -> float:
-    """The density of rows below which their product is made of what is listed; 0 if it never is."""
+    """The density of rows below which their product is event-driven; 0 if it never is."""
     m, k = (elements, rows) if by_columns else (rows, elements)
     return matmul.limit(m, k, n, np.dtype(dtype), by_columns)
 
 
 def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = False) -> Any:
-    """`x @ y`, or if `by_columns`, `x.T @ y`, of rows of one axis, a matrix x; if `turned`, the transpose."""
+    """`x @ y` for a matrix x of rows, `x.T @ y` if `by_columns`; the transpose of the result if `turned`."""
     count, elements = rows.shape
     if rows.density >= limit(count, elements, y.shape[1], y.dtype, by_columns=by_columns):
         x = fill_rows(rows, y.dtype)
@@ -198,7 +201,7 @@ def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = Fals
 
 
 def _split(rows: Rows, dtype: Any) -> matmul.MatrixEvents:
-    """The elements as the kernels of products take events."""
+    """The events in the form that the product kernels take."""
     count, room, units = rows.count, len(rows.places), -(-rows.count // ROWS)
     blocks = -(-rows.elements // DEPTH)
     found = matmul.MatrixEvents(
@@ -216,8 +219,8 @@ def _split(rows: Rows, dtype: Any) -> matmul.MatrixEvents:
 
 
 def move_rows(firsts: Any, starts: Any, places: Any, values: Any, room: int) -> tuple[Any, Any]:
-    """The places and values of rows that are listed from `firsts` on, moved to where `starts` has them, of `room`."""
-    bits = values.view(np.dtype(f"i{values.dtype.itemsize}"))  # of any dtype
+    """Copy rows from index `firsts` to index `starts`, into new places and values with `room` elements."""
+    bits = values.view(np.dtype(f"i{values.dtype.itemsize}"))  # one kernel for all dtypes of this size
     to_places, to_values = empty((room,), np.dtype(np.int32)), empty((room,), bits.dtype)
     to_places[starts[-1] :], to_values[starts[-1] :] = 0, 0
     units = -(-len(firsts) // ROWS)
@@ -230,7 +233,7 @@ def _grain(rows: Rows) -> int:
     return int(len(rows.places) >= PARALLEL_EVENTS)
 
 
-# --- On the device: filled with zeros, then a thread for each element -------------------------------------------------
+# --- On the device: one thread per element of the dense array ---------------------------------------------------------
 
 _FILL = """
 own = (i // parts) % elements
@@ -257,7 +260,7 @@ out[i] = value
 
 
 def fill_array(starts: DeviceArray, places: DeviceArray, values: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
-    """The array of a shape whose elements are listed; those that are out of range are left out."""
+    """The dense array of a shape; elements that are out of range are dropped."""
     bits, parts = bits_of(values)
     out = empty_on_device(shape, values.dtype)
     size = math.prod(shape)

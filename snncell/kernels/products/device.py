@@ -1,4 +1,4 @@
-"""Linear algebra on the device: products by cuBLAS, Einstein sums, complex arrays and Fourier transforms by cuFFT."""
+"""Linear algebra on the device: products by cuBLAS, einsum, complex arrays, and Fourier transforms by cuFFT."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from snncell.kernels.space import DEVICE
 
 
 def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> DeviceArray:
-    """`x @ y` over the last two axes, leading axes broadcast; into `out`, if that is given."""
+    """`x @ y` over the last two axes with broadcast leading axes; the result is stored in `out`, if given."""
     if x.dtype.name not in KINDS:
         raise refusal(f"matmul of {x.dtype}")
     (m, k), n = x.shape[-2:], y.shape[-1]
@@ -26,7 +26,7 @@ def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> De
         target = zeros(target.shape, x.dtype)
     elif target.size:
         spread = [array.broadcast_to((*batch, *array.shape[-2:])) for array in (x, y)]
-        # What had to be copied is held until the product is under way: its memory would serve the other one's copy.
+        # Keep references to both operands until the launch: the pool could otherwise reuse one copy for the other.
         (a, _own), (b, _held) = map(_matrix, spread)
         product = Matrix(target.memory.block, target.offset * x.dtype.itemsize, n, m * n)
         runtime().matmul(product, a, b, (m, n, k), dtype=x.dtype, batch=math.prod(batch))
@@ -36,7 +36,7 @@ def matmul(x: DeviceArray, y: DeviceArray, out: DeviceArray | None = None) -> De
 
 
 def _matrix(array: DeviceArray) -> tuple[Matrix, DeviceArray]:
-    """The operand that describes a batch of matrices, copied if no two numbers describe where its elements are."""
+    """A batch of matrices as a cuBLAS operand; copied if a leading dimension and a stride cannot describe it."""
     rows, columns = array.shape[-2:]
     flat = array.view((math.prod(array.shape[:-2]), rows, columns), (0, *array.strides[-2:]))
     if array.ndim > 2:
@@ -44,7 +44,7 @@ def _matrix(array: DeviceArray) -> tuple[Matrix, DeviceArray]:
     stride, down, across = flat.strides
     size = array.dtype.itemsize
     if stride < 0:
-        return _matrix(flat.copy())  # the libraries count forwards
+        return _matrix(flat.copy())  # cuBLAS has no negative strides
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
         leading = max(down, columns) if rows > 1 else columns
         return Matrix(flat.memory.block, flat.offset * size, leading, stride), flat
@@ -54,13 +54,13 @@ def _matrix(array: DeviceArray) -> tuple[Matrix, DeviceArray]:
     return _matrix(flat.copy())
 
 
-# --- Einstein sums, as sums, transposes and products of two operands at a time ----------------------------------------
+# --- einsum by sums, transposes and products of two operands ----------------------------------------------------------
 
-# No operand has a letter twice: a diagonal is a product with the identity (`ops/linalg.py`).
+# No operand has a letter twice, because `ops/linalg.py` turns a diagonal into a product with the identity.
 
 
 def einsum(equation: str, arrays: Sequence[DeviceArray]) -> DeviceArray:
-    """`np.einsum(equation, *arrays)`, with products in the order that NumPy would choose."""
+    """`np.einsum(equation, *arrays)`, with the contraction order that NumPy would choose."""
     left, out = equation.split("->")
     operands = list(zip(left.split(","), arrays, strict=True))
     while len(operands) > 1:
@@ -77,7 +77,7 @@ def einsum(equation: str, arrays: Sequence[DeviceArray]) -> DeviceArray:
 
 
 def _path(operands: list[tuple[str, DeviceArray]], out: str) -> list[tuple[int, ...]]:
-    """Which operands are multiplied first, by their places; the result of each product is put last."""
+    """The contraction order: positions of operands to multiply; each result is appended to the list."""
     if len(operands) == 2:
         return [(0, 1)]
     terms = ",".join(term for term, _ in operands)
@@ -87,14 +87,14 @@ def _path(operands: list[tuple[str, DeviceArray]], out: str) -> list[tuple[int, 
 
 
 def _sum_unneeded(operand: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
-    """An operand without the axes whose letters nothing needs."""
+    """Sum an operand over the axes whose letters occur nowhere else."""
     term, array = operand
     axes = tuple(axis for axis, letter in enumerate(term) if letter not in later)
     return ("".join(letter for letter in term if letter in later), DEVICE.sum(array, axes)) if axes else operand
 
 
 def _product(first: tuple[str, DeviceArray], second: tuple[str, DeviceArray], later: str) -> tuple[str, DeviceArray]:
-    """The product of two operands, summed over the letters that only they have."""
+    """Multiply two operands, and sum over the letters that only they have."""
     (a, x), (b, y) = _sum_unneeded(first, second[0] + later), _sum_unneeded(second, first[0] + later)
     lengths = dict(zip(a + b, x.shape + y.shape, strict=True))
     batch = [letter for letter in a if letter in b and letter in later]
@@ -109,37 +109,37 @@ def _product(first: tuple[str, DeviceArray], second: tuple[str, DeviceArray], la
     return "".join(letters), product
 
 
-# --- Complex arrays, whose parts are views of their memory, and Fourier transforms ------------------------------------
+# --- Complex arrays, with views of their parts, and Fourier transforms ------------------------------------------------
 
 _REAL = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 _COMPLEX = {"float32": np.dtype(np.complex64), "float64": np.dtype(np.complex128)}
 
 
 def real(x: DeviceArray, part: int = 0) -> DeviceArray:
-    """The real part, or with `part` 1 the imaginary one: a view."""
+    """A view of the real part, or with `part` 1 of the imaginary part."""
     strides = tuple(2 * step for step in x.strides)
     return DeviceArray(x.memory, 2 * x.offset + part, x.shape, strides, _REAL[x.dtype.name])
 
 
 def imag(x: DeviceArray) -> DeviceArray:
-    """The imaginary part: a view."""
+    """A view of the imaginary part."""
     return real(x, 1)
 
 
 def fft(x: DeviceArray, inverse: bool = False) -> DeviceArray:
-    """The complex transform of the last axis, or its inverse."""
+    """The complex Fourier transform of the last axis, or its inverse."""
     out = _transform("c2c", x, x.shape[-1], x.shape[-1], x.dtype, inverse)
     return _divide_by_length(out, x.shape[-1]) if inverse else out
 
 
 def rfft(x: DeviceArray) -> DeviceArray:
-    """The spectrum of real numbers, without its mirrored half."""
+    """The Fourier transform of real numbers, without its redundant half."""
     length = x.shape[-1]
     return _transform("r2c", x, length, length // 2 + 1, _COMPLEX[x.dtype.name])
 
 
 def irfft(x: DeviceArray, n: int) -> DeviceArray:
-    """The real numbers of half a spectrum. What would make them complex is left out, as on the CPU."""
+    """The inverse of `rfft`. As on the CPU, it ignores imaginary parts that would make the result complex."""
     source = x.copy()
     for place in {0, n // 2} if n % 2 == 0 else {0}:
         imag(source)[..., place] = zeros((), _REAL[x.dtype.name])
@@ -156,7 +156,7 @@ def _transform(kind: str, x: DeviceArray, length: int, last: int, dtype: Any, in
 
 
 def _divide_by_length(x: DeviceArray, n: int) -> DeviceArray:
-    """`x / n`; as on the CPU, by a product with 1 / n."""
+    """`x / n`, computed as on the CPU by a product with 1 / n."""
     if x.dtype.kind != "c":
         return DEVICE.times(x, 1 / n)  # type: ignore[no-any-return]
     parts = DeviceArray(x.memory, 2 * x.offset, (2 * x.size,), (1,), _REAL[x.dtype.name])

@@ -1,10 +1,10 @@
-"""Products of rows with few events, as the kernel of a loop takes them: to add the rows of the matrix up step by step.
+"""Event-driven products fused into loops over time: the loop sums the rows of the matrix step by step.
 
-The events are those of the whole product (`kernels/products/matmul.py`), and they are few enough by its rule. The
-matrix lies in strips of columns, each of which stays in the second-level cache for all steps. For the transposed
-product the events are sorted by column, for as many rows as stay in the cache.
+The events are found once for the whole product (`kernels/products/matmul.py`), if its cost model prefers events. The
+matrix is stored in strips of columns, each of which stays in the L2 cache for all steps. For the transposed product,
+the events are sorted by column, for as many rows as stay in the cache.
 
-Which sizes are worth it was measured beside the same loops with the products before and after them.
+The sizes for which this is faster were measured against the same loops with separate products.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from snncell.kernels.products.matmul import MatrixEvents
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 
-LANES = 16  # by the dtype
+LANES = 16  # depends on the dtype
 
-AHEAD = 8  # steps that the events of a row are fetched ahead
+AHEAD = 8  # the prefetch distance of a row's events, in steps
 
 
 def in_strips(start: Any, stop: Any, y: Any, y_turned: Any, width: Any, out: Any) -> None:
-    """`y`, or if `y_turned` the matrix it is the transpose of, in strips of `width` columns, each a unit.
+    """Copy `y`, or its transpose if `y_turned`, into strips of `width` columns; a unit is a strip.
 
-    The strips lie one after another; the rows of the last are padded to whole vectors.
+    The strips are stored one after the other; the rows of the last one are padded to whole vectors.
     """
     inner, columns = y.shape
     if y_turned != 0:
@@ -59,11 +59,12 @@ def sort_by_column(
     own: Any,
     of_own: Any,
 ) -> None:
-    """The events of each block in the order of their columns: their rows in the block into `own`, their values.
+    """Sort the events of each block by column: their rows within the block into `own`, their values into `of_own`.
 
-    Row `t * samples + sample` of the matrix has its events in `places` and `values` from its `starts` on. A block, a
-    unit, has `sizes` steps and samples, and its events from its `bases` on; `firsts` (blocks, k + 1), zero before, gets
-    the place of each column's first event, and `free` (blocks, k) is overwritten. `values` may be one for all events.
+    Row `t * samples + sample` of the matrix has its events in `places` and `values` from its `starts` on. A block,
+    which is a unit, has `sizes` steps and samples, and its events from its `bases` on. `firsts` (blocks, k + 1),
+    initially zero, gets the index of each column's first event; `free` (blocks, k) is overwritten. `values` may have
+    one element for all events.
     """
     steps, held, group = len(counts) // samples, sizes[0], sizes[1]
     chunks = (steps + held - 1) // held
@@ -93,20 +94,20 @@ def sort_by_column(
                                 of_own[place] = values[event]
 
 
-CACHED = 1 << 20  # bytes of a strip of the matrix, which its rows are read from, step after step: a second-level cache
-ROWS = 512  # that are near while they are added up to columns: their places are of 16 bits
+CACHED = 1 << 20  # bytes of a strip of the matrix: it stays in the L2 cache over all steps
+ROWS = 512  # rows of a block in the scatter; row numbers have 16 bits
 LEAST_STRIP, MOST_STRIP = 64, 1024  # columns
-DEEPEST = DEPTH  # rows of a matrix, or a gradient: of more, narrow strips fill the cache, or are cut in depth
-FEWEST = 32, 128  # columns of a matrix, and of a gradient: of fewer, finding the events is most of the work
+DEEPEST = DEPTH  # the most rows of a matrix or gradient: with more, strips are too narrow, or must be cut in depth
+FEWEST = 32, 128  # the fewest columns of a matrix, and of a gradient: with fewer, the search for events dominates
 
 
 class RowsOfEvents(NamedTuple):
-    """A product whose rows are to be computed where they are used.
+    """A product whose rows are computed inside of the loop that uses them.
 
     Attributes:
-        events: of the first operand, their places and values in one row.
-        total: how many there are.
-        matrix: the other operand.
+        events: the events of the first operand, with flat places and values.
+        total: the number of events.
+        matrix: the second operand.
     """
 
     events: MatrixEvents
@@ -115,13 +116,13 @@ class RowsOfEvents(NamedTuple):
 
     @property
     def strip(self) -> int:
-        """The columns of the result that are computed together."""
+        """The width of a strip: the columns of the result that are computed together."""
         inner, width = self.matrix.shape
         columns = CACHED // (inner * self.matrix.itemsize) // LEAST_STRIP * LEAST_STRIP
         return int(min(width, max(LEAST_STRIP, min(MOST_STRIP, columns))))
 
     def in_strips(self, width: int) -> Any:
-        """The matrix in one row: its strips of so many columns one after another, of rows of whole vectors."""
+        """The matrix as a flat array of strips of `width` columns, with rows padded to whole vectors."""
         y, (inner, columns) = self.matrix, self.matrix.shape
         lanes = ALIGNMENT // y.dtype.itemsize
         if not (y.flags.c_contiguous or y.flags.f_contiguous):
@@ -137,15 +138,13 @@ class RowsOfEvents(NamedTuple):
 
 
 class SortedEvents(NamedTuple):
-    """The events of a matrix by columns, within blocks of its rows: of so many steps of so many samples.
+    """The events of a matrix sorted by column, within blocks of some steps and samples.
 
     Attributes:
-        inner: the matrix's columns.
-        held, group: the steps and the samples of a block.
-        firsts: for each block where the events of each column begin.
-        rows: of all events, in the block.
-        values: of all events, or one for all.
-        total: how many events there are.
+        inner: the number of columns of the matrix.
+        held, group: the steps and the samples of a block. firsts: for each block, the index of each column's first
+        event. rows: the row of each event within its block. values: of all events, or one for all. total: the number of
+        events.
     """
 
     inner: int
@@ -158,12 +157,12 @@ class SortedEvents(NamedTuple):
 
 
 def may_pay(inner: int, width: int, dtype: Any, by_columns: bool) -> bool:
-    """True for a product `x @ y`, or `x.T @ y`, that a loop may carry out; `x` has `inner` columns, `y` has `width`."""
+    """True if a loop may compute `x @ y`, or `x.T @ y`, where `x` has `inner` columns and `y` has `width`."""
     return dtype in (np.float32, np.float64) and inner <= DEEPEST and width >= FEWEST[by_columns]
 
 
 def rows_of_events(x: Any, lists: Any, matrix: Any) -> RowsOfEvents | None:
-    """The product of the rows of `x` with `matrix`, where its events are few enough; `lists` are `x`'s, if known."""
+    """The product of `x` and `matrix` by events, or None if `x` has too many; `lists` are its events, if known."""
     if not all(isinstance(array, np.ndarray) for array in (x, matrix)):
         return None
     found = _few_events(x, lists, matrix.dtype, matmul.limit_of(x, matrix, False))
@@ -171,7 +170,7 @@ def rows_of_events(x: Any, lists: Any, matrix: Any) -> RowsOfEvents | None:
 
 
 def sort_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> SortedEvents | None:
-    """The events of `x` for a product `x.T @ y`, where they are few enough; `lists` are `x`'s, if known."""
+    """The events of `x` sorted for `x.T @ y`, or None if there are too many; `lists` are its events, if known."""
     if not isinstance(x, np.ndarray):
         return None
     inner, samples = x.shape[1], len(x) // steps
@@ -198,9 +197,9 @@ def sort_events(x: Any, lists: Any, dtype: Any, width: int, steps: int) -> Sorte
 
 
 def _few_events(x: Any, lists: Any, dtype: Any, below: float) -> tuple[MatrixEvents, int] | None:
-    """The events of a matrix, and how many there are in all; None for too many."""
+    """The events of a matrix and their number; None if there are too many."""
     found = MatrixEvents(*lists) if lists else matmul.events_of(x, dtype=dtype, below=below)
     total = int(found.counts.sum(dtype=np.int64))
     if not found.counts.size or found.values.dtype != dtype or total >= below * x.size:
         return None
-    return MatrixEvents(*(array.reshape(-1) for array in found)), total  # of one block of columns
+    return MatrixEvents(*(array.reshape(-1) for array in found)), total  # flat, because there is one block of columns

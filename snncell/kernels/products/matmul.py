@@ -1,12 +1,12 @@
-"""Products of matrices: BLAS, or event-driven kernels for a matrix of spikes.
+"""Matrix products: BLAS, or event-driven kernels for a sparse matrix of spikes.
 
-An event is an element that is not zero. A row of the result is the sum of the rows of the other operand that belong to
-the events of a row, or for the transposed matrix of a column. Of the other operand a panel is packed, WIDTH columns of
-DEPTH rows, half of a second-level cache, and all rows of the result go through it before the next: each of its elements
-comes from memory once. The sums of a row stay in registers over all its events of a panel.
+An event is a nonzero element. A row of the result is the sum of the rows of the other operand that belong to the events
+of a row (for the transposed matrix, of a column). The other operand is packed into panels of DEPTH rows and WIDTH
+columns, half of an L2 cache. All rows of the result are computed with one panel before the next, so each element is
+loaded from memory once. The sums of a row stay in registers over all its events of a panel.
 
-A kernel carries out the units of its work from `start` up to `stop`. Sums run over the events in the order of their
-places, whatever the number of threads, and however the result is cut.
+A kernel runs its units from `start` to `stop`. Sums run over the events in the order of their places, so the bits do
+not depend on the number of threads and the partition of the result.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from snncell.kernels.products import device as on_device
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 
-LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel: by the dtype
+LANES, WIDTH = 16, 64  # elements of a vector, and of a row of a panel; they depend on the dtype
 
-PART = 64  # rows whose events lie close together, in memory for as many as they have elements
+PART = 64  # rows whose events are stored together, in memory for the maximum number
 
 
 def find_all_events(
     start: Any, stop: Any, x: Any, places: Any, values: Any, starts: Any, counts: Any, graded: Any
 ) -> None:
-    """The elements of `x` (m, k) that are not zero, row by row: their columns and themselves.
+    """Find the nonzero elements of `x` (m, k), row by row: their columns and values.
 
-    The columns are counted from the start of their block of DEPTH. `counts` (blocks, m) has how many events a row has
-    in a block, `starts` which of `places` (parts, at least the most events of a part) and `values` is the first. What
-    there are none for is left as it is. `graded` (parts) gets a 1 where an event is not 1.
+    Columns are counted from the start of their block of DEPTH. `counts` (blocks, m) gets the number of events of each
+    row and block, and `starts` the index of the first one in `places` and `values` (parts, the maximum number of events
+    of a part). Unused memory is not written. `graded` (parts) is set to 1 if an event is not 1.
     """
     _, k = x.shape
     blocks, m = counts.shape
@@ -92,10 +92,10 @@ def sort_events(
     column_starts: Any,
     column_counts: Any,
 ) -> None:
-    """The events of each block of DEPTH rows in the order of their columns, as those of the transposed matrix.
+    """Sort the events of each block of DEPTH rows by column, as the events of the transposed matrix.
 
-    `column_counts` and `column_starts` (blocks, k) are to a column what `counts` and `starts` are to a row; the events
-    of a block begin at its one of `offsets`. `values` and `ordered` may be one element, the value of all events.
+    `column_counts` and `column_starts` (blocks, k) are for columns what `counts` and `starts` are for rows. The events
+    of a block begin at its entry of `offsets`. `values` and `ordered` may have one element, the value of all events.
     """
     column_blocks, m = counts.shape
     _, k = column_counts.shape
@@ -143,16 +143,17 @@ def add_events(
     grain: Any,
     panels: Any,
 ) -> None:
-    """`out = x @ y` for an `x` whose events are given.
+    """`out = x @ y` for an `x` given by its events.
 
     Args:
-        places: and `values`, `starts`, `counts`: of `find_all_events` or `sort_events`, the events in one row. Or
-            `values` is one element, the value of all events.
-        y: (k, n), or if `y_turned`, (n, k).
-        out: (m, n), or if `out_turned`, (n, m).
-        rows: of the result, in a unit: units are `rows` rows of a strip of WIDTH columns, strip by strip.
-        packs: 0 if the rows of `y` are read where they are: then a row is whole vectors.
-        grain: how many units follow each other on a thread.
+        places: and `values`, `starts`, `counts`: flat events of `find_all_events` or `sort_events`. `values` may have
+            one element, the value of all events.
+        y: (k, n), or (n, k) if `y_turned`.
+        out: (m, n), or (n, m) if `out_turned`.
+        rows: rows of the result per unit. A unit is `rows` rows of a strip of WIDTH columns; strips come one after the
+            other.
+        packs: 0 to read the rows of `y` in place, without packing; they must then be whole vectors.
+        grain: the number of consecutive units of a thread.
         panels: (threads, DEPTH WIDTH), overwritten.
     """
     blocks, m = counts.shape
@@ -190,15 +191,15 @@ def add_events(
                 store(out, out_turned, sums, stride, group, height, low, width, LANES)
 
 
-PART_WORK = 1 << 24  # multiplications: a third of a millisecond, ten times what handing over a part costs
+PART_WORK = 1 << 24  # multiplications per part: a third of a millisecond, ten times the cost of starting a part
 MOST_PARTS = 64
-LEAST_SIDE = 256  # of a part: BLAS copies the operands of each, which in narrower ones takes as long as multiplying
-SAMPLES = 4096  # elements that are looked at for the density, in whole rows,
-SAMPLED_ROWS = 16  # of which there are at least so many
-UNITS = 16  # of a product of events that has fewer strips of columns than that: then its rows are cut too,
-UNIT_ROWS = 256  # into at least so many
-PANELS = 32  # at most: threads that are done take what is left
-PACKED_FROM = 2  # events for each row of a matrix: with fewer, it is not copied into panels, but read where it is
+LEAST_SIDE = 256  # of a part: BLAS packs its operands, which takes as long as multiplying if a part is narrower
+SAMPLES = 4096  # elements from which the density is estimated, in whole rows
+SAMPLED_ROWS = 16  # the minimum number of these rows
+UNITS = 16  # if an event-driven product has fewer strips of columns than this, its rows are cut too
+UNIT_ROWS = 256  # the minimum number of rows of a unit
+PANELS = 32  # the maximum number of panels; a thread that finishes early takes more units
+PACKED_FROM = 2  # events per row of the matrix: with fewer, it is read in place instead of being packed
 
 
 class MatrixEvents(NamedTuple):
@@ -211,10 +212,10 @@ class MatrixEvents(NamedTuple):
 
 
 def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
-    """`x @ y` as NumPy has it, on batches too; if `turned`, its transpose, of two matrices.
+    """`x @ y` as NumPy computes it, also for batches; if `turned`, the transpose of the product of two matrices.
 
-    If `x`, or the matrix it is the transpose of, is found to be mostly zeros, only the others are multiplied: the
-    result agrees to rounding, but a zero times inf or NaN is left out.
+    If `x`, or its transpose, is C-contiguous and sparse, only its nonzero elements are multiplied. The result then
+    agrees to rounding, but 0 times inf or NaN is skipped.
     """
     if not isinstance(x, np.ndarray):
         return on_device.matmul(y.T, x.T) if turned else on_device.matmul(x, y)
@@ -230,7 +231,7 @@ def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
 
 
 def matmul_into(out: Any, x: Any, y: Any) -> None:
-    """`x @ y`, put into `out`, which may be a transpose."""
+    """Store `x @ y` in `out`, which may be a transpose."""
     if not isinstance(x, np.ndarray):
         if out.contiguous:
             on_device.matmul(x, y, out)
@@ -251,10 +252,10 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
 
 
 def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
-    """The events of a matrix, to be used by several products.
+    """Find the events of a matrix, for use in several products of dtype `dtype`.
 
-    `x` is of floats, of booleans that stand for 0 and 1, or of bytes; the products are of `dtype`. Where no product
-    gains by them, as there are not less than the part `below` of all elements, the arrays are empty.
+    `x` has floats, bytes, or booleans that stand for 0 and 1. The arrays are empty if the density is at least `below`,
+    because no product would gain.
     """
     if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and _density(x) < below:
         return _all_events(x, dtype)
@@ -262,7 +263,7 @@ def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
 
 
 def product_of_events(x: Any, found: MatrixEvents, y: Any, *, by_columns: bool, turned: bool) -> Any:
-    """`x @ y`, or if `by_columns`, `x.T @ y`, for an `x` whose events are known; if `turned`, the transpose."""
+    """`x @ y`, or `x.T @ y` if `by_columns`, for an `x` with known events; the transpose of the result if `turned`."""
     left = x.T if by_columns else x
     known = found.counts.size and found.values.dtype == y.dtype
     if not known or found.counts.sum() >= limit_of(left, y, by_columns) * x.size:
@@ -271,7 +272,7 @@ def product_of_events(x: Any, found: MatrixEvents, y: Any, *, by_columns: bool, 
 
 
 def product_by_events(found: MatrixEvents, sizes: tuple[int, int], y: Any, *, by_columns: bool, turned: bool) -> Any:
-    """The same from the events alone, of an `x` or `x.T` of these sizes."""
+    """The same product from the events alone; `sizes` is the shape of the first operand."""
     shape = sizes[0], y.shape[1]
     out = empty(shape[::-1] if turned else shape, y.dtype)
     _add_up(out.T if turned else out, found, y, by_columns)
@@ -279,19 +280,19 @@ def product_by_events(found: MatrixEvents, sizes: tuple[int, int], y: Any, *, by
 
 
 def limit_of(x: Any, y: Any, by_columns: bool) -> float:
-    """The density of `x` (m, k) below which its product with `y` (k, n) is made of events: 0 where none is."""
+    """The density of `x` (m, k) below which its product with `y` (k, n) is event-driven; 0 if it never is."""
     (m, k), n = x.shape, y.shape[-1]
     return limit(int(m), int(k), int(n), y.dtype, by_columns)
 
 
 def _may_be_events(out: Any, x: Any, y: Any) -> bool:
-    """True for a product of matrices that go together, into one that lies by rows or by columns."""
+    """True for a product of matrices with matching dtypes and shapes, and an `out` in C or Fortran order."""
     matrices = x.ndim == y.ndim == 2 and _go_together(x, y) and x.shape[1] == len(y)
     return matrices and out.shape == (len(x), y.shape[1]) and _in_order(out)
 
 
 def _go_together(x: Any, y: Any) -> bool:
-    """True for arrays of one dtype, and for bytes and floats: then the events are found in the bytes."""
+    """True for arrays of one dtype, and for bytes times floats, because events can be found in the bytes."""
     return x.dtype == y.dtype or (x.dtype in dtypes.BYTES and y.dtype in (np.float32, np.float64))
 
 
@@ -300,11 +301,11 @@ def _in_order(x: Any) -> bool:
 
 
 def _all_events(x: Any, dtype: Any) -> MatrixEvents:
-    """The events of a matrix, row by row."""
+    """Find the events of a matrix, row by row."""
     m, k = x.shape
     parts, blocks = -(-m // PART), -(-k // DEPTH)
-    # Memory of the pool, of which as much is used as there are events. Memory comes in pages of up to 2 MB, each whole:
-    # of bytes, whose events are counted in no time, no more is taken than there are.
+    # Reserve memory for the maximum number of events; unused pages cost nothing. But a page may have 2 MB, so for
+    # bytes, whose events are counted quickly, reserve the exact number.
     room = PART * k
     if x.dtype in dtypes.BYTES:
         room = max(1, max(int(np.count_nonzero(x[n : n + PART])) for n in range(0, m, PART)))
@@ -317,7 +318,7 @@ def _all_events(x: Any, dtype: Any) -> MatrixEvents:
 
 
 def _sort_by_columns(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
-    """The events of a matrix with `k` columns, `total` of them, column by column."""
+    """Sort the `total` events of a matrix with `k` columns by column."""
     m, kind = found.counts.shape[1], found.values.dtype
     offsets = np.zeros(-(-m // DEPTH), np.int64)
     if len(offsets) > 1:
@@ -340,7 +341,7 @@ def _in_a_row(found: MatrixEvents) -> MatrixEvents:
 
 
 def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
-    """`out = x @ y`, or if `by_columns`, `x.T @ y`, by the events of `x`."""
+    """`out = x @ y`, or `x.T @ y` if `by_columns`, by the events of `x`."""
     count, (m, n) = int(found.counts.sum()), out.shape
     if by_columns:
         found = _sort_by_columns(found, m, count)
@@ -371,7 +372,7 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
 
 
 def _dense(out: Any, x: Any, y: Any) -> None:
-    """BLAS on one thread, for each of so many parts of the result: how many depends on the size alone."""
+    """Multiply by single-threaded BLAS, in parts whose number depends only on the sizes."""
     if x.ndim != 2 or y.ndim != 2:
         np.matmul(x, y, out=out)
         return
@@ -387,7 +388,7 @@ def _dense(out: Any, x: Any, y: Any) -> None:
 
 
 def _parts(m: int, n: int, k: int) -> tuple[int, int]:
-    """Into how many parts rows and columns of a result (m, n) are cut: the longer side of a part in halves."""
+    """The parts along the rows and columns of a result (m, n); the longer side of a part is halved each time."""
     rows = columns = 1
     while 2 * rows * columns <= MOST_PARTS and m * n * k >= 2 * rows * columns * PART_WORK:
         if max(m // rows, n // columns) < 2 * LEAST_SIDE:
@@ -402,12 +403,12 @@ def _slices(length: int, parts: int) -> list[slice]:
 
 
 def _density(x: Any) -> float:
-    """The part of elements that are not zero, from some of the rows."""
+    """Estimate the fraction of nonzero elements from some of the rows."""
     rows = x[:: max(1, min(x.size // SAMPLES, len(x) // SAMPLED_ROWS))]
-    return float(np.count_nonzero(rows != 0) / max(1, rows.size))  # of booleans: of floats it takes four times as long
+    return float(np.count_nonzero(rows != 0) / max(1, rows.size))  # `!= 0` because counting floats is four times slower
 
 
-# The kinds of the arguments of each kernel.
+# The signature of each kernel.
 _KINDS = {
     find_all_events: "S[2] int16[2]* T[2]* int64[2]* int32[2]* int32[1]*",
     sort_events: "int16[1] T[1] int64[2] int32[2] int64[1] int16[1]* T[1]* int64[2]* int32[2]*",
@@ -416,40 +417,39 @@ _KINDS = {
 
 
 def kernel(function: Any, dtype: Any, *spikes: Any) -> Any:
-    """One of the kernels, compiled for matrices of `dtype`, and `spikes` of another."""
+    """Build a kernel for matrices of `dtype`, and `spikes` of another dtype."""
     lanes = ALIGNMENT // dtype.itemsize
     return kernel_for(function, _KINDS[function], dtype, *spikes, LANES=lanes, WIDTH=VECTORS * lanes)
 
 
-# --- Costs: where a product of spikes is made of its events, and where by BLAS, by sizes alone ------------------------
+# --- The cost model: the density at which an event-driven product is as fast as BLAS ----------------------------------
 
-# Both are estimated in nanoseconds on one thread, for float32; of float64, what is a matter of bytes takes twice as
-# long. The rates are measured with `benchmarks/products.py` and fitted to sizes from 100 to 25600 rows and 20 to 4096
-# columns. On another machine both sides differ, their ratio less: what is between the two is taken from the
-# second-level cache, of which a product of events takes a row of the panel for each event, while BLAS is bound by
-# arithmetic.
+# Both times are estimated from the sizes alone, in nanoseconds on one thread for float32; for float64, costs that
+# depend on bytes double. The rates are measured by `benchmarks/products.py` and fitted to sizes from 100 to 25600 rows
+# and 20 to 4096 columns. On another machine both times differ, but their ratio differs less. An event-driven product is
+# bound by the L2 cache, from which it loads a row of the panel for each event; BLAS is bound by arithmetic.
 
-# Events: to call their kernels, and if they are sorted by columns; to look at an element of the sparse operand; to
-# list an event, and to sort it; to add a column of it from a panel in the first-level or the second-level cache; to
-# pack an element of the dense operand into a panel; to begin and end a row of the result in each strip and panel.
+# Costs of events: CALLS and SORTED_CALLS per product, without and with the sort by columns; LOOK per element of the
+# sparse operand; LIST and SORT per event; ADD_NEAR and ADD per event and column, for a panel in the L1 or the L2 cache;
+# PACK per element of the dense operand; ROW per row of the result in each strip and panel.
 CALLS, SORTED_CALLS = 14_000.0, 20_000.0
 LOOK, LIST, SORT = 0.067, 0.69, 1.56
 ADD_NEAR, ADD = 0.030, 0.045
 PACK, ROW = 0.16, 16.0
-NEAR = 32768  # bytes of a panel that stay in the first-level cache
+NEAR = 32768  # bytes of a panel that fit into the L1 cache
 
-# BLAS: a multiplication; an element of the left operand, the right, and the result.
+# Costs of BLAS: per multiplication, and per element of the left operand, the right operand, and the result.
 MULTIPLY, LEFT, RIGHT, RESULT = 0.0207, 0.096, 0.48, 0.27
 
-LEAST = 0.02  # below this limit it does not pay to look
-FEWEST = 4, 8  # rows, and rows that are contracted: BLAS multiplies fewer as vectors, which are bound by memory alone
+LEAST = 0.02  # if the limit is lower than this, the search for events is not worth its time
+FEWEST = 4, 8  # the fewest rows, and contracted rows: for fewer, BLAS is memory-bound, and the model does not hold
 
 
 @functools.lru_cache(maxsize=4096)
 def limit(m: int, k: int, n: int, dtype: Any, by_columns: bool) -> float:
-    """The density of `x` (m, k) below which `x @ y` is made of the events of `x`; 0 if it never is.
+    """The density of `x` (m, k) below which `x @ y` is event-driven; 0 if it never is.
 
-    `y` is (k, n), both are of `dtype`. If `by_columns`, `x` is the transpose of the matrix that is in memory.
+    `y` is (k, n), and both have dtype `dtype`. If `by_columns`, `x` is the transpose of the matrix in memory.
     """
     rows = k if by_columns else m
     if dtype.kind != "f" or dtype.itemsize not in (4, 8) or not m * k * n or rows < FEWEST[by_columns]:
