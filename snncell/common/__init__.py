@@ -1,4 +1,4 @@
-"""MindSpore keeps its initialisers under this name, and what they are made of."""
+"""Initialisers (`common.initializer`), and other names that MindSpore exports from `mindspore.common`."""
 
 from snncell import dtype as dtype
 from snncell.ops.random import get_seed as get_seed, set_seed as set_seed

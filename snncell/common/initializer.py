@@ -1,4 +1,4 @@
-"""Initial values of Parameters: a rule, by name or as an object, and `initializer` that makes a Tensor of it."""
+"""Weight initialisation: rules, by name or as an object, and `initializer`, which makes a Tensor from a rule."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from snncell.tape.tensor import Tensor
 
 
 class Initializer:
-    """A rule for initial values: `__call__(shape)` returns them as a float64 array.
+    """Base class of weight initialisation rules: `__call__(shape)` returns the values as a float64 array.
 
-    Your own rule defines that method or, as in MindSpore, `_initialize(arr)`, which writes the values into an array.
+    Your own rule can define that method or, as in MindSpore, `_initialize(arr)`, which writes the values into an array.
 
     Args:
         kwargs: settings, which become `self._kwargs`.
@@ -45,13 +45,13 @@ class Initializer:
 
     def _initialize(self, arr: Any) -> None:
         raise ArgumentError(
-            f"{type(self).__name__}: an Initializer has a method _initialize(self, arr), which writes values into an "
-            f"array, or __call__(self, shape), which gives them."
+            f"{type(self).__name__}: an Initializer must define _initialize(self, arr), which writes values into an "
+            f"array, or __call__(self, shape), which returns them."
         )
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """The numbers of inputs and outputs of a weight (out, in, *kernel)."""
+    """Fan-in and fan-out: the numbers of inputs and outputs of a weight (out, in, *kernel)."""
     if not shape:
         return 1, 1
     if len(shape) == 1:
@@ -69,14 +69,14 @@ def _normal(shape: tuple[int, ...], sigma: float, mean: float = 0.0) -> Any:
 
 
 def _draw(draw: Any, shape: tuple[int, ...], first: float, second: float) -> Any:
-    """Random numbers, but not in a traced function: a layer in it would be another one with each trace."""
+    """Random numbers; an error in a traced function, because each trace would create a different layer."""
     if TRACING.trace is not None:
         raise TRACING.trace.made_inside("A layer or Parameter with random initial values")
     return draw(shape, first, second, dtypes.float64).asnumpy()
 
 
 class Constant(Initializer):
-    """One value everywhere."""
+    """One value for all elements."""
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -100,7 +100,7 @@ class One(Constant):
 
 
 class Normal(Initializer):
-    """Normal with a deviation and a mean."""
+    """Normal distribution with a standard deviation `sigma` and a mean."""
 
     def __init__(self, sigma: NotNegative = 0.01, mean: float = 0.0) -> None:
         self.sigma, self.mean = sigma, mean
@@ -110,10 +110,10 @@ class Normal(Initializer):
 
 
 class TruncatedNormal(Normal):
-    """Normal, drawn again where it lies below a or above b, in deviations from the mean.
+    """Normal distribution truncated to [a, b], in standard deviations from the mean.
 
     Raises:
-        ArgumentError: if a is not below b, or the interval is so far out that nearly all would be drawn again.
+        ArgumentError: if a is not below b, or the interval contains at most a thousandth of the distribution.
     """
 
     def __init__(self, sigma: NotNegative = 0.01, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
@@ -130,7 +130,7 @@ class TruncatedNormal(Normal):
 
 
 class Uniform(Initializer):
-    """Even over [-scale, scale]."""
+    """Uniform distribution over [-scale, scale]."""
 
     def __init__(self, scale: NotNegative = 0.07) -> None:
         self.scale = scale
@@ -140,7 +140,7 @@ class Uniform(Initializer):
 
 
 class XavierUniform(Initializer):
-    """Even over +-gain sqrt(6 / (in + out)) (Glorot and Bengio 2010)."""
+    """Xavier (Glorot) uniform: over +-gain sqrt(6 / (in + out)) (Glorot and Bengio 2010)."""
 
     def __init__(self, gain: float = 1.0) -> None:
         self.gain = gain
@@ -150,17 +150,17 @@ class XavierUniform(Initializer):
 
 
 class XavierNormal(XavierUniform):
-    """Normal with deviation gain sqrt(2 / (in + out)) (Glorot and Bengio 2010)."""
+    """Xavier (Glorot) normal: standard deviation gain sqrt(2 / (in + out)) (Glorot and Bengio 2010)."""
 
     def __call__(self, shape: tuple[Size, ...]) -> Any:
         return _normal(shape, self.gain * math.sqrt(2 / sum(fans(shape))))
 
 
 class HeUniform(Initializer):
-    """Even over +-gain sqrt(3 / fan) with gain sqrt(2 / (1 + slope^2)) for a leaky ReLU (He et al. 2015).
+    """He (Kaiming) uniform: over +-gain sqrt(3 / fan), with gain sqrt(2 / (1 + slope^2)) (He et al. 2015).
 
     Args:
-        negative_slope: of the leaky ReLU that follows; 0 for a ReLU.
+        negative_slope: the slope of the leaky ReLU that follows the layer; 0 for a ReLU.
         mode: "fan_in" or "fan_out".
         nonlinearity: "leaky_relu", "relu" (gain sqrt(2)) or "linear" (gain 1).
     """
@@ -176,7 +176,7 @@ class HeUniform(Initializer):
         self.mode = mode
 
     def deviation(self, shape: tuple[int, ...]) -> float:
-        """gain / sqrt(fan)."""
+        """The standard deviation, gain / sqrt(fan)."""
         return self.gain / math.sqrt(max(fans(shape)[self.mode == "fan_out"], 1))
 
     def __call__(self, shape: tuple[Size, ...]) -> Any:
@@ -184,14 +184,14 @@ class HeUniform(Initializer):
 
 
 class HeNormal(HeUniform):
-    """Normal with deviation gain / sqrt(fan) (He et al. 2015)."""
+    """He (Kaiming) normal: standard deviation gain / sqrt(fan) (He et al. 2015)."""
 
     def __call__(self, shape: tuple[Size, ...]) -> Any:
         return _normal(shape, self.deviation(shape))
 
 
 class Identity(Initializer):
-    """Ones on the diagonal of a matrix."""
+    """The identity matrix."""
 
     def __call__(self, shape: tuple[Size, ...]) -> Any:
         if len(shape) != 2:
@@ -200,7 +200,7 @@ class Identity(Initializer):
 
 
 class Orthogonal(Initializer):
-    """Orthonormal rows (or columns, whichever are fewer), times a gain (Saxe et al. 2014)."""
+    """Orthogonal initialisation: orthonormal rows or columns, whichever are fewer, times a gain (Saxe et al. 2014)."""
 
     def __init__(self, gain: float = 1.0) -> None:
         self.gain = gain
@@ -210,16 +210,18 @@ class Orthogonal(Initializer):
             raise ShapeError(f"initializer 'orthogonal' needs at least two axes, not shape {shape}.")
         rows, columns = shape[0], math.prod(shape[1:])
         q, r = np.linalg.qr(_normal((max(rows, columns), min(rows, columns)), 1.0))
-        # With a positive diagonal of r the decomposition is the only one, and each orthogonal matrix is as likely.
+        # A positive diagonal of r makes the decomposition unique, so that all orthogonal matrices are equally likely.
         q = q * np.sign(np.diag(r))
         return self.gain * (q if rows >= columns else q.T).reshape(shape)
 
 
 class Dirac(Initializer):
-    """A 1 that passes each channel on, at the middle of a kernel (out, in, *kernel) of three to five axes; 0 elsewhere.
+    """Dirac initialisation: a convolution that passes each channel on, with a 1 at the middle of its kernel.
+
+    The kernel (out, in, *kernel) must have three to five axes.
 
     Args:
-        groups: of the convolution; out must be a multiple of it.
+        groups: the groups of the convolution; out must be a multiple of it.
     """
 
     def __init__(self, groups: Count = 1) -> None:
@@ -240,11 +242,11 @@ class Dirac(Initializer):
 
 
 class Sparse(Initializer):
-    """Normal numbers with deviation `sigma` in a matrix, a share of them 0, at random rows of each column.
+    """Sparse initialisation: a normal matrix with a share of zeros at random rows of each column.
 
     Args:
-        sparsity: the share of each column, rounded up to whole rows.
-        sigma: the deviation of the others.
+        sparsity: the share of zeros in each column, rounded up to whole rows.
+        sigma: the standard deviation of the other elements.
     """
 
     def __init__(self, sparsity: Share, sigma: NotNegative = 0.01) -> None:
@@ -261,12 +263,12 @@ class Sparse(Initializer):
 
 
 class VarianceScaling(Initializer):
-    """Numbers whose variance is scale / fan.
+    """Variance scaling: random numbers with variance scale / fan.
 
     Args:
         scale: above 0.
         mode: "fan_in", "fan_out", or "fan_avg", the mean of both.
-        distribution: "truncated_normal" (at two deviations, corrected for what is cut off), "untruncated_normal", or
+        distribution: "truncated_normal" (at two standard deviations, with corrected variance), "untruncated_normal", or
             "uniform".
     """
 
@@ -289,7 +291,7 @@ class VarianceScaling(Initializer):
         return TruncatedNormal(deviation / _CUT)(shape)
 
 
-_CUT = 0.87962566103423978  # the deviation of the standard normal distribution that is cut off at two
+_CUT = 0.87962566103423978  # the standard deviation of the standard normal distribution truncated at +-2
 
 _NAMES: dict[type[Initializer], str] = {
     Zero: "zeros zero",
@@ -315,20 +317,20 @@ def _beginning(value: Any) -> Any:
     return value if isinstance(value, (Initializer, Tensor)) else kind_of(float).take(value)
 
 
-# What layers take for initial values, as an annotation.
+# The annotation of arguments for initial values, such as weight_init.
 Init = Annotated[
     Any, Kind(f"a number, a Tensor, an Initializer, or its name ({', '.join(sorted(_BY_NAME))})", _beginning, set())
 ]
 
 
 def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.float32) -> Tensor:
-    """Initial values as a Tensor.
+    """Make a Tensor of initial values.
 
     Args:
         init: a name ("zeros", "ones", "normal", "uniform", "xavier_uniform", "xavier_normal", "he_uniform",
             "he_normal", "truncatedNormal", "identity", "orthogonal", "dirac", "variance_scaling"), an `Initializer`, a
             number, or a Tensor, which must have the shape.
-        shape, dtype: of the result.
+        shape, dtype: the shape and dtype of the result.
 
     Raises:
         ArgumentError: for an unknown name.
@@ -343,7 +345,7 @@ def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.
         init = _BY_NAME[init.lower()]()
     elif not isinstance(init, Initializer):
         init = Constant(init)
-    with settings(space=HOST):  # the same seed gives the same values to the bit, wherever they go
+    with settings(space=HOST):  # so that one seed gives bitwise equal values on every device
         values = init(sizes)
     return Tensor(values, dtype)
 

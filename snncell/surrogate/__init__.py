@@ -1,8 +1,8 @@
-"""Surrogate gradients: a step function forward, a smooth derivative backward.
+"""Surrogate gradients: spike functions with a step forward and a smooth derivative backward.
 
-Each is a Cell of three methods: `construct` fires at x > 0, `primitive` is a smooth function, and `bprop` multiplies by
-its derivative. You can write your own as a class with the same three, which `Surrogate` makes shorter. Constants that
-are Parameters are learned. Within `surrogate.smooth()` every one of them runs its primitive.
+Each one is a Cell with three methods. `construct` fires where x > 0, `primitive` is a smooth function, and `bprop`
+multiplies the gradient by the derivative of the primitive. You can write your own by deriving from `Surrogate`.
+Constants that are Parameters are learned. Within `surrogate.smooth()`, all of them run their primitive.
 """
 
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)

@@ -1,4 +1,4 @@
-"""Surrogates with smooth derivatives: sigmoids, bells, long and exponential tails, and an escape rate."""
+"""Smooth surrogate gradients: sigmoids, bell curves, long and exponential tails, and an escape rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
-    """The step function with the derivative of sigmoid(5 x), as in MindSpore's guide to custom reverses.
+    """Sigmoid surrogate gradient with sharpness 5, from MindSpore's guide to custom gradients.
 
     construct: 1 where x > 0, else 0, as float32, or as float64 where x is; primitive: sigmoid(5 x);
     bprop: 5 s (1 - s) with s = sigmoid(5 x).
@@ -52,7 +52,7 @@ class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
 
 @with_fields
 class Sigmoid(Surrogate):
-    """The step function with the derivative of a logistic sigmoid.
+    """Sigmoid surrogate gradient: the derivative of the logistic function.
 
     primitive: sigmoid(alpha x);  derivative: alpha s (1 - s) with s = sigmoid(alpha x), at most alpha / 4
 
@@ -60,7 +60,7 @@ class Sigmoid(Surrogate):
 
     Elsewhere:
         SpikingJelly: Sigmoid(alpha=4), its default.
-        snnTorch: sigmoid(slope=25), slope being alpha; in 1.0.0 it is NaN where slope x < -88, not 0.
+        snnTorch: sigmoid(slope=25), where slope is alpha; in 1.0.0 it is NaN instead of 0 where slope x < -88.
 
     Example:
         >>> print(grad(snncell.surrogate.Sigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -79,7 +79,7 @@ class Sigmoid(Surrogate):
 
 @with_fields
 class ATan(Surrogate):
-    """The step function with the derivative of an arc tangent.
+    """Arctangent surrogate gradient, a common default.
 
     primitive: atan(pi / 2 alpha x) / pi + 1 / 2;  derivative: (alpha / 2) / (1 + (pi / 2 alpha x)^2)
 
@@ -88,7 +88,7 @@ class ATan(Surrogate):
 
     Elsewhere:
         SpikingJelly: ATan(alpha=2).
-        snnTorch: atan(alpha=2), its default; its documentation has a factor of 1 / pi more than its code.
+        snnTorch: atan(alpha=2), its default; its documentation has an extra factor of 1 / pi that its code lacks.
         Spyx: arctan(k=2) is Scaled(ATan(2 k), 1 / (pi k)), at most 1 / pi.
 
     Example:
@@ -107,7 +107,7 @@ class ATan(Surrogate):
 
 @with_fields
 class Tanh(Surrogate):
-    """The step function with the squared hyperbolic secant as derivative: 1 at the threshold, whatever the sharpness.
+    """Tanh surrogate gradient: the squared hyperbolic secant, which is 1 at the threshold for any sharpness.
 
     primitive: tanh(alpha x) / alpha + 1 / 2, which rises by 2 / alpha, the area under the derivative
     derivative: 1 - tanh(alpha x)^2
@@ -116,7 +116,7 @@ class Tanh(Surrogate):
 
     Elsewhere:
         Norse: method="tanh" with its alpha.
-        Spyx: tanh(k=1), k being alpha, written as 4 / (e^(-k x) + e^(k x))^2.
+        Spyx: tanh(k=1), where k is alpha, written as 4 / (e^(-k x) + e^(k x))^2.
 
     Example:
         >>> print(grad(snncell.surrogate.Tanh())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -133,19 +133,19 @@ class Tanh(Surrogate):
 
 
 def density(x: Tensor, deviation: Constant) -> Tensor:
-    """The normal density around 0."""
+    """The normal density with mean 0."""
     bell: Tensor = ops.exp(ops.square(x / deviation) * -0.5)
     return bell / (deviation * math.sqrt(2 * math.pi))
 
 
 def half_error(x: Tensor, deviation: Constant) -> Tensor:
-    """The integral of the normal density around 0, from 0 to x."""
+    """The integral of the normal density with mean 0, from 0 to x."""
     return ops.erf(x / (deviation * math.sqrt(2))) * 0.5
 
 
 @with_fields
 class Erf(Surrogate):
-    """The step function with the derivative of an error function, by its sharpness.
+    """Error function surrogate gradient: a Gaussian with a sharpness.
 
     primitive: (erf(alpha x) + 1) / 2;  derivative: alpha / sqrt(pi) e^(-(alpha x)^2)
 
@@ -174,7 +174,7 @@ class Erf(Surrogate):
 
 @with_fields
 class Gaussian(Surrogate):
-    """The step function with a normal density as derivative, by its standard deviation.
+    """Gaussian surrogate gradient with a standard deviation.
 
     primitive: (erf(x / (sigma sqrt(2))) + 1) / 2;  derivative: N(x; 0, sigma^2), at most 1 / (sigma sqrt(2 pi))
 
@@ -201,7 +201,7 @@ class Gaussian(Surrogate):
 
 @with_fields
 class MultiGaussian(Surrogate):
-    """The step function with a normal density as derivative from which two wider ones at its sides are taken.
+    """Multi-Gaussian surrogate gradient: a normal density minus two wider ones at its sides.
 
     derivative: (1 + h) N(x; 0, sigma^2) - h N(x; sigma, (s sigma)^2) - h N(x; -sigma, (s sigma)^2)
     primitive: the same sum of (erf((x - mean) / (deviation sqrt(2)))) / 2, plus 1 / 2
@@ -236,7 +236,7 @@ class MultiGaussian(Surrogate):
 
 @with_fields
 class FastSigmoid(Surrogate):
-    """The step function with the derivative of a fast sigmoid: 1 at the threshold, whatever the slope.
+    """Fast sigmoid surrogate gradient, as in SuperSpike: 1 at the threshold for any slope.
 
     primitive: x / (1 + slope |x|) + 1 / 2, which rises by 2 / slope, the area under the derivative
     derivative: 1 / (1 + slope |x|)^2
@@ -246,8 +246,8 @@ class FastSigmoid(Surrogate):
 
     Elsewhere:
         snnTorch: fast_sigmoid(slope=25).
-        Spyx: superspike(k=25), k being the slope; SNNAX: superspike with 10.
-        Norse: method="super" is FastSigmoid(1), whatever its alpha.
+        Spyx: superspike(k=25), where k is the slope; SNNAX: superspike with 10.
+        Norse: method="super" is FastSigmoid(1), because it ignores alpha.
         SpikingJelly: SoftSign(alpha) is Scaled(FastSigmoid(alpha), alpha / 2).
 
     Example:
@@ -266,14 +266,15 @@ class FastSigmoid(Surrogate):
 
 @with_fields
 class SparseFastSigmoid(Surrogate):
-    """FastSigmoid, but 0 from a distance on: neurons far from their threshold get no gradient.
+    """Sparse fast sigmoid: `FastSigmoid` cut off, so that neurons far from their threshold get no gradient.
 
     primitive: y / (1 + slope |y|) + 1 / 2 with y = x limited to [-bound, bound]
     derivative: 1 / (1 + slope |x|)^2 where |x| < bound, else 0
 
     Source: Perez-Nieves and Goodman, "Sparse Spiking Gradient Descent", NeurIPS 2021.
 
-    Elsewhere: SFS(slope=25, B=1) in snnTorch keeps the derivative where x > B, so it is 0 near the threshold.
+    Elsewhere: SFS(slope=25, B=1) in snnTorch. Note that it keeps the derivative only where x > B, so it is 0 near the
+    threshold.
 
     Example:
         >>> print(grad(snncell.surrogate.SparseFastSigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -295,17 +296,17 @@ class SparseFastSigmoid(Surrogate):
 
 @with_fields
 class SuperSpike(Surrogate):
-    """The step function with the derivative 1 / (1 + |x|)^2 of SuperSpike, times a height.
+    """SuperSpike surrogate gradient of fixed sharpness with a height.
 
     primitive: alpha x / (1 + |x|) + 1 / 2, which rises by 2 alpha, the area under the derivative
     derivative: alpha / (1 + |x|)^2
 
     Source: as for `FastSigmoid`.
 
-    Elsewhere: one name, three functions.
-        SpikingJelly: SuperSpike(alpha=1), alpha being the height.
+    Elsewhere: note that the name SuperSpike stands for three functions.
+        SpikingJelly: SuperSpike(alpha=1), where alpha is the height.
         Norse: method="super", its default, ignores alpha: SuperSpike(1).
-        Spyx: superspike(k=25), k being a sharpness: FastSigmoid(25).
+        Spyx: superspike(k=25), where k is a sharpness: FastSigmoid(25).
 
     Example:
         >>> print(grad(snncell.surrogate.SuperSpike())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -313,7 +314,7 @@ class SuperSpike(Surrogate):
     """
 
     alpha: Constant = constant(
-        1.0, "the derivative at the threshold. It is no sharpness: for that of the paper, beta, see FastSigmoid"
+        1.0, "the derivative at the threshold, not a sharpness: for the sharpness beta of the paper see FastSigmoid"
     )
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
@@ -325,7 +326,7 @@ class SuperSpike(Surrogate):
 
 @with_fields
 class SoftSign(Surrogate):
-    """The step function with the derivative of softsign.
+    """Softsign surrogate gradient.
 
     primitive: (alpha x / (1 + |alpha x|) + 1) / 2;  derivative: (alpha / 2) / (1 + |alpha x|)^2
 
@@ -352,15 +353,15 @@ class SoftSign(Surrogate):
 
 @with_fields
 class NonzeroSignLogAbs(Surrogate):
-    """The step function with a derivative that falls off as 1 / |x|, so that no neuron is out of reach.
+    """Surrogate gradient that decays as 1 / |x|, so that even neurons far from the threshold get a gradient.
 
     primitive: sign(x) log(1 + alpha |x|) + 1 / 2;  derivative: 1 / (1 / alpha + |x|), at most alpha
 
-    The primitive has no bounds: the area under the published derivative is infinite.
+    The primitive is unbounded, because the area under the published derivative is infinite.
 
     Source: SpikingJelly; Fang et al., Science Advances 2023.
 
-    Elsewhere: NonzeroSignLogAbs(alpha=1) in SpikingJelly, its primitive being less by 1 / 2.
+    Elsewhere: NonzeroSignLogAbs(alpha=1) in SpikingJelly, whose primitive is smaller by 1 / 2.
 
     Example:
         >>> print(grad(snncell.surrogate.NonzeroSignLogAbs())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -379,7 +380,7 @@ class NonzeroSignLogAbs(Surrogate):
 
 @with_fields
 class Algebraic(Surrogate):
-    """The step function with the derivative of an algebraic sigmoid: 1 at the threshold, whatever the width.
+    """Algebraic sigmoid surrogate gradient: 1 at the threshold for any width.
 
     primitive: x / sqrt(1 + (x / alpha)^2) + 1 / 2, which rises by 2 alpha, the area under the derivative
     derivative: (1 + (x / alpha)^2)^(-3/2)
@@ -405,7 +406,7 @@ class Algebraic(Surrogate):
 
 @with_fields
 class QPseudoSpike(Surrogate):
-    """The step function with a derivative whose tail has the power of one's choice.
+    """q-PseudoSpike surrogate gradient: a tail that decays with a chosen power.
 
     derivative: (1 + 2 |x| / (alpha - 1))^(-alpha)
     primitive: (1 + 2 |x| / (alpha - 1))^(1 - alpha) / 2 below the threshold, 1 minus that above
@@ -435,12 +436,13 @@ class QPseudoSpike(Surrogate):
 
 @with_fields
 class EscapeRate(Surrogate):
-    """The step function with the derivative of the probability to fire within a step, at an exponential escape rate.
+    """Escape-rate surrogate gradient: the derivative of the probability to fire within one time step.
 
     primitive: p = 1 - e^(-r) with r = rate e^(x / width);  derivative: r e^(-r) / width
 
-    The primitive is 1 - e^(-rate) at the threshold, not 1 / 2, for it is a probability: that of a neuron that fires at
-    random r times a step on average. `StochasticSpike(EscapeRate())` fires with it.
+    The primitive is a probability, so it is 1 - e^(-rate) at the threshold, not 1 / 2. It belongs to a neuron that
+    fires at random, r times per time step on average. To fire with this probability, use
+    `StochasticSpike(EscapeRate())`.
 
     Source: Gerstner et al., "Neuronal Dynamics", section 9.1; Jolivet et al., "Predicting spike timing of neocortical
     pyramidal neurons by simple threshold models", 2006.
@@ -450,11 +452,11 @@ class EscapeRate(Surrogate):
         [0.722 0.736 0.009]
     """
 
-    rate: Constant = constant(1.0, "spikes for each step at the threshold")
-    width: Constant = constant(0.5, "of the threshold, in units of the potential")
+    rate: Constant = constant(1.0, "the mean number of spikes per time step at the threshold")
+    width: Constant = constant(0.5, "the width of the threshold, in units of the potential")
 
     def _logarithm(self, x: Tensor) -> Tensor:
-        # Limited: beyond, the probability is 0 or 1, and the derivative 0.
+        # Clip, because beyond these values the probability is 0 or 1 and the derivative 0.
         return ops.clip(x / self.width, -80.0, 80.0)
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:

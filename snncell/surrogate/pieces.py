@@ -1,4 +1,4 @@
-"""Surrogates with derivatives in pieces: triangles, rectangles, and those of leaky and of straight lines."""
+"""Piecewise surrogate gradients: triangles, rectangles, exponentials, leaky ReLUs, straight-through."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def quadratic(y: Tensor) -> Tensor:
 
 @with_fields
 class Triangle(Surrogate):
-    """The step function with a triangle as derivative, by its height and its half width.
+    """Triangular surrogate gradient with a height and a half width.
 
     derivative: height max(0, 1 - |x| / width)
     primitive: height width (y - y |y| / 2) + 1 / 2 with y = x / width limited to [-1, 1]
@@ -38,7 +38,8 @@ class Triangle(Surrogate):
         Norse: method="triangle" with alpha = height and width 1.
         Spyx: triangular(k) with width = 1 / k and height 1.
         SpikingJelly: PiecewiseQuadratic(alpha) with height = alpha, width = 1 / alpha.
-        snnTorch: triangular(threshold) is no triangle: threshold below, -threshold above. It has no counterpart here.
+        snnTorch: triangular(threshold) has no counterpart here. It is not a triangle but threshold below x = 0 and
+            -threshold above.
 
     Example:
         >>> print(grad(snncell.surrogate.Triangle())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -57,7 +58,7 @@ class Triangle(Surrogate):
 
 @with_fields
 class PiecewiseQuadratic(Surrogate):
-    """The step function with a triangle of area 1 as derivative, by its sharpness.
+    """Triangular surrogate gradient of area 1 with a sharpness.
 
     derivative: max(0, alpha - alpha^2 |x|)
     primitive: y - y |y| / 2 + 1 / 2 with y = alpha x limited to [-1, 1]
@@ -85,7 +86,7 @@ class PiecewiseQuadratic(Surrogate):
 
 @with_fields
 class Rect(Surrogate):
-    """The step function with a rectangle of area 1 as derivative, by its height.
+    """Rectangular surrogate gradient of area 1 with a height.
 
     primitive: alpha x + 1 / 2 limited to [0, 1];  derivative: alpha where |x| < 1 / (2 alpha), else 0
 
@@ -113,7 +114,7 @@ class Rect(Surrogate):
 
 @with_fields
 class Boxcar(Surrogate):
-    """The step function with a rectangle as derivative, by its width and its height.
+    """Rectangular surrogate gradient (boxcar) with a width and a height.
 
     derivative: height where |x| < width / 2, else 0
     primitive: height y + 1 / 2 with y = x limited to [-width / 2, width / 2]
@@ -145,7 +146,7 @@ class Boxcar(Surrogate):
 
 @with_fields
 class PiecewiseExp(Surrogate):
-    """The step function with an exponential to both sides as derivative.
+    """Two-sided exponential surrogate gradient, as in SLAYER.
 
     primitive: e^(alpha x) / 2 below the threshold, 1 - e^(-alpha x) / 2 above
     derivative: alpha / 2 e^(-alpha |x|)
@@ -176,16 +177,15 @@ class PiecewiseExp(Surrogate):
 
 @with_fields
 class SpikeRateEscape(Surrogate):
-    """The step function with an exponential to both sides of x = 1 as derivative, as snnTorch has it.
+    """Two-sided exponential surrogate gradient around x = 1: snnTorch's spike_rate_escape.
 
     derivative: slope e^(-beta |x - 1|)
     primitive: its integral from 0 to x, plus 1 / 2
 
-    The derivative is largest where the potential is 1 above the threshold, not at it. The primitive rises by
-    2 slope / beta, the area under the derivative.
+    Note that the derivative peaks where the potential is 1 above the threshold, not at the threshold. The primitive
+    rises by 2 slope / beta, the area under the derivative. For stochastic firing use `StochasticSpike`.
 
-    Source: Gerstner and Kistler, "Spiking Neuron Models", Cambridge 2002, section 5.3, as snnTorch reads it. For
-    firing at an escape rate see StochasticSpike.
+    Source: Gerstner and Kistler, "Spiking Neuron Models", Cambridge 2002, section 5.3, as snnTorch implements it.
 
     Elsewhere: spike_rate_escape(beta=1, slope=25) in snnTorch.
 
@@ -208,7 +208,7 @@ class SpikeRateEscape(Surrogate):
 
 
 class StraightThrough(Surrogate):
-    """The step function with the derivative of the identity: the gradient passes as it is.
+    """Straight-through estimator: the gradient passes the spike function unchanged.
 
     primitive: x + 1 / 2;  derivative: 1
 
@@ -236,7 +236,7 @@ class StraightThrough(Surrogate):
 
 @with_fields
 class LeakyReLU(Surrogate):
-    """The step function with the derivative of a leaky ReLU.
+    """Leaky ReLU surrogate gradient: one slope above the threshold and a smaller one below.
 
     primitive: k x + 1 / 2 above the threshold, leak x + 1 / 2 below;  derivative: k where x > 0, else leak
 
@@ -244,8 +244,8 @@ class LeakyReLU(Surrogate):
     Deep Learning", Proceedings of the IEEE 2023.
 
     Elsewhere:
-        SpikingJelly: LeakyKReLU(leak=0, k=1), which has k at the threshold too.
-        snnTorch: LSO(slope=0.1), slope being leak, which in 1.0.0 raises a TypeError; heaviside() is leak=0.
+        SpikingJelly: LeakyKReLU(leak=0, k=1), whose derivative is k at the threshold, too.
+        snnTorch: LSO(slope=0.1), where slope is leak; in 1.0.0 it raises a TypeError. heaviside() is leak=0.
 
     Example:
         >>> print(grad(snncell.surrogate.LeakyReLU())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
@@ -264,7 +264,7 @@ class LeakyReLU(Surrogate):
 
 @with_fields
 class PiecewiseLeakyReLU(Surrogate):
-    """The step function with a rectangle as derivative that does not fall to 0.
+    """Rectangular surrogate gradient with a small constant derivative outside the rectangle.
 
     derivative: 1 / (2 w) where |x| < w, else c
     primitive: y / (2 w) + c (x - y) + 1 / 2 with y = x limited to [-w, w]
@@ -292,14 +292,14 @@ class PiecewiseLeakyReLU(Surrogate):
 
 @with_fields
 class LogTailedReLU(Surrogate):
-    """The step function with the derivative of a ReLU that goes on as a logarithm from 1 on.
+    """Surrogate gradient of a ReLU with a logarithmic tail from x = 1 on.
 
     primitive: alpha x below 0, x up to 1, log(x) + 1 from there on, each plus 1 / 2
     derivative: alpha where x <= 0, 1 up to 1, 1 / x from there on
 
     Source: Cai et al., "Deep Learning with Low Precision by Half-wave Gaussian Quantization", CVPR 2017.
 
-    Elsewhere: LogTailedReLU(alpha=0) in SpikingJelly, its primitive being less by 1 / 2.
+    Elsewhere: LogTailedReLU(alpha=0) in SpikingJelly, whose primitive is smaller by 1 / 2.
 
     Example:
         >>> print(grad(snncell.surrogate.LogTailedReLU())(Tensor([-0.1, 0.5, 2.0])).asnumpy().round(3))
@@ -320,7 +320,7 @@ class LogTailedReLU(Surrogate):
 
 @with_fields
 class S2NN(Surrogate):
-    """The step function with the derivative of a sigmoid below the threshold, and of a logarithm above.
+    """S2NN surrogate gradient: the derivative of a sigmoid below the threshold, and of a logarithm above.
 
     primitive: sigmoid(alpha x) where x < 0, else beta log(1 + x) + 1 / 2
     derivative: alpha s (1 - s) with s = sigmoid(alpha x) where x < 0, else beta / (1 + x)

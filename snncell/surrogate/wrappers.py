@@ -1,4 +1,4 @@
-"""Surrogates made of others: inclusive (firing at the threshold), scaled, stochastic (an escape rate)."""
+"""Wrappers of surrogates: firing at the threshold, scaled gradients, and stochastic firing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Inclusive", "Scaled", "StochasticSpike"]
 
 
 class Wrapper(Surrogate):
-    """A spike function that has the reverse and the primitive of another one."""
+    """Base class of wrappers: the gradient and the primitive of another spike function."""
 
     surrogate_function: Any
 
@@ -42,15 +42,15 @@ class Wrapper(Surrogate):
 
 
 class Inclusive(Wrapper):
-    """A spike function that fires at x >= 0, with the reverse and the primitive of another one.
+    """Fire at x >= 0 instead of x > 0, with the gradient and the primitive of another spike function.
 
     Args:
-        surrogate_function: a spike function that fires where x > 0. What its construct does is not used.
+        surrogate_function: a spike function that fires where x > 0. Its construct is not used.
 
     Inputs, Returns: x, the potential minus the threshold; 1 where x >= 0, else 0, in the shape and dtype of x.
 
     Raises:
-        ArgumentError: if `surrogate_function` is no such object, or one that fires by a rule of its own.
+        ArgumentError: if `surrogate_function` is not a spike function, or does not fire at a threshold.
 
     Elsewhere: SpikingJelly, sinabs, lava-dl, mlGeNN, rockpool and BindsNET fire at the threshold; snnTorch, Norse,
     Spyx, the NIR document and snncell's spike functions fire above it.
@@ -68,7 +68,7 @@ class Inclusive(Wrapper):
             inner = inner.surrogate_function
         if isinstance(inner, Surrogate) and type(inner).construct is not Surrogate.construct:
             raise ArgumentError(
-                f"Inclusive: a {type(inner).__name__} fires by a rule of its own, not at a threshold. Use it as it is."
+                f"Inclusive: a {type(inner).__name__} has its own firing rule instead of a threshold. Use it directly."
             )
 
     def construct(self, x: Tensor) -> Tensor:
@@ -76,18 +76,20 @@ class Inclusive(Wrapper):
 
 
 class Scaled(Wrapper):
-    """A spike function with the gradient of another one times a number.
+    """Multiply the gradient of another spike function by a factor (gradient dampening).
+
+    A factor below 1 keeps gradients from growing over many time steps.
 
     derivative: scale f'(x);  primitive: scale (f(x) - 1/2) + 1/2, with f the primitive of the other one
 
     Args:
         surrogate_function: a spike function.
-        scale: the factor, positive.
+        scale: the factor, a positive number; it is not learned.
 
     Inputs, Returns: x, the potential minus the threshold; the spikes of the other one.
 
     Raises:
-        ArgumentError: if `surrogate_function` is no spike function, or `scale` not a positive, finite number.
+        ArgumentError: if `surrogate_function` is not a spike function, or `scale` not a positive, finite number.
 
     Source: the dampening factor 0.3 of Bellec et al., "Long short-term memory and learning-to-learn in networks of
     spiking neurons", NeurIPS 2018.
@@ -118,25 +120,24 @@ class Scaled(Wrapper):
 
 
 class StochasticSpike(Wrapper):
-    """A spike function that fires at random, with the probability that the primitive of another one gives.
+    """Stochastic firing (escape noise): fire with the probability given by another spike function's primitive.
 
     construct: 1 with probability p(x), else 0;  primitive: p(x);  derivative: p'(x), that of the expected spike
 
-    p is the primitive of `surrogate_function`, limited to [0, 1]: sigmoid(alpha x) of Sigmoid(alpha), the normal
-    distribution of Gaussian(sigma), 1 - e^(-r) of EscapeRate(rate, width).
+    p is the primitive of `surrogate_function`, clipped to [0, 1]. For example, p is sigmoid(alpha x) for
+    Sigmoid(alpha), the normal distribution function for Gaussian(sigma), and 1 - e^(-r) for EscapeRate(rate, width).
 
-    `set_seed` decides the random numbers. Each call and each step draws new ones, the same eagerly, under jit and in
-    nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep the forward pass runs step by step, because drawing is no
-    elementwise operation; the backward pass is one kernel.
+    `set_seed` determines the random numbers. Each call and each time step draws new ones. They are the same eagerly,
+    under jit and in nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep the forward pass runs step by step,
+    because drawing random numbers is not an elementwise operation; the backward pass is one kernel.
 
     Args:
-        surrogate_function: the escape function, a spike function whose primitive rises from 0 to 1; Sigmoid() if left
-            out.
+        surrogate_function: the escape function, a spike function whose primitive rises from 0 to 1. Default: Sigmoid().
 
     Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
 
     Raises:
-        ArgumentError: if `surrogate_function` is no spike function.
+        ArgumentError: if `surrogate_function` is not a spike function.
 
     Source: Gerstner et al., "Neuronal Dynamics", section 9.1; for the derivative as for `StraightThrough`.
 

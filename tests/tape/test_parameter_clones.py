@@ -260,5 +260,5 @@ def test_rules_of_ones_own_write_into_an_array_or_give_one():
     assert initializer(Ramp(step=0.5), (2, 2)).tolist() == [[0.0, 0.5], [1.0, 1.5]]
     assert nn.Dense(2, 1, weight_init=Ramp(step=1)).weight.tolist() == [[0.0, 1.0]]
     assert Tensor(shape=(2,), dtype=ms.float16, init=Twos()).tolist() == [2.0, 2.0]
-    with pytest.raises(SnncellError, match=r"Nothing: an Initializer has a method _initialize\(self, arr\)"):
+    with pytest.raises(SnncellError, match=r"Nothing: an Initializer must define _initialize\(self, arr\)"):
         initializer(Nothing(), (2,))
