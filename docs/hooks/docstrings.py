@@ -1,4 +1,4 @@
-"""Makes Markdown of the docstrings, which are plain text: a griffe extension that mkdocstrings runs."""
+"""Convert plain-text docstrings to Markdown: a griffe extension for mkdocstrings."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any
 
 import griffe
 
-# What griffe reads itself, once "Example" is called as it calls it.
+# The sections of a docstring. griffe reads them itself after "Example" is renamed to "Examples".
 SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Attributes|Example|Inputs|Elsewhere|Note|Source):(?: (.*))?$")
 COLUMNS = re.compile(r"\S {2,}\S")
 FORMULA = re.compile(r"^[\w.*()'|\[\]]+(?:,? [\w.*()'|/\[\]]+){0,2} (?:=|<-) \S")
-WIDTH = 100  # a line of prose is longer than this with the first word of the next one
+WIDTH = 100  # prose breaks a line only if the next word would exceed this
 CODE = re.compile(r"(`[^`]+`)")
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """The parts of a text between its empty lines."""
+    """Split a text at its empty lines."""
     return (part.strip("\n") for part in re.split(r"\n\s*\n", text) if part.strip())
 
 
 def escaped(text: str) -> str:
-    """Text without any meaning to Markdown, but for `code`."""
+    """Escape the characters that Markdown interprets, except in `code`."""
     parts = CODE.split(text)
     return "".join(
         part if CODE.fullmatch(part) else re.sub(r"([*_>\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts
@@ -34,14 +34,14 @@ def escaped(text: str) -> str:
 
 
 def is_table(paragraph: str) -> bool:
-    """True if a paragraph keeps its lines: it has columns, formulas, or lines that end before they must."""
+    """True if a paragraph must keep its lines, because it has columns, formulas or short lines."""
     lines = paragraph.splitlines()
     broken = any(len(line) + 1 + len(after.split()[0]) <= WIDTH for line, after in pairwise(lines))
     return broken or any(COLUMNS.search(line.strip()) for line in lines) or all(map(FORMULA.match, lines))
 
 
 def block(paragraph: str) -> str:
-    """A paragraph of a description; several formulas in one line get a line each."""
+    """Convert a paragraph of a description. Several formulas in one line get one line each."""
     if not is_table(paragraph):
         return escaped(paragraph)
     lines = paragraph if "\n" in paragraph else paragraph.replace(";  ", "\n")
@@ -49,7 +49,7 @@ def block(paragraph: str) -> str:
 
 
 def entries(body: str) -> list[tuple[str, str]]:
-    """(names, text) of a section of them; a line that is indented goes on with the one above it."""
+    """Return (names, text) of each entry of a section. An indented line continues the previous entry."""
     found: list[tuple[str, str]] = []
     for line in textwrap.dedent(body).splitlines():
         names, colon, text = line.partition(": ")
@@ -63,7 +63,7 @@ def entries(body: str) -> list[tuple[str, str]]:
 
 
 def section(name: str, rest: str | None, body: str, of_class: bool) -> str:
-    """A section as griffe and Markdown understand it."""
+    """Convert a section to the form of griffe and Markdown."""
     words = " ".join([rest or "", *body.split()]).strip()
     if name in ("Source", "Note") or (name == "Returns" and of_class):  # a class says not what type its calls give
         return f"**{name}:** {escaped(words)}"
@@ -81,7 +81,7 @@ def section(name: str, rest: str | None, body: str, of_class: bool) -> str:
 
 
 def sections(text: str, of_class: bool) -> Iterator[str]:
-    """The description, paragraph by paragraph, and the sections after it."""
+    """Yield the paragraphs of the description and the sections, as Markdown."""
     lines = text.splitlines()
     while lines:
         found = SECTION.match(lines[0])
@@ -97,13 +97,13 @@ def sections(text: str, of_class: bool) -> Iterator[str]:
 
 
 def cleaned(text: str) -> str:
-    """A docstring without the indentation that it has in the file."""
+    """Remove the indentation of a docstring."""
     first, _, rest = text.partition("\n")
     return f"{first}\n{textwrap.dedent(rest)}"
 
 
 def together(arguments: list[Any]) -> list[Any]:
-    """The arguments of a section, where neighbours of one text are one entry: "path, title"."""
+    """Merge neighbouring arguments with the same text to one entry, for example "path, title"."""
     found: list[Any] = []
     for one in arguments:
         if found and one.description and one.description == found[-1].description:
@@ -114,7 +114,7 @@ def together(arguments: list[Any]) -> list[Any]:
 
 
 def merged(first: Any, second: Any) -> Any:
-    """Two arguments of one text as one entry, with the type and the default that they share."""
+    """Merge two arguments with the same text. Keep a common type and default."""
     annotation = first.annotation if str(first.annotation) == str(second.annotation) else None
     value = first.value if first.value == second.value else None
     name = f"{first.name}, {second.name}"
@@ -122,7 +122,7 @@ def merged(first: Any, second: Any) -> Any:
 
 
 def take_fields(obj: griffe.Class) -> None:
-    """Give a class with fields the docstring and the signature that they make when it is imported."""
+    """Set the docstring and signature of a class with fields, because they exist after its import only."""
     kind = getattr(importlib.import_module(obj.parent.path), obj.name)
     obj.docstring.value = kind.__doc__
     shown = [

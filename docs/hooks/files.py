@@ -1,4 +1,4 @@
-"""Puts the pictures, the figures and the examples into the site from where they are in the repository."""
+"""Add the pictures, measurements and examples of the repository to the site."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ FOLDERS = {"plots": ("*.png", "*.gif", "*.py"), "benchmarks/results": ("*.md", "
 
 
 def on_files(files, config):
-    """Add a file of the site for each of them: plots/raster.png, benchmarks/core.md, examples/own_neuron.py."""
+    """Add one file for each, for example plots/raster.png, benchmarks/core.md or examples/own_neuron.py."""
     for folder, patterns in FOLDERS.items():
         for path in sorted(path for pattern in patterns for path in (ROOT / folder).glob(pattern)):
             place = f"{folder.partition('/')[0]}/{path.name}"

@@ -1,7 +1,7 @@
-"""Write the reference for readers of the repository: every name, its first sentence, and where it is written.
+"""Write docs/reference/README.md: every public name with its first sentence and its source file.
 
-The pages of docs/reference hold directives, of which `mkdocs` makes text. `python docs/hooks/names.py` writes
-docs/reference/README.md, which is no part of the site, from the same directives and docstrings.
+The other pages of docs/reference hold directives, and `mkdocs` replaces them by docstrings. This page is for readers of
+the repository and is no part of the site. Run it by `python docs/hooks/names.py`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ LINE = re.compile(r"^(?:#{1,3} (?P<title>.+)|::: (?P<path>\S+))$", re.M)
 HEAD = """\
 # Every name, in one sentence
 
-Written by `python docs/hooks/names.py`, from the docstrings. A name leads to the file that it is written in; the whole
-text is `python -c "import snncell; help(snncell.nn.Dense)"`, or the site: `pip install -e ".[docs]" && mkdocs serve`.
+`python docs/hooks/names.py` writes this page from the docstrings. Each name is a link to its source file. To read a
+whole docstring, run `python -c "import snncell; help(snncell.nn.Dense)"`, or build the site:
+`pip install -e ".[docs]" && mkdocs serve`.
 """
 
 
 def shown(path: str) -> Any:
-    """The object that `::: path` shows: of a module and a function of one name the module, as the builder has it."""
+    """Return the object of `::: path`. If a module and a function share a name, mkdocs shows the module."""
     if path in sys.modules:
         return sys.modules[path]
     above, _, name = path.rpartition(".")
@@ -34,7 +35,7 @@ def shown(path: str) -> Any:
 
 
 def sentence(thing: Any) -> str:
-    """The first sentence of a docstring; of a docstring that begins with a formula, that."""
+    """Return the first sentence of a docstring, or its formula if it starts with one."""
     text = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
     first = re.split(r"(?<=\.)\s+(?=[A-Z])", text)[0]
     parts = first.split("`")  # every second one is code
@@ -44,27 +45,27 @@ def sentence(thing: Any) -> str:
 
 
 def source(thing: Any) -> str | None:
-    """The file that it is written in, from docs/reference."""
+    """Return the path of the source file, relative to docs/reference."""
     owner = inspect.unwrap(thing) if callable(thing) else type(thing)
     module = sys.modules.get(getattr(owner, "__module__", None) or type(thing).__module__)
     file = Path(str(getattr(module, "__file__", "")))
     package = Path(importlib.import_module("snncell").__file__ or "")
-    above = package.parents[1]  # the repository, or where the package is installed
+    above = package.parents[1]  # the repository, or site-packages
     return f"../../{file.relative_to(above).as_posix()}" if file.is_relative_to(above) else None
 
 
 def row(path: str) -> str:
-    """A line of a table."""
+    """Return one row of a table."""
     thing = shown(path)
     above, _, name = path.rpartition(".")
-    short = ".".join([*path.split(".")[:2], name])  # of what is written in a module further down
+    short = ".".join([*path.split(".")[:2], name])  # without the inner modules
     public = short if above.count(".") > 1 and getattr(shown(short.rpartition(".")[0]), name, None) is thing else path
     place = source(thing)
     return f"| {f'[`{public}`]({place})' if place else f'`{public}`'} | {sentence(thing)} |"
 
 
 def table(page: Path) -> str:
-    """The names of a page, under its headings."""
+    """Return the table of a page, with its headings."""
     lines: list[str] = []
     title = ""
     for found in LINE.finditer(page.read_text(encoding="utf-8")):
@@ -79,13 +80,13 @@ def table(page: Path) -> str:
 
 
 def pages() -> list[Path]:
-    """The pages with directives, in the order in which the site has them."""
+    """Return the pages with directives, in the order of the site."""
     order = re.findall(r"reference/(\w+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     return [REFERENCE / name for name in dict.fromkeys(order) if name not in ("index.md", "README.md")]
 
 
 def text() -> str:
-    """The whole page."""
+    """Return the text of docs/reference/README.md."""
     face = importlib.import_module("snncell")
     for name in face._LAZY:
         importlib.import_module(f"snncell.{name}")
@@ -93,8 +94,8 @@ def text() -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """A page of the site, without the line that leads readers of the repository from directives to text."""
-    return re.sub(r"^\*This page is text once it is built\..*\n\n?", "", markdown, flags=re.M)
+    """Remove the line for readers of the repository from a page of the site."""
+    return re.sub(r"^\*The site shows docstrings here\..*\n\n?", "", markdown, flags=re.M)
 
 
 if __name__ == "__main__":

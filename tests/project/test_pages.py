@@ -112,6 +112,14 @@ def test_pages_that_wait_are_there():
     assert set(WAITS) <= {name_of(page) for page in PAGES}
 
 
+def test_the_first_page_and_the_navigation_lead_to_every_page():
+    first = set(re.findall(r"\]\(([\w/.-]+\.md)", (DOCS / "index.md").read_text(encoding="utf-8")))
+    listed = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    pages = {name_of(page) for page in PAGES} - {"index.md"}
+    assert not pages - first, "link these in docs/index.md"
+    assert not pages - listed, "list these under nav in mkdocs.yml"
+
+
 # --- reference --------------------------------------------------------------------------------------------------------
 
 LATER = [
@@ -193,7 +201,7 @@ def test_the_repository_has_every_name_of_the_reference_in_a_sentence():
 @pytest.mark.parametrize("page", [page for page in REFERENCE if page.stem != "index"], ids=name_of)
 def test_a_page_of_directives_leads_to_text_and_to_help(page, capsys):
     line = page.read_text(encoding="utf-8").splitlines()[2]
-    asked = re.fullmatch(r"\*This page is text .* \[every name in one sentence\]\(README\.md\), or `(.*)`\.\*", line)[1]
+    asked = re.fullmatch(r"\*The site .* \[every name in one sentence\]\(README\.md\), or run `(.*)`\.\*", line)[1]
     exec(re.fullmatch(r'python -c "(.*)"', asked)[1], {})
     assert "NAME\n    snncell" in capsys.readouterr().out
     assert hook("names").on_page_markdown(f"# A\n\n{line}\n\nrest\n") == "# A\n\nrest\n"
