@@ -1,8 +1,8 @@
-"""The tables of the page for those who come from MindSpore: each row with a check that runs.
+"""Tables of differences from MindSpore for the documentation, each row with a check that runs.
 
-A row is a function under `@row`: its cells say what MindSpore 2.10 and snncell do, and the function asserts it of
-snncell; `tests/mindspore/test_mindspore_guides.py` calls it. A new row goes below the others of its table; then
-`python docs/hooks/mindspore.py` writes the tables into the page.
+A row is a function under `@row`. Its cells describe the behaviour of MindSpore 2.10 and of snncell, and the function
+asserts the latter; `tests/mindspore/test_mindspore_guides.py` calls it. Add a new row after the
+others of its table, then write the tables into the page by `python docs/hooks/mindspore.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Check = Callable[[], None]
 
 
 class Row(NamedTuple):
-    """A line of a table, and what has to be true for it."""
+    """A row of a table, and the function that checks it."""
 
     cells: tuple[str, ...]
     check: Check
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 HEADS = {
     "names": ("MindSpore", "here", "difference"),
-    "reverses": ("a reverse of a Cell's own", "MindSpore 2.10", "here"),
+    "reverses": ("custom gradients (`bprop`)", "MindSpore 2.10", "here"),
     "gradients": ("gradients", "MindSpore 2.10", "here"),
     "parameters": ("Parameters, Cells, Tensors", "MindSpore 2.10", "here"),
     "training": ("training", "MindSpore 2.10", "here"),
@@ -47,7 +47,7 @@ TABLES: dict[str, list[Row]] = {name: [] for name in HEADS}
 
 
 def row(table: str, *cells: str) -> Callable[[Check], Check]:
-    """Put a row into a table; the function under it is its check."""
+    """Add a row to a table; the decorated function is its check."""
 
     def put(check: Check) -> Check:
         TABLES[table].append(Row(cells, check))
@@ -57,14 +57,14 @@ def row(table: str, *cells: str) -> Callable[[Check], Check]:
 
 
 def refused(kind: type[Exception], words: str, call: Callable[[], Any]) -> None:
-    """Assert that a call raises an error of that kind with those words, a regular expression."""
+    """Assert that a call raises an error of class `kind` whose text matches the regular expression `words`."""
     error = raised(kind, call)
     assert error is not None, f"no {kind.__name__} with {words!r}"
     assert re.search(words, str(error), re.S), f"{words!r} is not in {error}"
 
 
 def raised(kind: type[Exception], call: Callable[[], Any]) -> Exception | None:
-    """The error of that kind that a call raises, if it does."""
+    """Return the error of class `kind` that a call raises, or None."""
     try:
         call()
     except kind as error:
@@ -76,7 +76,7 @@ X = Tensor([1.0, -2.0])
 
 
 def cell_with(bprop: Callable[..., Any], construct: Callable[..., Any] | None = None, **values: Any) -> nn.Cell:
-    """A Cell of x and y, or of what `construct` takes, with a reverse."""
+    """Return a Cell with this `bprop`; by default its inputs are x and y."""
 
     def product(self: Any, x: Tensor, y: Tensor) -> Any:
         return x * y
@@ -122,7 +122,7 @@ def _() -> None:
     "names",
     "`nn.SequentialCell`, `nn.CellList`",
     "the same",
-    "a plain list of Cells that is an attribute is registered too",
+    "a plain list of Cells that you set as an attribute is registered too",
 )
 def _() -> None:
     class Net(nn.Cell):
@@ -153,7 +153,7 @@ def _() -> None:
     "names",
     '`nn.Adam([{"params": ..., "lr": ..., "weight_decay": ..., "grad_centralization": ...}, {"order_params": ...}])`',
     "the same",
-    "`lr` is a number or a schedule; `optimiser.rates()` has a rate for each group, `get_lr()` the first",
+    "`lr` is a number or a schedule; `optimiser.rates()` returns a rate for each group, `get_lr()` the first one",
 )
 def _() -> None:
     net = nn.Dense(2, 2)
@@ -162,7 +162,7 @@ def _() -> None:
     assert [round(float(rate), 6) for rate in optimiser.rates()] == [0.1, 0.2]
 
 
-@row("names", "`ms.jit`, `ms.set_context(mode=ms.GRAPH_MODE)`", "the same", "one set of rules in both modes")
+@row("names", "`ms.jit`, `ms.set_context(mode=ms.GRAPH_MODE)`", "the same", "both modes have the same rules")
 def _() -> None:
     before = ms.get_context("mode")
     try:
@@ -179,7 +179,7 @@ def _() -> None:
     "names",
     "`ms.save_checkpoint`, `ms.load_checkpoint`, `ms.load_param_into_net`",
     "the same",
-    "files are safetensors; keys are attribute paths from the Cell that is saved, so wrapping it loses none",
+    "files are safetensors; keys are attribute paths from the saved Cell, so you can wrap it in another Cell later",
 )
 def _() -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -199,8 +199,8 @@ def _() -> None:
     "names",
     '`amp.auto_mixed_precision(net, "O1")`, `amp.DynamicLossScaler`, `StaticLossScaler`, `all_finite`',
     "the same",
-    'what a layer hands on is float32; "O2" and "O3" are not there; `train.fit(loss_scale=...)` has '
-    "[all of it](../precision.md#mixed-precision)",
+    'the output of a layer is float32; "O2" and "O3" are missing; `train.fit(loss_scale=...)` does '
+    "[all of this](../precision.md#mixed-precision)",
 )
 def _() -> None:
     net = amp.auto_mixed_precision(nn.Dense(2, 2), "O1")
@@ -211,8 +211,8 @@ def _() -> None:
 @row(
     "names",
     "`ops.Sigmoid()(x)` and the other primitive classes",
-    "[the ones the guides use](../reference/primitives.md)",
-    "`ops.sigmoid(x)` in new code",
+    "[those that the guides use](../reference/primitives.md)",
+    "in new code, write `ops.sigmoid(x)`",
 )
 def _() -> None:
     assert (ops.Sigmoid()(X) == ops.sigmoid(X)).asnumpy().all()
@@ -222,7 +222,7 @@ def _() -> None:
     "names",
     "`Model(...).train`, `fit`, `eval`, `predict`; `nn.TrainOneStepCell`, `nn.WithLossCell`",
     "the same",
-    "[`train.fit`](../training.md) in one call; a step is compiled in both",
+    "[`train.fit`](../training.md) is one call; both compile the step",
 )
 def _() -> None:
     net = nn.Dense(2, 2)
@@ -240,7 +240,7 @@ def _() -> None:
     "names",
     "`from mindspore.train.callback import LossMonitor`",
     "`from snncell.train import LossMonitor`",
-    "`mindspore.train` has it too; [which are there](../training.md#mindspores-model)",
+    "also from `snncell.mindspore.train`; see [the list](../training.md#mindspores-model)",
 )
 def _() -> None:
     from snncell.train import LossMonitor
@@ -268,7 +268,7 @@ def _() -> None:
     "names",
     '`initializer("normal", shape)`',
     "`from snncell.common.initializer import initializer`",
-    "same names and numbers",
+    "the same names and numbers",
 )
 def _() -> None:
     from snncell.common.initializer import Normal, initializer
@@ -282,7 +282,7 @@ def _() -> None:
     "names",
     "`nn.RNN`, `nn.GRU`, `nn.LSTM` and their cells",
     "the same",
-    "`hx` left out is zeros; weights are attributes, `weight_ih_l0`, in PyTorch's order; a loop is one kernel",
+    "without `hx` the states are zeros; weights are attributes, for example `weight_ih_l0`, in PyTorch's order",
 )
 def _() -> None:
     out, (h, c) = nn.LSTM(3, 4, num_layers=2, bidirectional=True)(ops.ones((5, 2, 3)))
@@ -292,9 +292,9 @@ def _() -> None:
 
 @row(
     "names",
-    "names that snncell has not, such as `nn.MAELoss`",
-    "an error that says what to write",
-    "PyTorch's names and those of spiking frameworks, too",
+    "names that snncell lacks, such as `nn.MAELoss`",
+    "an error that names the replacement",
+    "also for names of PyTorch and of spiking frameworks",
 )
 def _() -> None:
     refused(AttributeError, r"here it is nn\.L1Loss", lambda: nn.MAELoss)
@@ -306,7 +306,7 @@ def _() -> None:
     "`from mindspore.ops import operations as P`, `from mindspore.train.callback import Callback`, "
     "`from mindspore.common.parameter import Parameter` and the like",
     "the same",
-    "they lead to `ops`, `train`, ...; an import of what is not there says what to write",
+    "aliases of `ops`, `train`, ...; the import of a missing name raises an error that names the replacement",
 )
 def _() -> None:
     from snncell.ops import operations as P  # type: ignore[attr-defined]  # noqa: N812
@@ -317,9 +317,9 @@ def _() -> None:
 
 @row(
     "names",
-    "a subclass of `nn.TrainOneStepCell` with a `construct` of its own",
+    "a subclass of `nn.TrainOneStepCell` with its own `construct`",
     "the same: `self.network`, `self.weights`, `self.grad`, `self.sens`, `ops.depend`",
-    "nothing is reduced over processes: `self.grad_reducer` is not there",
+    "`self.grad_reducer` is missing, because nothing is reduced over processes",
 )
 def _() -> None:
     class Step(nn.TrainOneStepCell):
@@ -340,9 +340,9 @@ def _() -> None:
 
 @row(
     "names",
-    "`super().__init__(learning_rate, params)` of an optimiser of one's own",
+    "`super().__init__(learning_rate, params)` in your own optimiser",
     "`super().__init__(params, learning_rate)`",
-    "Parameters come first, as in each optimiser; the error says that the two are swapped",
+    "Parameters come first, as in every optimiser; an error tells you if you swap the two",
 )
 def _() -> None:
     weights = nn.Dense(1, 1).trainable_params()
@@ -352,9 +352,9 @@ def _() -> None:
 
 @row(
     "names",
-    "words of arguments: `x.bmm(mat2=y)`, `x.pow(exponent=2)`, `x.sum(dim=0)`, `p.register_hook(hook_fn=f)`",
+    "keyword arguments: `x.bmm(mat2=y)`, `x.pow(exponent=2)`, `x.sum(dim=0)`, `p.register_hook(hook_fn=f)`",
     "the same",
-    "a method takes NumPy's, PyTorch's or MindSpore's word",
+    "a method accepts the keyword of NumPy, PyTorch or MindSpore",
 )
 def _() -> None:
     assert X.pow(exponent=2).tolist() == [1.0, 4.0] and X.sum(dim=0).item() == -1.0
@@ -363,9 +363,7 @@ def _() -> None:
     Parameter(X, name="p").register_hook(hook_fn=lambda gradient: None).remove()
 
 
-@row(
-    "names", "`jit(..., dynamic=1)`", "compiles for shapes that are not known", "`ArgumentError`: each shape is traced"
-)
+@row("names", "`jit(..., dynamic=1)`", "compiles for unknown shapes", "`ArgumentError`, because each shape is traced")
 def _() -> None:
     refused(errors.ArgumentError, "each shape is traced", lambda: ms.jit(lambda x: x, dynamic=1))
 
@@ -383,9 +381,9 @@ PAIRS = [(np.ones((4, 1), np.float32), np.zeros((4, 1), np.float32))] * 3
 
 @row(
     "training",
-    "a list of learning rates that is over",
+    "a list of learning rates that is shorter than the training",
     "is read past its end",
-    "the last one holds on",
+    "the last rate stays",
 )
 def _() -> None:
     sgd, rates = nn.SGD([Parameter(X, name="p")], learning_rate=[0.1, 0.2]), []
@@ -397,9 +395,9 @@ def _() -> None:
 
 @row(
     "training",
-    "`Model(step)` with a `TrainOneStepCell` that has a `construct` of its own, or `sens`",
-    "trains by it",
-    "`ArgumentError`: a Model has a step of its own; such a Cell is called in a loop",
+    "`Model(step)` with a `TrainOneStepCell` that has its own `construct`, or `sens`",
+    "trains with it",
+    "`ArgumentError`, because a Model has its own step; call such a Cell in a loop",
 )
 def _() -> None:
     class Step(nn.TrainOneStepCell):
@@ -415,9 +413,9 @@ def _() -> None:
 
 @row(
     "training",
-    "an optimiser with `loss_scale=1024` in a training whose loss has no scale",
+    "an optimiser with `loss_scale=1024`, and a loss without a scale",
     "steps that are 1024 times too small",
-    "`ArgumentError` of `train.fit`; there it is `loss_scale=1024` of `fit`",
+    "`train.fit` raises `ArgumentError`; pass `loss_scale=1024` to `fit` instead",
 )
 def _() -> None:
     net, _model = trained()
@@ -432,7 +430,7 @@ def _() -> None:
 @row(
     "training",
     "`run_context.request_stop()` within an epoch",
-    "at once or at the end of the epoch, by the mode",
+    "immediately or at the end of the epoch, depending on the mode",
     "the training ends after that batch",
 )
 def _() -> None:
@@ -446,7 +444,9 @@ def _() -> None:
     assert steps == [1]
 
 
-@row("training", "the metric `Loss`", "the mean over batches", "the mean over samples: a short last batch counts less")
+@row(
+    "training", "the metric `Loss`", "the mean over batches", "the mean over samples, so a short last batch counts less"
+)
 def _() -> None:
     net, _model = trained()
     model = train.Model(net, nn.MSELoss(), metrics={"loss"})
@@ -458,7 +458,7 @@ def _() -> None:
     "training",
     "`EarlyStopping`",
     "`restore_best_weights=False`, `patience=0`",
-    "the best weights are put back, unless `restore_best_weights=False`; `patience` has to be given",
+    "restores the best weights, unless `restore_best_weights=False`; `patience` is required",
 )
 def _() -> None:
     stopping, net = train.EarlyStopping(patience=1), nn.Dense(1, 1, weight_init="ones")
@@ -474,7 +474,7 @@ def _() -> None:
     "training",
     "`ModelCheckpoint`",
     "writes the training Cell: network, optimiser, step",
-    "writes the network; `train.Checkpoint` all that a training goes on from",
+    "writes the network; `train.Checkpoint` writes everything that is needed to resume",
 )
 def _() -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -489,13 +489,13 @@ def pulled(cell: nn.Cell, *inputs: Any) -> Any:
     return ms.grad(cell, tuple(range(len(inputs))))(*inputs)
 
 
-@row("reverses", "`bprop` returns too many gradients", "the rest is dropped", "`BpropError`, with both counts")
+@row("reverses", "`bprop` returns too many gradients", "ignores the extra ones", "`BpropError`, with both counts")
 def _() -> None:
     cell = cell_with(lambda self, x, y, out, dout: (dout, dout, dout))
     refused(errors.BpropError, "3", lambda: pulled(cell, X, X))
 
 
-@row("reverses", "`return dx` without the tuple", "right in one mode, an error in the other", "`BpropError` in both")
+@row("reverses", "`return dx` without the tuple", "works in one mode, an error in the other", "`BpropError` in both")
 def _() -> None:
     cell = cell_with(lambda self, x, out, dout: dout, lambda self, x: x * 2)
     refused(errors.BpropError, r"\(d?\w+,\)", lambda: pulled(cell, X))
@@ -506,7 +506,7 @@ def _() -> None:
     "reverses",
     "a gradient of another shape",
     "unchecked in graph mode",
-    "summed where the input was broadcast, else `BpropError`",
+    "summed if the input was broadcast, else `BpropError`",
 )
 def _() -> None:
     cell = cell_with(lambda self, x, y, out, dout: (dout, ops.ones(3)))
@@ -518,7 +518,7 @@ def _() -> None:
 @row(
     "reverses",
     "a gradient of another dtype",
-    "cast, to integers even",
+    "cast, even to integers",
     "`BpropError`; float to float is cast",
 )
 def _() -> None:
@@ -531,8 +531,8 @@ def _() -> None:
 @row(
     "reverses",
     "`(grads, {parameter: gradient})` in another order",
-    "values go by order",
-    "values go by key; a key too many or missing is a `BpropError`",
+    "assigned by order",
+    "assigned by key; an extra or a missing key is a `BpropError`",
 )
 def _() -> None:
     def construct(self: Any, x: Tensor) -> Tensor:
@@ -552,7 +552,7 @@ def _() -> None:
     "reverses",
     "`bprop` gives no gradient for the Cell's trainable Parameters",
     "zeros",
-    "`BpropError`, when they are asked for",
+    "`BpropError`, if you ask for these gradients",
 )
 def _() -> None:
     w = Parameter(Tensor([2.0]), name="w")
@@ -575,7 +575,7 @@ def _() -> None:
     "reverses",
     "`dout` of outputs in nested tuples, or in a tuple of one",
     "flat, or bare",
-    "as the output is, whatever its nesting",
+    "the same nesting as the output",
 )
 def _() -> None:
     seen: list[Any] = []
@@ -589,7 +589,7 @@ def _() -> None:
     assert isinstance(seen[0], tuple) and len(seen[0]) == 1 and len(seen[0][0]) == 2
 
 
-@row("reverses", "an input that is no Tensor", "its slot holds anything", "`None` or a zero, else `BpropError`")
+@row("reverses", "an input that is not a Tensor", "its entry can be anything", "`None` or a zero, else `BpropError`")
 def _() -> None:
     def construct(self: Any, x: Tensor, n: int) -> Tensor:
         return x * n
@@ -602,9 +602,9 @@ def _() -> None:
 
 @row(
     "reverses",
-    "what `construct` keeps on `self` for `bprop`, of a Cell that is used twice",
-    "the last value serves both",
-    "`self.save_for_bprop(...)` keeps values for each call",
+    "values that `construct` keeps on `self` for `bprop`, if a Cell is used twice",
+    "both calls use the last value",
+    "`self.save_for_bprop(...)` keeps the values of each call",
 )
 def _() -> None:
     def construct(self: Any, x: Tensor) -> Tensor:
@@ -618,7 +618,7 @@ def _() -> None:
 @row(
     "reverses",
     "`bprop_debug = True`",
-    "checks nothing, or breaks",
+    "checks nothing, or fails",
     "compares the values at every call",
 )
 def _() -> None:
@@ -626,7 +626,12 @@ def _() -> None:
     refused(errors.SnncellError, "", lambda: ms.grad(cell)(X))
 
 
-@row("reverses", "an error inside a `bprop`", "comes as it is", "comes as it is, with a note that names the Cell")
+@row(
+    "reverses",
+    "an error inside a `bprop`",
+    "is raised unchanged",
+    "is raised unchanged, with a note that names the Cell",
+)
 def _() -> None:
     def bprop(self: Any, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         raise KeyError("mine")
@@ -652,7 +657,7 @@ def _() -> None:
     refused(errors.GradientError, "", lambda: ms.grad(lambda x: ops.sum(ops.sin(x)))(np.ones(2, np.float32)))
 
 
-@row("gradients", "weights that are no Parameters", "an empty tuple, or zeros", "`GradientError`")
+@row("gradients", "weights that are not Parameters", "an empty tuple, or zeros", "`GradientError`")
 def _() -> None:
     refused(errors.SnncellError, "", lambda: ms.grad(lambda x: x.sum(), None, [Tensor([1.0])])(X))
 
@@ -672,8 +677,8 @@ def _() -> None:
 @row(
     "gradients",
     "`if x.sum() > 0:` under `jit`",
-    "compiled from the source, as far as its grammar goes",
-    "an error that names the line and the mend: a function is traced; `ops.where`, `ops.scan`",
+    "compiled from the source, if its grammar allows it",
+    "an error that names the line and the fix, `ops.where` or `ops.scan`, because a function is traced",
 )
 def _() -> None:
     def branch(x: Tensor) -> Tensor:
@@ -686,8 +691,8 @@ def _() -> None:
 @row(
     "gradients",
     "`jvp` through a Cell with a `bprop`",
-    "the reverse, reversed",
-    "the transpose of the `bprop`, which is what `grad` uses",
+    "the backward pass of the backward pass",
+    "the transpose of the `bprop`, consistent with `grad`",
 )
 def _() -> None:
     cell = cell_with(lambda self, x, out, dout: (dout * 7,), lambda self, x: x * 2)
@@ -709,8 +714,8 @@ def _() -> None:
 @row(
     "gradients",
     "`GradOperation(get_by_list=True)(net)` without weights",
-    "by the mode",
-    "those of `net.trainable_params()`; of what is no Cell `GradientError`",
+    "depends on the mode",
+    "uses `net.trainable_params()`; `GradientError` if `net` is not a Cell",
 )
 def _() -> None:
     net, of_weights = nn.Dense(1, 1), ops.GradOperation(get_by_list=True)
@@ -718,7 +723,7 @@ def _() -> None:
     refused(errors.GradientError, "weights are missing", lambda: of_weights(lambda x: x))
 
 
-@row("gradients", "a number as `sens`", "an error without names", "`GradientError`, with the Tensor to give")
+@row("gradients", "a number as `sens`", "an error without names", "`GradientError`, which shows the Tensor to pass")
 def _() -> None:
     gradient = ops.GradOperation(sens_param=True)(lambda x: x * x)
     refused(errors.GradientError, "ops.full_like", lambda: gradient(X, 2.0))
@@ -730,9 +735,9 @@ def _() -> None:
 
 @row(
     "parameters",
-    "two Parameters of one name",
-    "a checkpoint keeps one",
-    "an error, of the optimiser and of the checkpoint",
+    "two Parameters with the same name",
+    "a checkpoint keeps one of them",
+    "an error, from the optimiser and from the checkpoint",
 )
 def _() -> None:
     two = [Parameter(Tensor([1.0]), name="w"), Parameter(Tensor([2.0]), name="w")]
@@ -743,7 +748,7 @@ def _() -> None:
     "parameters",
     "a plain list or tuple of Cells or Parameters as an attribute",
     "is not registered",
-    "is registered; what is put into it later is named by `update_parameters_name()`",
+    "is registered; call `update_parameters_name()` to name elements that you append later",
 )
 def _() -> None:
     cell = nn.Cell()
@@ -758,8 +763,8 @@ def _() -> None:
 @row(
     "parameters",
     "a Cell is wrapped in another",
-    "its Parameters are renamed, and a checkpoint of before loads nothing",
-    "they are renamed alike; checkpoints have the paths from the Cell that is saved, so none is lost",
+    "its Parameters are renamed, and an older checkpoint loads nothing",
+    "they are renamed too, but checkpoints hold the paths from the saved Cell, so old ones still load",
 )
 def _() -> None:
     net = nn.Dense(2, 3)
@@ -771,7 +776,7 @@ def _() -> None:
         assert ms.load_param_into_net(net, ms.load_checkpoint(file)) == ([], [])
 
 
-@row("parameters", "`set_data` with another shape", "taken, and shared", "`ValueError`; values are copied")
+@row("parameters", "`set_data` with another shape", "accepted, and shared", "`ValueError`; values are copied")
 def _() -> None:
     p = Parameter(Tensor([1.0, 2.0]), name="p")
     refused(ValueError, "shape", lambda: p.set_data(Tensor([1.0, 2.0, 3.0])))
@@ -779,9 +784,9 @@ def _() -> None:
 
 @row(
     "parameters",
-    "`net.bias = None`, where it is a Parameter",
-    "is taken, and the call fails",
-    "`AssignError` with the mend; `net.weight = tensor` sets the data, as in MindSpore",
+    "`net.bias = None`, if it is a Parameter",
+    "is accepted, and the call fails",
+    "`AssignError` with the fix; `net.weight = tensor` sets the data, as in MindSpore",
 )
 def _() -> None:
     net = nn.Dense(2, 2, has_bias=False)
@@ -795,14 +800,14 @@ def _() -> None:
     "parameters",
     "`net.to(ms.float16)`",
     "casts Parameters and buffers",
-    "`ArgumentError`: `to` is for devices; layers are made with a `dtype`, `to_float` computes in few bits",
+    "`ArgumentError`: `to` is for devices; pass `dtype` to layers, or use `to_float` to compute in fewer bits",
 )
 def _() -> None:
     refused(errors.ArgumentError, "to_float", lambda: nn.Dense(2, 2).to(ms.float16))
     assert nn.Dense(2, 2).to("CPU").weight.device == "cpu"
 
 
-@row("parameters", "`phase` of a Cell that was just made", '"train", though `training` is False', '"predict"')
+@row("parameters", "`phase` of a new Cell", '"train", though `training` is False', '"predict"')
 def _() -> None:
     assert (nn.ReLU().phase, nn.ReLU().training, nn.ReLU().set_train().phase) == ("predict", False, "train")
 
@@ -811,7 +816,7 @@ def _() -> None:
     "parameters",
     "a checkpoint that is missing or damaged",
     "`ValueError`",
-    "`CheckpointError`, a `ValueError`, that says what is wrong; nothing is half loaded",
+    "`CheckpointError`, a `ValueError`, that describes the problem; nothing is loaded",
 )
 def _() -> None:
     refused(errors.CheckpointError, "nowhere", lambda: ms.load_checkpoint("nowhere.ckpt"))
@@ -821,8 +826,8 @@ def _() -> None:
 @row(
     "parameters",
     "`load_checkpoint(file, net)`",
-    "loads what fits",
-    "all of it has to fit, and what is read to be all; `strict_load=False` for what there is",
+    "loads the entries that fit",
+    "file and network must match exactly; `strict_load=False` loads the entries that fit",
 )
 def _() -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -852,8 +857,8 @@ def _() -> None:
 @row(
     "parameters",
     "the order of the entries that `load_checkpoint(file)` returns",
-    "that of the Cell: `weight`, `bias`",
-    "by name: `bias`, `weight`, because safetensors keeps no order; `net.parameters_dict()` has the Cell's order",
+    "as in the Cell: `weight`, `bias`",
+    "by name: `bias`, `weight`, because safetensors keeps no order; `net.parameters_dict()` has the order of the Cell",
 )
 def _() -> None:
     net = nn.Dense(2, 2)
@@ -867,7 +872,7 @@ def _() -> None:
     "parameters",
     "`cell.cell_prefix`",
     "the path of the Cell",
-    "`cell.param_prefix`, the one name for it; the error says so",
+    "`cell.param_prefix`, which the error names",
 )
 def _() -> None:
     net = nn.SequentialCell(nn.Dense(2, 2))
@@ -875,7 +880,7 @@ def _() -> None:
     assert net[0].param_prefix == "0"
 
 
-@row("parameters", "two equal names in a `ParameterTuple`", "`ValueError`", "the same, of names that somebody gave")
+@row("parameters", "two equal names in a `ParameterTuple`", "`ValueError`", "the same, for names that you have set")
 def _() -> None:
     two = [Parameter(X, name="w"), Parameter(X, name="w")]
     refused(ValueError, "'w'", lambda: ParameterTuple(two))
@@ -885,9 +890,9 @@ def _() -> None:
 
 @row(
     "parameters",
-    "a Cell or a Parameter that several Cells hold",
-    "named by the last one",
-    "named by the first that holds it; when that lets go of it, by the next",
+    "a Cell or a Parameter that several Cells share",
+    "named after the last one",
+    "named after the first one; when the first one removes it, after the next",
 )
 def _() -> None:
     shared, net = nn.Dense(2, 2, has_bias=False), nn.Cell()
@@ -899,9 +904,9 @@ def _() -> None:
 
 @row(
     "parameters",
-    "a slice of a container, or a second one around the same Cells",
+    "a slice of a container, or a second container of the same Cells",
     "renames their Parameters",
-    "leaves names alone; its own paths begin at 0",
+    "does not rename them; its own paths begin at 0",
 )
 def _() -> None:
     net = nn.SequentialCell(nn.Dense(2, 2, has_bias=False), nn.Dense(2, 2, has_bias=False))
@@ -910,14 +915,14 @@ def _() -> None:
     assert [p.name for p in nn.SequentialCell(net[1]).get_parameters()] == ["1.weight"]
 
 
-@row("parameters", "`insert_child_to_cell(name, cell)`", "leaves names alone", "names like an attribute does")
+@row("parameters", "`insert_child_to_cell(name, cell)`", "does not rename", "names it like an attribute")
 def _() -> None:
     net = nn.Cell()
     net.insert_child_to_cell("part", nn.Dense(2, 2))
     assert [p.name for p in net.get_parameters()] == ["part.weight", "part.bias"]
 
 
-@row("parameters", "keys of `parameters_dict()`", "names of Parameters", "attribute paths from the Cell on")
+@row("parameters", "keys of `parameters_dict()`", "names of Parameters", "attribute paths, relative to the Cell")
 def _() -> None:
     net = nn.Dense(2, 2, has_bias=False)
     net.weight.name = "mine"
@@ -927,8 +932,8 @@ def _() -> None:
 @row(
     "parameters",
     "`cell.set_grad(False)`",
-    "a flag of the Cell alone",
-    "no Parameter of it and of the Cells below has gradients any more; `set_grad()` gives them back",
+    "a flag of this Cell only",
+    "no Parameter of it and of the Cells inside gets gradients; `set_grad()` reverts this",
 )
 def _() -> None:
     net = nn.SequentialCell(nn.Dense(2, 2)).set_grad(False)
@@ -938,7 +943,7 @@ def _() -> None:
 
 @row(
     "parameters",
-    "`load_state_dict` of a state that does not fit",
+    "`load_state_dict` with a state that does not fit",
     "loads what fits before it raises",
     "loads all or nothing",
 )
@@ -952,7 +957,7 @@ def _() -> None:
 @row(
     "parameters",
     "`recompute()` of a Cell that sets attributes in `construct`",
-    "they are set twice",
+    "the attributes are set twice",
     "`ArgumentError`",
 )
 def _() -> None:
@@ -968,7 +973,7 @@ def _() -> None:
     "parameters",
     "`to_float(float16)` of a Cell with a `bprop` and Parameters",
     "casts its inputs",
-    "`ArgumentError`: its reverse knows the Parameters as they are",
+    "`ArgumentError`, because its `bprop` uses the original Parameters",
 )
 def _() -> None:
     w = Parameter(X, name="w")
@@ -976,7 +981,12 @@ def _() -> None:
     refused(errors.ArgumentError, "bprop", lambda: cell.to_float(ms.float16))
 
 
-@row("parameters", "`Parameter(initializer(...))`", "drawn at `init_data()`", "drawn at once; `init_data()` is itself")
+@row(
+    "parameters",
+    "`Parameter(initializer(...))`",
+    "drawn at `init_data()`",
+    "drawn immediately; `init_data()` returns the Parameter itself",
+)
 def _() -> None:
     from snncell.common.initializer import initializer
 
@@ -987,8 +997,8 @@ def _() -> None:
 @row(
     "parameters",
     "`Tensor(shape=..., dtype=..., init=...)`",
-    "has no values before `init_data()`; without `init` what is in the memory",
-    "has them at once; `init` has to be there",
+    "has no values before `init_data()`; without `init`, uninitialised memory",
+    "has values immediately; `init` is required",
 )
 def _() -> None:
     from snncell.common.initializer import One, initializer
@@ -1002,15 +1012,17 @@ def _() -> None:
 @row(
     "parameters",
     "`x.item(0)`, `x.item((0, 1))`, `x.itemset(0, v)`",
-    "by the version",
-    "`item` takes a place as NumPy's does; what is written to is a Parameter, `p[0] = v`",
+    "depends on the version",
+    "`item` takes an index, as in NumPy; to write, use a Parameter, `p[0] = v`",
 )
 def _() -> None:
     assert X.item(1) == X.item((1,)) == -2.0
     refused(AttributeError, "a Parameter takes a new value", lambda: X.itemset(0, 1.0))
 
 
-@row("parameters", "`Tensor.from_numpy(array)`", "shares the array's memory", "copies: a Tensor does not change")
+@row(
+    "parameters", "`Tensor.from_numpy(array)`", "shares the array's memory", "copies, because a Tensor does not change"
+)
 def _() -> None:
     array = np.ones(2, np.float32)
     tensor = Tensor.from_numpy(array)
@@ -1018,13 +1030,13 @@ def _() -> None:
     assert tensor.tolist() == [1.0, 1.0]
 
 
-@row("parameters", "`x[i] = v` of a Tensor", "writes", "`AssignError`; Parameters are written")
+@row("parameters", "`x[i] = v` of a Tensor", "writes", "`AssignError`; only Parameters can be written")
 def _() -> None:
     refused(errors.AssignError, "Parameter", lambda: Tensor([1.0]).__setitem__(0, 5.0))  # type: ignore[attr-defined]
 
 
 @row(
-    "parameters", "`x[mask]`, `masked_select` in a graph", "shapes that follow the values", "`TraceError`; eager it is"
+    "parameters", "`x[mask]`, `masked_select` in a graph", "shapes that depend on values", "`TraceError`; works eagerly"
 )
 def _() -> None:
     refused(errors.TraceError, "needs a value", lambda: ms.jit(lambda x: x[x > 0])(X))
@@ -1035,7 +1047,7 @@ def _() -> None:
     "parameters",
     "`x.scatter_add(indices, updates)`",
     "one signature",
-    "that, and `x.scatter_add(axis, index, src)`; a new Tensor either way",
+    "the same, and `x.scatter_add(axis, index, src)`; both return a new Tensor",
 )
 def _() -> None:
     x = ops.zeros(2)
@@ -1043,7 +1055,9 @@ def _() -> None:
     assert x.scatter_add(Tensor([[1]]), Tensor([5.0])).tolist() == [0.0, 5.0] and x.tolist() == [0.0, 0.0]
 
 
-@row("parameters", "`ops.max(x, axis)`, `ops.min`", "(values, positions)", "values; `ops.argmax_with_value` has both")
+@row(
+    "parameters", "`ops.max(x, axis)`, `ops.min`", "(values, positions)", "values; `ops.argmax_with_value` returns both"
+)
 def _() -> None:
     assert ops.max(X).item() == 1.0 and ops.max(X[None], 1).tolist() == [1.0]
 
@@ -1058,7 +1072,7 @@ def _() -> None:
     "parameters",
     "`ops.sum(x, 1, keepdim=True)`",
     "keepdim",
-    "keepdims, as NumPy has it; the method, `x.sum(1, keepdim=True)`, takes both",
+    "keepdims, as in NumPy; the method `x.sum(1, keepdim=True)` accepts both",
 )
 def _() -> None:
     assert X[None].sum(1, keepdim=True).shape == X[None].sum(1, keepdims=True).shape == (1, 1)
@@ -1067,9 +1081,9 @@ def _() -> None:
 
 @row(
     "parameters",
-    "a Cell that is two attributes: `net.a = net.b = nn.Dense(2, 3)`",
+    "a Cell in two attributes: `net.a = net.b = nn.Dense(2, 3)`",
     "its Parameters have the last name",
-    "the first, `a.weight`: it is where the Cell is first met in `cells_and_names()`",
+    "they have the first name, `a.weight`, because `cells_and_names()` finds it first",
 )
 def _() -> None:
     net = nn.Cell()
@@ -1082,7 +1096,7 @@ def _() -> None:
     "parameters",
     "`CellList([3])`, `callbacks=[3]`, `p.requires_grad = 1`",
     "`TypeError`",
-    "the same, with the name of what is wrong",
+    "the same, and the text names the wrong value",
 )
 def _() -> None:
     refused(TypeError, "element 0", lambda: nn.CellList([3]))
@@ -1114,7 +1128,7 @@ def _() -> None:
     "layers",
     "`nn.Conv2d(1, 8, 3, padding=1)`",
     '`ValueError`: pad_mode is "same"',
-    'an error that says what to write, `pad_mode="pad", padding=1`',
+    'an error that shows the fix, `pad_mode="pad", padding=1`',
 )
 def _() -> None:
     refused(ValueError, 'Write pad_mode="pad", padding=1', lambda: nn.Conv2d(1, 8, 3, padding=1))
@@ -1123,8 +1137,8 @@ def _() -> None:
 @row(
     "layers",
     "`nn.Softplus`, `ops.softplus`",
-    "x where beta x is above 20",
-    "the formula everywhere, from which that differs by 2e-9; `threshold=20` for MindSpore's",
+    "x if beta x is above 20",
+    "the formula everywhere, a difference of 2e-9; pass `threshold=20` for MindSpore's result",
 )
 def _() -> None:
     x = Tensor([21.0], ms.float64)
@@ -1135,7 +1149,7 @@ def _() -> None:
     "layers",
     "`nn.LSTM(..., dropout=0.5)`, `GRU`, `RNN` of one layer",
     "a line in the log",
-    "an `ArgumentWarning`: it is between layers, of which `num_layers` says how many",
+    "an `ArgumentWarning`, because dropout acts between layers and there is only one",
 )
 def _() -> None:
     with warnings.catch_warnings():
@@ -1153,13 +1167,13 @@ def _() -> None:
 
 
 def table(name: str) -> str:
-    """A table in Markdown."""
+    """Return a table as Markdown."""
     lines = [HEADS[name], ("---",) * len(HEADS[name]), *(one.cells for one in TABLES[name])]
     return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in lines)
 
 
 def filled(page: str) -> str:
-    """The page with its tables, each between `<!-- table: NAME -->` and `<!-- end of table -->`."""
+    """Return the page with its tables filled in, each between `<!-- table: NAME -->` and `<!-- end of table -->`."""
 
     def replaced(found: re.Match[str]) -> str:
         return f"{found[1]}\n\n{table(found[2])}\n\n<!-- end of table -->"
