@@ -54,7 +54,7 @@ def accuracy(spike: nn.Cell, epochs: int) -> float:
     net = nn.SequentialCell(nn.Flatten(), nn.Dense(64, 64), spike, nn.Dense(64, 10))
     train, test = digits()
     adam = nn.Adam(net.trainable_params(), 1e-2)
-    result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, train, epochs, test=test, progress=False)
+    result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, train, epochs, validation=test, progress=False)
     return result.best["test_accuracy"]
 
 

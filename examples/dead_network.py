@@ -38,7 +38,7 @@ def trial(v_threshold: float, width: float, epochs: int, neurons: int, path: Pat
     (images, labels), test = digits()
     net, loss = Net(v_threshold, width, neurons), nn.CrossEntropyLoss()
     adam = nn.Adam(net.trainable_params(), 3e-3)
-    result = snncell.train.fit(net, loss, adam, (images, labels), epochs, test=test, progress=False)
+    result = snncell.train.fit(net, loss, adam, (images, labels), epochs, validation=test, progress=False)
     report = plot.report(net, (images[:64], labels[:64]), loss, adam, result, path=path)
     return result.best["test_accuracy"], report
 

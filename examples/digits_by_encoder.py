@@ -57,7 +57,7 @@ def main(epochs: int = 15, steps: int = 16, neurons: int = 128) -> dict[str, flo
         adam = nn.Adam(net.trainable_params(), 2e-3)
         hidden = net.layers[1]
         result = snncell.train.fit(
-            net, nn.CrossEntropyLoss(), adam, train, epochs, test=test, firing_rate=hidden, progress=False
+            net, nn.CrossEntropyLoss(), adam, train, epochs, validation=test, firing_rate=hidden, progress=False
         )
         accuracy, firing = result.best["test_accuracy"], result.best["test_firing_rate"]
         print(

@@ -55,7 +55,7 @@ def main(epochs: int = 3) -> str:
         adam,
         (flat(images), labels),
         epochs,
-        test=(flat(test[0]), test[1]),
+        validation=(flat(test[0]), test[1]),
         progress=False,
         distributed=True,
     )

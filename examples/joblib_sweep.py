@@ -38,7 +38,7 @@ def accuracy(alpha, rate, seed, epochs):
     learnt, test = ((x.reshape(-1, 64), y) for x, y in digits())
     net = Net(alpha)
     adam = nn.Adam(net.trainable_params(), rate)
-    result = train.fit(net, nn.CrossEntropyLoss(), adam, learnt, epochs, test=test, progress=False)
+    result = train.fit(net, nn.CrossEntropyLoss(), adam, learnt, epochs, validation=test, progress=False)
     return result.best["test_accuracy"]
 
 

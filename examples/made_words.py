@@ -38,7 +38,7 @@ def network(neurons: int, classes: int) -> nn.Cell:
 def train(net: nn.Cell, train: Batches, test: Batches, epochs: int, rate: float) -> float:
     """The accuracy on the test data after the last epoch."""
     adam = nn.Adam(net.trainable_params(), nn.CosineDecayLR(0.05 * rate, rate, epochs * len(train)))
-    result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, train, epochs, test=test, progress=False)
+    result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, train, epochs, validation=test, progress=False)
     print(f"{result.history[-1]['test_accuracy']:.3f} after {epochs} epochs, {result.seconds:.0f} s with compilation")
     return result.history[-1]["test_accuracy"]
 

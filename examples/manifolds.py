@@ -33,7 +33,7 @@ def main(epochs: int = 25, samples: int = 400, neurons: int = 64, steps: int = 5
         nn.Adam(net.trainable_params(), 5e-3),
         Batches(patterns[:, :split], labels[:split], batch_size=50, time_first=True),
         epochs,
-        test=Batches(patterns[:, split:], labels[split:], batch_size=50, shuffle=False, time_first=True),
+        validation=Batches(patterns[:, split:], labels[split:], batch_size=50, shuffle=False, time_first=True),
         firing_rate=net[1],
         progress=False,
     )

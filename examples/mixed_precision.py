@@ -33,7 +33,7 @@ def main(epochs: int = 5) -> dict[str, float]:
     for name, scaler in {"float32": None, "float16": amp.DynamicLossScaler(2.0**30, scale_window=50)}.items():
         net = network(half=name == "float16")
         adam, loss = nn.Adam(net.trainable_params(), 2e-3), nn.CrossEntropyLoss()
-        result = snncell.train.fit(net, loss, adam, data, epochs, test=test, loss_scale=scaler, progress=False)
+        result = snncell.train.fit(net, loss, adam, data, epochs, validation=test, loss_scale=scaler, progress=False)
         last = result.history[-1]
         found[name] = last["test_accuracy"]
         print(f"{name}: test accuracy {last['test_accuracy']:.3f}, {result.seconds:.1f} s with compilation")

@@ -68,7 +68,9 @@ def main(epochs: int = 8, channels: int = 16) -> float:
     net = Net(channels)
     check_grads(net, snncell.Tensor(images[:4]))  # the whole network: a wrong reverse would show here too
     adam = nn.Adam(net.trainable_params(), 3e-3)
-    result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, (images, labels), epochs, test=test, progress=False)
+    result = snncell.train.fit(
+        net, nn.CrossEntropyLoss(), adam, (images, labels), epochs, validation=test, progress=False
+    )
     gains = net.gain.w.asnumpy()
     print(f"{result.best['test_accuracy']:.3f} of the test images; gains from {gains.min():.2f} to {gains.max():.2f}")
     return result.best["test_accuracy"]

@@ -38,14 +38,14 @@ def main(epochs: int = 6, tuning: int = 3) -> dict[str, float]:
 
     net = network()
     adam = nn.Adam(net.trainable_params(), 5e-3)
-    snncell.train.fit(net, loss, adam, data, epochs, test=test, progress=False)
+    snncell.train.fit(net, loss, adam, data, epochs, validation=test, progress=False)
     found["float32"] = accuracy(net)
 
     net = quantise.fold(net)  # the normalisation becomes part of the weights, which are rounded after it
     quantise.prepare(net, quantise.Uniform(4, per_channel=True), quantise.FixedPoint(12, 8))
     found["rounded to int4"] = accuracy(net)
     adam = nn.Adam(net.trainable_params(), 1e-3)  # made after `prepare`, for learned scales are Parameters too
-    snncell.train.fit(net, loss, adam, data, tuning, test=test, progress=False)
+    snncell.train.fit(net, loss, adam, data, tuning, validation=test, progress=False)
     found["int4, trained on"] = accuracy(net)
 
     with TemporaryDirectory() as folder:

@@ -47,7 +47,7 @@ def main(train: str = "", test: str = "", folder: str = ".", samples: int = 1000
     net, loss = Words(len(words.classes)), nn.CrossEntropyLoss()
     adam = nn.Adam(net.trainable_params(), 2e-3)
     tests = data.Loader(unheard, batch_size=50, shuffle=False)
-    result = snncell.train.fit(net, loss, adam, batches, epochs, test=tests)
+    result = snncell.train.fit(net, loss, adam, batches, epochs, validation=tests)
 
     accuracy = result.history[-1]["test_accuracy"]
     print(f"{accuracy:.1%} of the test words were recognised")

@@ -36,7 +36,7 @@ def trained(epochs: int = 12) -> Trained:
     before = {name: parameter.asnumpy().copy() for name, parameter in net.parameters_and_names()}
     loss = nn.CrossEntropyLoss(label_smoothing=0.1)
     adam = nn.AdamW(net.trainable_params(), learning_rate=2e-3, weight_decay=0.01)
-    result = snncell.train.fit(net, loss, adam, train, epochs, test=test, progress=False)
+    result = snncell.train.fit(net, loss, adam, train, epochs, validation=test, progress=False)
     return Trained(net, before, result)
 
 

@@ -181,7 +181,7 @@ class Model:
             self.optimizer,
             as_columns(data, whole, f"Model.{who}: train_dataset"),
             epoch - initial,
-            test=None if test is None else as_columns(test, whole, "Model.fit: valid_dataset"),
+            validation=None if test is None else as_columns(test, whole, "Model.fit: valid_dataset"),
             test_every=every,
             accuracy=None,
             metrics={} if test is None else metrics_to_compile(self.metrics),

@@ -49,8 +49,8 @@ class Monitor:
         calls: how many calls are kept, the last ones; None keeps all.
 
     A neuron that is called twice, under one name, in one call of the network is one layer, joined along time: the
-    second call's steps follow the first's. Give each layer a neuron of its own. `train.fit` with `test=` evaluates
-    after each epoch, so its last call has no gradient; `calls=None` keeps those that have.
+    second call's steps follow the first's. Give each layer a neuron of its own. `train.fit` with `validation=`
+    evaluates after each epoch, so its last call has no gradient; `calls=None` keeps those that have.
 
     Lengths of padded sequences are those that the innermost Cell around a layer is called with, under the name
     `lengths`: a MultiStep, a part of the network, or the network. Behind its end a sample's spikes are 0, and are no

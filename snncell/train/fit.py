@@ -60,7 +60,7 @@ def fit(
     data: Any,
     epochs: Size,
     *,
-    test: Any = None,
+    validation: Any = None,
     test_every: Annotated[Count | Sequence[int], Own()] = 1,
     batch_size: Count = 64,
     accuracy: Callable[..., Tensor] | None = share_right,
@@ -79,13 +79,14 @@ def fit(
     progress: bool = True,
     prefetch: bool | None = None,
     distributed: bool = False,
+    test: Any = None,
 ) -> Result:
     """Train a network: jitted steps over all data, epoch after epoch.
 
     Args:
         net: called with the inputs of a batch. It is compiled, so that an encoder in it does not see whether its input
-            is in range: check the data before. Its Cells are in training for the steps, in prediction for `test`, and
-            afterwards as they were. Each `Stateful` in it is reset before a pass over the data. The input that its
+            is in range: check the data before. Its Cells are in training for the steps, in prediction for `validation`,
+            and afterwards as they were. Each `Stateful` in it is reset before a pass over the data. The input that its
             construct calls `lengths`, of padded sequences, goes to loss and accuracy too, if they take `lengths`.
         loss: a function, or a Cell, of the net's output and the target that gives a number.
         optimiser: made from the Parameters to train. A schedule of its learning rate counts steps.
@@ -95,12 +96,13 @@ def fit(
             Batches of your own should draw their order from snncell's random numbers (`ops.randperm`), so that a resume
             finds the same; it compares only their class and number.
         epochs: how many in all, those of a resumed training included.
-        test: other data, on which it is evaluated after each epoch.
+        validation: other data, on which the net is evaluated after each epoch. The records name these numbers
+            "test_loss", "test_accuracy" and so on, because they come from data that the net has not trained on.
         test_every: evaluate after every so many epochs instead; or a list of the epochs with an evaluation after them.
         batch_size: of arrays.
         accuracy: a function of the net's output and the target whose mean is shown as accuracy; None for none.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
-            of either by the name to show. "spikes", "synops", "energy" and other `Monitored` need `test`.
+            of either by the name to show. "spikes", "synops", "energy" and other `Monitored` need `validation`.
         firing_rate: Cells whose output is spikes (`MultiStep`, not the neuron inside): the share of elements that are
             not 0 is shown, without the steps after `lengths`.
         accumulate: the optimiser takes a step for so many batches, by the mean of their gradients over all samples, and
@@ -110,8 +112,8 @@ def fit(
             vanish. A step whose gradients are not all finite is skipped, see `training_step`. Records then have
             "loss_scale", of the next step, and "skipped", the number of such steps in the epoch.
         monitor: a number of the records; in the end the net gets the weights of the epoch in which it was best.
-        patience: stop when `monitor` has not improved for so many epochs; by default "test_loss", or without `test`
-            "loss".
+        patience: stop when `monitor` has not improved for so many epochs; by default "test_loss", or
+            "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
         checkpoint: a file that is written after each epoch; for more see `train.Checkpoint`. With one, Ctrl-C and
             SIGTERM end the training after the step and write the file; `fit` then returns, or goes on with SIGTERM. A
@@ -120,7 +122,7 @@ def fit(
             weights, moments, step, order of the samples, log.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether a bar is shown.
-        prefetch: whether a thread makes the next batch of `data` and `test` during a step, so that one more is in
+        prefetch: whether a thread makes the next batch of `data` and `validation` during a step, so that one more is in
             memory; never with a GPU, whose steps run beside the host anyway. By default it does for arrays and
             `train.Batches`, where that pays; True says that other data too depend on nothing that a step changes
             (weights, an optimiser's step, a monitor). Data that draw random numbers of snncell's wait for the step, and
@@ -130,6 +132,7 @@ def fit(
             statistics are means over all samples in one order, so that any number of ranks gives the same bits. A mean
             that loss or a metric takes is one of a shard. Rank 0 writes checkpoint, log and bar; a stop, or an
             interruption, of one rank ends the training on all.
+        test: an older name of `validation`.
 
     Returns:
         A `Result`, with the history.
@@ -145,7 +148,7 @@ def fit(
         RankError: with distributed, if no job was joined, if ranks call it with other nets, data or settings, or if one
             has ended.
 
-    NaN in the arrays and lists of batches of `test` causes a RuntimeWarning at the beginning.
+    NaN in the arrays and lists of batches of `validation` causes a RuntimeWarning at the beginning.
 
     Example:
         >>> x = ops.uniform((64, 2))
@@ -154,6 +157,10 @@ def fit(
         >>> snncell.train.fit(net, nn.CrossEntropyLoss(), adam, (x, y), 20, progress=False).best["accuracy"] > 0.9
         True
     """
+    if test is not None:
+        if validation is not None:
+            raise ArgumentError("fit: test is another name of validation; give one of the two.")
+        validation = test
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 0:
         raise ArgumentError(f"fit: epochs is a number of epochs, not {epochs!r}.")
     if resume is True and checkpoint is None:
@@ -163,24 +170,31 @@ def fit(
     check_optimiser(net, loss, optimiser, "fit")
     ranks = choose_processes(distributed)
     own, scaler = sort_callbacks(callbacks), as_scaler(loss_scale, "fit")
-    if monitor is not None and monitor.startswith("test_") and test is None:
-        raise ArgumentError(f"fit: monitor={monitor!r} is measured on test data; give test=(inputs, target) too.")
+    if monitor is not None and monitor.startswith("test_") and validation is None:
+        raise ArgumentError(
+            f"fit: monitor={monitor!r} is measured on validation data; give validation=(inputs, target) too."
+        )
     if monitor is None and patience is not None:
-        monitor = "loss" if test is None else "test_loss"
+        monitor = "loss" if validation is None else "test_loss"
     made: list[Callback] = [] if scaler is None else [ScaledLoss(scaler, checkpoint)]
     made += [*own, Progress(progress and ranks.first)]
     made += [] if log is None else [Log(log)]
     made += [] if monitor is None else [EarlyStopping(patience, monitor)]
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
-    batches = as_batches(data, batch_size, True, "fit: data"), as_batches(test, batch_size, False, "fit: test")
+    batches = (
+        as_batches(data, batch_size, True, "fit: data"),
+        as_batches(validation, batch_size, False, "fit: validation"),
+    )
     run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
     run.checkpoint, run.test_every = checkpoint, _epochs_to_evaluate(test_every, log)
     with ranks.together(), Spikes(spiking_cells(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
         functions, heard = name_metrics(metrics, "fit")
-        if heard and test is None:
-            raise ArgumentError(f"fit: the metric {min(heard)!r} is measured on test data; give test=(inputs, target).")
+        if heard and validation is None:
+            raise ArgumentError(
+                f"fit: the metric {min(heard)!r} is measured on validation data; give validation=(inputs, target)."
+            )
         with watch_metrics(net, heard):  # what cannot be watched is said now, not after an epoch
             pass
         run.compile(accuracy, functions, heard, spikes if spikes.cells else None, limits, accumulate, scaler)
@@ -324,7 +338,7 @@ class Run:
     # --- an epoch -----------------------------------------------------------------------------------------------------
 
     def epoch(self) -> None:
-        """One epoch: train on the data, evaluate on the test data, append the record."""
+        """One epoch: train on the data, evaluate on the validation data, append the record."""
         training = self.training
         training.epoch, training.record = len(training.history) + 1, {}
         if self.pass_ is None:
@@ -367,13 +381,13 @@ class Run:
         return self.step.updated and self.stopped()
 
     def evaluate(self) -> None:
-        """Evaluate on the test data, and add the numbers to the record."""
+        """Evaluate on the validation data, and add the numbers to the record."""
         training = self.training
         training.evaluating, training.evaluated = True, 0
         self.tell("on_evaluation_begin")
         of_training = training.measured
         tested = measure_means(
-            "fit: test",
+            "fit: validation",
             self.parts,
             self.test_step,
             training.test,

@@ -210,7 +210,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
 class Monitored:
     """A metric of the recordings of `snncell.monitor`, such as spikes or energy, in place of output and target.
 
-    `fit(test=..., metrics=...)` and `evaluate` measure it in prediction, batch by batch. Training steps are not
+    `fit(validation=..., metrics=...)` and `evaluate` measure it in prediction, batch by batch. Training steps are not
     recorded, because that would slow them down.
 
     Args:

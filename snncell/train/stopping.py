@@ -179,9 +179,9 @@ def is_better_higher(monitor: str) -> bool:
 
 def name_in_records(monitor: str) -> str:
     """The name of a number in records: "test_" for MindSpore's "eval_", an ArgumentError for "val_" of Keras."""
-    if monitor.startswith("val_"):
-        name = "test_" + monitor.removeprefix("val_")
-        raise ArgumentError(f"no record has {monitor!r}; fit(test=(inputs, target)) measures {name!r}.")
+    if monitor.startswith(("val_", "validation_")):
+        name = "test_" + monitor.partition("_")[2]
+        raise ArgumentError(f"no record has {monitor!r}; fit(validation=(inputs, target)) measures {name!r}.")
     return "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
 
 

@@ -294,7 +294,7 @@ WORDS = {
     "objects in fit": (lambda: fit(NET, LOSS, ADAM, (SAMPLES[0].astype(object), SAMPLES[1]), 1), "of dtype object and"),
     "monitor without test": (
         lambda: fit(NET, LOSS, ADAM, SAMPLES, 1, patience=1, monitor="test_accuracy"),
-        r"monitor='test_accuracy' is measured on test data; give test=\(inputs, target\) too",
+        r"monitor='test_accuracy' is measured on validation data; give validation=\(inputs, target\) too",
     ),
     "betas": (lambda: nn.Adam(NET.trainable_params(), betas=(0.9, 0.99)), r"Did you mean beta1 and beta2\?"),
     "state on self": (
@@ -349,7 +349,12 @@ def test_what_was_given_is_shown_in_a_line_without_an_address(call, value):
 
 @pytest.mark.parametrize(
     ("theirs", "ours"),
-    [("validation_data", "test"), ("verbose", "progress"), ("num_epochs", "epochs"), ("max_grad_norm", "clip_norm")],
+    [
+        ("validation_data", "validation"),
+        ("verbose", "progress"),
+        ("num_epochs", "epochs"),
+        ("max_grad_norm", "clip_norm"),
+    ],
 )
 def test_keywords_of_other_libraries_get_the_name_here(theirs, ours):
     net = nn.Dense(2, 2)
@@ -378,7 +383,7 @@ def test_lengths_of_a_loader_that_the_net_does_not_take_are_named():
 
 def test_no_name_is_offered_that_is_not_near():
     with pytest.raises(AttributeError) as told:
-        _ = snncell.data.random_split
+        _ = snncell.data.random_pick
     assert "Did you mean" not in str(told.value)
 
 

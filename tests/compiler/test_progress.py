@@ -110,7 +110,7 @@ def test_fit_says_what_it_compiles(folder: Path, capsys: pytest.CaptureFixture[s
         net = nn.SequentialCell([nn.Dense(5, 4), nn.Softplus(), nn.Dense(4, 3)])
         x, y = ops.uniform((12, 5)), ops.randint(0, 3, (12,))
         adam = nn.Adam(net.trainable_params(), 0.01)
-        train.fit(net, nn.CrossEntropyLoss(), adam, (x, y), 3, test=(x, y), batch_size=4)
+        train.fit(net, nn.CrossEntropyLoss(), adam, (x, y), 3, validation=(x, y), batch_size=4)
         return capsys.readouterr().err
 
     first = re.findall(r"compiling (\d+) kernels? \((\d+) of (\d+)\)", fit())

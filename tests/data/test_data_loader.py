@@ -524,7 +524,7 @@ def trained(epochs: int, path: Any, resume: bool, seed: Any, workers: int) -> An
     test = data.Loader(RECORDINGS, 8, False, transform=jittered, seed=seed, workers=workers)
     adam = nn.Adam(net.trainable_params(), 0.01)
     options = {"checkpoint": path, "resume": resume, "progress": False}
-    train.fit(net, nn.CrossEntropyLoss(), adam, loader, epochs, test=test, **options)
+    train.fit(net, nn.CrossEntropyLoss(), adam, loader, epochs, validation=test, **options)
     return [p.asnumpy() for p in net.get_parameters()]
 
 

@@ -535,14 +535,16 @@ def test_fit_evaluates_after_every_so_many_epochs(tmp_path):
     net, adam = made()
     best = train.Checkpoint(tmp_path / "best.ckpt", best="test_loss")
     result = train.fit(
-        net, LOSS, adam, batches(), 5, test=batches(False), test_every=2, progress=False, callbacks=[best]
+        net, LOSS, adam, batches(), 5, validation=batches(False), test_every=2, progress=False, callbacks=[best]
     )
     assert [record["epoch"] for record in result.history if "test_loss" in record] == [2, 4]
     assert (tmp_path / "best.ckpt").is_file()
     with pytest.raises(ArgumentError, match=r"log into a \.jsonl"):
-        train.fit(net, LOSS, adam, batches(), 1, test=batches(), test_every=2, log=tmp_path / "a.csv", progress=False)
+        train.fit(
+            net, LOSS, adam, batches(), 1, validation=batches(), test_every=2, log=tmp_path / "a.csv", progress=False
+        )
     with pytest.raises(ArgumentError, match="test_every is a number of epochs"):
-        train.fit(net, LOSS, adam, batches(), 1, test=batches(), test_every=0, progress=False)
+        train.fit(net, LOSS, adam, batches(), 1, validation=batches(), test_every=0, progress=False)
 
 
 class Largest(train.Metric):

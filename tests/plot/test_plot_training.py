@@ -276,7 +276,7 @@ def test_fit_says_which_number_decided_about_the_epoch_that_it_kept():
         nn.CrossEntropyLoss(),
         nn.SGD(net.trainable_params(), 5.0),
         data,
-        test=data,
+        validation=data,
         epochs=3,
         monitor="test_accuracy",
         progress=False,
@@ -303,7 +303,7 @@ def test_training_curves_of_a_training():
     x = ops.uniform((64, 2))
     net, y = nn.Dense(2, 2), (x[:, 0] > x[:, 1]).astype("int64")
     adam = nn.Adam(net.trainable_params(), 0.1)
-    result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, (x, y), 4, test=(x, y), progress=False)
+    result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, (x, y), 4, validation=(x, y), progress=False)
     axes = plot.training_curves(result)
     losses = [record["test_loss"] for record in result.history]
     assert data_of(axes)["loss, evaluation"] == losses

@@ -378,7 +378,7 @@ def test_monitor_alone_keeps_the_best_weights_and_goes_on_to_the_end():
     snncell.set_seed(1)
     net = nn.Dense(FEATURES, CLASSES)
     sgd, test = nn.SGD(net.trainable_params(), 30.0), samples(20, 1)
-    result = train.fit(net, LOSS, sgd, samples(), 9, test=test, monitor="test_loss", progress=False)
+    result = train.fit(net, LOSS, sgd, samples(), 9, validation=test, monitor="test_loss", progress=False)
     losses = [record["test_loss"] for record in result.history]
     assert len(losses) == 9 and result.best["test_loss"] == min(losses) != losses[-1]
     assert not result.stopped and not result.stopped_early
@@ -570,7 +570,7 @@ def test_old_checkpoints_are_deleted_after_a_resume_too(tmp_path, name, steps):
     ],
 )
 def test_names_of_other_libraries_for_numbers_of_the_test_data(make):
-    with pytest.raises(ArgumentError, match=r"no record has 'val_loss'; fit\(test=.*measures 'test_loss'"):
+    with pytest.raises(ArgumentError, match=r"no record has 'val_loss'; fit\(validation=.*measures 'test_loss'"):
         make("val_loss")
 
 

@@ -139,14 +139,14 @@ on_loihi = train.Monitored(lambda m: m.energy("loihi").joules, inputs=True)
 def test_what_cannot_be_watched_is_said_before_the_first_step():
     net = Sequences("dense")
     before = weights(net)
-    with pytest.raises(ArgumentError, match="'energy' is measured on test data; give test="):
+    with pytest.raises(ArgumentError, match="'energy' is measured on validation data; give validation="):
         trained(net, metrics=["energy"])
     with snncell.monitor(net), pytest.raises(ArgumentError, match="another monitor"):
         trained(net, metrics=["spikes"], test=batches())
     dense, flat = nn.Dense(FEATURES, CLASSES), (np.ones((4, FEATURES), np.float32), np.zeros(4, np.int64))
     sgd = nn.SGD(dense.trainable_params(), 0.1)
     with pytest.raises(ArgumentError, match="no neuron in Dense"):
-        train.fit(dense, LOSS, sgd, flat, 1, test=flat, metrics=["spikes"], progress=False)
+        train.fit(dense, LOSS, sgd, flat, 1, validation=flat, metrics=["spikes"], progress=False)
     assert same(before, weights(net))
 
 

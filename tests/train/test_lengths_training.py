@@ -47,7 +47,7 @@ def test_padding_changes_no_bit_of_a_training_and_its_evaluation(loss, keep_stat
         net = Net(keep_states)
         adam = nn.Adam(net.trainable_params(), 0.02)
         options = {"firing_rate": [net.hidden, net.out], "progress": False}
-        history = train.fit(net, loss, adam, loader(buckets), 2, test=loader(buckets), **options).history
+        history = train.fit(net, loss, adam, loader(buckets), 2, validation=loader(buckets), **options).history
         del options["progress"]
         history.append(train.evaluate(net, loss, loader(buckets), **options))
         found.append((history, [p.asnumpy() for p in net.get_parameters()]))

@@ -111,7 +111,7 @@ def test_fit_learns_and_leaves_phases_as_they_were():
     net.norm.set_train()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing is traced again and again
-        found = fit(net, adam(net, 0.05), 12, data=(x, y), test=(x, y))
+        found = fit(net, adam(net, 0.05), 12, data=(x, y), validation=(x, y))
     assert found.best["test_accuracy"] > 0.9 > found.history[0]["accuracy"]
     assert 0 < found.best["firing_rate"] < 1
     assert net.norm.training and not net.training and not net.drop.training
@@ -250,7 +250,7 @@ class ScaledLoss(nn.Cell):
 def with_loss(epochs, rate=0.3, **options):
     net, loss = nn.Dense(FEATURES, CLASSES), ScaledLoss()
     optimiser = nn.Adam(net.trainable_params() + loss.trainable_params(), rate)
-    found = train.fit(net, loss, optimiser, samples(), epochs, test=samples(9, 1), progress=False, **options)
+    found = train.fit(net, loss, optimiser, samples(), epochs, validation=samples(9, 1), progress=False, **options)
     return (net, loss, optimiser), found
 
 
@@ -740,7 +740,7 @@ def test_nan_in_the_test_data_of_a_spiking_net_is_told_once_though_the_loss_is_f
         for x, y in (arrays, holed(arrays, 0, (slice(3, 5), 1)))
     )
     with pytest.warns(RuntimeWarning, match=r"The test data hold NaN: the input of sample 3 and 1 more\. ") as warned:
-        result = train.fit(net, LOSS, adam(net), good, 3, test=bad, progress=False)
+        result = train.fit(net, LOSS, adam(net), good, 3, validation=bad, progress=False)
     assert len(warned) == 1
     assert all(math.isfinite(record["test_loss"]) for record in result.history)
 
@@ -752,8 +752,8 @@ def test_a_test_loss_of_nan_from_finite_data_says_so_and_one_of_inf_is_only_bad(
     test, options = (SQUARES[0], SQUARES[1] + 1.0), {"accuracy": None, "progress": False, "patience": 1}
     net = nn.Dense(3, 2)
     with pytest.raises(TrainingError, match=r"test loss of epoch 1 is nan\. The loss of the data is finite: look"):
-        train.fit(net, lambda *a: loss(*a, math.nan), adam(net), SQUARES, 3, test=test, **options)
-    result = train.fit(net, lambda *a: loss(*a, math.inf), adam(net), SQUARES, 3, test=test, **options)
+        train.fit(net, lambda *a: loss(*a, math.nan), adam(net), SQUARES, 3, validation=test, **options)
+    result = train.fit(net, lambda *a: loss(*a, math.inf), adam(net), SQUARES, 3, validation=test, **options)
     assert result.history[0]["test_loss"] == math.inf
 
 

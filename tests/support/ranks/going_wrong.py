@@ -84,7 +84,7 @@ def killed_in_the_evaluation(folder: Path) -> None:
             if rank() == 1:
                 kill()
 
-    fit(test=(X, Y), callbacks=[Killed()])
+    fit(validation=(X, Y), callbacks=[Killed()])
 
 
 def killed_in_the_checkpoint(folder: Path) -> None:
@@ -210,7 +210,7 @@ def other_epochs(folder: Path) -> None:
 
 def other_evaluations(folder: Path) -> None:
     """The ranks evaluate after other epochs."""
-    fit(test=(X, Y), test_every=[1 + odd()])
+    fit(validation=(X, Y), test_every=[1 + odd()])
 
 
 def other_rates(folder: Path) -> None:

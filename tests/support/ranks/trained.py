@@ -162,7 +162,7 @@ def trained(settings: dict[str, Any]) -> dict[str, Any]:
         optimiser,
         source(kind, samples, batch_size),
         settings.get("epochs", 2),
-        test=test,
+        validation=test,
         batch_size=batch_size,
         metrics=[m for m in settings.get("metrics", []) if test is not None or m not in ("spikes", "energy")],
         progress=False,
