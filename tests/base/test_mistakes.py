@@ -383,7 +383,7 @@ def test_lengths_of_a_loader_that_the_net_does_not_take_are_named():
 
 def test_no_name_is_offered_that_is_not_near():
     with pytest.raises(AttributeError) as told:
-        _ = snncell.data.random_pick
+        _ = snncell.data.stratified
     assert "Did you mean" not in str(told.value)
 
 

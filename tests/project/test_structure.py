@@ -214,7 +214,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"events"},
         {"formats", "frames", "made"},
         {"datasets", "samples", "transforms"},
-        {"cache", "loader"},
+        {"cache", "loader", "splits"},
     ],
     "data.formats": [
         {"reading"},

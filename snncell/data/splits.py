@@ -1,0 +1,107 @@
+"""Random splits of a data set, for example into training and validation data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from snncell.base.arguments.kinds import Own
+from snncell.base.arguments.shown import came
+from snncell.data.random_numbers import seed_or_draw
+from snncell.data.samples import View, check_dataset
+from snncell.errors import ArgumentError
+
+__all__ = ["Subset", "random_split"]
+
+
+class Subset(View):
+    """The samples of a data set at the given positions, in this order.
+
+    Args:
+        dataset: anything with `len` and `[i]`.
+        indices: the positions in `dataset`.
+
+    Example:
+        >>> [*snncell.data.Subset(["a", "b", "c"], [2, 0])]
+        ['c', 'a']
+    """
+
+    def __init__(self, dataset: Annotated[Any, Own()], indices: Annotated[Sequence[int], Own()]) -> None:
+        check_dataset("Subset", dataset)
+        self.dataset, self.indices = dataset, np.asarray(indices, np.int64)
+        if self.indices.ndim != 1 or (self.indices.size and not -len(dataset) <= self.indices.min()):
+            raise ArgumentError(f"Subset: indices is a list of positions in the data set, not {came(indices)}.")
+        if self.indices.size and self.indices.max() >= len(dataset):
+            raise ArgumentError(f"Subset: there are {len(dataset)} samples, and no number {self.indices.max()}.")
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[int(self.indices[self._number(index)])]
+
+
+def random_split(
+    dataset: Annotated[Any, Own()], lengths: Annotated[Sequence[float], Own()], seed: int | None = None
+) -> list[Any]:
+    """Split a data set at random, for example into training and validation data.
+
+    Each sample goes to exactly one part. With the same seed, a data set of the same length is split in the same way.
+
+    Args:
+        dataset: anything with `len` and `[i]`, or a tuple of arrays (inputs, ..., target) of equal length.
+        lengths: the numbers of samples of the parts, which must add up to the length of the data set; or fractions
+            that add up to 1. If fractions do not give whole numbers, the first parts get one more sample each.
+        seed: of the random order; without it `snncell.set_seed` decides.
+
+    Returns:
+        A list with a part for each length: a `Subset`, or for a tuple of arrays a tuple of arrays, as `fit` takes both.
+
+    Raises:
+        ArgumentError: if the lengths do not add up, or the arrays differ in length.
+
+    Example:
+        >>> x, y = ops.uniform((10, 3)), ops.arange(10)
+        >>> training, validation = snncell.data.random_split((x, y), [0.8, 0.2], seed=0)
+        >>> training[0].shape, validation[1].shape
+        ((8, 3), (2,))
+    """
+    arrays = isinstance(dataset, tuple) and bool(dataset) and all(hasattr(part, "shape") for part in dataset)
+    if not arrays:
+        check_dataset("random_split", dataset)
+    counts = {len(part) for part in dataset} if arrays else {len(dataset)}
+    if len(counts) > 1:
+        raise ArgumentError(f"random_split: the arrays have different lengths: {', '.join(map(str, sorted(counts)))}.")
+    (count,) = counts
+    ends = np.cumsum(_part_sizes(lengths, count))
+    order = np.random.Generator(np.random.Philox(seed_or_draw("random_split", seed))).permutation(count)
+    parts = np.split(order, ends[:-1])
+    if arrays:
+        return [tuple(array[indices] for array in dataset) for indices in parts]
+    return [Subset(dataset, indices) for indices in parts]
+
+
+def _part_sizes(lengths: Any, count: int) -> list[int]:
+    """The numbers of samples of the parts, from numbers or fractions."""
+    sizes = list(lengths) if isinstance(lengths, (list, tuple, np.ndarray)) else []
+    numbers = all(isinstance(size, (int, float, np.number)) and not isinstance(size, bool) for size in sizes)
+    if not sizes or not numbers or not all(size >= 0 for size in sizes):
+        raise ArgumentError(
+            f"random_split: lengths is a list of numbers of samples, such as "
+            f"[{max(count - 10, 0)}, {min(count, 10)}], or of fractions, such as [0.8, 0.2], not {came(lengths)}."
+        )
+    total = sum(sizes)
+    if any(isinstance(size, (float, np.floating)) for size in sizes) and abs(total - 1.0) < 1e-6:
+        whole = [math.floor(size * count + 1e-9) for size in sizes]
+        for n in range(count - sum(whole)):
+            whole[n % len(whole)] += 1
+        return whole
+    if total != count:
+        raise ArgumentError(
+            f"random_split: lengths add up to {total:g}; they must add up to the {count} samples of the data set, or "
+            f"to 1 as fractions."
+        )
+    return [int(size) for size in sizes]
