@@ -1,17 +1,12 @@
-"""Quantisation-aware training, and networks of whole numbers.
-
-prepare, restore            which layers and neurons compute with rounded weights, states and inputs
-fold                        batch normalisation as part of the weights before it
-Uniform, FixedPoint         grids of whole multiples of a step, by scale: from the maximum, the error, moving, learned
-Ternary, Binary, PowerOfTwo grids of few levels
-Quantiser                   their base: a grid of one's own
-export, IntegerNet          the network in int8 and int32, with the same spikes to the bit; run, save, load
+"""Quantisation-aware training, and export of networks as integers.
 
     net = quantise.fold(net)                        # trained in float32, with BatchNorm
     quantise.prepare(net, quantise.Uniform(4), quantise.FixedPoint(12, 8))
     train.fit(net, ...)                             # as before, with a smaller learning rate
-    whole = quantise.export(net)
+    whole = quantise.export(net)                    # int8 and int32, with the same spikes to the bit
     whole.save("net.safetensors")
+
+`restore` undoes `prepare`. To add your own grid, subclass `Quantiser`.
 """
 
 from snncell.base.arguments.guard import guard as _guard

@@ -1,4 +1,4 @@
-"""Export: a network that was trained with quantisers becomes one of whole numbers, with the same spikes to the bit."""
+"""Export a network with quantisers as integers, with the same spikes to the bit."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ from snncell.quantise.lowering import (
 from snncell.quantise.prepare import StateGrids, WeightGrids
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d)
-MEND = (
-    "make the network of nn.SequentialCell, Dense, Conv1d, Conv2d, pools, Flatten, Dropout, AxonalDelay, "
-    "TimeDistributed, MultiStep and Readout, and export the part that is"
+SUPPORTED = (
+    "use only nn.SequentialCell, Dense, Conv1d, Conv2d, pools, Flatten, Dropout, AxonalDelay, TimeDistributed, "
+    "MultiStep and Readout, or export the part of the network that consists of these"
 )
 
 
 class _Exporter(DataFlow):
-    """The layers of a network, in the order of its calls: each takes the output of the one before."""
+    """The layers of a network in the order of their calls. Each takes the output of the one before."""
 
     def __init__(self, net: Cell, largest_input: int) -> None:
-        super().__init__(net, _error, "that a chain of layers has no place for (it may call Cells one after the other)")
+        super().__init__(net, _error, "that a chain of layers cannot express (it may call Cells one after the other)")
         wide = any(p.dtype is float64 for p in net.get_parameters())
-        self.limit = 2.0 ** (30 if wide else 24)  # in float64 it is int32 that ends first
+        self.limit = 2.0 ** (30 if wide else 24)  # float64 is exact beyond the range of int32
         self.layers: list[integer.IntegerLayer] = []
         self.signal = IntegerSignal(0, float(largest_input), True)
 
     def export(self) -> tuple[integer.IntegerLayer, ...]:
-        """All layers of the network."""
+        """Export all layers."""
         self._refuse_branch(self.net, "", self.run((0,)), "returns")
         return tuple(self.layers)
 
     def add(self, layer: Any, signal: IntegerSignal, place: ExportedCell) -> None:
-        """Put a layer behind the others."""
+        """Append a layer, with the bounds of its results."""
         if signal.bound >= 2.0**31:
-            place.refuse(f"its sums reach {signal.bound:.3g}, more than int32 holds", FEWER_BITS)
+            place.refuse(f"its sums reach {signal.bound:.3g}, which does not fit into int32", FEWER_BITS)
         self.layers.append(integer.OverTime(layer.exponent, layer) if place.over_time else layer)
         self.signal = signal
 
     def place(self, cell: Any, kind: type, path: str, sources: Sources) -> Sources | None:
-        """Put the layers of a Cell behind the others."""
+        """Append the layers of a Cell."""
         if not ours(kind) or kind is nn.SequentialCell:
             return None
-        refuse_replacement(cell, path, _error, "and there is no integer layer for that")
+        refuse_replacement(cell, path, _error, "so it has no integer layer")
         self._refuse_branch(cell, path, sources, "takes")
         place = ExportedCell(path, cell, self.axes == 1)
         if cell.compute_dtype is not None:
-            place.refuse(f"it computes in {cell.compute_dtype}", 'undo that, amp.auto_mixed_precision(net, "O0")')
+            place.refuse(f"it computes in {cell.compute_dtype}", 'undo this with amp.auto_mixed_precision(net, "O0")')
         if kind is nn.MultiStep:
             self._steps(cell, place)
         elif kind in (nn.Dense, nn.Conv1d, nn.Conv2d):
@@ -85,12 +85,12 @@ class _Exporter(DataFlow):
         return (len(self.layers),)
 
     def _refuse_branch(self, cell: Cell, path: str, sources: Sources, verb: str) -> None:
-        """Raise unless a signal is the output of the last layer alone."""
+        """Raise unless a signal is the output of the last layer."""
         if sources != (len(self.layers),):
-            what = "a sum of signals" if len(sources) > 1 else "another signal than the last layer's output"
+            signal = "a sum of signals" if len(sources) > 1 else "a signal other than the last layer's output"
             raise _error(
-                f"{name_of_cell(path, cell)} {verb} {what}, such as a skip connection, and the layers of an IntegerNet "
-                f"follow one another. Export the parts without it."
+                f"{name_of_cell(path, cell)} {verb} {signal}, for example because of a skip connection, but the layers "
+                f"of an IntegerNet must follow one another. Export the parts of the network without it."
             )
 
     def unknown(self, cell: Any, path: str) -> Exception:
@@ -98,32 +98,32 @@ class _Exporter(DataFlow):
         place = ExportedCell(path, cell)
         if isinstance(cell, BatchStatistics):
             return place.error(
-                "it multiplies by numbers on no grid",
-                "fold it into the layer before it, net = quantise.fold(net), train that on, and export it",
+                "it multiplies by numbers that are not on a grid",
+                "fold it into the layer before it, net = quantise.fold(net), train this further, and export it",
             )
-        return place.error("there is no integer layer for it", MEND)
+        return place.error("there is no integer layer for it", SUPPORTED)
 
     def _product(self, cell: Any, place: ExportedCell) -> None:
         grids = cell.quantisers
         if not isinstance(grids, WeightGrids) or grids.weight is None:
             place.refuse(
-                "its weights are not quantised", "quantise.prepare(net, weights=quantise.Uniform(8)), train on"
+                "its weights are not quantised", "call quantise.prepare(net, weights=quantise.Uniform(8)) and train on"
             )
         if grids.activation is not None:
             self._requantise(grids.activation, place)
         self.add(*product_of(cell, self.signal, place, self.limit), place)
 
     def _requantise(self, quantiser: Any, place: ExportedCell) -> None:
-        """The quantiser of a layer's input."""
+        """Append the quantiser of a layer's input."""
         if not isinstance(quantiser, Uniform) or not (
             quantiser.scale == "moving" or isinstance(quantiser.scale, float)
         ):
             place.refuse(
                 f"the grid of its inputs, {quantiser!r}, depends on the inputs",
-                'take activations=quantise.FixedPoint(8, 6), or quantise.Uniform(8, "moving")',
+                'use activations=quantise.FixedPoint(8, 6), or quantise.Uniform(8, "moving")',
             )
         if quantiser.scale == "moving" and not quantiser.maximum.asnumpy().any():
-            place.refuse("its moving scale has seen no inputs", "call the network in training, net.set_train()(x)")
+            place.refuse("its moving scale has seen no inputs", "call the network in training mode, net.set_train()(x)")
         step = quantiser.step(ops.zeros(()))
         unit = step if isinstance(step, float) else step.item()
         most = float(max(-quantiser.low, quantiser.high))
@@ -135,8 +135,8 @@ class _Exporter(DataFlow):
             return
         if math.frexp(unit)[0] != 0.5:
             place.refuse(
-                f"its inputs are whole numbers, and rounded to a grid whose step, {unit:g}, is no power of two",
-                "take activations=quantise.FixedPoint(8, 6)",
+                f"its inputs are integers, but their grid has the step {unit:g}, which is not a power of two",
+                "use activations=quantise.FixedPoint(8, 6)",
             )
         exponent = math.frexp(unit)[1] - 1
         before = self.signal
@@ -147,7 +147,7 @@ class _Exporter(DataFlow):
     def _steps(self, cell: Any, place: ExportedCell) -> None:
         inner, path = cell.cell, f"{place.path}.cell" if place.path else "cell"
         if cell.return_states:
-            place.refuse("it gives its states too", "set return_states=False")
+            place.refuse("it also returns its states", "set return_states=False")
         feedback: Any = None
         if kind_of(inner) is nn.Recurrent:
             feedback, inner, path = inner.feedback, inner.cell, f"{path}.cell"
@@ -155,7 +155,7 @@ class _Exporter(DataFlow):
         if not isinstance(inner.quantisers, StateGrids):
             inside.refuse(
                 "its states are not quantised",
-                "quantise.prepare(net, ..., states=quantise.FixedPoint(12, 8)), train on",
+                "call quantise.prepare(net, ..., states=quantise.FixedPoint(12, 8)) and train on",
             )
         if feedback is None:
             neuron, signal = integer_neuron(inner, self.signal, inside, self.limit)
@@ -168,25 +168,23 @@ class _Exporter(DataFlow):
         grids = feedback.quantisers if kind_of(feedback) is nn.Dense else None
         if not isinstance(grids, WeightGrids) or grids.weight is None or grids.activation is not None:
             at.refuse(
-                "what comes back to a neuron goes through a Dense with quantised weights, and without activations",
-                "take nn.Dense, and prepare it with weights=quantise.Uniform(8)",
+                "the feedback of a neuron must be a Dense with quantised weights, and without activations",
+                "use nn.Dense, and prepare it with weights=quantise.Uniform(8)",
             )
-        _, out = integer_neuron(
-            cell, self.signal, inside, self.limit
-        )  # of its output nothing but its own bounds matters
+        _, out = integer_neuron(cell, self.signal, inside, self.limit)  # only for the bounds of its output
         product, back = product_of(feedback, out, at, self.limit)
         exponent = min(self.signal.exponent, back.exponent)
         shifts = self.signal.exponent - exponent, back.exponent - exponent
         both = IntegerSignal(exponent, math.ldexp(self.signal.bound, shifts[0]) + math.ldexp(back.bound, shifts[1]))
         if both.bound > self.limit:
-            inside.refuse(f"its inputs and what comes back reach {both.bound:.3g} units", FEWER_BITS)
+            inside.refuse(f"its inputs and feedback reach {both.bound:.3g} units", FEWER_BITS)
         neuron, signal = integer_neuron(cell, both, inside, self.limit)
         self.add(integer.IntegerSteps(signal.exponent, neuron, product, *shifts), signal, place)
 
     def _pool(self, cell: Any, place: ExportedCell) -> None:
         size, stride = per_axis(cell.kernel_size, 2), per_axis(cell.stride, 2)
         if cell.options.get("ceil_mode") or cell.options.get("divisor_override") is not None:
-            place.refuse("it has ceil_mode or divisor_override", "leave them out")
+            place.refuse("it has ceil_mode or divisor_override", "leave both out")
         left = ("pad_mode", "count_include_pad", "ceil_mode", "divisor_override")
         options = {name: value for name, value in cell.options.items() if name not in left}
         if cell.options["pad_mode"] != "valid" or any(
@@ -200,7 +198,10 @@ class _Exporter(DataFlow):
         exponent = signal.exponent
         if kind_of(cell) is nn.AvgPool2d:
             if count & (count - 1):
-                place.refuse(f"a mean of {count} is no shift", "use windows of 2 x 2 or 4 x 4, or nn.SumPool2d")
+                place.refuse(
+                    f"a mean of {count} is not a shift, because {count} is not a power of two",
+                    "use windows of 2 x 2 or 4 x 4, or nn.SumPool2d",
+                )
             exponent -= count.bit_length() - 1
         if signal.bound * count > self.limit:
             place.refuse(f"its sums reach {signal.bound * count:.3g} units", FEWER_BITS)
@@ -212,36 +213,37 @@ class _Exporter(DataFlow):
         delay = np.clip(cell.delay.asnumpy(), 0.0, float(cell.max_delay))
         if np.any(delay != np.rint(delay)):
             place.refuse(
-                "its delays lie between steps",
-                "round them, cell.delay.set_data(ops.round(cell.delay)), and train the others on",
+                "its delays are not whole steps",
+                "round them, cell.delay.set_data(ops.round(cell.delay)), and train the other Parameters further",
             )
         self.add(integer.IntegerDelay(self.signal.exponent, delay.astype(np.int32)), self.signal, place)
 
     def _readout(self, cell: Any, place: ExportedCell) -> None:
         if cell.how not in ("last", "max", "sum"):
-            place.refuse(f"{cell.how!r} is no sum of whole numbers", 'use nn.Readout("sum"), "max" or "last"')
+            place.refuse(f"{cell.how!r} is not a sum of integers", 'use nn.Readout("sum"), "max" or "last"')
         self.add(integer.IntegerReadout(self.signal.exponent, cell.how, self.signal.bound), self.signal, place)
 
 
 def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
-    """A network of whole numbers that gives what a prepared one gives in prediction, to the bit.
+    """Export a prepared network as integers that give the same predictions to the bit.
 
-    Weights are int8 or int16, sums and states int32; scales are short multipliers, decays multipliers and shifts,
-    thresholds and resets whole numbers. Values are exact in float32 as long as they are whole multiples of their unit
-    and fewer than 2^24 of them; it is computed how many there can be of each, and where that bound does not hold, or a
-    layer has no integer form, the network is refused. So the two agree for all inputs, not for those that were tried.
+    Use it to deploy on a chip, a microcontroller or an FPGA, or as a reference for one. Weights become int8 or int16,
+    sums and states int32, scales short multipliers, decays multipliers and shifts, thresholds and resets integers.
+
+    Both agree for all inputs, because float32 is exact for integers times a unit, up to 2^24 units. `export` computes
+    the largest possible value of each sum and potential, and refuses a network that exceeds this bound.
 
     Args:
-        net: calls its Cells one after the other, as SequentialCell does. They are TimeDistributed, Dense, Conv1d,
-            Conv2d, pools, Flatten, Dropout, AxonalDelay with whole delays, Readout ("last", "max", "sum"), and
-            MultiStep of a neuron, or of a Recurrent with a Dense. Of neurons those whose equation of h is linear:
-            IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, and subclasses of nn.Neuron with a `charge` that is. All
-            layers with weights and all neurons have been prepared.
-        largest_input: the inputs are whole numbers from -largest_input to largest_input, 1 for spikes; not counted
-            where the first layer quantises its inputs.
+        net: calls its Cells one after the other, as SequentialCell does. All layers with weights and all neurons must
+            be prepared. Supported are TimeDistributed, Dense, Conv1d, Conv2d, pools, Flatten, Dropout, AxonalDelay with
+            whole steps, Readout ("last", "max", "sum"), and MultiStep of a neuron, or of a Recurrent with a Dense.
+            Neurons need a linear equation of h: IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, and subclasses of
+            nn.Neuron with a linear `charge`.
+        largest_input: inputs are integers from -largest_input to largest_input, by default 1 for spikes. Ignored if the
+            first layer quantises its inputs.
 
     Raises:
-        ArgumentError: naming the layer, what is wrong with it, and the mend.
+        ArgumentError: with the layer, the problem, and a fix.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9)))
@@ -251,7 +253,7 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
         (True, dtype('int8'))
     """
     if not isinstance(net, Cell):
-        raise ArgumentError(f"export: net is a Cell, not {came(net)}.")
+        raise ArgumentError(f"export: net must be a Cell, not {came(net)}.")
     refuse_hooks(net, _error, "and would be lost")
     return IntegerNet(_Exporter(net, largest_input).export())
 

@@ -1,4 +1,4 @@
-"""Grids of quantisers: uniform (whole multiples of a step), ternary, binary, powers of two."""
+"""Quantisation grids: uniform and fixed point, ternary, binary, powers of two."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _POSITIVE = Range(0.0, text="is positive and finite")
 
 
 class _PerChannel(Quantiser):
-    """A quantiser with one step, or one for each place along an axis."""
+    """A quantiser with one step, or one for each channel along an axis."""
 
     def __init__(self, per_channel: bool, axis: int, scale_bits: int | None) -> None:
         super().__init__()
@@ -52,41 +52,41 @@ class _PerChannel(Quantiser):
 
 
 class Uniform(_PerChannel):
-    """Values rounded to whole multiples of a step, halves to even, within the integers of so many bits.
+    """Uniform quantisation: round to multiples of a step, within the range of a signed or affine integer.
 
     Q(x) = s round(clip(x / s, low, high)),   dQ/dx = 1 where low <= x / s <= high, else 0
 
     low, high = -(2^(bits-1) - 1), 2^(bits-1) - 1             symmetric
-    low, high = -z, 2^bits - 1 - z, with z = round(-min / s)   otherwise: an affine grid, whose zero point z is whole
+    low, high = -z, 2^bits - 1 - z, with z = round(-min / s)   otherwise: affine, with an integer zero point z
 
-    The step s is
+    Halves round to even. The step s is
 
     "max"         max |x| / high, or (max - min) / (2^bits - 1): nothing is clipped
-    "mse"         of 17 shares of that, from 0.2 to 1, the one with the least squared error
-    "percentile"  by the magnitude that so many percent of the values do not exceed
-    "moving"      by an average of max |x| that follows the inputs in training, and stays in prediction
-    "learned"     a Parameter, with the gradient of LSQ times 1 / sqrt(high n), n values to a step; it begins at
-                  2 mean |x| / sqrt(high)
+    "mse"         the share of that with the least squared error, of 17 shares from 0.2 to 1
+    "percentile"  from the magnitude that `percent` percent of the values do not exceed
+    "moving"      from a moving average of max |x|, updated in training and constant in prediction
+    "learned"     a Parameter with the gradient of LSQ times 1 / sqrt(high n), for n values that share the step; its
+                  initial value is 2 mean |x| / sqrt(high)
     a number      that number
 
-    and has `scale_bits` significant bits (rounded up for "max" and "moving", so that nothing is clipped): values on the
-    grid and sums of them are then exact in float32, which `quantise.export` needs. With scale_bits=1 it is a power of
-    two, a shift.
+    and has `scale_bits` significant bits. "max" and "moving" round it up, so that nothing is clipped. Few bits make
+    grid values and their sums exact in float32, and `quantise.export` needs this. With scale_bits=1 the step is a power
+    of two.
 
     Args:
         bits: from 2 to 16.
-        scale: one of the above. "learned" and "moving" need `begin(x)` before the first call, as `prepare` does it.
-        symmetric: whether zero lies in the middle. "mse", "percentile", "moving", "learned" and numbers are.
-        per_channel: whether each place along `axis` has a step of its own.
-        axis: the channels'.
-        scale_bits: significant bits of the step, from 1 to 16; None leaves it as it is.
-        percent: of "percentile".
-        momentum: of "moving": how much of the average stays at each step.
-        rounding: "nearest", or "stochastic" in training: floor(x / s + u), with u in [0, 1) from the generator that
-            `set_seed` sets; in prediction the nearest.
+        scale: one of the above. "learned" and "moving" need `begin(x)` before the first call; `prepare` calls it.
+        symmetric: whether zero is in the middle. False requires scale="max".
+        per_channel: whether each channel along `axis` has its own step.
+        axis: axis of the channels.
+        scale_bits: significant bits of the step, from 1 to 16; None does not round it.
+        percent: for "percentile".
+        momentum: for "moving": the part of the average that is kept at each call.
+        rounding: "nearest", or "stochastic" in training: floor(x / s + u) with random u in [0, 1), controlled by
+            `set_seed`. In prediction values always round to the nearest.
 
     Raises:
-        ArgumentError: for options that do not go together, and in a call for a scale that has not begun.
+        ArgumentError: for options that do not fit together, and in a call before `begin`.
 
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; Esser et al., "Learned Step Size Quantization", ICLR 2020; Gupta et al., "Deep Learning with
@@ -98,7 +98,7 @@ class Uniform(_PerChannel):
     """
 
     ranges: ClassVar = {"step_size": _POSITIVE}
-    narrow = True  # whether -2^(bits-1) is left out, so that every level has its negative
+    narrow = True  # whether -2^(bits-1) is unused, so that every level has a negative counterpart
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Uniform(_PerChannel):
         self.percent, self.momentum, self.rounding = percent, momentum, rounding
         self.scale = self._checked_scale(scale)
         if not symmetric and scale != "max":
-            raise ArgumentError(f'{type(self).__name__}: symmetric=False goes with scale="max", not {scale!r}.')
+            raise ArgumentError(f'{type(self).__name__}: symmetric=False requires scale="max", not {scale!r}.')
         self.high = 2 ** (bits - 1) - 1
         self.low = -self.high if self.narrow else -self.high - 1
 
@@ -127,14 +127,14 @@ class Uniform(_PerChannel):
             return str(scale)
         if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not 0.0 < scale < math.inf:
             known = ", ".join(f'"{one}"' for one in SCALES)
-            raise ArgumentError(f"{type(self).__name__}: scale is {known} or a number above 0, not {came(scale)}.")
+            raise ArgumentError(f"{type(self).__name__}: scale must be {known} or a number above 0, not {came(scale)}.")
         if self.scale_bits is None:
             return float(scale)
         digits, exponent = math.frexp(scale)
         return math.ldexp(round(math.ldexp(digits, self.scale_bits)), exponent - self.scale_bits)
 
     def begin(self, x: Tensor) -> Uniform:
-        """The quantiser itself, whose learned step or moving maximum begins by values such as these."""
+        """Create the learned step or the moving maximum from typical values x."""
         refuse_integers(x, self)
         values = at_least_float32(ops.stop_gradient(x))
         if self.scale == "learned":
@@ -150,13 +150,13 @@ class Uniform(_PerChannel):
 
     @property
     def internal_params(self) -> list[Parameter]:
-        """The learned step, which bprop gives a gradient of."""
+        """The learned step, because `bprop` returns its gradient."""
         step = self.__dict__.get("step_size")
         return [step] if isinstance(step, Parameter) and step.requires_grad else []
 
     def grid(self, x: Tensor) -> Grid:
         step: Any = self.scale
-        if not self.symmetric:  # from the smallest to the largest value, with 0 between them
+        if not self.symmetric:  # from the smallest to the largest value; 0 must be on the grid
             least = ops.minimum(reduce_scale(ops.min, x, self._axis), 0.0)
             most = ops.maximum(reduce_scale(ops.max, x, self._axis), 0.0)
             levels = 2.0**self.bits - 1.0
@@ -173,8 +173,8 @@ class Uniform(_PerChannel):
     def _begun(self, name: str) -> Any:
         if name not in self.__dict__:
             raise ArgumentError(
-                f'{type(self).__name__}: scale="{self.scale}" has not begun; call begin(x) with values such as those '
-                f"to come, as quantise.prepare(net, ...) does it."
+                f'{type(self).__name__}: scale="{self.scale}" is not initialised. Call begin(x) with typical values '
+                f"first, or use quantise.prepare(net, ...), which does this."
             )
         return getattr(self, name)
 
@@ -186,12 +186,12 @@ class Uniform(_PerChannel):
         return self._followed(x) if self.scale == "moving" else largest_magnitude(x, self._axis)
 
     def _as_by(self, x: Tensor, magnitude: Tensor) -> Any:
-        """The values on the grid whose largest is `magnitude`."""
+        """x rounded to the grid with the largest value `magnitude`."""
         step = round_scale(positive_or_one(magnitude / float(self.high)), self.scale_bits)
         return ops.round(ops.clip(x / step, float(self.low), float(self.high))) * step
 
     def _followed(self, x: Tensor) -> Any:
-        """The moving maximum; in training after it has followed these values."""
+        """The moving maximum, updated with x in training."""
         moving = self._begun("maximum")
         if not self.training:
             return moving.value().astype(x.dtype)
@@ -211,7 +211,7 @@ class Uniform(_PerChannel):
         step, low, high = grid
         if self.scale != "learned":
             return ops.clip(x / step, low, high) * step
-        # The residue of rounding counts as a constant, and so the step has the gradient of LSQ, which it is scaled by.
+        # The rounding residue is a constant here, so that the step gets the scaled gradient of LSQ.
         limited, slow = ops.clip(x / step, low, high), self._slowed(x)
         residue = ops.stop_gradient(ops.round(limited) - limited)
         calm = step * slow + ops.stop_gradient(step * (1.0 - slow))
@@ -227,7 +227,7 @@ class Uniform(_PerChannel):
         return 1.0 / math.sqrt(self.high * max(count, 1))
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
-        if self.scale == "moving":  # which may have followed other inputs since
+        if self.scale == "moving":  # use the grid of the forward pass, because later calls may have changed the maximum
             grid = self.saved_for_bprop
             return (ops.select(self.passes(at_least_float32(x), *grid), dout, 0.0) if x.size else dout,)
         gradients = super().bprop(x, out, dout)
@@ -254,16 +254,16 @@ class Uniform(_PerChannel):
 
 
 class FixedPoint(Uniform):
-    """Numbers in fixed point: two's complement of so many bits, of which `fraction` stand behind the point.
+    """Fixed-point numbers: two's complement with `bits` bits, of which `fraction` are after the point.
 
     Q(x) = 2^-fraction round(clip(2^fraction x, -2^(bits-1), 2^(bits-1) - 1))
 
-    It saturates at both ends, and has no gradient beyond them. It is the grid of a neuron's states and constants, and
-    of inputs that are no spikes.
+    It saturates at both ends and has no gradient beyond them. Use it for the states of neurons, and for inputs that are
+    not spikes.
 
     Args:
-        bits: from 2 to 16, the sign among them.
-        fraction: the bits behind the point, from 0 to 16.
+        bits: from 2 to 16, including the sign.
+        fraction: bits after the point, from 0 to 16.
 
     Example:
         >>> print(snncell.quantise.FixedPoint(8, 4)(Tensor([0.3, -9.0, 9.0])))
@@ -277,7 +277,7 @@ class FixedPoint(Uniform):
         self.fraction = fraction
 
     def number(self, value: float) -> float:
-        """A number on the grid."""
+        """A Python number, rounded to the grid."""
         assert isinstance(self.scale, float)
         return float(min(max(round(value / self.scale), self.low), self.high) * self.scale)
 
@@ -287,16 +287,16 @@ class FixedPoint(Uniform):
 
 # --- few levels -------------------------------------------------------------------------------------------------------
 
-LEAST_EXPONENT = -64  # of the largest power of two; below it, weights are as good as 0
+LEAST_EXPONENT = -64  # smallest exponent of the largest power of two; smaller weights are practically 0
 
 
 class Ternary(_PerChannel):
-    """Weights that are -s, 0 or s, each the nearest in the sense of Ternary Weight Networks.
+    """Ternary weights: -s, 0 or s, as in Ternary Weight Networks (TWN).
 
-    Q(w) = s sign(w) where |w| > threshold mean |w|, else 0;   s = mean of |w| over those;   dQ/dw = 1
+    Q(w) = s sign(w) where |w| > threshold mean |w|, else 0;   s = mean of these |w|;   dQ/dw = 1
 
     Args:
-        threshold: in mean magnitudes; 0.7 is nearly the least squared error for normal and even weights.
+        threshold: in mean magnitudes. 0.7 is close to the least squared error for normal and uniform weights.
         per_channel, axis, scale_bits: as for `Uniform`.
 
     Source: Li, Zhang and Liu, "Ternary Weight Networks", 2016.
@@ -325,12 +325,12 @@ class Ternary(_PerChannel):
 
 
 class Binary(_PerChannel):
-    """Weights that are -s or s: their sign, times the mean magnitude.
+    """Binary weights: -s or s, the sign times the mean magnitude.
 
     Q(w) = s where w >= 0, else -s;   s = mean |w|;   dQ/dw = 1 where |w| <= limit, else 0
 
     Args:
-        limit: beyond which weights have no gradient, so that they do not grow for ever.
+        limit: larger weights have no gradient, so that they do not grow for ever.
         per_channel, axis, scale_bits: as for `Uniform`.
 
     Source: Courbariaux, Bengio and David, "BinaryConnect", NeurIPS 2015; Rastegari et al., "XNOR-Net", ECCV 2016 (s).
@@ -362,14 +362,14 @@ class Binary(_PerChannel):
 
 
 class PowerOfTwo(_PerChannel):
-    """Weights that are 0 or, with a sign, a power of two: a product with one is a shift.
+    """Power-of-two weights: 0 or a signed power of two, so that a product is a shift.
 
     Q(w) = sign(w) 2^k, the nearest of the powers from 2^(K - m + 1) to 2^K, or 0;   dQ/dw = 1
 
-    with m = 2^(bits - 1) - 1 powers, and 2^K the one nearest to the largest magnitude.
+    with m = 2^(bits - 1) - 1 powers, and 2^K the power nearest to the largest magnitude.
 
     Args:
-        bits: from 2 to 5: one for the sign, the others name a power or 0.
+        bits: from 2 to 5: one for the sign, the others for the power or 0.
         per_channel, axis: as for `Uniform`.
 
     Source: Zhou et al., "Incremental Network Quantization: Towards Lossless CNNs with Low-Precision Weights", ICLR
@@ -386,7 +386,7 @@ class PowerOfTwo(_PerChannel):
 
     def grid(self, x: Tensor) -> Grid:
         top = ops.maximum(largest_magnitude(x, self._axis), 2.0**LEAST_EXPONENT)
-        lowest = 2.0 ** (2 - 2 ** (self.bits - 1))  # of the powers, of the largest
+        lowest = 2.0 ** (2 - 2 ** (self.bits - 1))  # smallest power, as a factor of the largest
         return round_scale(top, 1) * lowest, round_scale(top, 1)
 
     def rounded(self, x: Tensor, *grid: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Networks of whole numbers, run by NumPy alone and kept in a file: the model for a chip or a program in C."""
+"""Integer networks: run by NumPy alone, save and load; the reference for a chip or a C program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def shift_round(x: Array, bits: int) -> Array:
-    """x / 2^bits to the nearest whole number, halves to even; x 2^-bits where bits are below 0."""
+    """x / 2^bits, rounded to the nearest integer, halves to even; x 2^-bits for negative `bits`."""
     if bits <= 0:
         return x << -bits
     whole = x >> bits
@@ -33,14 +33,14 @@ def shift_round(x: Array, bits: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class IntegerLayer:
-    """The base of integer layers: whole numbers in, whole numbers out, each worth 2^exponent."""
+    """Base class of integer layers. Results are integers, each worth 2^exponent."""
 
     exponent: int  # of the results
 
 
 @dataclass(frozen=True, eq=False)
 class Encode(IntegerLayer):
-    """Numbers on a grid: n = round(clip(x / step, low, high)) multiplier, in float32, as the network has them."""
+    """Round floats to a grid: n = round(clip(x / step, low, high)) multiplier, in float32, as the network does."""
 
     step: float
     low: float
@@ -48,7 +48,7 @@ class Encode(IntegerLayer):
     multiplier: int = 1
 
     def run(self, x: Array) -> Array:
-        """Floats to whole numbers."""
+        """Encode floats."""
         scale = np.float64 if x.dtype == np.float64 else np.float32
         levels = np.rint(np.clip(x.astype(scale) / scale(self.step), scale(self.low), scale(self.high)))
         return levels.astype(np.int32) * self.multiplier
@@ -56,37 +56,37 @@ class Encode(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class Requantise(IntegerLayer):
-    """n = round(x / 2^shift), limited to [low, high]."""
+    """Round to a coarser grid: n = round(x / 2^shift), limited to [low, high]."""
 
     shift: int
     low: int
     high: int
 
     def run(self, x: Array) -> Array:
-        """Whole numbers to fewer of them."""
+        """Requantise integers."""
         return np.clip(shift_round(x, self.shift), self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerProduct(IntegerLayer):
-    """A layer with weights: n = (sum of x w + b) m, with x w the product of a Dense or a convolution."""
+    """Dense or convolution: n = (sum of x w + b) m."""
 
     kind: str  # "dense" or "conv"
     weight: Array  # (O, I), or (O, C // groups, *K): int8, or int16
     bias: Array | None  # (O,), int32
     multiplier: Array  # m, (O,) or (), int32: the significant bits of the scales
-    stride: tuple[int, ...] = ()  # the others are of a convolution
+    stride: tuple[int, ...] = ()  # this and the following fields are for convolutions
     dilation: tuple[int, ...] = ()
     pad_mode: str = "valid"
     padding: Any = 0
     groups: int = 1
 
     def run(self, x: Array) -> Array:
-        """Sums in int32."""
+        """Compute sums in int32."""
         axis, channels = (-1, self.weight.shape[1]) if self.kind == "dense" else (1, self.weight.shape[1] * self.groups)
         if x.ndim < 2 - (axis == -1) or x.shape[axis] != channels:
             raise ShapeError(
-                f"run: a {self.kind} layer takes {channels} channels on axis {axis}, the shape is {x.shape}."
+                f"run: a {self.kind} layer takes {channels} channels on axis {axis}, but the shape is {x.shape}."
             )
         sums = x.astype(np.int32) @ self.weight.T.astype(np.int32) if self.kind == "dense" else self._convolved(x)
         places = (1,) * (len(self.weight.shape) - 2)  # axes after the channels
@@ -126,14 +126,14 @@ class IntegerProduct(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerPool(IntegerLayer):
-    """The sum or the largest of each window of (N, C, H, W)."""
+    """Pooling: the sum or the maximum of each window of (N, C, H, W)."""
 
     kind: str  # "sum" or "max"
     size: tuple[int, ...]
     stride: tuple[int, ...]
 
     def run(self, x: Array) -> Array:
-        """Windows of the last two axes."""
+        """Pool the last two axes."""
         windows = np.lib.stride_tricks.sliding_window_view(x, self.size, (-2, -1))
         windows = windows[..., :: self.stride[0], :: self.stride[1], :, :]
         return windows.sum((-2, -1), dtype=np.int32) if self.kind == "sum" else windows.max((-2, -1))
@@ -141,25 +141,25 @@ class IntegerPool(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerFlatten(IntegerLayer):
-    """The axes from first to last as one."""
+    """Flatten the axes from first to last."""
 
     first: int
     last: int
 
     def run(self, x: Array) -> Array:
-        """Another shape."""
+        """Flatten."""
         first, last = self.first % x.ndim, self.last % x.ndim
         return x.reshape((*x.shape[:first], -1, *x.shape[last + 1 :]))
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerDelay(IntegerLayer):
-    """x[t - delay[c], :, c], and 0 before."""
+    """Delay each channel: x[t - delay[c], :, c], and 0 before."""
 
     delay: Array
 
     def run(self, x: Array) -> Array:
-        """Each channel, later."""
+        """Delay."""
         out = np.zeros_like(x)
         for channel, steps in enumerate(self.delay.tolist()):
             out[steps:, :, channel] = x[: len(x) - steps, :, channel] if steps < len(x) else 0
@@ -168,10 +168,10 @@ class IntegerDelay(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerReadout(IntegerLayer):
-    """The last, the largest or the sum of the values over time."""
+    """The last value, the maximum or the sum over time."""
 
     how: str
-    bound: float  # of the values, for a sum of many steps
+    bound: float  # largest magnitude of a value, to check sums over many steps
 
     def run(self, x: Array) -> Array:
         """(T, B, ...) -> (B, ...)."""
@@ -182,12 +182,12 @@ class IntegerReadout(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class OverTime(IntegerLayer):
-    """A layer for all steps at once: (T, B, ...) goes in as (T B, ...)."""
+    """Apply a layer to all time steps at once: (T, B, ...) is reshaped to (T B, ...)."""
 
     layer: Any
 
     def run(self, x: Array) -> Array:
-        """Steps and samples as one axis, and two again."""
+        """Merge time and batch, apply the layer, split them again."""
         out = self.layer.run(x.reshape((-1, *x.shape[2:])))
         return np.asarray(out.reshape((*x.shape[:2], *out.shape[1:])))
 
@@ -197,13 +197,12 @@ class OverTime(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerNeuron(IntegerLayer):
-    """One step of a neuron, in whole numbers.
+    """One time step of a neuron in integers. States saturate at `low` and `high`.
 
     h = clip(round((v_from_v v + v_from_x x + v_from_i i + v_from_1) / 2^shift), low, high)
     i = clip(round((i_from_x x + i_from_i i) / 2^i_shift), low, high)
-    s, v by the threshold, the reset and the delay, as `nn.Neuron` has them
 
-    States saturate at `low` and `high`.
+    Spike and reset then follow `nn.Neuron`.
     """
 
     low: int
@@ -213,25 +212,25 @@ class IntegerNeuron(IntegerLayer):
     v_from_x: Array
     v_from_1: Array
     start: Array
-    threshold: Array | None = None  # in units of the state; None where nothing fires
+    threshold: Array | None = None  # in units of the state; None for a neuron that does not fire
     reset_to: Array = field(default_factory=lambda: np.zeros((), np.int32))  # in units of the state
     reset: str | None = "subtract"  # or "zero", "value"
     delay: str | None = None  # or "reset", "reset+input", "spike"
-    inclusive: bool = False  # it fires at the threshold too
-    most: int | None = 1  # the largest number of spikes in a step, or None for any
-    worth: Array | None = None  # a spike is multiplied by it
+    inclusive: bool = False  # whether it also fires at the threshold
+    most: int | None = 1  # the largest number of spikes in a step; None for no limit
+    worth: Array | None = None  # factor of a spike
     v_from_i: Array | None = None
     i_from_x: Array | None = None
     i_from_i: Array | None = None
     i_shift: int = 0
 
     def states(self, x: Array) -> tuple[Array, ...]:
-        """The states before the first step, for an input of one."""
+        """The initial states for an input of one time step."""
         v = np.broadcast_to(self.start, x.shape).astype(np.int32)
         return (v,) if self.v_from_i is None else (v, np.zeros_like(v))
 
     def step(self, x: Array, *states: Array) -> tuple[Array, ...]:
-        """One step: the output and the states."""
+        """Compute one time step: the output and the states."""
         v = states[0]
         late = None if self.delay is None else self._spikes(v)
         at_end = self.reset == "subtract" or self.delay == "reset+input"
@@ -277,11 +276,11 @@ class IntegerNeuron(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerSteps(IntegerLayer):
-    """A neuron over time, with a product of its output of the step before, if there is one."""
+    """A neuron over time, with a feedback layer if it is recurrent."""
 
-    neuron: IntegerNeuron  # one step
-    feedback: IntegerProduct | None = None  # the layer that its output comes back through
-    input_shift: int = 0  # of input and feedback, to one unit
+    neuron: IntegerNeuron
+    feedback: IntegerProduct | None = None  # applied to the output of the step before
+    input_shift: int = 0  # shifts input and feedback to one unit
     feedback_shift: int = 0
 
     def run(self, x: Array) -> Array:
@@ -310,7 +309,7 @@ KINDS: dict[str, Any] = {kind.__name__.removeprefix("Integer"): kind for kind in
 
 @dataclass(frozen=True, eq=False)
 class IntegerNet:
-    """Layers of whole numbers, one after the other.
+    """A network of integer layers, called one after the other. `export` makes it.
 
     Attributes:
         layers: dataclasses of `snncell.quantise.integer`: weights, multipliers, shifts, thresholds, limits.
@@ -320,18 +319,18 @@ class IntegerNet:
 
     @property
     def step(self) -> float:
-        """The value of one unit of the output: 1 of spikes, 2^-fraction of potentials."""
+        """The value of one unit of the output: 1 for spikes, 2^-fraction for potentials."""
         return float(2.0 ** self.layers[-1].exponent) if self.layers else 1.0
 
     def run(self, x: Any) -> np.ndarray[Any, Any]:
-        """The output of an input (T, B, ...), as int32: spikes, or potentials in units of `step`.
+        """Run the network on an input (T, B, ...). Returns int32: spikes, or potentials in units of `step`.
 
         Args:
-            x: whole numbers, such as spikes: booleans, integers, or floats that are whole; or, where the first layer
-                quantises its inputs, any floats.
+            x: integers, for example spikes, as booleans, integers or floats. If the first layer quantises its inputs,
+                any floats.
 
         Raises:
-            ArgumentError: for an input that is not whole where it has to be.
+            ArgumentError: for an input that is not an integer but must be.
 
         Example:
             >>> net = nn.SequentialCell(nn.Dense(1, 1, weight_init="ones", has_bias=False), nn.MultiStep(nn.LINode()))
@@ -348,10 +347,10 @@ class IntegerNet:
         return values.astype(np.int32)
 
     def save(self, file: Path) -> None:
-        """Write the network to a safetensors file: its arrays, and as JSON beside them all else.
+        """Write the network to a safetensors file: arrays, and everything else as JSON in the header.
 
         Raises:
-            CheckpointError: if it cannot be written.
+            CheckpointError: if the file cannot be written.
         """
         described, arrays = self._describe()
         write_arrays(file, arrays, {"format": FORMAT, "layers": json.dumps(described)}, "save")
@@ -366,13 +365,13 @@ class IntegerNet:
         """Read a network that `save` wrote.
 
         Raises:
-            CheckpointError: if the file is missing, damaged, or another one.
+            CheckpointError: if the file is missing, damaged, or in another format.
         """
         arrays, header = read_arrays(file, "load")
         if header.get("format") != FORMAT:
             raise CheckpointError(
-                f"load: {file} is no integer network of this version ({FORMAT!r}), but {header.get('format')!r}; "
-                f"IntegerNet.save writes one, and load_checkpoint reads checkpoints."
+                f"load: {file} must have the format {FORMAT!r} of IntegerNet.save, not {header.get('format')!r}. To "
+                f"read a checkpoint, use load_checkpoint."
             )
         try:
             described = json.loads(header["layers"])
@@ -386,7 +385,7 @@ class IntegerNet:
 
     @property
     def weight_bytes(self) -> int:
-        """The bytes of all weights and biases."""
+        """The size of all weights and biases in bytes."""
         arrays = self._describe()[1]
         return sum(a.nbytes for name, a in arrays.items() if name.rpartition(".")[2] in ("weight", "bias"))
 
@@ -394,11 +393,11 @@ class IntegerNet:
 def _to_int32(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if values.dtype.kind == "f" and not np.all(values == np.rint(values)):
         raise ArgumentError(
-            "run: x are whole numbers, such as spikes, and some of these are not. A network for other inputs has "
-            "quantise.prepare(net, ..., activations=quantise.FixedPoint(8, 6)) before it is exported."
+            "run: x must be integers, for example spikes, but some values are not. For other inputs, call "
+            "quantise.prepare(net, ..., activations=quantise.FixedPoint(8, 6)) before you export."
         )
     if values.dtype.kind not in "biuf":
-        raise ArgumentError(f"run: x are numbers, not an array of {values.dtype}.")
+        raise ArgumentError(f"run: x must be an array of numbers, not of {values.dtype}.")
     return values.astype(np.int32)
 
 
@@ -406,15 +405,15 @@ def _summary(layer: Any) -> str:
     inner = getattr(layer, "layer", layer)
     inner = getattr(inner, "neuron", inner)
     weight = getattr(inner, "weight", None)
-    what = "" if weight is None else f" {inner.kind} {weight.shape} {weight.dtype}"
-    return f"{_kind_name(inner)}{what}, unit 2^{layer.exponent}"
+    shape = "" if weight is None else f" {inner.kind} {weight.shape} {weight.dtype}"
+    return f"{_kind_name(inner)}{shape}, unit 2^{layer.exponent}"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
 def _describe_layer(layer: Any, path: str, arrays: dict[str, Any]) -> dict[str, Any]:
-    """A layer as JSON; its arrays go into `arrays`, and their names stand in their places."""
+    """A layer as JSON. Its arrays are added to `arrays`, and the JSON refers to them by name."""
     fields: dict[str, Any] = {}
     for one in dataclasses.fields(layer):
         value, name = getattr(layer, one.name), f"{path}.{one.name}"
@@ -432,7 +431,6 @@ def _kind_name(layer: Any) -> str:
 
 
 def _make_layer(described: Any, arrays: dict[str, Any]) -> Any:
-    """The layer that was described."""
     fields: dict[str, Any] = {}
     for name, value in described["fields"].items():
         if isinstance(value, dict):

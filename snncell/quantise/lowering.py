@@ -1,4 +1,4 @@
-"""Lower prepared layers and neurons to whole numbers, or refuse those that would not give the same results."""
+"""Lower prepared layers and neurons to integers, or refuse those that would give other results."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from snncell.quantise import integer
 
 Array = np.ndarray[Any, Any]
 
-FEWER_BITS = "take fewer bits, of weights (Uniform(4)), of their scales (scale_bits=4, or 1) or of states"
+FEWER_BITS = "use fewer bits for weights (Uniform(4)), for their scales (scale_bits=4, or 1) or for states"
 
 
 @dataclass(frozen=True)
 class ExportedCell:
-    """A Cell of the network that is exported: its path, and whether it stands in a TimeDistributed."""
+    """A Cell of the exported network, its path, and whether it is in a TimeDistributed."""
 
     path: str
     cell: Any
     over_time: bool = False
 
-    def error(self, why: str, mend: str) -> ArgumentError:
-        """The ArgumentError of a layer that has no integer form with the same results."""
+    def error(self, why: str, fix: str) -> ArgumentError:
+        """The ArgumentError for a Cell without an integer form that gives the same results."""
         name = type(self.cell).__name__
         where = f"{self.path} ({name})" if self.path else name
-        return ArgumentError(f"export: {where}: {why}. To fix it: {mend}.")
+        return ArgumentError(f"export: {where}: {why}. To fix it: {fix}.")
 
-    def refuse(self, why: str, mend: str) -> NoReturn:
-        """Raise the `error`."""
-        raise self.error(why, mend)
+    def refuse(self, why: str, fix: str) -> NoReturn:
+        """Raise `error(why, fix)`."""
+        raise self.error(why, fix)
 
 
 @dataclass(frozen=True)
 class IntegerSignal:
-    """Bounds of the values between two layers: whole numbers n 2^exponent with |n| up to `bound`.
+    """Values between two layers: integers n 2^exponent with |n| up to `bound`.
 
-    real: whether they are the network's inputs, which may be any numbers until a quantiser has them.
+    `real` is True for network inputs that are arbitrary numbers until a quantiser rounds them.
     """
 
     exponent: int
@@ -57,7 +57,7 @@ class IntegerSignal:
     real: bool = False
 
 
-# --- layers with weights, and the largest sums that they can have -----------------------------------------------------
+# --- layers with weights, and bounds of their sums --------------------------------------------------------------------
 
 
 def product_of(
@@ -65,29 +65,29 @@ def product_of(
 ) -> tuple[integer.IntegerProduct, IntegerSignal]:
     """The integer layer of a prepared Dense or convolution, and the bounds of its results.
 
-    `limit` is the number of units up to which values are exact.
+    Values are exact up to `limit` units.
     """
     levels, steps = _levels(cell, place)
     bias = None
-    if cell.has_bias:  # in steps, as the network rounds it: in its own precision
+    if cell.has_bias:  # in steps, rounded in the precision of the network
         own_bias = cell.bias.asnumpy()
         bias = np.rint(own_bias / steps.astype(own_bias.dtype)).astype(np.int64) << -signal.exponent
     sums = np.abs(levels).sum(tuple(range(1, levels.ndim))) * signal.bound + (0 if bias is None else np.abs(bias))
     bits = bits_behind_point(steps)
-    # Each channel has a unit of its own while it is added up, and all have the finest after that.
+    # Each channel is summed in its own unit; afterwards all channels share the finest unit.
     own = np.ldexp(steps, np.vectorize(bits_behind_point, otypes=[np.int64])(steps))
     grown = _winograd_growth(cell)
     if grown == math.inf:
         place.refuse(
-            "it is computed by Winograd's tiles, whose transforms have thirds for such a window",
+            "it is computed by Winograd tiles, and their transforms contain thirds for this window",
             "use windows of at most 3 elements along an axis, a stride of 2, or fewer than 8 channels",
         )
     largest = float(np.max(sums * own, initial=0.0)) * grown
     bound = float(np.max(sums * np.ldexp(steps, bits), initial=0.0))
     if bits > 60 or not max(largest, bound) <= limit:
-        place.refuse(f"its sums reach {max(largest, bound):.3g} units, and are exact up to {limit:.3g}", FEWER_BITS)
+        place.refuse(f"its sums reach {max(largest, bound):.3g} units, but are exact up to {limit:.3g}", FEWER_BITS)
     if getattr(cell, "activation", None) is not None:
-        place.refuse("its activation is no whole number", "leave it out; spikes come from a neuron behind the layer")
+        place.refuse("its activation has no integer form", "remove it, and put a neuron after the layer")
     options: dict[str, Any] = {}
     if not isinstance(cell, nn.Dense):
         options |= {"stride": per_axis(cell.stride, cell.axes), "dilation": per_axis(cell.dilation, cell.axes)}
@@ -106,7 +106,7 @@ def product_of(
 
 
 def _levels(cell: Any, place: ExportedCell) -> tuple[Array, Array]:
-    """The levels of the weights, and the steps of the outputs: one, or one for each."""
+    """The levels of the weights, and the steps of the outputs: one for all, or one for each."""
     if cell.weight.dtype.itemsize < 4:
         place.refuse(f"its Parameters are {cell.weight.dtype.name}", "make it with dtype=float32")
     quantiser = cell.quantisers.weight
@@ -115,11 +115,11 @@ def _levels(cell: Any, place: ExportedCell) -> tuple[Array, Array]:
         place.refuse("its weights are not finite", "train it again, with a smaller learning rate")
     if np.any(levels * step != quantiser(cell.weight).asnumpy()):
         place.refuse(
-            f"what {type(quantiser).__name__} gives are no whole multiples of its step",
-            "give a step with fewer significant bits",
+            f"the values of {type(quantiser).__name__} are not multiples of its step",
+            "use a step with fewer significant bits",
         )
     if step.size > 1 and step.shape[0] != levels.shape[0]:
-        place.refuse("its scales lie along another axis than its outputs", "prepare it with axis=0")
+        place.refuse("its scales are along another axis than its outputs", "prepare it with axis=0")
     return levels, step.reshape(-1) if step.size > 1 else step.reshape(())
 
 
@@ -129,9 +129,9 @@ def per_axis(value: Any, count: int) -> tuple[int, ...]:
 
 
 def _winograd_growth(cell: Any) -> float:
-    """The factor by which sums of a convolution may grow on the way: 1, or more by Winograd's tiles.
+    """The factor by which sums of a convolution may grow in between: 1, or more with Winograd tiles.
 
-    Windows of up to three elements have transforms of halves; longer ones have thirds, which are not exact: infinity.
+    Infinity for windows of more than three elements, because their transforms contain thirds, which are not exact.
     """
     if not isinstance(cell, nn.Conv2d) or cell.window == (1, 1):
         return 1.0
@@ -140,7 +140,7 @@ def _winograd_growth(cell: Any) -> float:
     growth = 1.0
     for window, stride in zip(cell.window, per_axis(cell.stride, 2), strict=True):
         if -(-window // stride) > 5:
-            continue  # there are no such tiles
+            continue  # no tiles exist for this window
         of = transforms(window, stride)
         bits = max(bits_behind_point(matrix) for matrix in of)
         if bits > 8:
@@ -150,20 +150,20 @@ def _winograd_growth(cell: Any) -> float:
     return growth
 
 
-# --- linear expressions in a neuron's input and states, with exact coefficients: they stand in for values in a step ---
+# --- symbolic evaluation of a neuron: linear forms in its input and states, with exact coefficients -------------------
 
-MOST_BITS = 80  # behind the point; a coefficient that needs more is no short one
+MOST_BITS = 80  # bits after the point; a coefficient with more is not a short one
 
 
 class Unit(NamedTuple):
-    """A variable that is a whole number times 2^exponent, and no larger than `bound`."""
+    """A variable that is an integer times 2^exponent, with a magnitude up to `bound`."""
 
     exponent: int
     bound: float
 
 
 def bits_behind_point(values: Any) -> int:
-    """The least number of bits behind the point with which all of some numbers are exact; MOST_BITS if more."""
+    """The fewest bits after the point that represent all numbers exactly, at most MOST_BITS."""
     numbers = np.asarray(values, np.float64)
     for bits in range(MOST_BITS):
         scaled = np.ldexp(numbers, bits)
@@ -173,12 +173,12 @@ def bits_behind_point(values: Any) -> int:
 
 
 class LinearForm:
-    """A sum of variables times numbers; `check` is called with the result of each operation.
+    """A sum of variables times numbers. Neurons with linear equations can compute with it as with Tensors.
 
-    Neurons compute with it as with Tensors, as far as their equations are linear.
+    `check` is called with the result of each operation.
     """
 
-    __array_ufunc__ = None  # arrays leave their operators to it
+    __array_ufunc__ = None  # so that NumPy arrays defer to the operators of this class
 
     def __init__(
         self, terms: Mapping[str, Any], units: Mapping[str, Unit], check: Callable[[LinearForm], None]
@@ -188,13 +188,13 @@ class LinearForm:
 
     @property
     def bits(self) -> int:
-        """Bits behind the point with which every value of it is exact."""
+        """Bits after the point that represent every value of the form exactly."""
         found = [bits_behind_point(c) - self.units[name].exponent for name, c in self.terms.items() if np.any(c)]
         return max([0, *found])
 
     @property
     def bound(self) -> float:
-        """The largest magnitude that it can have."""
+        """The largest possible magnitude."""
         return float(np.max(sum(np.abs(c) * self.units[name].bound for name, c in self.terms.items())))
 
     def _sum(self, other: Any, sign: float) -> LinearForm:
@@ -236,7 +236,7 @@ def _scale_to_int32(coefficient: Any, bits: int) -> Array:
     return np.asarray(scaled, np.int32)
 
 
-# --- neurons: their own equations, with linear expressions in place of values -----------------------------------------
+# --- neurons: evaluate their equations with linear forms --------------------------------------------------------------
 
 KNOWN = "nn.IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, or a subclass of nn.Neuron with a linear charge(x, v)"
 
@@ -244,9 +244,9 @@ KNOWN = "nn.IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, or a subclass of nn
 def integer_neuron(
     cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
 ) -> tuple[integer.IntegerNeuron, IntegerSignal]:
-    """A prepared neuron's step in whole numbers, for an input within these bounds, and the bounds of its output.
+    """The integer step of a prepared neuron for inputs within the bounds of `signal`, and the bounds of its output.
 
-    `limit` is the number of units up to which values are exact.
+    Values are exact up to `limit` units.
     """
     _refuse_others(cell, place)
     inner, grid = _with_constants(cell, place), cell.quantisers.states
@@ -277,7 +277,7 @@ def integer_neuron(
     if np.any(threshold <= 0) and (cell.reset != "value" or cell.max_spikes != 1):
         place.refuse(
             f"on the grid of its states its threshold is {math.ldexp(float(np.min(threshold)), -fraction):g}",
-            f"take states with more bits behind the point than {fraction}",
+            f"use states with more than {fraction} bits after the point",
         )
     exponent = -fraction if worth is not None else 0
     most = float(np.max(high / threshold)) if cell.max_spikes is None else float(cell.max_spikes)
@@ -288,18 +288,18 @@ def integer_neuron(
 def _equations(
     inner: Any, cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
 ) -> tuple[LinearForm, LinearForm | None]:
-    """The potential before it is rounded, and the current, if there is one, as linear expressions.
+    """Linear forms of the potential before rounding, and of the current, or None without one.
 
-    The result of each operation must be exact in float32.
+    Each operation must be exact in float32.
     """
 
     def check(term: LinearForm) -> None:
         units = math.ldexp(term.bound, term.bits)
         if units > limit:
             place.refuse(
-                f"its potential needs {math.log2(units):.1f} bits before it is rounded, of {math.log2(limit):.0f}",
-                "take states of fewer bits, states=quantise.FixedPoint(8, 4), fewer decay_bits, or weights whose "
-                "scales have fewer, scale_bits=4 or 1",
+                f"its potential needs {math.log2(units):.1f} bits before rounding, of {math.log2(limit):.0f} at most",
+                "use states of fewer bits, states=quantise.FixedPoint(8, 4), fewer decay_bits, or weights with shorter "
+                "scales, scale_bits=4 or 1",
             )
 
     grid, exponent = cell.quantisers.states, signal.exponent
@@ -314,12 +314,12 @@ def _equations(
     except (TypeError, AttributeError):
         h = None
     if not isinstance(h, LinearForm):
-        place.refuse("its equation of h is not linear in its input and its states", f"use {KNOWN}")
+        place.refuse("its equation of h is not linear in its input and states", f"use {KNOWN}")
     return h, None
 
 
 def _refuse_others(cell: Any, place: ExportedCell) -> None:
-    """Raise for a neuron whose step is another one than that of `integer.IntegerNeuron`."""
+    """Raise for a neuron with a step that `integer.IntegerNeuron` cannot compute."""
     base, replaced = overridden(cell, ("charge",))
     if base is LINode and not replaced:
         return
@@ -328,18 +328,18 @@ def _refuse_others(cell: Any, place: ExportedCell) -> None:
     parts = ("fired", "recall", "spikes", "after_reset", "fire_at") if same else ()
     own = [name for name in parts if getattr(type(cell), name) is not getattr(Neuron, name)] + replaced
     if not same or own or cell.own_function:
-        what = f"its {own[0]} is its own" if own and own[0] != "construct" else "its step is its own"
-        place.refuse(f"{what}, and there is no integer step for it", f"use {KNOWN}")
+        part = own[0] if own and own[0] != "construct" else "step"
+        place.refuse(f"it defines its own {part}, which has no integer form", f"use {KNOWN}")
     function = beyond_threshold(cell.surrogate_function)
     if function is not None:
         place.refuse(
             f"{type(function).__name__} may fire by another rule than a threshold",
-            "use a spike function of snncell.surrogate that does not draw",
+            "use a spike function of snncell.surrogate that is not random",
         )
 
 
 def _with_constants(cell: Any, place: ExportedCell) -> Any:
-    """The neuron with the constants that it computes with, as numbers and arrays."""
+    """A copy of the neuron with its rounded constants, as numbers and arrays."""
     inner = object.__new__(type(cell))
     inner.__dict__.update(cell.__dict__)
     constants = cell.quantisers.in_place(cell)
@@ -348,12 +348,12 @@ def _with_constants(cell: Any, place: ExportedCell) -> Any:
         numbers = numbers_of(value)
         inner.__dict__[name] = float(numbers.reshape(())) if numbers.size == 1 else numbers
     if np.ndim(inner.__dict__.get("v_rest", 0.0)) or np.ndim(inner.__dict__.get("input_gain", 0.0)):
-        place.refuse("v_rest or input_gain differ from neuron to neuron", "use one number for the layer")
+        place.refuse("v_rest or input_gain differ between neurons", "use one number for the layer")
     return inner
 
 
 def _coefficients(form: LinearForm, fraction: int, exponent: int, state: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """The coefficients of whole numbers in units of a linear form, and the shift from these to units of the state."""
+    """Integer coefficients of a linear form, and the shift that converts its unit to the unit of the state."""
     bits = max(form.bits, fraction)
     units = {"v": fraction, "i": fraction, "x": -exponent, "1": 0}
     found: dict[str, Any] = {"shift" if state == "v" else "i_shift": bits - fraction}

@@ -1,4 +1,4 @@
-"""Quantisation-aware training: fold batch normalisation into weights, and give layers and neurons their quantisers."""
+"""Quantisation-aware training: fold batch normalisation, and give layers and neurons their quantisers."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from snncell.quantise.quantiser import Quantiser
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 
-# --- the quantisers of one Cell: of its weights and inputs, or of its states and constants ----------------------------
+# --- quantisers of one Cell: weights and inputs, or states and constants ----------------------------------------------
 
-# Constants of neurons: of what a state is compared with or set to, and of what it is multiplied by.
+# Constants of neurons: values that states are compared with or set to, and factors.
 POTENTIALS = ("v_threshold", "v_reset", "v_rest")
 MULTIPLIERS = ("alpha", "beta", "current_gain", "input_gain")
-LAYERS: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # with weights
+LAYERS: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers with weights
 
 
 class OnStep(Cell):
-    """A bias (channels,) on the grid of the sums that it is added to: round(b / step) step, straight through.
+    """Round a bias (channels,) to the grid of the sums: round(b / step) step, with a straight-through gradient.
 
-    It has no limits, because those of an accumulator of 32 bits do not matter to a bias.
+    There are no limits, because a bias never exceeds the 32 bits of an accumulator.
     """
 
     def construct(self, bias: Tensor, step: Any) -> Any:
@@ -53,7 +53,7 @@ class OnStep(Cell):
 
 
 class WeightGrids(Cell):
-    """The quantisers of the weights and of the inputs of a layer, or None."""
+    """Quantisers of a layer, for its weights and its inputs; None leaves them."""
 
     def __init__(self, weight: Quantiser | None, activation: Quantiser | None) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class WeightGrids(Cell):
         self.bias = OnStep()
 
     def in_place(self, cell: Any) -> dict[str, Any]:
-        """By name, what a layer computes with in the place of its Parameters."""
+        """The rounded Parameters that a layer computes with, by name."""
         if self.weight is None:
             return {}
         weight = cell.weight
@@ -71,7 +71,7 @@ class WeightGrids(Cell):
         return others
 
     def bias_step(self, weight: Tensor) -> Any:
-        """The step of the sums of a layer whose inputs are whole numbers, a number or (channels,)."""
+        """The step of the sums of a layer with integer inputs, a number or (channels,)."""
         assert self.weight is not None
         step = self.weight.step(weight)
         if not isinstance(step, Tensor):
@@ -79,53 +79,53 @@ class WeightGrids(Cell):
         return step.reshape((-1,)) if step.size > 1 else step.reshape(())
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The inputs of a layer, on their grid."""
+        """The inputs of a layer, rounded."""
         if self.activation is None or not isinstance(args[0], Tensor) or not args[0].dtype.is_float:
-            return args  # spikes as bytes, and lists of events, are whole numbers
+            return args  # spikes as bytes and event lists are integers already
         return (self.activation(args[0]), *args[1:])
 
     def results(self, cell: Any, out: Any) -> Any:
-        """The result of a layer, as it is."""
+        """The result of a layer, unchanged."""
         return out
 
 
 class StateGrids(Cell):
-    """The quantisers of a neuron: of all its states, and of the decays and gains that they are multiplied by."""
+    """Quantisers of a neuron, for its states and for the factors that multiply them."""
 
     def __init__(self, states: FixedPoint, multiplier: FixedPoint) -> None:
         super().__init__()
         self.states, self.multiplier = states, multiplier
 
     def in_place(self, cell: Any) -> dict[str, Any]:
-        """By name, the constants that a neuron computes with: numbers stay numbers, which kernels take as arguments."""
+        """The rounded constants of a neuron, by name. Numbers stay numbers, because kernels take them as arguments."""
         constants = cell.__dict__.get("_constants", ())
-        known = ours(getattr(type(cell), "charge", type(cell).construct))  # which constants its equation multiplies
+        known = ours(getattr(type(cell), "charge", type(cell).construct))  # then we know the factors of its equation
         multipliers = MULTIPLIERS if known else [name for name in constants if name != "tau"]
         grids = dict.fromkeys(multipliers, self.multiplier) | dict.fromkeys(POTENTIALS, self.states)
         return {name: _constant(grid, getattr(cell, name)) for name, grid in grids.items() if name in constants}
 
     def rate(self, tau: Any) -> Any:
-        """1 / tau in fixed point, at least its step."""
+        """1 / tau in fixed point, at least one step."""
         if not isinstance(tau, Tensor):
             return max(self.multiplier.number(1.0 / float(tau)), float(self.multiplier.scale))
         return ops.maximum(self.multiplier(1.0 / tau), float(self.multiplier.scale))
 
     def state(self, name: str, value: Tensor) -> Tensor:
-        """A state on its grid."""
+        """A state, rounded."""
         rounded: Tensor = self.states(value)
         return rounded
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The input and the states, as they are."""
+        """The input and the states, unchanged."""
         return args
 
     def results(self, cell: Any, out: Any) -> Any:
-        """The output as it is, and the states that the step has not rounded itself on their grid."""
+        """The output unchanged, and the states rounded, except those that the neuron has rounded itself."""
         if not isinstance(out, tuple):
             return out
         parameters = list(inspect.signature(cell.construct).parameters.values())[1:]
-        names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]  # *states are those of a Cell inside
-        # A neuron rounds its potential before it compares it, and leaves it on the grid.
+        names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]  # *states belong to an inner Cell
+        # A neuron rounds its potential before the comparison with the threshold, and the reset stays on the grid.
         done = ("v",) if isinstance(cell, LINode) or (isinstance(cell, Neuron) and cell.delay is None) else ()
         states = [
             self.state(name, state) if name not in done and isinstance(state, Tensor) else state
@@ -134,7 +134,7 @@ class StateGrids(Cell):
         return (out[0], *states, *out[1 + len(states) :])
 
     def first(self, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The states before the first step, on their grid."""
+        """The initial states, rounded."""
         return tuple(self.states(state) for state in states)
 
 
@@ -153,31 +153,33 @@ def prepare(
     decay_bits: Annotated[int, Within(1, 14)] = 8,
     skip: Annotated[Sequence[str | type[Cell]], Own()] = (),
 ) -> Cell:
-    """Have a network compute with rounded weights, states and inputs, to be trained on; the network itself is returned.
+    """Prepare a network for quantisation-aware training: compute with rounded weights, states and inputs.
 
-    A layer's y = f(x, W, b) becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums that it is added
-    to. A neuron's potential is rounded and saturated once it is charged, before it is compared with the threshold, and
-    its other states at the end of the step; decays, gains and 1 / tau are multipliers in fixed point, threshold, reset
-    and rest are on the grid of the potential. A loop over time stays one kernel each way.
+    Call it on a trained network, then train on with a smaller learning rate, then `export`. A layer y = f(x, W, b)
+    becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums. A neuron rounds and saturates its
+    potential after charging, before the comparison with the threshold, and its other states at the end of the step.
+    Decays, gains and 1 / tau become fixed-point factors; threshold, reset and rest lie on the grid of the potential. A
+    loop over time is still one kernel each way.
 
-    Parameters stay as they are, in full precision, and the reverse goes straight through the rounding. Learned and
-    moving scales become Parameters of the network, which optimisers, checkpoints and copies find under `quantisers`;
-    so prepare the network before the optimiser is made.
+    Parameters keep their full precision, because the gradient goes straight through the rounding. Learned and moving
+    scales become Parameters of the network under `quantisers`. You should therefore make the optimiser afterwards.
 
     Args:
-        net: its `Dense`, `Conv1d`, `Conv2d`, `Conv2dTranspose`, and its neurons (`nn.Neuron`, `nn.LINode`, and what is
-            made from them).
-        weights: the quantiser of weights, of which each layer gets a copy; None leaves them. With per_channel, an axis
-            of 0 is that of the outputs.
-        states: the grid of potentials and currents; None leaves them.
-        activations: the quantiser of each layer's input; booleans and integers are on a grid already.
-        decay_bits: bits behind the point of decays, gains and 1 / tau; 1 / tau = 2^-n is a shift.
-        skip: paths of Cells, as `cells_and_names` gives them, or classes, that are left as they are, with all below.
+        net: changed in place: its `Dense`, `Conv1d`, `Conv2d` and `Conv2dTranspose` layers, and its neurons
+            (`nn.Neuron`, `nn.LINode` and their subclasses).
+        weights: quantiser of weights, copied for each layer; None leaves them. With per_channel, axis 0 is the outputs.
+        states: grid of potentials and currents; None leaves them.
+        activations: quantiser of each layer's input. Booleans and integers are not rounded.
+        decay_bits: bits after the point of decays, gains and 1 / tau; 1 / tau = 2^-n is a shift.
+        skip: Cells to leave unchanged, with all Cells inside: paths from `cells_and_names`, or classes.
+
+    Returns:
+        The network itself.
 
     Raises:
-        ArgumentError: for a network in which there is nothing to round, that is prepared already, or that computes in
-            float16 (`snncell.amp`), for a Cell with a `bprop`, which knows its Parameters as they are, and for states
-            of a Cell that is no neuron.
+        ArgumentError: for a network with nothing to round, that is already prepared, or that computes in float16
+            (`snncell.amp`); for a Cell with a `bprop`, because that uses its unrounded Parameters; for states of a Cell
+            that is not a neuron.
 
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; states: Davies et al., "Loihi", IEEE Micro 38(1), 2018.
@@ -189,7 +191,7 @@ def prepare(
         Uniform(bits=4, scale='max', scale_bits=8)
     """
     if weights is states is activations is None:
-        raise ArgumentError("prepare: give weights, states or activations, such as weights=quantise.Uniform(4).")
+        raise ArgumentError("prepare: pass weights, states or activations, for example weights=quantise.Uniform(4).")
     kinds: tuple[type, ...] = () if weights is activations is None else LAYERS
     kinds += () if states is None else (Membrane,)
     left = _cells_to_leave(net, skip)
@@ -212,12 +214,15 @@ def prepare(
 
 
 def restore(net: Cell, rounded: bool = False) -> Cell:
-    """Have a network that was prepared compute with its Parameters as they are; the network itself is returned.
+    """Remove all quantisers, so that a prepared network computes with its Parameters again.
 
     Args:
-        net: the network.
-        rounded: whether its Parameters and constants become what it computed with, the values on their grids: for other
-            formats, such as NIR's, which know no quantisers. Its states are no longer rounded in either case.
+        net: changed in place.
+        rounded: whether Parameters and constants get their rounded values first. Use this to export to formats without
+            quantisers, such as NIR. States are no longer rounded in either case.
+
+    Returns:
+        The network itself.
 
     Example:
         >>> net = snncell.quantise.prepare(nn.Dense(2, 2, weight_init=0.3), snncell.quantise.Uniform(2, 0.25))
@@ -232,12 +237,12 @@ def restore(net: Cell, rounded: bool = False) -> Cell:
         if not isinstance(cell.__dict__[name], Parameter):
             setattr(cell, name, value)
     for cell in prepared:
-        del cell.quantisers  # as if it had never been set
+        del cell.quantisers
     return net
 
 
 def _values_computed_with(cell: Any) -> list[tuple[str, Any]]:
-    """The Parameters and constants of a prepared Cell by name, with the values that it computes with."""
+    """Parameters and constants of a prepared Cell by name, with their rounded values."""
     values = dict(cell.quantisers.in_place(cell))
     if isinstance(cell.quantisers, StateGrids) and isinstance(cell, (EulerLeak, LINode)):
         values["tau"] = 1.0 / cell.quantisers.rate(cell.tau)
@@ -245,7 +250,7 @@ def _values_computed_with(cell: Any) -> list[tuple[str, Any]]:
 
 
 def _grids(path: str, cell: Any, weights: Any, states: Any, activations: Any, decay_bits: int) -> Cell:
-    """Quantisers of its own for a Cell; constants of neurons that are not 0 must not become 0."""
+    """Make the quantisers of one Cell. Raises if a constant other than 0 would become 0."""
     if isinstance(cell, Membrane):
         grids = StateGrids(copy.deepcopy(states), FixedPoint(16, decay_bits))
         for name, value in grids.in_place(cell).items():
@@ -254,7 +259,7 @@ def _grids(path: str, cell: Any, weights: Any, states: Any, activations: Any, de
                 smallest = float(np.abs(before[before != 0]).min())
                 raise ArgumentError(
                     f"prepare: {path} ({type(cell).__name__}): its {name} = {smallest:g} would be 0 with {decay_bits} "
-                    f"bits behind the point; give more, decay_bits=12 (14 at most), or write the equation with larger "
+                    f"bits after the point. Use more, decay_bits=12 (14 at most), or write the equation with larger "
                     f"constants."
                 )
         return grids
@@ -263,60 +268,60 @@ def _grids(path: str, cell: Any, weights: Any, states: Any, activations: Any, de
         weight = copy.deepcopy(weights)
         if isinstance(cell, Conv2dTranspose) and getattr(weight, "per_channel", False):
             raise ArgumentError(
-                "prepare: Conv2dTranspose has its outputs on axis 1, divided into groups, so its scales are not per "
-                "channel; leave per_channel out, or skip=[nn.Conv2dTranspose]."
+                "prepare: Conv2dTranspose has its outputs on axis 1, divided into groups, so its scales cannot be per "
+                "channel. Leave per_channel out, or pass skip=[nn.Conv2dTranspose]."
             )
         weight.begin(cell.weight)
     if activations is None:
         return WeightGrids(weight, None)
     if getattr(activations, "per_channel", False) or getattr(activations, "scale", None) == "learned":
         raise ArgumentError(
-            f"prepare: activations share one scale that is not learned, such as quantise.FixedPoint(8, 6) or "
+            f"prepare: activations must share one scale that is not learned, for example quantise.FixedPoint(8, 6) or "
             f'quantise.Uniform(8, "moving"), not {activations!r}.'
         )
-    return WeightGrids(weight, copy.deepcopy(activations).begin(ops.zeros(())))  # of inputs nothing is known yet
+    return WeightGrids(weight, copy.deepcopy(activations).begin(ops.zeros(())))  # inputs are still unknown
 
 
 def _refuse_cell(path: str, cell: Cell) -> None:
-    """Raise for a Cell that cannot be rounded."""
+    """Raise for a Cell that cannot be prepared."""
     who = f"{path} ({type(cell).__name__})" if path else type(cell).__name__
     if cell.bprop is not None:
         raise ArgumentError(
-            f"prepare: {who} has a bprop, which knows its Parameters as they are: round in its construct and bprop "
-            f"what is to be rounded, and leave it out here: skip=[{path!r}]."
+            f"prepare: {who} has a bprop, which uses its unrounded Parameters. Round them in its construct and bprop, "
+            f"and leave this Cell out: skip=[{path!r}]."
         )
     if cell.quantisers is not None:
-        raise ArgumentError(f"prepare: {who} is prepared already; quantise.restore(net) undoes that.")
+        raise ArgumentError(f"prepare: {who} is already prepared. quantise.restore(net) undoes that.")
     if cell.compute_dtype is not None:
         raise ArgumentError(
-            f"prepare: {who} computes in {cell.compute_dtype}, which has fewer bits than the sums of a grid need. "
-            f'Undo that first: amp.auto_mixed_precision(net, "O0").'
+            f"prepare: {who} computes in {cell.compute_dtype}, which has fewer bits than quantised sums need. Undo "
+            f'mixed precision first: amp.auto_mixed_precision(net, "O0").'
         )
 
 
 def _refuse_stepwise(net: Cell, known: set[int]) -> None:
-    """Raise for a Cell that is run step by step, whose states would stay as they are."""
+    """Raise for a Cell in a MultiStep or Recurrent that is not a neuron, because its states would not be rounded."""
     for path, cell in net.cells_and_names():
         inner = cell.cell if isinstance(cell, (MultiStep, Recurrent)) else None
         if inner is not None and id(inner) not in known and not isinstance(inner, Recurrent):
             raise ArgumentError(
-                f"prepare: {path or 'net'}.cell ({type(inner).__name__}) is no nn.Neuron, and its states would stay as "
-                f"they are. Make it one, or leave it out: skip=[{type(inner).__name__}]."
+                f"prepare: {path or 'net'}.cell ({type(inner).__name__}) is not an nn.Neuron, so its states would not "
+                f"be rounded. Make it one, or leave it out: skip=[{type(inner).__name__}]."
             )
 
 
 def _cells_to_leave(net: Cell, skip: Any) -> set[int]:
-    """The Cells that `skip` names, and all below them."""
+    """The ids of the Cells that `skip` names, and of all Cells inside."""
     cells, left = list(net.cells_and_names()), set()
     for one in skip if isinstance(skip, (list, tuple, set)) else [skip]:
         by_class = isinstance(one, type) and issubclass(one, Cell)
         if not by_class and not isinstance(one, str):
-            raise ArgumentError(f"prepare: skip is a list of paths and of classes of Cells; {came(one)} is neither.")
+            raise ArgumentError(f"prepare: skip must be a list of paths and of classes of Cells, not of {came(one)}.")
         named = [cell for path, cell in cells if (isinstance(cell, one) if by_class else path == one)]
         if not named and not by_class:
             paths = [path for path, cell in cells if path and isinstance(cell, (*LAYERS, Membrane))]
             raise ArgumentError(
-                f"prepare: skip={one!r}: there is no such Cell; there are {', '.join(paths[:20]) or 'none'}."
+                f"prepare: skip={one!r} names no Cell. The Cells to round are {', '.join(paths[:20]) or 'none'}."
             )
         left |= {id(below) for cell in named for _, below in cell.cells_and_names()}
     return left
@@ -326,21 +331,22 @@ def _cells_to_leave(net: Cell, skip: Any) -> set[int]:
 
 
 def fold(net: Cell) -> Cell:
-    """A copy of a network whose batch normalisations are in the weights and biases of the layers before them.
+    """Fold batch normalisation: move it into the weights and biases of the layers before it, in a copy of the network.
 
     W' = W gamma / sqrt(var + eps),   b' = beta + (b - mean) gamma / sqrt(var + eps),   with the moving mean and var
 
-    In prediction it gives what the network gave, to rounding. It has nothing left to normalise by a batch, so train
-    with the normalisation first, fold, and go on: `prepare` it then, for weights are rounded after this product.
+    Call it before `prepare`, because weights must be rounded after this product. The copy gives the same predictions,
+    to rounding. It cannot normalise by batches any more, so train with the normalisation first.
 
     Args:
-        net: its `SequentialCell`s, in which a BatchNorm1d, BatchNorm2d, ThresholdBatchNorm or what is made from them
-            follows a Dense, Conv1d or Conv2d directly, both in a `TimeDistributed` or not. A construct of your own
-            should call such a `SequentialCell` as a whole, because the places of its Cells change.
+        net: contains `SequentialCell`s in which a BatchNorm1d, BatchNorm2d, ThresholdBatchNorm or a subclass directly
+            follows a Dense, Conv1d or Conv2d. Both may be in a `TimeDistributed`. Your own construct should call such a
+            `SequentialCell` as a whole, because the positions of its Cells change.
 
     Raises:
-        ArgumentError: for a normalisation that stands elsewhere, has statistics for each step, or always takes those of
-            the batch, a layer that is used twice, a network that is prepared already, and one without any.
+        ArgumentError: for a normalisation at another place, with statistics for each step, or that always uses the
+            statistics of the batch; for a layer that is used twice; for a prepared network; for one without batch
+            normalisation.
 
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018, section 3.2.
@@ -352,9 +358,7 @@ def fold(net: Cell) -> Cell:
     """
     folded = copy.deepcopy(net)
     if not any(isinstance(cell, BatchStatistics) for _, cell in folded.cells_and_names()):
-        raise ArgumentError(
-            f"fold: {type(net).__name__} has no batch normalisation; it needs no fold, prepare it as it is."
-        )
+        raise ArgumentError(f"fold: {type(net).__name__} has no batch normalisation, so you can call prepare directly.")
     uses = Counter(id(member) for _, cell in folded.cells_and_names() for _, member in cell._members())
     for path, cell in list(folded.cells_and_names()):
         if kind_of(cell) is nn.SequentialCell:
@@ -362,16 +366,16 @@ def fold(net: Cell) -> Cell:
     for path, cell in folded.cells_and_names():
         if isinstance(cell, BatchStatistics):
             raise ArgumentError(
-                f"fold: {name_of_cell(path, cell)} does not follow a Dense, Conv1d or Conv2d directly in a "
-                f"SequentialCell, so there are no weights for it to go into. Put it there, or leave it out; a "
-                f"SequentialCell with a construct of its own is none."
+                f"fold: {name_of_cell(path, cell)} does not directly follow a Dense, Conv1d or Conv2d in a "
+                f"SequentialCell, so there are no weights to fold it into. Put it there, or remove it. A subclass of "
+                f"SequentialCell with its own construct does not count."
             )
     return folded
 
 
 def _fold_in(container: Any, path: str, uses: Counter[int]) -> None:
     """Fold each normalisation of a SequentialCell into the layer before it."""
-    members = [(name, cell) for name, cell in container._members() if isinstance(cell, Cell)]  # with repetitions
+    members = [(name, cell) for name, cell in container._members() if isinstance(cell, Cell)]  # repeated Cells too
     folded: list[int] = []
     for place, (name, cell) in enumerate(members):
         norm, before = _inside(cell), _inside(members[place - 1][1]) if place else None
@@ -392,32 +396,38 @@ def _inside(cell: Cell) -> Cell:
 
 
 def _refuse_fold(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: Counter[int]) -> None:
-    """Raise for a pair that is no product with other weights."""
+    """Raise for a layer and a normalisation that cannot be folded."""
     who = f"fold: {name_of_cell(members[1][0], norm)}"
     for path, member in members:
         refuse_hooks(member, _error, "and cannot be folded", path)
-        refuse_replacement(member, path, _error, "so its weights are not all that it computes with")
+        refuse_replacement(member, path, _error, "so folding its weights could change its result")
     if layer.quantisers is not None:
         raise ArgumentError(
-            f"{who}: the layer before it is prepared already; fold first, and prepare what comes of it."
+            f"{who}: the layer before it is already prepared. Call fold first, then prepare the result."
         )
     if isinstance(layer, nn.Conv2dTranspose) or getattr(layer, "activation", None) is not None:
         raise ArgumentError(
-            f"{who} follows a {type(layer).__name__}, or an activation, with which it does not commute."
+            f"{who} follows a {type(layer).__name__}, or an activation, and cannot be folded through it."
         )
     if norm.use_batch_statistics:
-        raise ArgumentError(f"{who} takes the statistics of each batch: use_batch_statistics=None, and train it again.")
+        raise ArgumentError(
+            f"{who} uses the statistics of each batch. Set use_batch_statistics=None, and train the network again."
+        )
     if len(norm.kept) != 1 or norm.moving_mean.ndim != 1:
-        raise ArgumentError(f"{who} has statistics for each step; weights are the same at all. Use ThresholdBatchNorm.")
+        raise ArgumentError(
+            f"{who} has statistics for each step, but weights are the same at all steps. Use ThresholdBatchNorm."
+        )
     if norm.num_features != layer.out_channels:
-        raise ArgumentError(f"{who} has {norm.num_features} channels, the layer before it {layer.out_channels}.")
+        raise ArgumentError(f"{who} has {norm.num_features} channels, but the layer before it {layer.out_channels}.")
     parameters = [p for p in (layer.weight, layer.bias if layer.has_bias else None) if p is not None]
     if any(uses[id(used)] > 1 for used in (layer, members[0][1], *parameters)):
-        raise ArgumentError(f"{who}: the layer before it, or its weight, is used elsewhere too; make two of it.")
+        raise ArgumentError(
+            f"{who}: the layer before it, or its weight, is also used elsewhere. Make a separate layer for each use."
+        )
 
 
 def _scale_layer(layer: Any, norm: Any) -> None:
-    """Write the weights and the bias of both together."""
+    """Write the folded weights and bias into the layer."""
     mean, var, gamma, beta = (
         p.asnumpy().astype(np.float64) for p in (norm.moving_mean, norm.moving_variance, norm.gamma, norm.beta)
     )

@@ -1,4 +1,4 @@
-"""The base class of quantisers (straight-through rounding to a grid), and the scales of grids."""
+"""Base class of quantisers (rounding to a grid with a straight-through gradient), and the scales of grids."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ScaleBits = Annotated[int, Within(1, 16)] | None
 
 
 def round_scale(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
-    """A positive scale rounded to so many significant bits; the gradient passes.
+    """Round a positive scale to `bits` significant bits. The gradient passes through.
 
-    With few of them a multiple of the scale, and a sum of multiples, are exact in float32: 8 bits of a scale and 7 of
-    an int8 leave 9 for a sum. One bit is a power of two.
+    With few significant bits, multiples of the scale and their sums are exact in float32. For example, 8 bits of a
+    scale and 7 bits of an int8 leave 9 bits for a sum. One bit gives a power of two.
 
     Args:
         scale: positive values.
-        bits: from 1 to 16; None leaves it as it is.
-        up: whether to round away from 0, so that the largest value still has a place.
+        bits: from 1 to 16; None leaves the scale unchanged.
+        up: whether to round away from 0, so that the largest value still fits.
 
     Source: Veltkamp's splitting; T. J. Dekker, "A floating-point technique for extending the available precision",
     Numerische Mathematik 18, 1971.
@@ -49,20 +49,23 @@ def round_scale(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
 
 
 def positive_or_one(scale: Tensor) -> Tensor:
-    """A scale, and 1 where it is 0, as of weights that are all 0; NaN stays."""
+    """The scale, with 1 in place of 0, for example for weights that are all 0. NaN stays."""
     return ops.select(ops.eq(scale, 0.0), 1.0, scale)
 
 
 class Quantiser(Ranged, Cell):
-    """A function onto a grid: x -> step levels, with `levels` whole, and a straight-through backward pass.
+    """Base class of quantisers: round x to step * levels, with integer levels and a straight-through gradient.
 
-    A subclass has four methods. `grid(x)` gives the step first, then what else the grid needs; `rounded(x, *grid)` the
-    values on it; `smooth(x, *grid)` the function whose derivative the backward pass has; `passes(x, *grid)` where that
-    derivative is 1, and not 0, or None for everywhere. `testing.check_bprop` compares the backward pass with the smooth
-    function, and `surrogate.smooth()` runs it, as with spike functions.
+    You need it to write your own grid. A subclass has four methods:
 
-    Zeros stay zeros, NaN stays NaN; NaN or infinity among values that share a scale makes all of them NaN. float16 and
-    bfloat16 are rounded in float32, and the result to their own bits.
+    grid(x)             the step first, then other values that the grid needs
+    rounded(x, *grid)   the rounded values
+    smooth(x, *grid)    the function with the derivative that the backward pass uses
+    passes(x, *grid)    a mask, True where that derivative is 1 and False where it is 0; None for 1 everywhere
+
+    You can check the gradient with `testing.check_bprop`, and run `smooth` with `surrogate.smooth()`, as with spike
+    functions. Zeros stay zeros and NaN stays NaN; NaN or infinity makes all values NaN that share its scale. float16
+    and bfloat16 are rounded in float32, and the result is converted back.
 
     Inputs:
         x: floats of any shape.
@@ -71,7 +74,7 @@ class Quantiser(Ranged, Cell):
         Values on the grid, in the shape and dtype of x.
 
     Raises:
-        DTypeError: for integers, which have their grid already.
+        DTypeError: for integers, because they are on a grid already.
 
     Source: Bengio, Leonard and Courville, "Estimating or Propagating Gradients Through Stochastic Neurons for
     Conditional Computation", 2013 (straight-through).
@@ -88,27 +91,29 @@ class Quantiser(Ranged, Cell):
     """
 
     def grid(self, x: Tensor) -> Grid:
-        """The step of the grid, a number or a Tensor that broadcasts to x, and what else it is made of."""
-        raise NotImplementedError(f"{type(self).__name__} has no method grid(self, x), which gives (step, ...).")
+        """The step, a number or a Tensor that broadcasts to x, and other values of the grid."""
+        raise NotImplementedError(f"{type(self).__name__} has no method grid(self, x). It must return (step, ...).")
 
     def rounded(self, x: Tensor, *grid: Any) -> Any:
-        """The values of x on the grid."""
-        raise NotImplementedError(f"{type(self).__name__} has no method rounded(self, x, *grid), its values.")
+        """x, rounded to the grid."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method rounded(self, x, *grid). It must return x rounded to the grid."
+        )
 
     def smooth(self, x: Tensor, *grid: Any) -> Any:
-        """The function whose derivative the reverse has; x itself, unless a subclass limits it."""
+        """The function with the derivative of the backward pass: x unless a subclass limits it."""
         return snapshot(x)
 
     def passes(self, x: Tensor, *grid: Any) -> Any:
-        """A mask of the values whose gradient passes; None for all."""
+        """A mask of the values with a gradient; None for all."""
         return None
 
     def begin(self, x: Tensor) -> Quantiser:
-        """The quantiser itself, after making what is learned or followed for values such as these; by default none."""
+        """Create learned or moving scales (if any) from typical values x, and return the quantiser."""
         return self
 
     def step(self, x: Tensor) -> Any:
-        """The distance of neighbouring values of the grid, a number or a Tensor that broadcasts to x."""
+        """The distance of neighbouring grid values, a number or a Tensor that broadcasts to x."""
         return self.grid(at_least_float32(ops.stop_gradient(x)))[0]
 
     def construct(self, x: Tensor) -> Any:
@@ -131,7 +136,7 @@ class Quantiser(Ranged, Cell):
         return (dout if inside is None else ops.select(inside, dout, 0.0),)
 
     def integers(self, x: Tensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The levels of x, whole numbers, and the step: arrays of NumPy, int64 and float64.
+        """The levels of x and the step, as NumPy arrays of int64 and float64.
 
         Example:
             >>> snncell.quantise.Uniform(4, scale_bits=1).integers(Tensor([0.875, -0.25]))[0].tolist()
@@ -143,37 +148,38 @@ class Quantiser(Ranged, Cell):
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """float32 for what has half its bits."""
+    """Convert float16 and bfloat16 to float32."""
     return x.astype(dtypes.float32) if x.dtype.itemsize < 4 else x
 
 
 def refuse_integers(x: Tensor, who: Quantiser) -> None:
-    """Raise a DTypeError for what is no float."""
+    """Raise a DTypeError unless x is a float Tensor."""
     if not x.dtype.is_float:
         raise DTypeError(
-            f"{type(who).__name__}: takes floats, not {x.dtype.name}, which has a grid already; give x.astype(float32)."
+            f"{type(who).__name__}: takes floats, not {x.dtype.name}, which is on a grid already. Pass "
+            f"x.astype(float32)."
         )
 
 
 # --- scales: from the maximum, a percentile, or the least error -------------------------------------------------------
 
-# Of the maximum, that the search for the least error tries: of equal ones the first, which clips nothing.
+# Shares of the maximum that `least_error` tries. Of equally good ones the first wins, because 1.0 clips nothing.
 SHARES = tuple(1.0 - 0.05 * i for i in range(17))
 
 
 def axes_of_scale(x: Tensor, axis: int | None) -> tuple[int, ...]:
-    """The axes that share a scale: all, or all but one."""
+    """The axes that share a scale: all, or all except `axis`."""
     return tuple(a for a in range(x.ndim) if axis is None or a != axis % x.ndim)
 
 
 def reduce_scale(operation: Callable[..., Any], x: Tensor, axis: int | None) -> Any:
-    """The mean, minimum or maximum of the values that share a scale, over axes that are kept with length 1."""
+    """Reduce the values that share a scale by a mean, minimum or maximum. Reduced axes keep length 1."""
     axes = axes_of_scale(x, axis)
     return operation(x, axes, keepdims=True) if axes else x
 
 
 def mean_over(x: Tensor, axis: int | None) -> Any:
-    """The mean of the values that share a scale; the order of a sum in float64 does not change a short scale."""
+    """The mean of the values that share a scale, computed in float64 so that the order of the sum does not matter."""
     return reduce_scale(ops.mean, x.astype(dtypes.float64), axis).astype(x.dtype)
 
 
@@ -183,7 +189,7 @@ def largest_magnitude(x: Tensor, axis: int | None) -> Any:
 
 
 def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
-    """The magnitude that so many percent of the values do not exceed (the nearest of them, from above)."""
+    """The smallest magnitude such that at least `percent` percent of the values do not exceed it."""
     axes = axes_of_scale(x, axis)
     kept = [a for a in range(x.ndim) if a not in axes]
     rows = ops.transpose(ops.abs(x), (*kept, *axes)).reshape((-1, math.prod(x.shape[a] for a in axes)))
@@ -194,11 +200,11 @@ def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
 
 
 def least_error(x: Tensor, axis: int | None, rounded: Callable[[Tensor, Tensor], Any]) -> Any:
-    """Of shares of the maximum the one with the least squared error: `rounded(x, magnitude)` is what x becomes."""
+    """The share of the maximum with the smallest squared error. `rounded(x, magnitude)` rounds x for a maximum."""
     axes, top = axes_of_scale(x, axis), largest_magnitude(x, axis)
     with beside(x):
         shares = Tensor(SHARES, x.dtype)
-    each = top * shares.reshape((-1, *(1,) * x.ndim))  # all of them at once, on an axis in front
+    each = top * shares.reshape((-1, *(1,) * x.ndim))  # all shares at once, on a new first axis
     errors = ops.square(rounded(x, each) - x).astype(dtypes.float64)
     errors = ops.sum(errors, tuple(a + 1 for a in axes), keepdims=True) if axes else errors
     return top * ops.gather(shares, ops.argmin(errors, 0), 0)

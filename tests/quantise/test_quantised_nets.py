@@ -315,32 +315,32 @@ def half(net: Any) -> Any:
 
 
 ERRORS: dict[str, tuple[str, Callable[[], Any]]] = {
-    "nothing": ("give weights, states or activations", lambda: Q.prepare(network())),
+    "nothing": ("pass weights, states or activations", lambda: Q.prepare(network())),
     "no layer": ("SequentialCell has nothing to round", lambda: Q.prepare(nn.SequentialCell(), Q.Uniform(4))),
     "no neuron": (
         "neurons .nn.Neuron, nn.LINode. for states",
         lambda: Q.prepare(nn.Dense(1, 1), states=Q.FixedPoint()),
     ),
     "twice": (
-        r"0 \(Dense\) is prepared already; quantise.restore",
+        r"0 \(Dense\) is already prepared\. quantise.restore",
         lambda: Q.prepare(Q.prepare(network(), Q.Binary()), Q.Binary()),
     ),
     "half": (r'computes in float16.*"O0"', lambda: Q.prepare(half(network()), Q.Binary())),
     "half later": (
-        r"0 \(Dense\) is quantised, and float16 has fewer bits.*restore",
+        r"0 \(Dense\) is quantised, and float16 has (fewer|too few) bits.*restore",
         lambda: half(Q.prepare(network(), Q.Binary())),
     ),
     "bprop": (r"WithBprop has a bprop.*skip=", lambda: Q.prepare(WithBprop(2, 2), Q.Binary())),
     "path": (
-        r"skip='9': there is no such Cell; there are 0, 1.cell, 2",
+        r"skip='9' names no Cell. The Cells to round are 0, 1.cell, 2",
         lambda: Q.prepare(network(), Q.Binary(), skip=["9"]),
     ),
     "skip": (
-        "a list of paths and of classes of Cells; a int is neither",
+        "a list of paths and of classes of Cells, not of a int",
         lambda: Q.prepare(network(), Q.Binary(), skip=[3]),
     ),
     "learned input": (
-        "activations share one scale that is not learned",
+        "activations must share one scale that is not learned",
         lambda: Q.prepare(network(), activations=Q.Uniform(4, "learned")),
     ),
     "states": ("states is a FixedPoint", lambda: Q.prepare(network(), states=Q.Uniform(4))),
@@ -361,7 +361,7 @@ def test_errors_name_the_layer_and_the_mend(case: str) -> None:
 
 def test_states_that_would_stay_as_they_are_are_refused() -> None:
     net = nn.SequentialCell(nn.MultiStep(nn.LIFNode()), nn.MultiStep(Own()))
-    with pytest.raises(ArgumentError, match=r"1.cell \(Own\) is no nn.Neuron, and its states.*skip=\[Own\]"):
+    with pytest.raises(ArgumentError, match=r"1.cell \(Own\) is not an nn.Neuron, so its states.*skip=\[Own\]"):
         Q.prepare(net, states=Q.FixedPoint(12, 8))
     assert net[0].cell.quantisers is None
     assert Q.prepare(net, states=Q.FixedPoint(12, 8), skip=[Own])[0].cell.quantisers is not None
@@ -439,13 +439,16 @@ def test_a_folded_network_gives_what_the_network_gave(name: str) -> None:
 BN = nn.BatchNorm1d
 FOLDS: dict[str, tuple[str, Callable[[], Any]]] = {
     "none": ("SequentialCell has no batch normalisation", lambda: network()),
-    "first": (r"0 \(BatchNorm1d\) does not follow", lambda: nn.SequentialCell(BN(2), nn.Dense(2, 2))),
-    "neuron": ("does not follow", lambda: nn.SequentialCell(nn.Dense(2, 2), nn.MultiStep(nn.LIFNode()), BN(2))),
+    "first": (r"0 \(BatchNorm1d\) does not directly follow", lambda: nn.SequentialCell(BN(2), nn.Dense(2, 2))),
+    "neuron": (
+        "does not directly follow",
+        lambda: nn.SequentialCell(nn.Dense(2, 2), nn.MultiStep(nn.LIFNode()), BN(2)),
+    ),
     "activation": ("or an activation", lambda: nn.SequentialCell(nn.Dense(2, 2, activation="relu"), BN(2))),
     "batch": ("statistics of each batch", lambda: nn.SequentialCell(nn.Dense(2, 2), BN(2, use_batch_statistics=True))),
-    "channels": ("has 3 channels, the layer before it 2", lambda: nn.SequentialCell(nn.Dense(2, 2), BN(3))),
+    "channels": ("has 3 channels, but the layer before it 2", lambda: nn.SequentialCell(nn.Dense(2, 2), BN(3))),
     "steps": ("statistics for each step", lambda: nn.SequentialCell(nn.Dense(2, 2), nn.BatchNormThroughTime(2, T))),
-    "prepared": ("fold first", lambda: Q.prepare(nn.SequentialCell(nn.Dense(2, 2), BN(2)), Q.Binary())),
+    "prepared": ("Call fold first", lambda: Q.prepare(nn.SequentialCell(nn.Dense(2, 2), BN(2)), Q.Binary())),
 }
 
 
@@ -458,5 +461,5 @@ def test_errors_of_folding_name_the_normalisation(case: str) -> None:
 
 def test_a_shared_layer_is_not_folded() -> None:
     shared = nn.Dense(2, 2)
-    with pytest.raises(ArgumentError, match="used elsewhere too; make two of it"):
+    with pytest.raises(ArgumentError, match="also used elsewhere"):
         Q.fold(nn.SequentialCell(shared, BN(2), nn.SequentialCell(shared, BN(2))))

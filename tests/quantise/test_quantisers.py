@@ -350,14 +350,18 @@ def test_quantisers_are_copied_and_pickled(name: str) -> None:
 
 ERRORS: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     "bits": (ArgumentError, r"bits is an integer in \[2, 16\], not 1", lambda: Q.Uniform(1)),
-    "scale": (ArgumentError, 'scale is "max", "mse", .* or a number above 0, not', lambda: Q.Uniform(4, "min")),
+    "scale": (ArgumentError, 'scale must be "max", "mse", .* or a number above 0, not', lambda: Q.Uniform(4, "min")),
     "negative scale": (ArgumentError, "a number above 0, not", lambda: Q.Uniform(4, -1.0)),
     "affine mse": (
         ArgumentError,
-        'symmetric=False goes with scale="max"',
+        'symmetric=False requires scale="max"',
         lambda: Q.Uniform(4, "mse", symmetric=False),
     ),
-    "not begun": (ArgumentError, r"has not begun; call begin\(x\)", lambda: Q.Uniform(4, "learned")(Tensor([1.0]))),
+    "not begun": (
+        ArgumentError,
+        r"is not initialised\. Call begin\(x\)",
+        lambda: Q.Uniform(4, "learned")(Tensor([1.0])),
+    ),
     "integers": (DTypeError, r"takes floats, not int64.*x.astype", lambda: Q.Ternary()(Tensor([1, 2]))),
     "fraction": (ArgumentError, "fraction is an integer in", lambda: Q.FixedPoint(8, 17)),
     "rounding": (ArgumentError, '"nearest" or "stochastic"', lambda: Q.Uniform(4, rounding="up")),
