@@ -1,4 +1,4 @@
-"""Containers: Cells in sequence, in a list, in a dict."""
+"""Containers of Cells: SequentialCell, CellList and CellDict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CellDict", "CellList", "SequentialCell"]
 
 
 def _name_cells(cells: tuple[Any, ...], who: str) -> list[tuple[str, Cell]]:
-    """Cells with their names: of an OrderedDict its own, else their positions."""
+    """Pairs of names and Cells: the keys of a dict, else positions."""
     if len(cells) == 1 and isinstance(cells[0], (OrderedDict, dict)):
         named = list(cells[0].items())
     else:
@@ -23,12 +23,12 @@ def _name_cells(cells: tuple[Any, ...], who: str) -> list[tuple[str, Cell]]:
         named = [(str(position), cell) for position, cell in enumerate(cells[0] if one else cells)]
     for name, cell in named:
         if not isinstance(cell, Cell):
-            raise ArgumentTypeError(f"{who}: element {name} of cells is a Cell, not {came(cell)}.")
+            raise ArgumentTypeError(f"{who}: element {name} of cells must be a Cell, not {came(cell)}.")
     return named
 
 
 class _Container(Cell):
-    """Cells as attributes, in their order."""
+    """Base of containers, which hold their Cells as attributes in order."""
 
     @property
     def _named_children(self) -> dict[str, Cell]:
@@ -42,11 +42,11 @@ class _Container(Cell):
         return len(self._named_children)
 
     def __bool__(self) -> bool:
-        return True  # as any other Cell, though it may be empty
+        return True  # even if it is empty, like any other Cell
 
 
 class _Sequence(_Container):
-    """Cells as attributes that are numbered, or have names from an OrderedDict."""
+    """Base of containers whose Cells have numbers as names, or names from an OrderedDict."""
 
     def __init__(self, *cells: Any) -> None:
         super().__init__()
@@ -78,19 +78,19 @@ class _Sequence(_Container):
         self._become(items)
 
     def append(self, cell: Cell) -> Self:
-        """Put a Cell at the end."""
+        """Append a Cell."""
         self._become([*self._named_children.items(), (None, self._checked(cell))])
         return self
 
     def insert(self, index: int, cell: Cell) -> Self:
-        """Put a Cell before the one at an index; the names of later Cells, if they are numbers, increase by one."""
+        """Insert a Cell before an index. Later Cells that are named by numbers are renumbered."""
         items: list[tuple[str | None, Cell]] = list(self._named_children.items())
         items.insert(self._place_of(index, len(self)), (None, self._checked(cell)))
         self._become(items)
         return self
 
     def extend(self, cells: Iterable[Cell]) -> Self:
-        """Put several Cells at the end."""
+        """Append several Cells."""
         several = [(None, cell) for _, cell in _name_cells((list(cells),), type(self).__name__)]
         self._become([*self._named_children.items(), *several])
         return self
@@ -102,25 +102,25 @@ class _Sequence(_Container):
         return checked
 
     def _place_of(self, index: Any, last: int | None = None) -> int:
-        """An index from the front, for one of either end."""
+        """Convert an index from either end to a position, after checking it."""
         who, count = type(self).__name__, len(self)
         if isinstance(index, bool) or not hasattr(index, "__index__"):
-            raise ArgumentTypeError(f"{who}: an index is an int or a slice, not {came(index)}.")
+            raise ArgumentTypeError(f"{who}: an index must be an int or a slice, not {came(index)}.")
         place: int = index.__index__()
         if not -count <= place < count + (last is not None):
-            raise TensorIndexError(f"{who}: there are {count} Cells, and none at index {place}.")
+            raise TensorIndexError(f"{who}: index {place} is out of range for {count} Cells.")
         return place + count if place < 0 else place
 
     @staticmethod
     def _numbered(items: Sequence[tuple[str | None, Cell]]) -> dict[str, Cell]:
-        """Cells by name: those that an OrderedDict named by that, the others by their places."""
+        """Map names to Cells; numbers become the current positions."""
         return {
             name if name is not None and not name.isdigit() else str(place): cell
             for place, (name, cell) in enumerate(items)
         }
 
     def _become(self, items: Sequence[tuple[str | None, Cell]]) -> None:
-        """Have these Cells in this order; those without a name of their own have their place as name."""
+        """Replace the content by these Cells, in this order."""
         named = self._numbered(items)
         before, state = self._named_children, self.__dict__
         for name in before:
@@ -131,13 +131,14 @@ class _Sequence(_Container):
 
 
 class SequentialCell(_Sequence):
-    """Cells called one after the other: `SequentialCell(a, b)(x)` is `b(a(x))`.
+    """Sequential container: `SequentialCell(a, b)(x)` is `b(a(x))`.
 
-    It takes Cells, a list of them, or an OrderedDict that names them. A slice is a SequentialCell of the same Cells,
-    which keep their names; its own paths begin at 0, but for names that an OrderedDict gave.
+    Pass Cells, a list of Cells, or an OrderedDict that names them. Use it for networks without branches; for skip
+    connections, write a Cell or use `nn.SEWBlock`. A slice such as `net[:2]` is a SequentialCell that shares the Cells
+    and keeps the names of their Parameters.
 
     Raises:
-        ArgumentTypeError: for an element that is no Cell.
+        ArgumentTypeError: for an element that is not a Cell.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.Dense(4, 1)).insert(1, nn.ReLU())
@@ -152,21 +153,24 @@ class SequentialCell(_Sequence):
 
 
 class CellList(_Sequence):
-    """A list of Cells whose Parameters belong to the network; calling them is up to `construct`.
+    """List of Cells whose Parameters belong to the network; your `construct` calls them.
 
-    It takes Cells, or a list of them, and raises an ArgumentTypeError for an element that is no Cell.
+    Use it if you loop over layers yourself. A plain Python list would hide their Parameters from the network. Pass
+    Cells, or a list of them.
     """
 
 
 class CellDict(_Container):
-    """A dict of Cells whose Parameters belong to the network; calling them is up to `construct`.
+    """Dictionary of Cells whose Parameters belong to the network; your `construct` calls them.
+
+    Use it for named branches of a network.
 
     Args:
-        cells: a dict, a CellDict, or pairs (name, cell), in their order.
+        cells: a dict, a CellDict, or pairs (name, cell). The order is kept.
 
     Raises:
-        ArgumentTypeError: for a value that is no Cell.
-        NameClashError: for a key that is empty, contains a dot, or is a name that Cells have already, like "keys".
+        ArgumentTypeError: for a value that is not a Cell.
+        NameClashError: for an empty key, a key with a dot, or the name of a Cell method such as "keys".
 
     Example:
         >>> branches = nn.CellDict({"fine": nn.Dense(3, 4), "coarse": nn.Dense(3, 2)})
@@ -180,14 +184,14 @@ class CellDict(_Container):
 
     def __getitem__(self, key: str) -> Cell:
         if key not in self:
-            raise MissingCellError(f"CellDict: has no Cell {key!r}; there are {', '.join(self.keys()) or 'none'}.")
+            raise MissingCellError(f"CellDict has no Cell {key!r}; its keys are {', '.join(self.keys()) or 'none'}.")
         return self._named_children[key]
 
     def __setitem__(self, key: str, cell: Cell) -> None:
         self.update({key: cell})
 
     def __delitem__(self, key: str) -> None:
-        self[key]  # which says what there is
+        self[key]  # raises an error that lists the keys
         delattr(self, key)
 
     def __iter__(self) -> Iterator[str]:
@@ -209,25 +213,27 @@ class CellDict(_Container):
         return self._named_children.items()
 
     def pop(self, key: str) -> Cell:
-        """Take a Cell out, and return it."""
+        """Remove a Cell and return it."""
         cell = self[key]
         delattr(self, key)
         return cell
 
     def clear(self) -> None:
-        """Take all Cells out."""
+        """Remove all Cells."""
         for name in self._named_children:
             delattr(self, name)
 
     def update(self, cells: Any) -> None:
-        """Put Cells in, a dict or pairs: in the place of those that have their names, the others at the end."""
+        """Add Cells from a dict or pairs; a Cell with an existing name replaces the old one in its place."""
         given = cells.items() if hasattr(cells, "items") else cells
         try:
             pairs = [(name, cell) for name, cell in given]
         except (TypeError, ValueError):
-            raise ArgumentTypeError(f"CellDict: cells is a dict, or pairs (name, cell), not {came(cells)}.") from None
+            raise ArgumentTypeError(
+                f"CellDict: cells must be a dict, or pairs (name, cell), not {came(cells)}."
+            ) from None
         for name, cell in pairs:
             if not isinstance(cell, Cell):
-                raise ArgumentTypeError(f"CellDict: element {name!r} of cells is a Cell, not {came(cell)}.")
+                raise ArgumentTypeError(f"CellDict: element {name!r} of cells must be a Cell, not {came(cell)}.")
         for name, cell in pairs:
             self.insert_child_to_cell(name, cell)

@@ -1,7 +1,7 @@
-"""Data flow of a network: the Cells that a call runs, in their order, and where each output goes.
+"""Data flow of a network for exporters: the Cells that a call runs, in order, and the sources of each input.
 
-The attributes of a Cell are its members, not its computation: a construct may call a member twice, add a skip
-connection or scale an output. So an exporter runs the network on a `Signal`, and is told of every call.
+The members of a Cell do not show its computation: a construct can call a member twice, add a skip connection or scale
+an output. An exporter therefore runs the network on a `Signal`, and `DataFlow` reports every call.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from snncell.surrogate import Inclusive, Scaled, Surrogate, relusigmoid
 from snncell.tape.state import settings
 from snncell.tape.structure import Signal
 
-# What a subclass may define without changing what a call computes. `__init__` sets attributes, which exporters read.
+# Names that a subclass can define without changing the computation. Exporters read the attributes `__init__` sets.
 _HARMLESS = {"__init__", "__repr__", "extend_repr", "bprop", "primitive", "like", "ranges", "starts"}
-_HARMLESS |= {"__fields__", "_complete"}  # of `with_fields`: the same
+_HARMLESS |= {"__fields__", "_complete"}  # `with_fields` sets attributes by these
 _HARMLESS |= {"__doc__", "__module__", "__qualname__", "__annotations__", "__annotate__", "__annotate_func__"}
 _HARMLESS |= {"__annotations_cache__", "__firstlineno__", "__static_attributes__", "__dict__", "__weakref__"}
-_GENERAL = (Cell, SequentialCell, CellList, CellDict, Membrane, Neuron)  # bases of computations of one's own
+_GENERAL = (Cell, SequentialCell, CellList, CellDict, Membrane, Neuron)  # bases for users' own computations
 _COMPILED = ("_graph", "_loop", "version", "_checked_counts")  # attributes that a call may change
-Sources = tuple[Any, ...]  # the outputs whose sum a Signal is, as an exporter names them
+Sources = tuple[Any, ...]  # a Signal is the sum of these outputs, in the exporter's names
 
 
 def overridden(cell: Any, allowed: tuple[str, ...] = ()) -> tuple[type, list[str]]:
-    """The class of this package that a Cell is, and the methods of it that a subclass, or the object, replaces.
+    """The class of this package that a Cell derives from, and the names of its methods that a subclass or object
+    replaces.
 
-    Those in `allowed` are left out, and `__init__`: a subclass that defines it alone computes what its base computes.
+    `__init__` and names in `allowed` do not count, because they do not change the computation.
     """
     kinds = type(cell).__mro__
     base = next(kind for kind in kinds if ours(kind))
@@ -48,18 +49,18 @@ def overridden(cell: Any, allowed: tuple[str, ...] = ()) -> tuple[type, list[str
 
 
 def kind_of(cell: Any, allowed: tuple[str, ...] = ()) -> type:
-    """The class of this package that a Cell computes like; `object` if it replaces a method of that.
+    """The class of this package whose computation a Cell has; `object` if it replaces one of its methods.
 
-    Use it in place of `isinstance` wherever the answer decides what a layer is taken to compute.
+    Exporters should use it in place of `isinstance` to decide what a layer computes.
     """
     base, replaced = overridden(cell, allowed)
     return object if replaced else base
 
 
 def beyond_threshold(function: Any) -> Any:
-    """The part of a spike function that may fire by another rule than x > 0; None if there is none.
+    """The part of a spike function that may fire by a rule other than x > 0; None if there is no such part.
 
-    `Inclusive`, `Counting` and `Scaled` have rules that every exporter knows, and are looked through.
+    The wrappers `Inclusive`, `Counting` and `Scaled` are skipped, because every exporter knows their rules.
     """
     while kind_of(function) in (Counting, Inclusive, Scaled):
         function = function.surrogate_function
@@ -68,7 +69,7 @@ def beyond_threshold(function: Any) -> Any:
 
 
 def name_of_cell(path: str, cell: Any) -> str:
-    """A Cell in an error message: its path and its class."""
+    """The path and class of a Cell, for error messages."""
     return f"{path or 'the net'} ({type(cell).__name__})"
 
 
@@ -77,15 +78,15 @@ def refuse_hooks(net: Cell, error: Callable[[str], Exception], what: str, path: 
     for place, cell in net.cells_and_names(name_prefix=path):
         if cell.is_hooked_forward:
             raise error(
-                f"{name_of_cell(place, cell)} has a forward hook, which may change what it gives, {what}. Take it off: "
+                f"{name_of_cell(place, cell)} has a forward hook, which may change its output, {what}. Remove it by "
                 f"handle.remove()."
             )
 
 
 def refuse_replacement(cell: Any, path: str, error: Callable[[str], Exception], what: str) -> None:
-    """Raise for a Cell, or one below it, that replaces a method of a layer or neuron of this package.
+    """Raise for a Cell, or a child, that replaces a method of a layer or neuron of this package.
 
-    A computation of its own is the purpose of a subclass of `Cell`, `nn.Neuron`, a spike function or a quantiser.
+    Subclasses of `Cell`, `nn.Neuron`, spike functions and quantisers are accepted, because they exist to be subclassed.
     """
     for below, inner in cell.cells_and_names(name_prefix=path):
         base, replaced = overridden(inner)
@@ -104,18 +105,18 @@ def _replacement(cell: Any, base: type, name: str) -> str:
 
 
 class DataFlow:
-    """A run of a network on a `Signal`.
+    """Run a network on a `Signal` and report its calls to an exporter.
 
-    A Cell that the exporter knows becomes a part of what it writes (`place`). Any other Cell runs its `construct`,
-    whose calls are reported in turn. The exporter refuses a Cell of this package that it does not know, and a
-    construct that does anything with a Signal but add it and pass it on.
+    The exporter handles a Cell that it knows in `place`. Any other Cell runs its `construct`, and its inner calls are
+    reported in turn. Errors are raised for unknown Cells of this package, and for a construct that does anything with a
+    Signal except adding it and passing it on.
 
     Args:
-        net: the network. It runs in prediction, and is afterwards as it was.
+        net: the network. It runs in prediction mode; all changes are undone afterwards.
         error: makes an exception from a text that begins with the name of a Cell.
-        takes: the computations that a construct may have, for messages.
-        path: of the network, in a larger one.
-        axes: how many axes there are before those of a sample: time and batch, or batch alone.
+        takes: the operations that a construct may contain, for messages.
+        path: the path of the network within a larger one.
+        axes: the number of axes before those of a sample: 2 for time and batch, 1 for batch alone.
     """
 
     def __init__(self, net: Cell, error: Callable[[str], Exception], takes: str, path: str = "", axes: int = 2) -> None:
@@ -124,9 +125,9 @@ class DataFlow:
         self._refused: Exception | None = None
 
     def place(self, cell: Any, kind: type, path: str, sources: Sources) -> Sources | None:
-        """Take a call of a Cell at an attribute path, of a class as `kind_of` says, on the sum of these outputs.
+        """Handle the call of a Cell at `path`, of class `kind` (see `kind_of`), on the sum of these sources.
 
-        It returns the sources of the output, or None for a Cell that the exporter does not know.
+        Returns the sources of the output, or None if the exporter does not know the Cell.
         """
         raise NotImplementedError
 
@@ -135,7 +136,7 @@ class DataFlow:
         raise NotImplementedError
 
     def run(self, sources: Sources) -> Sources:
-        """The sources of the network's output, for those of its input."""
+        """Run the network, from the sources of its input to the sources of its output."""
         with phases(self.net), settings(watch=self, tape=None, unfused=True):
             self.net.set_train(False)
             before = [(cell, _copy_attributes(vars(cell))) for _, cell in self.net.cells_and_names()]
@@ -147,7 +148,7 @@ class DataFlow:
             finally:
                 for cell, old in before:
                     _restore(cell, old)
-        if self._refused is not None:  # a construct has caught it
+        if self._refused is not None:  # a construct caught the exception
             raise self._refused
         if changed:
             raise self.refusal(changed[0][0], f"keeping {changed[0][1]!r} on self")
@@ -157,11 +158,11 @@ class DataFlow:
 
     @property
     def key(self) -> Any:
-        """For `jit`, which runs uncompiled while a network runs on a Signal."""
+        """A unique key, so that `jit` runs uncompiled while a network runs on a Signal."""
         return id(self)
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Take a call of a Cell; `Cell` calls this in place of the construct."""
+        """Handle a call of a Cell; `Cell` calls this in place of the construct."""
         if not any(isinstance(value, Signal) for value in (*args, *kwargs.values())):
             return run(args, kwargs)  # it does not depend on the input
         try:
@@ -170,7 +171,7 @@ class DataFlow:
             raise self._refusal_of(cell, problem) from None
 
     def _refusal_of(self, cell: Any, problem: Exception) -> Exception:
-        """The first refusal, which names the innermost Cell; Cells around it may have raised it anew."""
+        """The first error, which names the innermost Cell; outer Cells may have raised it again."""
         if self._refused is None:
             self._refused = self.refusal(cell, str(problem)) if isinstance(problem, _OfConstructs) else problem
         return self._refused
@@ -180,7 +181,7 @@ class DataFlow:
         known = ours(kind) and kind is not SequentialCell
         if len(args) != 1 or kwargs:
             if known:
-                self._refused = self.error(f"{name_of_cell(path, cell)} is called with something else than one signal.")
+                self._refused = self.error(f"{name_of_cell(path, cell)} must be called with exactly one signal.")
                 raise self._refused
             return run(args, kwargs)
         try:
@@ -204,7 +205,7 @@ class DataFlow:
             self.axes = before
 
     def refusal(self, cell: Any, problem: str) -> Exception:
-        """The exception for a construct that does more than calls and sums."""
+        """The exception for a construct that contains other operations than calls and sums."""
         base, replaced = overridden(cell)
         layer = f"{_replacement(cell, base, replaced[0])}: " if replaced and _is_layer(base) else ""
         path = self.paths.get(id(cell), type(cell).__name__)
@@ -213,7 +214,7 @@ class DataFlow:
         )
 
 
-_OfConstructs = (SnncellError, TypeError, AttributeError, ValueError, LookupError)  # what a Signal may raise in them
+_OfConstructs = (SnncellError, TypeError, AttributeError, ValueError, LookupError)  # errors of operations on a Signal
 
 
 def _copy_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +222,7 @@ def _copy_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _differs(cell: Any, name: str, before: dict[str, Any]) -> bool:
-    """True if a call has changed an attribute, or a list or dict that is one."""
+    """True if a call changed an attribute, or the content of a list or dict."""
     if name in _COMPILED:
         return False
     if name not in before:
@@ -235,7 +236,7 @@ def _differs(cell: Any, name: str, before: dict[str, Any]) -> bool:
 
 
 def _restore(cell: Any, before: dict[str, Any]) -> None:
-    """Undo the changes of attributes."""
+    """Undo changes of attributes."""
     for name in [name for name in vars(cell) if _differs(cell, name, before)]:
         if name in before:
             vars(cell)[name] = before[name]

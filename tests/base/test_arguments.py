@@ -194,7 +194,7 @@ def test_padding_may_be_numpys():
 def test_multi_step_refuses_a_vector():
     net = nn.SequentialCell(nn.MultiStep(nn.IFNode()))
     with pytest.raises(
-        ShapeError, match=r"MultiStep: .*shape is \(8,\)\. One step of 8 neurons is x\.reshape\(\(1, -1\)\)"
+        ShapeError, match=r"MultiStep: .*shape \(8,\)\. For one step of 8 neurons pass x\.reshape\(\(1, -1\)\)"
     ):
         net(ops.ones((8,)))
     assert net(ops.ones((8,)).reshape((1, -1))).shape == (1, 8)

@@ -299,11 +299,11 @@ WORDS = {
     "betas": (lambda: nn.Adam(NET.trainable_params(), betas=(0.9, 0.99)), r"Did you mean beta1 and beta2\?"),
     "state on self": (
         lambda: nn.MultiStep(KeepsItself())(OVER_TIME),
-        r"KeepsItself\.construct takes no state.*construct\(x, v\) -> \(output, v\)\. What is kept on self",
+        r"KeepsItself\.construct takes no state.*construct\(x, v\) -> \(output, v\)\. An attribute of self",
     ),
     "shape of a state": (
         lambda: nn.MultiStep(GivesAState())(OVER_TIME),
-        r"GivesAState, a step of shape \(2, 3\) with v of shape \(7,\), as init_state gives it: mul: shapes",
+        r"GivesAState failed in a step of shape \(2, 3\) with v of shape \(7,\) from init_state: mul: shapes",
     ),
 }
 
@@ -410,7 +410,7 @@ def test_an_output_without_a_first_tensor_needs_another_accuracy(kind):
 
 
 def test_a_multistep_in_a_multistep():
-    with pytest.raises(ArgumentError, match=r"the Cell is a MultiStep already, of LIFNode"):
+    with pytest.raises(ArgumentError, match=r"the Cell is already a MultiStep of LIFNode"):
         nn.MultiStep(nn.MultiStep(nn.LIFNode()))(ops.ones((2, 3, 4)))
 
 

@@ -100,7 +100,7 @@ def test_a_sequence_calls_what_is_in_it_now():
 def test_wrong_places_and_things(kind):
     net = kind(leaves(2))
     for index in (2, -3, 100):
-        with pytest.raises(TensorIndexError, match=f"{kind.__name__}: there are 2 Cells, and none at index {index}"):
+        with pytest.raises(TensorIndexError, match=f"{kind.__name__}: index {index} is out of range for 2 Cells"):
             net[index]
         with pytest.raises(TensorIndexError):
             del net[index]
@@ -112,9 +112,9 @@ def test_wrong_places_and_things(kind):
         with pytest.raises(ArgumentTypeError, match="an index is an int or a slice"):
             net[index]
     for change in (lambda: net.append(3), lambda: net.insert(0, "x"), lambda: net.extend([Leaf(), 3])):
-        with pytest.raises(ArgumentError, match=f"{kind.__name__}: element . of cells is a Cell"):
+        with pytest.raises(ArgumentError, match=f"{kind.__name__}: element . of cells must be a Cell"):
             change()
-    with pytest.raises(ArgumentError, match="element 0 of cells is a Cell"):
+    with pytest.raises(ArgumentError, match="element 0 of cells must be a Cell"):
         net[0] = len
     assert len(net) == 2
 
@@ -141,14 +141,14 @@ def test_a_dict_of_cells():
 @pytest.mark.parametrize(
     ("change", "kind", "match"),
     [
-        (lambda net: net["no"], MissingCellError, "CellDict: has no Cell 'no'; there are a"),
+        (lambda net: net["no"], MissingCellError, "CellDict has no Cell 'no'; its keys are a"),
         (lambda net: net.pop("no"), KeyError, "has no Cell 'no'"),
         (lambda net: net.__delitem__("no"), MissingCellError, "has no Cell 'no'"),
         (lambda net: net.update({"keys": Leaf()}), NameClashError, "has an attribute 'keys' already"),
         (lambda net: net.update({"a.b": Leaf()}), NameClashError, "without dots"),
         (lambda net: net.update({3: Leaf()}), ArgumentTypeError, "child_name is a str"),
-        (lambda net: net.update({"x": 3}), ArgumentError, "element 'x' of cells is a Cell"),
-        (lambda net: net.update(3), ArgumentError, "cells is a dict, or pairs"),
+        (lambda net: net.update({"x": 3}), ArgumentError, "element 'x' of cells must be a Cell"),
+        (lambda net: net.update(3), ArgumentError, "cells must be a dict, or pairs"),
     ],
 )
 def test_what_a_dict_refuses(change, kind, match):

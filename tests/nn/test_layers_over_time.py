@@ -506,7 +506,7 @@ def test_stateful_refuses_a_multi_step_whose_states_it_cannot_see():
         def construct(self, x, *states):
             return x
 
-    with pytest.raises(ArgumentError, match=r"Stateful: the construct of Other does not run MultiStep's"):
+    with pytest.raises(ArgumentError, match=r"Stateful: the construct of Other does not call MultiStep's"):
         nn.Stateful(Other(lif()))(currents())
 
 
@@ -622,7 +622,7 @@ def test_another_batch_size_within_a_jitted_function_is_refused():
 
 def test_stateful_takes_neurons_only():
     for wrong in (lambda x: x, nn.Stateful(lif()), 3):
-        with pytest.raises(ArgumentError, match="Stateful: cell is a neuron, or a MultiStep of one, not a"):
+        with pytest.raises(ArgumentError, match="Stateful: cell must be a neuron, or a MultiStep of one, not a"):
             nn.Stateful(wrong)
     with pytest.raises(CallError, match="Stateful: x is a Tensor, not 3"):
         nn.Stateful(lif())(3)
@@ -631,7 +631,7 @@ def test_stateful_takes_neurons_only():
         def construct(self, x, v):
             return x
 
-    with pytest.raises(ArgumentError, match=r"NoState.construct returns \(output, \*states\).*returned a Tensor"):
+    with pytest.raises(ArgumentError, match=r"NoState.construct takes 1 .* return \(output, \*states\).*returned a Tensor"):
         nn.Stateful(NoState())(currents()[0])
 
     class Widens(nn.Cell):

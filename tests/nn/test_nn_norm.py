@@ -293,7 +293,7 @@ def test_sequential_takes_cells_lists_and_names():
         np.testing.assert_array_equal(net(x).asnumpy(), expected)
         assert len(net) == 2 and net[1] is b and list(net) == [a, b] and len(net[:1]) == 1
     assert "first.weight" in nn.SequentialCell(OrderedDict(first=a)).parameters_dict()
-    with pytest.raises(ArgumentError, match="SequentialCell: element 1 of cells is a Cell, not a function"):
+    with pytest.raises(ArgumentError, match="SequentialCell: element 1 of cells must be a Cell, not a function"):
         nn.SequentialCell(a, lambda x: x)
 
 

@@ -150,7 +150,7 @@ def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
     [
         (lambda: nn.Truncated(nn.LIFNode(), 0), "Truncated: every is an integer of at least 1, not 0"),
         (lambda: nn.Truncated(nn.LIFNode(), 2.5), "Truncated: every is an integer of at least 1, not 2.5"),
-        (lambda: nn.Truncated(nn.LIFNode(), 40000), "Truncated: every is at most 32767, not 40000"),
+        (lambda: nn.Truncated(nn.LIFNode(), 40000), "Truncated: every must be at most 32767, not 40000"),
         (lambda: nn.Truncated(nn.MultiStep(nn.LIFNode()), 2), r"write MultiStep\(Truncated\(cell, every\)\)"),
         (lambda: nn.Truncated(3, 2), "Truncated: cell is a Cell, not 3"),
         (lambda: nn.OTTTDense(2, 2, decay=1.0), r"OTTTDense: decay is a number in \[0.0, 1.0\), not 1.0"),

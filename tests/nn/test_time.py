@@ -268,7 +268,7 @@ def test_the_mend_of_a_state_that_changes_its_shape_is_a_mend(before, after, men
 
 def test_no_steps_and_no_axes_are_refused():
     for shape in ((), (0, 2, 3)):
-        with pytest.raises(ArgumentError, match=r"MultiStep: x is .* at least one step"):
+        with pytest.raises(ArgumentError, match=r"MultiStep: x must be .* at least one step"):
             nn.MultiStep(node())(ops.ones(shape))
 
 
@@ -360,14 +360,14 @@ def test_time_distributed_normalises_over_time_and_batch():
 
 
 def test_time_distributed_needs_time_and_a_kept_first_axis():
-    with pytest.raises(ShapeError, match=r"TimeDistributed: takes \(T, B, \.\.\.\), the shape is \(4,\)"):
+    with pytest.raises(ShapeError, match=r"TimeDistributed: x must be \(T, B, \.\.\.\), but has shape \(4,\)"):
         nn.TimeDistributed(nn.ReLU())(ops.ones(4))
 
     class Sums(nn.Cell):
         def construct(self, x):
             return x.sum(0)
 
-    with pytest.raises(ShapeError, match=r"Sums gave shape \(4,\) for 8 steps of a batch of 2; .* stay 16"):
+    with pytest.raises(ShapeError, match=r"Sums returned shape \(4,\) for 8 steps of a batch of 2; .* stay 16"):
         nn.TimeDistributed(Sums())(currents())
 
 

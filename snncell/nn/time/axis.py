@@ -1,4 +1,4 @@
-"""The time axis of sequences (T, B, ...): joined with the batch by TimeDistributed, mistaken for it, and padded."""
+"""The time axis of sequences (T, B, ...): TimeDistributed, checks against swapped axes, and padding by lengths."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["TimeDistributed"]
 
-_SWAP = "Layers run over the first axis, (T, B, ...): begin the net with x = x.swapaxes(0, 1)."
+_SWAP = "Layers over time expect (T, B, ...): begin the network with x = x.swapaxes(0, 1)."
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class _LayerCalls(threading.local):
-    """Calls of layers over time on this thread."""
+    """State of the calls of layers over time on this thread."""
 
-    shapes: list[tuple[int, ...]] | None = None  # of their sequences, where they are recorded
-    rows: int | None = None  # T B of the TimeDistributed that is running
+    shapes: list[tuple[int, ...]] | None = None  # shapes of their inputs, while `record_sequences` records them
+    rows: int | None = None  # T B of the enclosing TimeDistributed
 
 
 _CALLS = _LayerCalls()
@@ -41,36 +41,37 @@ _CALLS = _LayerCalls()
 
 
 def check_time_axis(x: Tensor, who: str) -> None:
-    """Refuse the rows of a TimeDistributed, and record x, (T, B, ...), before a layer runs over its first axis."""
+    """Check the input (T, B, ...) of a layer over time, and record its shape."""
     if _CALLS.shapes is not None:
         _CALLS.shapes.append(tuple(x.shape))
     refuse_joined_axes(x, who)
 
 
 def refuse_joined_axes(x: Tensor, who: str) -> None:
-    """Raise an ArgumentError for the T B rows of a TimeDistributed, where a layer over time takes steps."""
+    """Raise an ArgumentError if a layer over time would take the T B rows of a TimeDistributed for steps."""
     if _CALLS.rows is not None and x.shape[0] == _CALLS.rows and x.shape[1:2] != (_CALLS.rows,):
         raise joined_axes_error(who)
 
 
 def joined_axes_error(who: str) -> ArgumentError:
-    """The error for a layer over time within a TimeDistributed."""
+    """The error for a layer over time inside of a TimeDistributed."""
     return ArgumentError(
-        f"TimeDistributed: {who} runs over time, and in a TimeDistributed time and batch are one axis, so it would run "
-        f"T B steps of no batch. Put it after the TimeDistributed: nn.SequentialCell(nn.TimeDistributed(layer), {who})."
+        f"TimeDistributed: {who} runs over time, but a TimeDistributed joins time and batch to one axis, so {who} "
+        f"would run T B steps. Put it after the TimeDistributed: nn.SequentialCell(nn.TimeDistributed(layer), {who})."
     )
 
 
 class TimeDistributed(Cell):
-    """Run a Cell without memory on all time steps at once: (T, B, ...) goes in as (T B, ...) and comes out again.
+    """Apply a stateless Cell to all time steps at once: (T, B, ...) becomes (T B, ...) and back.
 
-    One large product takes the place of T small ones. BatchNorm inside sees the statistics over time and batch.
+    Use it for layers that expect a batch axis first, such as `Conv2d`. One large product is faster than T small ones. A
+    BatchNorm inside computes its statistics over time and batch.
 
     Args:
-        cell: any Cell whose outputs keep the first axis, and that has no layer over time, such as `MultiStep`.
+        cell: a Cell whose outputs keep the first axis. It must not contain a layer over time, such as `MultiStep`.
 
     Raises:
-        ArgumentError: for a layer over time in `cell`: it would take the T B rows for steps.
+        ArgumentError: for a layer over time in `cell`, because it would take the T B rows for steps.
         ShapeError: for an input without time and batch axes, or a Cell that does not keep the first axis.
     """
 
@@ -81,7 +82,7 @@ class TimeDistributed(Cell):
 
     def construct(self, x: Tensor | EventLists) -> Any:
         if x.ndim < 2:
-            raise ShapeError(f"TimeDistributed: takes (T, B, ...), the shape is {x.shape}.")
+            raise ShapeError(f"TimeDistributed: x must be (T, B, ...), but has shape {x.shape}.")
         steps, batch = x.shape[:2]
         before, _CALLS.rows = _CALLS.rows, steps * batch
         try:
@@ -94,14 +95,14 @@ class TimeDistributed(Cell):
         for leaf in leaves:
             if leaf.shape[:1] != (steps * batch,):
                 raise ShapeError(
-                    f"TimeDistributed: {type(self.cell).__name__} gave shape {leaf.shape} for {steps} steps of a batch "
-                    f"of {batch}; its first axis must stay {steps * batch}."
+                    f"TimeDistributed: {type(self.cell).__name__} returned shape {leaf.shape} for {steps} steps of a "
+                    f"batch of {batch}; the first axis must stay {steps * batch}."
                 )
         return structure.unflatten(tree, [leaf.reshape((steps, batch, *leaf.shape[1:])) for leaf in leaves])
 
 
 def refuse_over_time(cell: Any) -> None:
-    """Raise for a Cell over time, also in a SequentialCell."""
+    """Raise for a Cell over time, also inside of a SequentialCell."""
     if getattr(cell, "_over_time", False):
         raise joined_axes_error(type(cell).__name__)
     if isinstance(cell, SequentialCell):
@@ -114,7 +115,7 @@ def refuse_over_time(cell: Any) -> None:
 
 @contextmanager
 def record_sequences() -> Iterator[list[tuple[int, ...]]]:
-    """Collect the shapes of the sequences that layers of this thread run over in the body."""
+    """Record the shapes of all inputs of layers over time on this thread."""
     before, _CALLS.shapes = _CALLS.shapes, []
     try:
         yield _CALLS.shapes
@@ -123,9 +124,10 @@ def record_sequences() -> Iterator[list[tuple[int, ...]]]:
 
 
 def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
-    """Refuse sequences of three axes or more whose first axis is as long as the target (B,) or (B, C), not the second.
+    """Raise if the first axis of a sequence is as long as the target's batch (B,) or (B, C) and the second is not.
 
-    A second axis that is a multiple of the batch may be samples joined with another axis, for example positions.
+    Only sequences of three axes or more are checked. A second axis that is a multiple of B is accepted, because it can
+    be samples joined with another axis, such as positions.
     """
     samples = target.shape[0] if target.ndim in (1, 2) else 0
     for shape in shapes:
@@ -134,54 +136,54 @@ def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
         if shape[1] > 1 and shape[1] % samples and shape[1] not in target.shape:
             raise ShapeError(
                 f"the data are batch first: a layer over time got {shape}, and the target has shape {target.shape}, so "
-                f"its first axis is the {shape[0]} samples and not time. {_SWAP}"
+                f"the first axis is the {shape[0]} samples, not time. {_SWAP}"
             )
 
 
 def refuse_samples_as_steps(shapes: list[tuple[int, ...]], grown: list[tuple[int, ...]], samples: int) -> None:
-    """Refuse sequences (B, N) of a net whose data (B, F) have no time axis; `grown`: the shapes for one sample more."""
+    """Raise if a network without a time axis passes (B, N) to a layer over time; `grown` has the shapes for B + 1."""
     for shape, other in zip(shapes, grown, strict=False):
         if len(shape) == 2 and shape[0] == samples and other[0] == samples + 1:
             raise ShapeError(
                 f"the data have no time axis: a layer over time got {shape}, so it takes the {samples} samples for "
-                f"steps. Give the net (T, B, ...), for example x = ops.stack([x] * 20), or spikes, encode.rate(x, 20)."
+                f"steps. Pass (T, B, ...), for example x = ops.stack([x] * 20), or spikes, encode.rate(x, 20)."
             )
 
 
 def refuse_time_as_batch(
     shapes: list[tuple[int, ...]], grown: list[tuple[int, ...]], target: Tensor, time_first: bool
 ) -> None:
-    """Refuse sequences (B, B, ...) whose first axis is longer for one sample more (`grown`), while the second is not.
+    """Raise for sequences (B, B, ...) whose first axis grows with the batch (`grown`) while the second does not.
 
-    A target (B, B) may have an entry for each step, and its batch is not refused. With `time_first` the data are
-    (T, B, ...), so that it is the net that swaps the axes.
+    A target (B, B) is accepted, because it may have an entry for each step. `time_first` tells that the data are (T, B,
+    ...), so that the network itself swaps the axes.
     """
     samples = target.shape[0] if target.ndim in (1, 2) and target.shape[1:] != target.shape[:1] else 0
     for shape, other in zip(shapes, grown, strict=False):
         if len(shape) < 3 or shape[:2] != (samples, samples) or other[:2] != (samples + 1, samples):
             continue
         order = "the net swaps time and batch" if time_first else "the data are batch first"
-        fix = f"{_SWAP} Of arrays (T, N, ...), time first: train.Batches(..., time_first=True)."
+        fix = f"{_SWAP} For arrays (T, N, ...), use train.Batches(..., time_first=True)."
         if time_first:
-            fix = "The data are time first, (T, B, ...), already: leave out x.swapaxes(0, 1) in the net."
+            fix = "The data are already time first, (T, B, ...): leave out x.swapaxes(0, 1) in the network."
         raise ShapeError(
-            f"{order}: a layer over time got {shape}, and with one sample more it gets {other}, so its first axis is "
-            f"the {samples} samples and not time. {fix}"
+            f"{order}: a layer over time got {shape}, and with one sample more it gets {other}, so the first axis is "
+            f"the {samples} samples, not time. {fix}"
         )
 
 
-# --- padded sequences: `lengths` (B,) is the number of steps of each sample -------------------------------------------
+# --- padding: `lengths` (B,) has the number of steps of each sample ---------------------------------------------------
 
 
 def length_mask(tensor: Tensor, lengths: Any, who: str) -> Tensor:
-    """The mask (T, B, 1, ...) of the steps that the samples of a sequence (T, B, ...) have, for lengths (B,).
+    """The mask (T, B, 1, ...) of the valid steps of a sequence (T, B, ...), for lengths (B,).
 
-    Lengths that a trace, or the device, has yet to give are not looked at; one above T then counts as T.
+    Lengths that are traced or on a GPU are not checked; a length above T then counts as T.
     """
     counts = as_tensor(lengths, who, "lengths")
     if counts.shape != tensor.shape[1:2] or not counts.ndim:
         raise ShapeError(
-            f"{who}: lengths are one number of steps for each sample; a sequence (T, B, ...) of shape {tensor.shape} "
+            f"{who}: lengths must have one number of steps per sample; a sequence (T, B, ...) of shape {tensor.shape} "
             f"needs {tensor.shape[1:2] or 'a batch'}, not {counts.shape}."
         )
     _refuse_lengths(counts, tensor.shape, who)
@@ -195,7 +197,7 @@ def step_mask(tensor: Tensor, counts: Tensor) -> Tensor:
 
 
 def _refuse_lengths(lengths: Tensor, shape: tuple[int, ...], who: str) -> None:
-    """Raise an ArgumentError for lengths that a sequence (T, B, ...) cannot have: it has no more than T steps."""
+    """Raise an ArgumentError for lengths outside 0 to T."""
     counts = lengths._data
     if not isinstance(counts, np.ndarray) or counts.dtype.kind not in "iu":
         return
@@ -204,19 +206,20 @@ def _refuse_lengths(lengths: Tensor, shape: tuple[int, ...], who: str) -> None:
         sample = int(wrong[0])
         more = f", and {wrong.size - 1} more" if wrong.size > 1 else ""
         raise ArgumentError(
-            f"{who}: lengths are numbers of steps from 0 to T={shape[0]}, not {counts[sample]} (of sample {sample}"
-            f"{more}). The sequence (T, B, ...) has shape {shape}; where it was cut: np.minimum(lengths, {shape[0]})."
+            f"{who}: lengths must be numbers of steps from 0 to T={shape[0]}, not {counts[sample]} (sample {sample}"
+            f"{more}). The sequence (T, B, ...) has shape {shape}; if you shortened it, pass "
+            f"np.minimum(lengths, {shape[0]})."
         )
 
 
 def steps_per_sample(tensor: Tensor, lengths: Any) -> Tensor:
-    """The number of steps of each sample, from 1 to T: (B, 1, ...), in the dtype of the sequence (T, B, ...)."""
+    """The number of steps of each sample, clipped to 1 to T: (B, 1, ...), in the dtype of the sequence."""
     count = ops.clip(as_tensor(lengths, "lengths"), 1, tensor.shape[0]).astype(tensor.dtype)
     return count.reshape((*count.shape, *(1,) * (tensor.ndim - 2)))
 
 
 def max_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
-    """The largest of a sequence (T, B, ...) until it ends, (B, ...); 0 where it has no steps."""
+    """The maximum of a sequence (T, B, ...) over the valid steps, (B, ...); 0 for samples without steps."""
     if lengths is None:
         return ops.max(tensor, 0)
     there = length_mask(tensor, lengths, who)
@@ -224,23 +227,25 @@ def max_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
 
 
 def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
-    """The mean of a sequence (T, B, ...) over the steps until it ends, (B, ...)."""
+    """The mean of a sequence (T, B, ...) over the valid steps, (B, ...)."""
     if lengths is None:
         return tensor.mean(0)
-    # As `ops.mean` does: float16 and bfloat16 are added up in float32.
+    # Like `ops.mean`, add up float16 and bfloat16 in float32.
     wide = zero_after_end(tensor, lengths, who).astype(dtypes.compute_dtype(tensor.dtype.dtype))
     return (sum_over_time(wide) / steps_per_sample(wide, lengths)).astype(tensor.dtype)
 
 
 def sum_over_time(tensor: Tensor) -> Tensor:
-    """The sum of a sequence (T, B, ...) over time, step by step, so that zeros after its end change no bit."""
-    # NumPy adds up a single column in parts that depend on its length; several columns it adds row by row.
+    """The sum of a sequence (T, B, ...) over time, in the order of the steps, so that padding with 0 changes no
+    bit.
+    """
+    # NumPy adds up several columns row by row, but a single column in parts that depend on its length.
     alone = math.prod(tensor.shape[1:]) == 1
     return ops.cumsum(tensor, 0)[-1] if alone and tensor.shape[0] else ops.sum(tensor, 0)
 
 
 def zero_after_end(tensor: Tensor, lengths: Any, who: str) -> Tensor:
-    """A sequence (T, B, ...) with 0 after its end, whatever the padding is."""
+    """A sequence (T, B, ...) with its padding set to 0."""
     return tensor if lengths is None else ops.select(length_mask(tensor, lengths, who), tensor, 0.0)
 
 

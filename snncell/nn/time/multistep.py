@@ -1,4 +1,4 @@
-"""MultiStep: run a neuron over time."""
+"""MultiStep: run a neuron over time as compiled loops."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from snncell.tape.tensor import Tensor
 __all__ = ["MultiStep"]
 
 machinery(__file__)
-KEPT_TRACES = 32  # of one MultiStep: for so many shapes of inputs
+KEPT_TRACES = 32  # traces that one MultiStep keeps, one per signature of inputs
 
 
 def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
-    """The states of a neuron before its first input `x`: its `init_state`, or zeros for each state it takes."""
+    """The initial states of a neuron for its first input `x`: from its `init_state`, or zeros."""
     init_state = getattr(cell, "init_state", None)
     if init_state is not None:
         states = init_state(x)
@@ -41,41 +41,41 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
 
 
 def count_states(cell: Cell) -> int:
-    """The number of states that a neuron takes: the arguments of its construct after the first."""
+    """The number of states of a neuron: the arguments of its construct after the first."""
     parameters = _inputs_of(cell)
     if isinstance(cell, MultiStep):
         raise ArgumentError(
-            f"MultiStep: the Cell is a MultiStep already, of {type(cell.cell).__name__}, and runs over all time steps. "
-            f"Call it without another MultiStep around it."
+            f"MultiStep: the Cell is already a MultiStep of {type(cell.cell).__name__}, which runs over all time "
+            f"steps. Call it without another MultiStep around it."
         )
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         raise ArgumentError(
-            f"{type(cell).__name__}: construct takes *args, so the number of states is unknown. Give the Cell a method "
+            f"{type(cell).__name__}: construct takes *args, so the number of states is unknown. Define the method "
             f"init_state(x), or pass the states."
         )
     return sum(p.default is p.empty for p in parameters) - 1
 
 
 def _inputs_of(cell: Cell) -> list[inspect.Parameter]:
-    """The arguments of a Cell's construct."""
+    """The parameters of a Cell's construct."""
     if getattr(cell, "construct", None) is None:
         raise without_construct(cell)
     return list(inspect.signature(cell.construct).parameters.values())
 
 
 class _Last(threading.local):
-    """The last states of a MultiStep that does not return them, for `Stateful`."""
+    """The last states of a MultiStep that does not return them, which `Stateful` needs."""
 
-    cell: MultiStep | None = None  # whose states are asked for on this thread
+    cell: MultiStep | None = None  # the MultiStep whose states this thread needs
     states: tuple[Tensor, ...] | None = None
-    trace: Any = None  # in which they were computed
+    trace: Any = None  # the trace that computed them
 
 
 LAST = _Last()
 
 
 def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
-    """Call a MultiStep as it is, hooks and a subclass's construct included: (output, last states)."""
+    """Call a MultiStep with its hooks and a subclass's construct, and return (output, last states)."""
     before = dict(vars(LAST))
     LAST.cell, LAST.states = cell, None
     try:
@@ -85,8 +85,8 @@ def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
         last = vars(LAST)["states"]
         if last is None or LAST.trace is not TRACING.trace:
             raise ArgumentError(
-                f"Stateful: the construct of {type(cell).__name__} does not run MultiStep's, so its last states are "
-                f"unknown. Set return_states=True, and return (y, states) from it."
+                f"Stateful: the construct of {type(cell).__name__} does not call MultiStep's construct, so its last "
+                f"states are unknown. Set return_states=True, and return (y, states) from it."
             )
         return result, last
     finally:
@@ -97,32 +97,36 @@ def run_with_states(cell: MultiStep, x: Tensor, *states: Tensor) -> Any:
 class MultiStep(Cell):
     """Run a neuron over time: (T, B, ...) -> (T, B, ...).
 
+    This is the usual way to use a neuron in a network, for example `nn.SequentialCell(nn.Dense(784, 100),
+    nn.MultiStep(nn.LIFNode()))`. MultiStep traces the step once per signature of inputs. If all operations are
+    elementwise, apart from products of states and weights, it compiles one forward and one backward kernel, with the
+    time loop inside. `snncell.explain` shows the result and the reasons.
+
+    Because the step is traced, the following rules hold:
+
+    - Python code in the Cell runs once, not at each step. A branch on the value of a Tensor is an error.
+    - If a Python value that the Cell reads changes between calls, the step is traced again, as by `snncell.jit`.
+    - Random numbers from `np.random` or `random` are an error, because all steps would share them. Use `ops.normal`.
+    - An attribute that a step both reads and changes is an error. Return it as a state instead.
+    - Cells with hooks or `bprop_debug` run step by step.
+
     Args:
-        cell: a Cell of one step, `construct(x, *states) -> (output, *states)`.
-        return_states: give `(y, (state, ...))` with the last states, instead of y.
-        checkpoint_every: see `ops.scan`.
+        cell: a Cell of one step, `construct(x, *states) -> (output, *states)`. The output can be any structure of
+            Tensors. For example, return `((spike, v), *states)` to record potentials next to spikes.
+        return_states: return `(y, (state, ...))` with the last states, instead of y.
+        checkpoint_every: save the states only every so many steps and recompute the others in the backward pass, which
+            saves memory. The default None saves all; see `ops.scan`.
 
     Inputs:
         x: (T, B, ...).
-        states: the states before the first step; left out, they come from `cell.init_state(x[0])`, or are zeros.
-        lengths: integers (B,), by name: how many steps each sample has; left out, all T. After its end the states of a
-            sample stay as they are and its output is 0, whatever x holds there: padding changes no bit.
+        states: the initial states. By default they come from `cell.init_state(x[0])`, or are zeros.
+        lengths: integers (B,), passed by name: the number of steps of each sample, by default T. After its end, a
+            sample's states stay constant and its output is 0, so that padding does not affect any result.
 
     Raises:
-        ArgumentError: for another number of states, or a Cell that does not return (output, *states).
-        ShapeError, DTypeError: if a state changes its shape or dtype, naming it.
-        ShapeError: for a vector, which may be the steps of one neuron or the neurons of one step.
-
-    The step is traced once for each kind of inputs, and becomes one forward and one backward kernel if it is
-    elementwise, or elementwise but for products of states and weights; `snncell.explain` says what it became, and why.
-    So Python code in the Cell runs when it is traced, not at each step, and a branch on a value is an error. If a
-    Python value that the Cell reads has changed at a call, the step is traced again, as by `snncell.jit`. Random
-    numbers of `np.random` or `random` in a step are an error, because all steps would have the same: use `ops.normal`.
-    So is an attribute that a step both reads and changes: return it as a state. Cells that have hooks or `bprop_debug`
-    are run step by step.
-
-    The output of the Cell may be any structure of Tensors, which is collected as it is: to record potentials next to
-    spikes, write a Cell whose construct returns `((spike, v), *states)`.
+        ArgumentError: for a wrong number of states, or a Cell that does not return (output, *states).
+        ShapeError, DTypeError: if a state changes its shape or dtype; the message names it.
+        ShapeError: for a vector x, because it could be T steps of one neuron or one step of N neurons.
 
     Example:
         >>> nn.MultiStep(nn.LIFNode(tau=2.0))(ops.ones((8, 1, 3)) * 1.5).shape  # (T, B, N)
@@ -140,23 +144,24 @@ class MultiStep(Cell):
     def construct(self, x: Tensor | EventLists, *states: Tensor, lengths: Any = None) -> Any:
         if isinstance(x, EventLists):
             raise ArgumentError(
-                "MultiStep: x is a Tensor (T, B, ...), not event lists, which layers with weights take: put one before "
-                "it, such as nn.Dense(...) or nn.TimeDistributed(nn.Conv2d(...)). x.to_dense() is a Tensor."
+                "MultiStep: x must be a Tensor (T, B, ...), not event lists, which only layers with weights accept. "
+                "Put such a layer before it, for example nn.Dense(...) or nn.TimeDistributed(nn.Conv2d(...)), or pass "
+                "x.to_dense()."
             )
         if not isinstance(x, Tensor):
-            raise ArgumentError(f"MultiStep: x is a Tensor (T, B, ...), not {came(x)}; snncell.Tensor(x)?")
+            raise ArgumentError(f"MultiStep: x must be a Tensor (T, B, ...), not {came(x)}. Pass snncell.Tensor(x).")
         if x.ndim == 0 or x.shape[0] == 0:
-            raise ArgumentError(f"MultiStep: x is (T, B, ...) with at least one step, its shape is {x.shape}.")
+            raise ArgumentError(f"MultiStep: x must be (T, B, ...) with at least one step, but has shape {x.shape}.")
         if x.ndim == 1:
             raise ShapeError(
-                f"MultiStep: x is (T, B, ...), its shape is {x.shape}. One step of {x.shape[0]} neurons is "
-                f"x.reshape((1, -1)); {x.shape[0]} steps of one neuron are x.reshape((-1, 1))."
+                f"MultiStep: x must be (T, B, ...), but has shape {x.shape}. For one step of {x.shape[0]} neurons "
+                f"pass x.reshape((1, -1)); for {x.shape[0]} steps of one neuron pass x.reshape((-1, 1))."
             )
         check_time_axis(x, type(self).__name__)
         there = None
         if lengths is not None:
             there = length_mask(x, lengths, "MultiStep")
-            x = ops.select(there, x, 0.0)  # what is NaN there would be NaN in gradients too
+            x = ops.select(there, x, 0.0)  # because NaN in the padding would make gradients NaN
         if LAST.cell is not self or self.return_states:
             return self._run_loop(x, there, self.return_states, states)
         y, LAST.states = self._run_loop(x, there, True, states)
@@ -169,12 +174,12 @@ class MultiStep(Cell):
         loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
         self.__dict__["_loop"] = loop
         try:
-            return loop(x, there, with_states, *states)  # traced once, not at each call
-        except OutsideTensorError:  # a Cell holds a Tensor that is being differentiated: traced anew
+            return loop(x, there, with_states, *states)
+        except OutsideTensorError:  # the Cell holds a Tensor that an outer gradient tracks, so trace it each time
             return self._run_steps(x, there, with_states, *states)
 
     def _looked_into(self) -> bool:
-        """True if somebody wants to see every step: by a hook, or by bprop_debug."""
+        """True if a hook or bprop_debug must see every step."""
         return any(cell.is_hooked or cell.bprop_debug for _, cell in self.cell.cells_and_names())
 
     def _run_steps(self, x: Tensor, there: Tensor | None, with_states: bool, *states: Tensor) -> Any:
@@ -196,14 +201,14 @@ class MultiStep(Cell):
                     raise
                 begun = ", ".join(f"{state} of shape {s.shape}" for state, s in zip(names, first, strict=True))
                 raise ShapeError(
-                    f"MultiStep: {name}, a step of shape {now.shape} with {begun or 'no state'}, as init_state gives "
-                    f"it: {error}"
+                    f"MultiStep: {name} failed in a step of shape {now.shape} with {begun or 'no state'} from "
+                    f"init_state: {error}"
                 ).with_traceback(error.__traceback__) from None
             if not carry and not isinstance(result, tuple):
                 raise ArgumentError(
-                    f"MultiStep: {name}.construct takes no state, and what MultiStep runs has states as arguments and "
-                    f"results: construct(x, v) -> (output, v). What is kept on self does not go from step to step, for "
-                    f"a step is traced once. A Cell without states runs by nn.TimeDistributed, or is called directly."
+                    f"MultiStep: {name}.construct takes no state, but MultiStep needs states as arguments and results: "
+                    f"construct(x, v) -> (output, v). An attribute of self does not change from step to step, because "
+                    f"a step is traced once. If the Cell has no states, use nn.TimeDistributed, or call it directly."
                 )
             if not isinstance(result, tuple) or len(result) != len(carry) + 1:
                 got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
@@ -225,11 +230,11 @@ class MultiStep(Cell):
         return (y, last) if with_states else y
 
     def _names_of(self, states: tuple[Any, ...]) -> list[str]:
-        """The names of the states in construct, after checking that they are as many as it takes, and Tensors."""
+        """The names of the states in construct, after checking the number of states and that they are Tensors."""
         name = type(self.cell).__name__
         if len(states) == 1 and isinstance(states[0], (tuple, list)):
             raise ArgumentError(
-                f"MultiStep: got one {type(states[0]).__name__} of states; pass them one by one, *states."
+                f"MultiStep: got the states as one {type(states[0]).__name__}; pass them one by one, *states."
             )
         parameters = _inputs_of(self.cell)[1:]
         names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -238,12 +243,12 @@ class MultiStep(Cell):
         if len(states) < least or (len(states) > len(names) and not open_ended):
             raise ArgumentError(
                 f"MultiStep: {name}.construct takes the state(s) {', '.join(names) or 'none'} after its input, but got "
-                f"{len(states)}. Give one for each, as arguments or from init_state."
-                + (" A Cell without states runs by nn.TimeDistributed, or is called directly." if not names else "")
+                f"{len(states)}. Pass one for each, as arguments or from init_state."
+                + (" If the Cell has no states, use nn.TimeDistributed, or call it directly." if not names else "")
             )
         for position, state in enumerate(states):
             if not isinstance(state, Tensor):
-                fix = "give each Tensor in it as a state of its own: construct(self, x, v, w)"
+                fix = "make each Tensor in it a separate state: construct(self, x, v, w)"
                 if isinstance(state, (bool, int, float)):
                     fix = f"for example ops.full(x.shape, {state!r})"
                 raise ArgumentError(f"MultiStep: a state of {name} is a {type(state).__name__}, not a Tensor; {fix}.")
@@ -253,10 +258,10 @@ class MultiStep(Cell):
 
 
 def _where(going_on: Tensor, part: Tensor, otherwise: Any) -> Tensor:
-    """A part of a step (B, ...) where the samples have not ended, (B, 1, ...)."""
+    """Select a part of a step (B, ...) for samples that have not ended, and `otherwise` for the others."""
     if part.shape[:1] != going_on.shape[:1]:
         raise ShapeError(
-            f"MultiStep: with lengths, states and outputs are (B, ...), of each sample; one has shape {part.shape}, of "
-            f"a batch of {going_on.shape[0]}."
+            f"MultiStep: with lengths, states and outputs must have the shape (B, ...), but one has shape {part.shape} "
+            f"and the batch size is {going_on.shape[0]}."
         )
     return ops.select(going_on.reshape((*going_on.shape[:1], *(1,) * (part.ndim - 1))), part, otherwise)

@@ -1,4 +1,4 @@
-"""States of neurons: kept between calls (Stateful), fed back (Recurrent), cut off from the gradient (Truncated)."""
+"""States over time: kept between calls (Stateful), fed back (Recurrent), detached from the gradient (Truncated)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Recurrent", "Stateful", "Truncated"]
 
 
 class SavedStates(NamedTuple):
-    """States between two calls: the shape and dtype of the inputs of one step, and the states' arrays."""
+    """Saved states of a `Stateful`: shape and dtype of the input of one step, and the arrays of the states."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -33,31 +33,31 @@ class SavedStates(NamedTuple):
 
 
 class Stateful(Cell):
-    """Keeps a neuron's states from one call to the next, until `reset()`.
+    """Keep a neuron's states from one call to the next, until `reset()`.
 
-    (y, states) = cell(x, states)
+    Use it to process a stream in chunks, or step by step, for example in inference on a live sensor. You should call
+    `reset()` between independent samples. `train.fit` does so before each pass over its data, and `train.evaluate`
+    restores the states afterwards.
 
-    The first call begins with the neuron's initial states. Gradients flow through the steps of one call and stop
-    between calls, so that a long stream costs no more memory than its longest chunk. To have gradients flow on, keep
-    the states yourself: `MultiStep(cell, return_states=True)`.
+    Gradients flow through the steps of one call and stop between calls, so a long stream needs no more memory than its
+    longest chunk. If gradients must flow on, keep the states yourself: `MultiStep(cell, return_states=True)`.
 
-    The states belong to this Cell alone and are in no checkpoint; `train.fit` resets them before each pass over its
-    data, and `train.evaluate` puts back those that were there. A jitted function writes them at each run, as it writes
-    a Parameter, and is traced anew after a change of the batch size.
+    The states are not Parameters and not in checkpoints of the network. A jitted function updates them at each run, and
+    is traced again if the batch size changes.
 
     Args:
         cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one. Its hooks,
             its `recompute()` and the construct of a subclass stay in use.
 
     Inputs:
-        x: one step (B, ...), or a chunk of them (T, B, ...) for a `MultiStep`.
+        x: one step (B, ...), or a chunk (T, B, ...) for a `MultiStep`.
 
     Returns:
-        The output, without the states; `states` shows them.
+        The output. `states` has the states.
 
     Raises:
-        ArgumentError: for something that is no neuron.
-        ShapeError: if the batch size, or the shape of a sample, is another one than in the call before.
+        ArgumentError: unless `cell` is a neuron.
+        ShapeError: if the batch size or the shape of a sample differs from the previous call.
 
     Example:
         >>> stream = nn.Stateful(nn.MultiStep(nn.IFNode()))
@@ -72,30 +72,30 @@ class Stateful(Cell):
     def __init__(self, cell: Annotated[Cell, Own()]) -> None:
         super().__init__()
         if not isinstance(cell, Cell) or isinstance(cell, Stateful):
-            raise ArgumentError(f"Stateful: cell is a neuron, or a MultiStep of one, not {came(cell)}.")
+            raise ArgumentError(f"Stateful: cell must be a neuron, or a MultiStep of one, not {came(cell)}.")
         self.cell = cell
-        # In a dict they are no members: not in checkpoints, not among the Parameters. A trace looks into it, though.
+        # A dict keeps the states out of checkpoints and of the list of Parameters; a trace still finds them.
         self._kept: dict[str, Any] = {}
 
     @property
     def neuron(self) -> Cell:
-        """The Cell of one step."""
+        """The Cell of one time step."""
         inner: Cell = self.cell.cell if isinstance(self.cell, MultiStep) else self.cell
         return inner
 
     @property
     def states(self) -> tuple[Tensor, ...]:
-        """The states as they are, none before the first call."""
+        """The current states; none before the first call."""
         return tuple(state.value() for state in self._parameters())
 
     def reset(self) -> None:
-        """Go back to the initial states; the next call may have another batch size."""
+        """Restore the initial states; the next call can have another batch size."""
         if self._kept:
             self._write(self._initial(*self._kept["x"]), "Stateful.reset")
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Put the states back at the end of the context."""
+        """Context manager that restores the current states at its end, for example around an evaluation."""
         before, values = dict(self._kept), self._arrays()
         try:
             yield
@@ -105,14 +105,14 @@ class Stateful(Cell):
             self._write(map(Tensor, values), "Stateful.aside")
 
     def kept(self) -> SavedStates | None:
-        """The states as they are, for a checkpoint; None before the first call."""
+        """The current states for a checkpoint; None before the first call."""
         if not self._kept:
             return None
         shape, dtype = self._kept["x"]
         return SavedStates(tuple(shape), dtype.name, self._arrays())
 
     def fitting(self, given: Any, states: list[Any]) -> SavedStates:
-        """States that were kept, from a file; an ArgumentError if they are not of this neuron."""
+        """Convert states from a file; raise an ArgumentError if they do not fit this neuron."""
         try:
             shape, dtype = tuple(given[0]), str(given[1])
             with settings(trace=None, tape=None):
@@ -120,11 +120,13 @@ class Stateful(Cell):
         except (TypeError, ValueError, IndexError, SnncellError, MemoryError):
             own = None
         if own != [(x.shape, x.dtype.name) for x in states]:
-            raise ArgumentError(f"the states of a {type(self).__name__} are no such of inputs {str(given)[:100]}.")
+            raise ArgumentError(
+                f"the saved states of a {type(self).__name__} do not fit inputs of shape and dtype {str(given)[:100]}."
+            )
         return SavedStates(shape, dtype, states)
 
     def put(self, kept: SavedStates | None) -> None:
-        """Go on from states that were kept."""
+        """Continue from saved states."""
         if kept is None:
             return
         self._fit(kept.shape, ops.zeros(kept.shape, kept.dtype))
@@ -132,7 +134,7 @@ class Stateful(Cell):
 
     def construct(self, x: Tensor) -> Any:
         if not isinstance(x, Tensor) or x.ndim == 0:
-            raise ArgumentError(f"{self!r}: takes a Tensor of one step or of a chunk, not {x!r:.40}.")
+            raise ArgumentError(f"{self!r}: x must be a Tensor with one step or a chunk of steps, not {x!r:.40}.")
         refuse_joined_axes(x, f"Stateful({type(self.neuron).__name__})")
         chunk = isinstance(self.cell, MultiStep)
         self._fit(x.shape[1:] if chunk else x.shape, x)
@@ -141,8 +143,8 @@ class Stateful(Cell):
         result = run_with_states(self.cell, x, *values) if isinstance(self.cell, MultiStep) else self.cell(x, *values)
         if not isinstance(result, tuple) or len(result) != (2 if chunk else len(states) + 1):
             raise ArgumentError(
-                f"Stateful: {type(self.neuron).__name__}.construct returns (output, *states), with the {len(states)} "
-                f"state(s) that it takes; it returned a {type(result).__name__}."
+                f"Stateful: {type(self.neuron).__name__}.construct takes {len(states)} state(s), so it must return "
+                f"(output, *states) with as many; it returned a {type(result).__name__}."
             )
         after = list(zip(states, result[1] if chunk else result[1:], strict=True))
         for position, (state, value) in enumerate(after):
@@ -161,11 +163,11 @@ class Stateful(Cell):
         assign_all([(state, value.astype(state.dtype)) for state, value in pairs], who)
 
     def _initial(self, shape: tuple[int, ...], dtype: Any) -> tuple[Tensor, ...]:
-        """The states before the first step, which depend on nothing but the shape and dtype of the input."""
+        """The initial states, which depend only on the shape and dtype of the input."""
         return initial_states(self.neuron, ops.zeros(shape, dtype))
 
     def _fit(self, shape: tuple[int, ...], x: Tensor) -> None:
-        """Make states for inputs like these, unless there are such."""
+        """Create states for this shape and dtype of inputs, unless they exist."""
         if self._kept.get("x") == (shape, x.dtype):
             self._follow(x)
             return
@@ -173,20 +175,20 @@ class Stateful(Cell):
             raise ShapeError(
                 f"{type(self).__name__}({type(self.neuron).__name__}): has states for steps of shape "
                 f"{self._kept['x'][0]} and dtype {self._kept['x'][1]}, but gets {shape} and {x.dtype}. Call its "
-                f"reset() before a new batch, or leave out a last batch that is not full (drop_last=True)."
+                f"reset() before a new batch, or skip an incomplete last batch (drop_last=True)."
             )
-        with settings(trace=None, tape=None):  # also in a jitted function, they are made once, not at each run
+        with settings(trace=None, tape=None):  # a jitted function too creates them once, not at each run
             states = [_StoredState(value, f"state.{i}", False) for i, value in enumerate(self._initial(shape, x.dtype))]
         self._kept["x"], self._kept["states"] = (shape, x.dtype), tuple(states)
         self._follow(x)
 
     def _follow(self, x: Tensor) -> None:
-        """Move the states to where the input is; a Program does so itself."""
+        """Move the states to the input's device; a Program moves them itself."""
         if TRACING.trace is None:
             commit([state.write_of(move_to_space(state._data, space_of(x._data))) for state in self._parameters()])
 
     def _at_rest(self) -> bool:
-        """True if nothing would be lost with the states: they are the initial ones."""
+        """True if the states equal the initial states, so that discarding them loses nothing."""
         if TRACING.trace is not None and any(state in TRACING.trace.written for state in self._parameters()):
             return False
         with settings(trace=None, tape=None):
@@ -194,37 +196,37 @@ class Stateful(Cell):
             return all(np.array_equal(state.asnumpy(), value.asnumpy()) for state, value in pairs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for a copy: no states; it begins at rest."""
+        """The attributes of a copy, which starts without states."""
         return {**super().__getstate__(), "_kept": {}}
 
 
 class _StoredState(Parameter):
-    """A state that is kept: it is where the inputs are."""
+    """A state that follows the inputs to their device."""
 
     __slots__ = ()
     follows = True
 
 
 class Recurrent(Cell):
-    """Recurrent connections: the neuron's last output comes back through a Cell with weights.
+    """Recurrent connections: feed a neuron's output back through a layer with weights.
 
-    out, *states = cell(x + feedback(out_before), *states)
+        out, *states = cell(x + feedback(out_before), *states)
 
-    It is a Cell of one step itself, whose first state is the output; run it by `MultiStep`.
+    Use it for recurrent spiking networks: `nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(n, n)))`. The result is
+    again a Cell of one time step; its first state is the previous output.
 
     Args:
         cell: the neuron.
-        feedback: from an output to an input of the neuron, for example `Dense(n, n)`.
-
-    Raises:
-        ArgumentError: for a neuron or a feedback that is no Cell.
+        feedback: a layer from the output to the input of the neuron, for example `Dense(n, n)`.
     """
 
     def __init__(self, cell: Annotated[Cell, Own()], feedback: Annotated[Cell, Own()]) -> None:
         super().__init__()
         for name, value, example in (("cell", cell, "nn.LIFNode()"), ("feedback", feedback, "nn.Dense(n, n)")):
             if not isinstance(value, Cell):
-                raise ArgumentError(f"Recurrent: {name} is a Cell, an object such as {example}, not {came(value)}.")
+                raise ArgumentError(
+                    f"Recurrent: {name} must be a Cell, an object such as {example}, not {came(value)}."
+                )
         self.cell = cell
         self.feedback = feedback
 
@@ -233,10 +235,10 @@ class Recurrent(Cell):
         return (after[0], *after)
 
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Zeros for the output before the first step, and the neuron's own initial states.
+        """Start with an output of 0 and the neuron's own initial states.
 
-        They have the dtype of the neuron's input, the sum of x and the feedback: float32 for spikes of bool or bytes,
-        and for x of float16 where the feedback has weights of float32.
+        The dtype is that of x plus feedback: float32 for spikes of bool or bytes, and for float16 inputs if the
+        feedback has float32 weights.
         """
         dtype = x.dtype if x.dtype.is_float else dtypes.float32
         for parameter in self.feedback.get_parameters():
@@ -246,36 +248,34 @@ class Recurrent(Cell):
         return (first, *initial_states(self.cell, first))
 
 
-LONGEST = 2**15 - 1  # what int16 counts to: the backward pass stores the count with each state
+LONGEST = 2**15 - 1  # the largest int16; the count is int16 because the backward pass stores it for each state
 
 
 class Truncated(Cell):
-    """Truncated backpropagation through time: cuts the gradient through a neuron's states every `every` steps.
+    """Truncated backpropagation through time (TBPTT): detach a neuron's states every `every` steps.
 
-    out[t], *states[t] = cell(x[t], *states[t - 1])            where t is no multiple of `every`, and at t = 0
-    out[t], *states[t] = cell(x[t], *stop(states[t - 1]))      where t = every, 2 every, ...
+        out[t], *states[t] = cell(x[t], *states[t - 1])            if t is not a multiple of `every`, and at t = 0
+        out[t], *states[t] = cell(x[t], *stop(states[t - 1]))      if t = every, 2 every, ...
 
-    stop is `ops.stop_gradient`, so the values are those of the neuron alone, to the bit, and the gradient is that of
-    chunks of `every` steps. It is a Cell of one step itself; run it by `MultiStep`. The first state counts the steps
-    since the last cut; a run that is continued with the states of another one is cut where one long run would be.
+    Use it if gradients over long sequences explode, vanish or cost too much time. stop is `ops.stop_gradient`, so the
+    outputs equal those of `cell` bit by bit, and gradients stay within chunks of `every` steps. Run the result by
+    `MultiStep`. Its first state counts the steps since the last cut, so that a run that continues with these states
+    cuts at the same steps as one long run.
 
-    The memory of the backward pass still grows with the length of x. For a stream that does not fit in memory run its
-    chunks one by one, as in the second example. Each chunk has its own gradient and its own step of the optimiser.
+    The memory of the backward pass still grows with T. For a stream that does not fit in memory, run the chunks one by
+    one as in the second example; each chunk then has its own gradient and optimiser step.
 
     Args:
-        cell: a Cell of one step, `construct(x, *states) -> (output, *states)`; also `Recurrent`.
-        every: the number of steps, from 1 to 32767, that a gradient goes back at most. Changing it compiles nothing.
+        cell: a Cell of one step, `construct(x, *states) -> (output, *states)`, also `Recurrent`.
+        every: the largest number of steps over which gradients flow, from 1 to 32767. A new value compiles nothing.
 
     Inputs:
         x: the input of the neuron, (B, ...).
-        count: int16, the steps since the last cut, of the states' shape if they have one, else ().
-        states: those of the neuron.
+        count: int16, the steps since the last cut, in the shape of the states if they have one shape, else ().
+        states: the states of the neuron.
 
     Returns:
         (output, count, *states).
-
-    Raises:
-        ArgumentError: for what is no Cell, or an `every` out of range.
 
     Source: Williams and Peng, "An Efficient Gradient-Based Algorithm for On-Line Training of Recurrent Network
     Trajectories", Neural Computation 1990.
@@ -286,7 +286,7 @@ class Truncated(Cell):
         >>> snncell.grad(lambda x: net(x)[3].sum())(x).asnumpy().ravel() != 0  # the last of six steps is cut off too
         array([False, False,  True,  True, False, False])
 
-        A stream in chunks, whose states go on while the gradient does not:
+        A stream in chunks, whose states continue while the gradient does not:
 
         >>> run = nn.MultiStep(nn.LIFNode(), return_states=True)
         >>> states = (ops.zeros((1, 3)),)
@@ -297,11 +297,16 @@ class Truncated(Cell):
     def __init__(self, cell: Cell, every: Count) -> None:
         super().__init__()
         if isinstance(cell, MultiStep):
-            raise ArgumentError("Truncated: takes the Cell of one time step; write MultiStep(Truncated(cell, every)).")
+            raise ArgumentError(
+                "Truncated: cell must be a Cell of one time step, not a MultiStep; write "
+                "MultiStep(Truncated(cell, every))."
+            )
         self.cell = cell
         self.every = every
         if every > LONGEST:
-            raise ArgumentError(f"Truncated: every is at most {LONGEST}, not {every}; a longer gradient needs no cut.")
+            raise ArgumentError(
+                f"Truncated: every must be at most {LONGEST}, not {every}. Leave Truncated out instead."
+            )
 
     def construct(self, x: Tensor, count: Tensor, *states: Tensor) -> tuple[Any, ...]:
         cut = ops.greater_equal(count, self.every)
@@ -310,7 +315,7 @@ class Truncated(Cell):
         return (out, ops.select(cut, 0, count) + 1, *after)
 
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """No step since the last cut, and the neuron's own initial states."""
+        """Start with a count of 0 and the neuron's own initial states."""
         states = initial_states(self.cell, x)
         shapes = {state.shape for state in states}
         return (ops.zeros(shapes.pop() if len(shapes) == 1 else (), int16), *states)
