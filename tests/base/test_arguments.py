@@ -86,7 +86,7 @@ REFUSALS = [
     (lambda: nn.Dropout(math.nan), ArgumentError, r"Dropout: keep_prob is a finite number in \[0, 1\], not nan"),
     (lambda: nn.Dropout(p=-0.1), ArgumentError, r"Dropout: p is a finite number in \[0, 1\], not -0.1; leave it out"),
     (lambda: ops.squeeze(Tensor([1.0]), "a"), ArgumentError, "squeeze: axis is an integer or a list of integers, not"),
-    (lambda: nn.SGD([Parameter(1.0)], math.inf), ArgumentError, "SGD: learning_rate is a finite number"),
+    (lambda: nn.SGD([Parameter(1.0)], math.inf), ArgumentError, "SGD: learning_rate must be a finite number"),
     (lambda: nn.MSELoss("average"), ArgumentError, 'MSELoss: reduction is "mean", "sum" or "none", not \'average\''),
     (lambda: ops.sum(Tensor([1.0]), axis="rows"), ArgumentTypeError, "sum: axis is an integer or a list of integers"),
     (lambda: ops.pad(Tensor([1.0]), (1, 1), value="3"), ArgumentTypeError, "pad: value is a number or True or False"),

@@ -416,7 +416,7 @@ def test_a_multistep_in_a_multistep():
 
 def test_a_schedule_for_an_optimiser_that_exists():
     sgd = nn.SGD(nn.Dense(2, 2).trainable_params(), 0.1)
-    with pytest.raises(ArgumentError, match=r"SGD: .* Pass a schedule when you make it: SGD\(params, CosineDecayLR"):
+    with pytest.raises(ArgumentError, match=r"SGD: .* Pass a schedule to the constructor: SGD\(params, CosineDecayLR"):
         sgd.learning_rate = nn.CosineDecayLR(0.1, 0.2, 100)
 
 

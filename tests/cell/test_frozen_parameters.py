@@ -115,7 +115,7 @@ def test_all_frozen_and_an_accumulated_step() -> None:
 def test_another_number_of_gradients_is_refused() -> None:
     p, q = Parameter(Tensor([1.0]), name="p"), Parameter(Tensor([1.0]), name="q")
     optimiser = nn.SGD([p, q], 0.1)
-    with pytest.raises(ArgumentError, match=r"1 gradient\(s\) for 2 Parameter\(s\)\. Give one for each\."):
+    with pytest.raises(ArgumentError, match=r"got 1 gradient\(s\) for 2 Parameter\(s\)\. Pass one for each\."):
         optimiser([ops.ones(1)])
     p.requires_grad = False
     with pytest.raises(ArgumentError, match=r"0 gradient\(s\) .* for each, or for the 1 that are not frozen"):

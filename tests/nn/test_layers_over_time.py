@@ -393,7 +393,7 @@ REFUSED = [
     (lambda: nn.BatchNormThroughTime(C, 0), ArgumentError, "steps is an integer of at least 1, not 0"),
     (lambda: nn.BatchNormThroughTime(C, 2)(X), ShapeError, "has 6 steps; there are statistics of 2.*steps=6"),
     (lambda: nn.BatchNormThroughTime(C, T).set_train()(X[:, :1]), ShapeError, "one value per channel, so no variance"),
-    (lambda: nn.TimeFixedDropout(p=0.5).set_train()(ops.ones(3)), ShapeError, r"takes \(T, B, \.\.\.\), the shape"),
+    (lambda: nn.TimeFixedDropout(p=0.5).set_train()(ops.ones(3)), ShapeError, r"x must be \(T, B, \.\.\.\), but"),
     (
         lambda: nn.TimeFixedDropout2d().set_train()(X[0]),
         ShapeError,
@@ -631,7 +631,9 @@ def test_stateful_takes_neurons_only():
         def construct(self, x, v):
             return x
 
-    with pytest.raises(ArgumentError, match=r"NoState.construct takes 1 .* return \(output, \*states\).*returned a Tensor"):
+    with pytest.raises(
+        ArgumentError, match=r"NoState.construct takes 1 .* return \(output, \*states\).*returned a Tensor"
+    ):
         nn.Stateful(NoState())(currents()[0])
 
     class Widens(nn.Cell):

@@ -127,7 +127,9 @@ def test_lengths_of_all_steps_change_nothing_and_wrong_ones_are_refused(name):
     plain = loss(Tensor(OUTPUTS), Tensor(target)).asnumpy()
     found = loss(Tensor(OUTPUTS), Tensor(target), lengths=np.full(B, T)).asnumpy()
     np.testing.assert_allclose(found, plain, rtol=1e-12)
-    with pytest.raises(errors.ShapeError, match=r"lengths must have one number of steps per sample.* needs \(5,\), not"):
+    with pytest.raises(
+        errors.ShapeError, match=r"lengths must have one number of steps per sample.* needs \(5,\), not"
+    ):
         loss(Tensor(OUTPUTS), Tensor(target), lengths=[1, 2])
     with pytest.raises(errors.DTypeError, match="lengths are integers"):
         loss(Tensor(OUTPUTS), Tensor(target), lengths=[1.0] * B)

@@ -224,7 +224,7 @@ def test_embedding_with_padding(rng):
     assert found.asnumpy().tolist() == [[0.0] * 3, [1.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3]
     layer.embedding_table.set_data(ops.ones((5, 3)))
     assert layer(Tensor([2])).asnumpy().tolist() == [[1.0, 1.0, 1.0]]  # the row is read, its gradient is what is zero
-    with pytest.raises(ArgumentError, match="padding_idx=5 is no row of a table of 5"):
+    with pytest.raises(ArgumentError, match="padding_idx=5 must be from 0 to 4, the rows of the table"):
         nn.Embedding(5, 3, padding_idx=5)
 
 

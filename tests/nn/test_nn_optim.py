@@ -251,7 +251,7 @@ def test_schedules(schedule, rate):
         optimiser(ops.ones(1))
         expected -= rate(t)
         assert p.item() == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(ArgumentError, match="learning rate follows a schedule"):
+    with pytest.raises(ArgumentError, match="learning rate cannot be set, because it follows a schedule"):
         optimiser.set_learning_rate(0.1)
 
 
@@ -264,23 +264,23 @@ Q = Parameter(Tensor([1.0]), name="q")
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -0.1, "fast", None, True])
 @pytest.mark.parametrize("make", [nn.SGD, nn.Adam, nn.AdamW, nn.RMSProp, lambda p, r: nn.Momentum(p, r, 0.9)])
 def test_a_rate_that_is_no_rate_is_refused(make, rate):
-    with pytest.raises(ArgumentError, match=r"learning_rate is a finite number of at least 0 or a Learning.*, not"):
+    with pytest.raises(ArgumentError, match=r"learning_rate must be a finite number of at least 0, a Learning.*, not"):
         make([P], rate)
 
 
 def test_a_rate_set_later_is_checked_too():
-    with pytest.raises(ArgumentError, match="learning_rate is a number"):
+    with pytest.raises(ArgumentError, match="learning_rate must be a number"):
         nn.SGD([P], 0.1).set_learning_rate(float("nan"))
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ([P, Q, P], r"Adam: Parameter 'p' is there twice, as elements 0 and 2"),
+        ([P, Q, P], r"Adam: Parameter 'p' occurs twice, as elements 0 and 2"),
         ([], r"Adam: there are no Parameters to train"),
         ([P, Tensor(1.0)], r"Adam: element 1 is a Tensor, not a Parameter"),
         ([Parameter(1.0, "f", requires_grad=False)], r"Adam: Parameter 'f' has requires_grad=False"),
-        (nn.Dense(1, 1), r"Adam: takes Parameters, not a Cell; write Adam\(net\.trainable_params\(\)"),
+        (nn.Dense(1, 1), r"Adam: params must be Parameters, not a Cell. Write Adam\(net\.trainable_params\(\)"),
         ([Parameter(1, "n")], r"Adam.*'n'.*Int32"),
     ],
     ids=["twice", "none", "a Tensor", "frozen", "a Cell", "integers"],

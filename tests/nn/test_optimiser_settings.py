@@ -106,7 +106,7 @@ def test_names_of_other_libraries_are_refused_with_the_name_here(optimiser, rng)
         with pytest.raises(ArgumentError, match=rf"has no setting {name}\. Did you mean {meant}\?"):
             setattr(one, name, 0.5)
     for name in ("params", "parameters", "groups"):
-        with pytest.raises(ParameterError, match=f"{name} cannot change; make another optimiser"):
+        with pytest.raises(ParameterError, match=f"{name} cannot change. Create a new optimiser"):
             setattr(one, name, [])
     one.note = "of mine"
 
@@ -133,7 +133,7 @@ def test_a_setting_of_several_groups_is_set_in_the_group():
     p, q = Parameter(1.0, name="p"), Parameter(1.0, name="q")
     one = nn.SGD([{"params": [p]}, {"params": [q]}], 0.5)
     for name in ("learning_rate", "weight_decay"):
-        with pytest.raises(ArgumentError, match=r"its 2 groups have a .* each"):
+        with pytest.raises(ArgumentError, match=r"each of its 2 groups has a"):
             setattr(one, name, 0.25)
     one.groups[1].learning_rate, one.groups[1].weight_decay = 0.25, 1.0
     one([Tensor(1.0), Tensor(1.0)])

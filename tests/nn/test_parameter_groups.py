@@ -146,22 +146,22 @@ P, Q = Parameter(Tensor([1.0, 2.0]), name="p"), Parameter(Tensor([1.0]), name="q
 @pytest.mark.parametrize(
     ("params", "kind", "words"),
     [
-        ([{"params": [P]}, Q], ParameterError, r"Adam: group 1 is a Parameter; beside groups all are dicts"),
-        ([{"lr": 0.1}], ParameterError, r"Adam: group 0 names no Parameters: give 'params'"),
+        ([{"params": [P]}, Q], ParameterError, r"Adam: group 1 is a Parameter, but with groups every entry"),
+        ([{"lr": 0.1}], ParameterError, r"Adam: group 0 has no 'params'"),
         ([{"params": []}], ParameterError, r"Adam: group 0 has no Parameters"),
         ([{"params": [P], "learning_rate": 0.1}], ArgumentError, r"group 0 has no setting 'learning_rate'; .*'lr'"),
-        ([{"params": [P], "lr": -1.0}], ArgumentError, r"Adam: group 0: learning_rate is a number in \[0"),
-        ([{"params": [P], "lr": None}], ArgumentError, r"Adam: group 0: learning_rate is a number"),
+        ([{"params": [P], "lr": -1.0}], ArgumentError, r"Adam: group 0: learning_rate must be a number in \[0"),
+        ([{"params": [P], "lr": None}], ArgumentError, r"Adam: group 0: learning_rate must be a number"),
         ([{"params": [P], "weight_decay": "a"}], ArgumentError, r"Adam: group 0: weight_decay is a number"),
         ([{"params": [P], "grad_centralization": 1}], ArgumentError, r"group 0: grad_centralization is True or False"),
         ([{"params": [P]}, {"params": [Q, P]}], ParameterError, r"Adam: Parameter 'p' is there twice"),
         ([{"params": [P, 3]}], ParameterError, r"Adam: element 1 is a int, not a Parameter"),
-        ({"params": [P]}, ParameterError, r"A group is in a list: \[\{'params'"),
+        ({"params": [P]}, ParameterError, r"Put a group in a list: \[\{'params'"),
         ([{"order_params": [P]}], ParameterError, r"Adam: there are no Parameters to train"),
         ([{"params": [P]}, {"order_params": [P, Q]}], ParameterError, r"'q': it is in no group"),
-        ([{"params": [P, Q]}, {"order_params": [P]}], ParameterError, r"'q': order_params lacks it"),
-        ([{"params": [P]}, {"order_params": [P], "lr": 1.0}], ParameterError, r"order_params is there once, in a dict"),
-        ([{"params": nn.Dense(1, 1)}], ParameterError, r"takes Parameters, not a Cell"),
+        ([{"params": [P, Q]}, {"order_params": [P]}], ParameterError, r"'q' is missing in order_params"),
+        ([{"params": [P]}, {"order_params": [P], "lr": 1.0}], ParameterError, r"order_params must occur once"),
+        ([{"params": nn.Dense(1, 1)}], ParameterError, r"params must be Parameters, not a Cell"),
     ],
 )
 def test_groups_that_are_none_are_refused(params, kind, words):
@@ -188,8 +188,8 @@ def test_the_rate_of_a_parameter_is_that_of_its_group():
 
 def test_which_rate_is_meant_is_asked_for():
     optimiser = nn.SGD([{"params": [P]}, {"params": [Q]}], 0.1)
-    with pytest.raises(ArgumentError, match=r"SGD: its 2 groups have a learning rate each; say which, group=0"):
+    with pytest.raises(ArgumentError, match=r"SGD: each of its 2 groups has a learning rate\. Pass the number"):
         optimiser.set_learning_rate(0.1)
-    with pytest.raises(ArgumentError, match=r"SGD: it has groups 0 to 1, and no group 2"):
+    with pytest.raises(ArgumentError, match=r"SGD: group must be from 0 to 1, not 2"):
         optimiser.set_learning_rate(0.1, group=2)
     assert "learning_rate=0.1" in repr(optimiser)

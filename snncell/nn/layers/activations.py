@@ -1,4 +1,4 @@
-"""Activation functions as Cells, and by their names, as `Dense` takes them; dropout."""
+"""Activation functions and dropout. `find_activation` looks activations up by name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class _Activation(Cell):
-    """The base of activations: an operation, called with the input and the fields of the class in their order."""
+    """Base of activations: calls `operation` with the input and the fields of the class, in order."""
 
     operation: ClassVar[Callable[..., Tensor]]
 
@@ -117,7 +117,7 @@ class SeLU(_Activation, operation=ops.selu):
 class LeakyReLU(_Activation, operation=ops.leaky_relu):
     """Leaky ReLU: x where x > 0, else alpha x."""
 
-    alpha: float = field(0.2, meaning="slope of the negative part")
+    alpha: float = field(0.2, meaning="slope for negative x; 0.2 as in MindSpore, where PyTorch has 0.01")
 
 
 @with_fields
@@ -132,14 +132,14 @@ class CELU(ELU, operation=ops.celu):
 
     def _complete(self, given: dict[str, Any]) -> None:
         if self.alpha == 0:
-            raise ArgumentError("CELU: alpha is a number other than 0, by which x is divided.")
+            raise ArgumentError("CELU: alpha must not be 0, because x is divided by it.")
 
 
 @with_fields
 class GELU(Cell):
     """Gaussian error linear unit (GELU): x Phi(x)."""
 
-    approximate: bool = field(True, meaning="whether Phi is approximated by tanh")
+    approximate: bool = field(True, meaning="whether to approximate Phi, the normal distribution, by tanh")
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.gelu(x, "tanh" if self.approximate else "none")
@@ -153,7 +153,7 @@ class Softplus(_Activation, operation=ops.softplus):
     """Softplus: log(1 + exp(beta x)) / beta. See `ops.softplus`."""
 
     beta: Positive = field(1.0, meaning="steepness")
-    threshold: float | None = field(None, meaning="where beta x exceeds it, if given, the result is x")
+    threshold: float | None = field(None, meaning="return x if beta x exceeds it; None never does")
 
     def extend_repr(self) -> str:
         return "" if (self.beta, self.threshold) == (1.0, None) else f"beta={self.beta}, threshold={self.threshold}"
@@ -184,10 +184,10 @@ class Hardtanh(_Activation, operation=ops.hardtanh):
 
 @with_fields
 class Threshold(Cell):
-    """Threshold: x where x > threshold, else `value`, with no gradient there."""
+    """Threshold: x if x > threshold, else `value`, where the gradient is 0."""
 
     threshold: Annotated[Extended, field(meaning="number that x must exceed")]
-    value: Annotated[float, field(meaning="result elsewhere")]
+    value: Annotated[float, field(meaning="result if x does not exceed it")]
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.select(ops.gt(x, self.threshold), x, self.value)
@@ -197,7 +197,7 @@ class Threshold(Cell):
 class GLU(_Activation, operation=ops.glu):
     """Gated linear unit (GLU): a / (1 + exp(-b)), where a and b are the halves of x along an axis."""
 
-    axis: int = field(-1, meaning="axis that is halved")
+    axis: int = field(-1, meaning="the axis to split into halves")
 
 
 @with_fields
@@ -219,18 +219,18 @@ class Softmin(Softmax, operation=ops.softmin):
 
 
 class PReLU(Cell):
-    """Parametric ReLU (PReLU): x where x > 0, else w x, with w learned: one, or one for each channel.
+    """Parametric ReLU (PReLU): x if x > 0, else w x, with a learned slope w.
 
     Args:
-        channel: the number of weights, 1 or C.
-        w: what they begin at: a number, or one for each.
-        dtype: of the Parameter.
+        channel: the number of slopes: 1 for all channels, or C.
+        w: initial slope, a number or one per channel. The default 0.25 is the paper's.
+        dtype: dtype of the Parameter.
 
     Inputs:
-        x: any shape; (N, C, ...) with several weights.
+        x: any shape; (N, C, ...) with several slopes.
 
     Raises:
-        ShapeError: for as many initial values as are neither one nor `channel`, or an input of other channels.
+        ShapeError: if w has neither one nor `channel` values, or for an input with other channels.
 
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
 
@@ -243,7 +243,7 @@ class PReLU(Cell):
         super().__init__()
         begin = ops.cast(w, dtype)
         if begin.size != 1 and begin.shape != (channel,):
-            raise ShapeError(f"PReLU: w has shape {begin.shape}; it is one number, or channel={channel} of them.")
+            raise ShapeError(f"PReLU: w must be one number or channel={channel} numbers, but has shape {begin.shape}.")
         self.channel = channel
         self.w = Parameter(ops.broadcast_to(begin.reshape((-1,)), (channel,)))
 
@@ -260,11 +260,11 @@ _BY_NAME: dict[str, Any] = {kind.__name__.lower(): kind for kind in (*_SMOOTH, *
 
 
 def find_activation(activation: Any, who: str) -> Any:
-    """An activation by name, or as it is."""
+    """Look up an activation by name; return anything else unchanged."""
     if not isinstance(activation, str):
         return activation
     if activation not in _BY_NAME:
-        raise ArgumentError(f"{who}: no activation {activation!r}; there are {', '.join(sorted(_BY_NAME))}.")
+        raise ArgumentError(f"{who}: unknown activation {activation!r}. The names are {', '.join(sorted(_BY_NAME))}.")
     return _BY_NAME[activation]()
 
 
@@ -272,26 +272,26 @@ def find_activation(activation: Any, who: str) -> Any:
 
 
 def _keep_prob_warning(keep_prob: float) -> str:
-    """The warning for a first argument that may be meant as p."""
+    """The warning for a positional keep_prob that may be meant as p."""
     if keep_prob == 0.5:
         return ""
     dropped = round(1.0 - keep_prob, 12)
     return (
-        f"Dropout: the first argument is keep_prob, as MindSpore's is: Dropout({keep_prob:g}) drops {dropped:.4g} of "
-        f"the elements. Write Dropout(p={dropped:g}) for that, and Dropout(p={keep_prob:g}) to drop {keep_prob:.4g}."
+        f"Dropout: the first argument is keep_prob, as in MindSpore, so Dropout({keep_prob:g}) drops {dropped:.4g} of "
+        f"the elements. Write Dropout(p={dropped:g}) for that, or Dropout(p={keep_prob:g}) to drop {keep_prob:.4g}."
     )
 
 
 class Dropout(Cell):
-    """Dropout: in training, each element is 0 with probability p, and the others are divided by 1 - p.
+    """Dropout: in training, set each element to 0 with probability p, and divide the others by 1 - p.
 
-    In prediction the output is x.
+    In prediction the output is x. For spiking networks, consider `TimeFixedDropout`, which keeps the mask over time.
 
     Args:
-        keep_prob: 1 - p, as MindSpore's first argument is; give it by name, for a number in its place is often meant
-            for p, of which an ArgumentWarning tells.
-        p: the probability of dropping; if given, `keep_prob` does not count.
-        dtype: accepted, for it makes no difference: the output is of the input's.
+        keep_prob: 1 - p, which is MindSpore's first argument. You should pass it or p by name; a positional number
+            gives an ArgumentWarning, because it is often meant as p.
+        p: the probability of dropping; it replaces `keep_prob`.
+        dtype: accepted for MindSpore's signature; the output always has the dtype of x.
 
     Example:
         >>> nn.Dropout(p=0.2)(ops.ones(3)).asnumpy().tolist()  # in prediction
@@ -306,7 +306,7 @@ class Dropout(Cell):
     ) -> None:
         super().__init__()
         self.p = 1.0 - keep_prob if p is None else p
-        self._kept = p is None  # which of the two it was made by, and is shown by
+        self._kept = p is None  # whether repr shows keep_prob or p
 
     def construct(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -314,7 +314,7 @@ class Dropout(Cell):
         return ops.dropout(x, float(self.p), self.shared_axes(x))
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """The axes along which elements are dropped together."""
+        """The axes that share one mask."""
         return ()
 
     def extend_repr(self) -> str:
@@ -322,51 +322,49 @@ class Dropout(Cell):
 
 
 class _SharedDropout(Dropout):
-    """The base of dropouts of several elements together."""
+    """Base of dropouts that drop several elements together."""
 
     def __init__(self, p: Probability = 0.5) -> None:
         super().__init__(p=p)
 
 
 class Dropout2d(_SharedDropout):
-    """Dropout of whole channels of (N, C, H, W).
+    """Channel dropout of (N, C, H, W): in training, set whole channels to 0 with probability p.
 
-    In training, each channel is 0 with probability p, and the others are divided by 1 - p.
+    The other channels are divided by 1 - p.
     """
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """All after the channels."""
+        """All axes after the channels."""
         return tuple(range(2, x.ndim))
 
 
 class Dropout1d(_SharedDropout):
-    """Dropout of whole channels of (N, C, L) or (C, L).
+    """Channel dropout of (N, C, L) or (C, L): in training, set whole channels to 0 with probability p.
 
-    In training, each channel is 0 with probability p, and the others are divided by 1 - p.
+    The other channels are divided by 1 - p.
     """
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """The last."""
+        """The last axis."""
         if x.ndim not in (2, 3):
-            raise ShapeError(f"{self!r}: takes (N, C, L) or (C, L), the shape is {x.shape}.")
+            raise ShapeError(f"{self!r}: x must be (N, C, L) or (C, L), but has shape {x.shape}.")
         return (x.ndim - 1,)
 
 
 class TimeFixedDropout(_SharedDropout):
-    """Dropout of (T, B, ...) with one mask for all steps: a neuron that is dropped is silent for the whole sample.
+    """Dropout of (T, B, ...) with one mask for all time steps.
 
-    y[t] = m x[t] / (1 - p), where m is 0 with probability p and else 1, for each element of a sample; in prediction y
-    is x. A mask that changes from step to step would average out over time instead.
+        y[t] = m x[t] / (1 - p)
+
+    The mask m is 0 with probability p, else 1, for each element of a sample. In prediction y is x. Use it in place of
+    `Dropout` in spiking networks, because a mask that changes at every step averages out over time.
 
     Args:
-        p: the probability of dropping.
+        p: the probability of dropping an element.
 
     Inputs:
         x: (T, B, ...).
-
-    Raises:
-        ArgumentError: for a probability outside of [0, 1].
-        ShapeError: for an input without time and batch.
 
     Source: Lee, Sarwar, Panda, Srinivasan and Roy, "Enabling Spike-Based Backpropagation for Training Deep Neural
     Network Architectures", Frontiers in Neuroscience 2020.
@@ -380,31 +378,27 @@ class TimeFixedDropout(_SharedDropout):
     least = 2
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """Time, and what is dropped together with it."""
+        """The time axis."""
         if x.ndim < self.least:
             layout = "(T, B, ...)" if self.least == 2 else "(T, B, C, ...)"
-            raise ShapeError(f"{self!r}: takes {layout}, the shape is {x.shape}.")
+            raise ShapeError(f"{self!r}: x must be {layout}, but has shape {x.shape}.")
         check_time_axis(x, type(self).__name__)
         return (0,)
 
 
 class TimeFixedDropout2d(TimeFixedDropout):
-    """Dropout of whole channels of (T, B, C, H, W), the same ones at all steps; see `TimeFixedDropout`.
+    """Channel dropout of (T, B, C, H, W) with one mask for all time steps; see `TimeFixedDropout`.
 
-    y[t, b, c] = m[b, c] x[t, b, c] / (1 - p)
+        y[t, b, c] = m[b, c] x[t, b, c] / (1 - p)
 
     Args:
         p: the probability of dropping a channel.
 
-    Raises:
-        ArgumentError: for a probability outside of [0, 1].
-        ShapeError: for an input without channels.
-
-    Source: as of `TimeFixedDropout`, with the channels of Tompson et al., CVPR 2015.
+    Source: as for `TimeFixedDropout`, with the channels of Tompson et al., CVPR 2015.
     """
 
     least = 3
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """Time, and all after the channels."""
+        """Time, and all axes after the channels."""
         return (*super().shared_axes(x), *range(3, x.ndim))

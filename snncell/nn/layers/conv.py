@@ -1,4 +1,4 @@
-"""Convolution and pooling layers, over (N, C, L) and (N, C, H, W). Names and defaults are MindSpore's."""
+"""Convolution and pooling layers over (N, C, L) and (N, C, H, W), with MindSpore's names and defaults."""
 
 from __future__ import annotations
 
@@ -40,24 +40,28 @@ __all__ = [
 
 @with_fields
 class _Conv(Cell):
-    """The base of convolutions over `axes` axes."""
+    """Base of convolutions over `axes` axes."""
 
     axes: ClassVar[int]
-    in_channels: Annotated[Count, field(meaning="C")]
-    out_channels: Annotated[Count, field(meaning="O")]
-    kernel_size: Annotated[Lengths, field(meaning="K, for each axis")]
+    in_channels: Annotated[Count, field(meaning="C, the channels of the input")]
+    out_channels: Annotated[Count, field(meaning="O, the channels of the output")]
+    kernel_size: Annotated[Lengths, field(meaning="K, the length of the window along each axis")]
     stride: Lengths = field(1, meaning="distance between windows, in elements")
     pad_mode: PadMode = field(
-        "same", meaning='"same" (output length ceil(L / stride)), "valid" (no padding) or "pad" (by `padding`)'
+        "same",
+        meaning='"same" (output length ceil(L / stride), as in MindSpore), "valid" (no padding, the default of '
+        'PyTorch) or "pad" (by `padding`)',
     )
-    padding: Lengths = field(0, meaning='elements on both sides, with pad_mode "pad"')
+    padding: Lengths = field(0, meaning='number of elements to add on each side, with pad_mode "pad"')
     dilation: Lengths = field(1, meaning="distance between the elements of a window")
-    group: Count = field(1, meaning="into how many parts the channels are divided")
-    has_bias: bool = field(False, meaning="whether there is a bias; not by default, as in MindSpore")
-    weight_init: Init | None = field(None, meaning="by default even within 1 / sqrt(fan in)", keep=False)
-    bias_init: Init | None = field(None, meaning="the same default", keep=False)
-    dtype: FloatDtype = field(dtypes.float32, meaning="of the Parameters", keep=False)
-    bias: Parameter | None = None  # without a bias, as in MindSpore
+    group: Count = field(1, meaning="number of groups of channels; in_channels makes a depthwise convolution")
+    has_bias: bool = field(False, meaning="whether to add a bias; False as in MindSpore, where PyTorch has True")
+    weight_init: Init | None = field(
+        None, meaning="initial weight; None draws uniformly within +-1 / sqrt(fan in)", keep=False
+    )
+    bias_init: Init | None = field(None, meaning="initial bias; None as for the weight", keep=False)
+    dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
+    bias: Parameter | None = None  # None without a bias, as in MindSpore
 
     def _complete(self, given: dict[str, Any]) -> None:
         who = type(self).__name__
@@ -77,24 +81,24 @@ class _Conv(Cell):
 
     @property
     def window(self) -> tuple[int, ...]:
-        """The lengths of the window."""
+        """The length of the window along each axis."""
         return tuple_of(self.kernel_size, self.axes, type(self).__name__, "kernel_size", 1)
 
     def _of_each_axis(self) -> list[tuple[int, ...]]:
-        """Stride and dilation, a number for each axis."""
+        """Stride and dilation, one number per axis."""
         who = type(self).__name__
         return [tuple_of(n, self.axes, who, "stride or dilation", 1) for n in (self.stride, self.dilation)]
 
     def weight_shape(self) -> tuple[int, ...]:
-        """Output channels, input channels of a group, and the window."""
+        """(output channels, input channels of a group, *window)."""
         return self.out_channels, self.in_channels // self.group, *self.window
 
     def construct(self, x: Tensor | EventLists) -> Tensor:
         if x.ndim != self.axes + 2 or x.shape[1] != self.in_channels:
             places = "L" if self.axes == 1 else "H, W"
             raise ShapeError(
-                f"{self!r}: the input has shape {x.shape}; it takes (N, {self.in_channels}, {places}). "
-                f"Time goes around it: nn.TimeDistributed(...)."
+                f"{self!r}: the input must have shape (N, {self.in_channels}, {places}), not {x.shape}. For sequences "
+                f"(T, B, ...), wrap the layer: nn.TimeDistributed(...)."
             )
         return self.convolved(
             x,
@@ -107,7 +111,7 @@ class _Conv(Cell):
         )
 
     def convolved(self, x: Any, **options: Any) -> Tensor:
-        """The operation itself."""
+        """Call the operation."""
         return (ops.conv1d if self.axes == 1 else ops.conv2d)(x, self.weight, **options)
 
     def extend_repr(self) -> str:
@@ -121,11 +125,13 @@ class _Conv(Cell):
 
 @with_fields
 class Conv1d(_Conv):
-    """1D convolution over (N, C, L), see `ops.conv1d`; weight (O, C // group, K).
+    """1D convolution over (N, C, L); see `ops.conv1d`. The weight is (O, C // group, K).
+
+    For sequences (T, B, C, L), wrap it in `TimeDistributed`.
 
     Raises:
-        ShapeError: naming this Cell, for an input of another shape.
-        ArgumentError: for options that do not fit.
+        ShapeError: for an input of another shape; the message names this Cell.
+        ArgumentError: if group does not divide the channels, or the padding does not fit pad_mode.
     """
 
     axes = 1
@@ -133,9 +139,10 @@ class Conv1d(_Conv):
 
 @with_fields
 class Conv2d(_Conv):
-    """2D convolution over (N, C, H, W), see `ops.conv2d`; weight (O, C // group, KH, KW).
+    """2D convolution over (N, C, H, W); see `ops.conv2d`. The weight is (O, C // group, KH, KW).
 
-    Lengths are an int or a pair; `padding` may be (top, bottom, left, right).
+    For sequences (T, B, C, H, W), wrap it in `TimeDistributed`. Lengths can be an int or a pair, and `padding` also
+    (top, bottom, left, right).
     """
 
     axes = 2
@@ -146,14 +153,16 @@ class Conv2d(_Conv):
     "weight_init bias_init dtype"
 )
 class Conv2dTranspose(_Conv):
-    """Transposed 2D convolution, (N, C, H, W) -> larger images; see `ops.conv_transpose2d`.
+    """Transposed 2D convolution (deconvolution), which enlarges images (N, C, H, W); see `ops.conv_transpose2d`.
 
-    It is the adjoint of a convolution; weight (in_channels, out_channels // group, KH, KW). Lengths are as for
-    `Conv2d`; with pad_mode "same" the output has length H stride.
+    It is the adjoint of a convolution. The weight is (in_channels, out_channels // group, KH, KW). Lengths are as for
+    `Conv2d`; with pad_mode "same" the output has the length H stride.
     """
 
     axes = 2
-    output_padding: Lengths = field(0, meaning='elements to add at the end of each axis, with pad_mode "pad"')
+    output_padding: Lengths = field(
+        0, meaning='number of elements to add at the end of each output axis, with pad_mode "pad"'
+    )
 
     if TYPE_CHECKING:
 
@@ -175,11 +184,11 @@ class Conv2dTranspose(_Conv):
         ) -> None: ...
 
     def weight_shape(self) -> tuple[int, ...]:
-        """Input channels, output channels of a group, and the window."""
+        """(input channels, output channels of a group, *window)."""
         return self.in_channels, self.out_channels // self.group, *self.window
 
     def convolved(self, x: Any, **options: Any) -> Tensor:
-        """The operation itself."""
+        """Call the operation."""
         return ops.conv_transpose2d(x, self.weight, output_padding=self.output_padding, **options)
 
 
@@ -192,8 +201,8 @@ def _stride_warning(who: str, given: Mapping[str, Any]) -> str:
     if "stride" in given or all(length == 1 for length in (size if isinstance(size, (list, tuple)) else (size,))):
         return ""
     return (
-        f"{who}: stride is 1 by default, as in MindSpore, where PyTorch's is the kernel_size: write "
-        f"{who}({size}, stride={size}) for windows that do not overlap, or {who}({size}, stride=1) for this one."
+        f"{who}: stride is 1 by default, as in MindSpore; in PyTorch it is kernel_size. Write "
+        f"{who}({size}, stride={size}) for windows that do not overlap, or {who}({size}, stride=1) to keep 1."
     )
 
 
@@ -202,15 +211,15 @@ Window = Annotated[Lengths, Unlike(_stride_warning)]
 
 @with_fields
 class _Pool(Cell):
-    """The base of pools: an operation on each window. Its further options are kept together."""
+    """Base of pools: an operation on each window. `options` holds its other arguments."""
 
     operation: ClassVar[Callable[..., Tensor]]
-    kernel_size: Window = field(1, meaning="length of a window along each axis: an int, or one for each axis")
-    stride: Lengths = field(1, meaning="distance between windows")
+    kernel_size: Window = field(1, meaning="length of a window along each axis: an int, or one per axis")
+    stride: Lengths = field(1, meaning="distance between windows; 1 as in MindSpore, where PyTorch has kernel_size")
     pad_mode: PadMode = field(
         "valid", meaning='"same" (output length ceil(L / stride)), "valid" (no padding) or "pad"', keep=False
     )
-    padding: Lengths = field(0, meaning='elements on both sides, with pad_mode "pad"', keep=False)
+    padding: Lengths = field(0, meaning='number of elements to add on each side, with pad_mode "pad"', keep=False)
 
     def _complete(self, given: dict[str, Any]) -> None:
         self.options = {name: value for name, value in given.items() if name not in ("kernel_size", "stride")}
@@ -222,13 +231,13 @@ class _Pool(Cell):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.options['pad_mode'].upper()}"
 
 
-CEIL_MODE = field(False, meaning="whether a last window may reach beyond the end", keep=False)
-COUNT_INCLUDE_PAD = field(True, meaning="whether elements of the padding count in the mean", keep=False)
+CEIL_MODE = field(False, meaning="whether the last window may extend beyond the end", keep=False)
+COUNT_INCLUDE_PAD = field(True, meaning="whether the mean includes the padding", keep=False)
 
 
 @with_fields
 class _MaxPool(_Pool):
-    """The base of pools that take the largest element of each window."""
+    """Base of max pooling."""
 
     dilation: Lengths = field(1, meaning="distance between the elements of a window", keep=False)
     ceil_mode: bool = CEIL_MODE
@@ -236,10 +245,10 @@ class _MaxPool(_Pool):
 
 @with_fields
 class MaxPool2d(_MaxPool):
-    """Max pooling: the largest element of each window of (N, C, H, W); see `ops.max_pool2d`.
+    """Max pooling of (N, C, H, W): the largest element of each window; see `ops.max_pool2d`.
 
-    stride is 1 by default, as in MindSpore. An ArgumentWarning says so where you leave it out, because the default in
-    PyTorch is kernel_size.
+    Pass stride explicitly: if you leave it out, an ArgumentWarning points to the different defaults of MindSpore (1)
+    and PyTorch (kernel_size).
     """
 
     operation = staticmethod(ops.max_pool2d)
@@ -247,24 +256,26 @@ class MaxPool2d(_MaxPool):
 
 @with_fields
 class MaxPool1d(_MaxPool):
-    """Max pooling: the largest element of each window of (N, C, L); see `ops.max_pool1d`. stride is 1 by default."""
+    """Max pooling of (N, C, L): the largest element of each window; see `ops.max_pool1d`."""
 
     operation = staticmethod(ops.max_pool1d)
 
 
 @with_fields
 class AvgPool2d(_Pool):
-    """Average pooling: the mean of each window of (N, C, H, W); see `ops.avg_pool2d`. stride is 1 by default."""
+    """Average pooling of (N, C, H, W): the mean of each window; see `ops.avg_pool2d`."""
 
     operation = staticmethod(ops.avg_pool2d)
     ceil_mode: bool = CEIL_MODE
     count_include_pad: bool = COUNT_INCLUDE_PAD
-    divisor_override: Count | None = field(None, meaning="number to divide by, if not the window's size", keep=False)
+    divisor_override: Count | None = field(
+        None, meaning="number to divide by; None is the size of the window", keep=False
+    )
 
 
 @with_fields
 class AvgPool1d(_Pool):
-    """Average pooling: the mean of each window of (N, C, L); see `ops.avg_pool1d`. stride is 1 by default."""
+    """Average pooling of (N, C, L): the mean of each window; see `ops.avg_pool1d`."""
 
     operation = staticmethod(ops.avg_pool1d)
     ceil_mode: bool = CEIL_MODE
@@ -273,14 +284,12 @@ class AvgPool1d(_Pool):
 
 @with_fields
 class SumPool2d(_Pool):
-    """Sum pooling: the sum of each window of (N, C, H, W), the number of spikes in it. stride is 1 by default.
+    """Sum pooling of (N, C, H, W): the sum of each window, which for spikes is their number.
 
-    Padding adds nothing, in either of its modes. Spikes over time, (T, B, C, H, W), go through `TimeDistributed`.
+    Use it to reduce the resolution of event-camera data without losing events. Padding adds zeros. For sequences (T, B,
+    C, H, W), wrap it in `TimeDistributed`.
 
-    Raises:
-        ShapeError: for an input that is not (N, C, H, W).
-
-    Source: the pooling of event cameras' tools, where it merges pixels without losing events (sinabs, NIR's SumPool2d).
+    Source: pooling in tools for event cameras (sinabs, NIR's SumPool2d).
 
     Example:
         >>> nn.SumPool2d(2, 2)(ops.ones((1, 1, 4, 4))).asnumpy().tolist()
@@ -290,18 +299,18 @@ class SumPool2d(_Pool):
     operation = staticmethod(ops.sum_pool2d)
 
 
-# --- pooling to a given size ------------------------------------------------------------------------------------------
+# --- adaptive pooling -------------------------------------------------------------------------------------------------
 
 
 class _AdaptivePool(Cell):
-    """The base of pools whose output has a given size."""
+    """Base of pools with a fixed output size."""
 
     operation: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, output_size: Sizes | None) -> None:
         super().__init__()
         if not isinstance(output_size, int) and output_size is not None and len(output_size) != 2:
-            raise ArgumentError(f"{type(self).__name__}: output_size is an int or a pair, not {output_size!r}.")
+            raise ArgumentError(f"{type(self).__name__}: output_size must be an int or a pair, not {output_size!r}.")
         self.output_size = output_size
 
     def construct(self, x: Tensor) -> Tensor:
@@ -317,16 +326,18 @@ class _AdaptivePool1d(_AdaptivePool):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool1d):
-    """Adaptive average pooling of (N, C, L): means of `output_size` windows; see `ops.adaptive_avg_pool1d`."""
+    """Adaptive average pooling of (N, C, L) to (N, C, output_size); see `ops.adaptive_avg_pool1d`."""
 
     operation = staticmethod(ops.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """Adaptive average pooling of (N, C, H, W): means of windows that cover it evenly; see `ops.adaptive_avg_pool2d`.
+    """Adaptive average pooling of (N, C, H, W) to a fixed size; see `ops.adaptive_avg_pool2d`.
+
+    Use it before the last dense layer, so that the network accepts images of any size.
 
     Args:
-        output_size: an int or a pair; None in it leaves an axis as it is.
+        output_size: an int or a pair; None in the pair keeps the length of an axis.
 
     Example:
         >>> nn.AdaptiveAvgPool2d(1)(ops.ones((2, 3, 5, 7))).shape
@@ -337,12 +348,12 @@ class AdaptiveAvgPool2d(_AdaptivePool):
 
 
 class AdaptiveMaxPool1d(_AdaptivePool1d):
-    """Adaptive max pooling of (N, C, L), in `output_size` windows; see `ops.adaptive_max_pool1d`."""
+    """Adaptive max pooling of (N, C, L) to (N, C, output_size); see `ops.adaptive_max_pool1d`."""
 
     operation = staticmethod(ops.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptivePool):
-    """Adaptive max pooling of (N, C, H, W); its argument is that of `AdaptiveAvgPool2d`."""
+    """Adaptive max pooling of (N, C, H, W) to a fixed size; see `AdaptiveAvgPool2d` for the argument."""
 
     operation = staticmethod(ops.adaptive_max_pool2d)

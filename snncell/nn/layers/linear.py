@@ -1,4 +1,4 @@
-"""Dense layers, of one input and of two, and embeddings. Names and defaults are MindSpore's."""
+"""Dense and bilinear layers, and embeddings, with MindSpore's names and defaults."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["BiDense", "Bilinear", "Dense", "Embedding", "Linear"]
 
-FAN_IN_UNIFORM = HeUniform(math.sqrt(5))  # within 1 / sqrt of a weight's inputs
+FAN_IN_UNIFORM = HeUniform(math.sqrt(5))  # uniform within +-1 / sqrt(fan in)
 
 
 def create_parameter(init: Any, default: Initializer, shape: tuple[int, ...], dtype: Any) -> Parameter:
-    """A new Parameter, initialised by `init`, or by `default` if that is None."""
+    """Create a Parameter, initialised by `init`, or by `default` if that is None."""
     return Parameter(initializer(default if init is None else init, shape, dtype))
 
 
@@ -32,8 +32,11 @@ def create_parameter(init: Any, default: Initializer, shape: tuple[int, ...], dt
 class Dense(Cell):
     """Dense (fully connected) layer: y = activation(x W^T + b), over the last axis.
 
+    Because it works on the last axis, you can pass sequences (T, B, N) directly. Event lists from `snncell.data` are
+    accepted too.
+
     Raises:
-        ShapeError: naming this Cell, if the last axis of x is not in_channels.
+        ShapeError: if the last axis of x is not in_channels; the message names this Cell.
 
     Example:
         >>> nn.Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
@@ -43,13 +46,17 @@ class Dense(Cell):
     in_channels: Annotated[Count, field(meaning="length of the last axis of x")]
     out_channels: Annotated[Count, field(meaning="length of the last axis of y")]
     weight_init: Init | None = field(
-        None, meaning="of W, (out_channels, in_channels); by default even within 1 / sqrt(in_channels)", keep=False
+        None,
+        meaning="initial W, (out_channels, in_channels); None draws uniformly within +-1 / sqrt(in_channels)",
+        keep=False,
     )
-    bias_init: Init | None = field(None, meaning="of b, (out_channels,); the same default", keep=False)
-    has_bias: bool = field(True, meaning="whether there is b")
-    activation: str | Callable[..., Any] | None = field(None, meaning='a name ("relu", ...) or a Cell', keep=False)
-    dtype: FloatDtype = field(dtypes.float32, meaning="of the Parameters", keep=False)
-    bias: Parameter | None = None  # without a bias, as in MindSpore
+    bias_init: Init | None = field(None, meaning="initial b, (out_channels,); None as for W", keep=False)
+    has_bias: bool = field(True, meaning="whether to add b")
+    activation: str | Callable[..., Any] | None = field(
+        None, meaning='name of an activation, for example "relu", or a Cell', keep=False
+    )
+    dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
+    bias: Parameter | None = None  # None without a bias, as in MindSpore
 
     def _complete(self, given: dict[str, Any]) -> None:
         shape, dtype = (self.out_channels, self.in_channels), given["dtype"]
@@ -80,18 +87,19 @@ class Dense(Cell):
 
 
 class Linear(Dense):
-    """`Dense` with PyTorch's names, as `mindspore.mint.nn.Linear` has them: y = x W^T + b, over the last axis.
+    """Dense layer with PyTorch's argument names, like `mindspore.mint.nn.Linear`: y = x W^T + b, over the last
+    axis.
 
     Args:
         in_features: length of the last axis of x.
         out_features: length of the last axis of y.
-        bias: whether there is b.
-        weight_init: of W, (out_features, in_features); by default even within 1 / sqrt(in_features).
-        bias_init: of b, (out_features,); the same default.
-        dtype: of the Parameters.
+        bias: whether to add b.
+        weight_init: initial W, (out_features, in_features); None draws uniformly within +-1 / sqrt(in_features).
+        bias_init: initial b, (out_features,); None as for W.
+        dtype: dtype of the Parameters.
 
     Raises:
-        ShapeError: naming this Cell, if the last axis of x is not in_features.
+        ShapeError: if the last axis of x is not in_features; the message names this Cell.
 
     Example:
         >>> nn.Linear(3, 4, bias=False)(Tensor([[1.0, 2.0, 3.0]])).shape
@@ -119,7 +127,7 @@ class BiDense(Cell):
         x2: (..., in2_channels).
 
     Raises:
-        ShapeError: naming this Cell, for inputs of other lengths.
+        ShapeError: for inputs of other lengths; the message names this Cell.
 
     Example:
         >>> nn.BiDense(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
@@ -130,13 +138,15 @@ class BiDense(Cell):
     in2_channels: Annotated[Count, field(meaning="length of the last axis of x2")]
     out_channels: Annotated[Count, field(meaning="length of the last axis of y")]
     weight_init: Init | None = field(
-        None, meaning="of W, (out_channels, in1_channels, in2_channels); by default even within 1 / sqrt(in1_channels)",
+        None,
+        meaning="initial W, (out_channels, in1_channels, in2_channels); None draws uniformly within "
+        "+-1 / sqrt(in1_channels)",
         keep=False,
-    )  # fmt: skip
-    bias_init: Init | None = field(None, meaning="of b, (out_channels,); the same default", keep=False)
-    has_bias: bool = field(True, meaning="whether there is b")
-    dtype: FloatDtype = field(dtypes.float32, meaning="of the Parameters", keep=False)
-    bias: Parameter | None = None  # without a bias, as in MindSpore
+    )
+    bias_init: Init | None = field(None, meaning="initial b, (out_channels,); None as for W", keep=False)
+    has_bias: bool = field(True, meaning="whether to add b")
+    dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
+    bias: Parameter | None = None  # None without a bias, as in MindSpore
 
     def _complete(self, given: dict[str, Any]) -> None:
         shape, even = (
@@ -164,13 +174,13 @@ class BiDense(Cell):
 
 
 class Bilinear(BiDense):
-    """`BiDense` with PyTorch's names.
+    """`BiDense` with PyTorch's argument names.
 
     Args:
         in1_features, in2_features: lengths of the last axes of x1 and x2.
         out_features: length of the last axis of y.
-        bias: whether there is b.
-        dtype: of the Parameters.
+        bias: whether to add b.
+        dtype: dtype of the Parameters.
     """
 
     def __init__(
@@ -186,21 +196,24 @@ class Bilinear(BiDense):
 
 @with_fields
 class Embedding(Cell):
-    """Embedding: rows of a table, looked up by integers: (...) -> (..., embedding_size)."""
+    """Embedding: look up rows of a learned table by integers, (...) -> (..., embedding_size).
+
+    Use it for tokens or other categories.
+    """
 
     vocab_size: Annotated[Count, field(meaning="the number of rows")]
-    embedding_size: Annotated[Count, field(meaning="their length")]
-    use_one_hot: bool = field(
-        False, meaning="kept for MindSpore's signature; a lookup is a gather either way", keep=False
+    embedding_size: Annotated[Count, field(meaning="the length of a row")]
+    use_one_hot: bool = field(False, meaning="unused; accepted for MindSpore's signature", keep=False)
+    embedding_table: Init = field("normal", meaning="initial table", keep=False)
+    dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the table", keep=False)
+    padding_idx: int | None = field(
+        None, meaning="index of a row that stays 0, because its initial value and gradient are 0"
     )
-    embedding_table: Init = field("normal", meaning="how the table begins", keep=False)
-    dtype: FloatDtype = field(dtypes.float32, meaning="of the table", keep=False)
-    padding_idx: int | None = field(None, meaning="a row that begins at zero and whose gradient is zero")
 
     def _complete(self, given: dict[str, Any]) -> None:
         row, size = self.padding_idx, self.vocab_size
         if row is not None and not 0 <= row < size:
-            raise ArgumentError(f"Embedding: padding_idx={row} is no row of a table of {size}.")
+            raise ArgumentError(f"Embedding: padding_idx={row} must be from 0 to {size - 1}, the rows of the table.")
         table = Parameter(initializer(given["embedding_table"], (size, self.embedding_size), given["dtype"]))
         if row is not None:
             table[row] = 0.0

@@ -1,4 +1,4 @@
-"""Layers without weights that change shapes: padding, resampling, pixel shuffle, axes."""
+"""Layers without weights that change shapes: padding, resampling, pixel shuffle, flattening."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _MODES: dict[str, Mode] = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMET
 
 @with_fields
 class Pad(Cell):
-    """Padding: elements around x.
+    """Padding: add elements around x.
 
     Raises:
-        ShapeError: for an input with another number of axes.
+        ShapeError: unless paddings has one pair per axis of x.
 
     Example:
         >>> nn.Pad(((0, 0), (1, 2)))(ops.ones((1, 2))).asnumpy().tolist()
@@ -52,24 +52,26 @@ class Pad(Cell):
     paddings: Annotated[
         Sequence[tuple[Size, Size]],
         field(
-            meaning="((before, after), ...), a pair for each axis from the first on",
+            meaning="((before, after), ...), a pair for each axis, beginning with the first",
             convert=lambda pairs, who, name: tuple(map(tuple, pairs)),
         ),
     ]
     mode: Literal["CONSTANT", "REFLECT", "SYMMETRIC"] = field(
         "CONSTANT",
-        meaning='"CONSTANT" for zeros, or from x itself, as of a, b, c: "REFLECT" (c b | a b c | b a) or "SYMMETRIC" '
-        "(b a | a b c | c b)",
+        meaning='"CONSTANT" adds zeros. The others add elements of x; for example a, b, c becomes c b | a b c | b a '
+        'with "REFLECT", and b a | a b c | c b with "SYMMETRIC"',
     )
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim != len(self.paddings):
-            raise ShapeError(f"{self!r}: the input has shape {x.shape}; paddings are for {len(self.paddings)} axes.")
+            raise ShapeError(
+                f"{self!r}: the input has shape {x.shape}, but paddings has pairs for {len(self.paddings)} axes."
+            )
         return ops.pad(x, self.paddings, _MODES[self.mode])
 
 
 class _PadLast(Cell):
-    """The base of padding of the last axes."""
+    """Base of padding of the last axes."""
 
     axes: int
     mode: Mode = "constant"
@@ -80,14 +82,14 @@ class _PadLast(Cell):
         each = (padding,) * (2 * self.axes) if isinstance(padding, int) else tuple(padding)
         if len(each) != 2 * self.axes:
             raise ArgumentError(
-                f"{type(self).__name__}: padding is an int or {2 * self.axes} of them, before and after the last axis"
-                f"{' and the one before it' if self.axes == 2 else ''}, not {padding!r}."
+                f"{type(self).__name__}: padding must be an int, or {2 * self.axes} of them, before and after the last "
+                f"axis{' and the axis before it' if self.axes == 2 else ''}, not {padding!r}."
             )
         self.padding = each
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim <= self.axes:
-            raise ShapeError(f"{self!r}: takes (N, C, ...) with {self.axes} more axes, not {x.shape}.")
+            raise ShapeError(f"{self!r}: x must be (N, C, ...) with {self.axes} more axes, not {x.shape}.")
         return ops.pad(x, self.padding, self.mode, self.value)
 
     def extend_repr(self) -> str:
@@ -140,15 +142,12 @@ class ReplicationPad2d(_PadLast):
     axes, mode = 2, "replicate"
 
 
-# --- other sizes ------------------------------------------------------------------------------------------------------
+# --- resampling -------------------------------------------------------------------------------------------------------
 
 
 @with_fields
 class Upsample(Cell):
-    """Resampling to another size; see `ops.interpolate`.
-
-    Raises:
-        ArgumentError: if not one of `size` and `scale_factor` is given.
+    """Resample to another size, by nearest neighbours or interpolation; see `ops.interpolate`.
 
     Example:
         >>> nn.Upsample(scale_factor=2.0)(Tensor([[[1.0, 2.0]]])).asnumpy().tolist()
@@ -156,17 +155,19 @@ class Upsample(Cell):
     """
 
     size: Count | Sequence[Count] | None = field(
-        None, meaning="the lengths of the axes after the channels: an int or one for each"
+        None, meaning="the lengths of the axes after the channels: an int, or one per axis"
     )
-    scale_factor: Positive | Sequence[Positive] | None = field(None, meaning="or the factor of each length")
-    mode: Interpolation = field("nearest", meaning='"nearest", "linear" of (N, C, L), "bilinear" of (N, C, H, W)')
+    scale_factor: Positive | Sequence[Positive] | None = field(
+        None, meaning="the factor of the lengths; pass exactly one of size and scale_factor"
+    )
+    mode: Interpolation = field("nearest", meaning='"nearest", "linear" for (N, C, L), or "bilinear" for (N, C, H, W)')
     align_corners: bool | None = field(
-        None, meaning='of "linear" and "bilinear": whether the middles of the outermost pixels stay where they were'
+        None, meaning='for "linear" and "bilinear": whether the centres of the corner pixels stay in place'
     )
 
     def _complete(self, given: dict[str, Any]) -> None:
         if (self.size is None) == (self.scale_factor is None):
-            raise ArgumentError("Upsample: give size or scale_factor, and not both.")
+            raise ArgumentError("Upsample: pass exactly one of size and scale_factor.")
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
@@ -178,9 +179,9 @@ class Upsample(Cell):
 
 @with_fields
 class PixelShuffle(Cell):
-    """Pixel shuffle: r^2 channels as r x r pixels, (N, C r^2, H, W) -> (N, C, H r, W r)."""
+    """Pixel shuffle: rearrange r^2 channels to r x r pixels, (N, C r^2, H, W) -> (N, C, H r, W r)."""
 
-    upscale_factor: Annotated[Count, field(meaning="r")]
+    upscale_factor: Annotated[Count, field(meaning="r, the factor of height and width")]
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.pixel_shuffle(x, self.upscale_factor)
@@ -188,9 +189,9 @@ class PixelShuffle(Cell):
 
 @with_fields
 class PixelUnshuffle(Cell):
-    """Inverse of pixel shuffle: r x r pixels as r^2 channels, (N, C, H r, W r) -> (N, C r^2, H, W)."""
+    """Inverse of pixel shuffle: rearrange r x r pixels to r^2 channels, (N, C, H r, W r) -> (N, C r^2, H, W)."""
 
-    downscale_factor: Annotated[Count, field(meaning="r")]
+    downscale_factor: Annotated[Count, field(meaning="r, the divisor of height and width")]
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.pixel_unshuffle(x, self.downscale_factor)
@@ -200,7 +201,7 @@ class PixelUnshuffle(Cell):
 
 
 class Identity(Cell):
-    """Identity: the input itself, a placeholder for a layer."""
+    """Identity: returns its input, as a placeholder for a layer."""
 
     def construct(self, x: Any) -> Any:
         return snapshot(x) if isinstance(x, Tensor) else x
@@ -208,10 +209,13 @@ class Identity(Cell):
 
 @with_fields
 class Flatten(Cell):
-    """Flatten: the axes from `start_dim` to `end_dim` as one; by default all but the batch."""
+    """Flatten: join the axes from `start_dim` to `end_dim`; by default all but the batch.
 
-    start_dim: int = field(1, meaning="first of the axes")
-    end_dim: int = field(-1, meaning="last of the axes")
+    For sequences (T, B, ...), use `nn.Flatten(2)`, or wrap it in `TimeDistributed`.
+    """
+
+    start_dim: int = field(1, meaning="the first axis to join")
+    end_dim: int = field(-1, meaning="the last axis to join")
 
     def construct(self, x: Tensor | EventLists) -> Tensor | EventLists:
         return ops.flatten(x, self.start_dim, self.end_dim)
@@ -222,21 +226,21 @@ class Flatten(Cell):
 
 @with_fields
 class Unflatten(Cell):
-    """Unflatten: one axis as several.
+    """Unflatten: split one axis into several.
 
     Raises:
-        ShapeError: for lengths that do not fit.
+        ShapeError: if the lengths do not fit the axis.
 
     Example:
         >>> nn.Unflatten(1, (2, 3))(ops.ones((4, 6))).shape
         (4, 2, 3)
     """
 
-    axis: Annotated[int, field(meaning="which one")]
+    axis: Annotated[int, field(meaning="the axis to split")]
     unflattened_size: Annotated[
         Sequence[int],
         field(
-            meaning="their lengths, whose product is that of the axis; one may be -1",
+            meaning="the new lengths, whose product must be the length of the axis; one may be -1",
             convert=lambda lengths, who, name: tuple(lengths),
         ),
     ]

@@ -1,4 +1,4 @@
-"""Update rules of optimisers: SGD, Momentum, RMSProp, Adam, AdamW, AdaMax."""
+"""Optimisers: SGD, Momentum, RMSProp, Adam, AdamW, AdaMax. g is the gradient and p the Parameter in all formulas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ __all__ = ["SGD", "AdaMax", "Adam", "AdamW", "Momentum", "RMSProp"]
 class SGD(Optimizer):
     """Stochastic gradient descent (SGD), with momentum or Nesterov momentum.
 
-    b = momentum b + (1 - dampening) g (b = g at first);  p = p - rate b, or with nesterov p - rate (g + momentum b).
+        b = momentum b + (1 - dampening) g       b = g at the first step
+        p = p - rate b                           or p - rate (g + momentum b) with nesterov
+
+    See `Optimizer` for the arguments that all optimisers share.
 
     Source: Sutskever et al., ICML 2013.
     """
@@ -59,7 +62,11 @@ class SGD(Optimizer):
 
 
 class Momentum(SGD):
-    """SGD with momentum: b = momentum b + g;  p = p - rate b, or with use_nesterov p - rate (g + momentum b)."""
+    """SGD with momentum, by MindSpore's argument names.
+
+    b = momentum b + g
+    p = p - rate b                           or p - rate (g + momentum b) with use_nesterov
+    """
 
     def __init__(
         self,
@@ -74,7 +81,7 @@ class Momentum(SGD):
 
     @property
     def use_nesterov(self) -> bool:
-        """The name of `nesterov` in the constructor."""
+        """The constructor's name for `nesterov`."""
         return self.nesterov
 
     @use_nesterov.setter
@@ -83,11 +90,13 @@ class Momentum(SGD):
 
 
 class RMSProp(Optimizer):
-    """RMSProp: gradients divided by the root of their mean square.
+    """RMSProp: divide gradients by the root of their mean square.
 
-    s = decay s + (1 - decay) g^2;  m = momentum m + rate g / sqrt(s + epsilon);  p = p - m.
+        s = decay s + (1 - decay) g^2
+        m = momentum m + rate g / sqrt(s + epsilon)
+        p = p - m
 
-    With `centered`, s is reduced by the square of the moving mean of g.
+    With `centered`, the square of the moving mean of g is subtracted from s, which makes it a variance.
 
     Source: Hinton, Neural Networks for Machine Learning, lecture 6e.
     """
@@ -128,12 +137,14 @@ class RMSProp(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam: adaptive moment estimation.
+    """Adam: adaptive moment estimation, the usual first choice for spiking networks.
 
-    m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  p = p - rate m^ / (sqrt(v^) + eps)
+        m = beta1 m + (1 - beta1) g              m^ = m / (1 - beta1^t) at step t
+        v = beta2 v + (1 - beta2) g^2            v^ = v / (1 - beta2^t)
+        p = p - rate m^ / (sqrt(v^) + eps)
 
-    with m^ = m / (1 - beta1^t) and v^ = v / (1 - beta2^t) at step t. `weight_decay` is added to the gradient. With
-    `use_amsgrad`, v^ is made of the largest v so far, so that the rate of an element never grows.
+    `weight_decay` is added to the gradient; use `AdamW` to decouple it. With `use_amsgrad`, the largest v so far
+    replaces v, so that the effective rate of an element never grows.
 
     Source: Kingma and Ba, "Adam", ICLR 2015; Reddi, Kale and Kumar, "On the convergence of Adam and beyond", ICLR 2018.
     """
@@ -166,7 +177,7 @@ class Adam(Optimizer):
         if self.use_amsgrad:
             moment2 = ops.maximum(self.largest[index], moment2)
             self.largest[index].assign(moment2)
-        # The corrections are numbers: one for all elements.
+        # The corrections are scalars, so they are folded into the rate.
         t = step.astype(parameter.dtype)
         correct1, correct2 = 1.0 - ops.pow(self.beta1, t), ops.sqrt(1.0 - ops.pow(self.beta2, t))
         return self.decayed(index, parameter, rate) - (rate * correct2 / correct1) * moment1 / (
@@ -174,12 +185,14 @@ class Adam(Optimizer):
         )
 
     def decayed(self, index: int, parameter: Tensor, rate: Tensor) -> Tensor:
-        """The Parameter before the step."""
+        """The Parameter before the step; `AdamW` decays it here."""
         return parameter
 
 
 class AdamW(Adam):
     """Adam with decoupled weight decay: p = p - rate weight_decay p - (Adam's step).
+
+    Use it if you want weight decay, because the decay then does not depend on the size of the gradients.
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
     """
@@ -207,9 +220,11 @@ class AdamW(Adam):
 class AdaMax(Optimizer):
     """AdaMax: Adam with the largest recent gradient in place of the root of the mean square.
 
-    m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g|);  p = p - rate / (1 - beta1^t) m / (u + eps)
+        m = beta1 m + (1 - beta1) g
+        u = max(beta2 u, |g|)
+        p = p - rate / (1 - beta1^t) m / (u + eps)
 
-    Source: Kingma and Ba, "Adam", ICLR 2015, section 7; eps is where MindSpore has it.
+    Source: Kingma and Ba, "Adam", ICLR 2015, section 7; eps is placed as in MindSpore.
 
     Example:
         >>> p = Parameter([1.0, 2.0], name="p")

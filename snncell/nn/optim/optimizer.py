@@ -1,7 +1,8 @@
-"""The base of optimisers, made from Parameters and called with their gradients, `opt(grads)`; parameter groups.
+"""Base class of optimisers, and parameter groups. An optimiser is created from Parameters and called with
+gradients.
 
-Rates, moments and the step are Parameters, so that an optimiser inside a jitted function is part of the Program, and
-a changed rate compiles nothing.
+Learning rates, moments and the step count are Parameters. So a jitted training step includes the optimiser, and a new
+learning rate compiles nothing.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ _KEYS = ("params", "lr", "weight_decay", "grad_centralization")
 
 
 class ParameterGroup(Settings):
-    """Parameter group: the settings of some of an optimiser's Parameters.
+    """Parameter group: the settings for some of an optimiser's Parameters.
 
     Attributes:
-        names: of the Parameters.
-        learning_rate: a Parameter, float64, unless it follows a schedule.
-        initial_rate: the learning rate at the beginning, by which a checkpoint recognises another optimiser.
-        schedule: the Cell that gives the learning rate for a step, or None.
-        weight_decay: is added to each gradient, times the Parameter; apart from it in AdamW.
-        centralise: whether each gradient loses its mean over all axes but the first.
+        names: the names of the Parameters.
+        learning_rate: a float64 Parameter, unless a schedule sets the rate.
+        initial_rate: the initial learning rate; checkpoints use it to recognise a different optimiser.
+        schedule: the Cell that computes the learning rate from the step, or None.
+        weight_decay: factor of the Parameter that is added to its gradient; AdamW applies it separately.
+        centralise: whether the mean over all axes but the first is subtracted from each gradient.
     """
 
     def __init__(self, params: Sequence[Any], rate: Any, weight_decay: Any, centralise: bool, who: str) -> None:
@@ -64,7 +65,7 @@ class ParameterGroup(Settings):
             self.set_learning_rate(value, type(self).__name__)
             return
         if made and name == "schedule":
-            raise ArgumentError(f"{type(self).__name__}: make another optimiser for another schedule.")
+            raise ArgumentError(f"{type(self).__name__}: the schedule cannot change. Create a new optimiser.")
         if made and name == "weight_decay":
             value = check_interval(value, 0.0, math.inf, type(self).__name__, name)
         super().__setattr__(name, value)
@@ -76,7 +77,7 @@ class ParameterGroup(Settings):
         return ops.cast(self.schedule(step.astype(dtypes.float64)), dtypes.float64)
 
     def without_schedule(self) -> ParameterGroup:
-        """A copy whose learning rate is a Parameter of its own, for example for a search of the rate."""
+        """A copy with its own Parameter as learning rate, for example to search for a good rate."""
         other = copy.copy(self)
         super(ParameterGroup, other).__setattr__("schedule", None)
         other.learning_rate = Parameter(Tensor(0.0, dtypes.float64), requires_grad=False)
@@ -85,18 +86,18 @@ class ParameterGroup(Settings):
     def set_learning_rate(self, rate: float | Tensor, who: str) -> None:
         """Change the learning rate from the next step on."""
         if self.schedule is not None:
-            raise ArgumentError(f"{who}: its learning rate follows a schedule.")
+            raise ArgumentError(f"{who}: the learning rate cannot be set, because it follows a schedule.")
         if isinstance(rate, Cell):
             raise ArgumentError(
-                f"{who}: the learning rate of an optimiser changes to a number. Pass a schedule when you make it: "
+                f"{who}: the learning rate can only change to a number. Pass a schedule to the constructor: "
                 f"{who}(params, {type(rate).__name__}(...))."
             )
         if isinstance(rate, Tensor) and rate.size == 1:
-            rate = rate.item()  # for example of `optimiser.learning_rate *= 0.5`
+            rate = rate.item()  # for example from `optimiser.learning_rate *= 0.5`
         self.learning_rate.set_data(Tensor(check_interval(rate, 0.0, math.inf, who, "learning_rate"), dtypes.float64))
 
     def centred(self, grad: Tensor) -> Tensor:
-        """The gradient that the optimiser is given."""
+        """The gradient, centralised if the group asks for it."""
         if not self.centralise or grad.ndim < 2:
             return grad
         centred: Tensor = grad - grad.mean(tuple(range(1, grad.ndim)), keepdims=True)
@@ -104,7 +105,7 @@ class ParameterGroup(Settings):
 
     def extend_repr(self) -> str:
         rate = "" if self.schedule is None else f", learning_rate={type(self.schedule).__name__}"
-        if self.schedule is None and TRACING.trace is None:  # in a trace it is no number yet
+        if self.schedule is None and TRACING.trace is None:  # a traced rate has no value yet
             rate = f", learning_rate={self.learning_rate.item():.6g}"
         return f"{len(self.names)} Parameters{rate}, weight_decay={self.weight_decay:g}"
 
@@ -112,14 +113,14 @@ class ParameterGroup(Settings):
 def group_parameters(
     params: Any, rate: Any, weight_decay: Any, who: str
 ) -> tuple[ParameterTuple, list[ParameterGroup], list[int]]:
-    """The Parameters in their order, the groups, and the number of the group that each Parameter is in."""
+    """Return the Parameters in order, their groups, and the group number of each Parameter."""
     swapped = isinstance(rate, Parameter) or (
         isinstance(rate, (list, tuple)) and any(isinstance(one, Parameter) for one in rate)
     )
     if swapped and not isinstance(params, Iterable):
         raise ParameterError(
-            f"{who}: params are Parameters, net.trainable_params(), not {show(params)}. They are swapped: "
-            f"{who}(params, learning_rate)."
+            f"{who}: params must be Parameters, for example net.trainable_params(), not {show(params)}. The arguments "
+            f"are swapped: write {who}(params, learning_rate)."
         )
     entries, rate = _entries(params, who), schedule_of(rate, who)
     if not any(isinstance(entry, dict) for entry in entries):
@@ -130,17 +131,17 @@ def group_parameters(
         where = f"{who}: group {position}"
         if not isinstance(entry, dict):
             raise ParameterError(
-                f"{where} is a {type(entry).__name__}; beside groups all are dicts: {{'params': [p]}}."
+                f"{where} is a {type(entry).__name__}, but with groups every entry must be a dict: {{'params': [p]}}."
             )
         if "order_params" in entry:
             if order is not None or len(entry) > 1:
-                raise ParameterError(f"{where}: order_params is there once, in a dict of its own.")
+                raise ParameterError(f"{where}: order_params must occur once, alone in its dict.")
             order = _entries(entry["order_params"], f"{where}: order_params")
             continue
         if unknown := [name for name in entry if name not in _KEYS]:
             raise ArgumentError(f"{where} has no setting {unknown[0]!r}; settings are {', '.join(map(repr, _KEYS))}.")
         if "params" not in entry:
-            raise ParameterError(f"{where} names no Parameters: give 'params'.")
+            raise ParameterError(f"{where} has no 'params'. Pass its Parameters as {{'params': [...]}}.")
         own = _entries(entry["params"], where)
         if not own:
             raise ParameterError(f"{where} has no Parameters.")
@@ -158,27 +159,29 @@ def group_parameters(
 
 
 def _order_parameters(parameters: ParameterTuple, order: list[Any], who: str) -> ParameterTuple:
-    """The Parameters of all groups in another order."""
+    """Return the Parameters of all groups in the order of order_params."""
     ordered = _check_entries(order, f"{who}: order_params")
     known, wanted = {id(p) for p in parameters}, {id(p) for p in ordered}
     for p in (*parameters, *ordered):
         if (id(p) in known) != (id(p) in wanted):
-            lacks = "order_params lacks it" if id(p) in known else "it is in no group"
-            raise ParameterError(f"{who}: order_params are the Parameters of all groups; {p.name!r}: {lacks}.")
+            lacks = "is missing in order_params" if id(p) in known else "is in no group"
+            raise ParameterError(f"{who}: order_params must contain the Parameters of all groups; {p.name!r} {lacks}.")
     return ordered
 
 
 def _entries(params: Any, who: str) -> list[Any]:
     if isinstance(params, Cell):
-        raise ParameterError(f"{who}: takes Parameters, not a Cell; write {who}(net.trainable_params(), ...).")
+        raise ParameterError(f"{who}: params must be Parameters, not a Cell. Write {who}(net.trainable_params(), ...).")
     if not isinstance(params, Iterable) or isinstance(params, dict):
-        hint = " A group is in a list: [{'params': ...}]." if isinstance(params, dict) else ""
-        raise ParameterError(f"{who}: params are Parameters, net.trainable_params(), not {show(params)}.{hint}")
+        hint = " Put a group in a list: [{'params': ...}]." if isinstance(params, dict) else ""
+        raise ParameterError(
+            f"{who}: params must be Parameters, for example net.trainable_params(), not {show(params)}.{hint}"
+        )
     return [params] if isinstance(params, Parameter) else list(params)
 
 
 def _check_entries(entries: list[Any], who: str) -> ParameterTuple:
-    """Parameters that can be trained together."""
+    """Check that these are distinct trainable Parameters."""
     if not entries:
         raise ParameterError(f"{who}: there are no Parameters to train.")
     seen: dict[int, int] = {}
@@ -187,10 +190,12 @@ def _check_entries(entries: list[Any], who: str) -> ParameterTuple:
             raise ParameterError(f"{who}: element {position} is a {type(parameter).__name__}, not a Parameter.")
         if id(parameter) in seen:
             raise ParameterError(
-                f"{who}: Parameter {parameter.name!r} is there twice, as elements {seen[id(parameter)]} and {position}."
+                f"{who}: Parameter {parameter.name!r} occurs twice, as elements {seen[id(parameter)]} and {position}."
             )
         if not parameter.dtype.is_float:
-            raise ParameterError(f"{who}: Parameter {parameter.name!r} has dtype {parameter.dtype}; only floats train.")
+            raise ParameterError(
+                f"{who}: Parameter {parameter.name!r} has dtype {parameter.dtype}; only floats can be trained."
+            )
         if not parameter.requires_grad:
             raise ParameterError(f"{who}: Parameter {parameter.name!r} has requires_grad=False; leave it out.")
         seen[id(parameter)] = position
@@ -202,34 +207,34 @@ def _check_entries(entries: list[Any], who: str) -> ParameterTuple:
 
 
 class Optimizer(Settings):
-    """The base of optimisers.
+    """Base class of optimisers: `optimiser(gradients)` makes one training step.
 
     Args:
-        params: Parameters, all with requires_grad; or groups of them, dicts with settings of their own:
-            {"params": [...], "lr": ..., "weight_decay": ..., "grad_centralization": ...}, of which only the first is
-            required. `lr` is a number or a schedule; with grad_centralization a gradient loses its mean over all axes
-            but the first. Gradients come in the order of the groups, or of a last dict {"order_params": [...]} with all
-            their Parameters.
-        learning_rate: a number; a list, an array or a Tensor of one for each step, of which the last one holds on; or a
-            Cell that gives it for a step, such as a `LearningRateSchedule`. For groups without one of their own.
-        weight_decay: is added to each gradient, times the Parameter. For groups without one of their own.
-        loss_scale: the gradients are those of the loss times this number, and are divided by it first. For a scale that
-            follows the gradients see `train.fit(loss_scale=...)`.
+        params: Parameters with requires_grad=True, or groups of them. A group is a dict {"params": [...], "lr": ...,
+            "weight_decay": ..., "grad_centralization": ...}, in which only "params" is required. `lr` is a number or a
+            schedule. grad_centralization subtracts the mean over all axes but the first from each gradient. Gradients
+            come in the order of the groups, unless a last dict {"order_params": [...]} lists all Parameters in another
+            order.
+        learning_rate: a number; a list, array or Tensor with one number per step, of which the last one stays; or a
+            Cell that computes the rate from the step, such as a `LearningRateSchedule`. Groups without `lr` use it.
+        weight_decay: factor of the Parameter that is added to its gradient. Groups without "weight_decay" use it.
+        loss_scale: pass the number by which you multiplied the loss; gradients are divided by it first. For dynamic
+            loss scaling see `train.fit(loss_scale=...)`.
 
-    You can freeze a Parameter at any time, `p.requires_grad = False`: the optimiser leaves it and its moments alone
-    until you thaw it. Gradients are then those of `optimiser.trainable_params()`, or of all Parameters as before, of
-    which those of frozen ones are ignored.
+    You can freeze a Parameter at any time by `p.requires_grad = False`. The optimiser then changes neither it nor its
+    moments until you set it to True again. You can pass the gradients of `optimiser.trainable_params()`, or of all
+    Parameters; gradients of frozen ones are ignored.
 
     Attributes:
-        parameters: all of them, in the order of the gradients.
+        parameters: all Parameters, in the order of the gradients.
         groups: a `ParameterGroup` for each group, at least one.
 
     Raises:
-        ParameterError: for no Parameters, something else among them, one twice, or two of one name; for groups without
-            any, or order_params that are not all of them.
+        ParameterError: for missing, duplicate or invalid Parameters, two with one name, empty groups, or incomplete
+            order_params.
         ArgumentError: for a rate that is negative or not finite, or unknown settings of a group.
 
-    Source: groups are written as in MindSpore; centralised gradients are of Yong, Huang, Hua and Zhang, ECCV 2020.
+    Source: groups are written as in MindSpore; centralised gradients: Yong, Huang, Hua and Zhang, ECCV 2020.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 2), nn.Dense(2, 1))
@@ -252,9 +257,9 @@ class Optimizer(Settings):
 
     @property
     def learning_rate(self) -> Parameter:
-        """The learning rate of the first group, if it follows no schedule: a Parameter, float64.
+        """The learning rate of the first group without a schedule: a float64 Parameter.
 
-        `optimiser.learning_rate = 0.01` changes it from the next step on, of an optimiser with one group.
+        `optimiser.learning_rate = 0.01` changes it from the next step on, if the optimiser has one group.
         """
         rate: Parameter = self.groups[0].learning_rate
         return rate
@@ -265,7 +270,7 @@ class Optimizer(Settings):
 
     @property
     def weight_decay(self) -> float:
-        """The weight decay of the first group, which can be set where there is one group."""
+        """The weight decay of the first group. You can set it if there is one group."""
         decay: float = self.groups[0].weight_decay
         return decay
 
@@ -273,8 +278,8 @@ class Optimizer(Settings):
     def weight_decay(self, decay: float) -> None:
         if len(self.groups) > 1:
             raise ArgumentError(
-                f"{type(self).__name__}: its {len(self.groups)} groups have a weight decay each; set that of one, "
-                f"optimiser.groups[0].weight_decay = {show(decay)}."
+                f"{type(self).__name__}: each of its {len(self.groups)} groups has a weight decay. Set it for one "
+                f"group: optimiser.groups[0].weight_decay = {show(decay)}."
             )
         self.groups[0].weight_decay = decay
 
@@ -282,54 +287,58 @@ class Optimizer(Settings):
         kind, own = type(self), vars(self)
         who = kind.__name__
         if "global_step" in own and name in ("params", "parameters", "groups"):
-            raise ParameterError(f"{who}: {name} cannot change; make another optimiser, {who}(params, ...).")
+            raise ParameterError(f"{who}: {name} cannot change. Create a new optimiser, {who}(params, ...).")
         if name not in own and not hasattr(kind, name) and ours(kind):
             known = [each for each in settings_of(kind) if each != "params"]
             made = all(each in own or hasattr(kind, each) for each in known)
             if made and (meant := nearest_argument(name, known)):
-                raise ArgumentError(f"{who}: has no setting {name}. Did you mean {meant}? It has {', '.join(known)}.")
+                raise ArgumentError(
+                    f"{who} has no setting {name}. Did you mean {meant}? Its settings are {', '.join(known)}."
+                )
         super().__setattr__(name, value)
 
     def set_learning_rate(self, rate: float, group: int | None = None) -> None:
-        """Change the learning rate from the next step on, of a group by its number where there are several."""
+        """Change the learning rate from the next step on; with several groups, pass the number of the group."""
         who = type(self).__name__
         if group is None and len(self.groups) > 1:
-            raise ArgumentError(f"{who}: its {len(self.groups)} groups have a learning rate each; say which, group=0.")
+            raise ArgumentError(
+                f"{who}: each of its {len(self.groups)} groups has a learning rate. Pass the number of one, group=0."
+            )
         if group is not None and not 0 <= group < len(self.groups):
-            raise ArgumentError(f"{who}: it has groups 0 to {len(self.groups) - 1}, and no group {group}.")
+            raise ArgumentError(f"{who}: group must be from 0 to {len(self.groups) - 1}, not {group}.")
         self.groups[group or 0].set_learning_rate(rate, who)
 
     def get_lr(self) -> Tensor:
-        """The learning rate of the next step, as float64; with several groups that of the first."""
+        """The learning rate of the next step, as float64; with several groups, the rate of the first."""
         return self.rates()[0]
 
     def get_lr_parameter(self, param: Parameter | Sequence[Parameter]) -> Any:
-        """The learning rate of the next step of a Parameter, as float64; of several a list."""
+        """The learning rate of the next step for a Parameter, as float64; a list for several Parameters."""
         rates, numbers = self.rates(), self.group_numbers()
         several = [param] if isinstance(param, Parameter) else list(param)
         for parameter in several:
             if id(parameter) not in numbers:
                 raise ParameterError(
-                    f"{type(self).__name__}.get_lr_parameter: {parameter!r} is none of its Parameters; those are in "
-                    f"optimiser.parameters."
+                    f"{type(self).__name__}.get_lr_parameter: the optimiser does not have {parameter!r}. Its "
+                    f"Parameters are in optimiser.parameters."
                 )
         found = [rates[numbers[id(parameter)]] for parameter in several]
         return found[0] if isinstance(param, Parameter) else found
 
     def trainable_params(self, recurse: bool = True) -> list[Parameter]:
-        """The Parameters that it trains now, those that are not frozen, in the order of their gradients."""
+        """The Parameters that are not frozen, in the order of their gradients."""
         return [parameter for parameter in self.parameters if parameter.requires_grad]
 
     def group_numbers(self) -> dict[int, int]:
-        """The number of each Parameter's group, by its id()."""
+        """The group number of each Parameter, by its id()."""
         return {id(p): number for p, number in zip(self.parameters, self._group_of, strict=True)}
 
     def rates(self) -> list[Tensor]:
-        """The learning rates of the next step, one for each group, as float64."""
+        """The learning rates of the next step, one per group, as float64."""
         return [group(self.global_step) for group in self.groups]
 
     def like_parameters(self, name: str) -> list[Parameter]:
-        """Zeros for each Parameter: a moment to keep, as float32 for what is only stored in fewer bits."""
+        """Create moments: Parameters of zeros, one for each Parameter, float32 for Parameters of half precision."""
         return [
             Parameter(ops.zeros_like(p, _value_to_compute(p)), name=f"{name}.{p.name}", requires_grad=False)
             for p in self.parameters
@@ -338,13 +347,13 @@ class Optimizer(Settings):
     @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients: Any) -> bool:
         grads = self._checked(gradients)
-        with EFFECTS_LOCK, together(written := Undo()):  # a step is done, or it has not been
+        with EFFECTS_LOCK, together(written := Undo()):  # on an error, all assignments of the step are undone
             rates = self.rates()
             step = self.global_step + 1
             self.global_step.assign(step)
             for index, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
                 if grad is None:
-                    parameter.value()  # so that a compiled step depends on it, and changes when it is thawed
+                    parameter.value()  # so that a compiled step is traced again when the Parameter is unfrozen
                     continue
                 group = self.group_of(index)
                 wide = _value_to_compute(parameter)
@@ -358,40 +367,43 @@ class Optimizer(Settings):
         return True
 
     def group_of(self, index: int) -> ParameterGroup:
-        """The group that a Parameter is in, by its place in `parameters`."""
+        """The group of the Parameter at a place in `parameters`."""
         group: ParameterGroup = self.groups[self._group_of[index]]
         return group
 
     decays_gradient = True
 
     def updated(self, index: int, parameter: Tensor, grad: Tensor, rate: Tensor, step: Tensor) -> Tensor:
-        """The new value of a Parameter; moments are written on the way. What is only stored comes as float32."""
+        """Compute the new value of a Parameter, and assign its moments. Half-precision values come as float32."""
         raise NotImplementedError
 
     def _checked(self, gradients: Any) -> Sequence[Tensor | None]:
-        """A gradient for each Parameter, None for a frozen one."""
+        """Check the gradients; None for each frozen Parameter."""
         who = type(self).__name__
         if not isinstance(gradients, Iterable):
-            raise ArgumentError(f"{who}: gradients are Tensors, one for each Parameter, not {show(gradients)}.")
+            raise ArgumentError(f"{who}: gradients must be Tensors, one per Parameter, not {show(gradients)}.")
         grads = [gradients] if isinstance(gradients, Tensor) else list(gradients)
         frozen = [not parameter.requires_grad for parameter in self.parameters]
-        if len(grads) == frozen.count(False) < len(self.parameters):  # those of trainable_params()
+        if len(grads) == frozen.count(False) < len(self.parameters):  # gradients of trainable_params()
             of_others = iter(grads)
             grads = [None if skipped else next(of_others) for skipped in frozen]
         if len(grads) != len(self.parameters):
             without = f", or for the {frozen.count(False)} that are not frozen" if any(frozen) else ""
             raise ArgumentError(
-                f"{who}: {len(grads)} gradient(s) for {len(self.parameters)} Parameter(s). Give one for each{without}."
+                f"{who}: got {len(grads)} gradient(s) for {len(self.parameters)} Parameter(s). Pass one for "
+                f"each{without}."
             )
         grads = [None if skipped else grad for grad, skipped in zip(grads, frozen, strict=True)]
         for position, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
             if grad is None and frozen[position]:
                 continue
             if not isinstance(grad, Tensor):
-                raise ArgumentError(f"{who}: the gradient of {parameter.name!r} is a {type(grad).__name__}, no Tensor.")
+                raise ArgumentError(
+                    f"{who}: the gradient of {parameter.name!r} must be a Tensor, not a {type(grad).__name__}."
+                )
             if grad.shape != parameter.shape:
                 raise ShapeError(
-                    f"{who}: gradient {position}, of {parameter.name!r}, has shape {grad.shape}, the Parameter "
+                    f"{who}: gradient {position}, of {parameter.name!r}, has shape {grad.shape}, but the Parameter has "
                     f"{parameter.shape}. Are the gradients in the order of the Parameters?"
                 )
         if IN_USE and TRACING.trace is None:
@@ -399,31 +411,31 @@ class Optimizer(Settings):
         return grads
 
     def _check_places(self, who: str, grads: Sequence[Tensor | None]) -> None:
-        """Raise before anything is written if not all is in one place."""
+        """Raise if gradients, Parameters and moments are not on one device."""
         for parameter, grad in zip(self.parameters, grads, strict=True):
             if grad is not None and grad.device != parameter.device:
                 raise DeviceError(
-                    f"{who}: the gradient of {parameter.name!r} is on the {grad.device.upper()}, the Parameter on the "
-                    f"{parameter.device.upper()}. Take gradients where the Parameters are."
+                    f"{who}: the gradient of {parameter.name!r} is on the {grad.device.upper()}, but the Parameter is "
+                    f"on the {parameter.device.upper()}. Compute gradients on the device of the Parameters."
                 )
-        moments = [p for p in self.get_parameters() if p.size > 1]  # a number goes along
+        moments = [p for p in self.get_parameters() if p.size > 1]  # a scalar works on either device
         places = {p.device: p for p in (*moments, *self.parameters)}
         if len(places) > 1:
             raise DeviceError(
-                f"{who}: Parameter {places['gpu'].name!r} is on the GPU, {places['cpu'].name!r} on the CPU. Move the "
-                f'whole net, and an optimiser that was made before: optimiser.to("gpu").'
+                f"{who}: Parameter {places['gpu'].name!r} is on the GPU, but {places['cpu'].name!r} on the CPU. Move "
+                f'the whole network, and an existing optimiser by optimiser.to("gpu").'
             )
 
     def extend_repr(self) -> str:
         words = f"{len(self.parameters)} Parameters"
-        if TRACING.trace is not None:  # what a step is traced with is no number yet
+        if TRACING.trace is not None:  # traced rates have no values yet
             return words
         rates = [f"{rate.item():.6g}" for rate in self.rates()]
         now = rates[0] if len(rates) == 1 else f"[{', '.join(rates)}]"
         return f"{words}, step={self.global_step.item()}, learning_rate={now}"
 
     def _repr_html_(self) -> str:
-        """For notebooks: a table of the groups, with the learning rate of the next step."""
+        """HTML table of the groups, with the learning rate of the next step, for notebooks."""
         rows = []
         groups: Iterable[Any] = self.groups
         for number, group in enumerate(groups):

@@ -1,6 +1,6 @@
-"""Learning-rate schedules: exponential, cosine and polynomial decay, warm-up, constant pieces.
+"""Learning-rate schedules: exponential, cosine and polynomial decay, warm-up, piecewise constant.
 
-Their settings, and those of optimisers, can be changed: attributes are checked like the arguments of the constructor.
+`Settings` makes the settings of schedules and optimisers assignable: it checks attributes like constructor arguments.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = [
     "WarmUpLR",
 ]
 
-# --- settings that can be changed -------------------------------------------------------------------------------------
+# --- assignable settings ----------------------------------------------------------------------------------------------
 
-_SETTINGS: dict[type, dict[str, Kind]] = {}  # of each class
+_SETTINGS: dict[type, dict[str, Kind]] = {}  # cache of `settings_of`
 
 
 def settings_of(kind: type) -> dict[str, Kind]:
-    """The settings of a class by name: arguments of its constructor, and of those of the package's classes above it."""
+    """The settings of a class by name: the constructor arguments of the class and its bases in this package."""
     if kind not in _SETTINGS:
         classes = [one for one in kind.__mro__ if "__init__" in vars(one) and one is not Cell and ours(one)]
         plans = [plan_of(inspect.unwrap(vars(one)["__init__"])) for one in reversed(classes) if issubclass(one, Cell)]
@@ -55,7 +55,7 @@ def settings_of(kind: type) -> dict[str, Kind]:
 
 
 class Settings(Cell):
-    """A Cell whose settings can be changed: they are checked as its constructor checks them, by its annotations."""
+    """A Cell whose settings you can assign; they are checked by the annotations of its constructor."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if (kind := settings_of(type(self)).get(name)) is None:
@@ -73,9 +73,9 @@ class Settings(Cell):
             raise
 
     def settle(self) -> None:
-        """Check settings against each other and make what they need: after each change, and while it is being made.
+        """Check settings against each other, and create Parameters that depend on them.
 
-        A change of settings for which it raises an ArgumentError is undone.
+        It is called during construction and after each change. If it raises an ArgumentError, the change is undone.
         """
 
 
@@ -85,7 +85,10 @@ _OF_EVERY_CELL = vars(Cell())
 
 
 class LearningRateSchedule(Settings):
-    """A learning rate that depends on the step: `construct(step)` gives it, for a float64 Tensor of shape ()."""
+    """Base class of learning-rate schedules: `construct(step)` returns the rate, for a float64 Tensor of shape ().
+
+    Subclass it to write your own schedule, and pass an object of it as learning_rate to an optimiser.
+    """
 
     def extend_repr(self) -> str:
         own = {name: value for name, value in vars(self).items() if name not in _OF_EVERY_CELL}
@@ -94,13 +97,13 @@ class LearningRateSchedule(Settings):
 
 
 class ListedLR(LearningRateSchedule):
-    """The learning rates of a list, one for each step, and the last one from there on."""
+    """Learning rates from a list, one per step; the last one stays."""
 
     def __init__(self, rates: Any, who: str) -> None:
         super().__init__()
         each = [check_interval(rate, 0.0, math.inf, who, f"learning_rate[{n}]") for n, rate in enumerate(rates)]
         if not each:
-            raise ArgumentError(f"{who}: learning_rate is a list without a rate.")
+            raise ArgumentError(f"{who}: learning_rate must not be an empty list.")
         self.rates = Tensor(each, dtypes.float64)
 
     def construct(self, step: Tensor) -> Tensor:
@@ -112,12 +115,12 @@ class ListedLR(LearningRateSchedule):
         return f"{self.rates.size} rates"
 
 
-# A number; a list, an array or a Tensor of one for each step; or a Cell that gives it for a step.
+# A number; a list, array or Tensor with one number per step; or a Cell that computes the rate from the step.
 Rate = Annotated[float | Sequence[float] | Tensor | Cell, Own()]
 
 
 def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at least 0") -> Cell | float:
-    """The learning rate as a number, or as the schedule that it follows."""
+    """Convert a learning rate to a number or a schedule."""
     if isinstance(rate, Cell):
         return rate
     if isinstance(rate, (Tensor, np.ndarray)):
@@ -128,14 +131,16 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
     fits = isinstance(number, (int, float)) and not isinstance(number, bool)
     if not fits or not 0.0 <= number <= sys.float_info.max:
         raise (ArgumentError if fits else ArgumentTypeError)(
-            f"{who}: learning_rate is {number_words} or a LearningRateSchedule, or a list of a number for each step, "
+            f"{who}: learning_rate must be {number_words}, a LearningRateSchedule, or a list with one number per step, "
             f"not {show(rate)}{suggest_instance(rate)}."
         )
     return float(number)
 
 
 class ExponentialDecayLR(LearningRateSchedule):
-    """Exponential decay: learning_rate decay_rate^(step / decay_steps); in steps of decay_steps with `is_stair`."""
+    """Exponential decay: learning_rate decay_rate^(step / decay_steps); with `is_stair` the exponent is rounded
+    down.
+    """
 
     def __init__(
         self, learning_rate: NotNegative, decay_rate: Positive, decay_steps: Count, is_stair: bool = False
@@ -157,7 +162,7 @@ class CosineDecayLR(LearningRateSchedule):
         self.min_lr, self.max_lr, self.decay_steps = min_lr, max_lr, decay_steps
 
     def settle(self) -> None:
-        """Check that the rate does not rise."""
+        """Check that max_lr is at least min_lr."""
         if "max_lr" in vars(self):
             check_interval(self.max_lr, self.min_lr, math.inf, "CosineDecayLR", "max_lr")
 
@@ -167,11 +172,13 @@ class CosineDecayLR(LearningRateSchedule):
 
 
 class WarmUpLR(LearningRateSchedule):
-    """Linear warm-up, to a rate or to the rate of another schedule: rate(step) min(step / warmup_steps, 1).
+    """Linear warm-up: rate(step) min(step / warmup_steps, 1).
+
+    Use it at the start of training with large batches or rates, where the first steps could diverge.
 
     Args:
         learning_rate: a number, or a `LearningRateSchedule`, which counts the same steps.
-        warmup_steps: how many steps it takes.
+        warmup_steps: the number of steps until the full rate.
 
     Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017; the name and the formula are MindSpore's.
 
@@ -193,14 +200,16 @@ class WarmUpLR(LearningRateSchedule):
 
 
 class PiecewiseConstantLR(LearningRateSchedule):
-    """Piecewise constant rates: learning_rates[i] while milestones[i-1] <= step < milestones[i], and then the last one.
+    """Piecewise constant schedule (step decay): the rate changes at given steps.
+
+    The rate is learning_rates[i] while milestones[i-1] <= step < milestones[i], and the last one afterwards.
 
     Args:
-        milestones: increasing steps, at which the rate changes.
-        learning_rates: one more than milestones.
+        milestones: the steps at which the rate changes, increasing.
+        learning_rates: the rates, one more than milestones.
 
     Raises:
-        ArgumentError: for milestones that do not increase, or another number of rates.
+        ArgumentError: for milestones that do not increase, or a wrong number of rates.
 
     Source: He et al., CVPR 2016, where the rate is divided by 10 at such steps.
 
@@ -215,7 +224,7 @@ class PiecewiseConstantLR(LearningRateSchedule):
         self.milestones, self.learning_rates = list(milestones), list(learning_rates)
 
     def settle(self) -> None:
-        """Check milestones and rates against each other."""
+        """Check milestones and rates."""
         if "learning_rates" not in vars(self):
             return
         who = "PiecewiseConstantLR"
@@ -224,11 +233,11 @@ class PiecewiseConstantLR(LearningRateSchedule):
         for rate in self.learning_rates:
             check_interval(rate, 0.0, math.inf, who, "a learning rate")
         if any(a >= b for a, b in zip(self.milestones, self.milestones[1:], strict=False)):
-            raise ArgumentError(f"{who}: milestones increase, these are {list(self.milestones)}.")
+            raise ArgumentError(f"{who}: milestones must increase, but they are {list(self.milestones)}.")
         if len(self.learning_rates) != len(self.milestones) + 1:
             raise ArgumentError(
                 f"{who}: {len(self.milestones)} milestone(s) need {len(self.milestones) + 1} learning rates, one "
-                f"before the first and one from each on, not {len(self.learning_rates)}."
+                f"before the first and one after each, not {len(self.learning_rates)}."
             )
 
     def construct(self, step: Tensor) -> Tensor:
@@ -239,12 +248,14 @@ class PiecewiseConstantLR(LearningRateSchedule):
 
 
 class PolynomialDecayLR(LearningRateSchedule):
-    """Polynomial decay: end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps, 1))^power.
+    """Polynomial decay: end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps,
+    1))^power.
 
     Args:
-        learning_rate, end_learning_rate: at step 0, and from decay_steps on.
-        decay_steps: how many steps it takes.
-        power: 1 is a straight line.
+        learning_rate: the rate at step 0.
+        end_learning_rate: the rate from decay_steps on.
+        decay_steps: the number of steps of the decay.
+        power: the exponent; 1 decays linearly.
 
     Source: the name and the formula are MindSpore's.
 
