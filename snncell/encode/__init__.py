@@ -1,10 +1,10 @@
-"""Encoders of values as spikes over time, (B, ...) -> (T, B, ...), and decoders back.
+"""Spike encoders of values, (B, ...) -> (T, B, ...), and decoders of spikes and potentials back to values.
 
-Encoders give 0 and 1 in the dtype of x, without a gradient, unless their docstring says otherwise. They check that the
-values of x are in range, except under `snncell.jit`, where values are not known.
+Encoders return 0 and 1 in the dtype of x, without a gradient, unless their docstring says otherwise. They check the
+range of x, except under `snncell.jit`, where values are unknown.
 
-Decoders take spikes or potentials (T, B, ...), are differentiable, and refuse a sequence without steps (ShapeError).
-Their `lengths` (B,) is the number of steps of each sample: the rest is padding and does not count. Left out, all T.
+Decoders take spikes or potentials (T, B, ...), are differentiable, and raise a ShapeError for sequences without steps.
+You can pass `lengths` (B,), the number of steps of each sample, by default T; later steps are padding and do not count.
 """
 
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)

@@ -1,4 +1,4 @@
-"""Spike decoders: from spikes or membrane potentials over time back to values."""
+"""Spike decoders: values from spikes or membrane potentials over time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = [
 
 
 def _zero_padding_steps(x: Any, lengths: Any, who: str, otherwise: float = 0.0) -> Tensor:
-    """A sequence (T, B, ...), with another value where it has ended."""
+    """A sequence (T, B, ...), with `otherwise` in the padding."""
     tensor = check_sequence(x, who)
     return tensor if lengths is None else ops.select(length_mask(tensor, lengths, who), tensor, otherwise)
 
 
 def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
-    """The number of spikes: (T, B, ...) -> (B, ...).
+    """Spike count: (T, B, ...) -> (B, ...).
 
     Example:
         >>> snncell.encode.spike_count([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
@@ -38,9 +38,9 @@ def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
 
 
 def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None = None) -> Tensor:
-    """Spikes per step, or per second with a step of `dt` seconds: (T, B, ...) -> (B, ...).
+    """Firing rate in spikes per step, or per second if dt is the step in seconds: (T, B, ...) -> (B, ...).
 
-    Of a sample of length 0 it is 0.
+    It is 0 for a sample of length 0.
 
     Raises:
         ArgumentError: for a dt that is not positive.
@@ -55,16 +55,16 @@ def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None 
 
 
 def first_spike_time(spikes: Numbers, silent: Extended | None = None, *, lengths: Numbers | None = None) -> Tensor:
-    """When each neuron first fired, in steps from 0: (T, B, ...) -> (B, ...).
+    """Time to first spike of each neuron, in steps from 0: (T, B, ...) -> (B, ...).
 
-    Differentiable as `nn.FirstSpikeTime` is: more output at that step makes the spike earlier.
+    The gradient is that of `nn.FirstSpikeTime`: more output at the spike moves it earlier.
 
     Args:
-        spikes: a spike is what is above 0.
-        silent: the time of a neuron without spikes; by default the last step of the sample, T - 1 without lengths.
+        spikes: a value above 0 is a spike.
+        silent: the time of a silent neuron; None is the last step of the sample, T - 1 without lengths.
 
     Raises:
-        ArgumentError: for a silent before the last step.
+        ArgumentError: if silent is before the last step.
 
     Example:
         >>> snncell.encode.first_spike_time([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).tolist()
@@ -75,31 +75,33 @@ def first_spike_time(spikes: Numbers, silent: Extended | None = None, *, lengths
     if lengths is None or silent is None:
         return times_until_end(of_all, tensor, lengths)
     counts = as_tensor(lengths, "first_spike_time")._data
-    if isinstance(counts, np.ndarray) and counts.size and not silent >= counts.max() - 1:  # where they are known
+    if isinstance(counts, np.ndarray) and counts.size and not silent >= counts.max() - 1:  # not traced or on a GPU
         raise ArgumentError(
-            f"first_spike_time: silent={silent!r} would be before the last of {counts.max()} steps; it is at least "
+            f"first_spike_time: silent={silent!r} is before the last of {counts.max()} steps; it must be at least "
             f"{counts.max() - 1}."
         )
     time = times_until_end(nn.FirstSpikeTime(), tensor, lengths)
-    # The gradient stays that of the last step.
+    # Change only the value, and keep the gradient at the last step.
     return ops.select(ops.any(ops.greater(tensor, 0.0), 0), time, time - ops.stop_gradient(time) + float(silent))
 
 
 def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | None = None) -> Tensor:
-    """The mean of the neurons' centres, or preferred directions, each as often as the neuron fired.
+    """Population vector: the mean of the neurons' centres, weighted by their spike counts.
 
-    y = sum_n n_n c_n / sum_n n_n, with n_n the number of spikes of neuron n. A population without spikes says nothing:
-    it gives the mean of the centres, and has no gradient.
+        y = sum_n n_n c_n / sum_n n_n, with n_n the number of spikes of neuron n
+
+    It decodes `population`, or directions from neurons with preferred directions. A population without spikes returns
+    the mean of the centres, without a gradient.
 
     Args:
         spikes: (T, B, ..., N).
-        centres: (N,), as `field_centres` gives them, or (N, D) for directions in D dimensions.
+        centres: (N,), for example from `field_centres`, or (N, D) for directions in D dimensions.
 
     Returns:
         (B, ...) or (B, ..., D).
 
     Raises:
-        ShapeError: if there are not as many centres as neurons.
+        ShapeError: unless there are as many centres as neurons.
 
     Source: Georgopoulos, Schwartz and Kettner, "Neuronal population coding of movement direction", Science 1986.
 
@@ -124,7 +126,7 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
 
 
 def last_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
-    """The potential after the last step: (T, B, ...) -> (B, ...); of a sample of length 0 it is 0.
+    """The potential after the last step: (T, B, ...) -> (B, ...); 0 for a sample of length 0.
 
     Example:
         >>> snncell.encode.last_membrane([[1.0], [6.0], [2.0]]).tolist()
@@ -134,13 +136,13 @@ def last_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
     if lengths is None:
         return tensor[-1]
     there = length_mask(tensor, lengths, "last_membrane").astype(tensor.dtype)
-    # A sample is there at its last step, and not at the step after.
+    # The mask of a sample falls from 1 to 0 after its last step.
     after = ops.concat([there[1:], ops.zeros_like(there[:1])])
     return ops.select(ops.greater(there, after), tensor, 0.0).sum(0)
 
 
 def mean_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
-    """The mean potential over time: (T, B, ...) -> (B, ...); of a sample of length 0 it is 0.
+    """The mean potential over time: (T, B, ...) -> (B, ...); 0 for a sample of length 0.
 
     Example:
         >>> snncell.encode.mean_membrane([[1.0], [2.0], [6.0]]).tolist()
@@ -150,9 +152,9 @@ def mean_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
 
 
 def max_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
-    """The highest potential over time: (T, B, ...) -> (B, ...); of a sample of length 0 it is -inf.
+    """The maximum potential over time: (T, B, ...) -> (B, ...); -inf for a sample of length 0.
 
-    Of its gradient, steps of equal height have equal shares.
+    Steps of equal height share the gradient equally.
 
     Example:
         >>> snncell.encode.max_membrane([[1.0], [6.0], [2.0]]).tolist()

@@ -1,7 +1,7 @@
-"""Layers, spiking neurons, containers, losses, optimisers and learning rules, as Cells.
+"""Neural-network building blocks: layers, spiking neurons, containers, losses, optimisers and learning rules.
 
-A neuron is a Cell of one step: MultiStep runs it over time, Recurrent feeds its output back, Stateful keeps its state
-between calls. LIFNode.like("snntorch", ...) is a neuron of another framework.
+A neuron is a Cell of one time step. `MultiStep` runs it over time, `Recurrent` feeds its output back, and `Stateful`
+keeps its state between calls. `LIFNode.like("snntorch", ...)` creates another framework's neuron.
 
 Training Cells, which `snncell.mindspore` defines:
     ForwardValueAndGrad, GradAccumulationCell, ParameterUpdate, TrainOneStepCell, WithEvalCell, WithGradCell,

@@ -269,7 +269,7 @@ WORDS = {
     ),
     "rate and params": (
         lambda: nn.Adam(1e-3, NET.trainable_params()),
-        r"They are swapped: Adam\(params, learning_rate\)\.$",
+        r"The arguments are swapped: write Adam\(params, learning_rate\)\.$",
     ),
     "label, cross entropy": (
         lambda: LOSS(OVER_TIME[0], LABELS),
@@ -441,7 +441,7 @@ def test_noise_of_numpy_in_a_step_is_a_draw_whatever_its_dtype():
 
 def test_a_wrong_shape_in_a_step_shows_the_line():
     wrong = nn.MultiStep(Steps(lambda x: x @ ops.ones(5)))
-    with pytest.raises(ShapeError, match=r"MultiStep: Steps, a step of shape") as caught:
+    with pytest.raises(ShapeError, match=r"MultiStep: Steps failed in a step of shape") as caught:
         wrong(ops.ones((2, 3)))
     assert "x @ ops.ones(5)" in str(caught.traceback[-1].statement)
 

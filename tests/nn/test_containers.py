@@ -109,7 +109,7 @@ def test_wrong_places_and_things(kind):
     with pytest.raises(TensorIndexError):
         net.insert(3, Leaf())
     for index in ("0", 1.0, True):
-        with pytest.raises(ArgumentTypeError, match="an index is an int or a slice"):
+        with pytest.raises(ArgumentTypeError, match="an index must be an int or a slice"):
             net[index]
     for change in (lambda: net.append(3), lambda: net.insert(0, "x"), lambda: net.extend([Leaf(), 3])):
         with pytest.raises(ArgumentError, match=f"{kind.__name__}: element . of cells must be a Cell"):

@@ -272,7 +272,7 @@ REFUSED = [
     (lambda: nn.PixelShuffle(2)(X), ShapeError, r"pixel_shuffle: takes.* with channels that are a multiple of 4"),
     (lambda: nn.PixelUnshuffle(2)(X), ShapeError, "height and width that 2 divides"),
     (lambda: nn.AdaptiveAvgPool2d(2)(Tensor(np.ones((3, 4)))), ShapeError, "with 2 more axes"),
-    (lambda: nn.AdaptiveAvgPool2d((1, 2, 3)), ArgumentError, "output_size is an int or a pair"),
+    (lambda: nn.AdaptiveAvgPool2d((1, 2, 3)), ArgumentError, "output_size must be an int or a pair"),
     (lambda: nn.PReLU(3)(X), ShapeError, r"prelu: weight has shape \(3,\) for x of shape \(2, 4, 5\)"),
     (lambda: nn.PReLU(3, [0.1, 0.2]), ShapeError, "w has shape.*it is one number, or channel=3 of them"),
     (lambda: nn.GLU(2)(X), ShapeError, "has length 5; it must be even"),
@@ -280,7 +280,7 @@ REFUSED = [
     (lambda: nn.CELU(0.0), ArgumentError, "CELU: alpha must not be 0"),
     (lambda: nn.BiDense(3, 4, 2)(X, X), ShapeError, r"their last axes must have lengths 3 and 4"),
     (lambda: nn.Unflatten(3, (2, 2))(X), ShapeError, "has no axis 3"),
-    (lambda: nn.Dropout1d().set_train()(Tensor(np.ones((2, 3, 4, 5)))), ShapeError, r"Dropout1d.*takes \(N, C, L\) or"),
+    (lambda: nn.Dropout1d().set_train()(Tensor(np.ones((2, 3, 4, 5)))), ShapeError, r"Dropout1d.*x must be \(N, C, L\) or"),
 ]  # fmt: skip
 
 

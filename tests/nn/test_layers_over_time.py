@@ -189,7 +189,7 @@ def test_bntt_stops_early_in_prediction_only(rng):
     layer.set_train()
     own = nn.BatchNormThroughTime(C, T, use_batch_statistics=True)
     for normalises in (layer, own):
-        with pytest.raises(ShapeError, match=r"has 2 steps; there are statistics of 6.*steps=2"):
+        with pytest.raises(ShapeError, match=r"has 2 steps, but the layer has statistics for 6.*steps=2"):
             normalises(x[:2])
 
 
@@ -391,18 +391,18 @@ REFUSED = [
     (lambda: nn.ThresholdBatchNorm(C, 0.0), ArgumentError, "v_threshold is a number above 0, not 0.0"),
     (lambda: nn.ThresholdBatchNorm(C, alpha=-1), ArgumentError, "alpha is a number above 0, not -1"),
     (lambda: nn.BatchNormThroughTime(C, 0), ArgumentError, "steps is an integer of at least 1, not 0"),
-    (lambda: nn.BatchNormThroughTime(C, 2)(X), ShapeError, "has 6 steps; there are statistics of 2.*steps=6"),
-    (lambda: nn.BatchNormThroughTime(C, T).set_train()(X[:, :1]), ShapeError, "one value per channel, so no variance"),
+    (lambda: nn.BatchNormThroughTime(C, 2)(X), ShapeError, "has 6 steps, but the layer has statistics for 2.*steps=6"),
+    (lambda: nn.BatchNormThroughTime(C, T).set_train()(X[:, :1]), ShapeError, "one value per channel, but a variance"),
     (lambda: nn.TimeFixedDropout(p=0.5).set_train()(ops.ones(3)), ShapeError, r"x must be \(T, B, \.\.\.\), but"),
     (
         lambda: nn.TimeFixedDropout2d().set_train()(X[0]),
         ShapeError,
-        r"takes \(T, B, C, \.\.\.\), the shape is \(4, 3\)",
+        r"x must be \(T, B, C, \.\.\.\), but has shape \(4, 3\)",
     ),
     (lambda: nn.TimeFixedDropout2d(1.5), ArgumentError, r"TimeFixedDropout2d: p is a finite number in \[0, 1\]"),
     (lambda: nn.AxonalDelay(C, 0), ArgumentError, "max_delay is an integer of at least 1"),
-    (lambda: nn.AxonalDelay(C, 3, 3.5), ArgumentError, r"delays lie in \[0, max_delay=3\].*3.5 to 3.5"),
-    (lambda: nn.AxonalDelay(C, 3, Bad()), ArgumentError, "delay_init gives 9 to 9"),
+    (lambda: nn.AxonalDelay(C, 3, 3.5), ArgumentError, r"delays must be in \[0, max_delay=3\].*3.5 to 3.5"),
+    (lambda: nn.AxonalDelay(C, 3, Bad()), ArgumentError, "delay_init has values from 9 to 9"),
     (
         lambda: nn.AxonalDelay(C, 3, float("nan")),
         ArgumentError,
@@ -411,19 +411,19 @@ REFUSED = [
     (
         lambda: nn.AxonalDelay(C, 3)(ops.ones((T, B, 2))),
         ShapeError,
-        r"takes \(T, B, 3, \.\.\.\), with a delay for each",
+        r"must be \(T, B, 3, \.\.\.\), with the channels on axis 2",
     ),
-    (lambda: nn.SynapseFilter(0.0), ArgumentError, "tau is a time constant above 0, in steps, not 0.0"),
+    (lambda: nn.SynapseFilter(0.0), ArgumentError, "tau must be a time constant above 0, in steps, not 0.0"),
     (lambda: nn.SynapseFilter([1.0, -2.0]), ArgumentError, "time constant above 0"),
     (lambda: nn.SynapseFilter(float("inf")), ArgumentError, "time constant above 0"),
     (lambda: nn.SynapseFilter("fast"), ArgumentError, "tau is a number, a Tensor, .* not 'fast'"),
     (lambda: nn.WinnerTakeAll(0), ArgumentError, "k is an integer of at least 1"),
-    (lambda: nn.WinnerTakeAll(4)(X), ShapeError, r"input of shape \(6, 4, 3\) has no 4 elements along axis -1"),
+    (lambda: nn.WinnerTakeAll(4)(X), ShapeError, r"input of shape \(6, 4, 3\) has fewer than 4 elements along axis -1"),
     (lambda: nn.WinnerTakeAll(1, 3)(X), ShapeError, "along axis 3"),
     (lambda: nn.SEWBlock(nn.ReLU(), "XOR"), ArgumentError, 'connect is "ADD", "AND" or "IAND", not \'XOR\''),
     (lambda: nn.SEWBlock(abs), ArgumentError, "branch is a Cell, not <built-in"),
     (lambda: nn.SEWBlock(nn.ReLU(), "ADD", 1), ArgumentError, "shortcut is a Cell, not 1"),
-    (lambda: nn.SEWBlock(nn.Dense(3, 2))(X), ShapeError, r"\(6, 4, 2\), which does not fit \(6, 4, 3\) of x; give a"),
+    (lambda: nn.SEWBlock(nn.Dense(3, 2))(X), ShapeError, r"\(6, 4, 2\), which does not fit \(6, 4, 3\) of x; pass a"),
     (lambda: nn.SEWBlock(nn.ReLU(), shortcut=nn.Dense(3, 2))(X), ShapeError, r"\(6, 4, 2\) of the shortcut"),
     (lambda: nn.SumPool2d(2, 1)(X), ShapeError, "sum_pool2d: takes"),
 ]

@@ -179,7 +179,7 @@ def test_lengths_that_do_not_fit_are_refused(name, lengths, error, message):
 def test_lengths_that_no_sequence_has_are_refused(name, wrong, more, kind):
     lengths = [wrong.get(sample, int(length)) for sample, length in enumerate(LENGTHS)]
     first, value = next(iter(wrong.items()))
-    words = rf"{name.split(',')[0]}.*lengths are .* from 0 to T=7, not {value} \(of sample {first}{more}\).*np\.minimum"
+    words = rf"{name.split(',')[0]}.*lengths must .* from 0 to T=7, not {value} \(sample {first}{more}\).*np\.minimum"
     if name in DECODERS:
         given, inputs = DECODERS[name], (SPIKES,)
     else:
@@ -352,5 +352,5 @@ def test_the_gradient_of_a_run_with_lengths_is_that_of_each_sample_alone():
         alone = snncell.grad(lambda x, own=own: total(x, own))(Tensor(x[:length, b : b + 1]))
         np.testing.assert_allclose(found[:length, b : b + 1], alone, rtol=1e-12, atol=1e-15)
         assert not found[length:, b].any()
-    with pytest.raises(errors.ArgumentError, match=r"MultiStep: lengths are .* from 0 to T=7, not 8"):
+    with pytest.raises(errors.ArgumentError, match=r"MultiStep: lengths must .* from 0 to T=7, not 8"):
         run(Tensor(x), lengths=[1, 2, 3, 4, 8])

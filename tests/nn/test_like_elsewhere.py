@@ -235,7 +235,7 @@ WRONG = [
     ((nn.LIFNode, "snntorch.Lapicque"), {}, "needs beta=..., or R=... and C=..."),
     ((nn.LIFNode, "snntorch.Lapicque"), {"R": 1.0}, "needs beta=..., or R=... and C=..."),
     ((nn.LIFNode, "snntorch.Lapicque"), {"beta": 0.9, "R": 1.0, "C": 1.0}, "pass at most two of the three"),
-    ((nn.LIFNode, "snntorch.Lapicque"), {"beta": 0.2}, r"beta is a number from 1 / e = 0.368 to 1, not 0.2"),
+    ((nn.LIFNode, "snntorch.Lapicque"), {"beta": 0.2}, r"beta must be a number from 1 / e = 0.368 to 1, not 0.2"),
     ((nn.LIFNode, "snntorch"), {"beta": 0.9, "inhibition": True, "reset_delay": False}, "losers above the threshold"),
     ((nn.LIFNode, "snntorch"), {"beta": 0.9, "inhibition": True, "graded_spikes_factor": 2.0}, "snnTorch ignores"),
     (
@@ -246,7 +246,7 @@ WRONG = [
     (
         (nn.ALIFNode, "sinabs"),
         {"tau_mem": 2.0, "tau_adapt": 2.0, "tau_syn": 2.0, "as_shipped": True, "train_alphas": True},
-        "does not go with train_alphas",
+        "cannot be combined with train_alphas",
     ),
     (
         (nn.LIFNode, "sinabs"),

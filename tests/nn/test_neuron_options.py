@@ -70,12 +70,12 @@ from snncell.nn.neurons.base import Counting, Rounding
         (lambda: nn.ResonateNode(b=0.1), "ResonateNode: b is negative, not 0.1"),
         (lambda: nn.ResonateNode(dt=0.0), "ResonateNode: dt is positive, not 0.0"),
         (lambda: nn.ILIFNode(compare=">="), "ILIFNode has a fixed spike function and does not take compare. Leave it"),
-        (lambda: nn.ILIFNode(surrogate_function=surrogate.ATan()), "ILIFNode: its .* takes no surrogate_function"),
+        (lambda: nn.ILIFNode(surrogate_function=surrogate.ATan()), "ILIFNode has .* does not take surrogate_function"),
         (lambda: nn.ILIFNode(max_spikes=3), "not take max_spikes. Leave it out; most=... sets the largest number of"),
         (lambda: nn.ILIFNode(most=0), "ILIFNode: most is a whole number of at least 1, .*not 0"),
         (lambda: nn.RefractoryLIFNode(refractory=0.0), "RefractoryLIFNode: refractory is positive, not 0.0"),
         (lambda: nn.IzhikevichNode(substeps=0), "IzhikevichNode: substeps is a whole number of at least 1, .*not 0"),
-        (lambda: nn.IzhikevichNode.named("PS"), "no kind 'PS'; there are RS, IB, CH, FS, TC, RZ, LTS"),
+        (lambda: nn.IzhikevichNode.named("PS"), "unknown kind 'PS'. The kinds are RS, IB, CH, FS, TC, RZ, LTS"),
         (lambda: nn.PSN(0), "PSN: steps is a whole number of at least 1, .*not 0"),
         (lambda: nn.PSN(4, order=1.5), "PSN: order is an integer, not 1.5"),
         (
@@ -85,7 +85,7 @@ from snncell.nn.neurons.base import Counting, Rounding
         (lambda: nn.Readout("exp", tau=0.0), "Readout: tau is a positive number of steps, not 0.0"),
         (
             lambda: nn.steps_from_seconds(0.001, 0.001),
-            "tau is above dt, which is 0.001 s, not 0.001; take a",
+            "tau is above dt, which is 0.001 s, not 0.001; use a",
         ),
         (lambda: nn.steps_from_seconds(0.1, 0.0), "dt is a finite number above 0, not 0.0"),
         (lambda: nn.decay_from_tau(-1.0), "decay_from_tau: tau is positive, not -1.0"),

@@ -146,12 +146,12 @@ def test_convolutions_begin_as_in_mindspore():
 
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (4, 8, 8), (4,), (5, 2, 4, 8, 8)], ids=str)
 def test_conv2d_names_itself_when_the_shape_is_wrong(shape):
-    with pytest.raises(ShapeError, match=r"Conv2d\(input_channels=4.*takes \(N, 4, H, W\).*TimeDistributed"):
+    with pytest.raises(ShapeError, match=r"Conv2d\(input_channels=4.*must have shape \(N, 4, H, W\).*TimeDistributed"):
         nn.Conv2d(4, 4, 3)(ops.ones(shape))
 
 
 def test_conv1d_names_itself_when_the_shape_is_wrong():
-    with pytest.raises(ShapeError, match=r"Conv1d\(input_channels=4.*takes \(N, 4, L\)"):
+    with pytest.raises(ShapeError, match=r"Conv1d\(input_channels=4.*must have shape \(N, 4, L\)"):
         nn.Conv1d(4, 4, 3)(ops.ones((2, 4, 8, 8)))
 
 

@@ -128,7 +128,7 @@ def test_regression_losses(make, each, reduction):
 
 @pytest.mark.parametrize("make", [nn.MSELoss, nn.L1Loss])
 def test_regression_losses_do_not_broadcast(make):
-    with pytest.raises(ShapeError, match=rf"{make.__name__}: logits of shape \(4, 1\) and labels of shape \(4,\)"):
+    with pytest.raises(ShapeError, match=rf"{make.__name__}: logits and labels .* have \(4, 1\) and \(4,\)"):
         make()(ops.ones((4, 1)), ops.ones(4))
 
 

@@ -160,7 +160,7 @@ def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
         *[
             (
                 lambda kind=kind: kind(2, 2, surrogate_function=surrogate.ATan(snncell.Parameter(Tensor(2.0)))),
-                f"{kind.__name__}: surrogate_function has something to learn, 'alpha'.*Give a number in its place",
+                f"{kind.__name__}: surrogate_function has a trainable Parameter, 'alpha'.*Pass a number instead",
             )
             for kind in (nn.OTTTDense, nn.EProp)
         ],
@@ -181,10 +181,10 @@ def test_settings_that_make_no_sense(make, message):
     [
         (
             lambda: nn.EProp(3, 2)(ops.ones((5, 3))),
-            r"EProp.*x has shape \(5, 3\); it must be \(T, B, 3\), with in_chan",
+            r"EProp.*x must be \(T, B, 3\), with in_chan.*\(5, 3\)",
         ),
-        (lambda: nn.EProp(3, 2)(ops.ones((5, 1, 4))), r"x has shape \(5, 1, 4\); it must be \(T, B, 3\)"),
-        (lambda: nn.MultiStep(nn.OTTTDense(3, 2))(ops.ones((5, 1, 4))), r"OTTTDense.*\(1, 4\); it must be \(B, 3\)"),
+        (lambda: nn.EProp(3, 2)(ops.ones((5, 1, 4))), r"x must be \(T, B, 3\), .* shape \(5, 1, 4\)"),
+        (lambda: nn.MultiStep(nn.OTTTDense(3, 2))(ops.ones((5, 1, 4))), r"OTTTDense: x must be \(B, 3\), .*\(1, 4\)"),
         (lambda: nn.FeedbackDense(3, 2)(ops.ones((5, 4))), "FeedbackDense.*last axis must have length in_channels = 3"),
     ],
 )

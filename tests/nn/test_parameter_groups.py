@@ -154,11 +154,11 @@ P, Q = Parameter(Tensor([1.0, 2.0]), name="p"), Parameter(Tensor([1.0]), name="q
         ([{"params": [P], "lr": None}], ArgumentError, r"Adam: group 0: learning_rate must be a number"),
         ([{"params": [P], "weight_decay": "a"}], ArgumentError, r"Adam: group 0: weight_decay is a number"),
         ([{"params": [P], "grad_centralization": 1}], ArgumentError, r"group 0: grad_centralization is True or False"),
-        ([{"params": [P]}, {"params": [Q, P]}], ParameterError, r"Adam: Parameter 'p' is there twice"),
+        ([{"params": [P]}, {"params": [Q, P]}], ParameterError, r"Adam: Parameter 'p' occurs twice"),
         ([{"params": [P, 3]}], ParameterError, r"Adam: element 1 is a int, not a Parameter"),
         ({"params": [P]}, ParameterError, r"Put a group in a list: \[\{'params'"),
         ([{"order_params": [P]}], ParameterError, r"Adam: there are no Parameters to train"),
-        ([{"params": [P]}, {"order_params": [P, Q]}], ParameterError, r"'q': it is in no group"),
+        ([{"params": [P]}, {"order_params": [P, Q]}], ParameterError, r"'q' is in no group"),
         ([{"params": [P, Q]}, {"order_params": [P]}], ParameterError, r"'q' is missing in order_params"),
         ([{"params": [P]}, {"order_params": [P], "lr": 1.0}], ParameterError, r"order_params must occur once"),
         ([{"params": nn.Dense(1, 1)}], ParameterError, r"params must be Parameters, not a Cell"),
@@ -182,7 +182,7 @@ def test_the_rate_of_an_optimiser_is_a_parameter():
 def test_the_rate_of_a_parameter_is_that_of_its_group():
     sgd = nn.SGD([{"params": [P], "lr": 0.5}, {"params": [Q], "lr": nn.ExponentialDecayLR(0.25, 0.5, 2)}], 0.1)
     assert sgd.get_lr_parameter(P).item() == 0.5 and [r.item() for r in sgd.get_lr_parameter([Q, P])] == [0.25, 0.5]
-    with pytest.raises(ParameterError, match=r"get_lr_parameter: Parameter \(name=other.* is none of its Parameters"):
+    with pytest.raises(ParameterError, match=r"get_lr_parameter: the optimiser does not have Parameter \(name=other"):
         sgd.get_lr_parameter([P, Parameter(1.0, name="other")])
 
 

@@ -161,25 +161,25 @@ def test_neu_norm_by_its_equations(rng):
 WRONG = [
     (lambda: nn.SlidingPSN(0), ArgumentError, "SlidingPSN: order is a whole number of at least 1, .*not 0"),
     (lambda: nn.SlidingPSN(2)(ops.zeros((0, 2))), ShapeError, "SlidingPSN: x must have .* at least one step"),
-    (lambda: nn.SynapseFilter(1.0, convention="spikingjelly"), ArgumentError, "takes a tau above 1, not 1.0"),
-    (lambda: nn.SynapseFilter(2.0, convention="x"), ArgumentError, 'is "exact" or "spikingjelly", not \'x\''),
+    (lambda: nn.SynapseFilter(1.0, convention="spikingjelly"), ArgumentError, "needs tau above 1, not 1.0"),
+    (lambda: nn.SynapseFilter(2.0, convention="x"), ArgumentError, 'must be "exact" or "spikingjelly", not \'x\''),
     (
         lambda: nn.SynapseFilter(2.0, scale_input=True, convention="spikingjelly"),
         ArgumentError,
-        "does not go with scale_input",
+        "does not support scale_input",
     ),
     (lambda: nn.NeuNorm(0, 2, 2), ArgumentError, "NeuNorm: num_features is an integer of at least 1, not 0"),
     (lambda: nn.NeuNorm(2, 2, 2, k=1.0), ArgumentError, r"NeuNorm: k is a number in \[0.0, 1.0\), not 1.0"),
     (
         lambda: nn.NeuNorm(2, 2, 2)(ops.zeros((1, 3, 2, 2)), ops.zeros((1, 1, 2, 2))),
         ShapeError,
-        r"NeuNorm\(.*one step is \(B, C, H, W\), its shape is \(1, 3, 2, 2\)",
+        r"NeuNorm\(.*a step must be \(B, C, H, W\), but has shape \(1, 3, 2, 2\)",
     ),
     (lambda: nn.TemporalEffectiveBatchNorm(3, 0), ArgumentError, "steps is an integer of at least 1, not 0"),
     (
         lambda: nn.TemporalEffectiveBatchNorm(3, 4)(ops.zeros((5, 2, 3))),
         ShapeError,
-        "the input has 5 steps; there are scales of 4",
+        "the input has 5 steps, but the layer has scales for 4",
     ),
     (
         lambda: nn.WithSynapse(3),

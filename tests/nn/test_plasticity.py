@@ -161,9 +161,9 @@ def test_a_layers_weights_are_no_parameters_of_training():
         (lambda: nn.STDP(a_plus="much"), "STDP: a_plus is a finite number, not 'much'"),
         (lambda: nn.STDP(pairing="some"), 'STDP: pairing is "all" or "nearest", not \'some\''),
         (lambda: nn.STDP(bounds="weak"), 'STDP: bounds is None, "soft" or "hard", not \'weak\''),
-        (lambda: nn.STDP(w_min=1.0, w_max=0.0), "STDP: w_min lies below w_max, but they are 1.0 and 0.0"),
+        (lambda: nn.STDP(w_min=1.0, w_max=0.0), "STDP: w_min must be below w_max, but they are 1.0 and 0.0"),
         (lambda: nn.PlasticDense(3, 2, 5, nn.STDP()), "PlasticDense: cell is a Cell, not 5"),
-        (lambda: nn.PlasticDense(3, 2, nn.LIFNode(), None), "PlasticDense: rule is a Cell, not a NoneType"),
+        (lambda: nn.PlasticDense(3, 2, nn.LIFNode(), None), "PlasticDense: rule must be a Cell, not a NoneType"),
         (lambda: nn.PlasticDense(3, -2, nn.LIFNode(), nn.STDP()), "PlasticDense: out_channels is an integer"),
     ],
 )
@@ -174,5 +174,5 @@ def test_settings_that_make_no_sense(make, message):
 
 def test_a_weight_the_wrong_way_round_is_named():
     rule, pre, post = nn.STDP(), ops.ones((1, 3)), ops.ones((1, 2))
-    with pytest.raises(ShapeError, match=r"need a weight of shape \(2, 3\), .* as in Dense; it has \(3, 2\)"):
+    with pytest.raises(ShapeError, match=r"need a weight of shape \(2, 3\), .* as in Dense, not \(3, 2\)"):
         rule(pre, post, ops.ones((3, 2)), *rule.init_state(pre, post))

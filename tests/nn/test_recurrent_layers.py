@@ -252,15 +252,15 @@ def test_a_recurrent_network_learns(rng):
 
 
 REFUSED = [
-    (lambda: nn.LSTM(D, H)(ops.ones((T, D))), ShapeError, rf"LSTM.*takes \(T, B, {D}\), the input has shape"),
-    (lambda: nn.GRU(D, H, batch_first=True)(ops.ones((T, B, 9))), ShapeError, rf"takes \(B, T, {D}\)"),
-    (lambda: nn.LSTM(D, H)(ops.ones((T, B, D)), ops.ones((1, B, H))), ShapeError, r"hx is the pair \(h, c\)"),
+    (lambda: nn.LSTM(D, H)(ops.ones((T, D))), ShapeError, rf"LSTM.*the input must be \(T, B, {D}\), but has shape"),
+    (lambda: nn.GRU(D, H, batch_first=True)(ops.ones((T, B, 9))), ShapeError, rf"must be \(B, T, {D}\)"),
+    (lambda: nn.LSTM(D, H)(ops.ones((T, B, D)), ops.ones((1, B, H))), ShapeError, r"hx must be the pair \(h, c\)"),
     (lambda: nn.GRU(D, H)(ops.ones((T, B, D)), ops.ones((B, H))), ShapeError, rf"B, H\) = \(1, {B}, {H}\), not"),
-    (lambda: nn.LSTMCell(D, H)(ops.ones((B, D)), ops.ones((B, H))), ShapeError, r"hx is the pair of states \(h, c\)"),
+    (lambda: nn.LSTMCell(D, H)(ops.ones((B, D)), ops.ones((B, H))), ShapeError, r"hx must be the pair of states"),
     (
         lambda: nn.RNNCell(D, H)(ops.ones((B, D)), ops.ones((B, 7))),
         ShapeError,
-        r"x is \(B, 4\) and hx \(B, 2\); x has",
+        r"x must be \(B, 4\) and hx \(B, 2\), but x has",
     ),
     (lambda: nn.RNN(D, H, nonlinearity="sin"), ArgumentError, 'nonlinearity is "tanh" or "relu"'),
     (lambda: nn.GRU(D, H)(ops.ones((T, B, D)), seq_length=[1, 2, 9]), ArgumentError, "from 0 to T=5, not 9"),
@@ -275,7 +275,7 @@ def test_what_is_refused(call, kind, words):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_dropout_between_layers_of_which_there_is_one_is_warned_of(kind):
-    with pytest.warns(ArgumentWarning, match=rf"{kind}: dropout=0.5 is between layers.* num_layers=2") as caught:
+    with pytest.warns(ArgumentWarning, match=rf"{kind}: dropout=0.5 acts between layers.* num_layers=2") as caught:
         net = KINDS[kind](D, H, dropout=0.5)
     assert caught[0].filename == __file__
     assert net.dropout == 0.5

@@ -121,7 +121,7 @@ def test_a_regulariser_of_a_network_is_trained_through():
 def test_what_makes_no_sense_is_refused(name):
     kind, arguments, _ = TABLE[name]
     for x in (np.ones(3), np.ones((0, 2, 3)), np.ones((2, 0, 3))):
-        with pytest.raises(ShapeError, match=rf"{kind.__name__}: takes spikes \(T, B, N\.\.\.\), time first"):
+        with pytest.raises(ShapeError, match=rf"{kind.__name__}: spikes must be \(T, B, N\.\.\.\)"):
             kind(**arguments)(Tensor(x))
     for key in {"target", "minimum", "maximum", "strength", "upper", "lower"} & set(kind.__init__.__annotations__):
         for value in (-1.0, float("nan"), float("inf"), "much"):

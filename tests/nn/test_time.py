@@ -317,9 +317,9 @@ def test_recurrent_with_smooth_spikes_agrees_with_finite_differences(recurrent):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((nn.LIFNode(), lambda s: s), "Recurrent: feedback is a Cell, an object such as .*, not a function"),
-        ((nn.LIFNode(), nn.Dense), "Recurrent: feedback is a Cell, .*, not the class Dense"),
-        ((nn.LIFNode, nn.Dense(2, 2)), r"Recurrent: cell is a Cell, .* nn\.LIFNode\(\), not the class LIFNode"),
+        ((nn.LIFNode(), lambda s: s), "Recurrent: feedback must be a Cell, an object such as .*, not a function"),
+        ((nn.LIFNode(), nn.Dense), "Recurrent: feedback must be a Cell, .*, not the class Dense"),
+        ((nn.LIFNode, nn.Dense(2, 2)), r"Recurrent: cell must be a Cell, .* nn\.LIFNode\(\), not the class LIFNode"),
     ],
 )
 def test_recurrent_takes_cells_alone(given, message):

@@ -201,8 +201,8 @@ def _stride_warning(who: str, given: Mapping[str, Any]) -> str:
     if "stride" in given or all(length == 1 for length in (size if isinstance(size, (list, tuple)) else (size,))):
         return ""
     return (
-        f"{who}: stride is 1 by default, as in MindSpore; in PyTorch it is kernel_size. Write "
-        f"{who}({size}, stride={size}) for windows that do not overlap, or {who}({size}, stride=1) to keep 1."
+        f"{who}: stride is 1 by default, as in MindSpore; in PyTorch it is kernel_size: write "
+        f"{who}({size}, stride={size}) for windows that do not overlap, or {who}({size}, stride=1) for a stride of 1."
     )
 
 

@@ -206,9 +206,7 @@ class Embedding(Cell):
     use_one_hot: bool = field(False, meaning="unused; accepted for MindSpore's signature", keep=False)
     embedding_table: Init = field("normal", meaning="initial table", keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the table", keep=False)
-    padding_idx: int | None = field(
-        None, meaning="index of a row that stays 0, because its initial value and gradient are 0"
-    )
+    padding_idx: int | None = field(None, meaning="index of a row whose initial value and gradient are 0")
 
     def _complete(self, given: dict[str, Any]) -> None:
         row, size = self.padding_idx, self.vocab_size

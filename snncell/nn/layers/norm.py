@@ -19,22 +19,22 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "GroupNorm", "InstanceNorm1d", "Instanc
 
 
 def widen(x: Tensor) -> Tensor:
-    """`x` in float32 at least: in float16 a variance above 65504 would be infinite, and each output 0."""
+    """Cast `x` to float32 at least, because a variance above 65504 would be infinite in float16."""
     return x.astype(dtypes.compute_dtype(x.dtype.dtype))
 
 
 def narrow_result(result: Tensor, x: Tensor, parameter: Tensor) -> Tensor:
-    """The result of `widen(x)` in the dtype of x, if that of the Parameters is the same."""
+    """Cast the result back to the dtype of x, if the Parameters have that dtype."""
     return result.astype(x.dtype) if x.dtype is parameter.dtype else result
 
 
 def create_pair(first: Init, second: Init, shape: tuple[int, ...], dtype: Any, trained: bool = True) -> list[Parameter]:
-    """Two new Parameters of one shape, such as gamma and beta."""
+    """Create two Parameters of one shape, such as gamma and beta."""
     return [Parameter(initializer(init, shape, dtype), requires_grad=trained) for init in (first, second)]
 
 
 def _momentum_warning(who: str, given: Mapping[str, Any]) -> str:
-    """The warning for a momentum below 0.5, which may be written in the convention of PyTorch."""
+    """The warning for a momentum below 0.5, which may follow PyTorch's convention."""
     momentum = given["momentum"]
     if not 0.0 <= momentum < 0.5:
         return ""
@@ -42,7 +42,7 @@ def _momentum_warning(who: str, given: Mapping[str, Any]) -> str:
     return (
         f"{who}: momentum={momentum:g} keeps {momentum:g} of the moving statistics and takes {other} of each "
         f"batch, as in MindSpore. PyTorch's momentum={momentum:g} is the opposite: write momentum={other} for "
-        f"it. For {momentum:g} of this convention set it afterwards: layer.momentum = {momentum:g}."
+        f"it. If you do mean {momentum:g} here, set it afterwards: layer.momentum = {momentum:g}."
     )
 
 
@@ -50,12 +50,12 @@ def _momentum_warning(who: str, given: Mapping[str, Any]) -> str:
 
 
 class BatchStatistics(Cell):
-    """The base of batch normalisations: y = gain (x - mean) / sqrt(var + eps) gamma + beta.
+    """Base of batch normalisations: y = gain (x - mean) / sqrt(var + eps) gamma + beta.
 
-    Mean and variance are taken over all axes but `kept`, and there is one gamma and one beta for each place on these.
+    Mean and variance are taken over all axes except `kept`; gamma and beta have one value per place on the kept axes.
     """
 
-    dims: tuple[int, ...]  # how many axes an input has
+    dims: tuple[int, ...]  # allowed numbers of axes of an input
     kept: tuple[int, ...] = (1,)
     gain: float = 1.0
 
@@ -76,45 +76,47 @@ class BatchStatistics(Cell):
         self.num_features = num_features
         shape = self.statistics_shape()
         if not 0.0 <= momentum <= 1.0:
-            raise ArgumentError(f"{type(self).__name__}: momentum lies in [0, 1], not {momentum!r}.")
+            raise ArgumentError(f"{type(self).__name__}: momentum must be in [0, 1], not {momentum!r}.")
         self.eps, self.momentum = eps, momentum
         self.use_batch_statistics = use_batch_statistics
         self.moving_mean, self.moving_variance = create_pair(moving_mean_init, moving_var_init, shape, dtype, False)
         self.gamma, self.beta = create_pair(gamma_init, beta_init, shape, dtype, affine)
 
     def statistics_shape(self) -> tuple[int, ...]:
-        """The shape of mean, variance, gamma and beta: the lengths of the axes `kept`."""
+        """The shape of mean, variance, gamma and beta: the lengths of the kept axes."""
         return (self.num_features,)
 
     @property
     def from_batch(self) -> bool:
-        """True if mean and variance are the input's own."""
+        """True if the layer normalises by the statistics of the batch."""
         return self.training if self.use_batch_statistics is None else self.use_batch_statistics
 
     def refuse_shape(self, x: Tensor, lengths: Any = None) -> None:
-        """Raise a ShapeError if the input has other axes."""
+        """Raise a ShapeError unless the input has the right axes."""
         channels = self.kept[-1]
         if x.ndim not in self.dims or x.shape[channels] != self.num_features:
             raise ShapeError(
-                f"{self!r}: the input has shape {x.shape}; it takes {' or '.join(map(str, self.dims))} axes with "
+                f"{self!r}: the input has shape {x.shape}, but must have {' or '.join(map(str, self.dims))} axes with "
                 f"{self.num_features} channels on axis {channels}."
             )
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance that are the input's own, after the moving ones have followed them."""
+        """Return mean and variance of the input, and update the moving statistics."""
         axes = tuple(axis for axis in range(x.ndim) if axis not in self.kept)
         count = math.prod(x.shape[axis] for axis in axes)
         if count < 2:
             values = "one value" if count else "no value"
-            raise ShapeError(f"{self!r}: an input of shape {x.shape} has {values} per channel, so no variance.")
-        # With its axes kept, the mean is the one that the variance takes.
+            raise ShapeError(
+                f"{self!r}: an input of shape {x.shape} has {values} per channel, but a variance needs two or more."
+            )
+        # With keepdims=True this is the same mean that `ops.var` computes, so the compiler merges both.
         mean, var = ops.mean(x, axes, keepdims=True), ops.var(x, axes)
         mean = mean.reshape(var.shape)
         self.follow(mean, var * (count / (count - 1)))
         return mean, var
 
     def follow(self, mean: Tensor, var: Tensor, where: Tensor | None = None) -> None:
-        """Write the moving mean and variance after a batch that has these, where there are any; both, or neither."""
+        """Update the moving mean and variance, where `where` is True; on an error, neither changes."""
         followed = []
         for moving, value in ((self.moving_mean, mean), (self.moving_variance, var)):
             after = (moving * self.momentum + ops.stop_gradient(value) * (1.0 - self.momentum)).astype(moving.dtype)
@@ -122,7 +124,7 @@ class BatchStatistics(Cell):
         assign_all(followed, type(self).__name__)
 
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
-        """One number for each place on the axes `kept`, with axes of length 1 for the others."""
+        """Reshape a statistic of the kept axes so that it broadcasts to x."""
         return statistic.reshape(tuple(n if axis in self.kept else 1 for axis, n in enumerate(x.shape)))
 
     def construct(self, x: Tensor) -> Tensor:
@@ -136,7 +138,7 @@ class BatchStatistics(Cell):
         return self.moving_mean.value(), self.moving_variance.value()
 
     def normalised(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-        """The input, by a mean and a variance."""
+        """Normalise the input by a mean and a variance."""
         gamma: Tensor = self.gamma if self.gain == 1.0 else self.gamma * self.gain
         mean, scale, beta = (self.spread(p, x) for p in (mean, ops.rsqrt(var + self.eps) * gamma, self.beta))
         return (x - mean) * scale + beta
@@ -148,18 +150,20 @@ class BatchStatistics(Cell):
 class BatchNorm1d(BatchStatistics):
     """Batch normalisation of (N, C) or (N, C, L), per channel.
 
-    y = (x - mean) / sqrt(var + eps) gamma + beta. In training, mean and (biased) variance are those of the batch, and
-    the moving ones follow: moving = momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction
-    the moving ones are used.
+        y = (x - mean) / sqrt(var + eps) gamma + beta
+
+    In training, mean and biased variance are those of the batch, and the layer updates moving statistics: moving =
+    momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction it uses the moving statistics. For
+    currents of spiking neurons over time, consider `ThresholdBatchNorm`.
 
     Args:
         num_features: C.
-        eps: added to the variance.
-        momentum: the share of the moving statistics that a batch keeps, as in MindSpore: 1 - momentum of PyTorch. An
-            ArgumentWarning says so for one below 0.5.
-        affine: whether gamma and beta are trained.
-        gamma_init, beta_init, moving_mean_init, moving_var_init: how the Parameters begin.
-        use_batch_statistics: True or False decides regardless of training.
+        eps: added to the variance, so that a constant channel does not divide by 0.
+        momentum: the share of the moving statistics that a batch keeps, as in MindSpore. PyTorch's momentum is 1 minus
+            this, so a value below 0.5 gives an ArgumentWarning.
+        affine: whether to train gamma and beta.
+        gamma_init, beta_init, moving_mean_init, moving_var_init: initial values.
+        use_batch_statistics: True or False overrides the training flag; None follows it.
 
     Source: Ioffe and Szegedy, "Batch Normalization", ICML 2015.
     """
@@ -179,11 +183,14 @@ class BatchNorm2d(BatchStatistics):
 class LayerNorm(Cell):
     """Layer normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over the last axes of each sample.
 
+    Use it where batches are small or sequences have different lengths, because it does not depend on other samples.
+
     Args:
-        normalized_shape: an int or the lengths of the last axes, which are normalised together; gamma and beta have it.
-        begin_norm_axis, begin_params_axis: -1, or the first of those axes, counted from either end, as in MindSpore.
-        gamma_init, beta_init: how the Parameters begin.
-        epsilon: added to the variance.
+        normalized_shape: the lengths of the last axes, which are normalised together; an int for one axis. It is also
+            the shape of gamma and beta.
+        begin_norm_axis, begin_params_axis: accepted for MindSpore's signature: -1, or the first of these axes.
+        gamma_init, beta_init: initial values.
+        epsilon: added to the variance; 1e-7 as in MindSpore.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
@@ -205,8 +212,8 @@ class LayerNorm(Cell):
         self.begin_norm_axis, self.begin_params_axis = begin_norm_axis, begin_params_axis
         if not {axis for axis in (begin_norm_axis, begin_params_axis) if axis < 0} <= {-1, first}:
             raise ArgumentError(
-                f"LayerNorm: begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}; here the axes "
-                f"that are normalised are those of normalized_shape {self.normalized_shape}, so leave both at -1."
+                f"LayerNorm: got begin_norm_axis={begin_norm_axis} and begin_params_axis={begin_params_axis}, but "
+                f"normalized_shape {self.normalized_shape} determines the axes. Leave both at -1."
             )
         self.norm_axes = tuple(range(first, 0))
         self.epsilon = epsilon
@@ -214,13 +221,15 @@ class LayerNorm(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            raise ShapeError(f"{self!r}: the input has shape {x.shape}; its last axes must be {self.normalized_shape}.")
+            raise ShapeError(
+                f"{self!r}: the input has shape {x.shape}, but its last axes must be {self.normalized_shape}."
+            )
         first = x.ndim - len(self.normalized_shape)
         for axis in (self.begin_norm_axis, self.begin_params_axis):
             if axis >= 0 and axis != first:
                 raise ShapeError(
-                    f"{self!r}: the input has shape {x.shape}, of which the axes {self.normalized_shape} begin with "
-                    f"axis {first}, not {axis} (begin_norm_axis={self.begin_norm_axis}, "
+                    f"{self!r}: in an input of shape {x.shape}, the axes {self.normalized_shape} begin with axis "
+                    f"{first}, not {axis} (begin_norm_axis={self.begin_norm_axis}, "
                     f"begin_params_axis={self.begin_params_axis}). Leave both at -1."
                 )
         wide = widen(x)
@@ -234,20 +243,22 @@ class LayerNorm(Cell):
 class GroupNorm(Cell):
     """Group normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over groups of channels of each sample.
 
+    Use it in place of batch normalisation if batches are small.
+
     Args:
-        num_groups: into how many groups the channels are divided; 1 is over all of a sample.
-        num_channels: C; there is one gamma and one beta for each.
+        num_groups: the number of groups of channels; 1 normalises over all channels.
+        num_channels: C; gamma and beta have one value per channel.
         eps: added to the variance.
-        affine: whether gamma and beta are trained.
-        gamma_init, beta_init: how the Parameters begin.
-        dtype: of the Parameters.
+        affine: whether to train gamma and beta.
+        gamma_init, beta_init: initial values.
+        dtype: dtype of the Parameters.
 
     Inputs:
         x: (N, C, ...).
 
     Raises:
-        ArgumentError: for groups that do not divide the channels.
-        ShapeError: naming this Cell, for an input of other channels.
+        ArgumentError: if num_groups does not divide num_channels.
+        ShapeError: for an input with other channels; the message names this Cell.
 
     Source: Wu and He, "Group Normalization", ECCV 2018.
 
@@ -276,7 +287,7 @@ class GroupNorm(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim < 2 or x.shape[1] != self.num_channels:
-            raise ShapeError(f"{self!r}: the input has shape {x.shape}; it takes (N, {self.num_channels}, ...).")
+            raise ShapeError(f"{self!r}: the input must be (N, {self.num_channels}, ...), but has shape {x.shape}.")
         in_group = math.prod(x.shape[1:]) // self.num_groups
         groups = widen(x).reshape((x.shape[0], self.num_groups, in_group))
         mean = ops.mean(groups, 2, keepdims=True)
@@ -289,7 +300,7 @@ class GroupNorm(Cell):
 
 
 class _InstanceNorm(GroupNorm):
-    """The base of instance normalisations: each channel is a group."""
+    """Base of instance normalisations: a group normalisation with one channel per group."""
 
     axes: int
 
@@ -308,7 +319,9 @@ class _InstanceNorm(GroupNorm):
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim != self.axes + 2:
-            raise ShapeError(f"{self!r}: the input has shape {x.shape}; it takes {self.axes + 2} axes, (N, C, ...).")
+            raise ShapeError(
+                f"{self!r}: the input must have {self.axes + 2} axes, (N, C, ...), but has shape {x.shape}."
+            )
         return super().construct(x)
 
     def extend_repr(self) -> str:
@@ -316,12 +329,12 @@ class _InstanceNorm(GroupNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Instance normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over L of each channel of (N, C, L).
+    """Instance normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over L for each channel of (N, C, L).
 
     Args:
         num_features: C.
-        momentum: kept for MindSpore's signature; mean and variance are always the input's own.
-        eps, affine, gamma_init, beta_init, dtype: as for `GroupNorm`.
+        momentum: unused, accepted for MindSpore's signature; statistics are always those of the input.
+        eps, affine, gamma_init, beta_init, dtype: see `GroupNorm`.
 
     Source: Ulyanov, Vedaldi and Lempitsky, "Instance Normalization", 2016.
     """
@@ -330,6 +343,6 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Instance normalisation over H and W of each channel of (N, C, H, W); see `InstanceNorm1d`."""
+    """Instance normalisation over H and W for each channel of (N, C, H, W); see `InstanceNorm1d`."""
 
     axes = 2

@@ -1,4 +1,4 @@
-"""Normalisation in spiking networks: over time, tdBN, BNTT and TEBN, and step by step, NeuNorm."""
+"""Normalisation for spiking networks: tdBN, BNTT and TEBN over time, and NeuNorm step by step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["BatchNormThroughTime", "NeuNorm", "TemporalEffectiveBatchNorm", "Thr
 
 
 class _NormOverTime(BatchStatistics):
-    """Batch normalisation of sequences (T, B, C, ...), which may end at different steps."""
+    """Base of batch normalisations of sequences (T, B, C, ...), which can have different lengths."""
 
     dims = (3, 4, 5, 6)  # (T, B, C), and up to three more axes
     kept: tuple[int, ...] = (2,)
@@ -37,7 +37,7 @@ class _NormOverTime(BatchStatistics):
         return narrow_result(ops.select(there, self.normalised(wide, mean, var), 0.0), x, self.gamma)
 
     def statistics_within(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of x, 0 where it is not there, after the moving ones have followed them."""
+        """Return mean and variance of the valid steps of x, and update the moving statistics."""
         count = self.added_up(there.astype(dtypes.int64)) * math.prod(x.shape[3:])
         enough, count = count > 1, ops.maximum(count, 2).astype(x.dtype)
         mean = self.added_up(x) / count
@@ -48,13 +48,14 @@ class _NormOverTime(BatchStatistics):
         return used[0], used[1]
 
     def added_up(self, x: Tensor) -> Tensor:
-        """The sum over all axes but those kept."""
-        # Of each step first: a sum over several axes may be taken in parts, which zeros after the last step move.
+        """The sum over all axes except the kept ones."""
+        # Sum within each step first. A sum over several axes at once may be split into parts, and padding would move
+        # their borders, which changes rounding.
         each = ops.sum(x, tuple(axis for axis in range(1, x.ndim) if axis not in self.kept))
         return each if 0 in self.kept else sum_over_time(each)
 
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
-        """One number for each place on the axes `kept`, at every step, so that gradients too are sums of each first."""
+        """Broadcast a statistic to every step, so that gradients too are summed within each step first."""
         one = super().spread(statistic, x)
         columns = one if one.size > 1 else ops.broadcast_to(one, (1, 2, *one.shape[2:]))  # see `sum_over_time`
         spread = ops.broadcast_to(columns, (x.shape[0], *columns.shape[1:]))
@@ -62,18 +63,19 @@ class _NormOverTime(BatchStatistics):
 
 
 class _NormPerStep(_NormOverTime):
-    """Batch normalisation with statistics or scales of its own for each of `steps` steps."""
+    """Base of batch normalisations with separate statistics or scales for each of `steps` steps."""
 
     steps: Count
     things: str
 
     def refuse_shape(self, x: Tensor, lengths: Any = None) -> None:
-        """Raise a ShapeError if the input has other axes, more steps, or in training without lengths fewer."""
+        """Raise a ShapeError for wrong axes, too many steps, or too few in training without lengths."""
         super().refuse_shape(x)
         if x.shape[0] > self.steps or (lengths is None and self.from_batch and x.shape[0] < self.steps):
             raise ShapeError(
-                f"{self!r}: the input has {x.shape[0]} steps; there are {self.things} of {self.steps}. Training "
-                f"without lengths needs all of them, and no input has more. Make it with steps={x.shape[0]}."
+                f"{self!r}: the input has {x.shape[0]} steps, but the layer has {self.things} for {self.steps}. "
+                f"Training without lengths needs exactly as many, and no input can have more. Create the layer with "
+                f"steps={x.shape[0]}."
             )
 
     def extend_repr(self) -> str:
@@ -83,22 +85,23 @@ class _NormPerStep(_NormOverTime):
 class ThresholdBatchNorm(_NormOverTime):
     """Threshold-dependent batch normalisation (tdBN) of currents, over time and batch, per channel.
 
-    y = gamma alpha v_threshold (x - mean) / sqrt(var + eps) + beta
+        y = gamma alpha v_threshold (x - mean) / sqrt(var + eps) + beta
 
-    In training, mean and variance are those of all steps and samples of x; the moving ones follow, and are used in
-    prediction, as in `BatchNorm1d`. So a current begins as normal numbers of the width alpha v_threshold, and the
-    neurons after it neither fall silent nor saturate.
+    Put it between a layer with weights and its spiking neurons in deep networks. It scales currents to the threshold,
+    so that neurons neither fall silent nor saturate. In training, mean and variance are those of all steps and samples;
+    in prediction the moving statistics are used, as in `BatchNorm1d`.
 
     Args:
         num_features: C.
-        v_threshold: of the neurons that take y.
-        alpha: 1 in a chain; 1 / sqrt(2) on each of two branches that are added.
+        v_threshold: the threshold of the neurons after this layer.
+        alpha: the default 1 is for a chain of layers; use 1 / sqrt(2) on each of two branches that are added.
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
 
     Inputs:
         x: (T, B, C, ...).
-        lengths: integers (B,), the number of steps of each sample; all T if left out. Later steps do not count, and y
-            is 0 there; padding changes no bit. With fewer than two values the moving statistics are used, and stay.
+        lengths: integers (B,), the number of steps of each sample, by default T. Later steps do not count, and y is 0
+            there, so padding changes no bit. With fewer than two values, the layer uses the moving statistics and does
+            not update them.
 
     Raises:
         ArgumentError: for lengths below 0 or above T.
@@ -123,22 +126,23 @@ class ThresholdBatchNorm(_NormOverTime):
 
 
 class BatchNormThroughTime(_NormPerStep):
-    """Batch normalisation through time (BNTT): statistics and scales of their own for each step, per channel.
+    """Batch normalisation through time (BNTT): separate statistics and scales for each time step, per channel.
 
-    y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
+        y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
 
-    In training, mean[t] and variance[t] are those of the batch at step t; the moving ones of that step follow, and are
-    used in prediction, as in `BatchNorm1d`. In prediction x may stop early.
+    Use it if the statistics of currents change over time, for example after the onset of a static image. In training,
+    mean[t] and var[t] are those of the batch at step t; in prediction the moving statistics of that step are used, as
+    in `BatchNorm1d`. In prediction x can have fewer steps.
 
     Args:
         num_features: C.
         steps: T, the number of steps in training.
-        has_beta: whether beta is trained; as published there is none, and it stays 0.
+        has_beta: whether to train beta; False as in the paper, where beta stays 0.
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
 
     Inputs:
         x: (T, B, C, ...).
-        lengths: as for `ThresholdBatchNorm`. With them x may stop early in training too.
+        lengths: as for `ThresholdBatchNorm`. With lengths, x can have fewer steps in training too.
 
     Raises:
         ArgumentError: for lengths below 0 or above T.
@@ -168,21 +172,22 @@ class BatchNormThroughTime(_NormPerStep):
         return self.steps, self.num_features
 
     def added_up(self, x: Tensor) -> Tensor:
-        """The sum of each step, (T, C), nothing at those that x does not have."""
+        """The sum of each step, (T, C); 0 for steps that x does not have."""
         return ops.pad(super().added_up(x), (0, 0, 0, self.steps - x.shape[0]))
 
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
-        """Those of the first steps, if there are fewer, with axes of length 1 for batch and places."""
+        """The statistics of the steps of x, with axes of length 1 for batch and places."""
         return super().spread(statistic if x.shape[0] == self.steps else statistic[: x.shape[0]], x)
 
 
 class TemporalEffectiveBatchNorm(_NormPerStep):
-    """Temporal effective batch normalisation (TEBN): statistics of all steps together, and a learned scale for each.
+    """Temporal effective batch normalisation (TEBN): common statistics, and a learned scale for each time step.
 
-    y[t] = scale[t] (gamma (x[t] - mean) / sqrt(var + eps) + beta)
+        y[t] = scale[t] (gamma (x[t] - mean) / sqrt(var + eps) + beta)
 
-    In training, mean and variance are those of all steps and samples of x, per channel; the moving ones follow, and are
-    used in prediction, as in `BatchNorm1d`. In prediction x may stop early. scale begins at 1.
+    Compared with `BatchNormThroughTime` it has T instead of 4 T C numbers per layer, and more values for each
+    statistic. In training, mean and variance are those of all steps and samples, per channel; in prediction the moving
+    statistics are used, as in `BatchNorm1d`. In prediction x can have fewer steps. scale starts at 1.
 
     Args:
         num_features: C.
@@ -191,8 +196,8 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
 
     Inputs, Raises: as for `BatchNormThroughTime`.
 
-    Source: Duan, Ding, Chen, Yu and Huang, "Temporal Effective Batch Normalization in Spiking Neural Networks",
-    NeurIPS 2022; SpikingJelly, TemporalEffectiveBatchNorm1d.
+    Source: Duan, Ding, Chen, Yu and Huang, "Temporal Effective Batch Normalization in Spiking Neural Networks", NeurIPS
+    2022; SpikingJelly, TemporalEffectiveBatchNorm1d.
 
     Example:
         >>> layer = nn.TemporalEffectiveBatchNorm(3, steps=8)
@@ -208,36 +213,35 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         self.scale = Parameter(initializer("ones", (self.steps,), self.gamma.dtype))
 
     def normalised(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-        """The input, by a mean and a variance, and each step by its scale."""
+        """Normalise the input, and scale each step."""
         scale = self.scale if x.shape[:1] == (self.steps,) else self.scale[: x.shape[0]]
         return super().normalised(x, mean, var) * scale.reshape((-1, *(1,) * (x.ndim - 1)))
 
 
 class NeuNorm(Cell):
-    """Neuron normalisation (NeuNorm): spikes minus a trace of the spikes of all channels at their place.
+    """Neuron normalisation (NeuNorm): subtract from spikes a trace of the spikes of all channels at the same pixel.
 
-    a[t] = k a[t-1] + (1 - k) / C^2 sum over c of x[t, c];  y[t, c] = x[t, c] - weight[c] a[t]
+        a[t] = k a[t-1] + (1 - k) / C^2 sum over c of x[t, c]
+        y[t, c] = x[t, c] - weight[c] a[t]
 
-    A Cell of one step; `MultiStep` runs it. It follows the spikes of a convolution.
+    It balances the channels' inputs to the next layer; put it after the spiking neurons of a convolution. It is a Cell
+    of one time step, so run it by `MultiStep`.
 
     Args:
         num_features, height, width: C, H and W.
-        k: the share of a that a step keeps, in [0, 1).
-        shared: whether the channels share one weight (1, H, W).
+        k: decay factor of the trace a, in [0, 1).
+        shared: whether all channels share one weight (1, H, W).
         weight_init, dtype: of the learned weight, (C, H, W).
 
     Inputs:
-        x: (B, C, H, W), the spikes.
-        a: (B, 1, H, W), the state. `MultiStep` keeps it after a sample's end, with `lengths`.
+        x: spikes, (B, C, H, W).
+        a: the state, (B, 1, H, W).
 
     Returns:
         (y, a).
 
-    Raises:
-        ShapeError: for an input of another shape.
-
     Source: Wu, Deng, Li, Zhu, Xie and Shi, "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI
-    2019; SpikingJelly, NeuNorm, which begins its weight as `weight_init` is here.
+    2019; SpikingJelly, NeuNorm, whose initial weight is the default here.
 
     Example:
         >>> layer = nn.MultiStep(nn.NeuNorm(3, 4, 4))
@@ -264,13 +268,13 @@ class NeuNorm(Cell):
 
     def construct(self, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         if x.ndim != 4 or x.shape[1:] != self.features:
-            raise ShapeError(f"{self!r}: an input of one step is (B, C, H, W), its shape is {x.shape}.")
+            raise ShapeError(f"{self!r}: the input of a step must be (B, C, H, W), but has shape {x.shape}.")
         fired = ops.sum(x, 1, True)
         a = a * self.k + fired * ((1.0 - self.k) / self.features[0] ** 2)
         return x - self.weight * a, a
 
     def init_state(self, x: Tensor) -> Tensor:
-        """Nothing has fired yet."""
+        """Start with a trace of 0."""
         return ops.zeros((x.shape[0], 1, *x.shape[2:]), x.dtype if x.dtype.is_float else dtypes.float32)
 
     def extend_repr(self) -> str:

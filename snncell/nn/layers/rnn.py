@@ -1,4 +1,4 @@
-"""Recurrent networks RNN, GRU and LSTM, and their Cells of one step. Time is the first axis."""
+"""Recurrent networks RNN, GRU and LSTM, and their one-step Cells. Time is the first axis."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 # --- equations --------------------------------------------------------------------------------------------------------
 
-Parts = Sequence[Tensor]  # (B, H) for each gate
-States = tuple[Tensor, ...]  # (B, H) each, the output first
+Parts = Sequence[Tensor]  # the terms of each gate, (B, H)
+States = tuple[Tensor, ...]  # (B, H) each; the first is the output
 
 
 class GatedEquations(NamedTuple):
-    """A recurrent network's equations.
+    """The equations of a recurrent network.
 
     Attributes:
-        gates: how many blocks of rows its weights have.
-        states: how many states it has.
-        step: the states after a step, from what each gate has of the input, what it has of the output before, and the
-            states before.
+        gates: the number of gates, which are blocks of rows of the weights.
+        states: the number of states.
+        step: computes the next states from the gates' terms of the input, their terms of the previous output, and the
+            previous states.
     """
 
     gates: int
@@ -72,7 +72,7 @@ LSTM_EQUATIONS = GatedEquations(4, 2, _lstm)
 def create_gates(
     gates: int, input_size: int, hidden_size: int, has_bias: bool, dtype: Any
 ) -> Iterator[tuple[str, Parameter]]:
-    """The weights and biases of all gates, by their names, uniform within 1 / sqrt(hidden_size)."""
+    """Create weights and biases of all gates by name, uniform within +-1 / sqrt(hidden_size)."""
     even, rows = Uniform(1 / math.sqrt(hidden_size)), gates * hidden_size
     yield "weight_ih", Parameter(initializer(even, (rows, input_size), dtype))
     yield "weight_hh", Parameter(initializer(even, (rows, hidden_size), dtype))
@@ -82,28 +82,28 @@ def create_gates(
 
 
 def split_gates(weight: Tensor, gates: int) -> list[Tensor]:
-    """The rows of a weight or a bias of each gate."""
+    """Split a weight or bias into the rows of each gate."""
     return list(ops.split(weight, weight.shape[0] // gates))
 
 
 # --- cells of one step ------------------------------------------------------------------------------------------------
 
 
-HAS_BIAS = field(True, meaning="whether there are biases, b_ih and b_hh")
-NONLINEARITY = field("tanh", meaning='"tanh" or "relu"')
-DTYPE = field(dtypes.float32, meaning="of the Parameters", keep=False)
+HAS_BIAS = field(True, meaning="whether to add the biases b_ih and b_hh")
+NONLINEARITY = field("tanh", meaning='the activation, "tanh" or "relu"')
+DTYPE = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
 
 
 @with_fields
 class _RecurrentCell(Cell):
-    """The base of Cells of one step: their weights, and the products of these with the input and the last output."""
+    """Base of one-step Cells: weights, and their products with the input and the previous output."""
 
     equations: ClassVar[GatedEquations]
-    input_size: Annotated[Count, field(meaning="I")]
-    hidden_size: Annotated[Count, field(meaning="H")]
+    input_size: Annotated[Count, field(meaning="I, the number of inputs")]
+    hidden_size: Annotated[Count, field(meaning="H, the number of hidden units")]
     has_bias: bool = HAS_BIAS
     dtype: FloatDtype = DTYPE
-    bias_ih: Parameter | None = None  # without a bias, as in MindSpore
+    bias_ih: Parameter | None = None  # None without a bias, as in MindSpore
     bias_hh: Parameter | None = None
 
     def _complete(self, given: dict[str, Any]) -> None:
@@ -119,8 +119,8 @@ class _RecurrentCell(Cell):
         for what, length in zip((x, *states), lengths, strict=True):
             if what.ndim != 2 or what.shape != (x.shape[0], length):
                 raise ShapeError(
-                    f"{self!r}: x is (B, {self.input_size}) and hx (B, {self.hidden_size})"
-                    f"{' each' if len(states) > 1 else ''}; x has shape {x.shape}, hx "
+                    f"{self!r}: x must be (B, {self.input_size}) and hx (B, {self.hidden_size})"
+                    f"{' each' if len(states) > 1 else ''}, but x has shape {x.shape}, and hx "
                     f"{', '.join(str(s.shape) for s in states)}."
                 )
         of_x, of_h = ops.matmul(x, self.weight_ih.T), ops.matmul(states[0], self.weight_hh.T)
@@ -135,16 +135,14 @@ class _RecurrentCell(Cell):
 
 @with_fields(by_place="input_size hidden_size has_bias nonlinearity dtype")
 class RNNCell(_RecurrentCell):
-    """One step of `RNN`: h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
+    """One time step of `RNN`: h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
 
-    The Parameters are weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,), all uniform within 1 / sqrt(H).
+    Use it for a loop of your own; `RNN` runs over a whole sequence. The Parameters are weight_ih (H, I), weight_hh (H,
+    H), bias_ih and bias_hh (H,).
 
     Inputs:
         x: (B, I).
-        hx: (B, H).
-
-    Raises:
-        ShapeError: naming this Cell, for other shapes.
+        hx: the state, (B, H).
 
     Example:
         >>> nn.RNNCell(3, 4)(ops.ones((2, 3)), ops.zeros((2, 4))).shape
@@ -175,17 +173,14 @@ class RNNCell(_RecurrentCell):
 
 @with_fields
 class GRUCell(_RecurrentCell):
-    """One step of `GRU`, where its equations are.
+    """One time step of `GRU`, with the same equations.
 
-    The Parameters are weight_ih (3 H, I), weight_hh (3 H, H), bias_ih and bias_hh (3 H,), with rows in the order
-    r, z, n.
+    The Parameters are weight_ih (3 H, I), weight_hh (3 H, H), bias_ih and bias_hh (3 H,), with rows in the order r, z,
+    n.
 
     Inputs:
         x: (B, I).
-        hx: (B, H).
-
-    Raises:
-        ShapeError: naming this Cell, for other shapes.
+        hx: the state, (B, H).
     """
 
     equations = GRU_EQUATIONS
@@ -196,17 +191,17 @@ class GRUCell(_RecurrentCell):
 
 @with_fields
 class LSTMCell(_RecurrentCell):
-    """One step of `LSTM`, where its equations are.
+    """One time step of `LSTM`, with the same equations.
 
-    The Parameters are weight_ih (4 H, I), weight_hh (4 H, H), bias_ih and bias_hh (4 H,), with rows in the order
-    i, f, g, o.
+    The Parameters are weight_ih (4 H, I), weight_hh (4 H, H), bias_ih and bias_hh (4 H,), with rows in the order i, f,
+    g, o.
 
     Inputs:
         x: (B, I).
-        hx: the pair (h, c), each (B, H).
+        hx: the states (h, c), each (B, H).
 
-    Raises:
-        ShapeError: naming this Cell, for other shapes.
+    Returns:
+        (h, c).
 
     Example:
         >>> h, c = nn.LSTMCell(3, 4)(ops.ones((2, 3)), (ops.zeros((2, 4)), ops.zeros((2, 4))))
@@ -218,7 +213,7 @@ class LSTMCell(_RecurrentCell):
 
     def construct(self, x: Tensor, hx: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         if not isinstance(hx, (tuple, list)) or len(hx) != 2:
-            raise ShapeError(f"{self!r}: hx is the pair of states (h, c), each (B, {self.hidden_size}).")
+            raise ShapeError(f"{self!r}: hx must be the pair of states (h, c), each (B, {self.hidden_size}).")
         h, c = self.after(x, tuple(hx))
         return h, c
 
@@ -228,29 +223,31 @@ class LSTMCell(_RecurrentCell):
 
 @with_fields
 class _RecurrentNetwork(Cell):
-    """The base of recurrent networks: a stack of layers, each in one direction or in both."""
+    """Base of recurrent networks: stacked layers in one or both directions."""
 
     equations: ClassVar[GatedEquations]
-    input_size: Annotated[Count, field(meaning="I")]
-    hidden_size: Annotated[Count, field(meaning="H")]
-    num_layers: Count = field(1, meaning="how many are one on the other")
+    input_size: Annotated[Count, field(meaning="I, the number of inputs")]
+    hidden_size: Annotated[Count, field(meaning="H, the number of hidden units")]
+    num_layers: Count = field(1, meaning="number of stacked layers")
     has_bias: bool = HAS_BIAS
-    batch_first: bool = field(False, meaning="whether inputs and outputs are (B, T, ...); states never are")
+    batch_first: bool = field(
+        False, meaning="whether inputs and outputs are (B, T, ...) instead of (T, B, ...); states are not affected"
+    )
     dropout: Probability = field(
         0.0,
-        meaning="probability with which, in training, elements between layers are 0; with one layer there is an "
-        "ArgumentWarning, for nothing is dropped",
+        meaning="probability of dropping an element between layers in training. With one layer it has no effect, so "
+        "it gives an ArgumentWarning",
     )
     bidirectional: bool = field(
-        False, meaning="whether a second network goes from the last step to the first; outputs are side by side"
+        False, meaning="whether a second network runs backwards in time; the outputs are concatenated"
     )
     dtype: FloatDtype = DTYPE
 
     def _complete(self, given: dict[str, Any]) -> None:
         if self.dropout and self.num_layers == 1:
             warn_of(
-                f"{type(self).__name__}: dropout={self.dropout:g} is between layers, of which there is one: nothing is "
-                f"dropped. Write num_layers=2 or more, or put an nn.Dropout(p={self.dropout:g}) behind it."
+                f"{type(self).__name__}: dropout={self.dropout:g} acts between layers, so with one layer nothing is "
+                f"dropped. Write num_layers=2 or more, or put an nn.Dropout(p={self.dropout:g}) after it."
             )
         gates, size = self.equations.gates, self.hidden_size
         for layer, _, suffix in self._passes():
@@ -259,7 +256,7 @@ class _RecurrentNetwork(Cell):
                 setattr(self, f"{name}_{suffix}", parameter)
 
     def _passes(self) -> Iterator[tuple[int, int, str]]:
-        """Layer, direction (0, or 1 for backwards) and what the names of their Parameters end in."""
+        """Layer, direction (1 is backwards), and the suffix of the names of their Parameters."""
         for layer in range(self.num_layers):
             for direction in range(1 + self.bidirectional):
                 yield layer, direction, f"l{layer}{'_reverse' * direction}"
@@ -267,13 +264,13 @@ class _RecurrentNetwork(Cell):
     def construct(self, x: Tensor, hx: Any = None, seq_length: Any = None) -> tuple[Tensor, Any]:
         if x.ndim != 3 or x.shape[2] != self.input_size:
             layout = "(B, T, " if self.batch_first else "(T, B, "
-            raise ShapeError(f"{self!r}: takes {layout}{self.input_size}), the input has shape {x.shape}.")
+            raise ShapeError(f"{self!r}: the input must be {layout}{self.input_size}), but has shape {x.shape}.")
         if self.batch_first:
             x = x.swapaxes(0, 1)
         check_time_axis(x, type(self).__name__)
         there = None if seq_length is None else length_mask(x, seq_length, type(self).__name__)
         if there is not None:
-            x = ops.select(there, x, 0.0)  # what is NaN there would be NaN in gradients too
+            x = ops.select(there, x, 0.0)  # because NaN in the padding would make gradients NaN
         first, last = self._states(x, hx), []
         count = 1 + self.bidirectional
         for layer in range(self.num_layers):
@@ -292,9 +289,9 @@ class _RecurrentNetwork(Cell):
     def _one_pass(
         self, x: Tensor, begin: States, suffix: str, backwards: bool, there: Tensor | None
     ) -> tuple[States, Tensor]:
-        """One layer in one direction: the last states, and the output at each step."""
+        """Run one layer in one direction; return the last states and the output of each step."""
         gates = self.equations.gates
-        # A gate each, so that the loop takes nothing apart; what it has of the input is a product over all steps.
+        # Split the weights by gate before the loop, and multiply the inputs of all steps in one product.
         to_h = [weight.T for weight in split_gates(getattr(self, f"weight_hh_{suffix}"), gates)]
         of_x = ops.matmul(x, getattr(self, f"weight_ih_{suffix}").T)
         if self.has_bias:
@@ -317,7 +314,7 @@ class _RecurrentNetwork(Cell):
         return last, out
 
     def _states(self, x: Tensor, hx: Any) -> States:
-        """The states before the first step, (layers and directions, B, H) each."""
+        """The initial states, each (layers and directions, B, H)."""
         count = self.equations.states
         shape = (self.num_layers * (1 + self.bidirectional), x.shape[1], self.hidden_size)
         if hx is None:
@@ -329,7 +326,7 @@ class _RecurrentNetwork(Cell):
             names = "the pair (h, c), each" if count == 2 else "of shape"
             came = ", ".join(str(tuple(state.shape)) for state in given)
             came = came if len(given) == count else f"{len(given)} Tensor(s) of shape {came}"
-            raise ShapeError(f"{self!r}: hx is {names} (layers and directions, B, H) = {shape}, not {came}.")
+            raise ShapeError(f"{self!r}: hx must be {names} (layers and directions, B, H) = {shape}, not {came}.")
         return given
 
     def extend_repr(self) -> str:
@@ -344,21 +341,20 @@ class _RecurrentNetwork(Cell):
 class RNN(_RecurrentNetwork):
     """Simple (Elman) recurrent network: h[t] = tanh(W_ih x[t] + b_ih + W_hh h[t-1] + b_hh).
 
-    The Parameters are weight_ih_l0 (H, I), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,), the same for each layer
-    l1, ..., and those backwards, l0_reverse; all are uniform within 1 / sqrt(H).
+    Use it as a baseline without spikes; for long sequences prefer `GRU` or `LSTM`, whose gradients vanish less.
+
+    The Parameters are weight_ih_l0 (H, I), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,). Further layers have the
+    suffix l1, ..., and backward directions l0_reverse, .... All are uniform within +-1 / sqrt(H).
 
     Inputs:
         x: (T, B, I).
-        hx: the state before, (layers and directions, B, H); zeros if left out.
-        seq_length: integers (B,): how many steps each sample has; after its end the output is 0.
+        hx: the initial state, (layers and directions, B, H); zeros by default.
+        seq_length: integers (B,), the number of steps of each sample, by default T; later outputs are 0.
 
     Returns:
-        The output (T, B, H), or (T, B, 2 H), and the last states as hx.
+        The output (T, B, H), or (T, B, 2 H) if bidirectional, and the last states, as hx.
 
-    Raises:
-        ShapeError: naming this Cell, for other shapes.
-
-    Source: Elman, "Finding Structure in Time", Cognitive Science 1990. Names and weights are MindSpore's, PyTorch's.
+    Source: Elman, "Finding Structure in Time", Cognitive Science 1990; names and weights as in MindSpore and PyTorch.
     """
 
     equations = RNN_EQUATIONS["tanh"]
@@ -388,10 +384,12 @@ class RNN(_RecurrentNetwork):
 class GRU(_RecurrentNetwork):
     """Gated recurrent unit (GRU).
 
-    r = sigmoid(W_ir x + b_ir + W_hr h + b_hr),  z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
-    n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  h' = (1 - z) n + z h
+        r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)
+        z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)
+        n = tanh(W_in x + b_in + r (W_hn h + b_hn))
+        h' = (1 - z) n + z h
 
-    Inputs and results are those of `RNN`; weights have their rows in the order r, z, n.
+    Inputs and results are those of `RNN`. The rows of the weights are in the order r, z, n.
 
     Source: Cho and others, "Learning Phrase Representations using RNN Encoder-Decoder", EMNLP 2014.
 
@@ -408,11 +406,13 @@ class GRU(_RecurrentNetwork):
 class LSTM(_RecurrentNetwork):
     """Long short-term memory (LSTM).
 
-    i, f, o = sigmoid(W x + b_i + U h + b_h) and g = tanh(the same), each with rows of its own
-    c' = f c + i g,  h' = o tanh(c')
+        i, f, o = sigmoid(W x + b_i + U h + b_h), with separate weights for each gate
+        g = tanh(W x + b_i + U h + b_h)
+        c' = f c + i g
+        h' = o tanh(c')
 
-    Inputs are those of `RNN`, with hx the pair (h, c); the last states are such a pair. Weights have their
-    rows in the order i, f, g, o.
+    Inputs are those of `RNN`, with the pair (h, c) as hx and as last states. The rows of the weights are in the order
+    i, f, g, o.
 
     Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 1997, with the forget gate of Gers,
     Schmidhuber and Cummins, 2000.

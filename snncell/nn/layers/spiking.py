@@ -1,4 +1,4 @@
-"""Layers of spiking networks: residual blocks, synapses, axonal delays, winner-take-all."""
+"""Layers for spiking networks: SEW residual blocks, synaptic filters, axonal delays, winner-take-all."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ __all__ = ["AxonalDelay", "SEWBlock", "SynapseFilter", "WinnerTakeAll"]
 
 @with_fields
 class SEWBlock(Cell):
-    """Spike-element-wise (SEW) residual block: spikes of branch and shortcut, joined element by element.
+    """Spike-element-wise (SEW) residual block: joins the spikes of a branch and a shortcut element by element.
 
-    With a = branch(x) and s = x, or shortcut(x):
+        a = branch(x),  s = shortcut(x) or x
+        y = a + s           connect="ADD"; y is 0, 1 or 2
+        y = a s             connect="AND"
+        y = (1 - a) s       connect="IAND"
 
-    y = a + s           connect="ADD": 0, 1 or 2
-    y = a s             connect="AND"
-    y = (1 - a) s       connect="IAND"
-
-    A block whose branch is silent is the identity with ADD and IAND, and its gradient neither vanishes nor explodes.
+    Use it to build deep residual spiking networks. With ADD and IAND, a block with a silent branch is the identity, so
+    that gradients neither vanish nor explode with depth.
 
     Inputs:
-        x: spikes, of any shape that branch and shortcut take.
+        x: spikes, of any shape that branch and shortcut accept.
 
     Raises:
         ShapeError: if a and s have different shapes.
@@ -53,18 +53,20 @@ class SEWBlock(Cell):
         (8, 4, 3)
     """
 
-    branch: Annotated[Cell, field(meaning="a Cell that ends in spikes")]
-    connect: str = field("ADD", ("ADD", "AND", "IAND"), "the function of a and s")
+    branch: Annotated[Cell, field(meaning="a Cell that ends with spiking neurons")]
+    connect: str = field("ADD", ("ADD", "AND", "IAND"), "the function that joins a and s")
     shortcut: Cell | None = field(
-        None, meaning="a Cell parallel to it, where shape or channels change; it ends in spikes too", quiet=True
+        None,
+        meaning="a Cell that also ends with spiking neurons; needed if the branch changes the shape",
+        quiet=True,
     )
 
     def construct(self, x: Tensor) -> Tensor:
         a: Tensor = self.branch(x)
         s: Tensor = x if self.shortcut is None else self.shortcut(x)
         if a.shape != s.shape:
-            mend = "the shortcut" if self.shortcut is not None else "x; give a shortcut that changes its shape as well"
-            raise ShapeError(f"SEWBlock: the branch gives {a.shape}, which does not fit {s.shape} of {mend}.")
+            other = "the shortcut" if self.shortcut is not None else "x; pass a shortcut that changes the shape as well"
+            raise ShapeError(f"SEWBlock: the branch returns {a.shape}, which does not fit {s.shape} of {other}.")
         if self.connect == "ADD":
             return a + s
         return a * s if self.connect == "AND" else (1.0 - a) * s
@@ -74,39 +76,40 @@ class SEWBlock(Cell):
 
 
 def _time_constant(tau: Constant) -> Any:
-    """`tau` as an array, of one number or of several."""
+    """Convert `tau`, one number or several, to an array."""
     try:
         values = np.asarray(tau, np.float64)
     except (TypeError, ValueError, OverflowError):
         values = np.zeros(0)
     if isinstance(tau, bool) or not (values.size and np.isfinite(values).all() and (values > 0).all()):
-        raise ArgumentError(f"SynapseFilter: tau is a time constant above 0, in steps, not {show(tau)}.")
+        raise ArgumentError(f"SynapseFilter: tau must be a time constant above 0, in steps, not {show(tau)}.")
     return values
 
 
-_LOGIT = Range(-80.0, 80.0, "both")  # of a decay from 0 to 1
+_LOGIT = Range(-80.0, 80.0, "both")  # range of the logit of a decay factor
 
 
 class SynapseFilter(Ranged, Cell):
-    """Exponential synapse: each spike raises a current that decays. A Cell of one step; `MultiStep` runs it.
+    """Exponential synapse: a low-pass filter, in which each spike raises a current that decays.
 
-    i[t] = d i[t-1] + x[t],               d = exp(-1 / tau)
-    i[t] = d i[t-1] + (1 - d) x[t]        with scale_input: the current's long mean is that of x
+        i[t] = d i[t-1] + x[t],               d = exp(-1 / tau)
+        i[t] = d i[t-1] + (1 - d) x[t]        scale_input=True; the long-term mean of i is that of x
 
-    The exact solution of tau di/dt = -i between spikes. With `learnable`, the Parameter is w, and d = sigmoid(w) stays
-    between 0 and 1; `tau` gives the present time constant.
+    Use it to smooth spikes before a readout, or between layers. It solves tau di/dt = -i exactly between spikes. It is
+    a Cell of one time step, so run it by `MultiStep`. With `learnable`, the Parameter is w with d = sigmoid(w), which
+    keeps d between 0 and 1; `tau` returns the current time constant.
 
-    i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]      with convention="spikingjelly"
+    convention="spikingjelly" reproduces SpikingJelly's layer of this name, an Euler step whose current does not decay
+    while a spike arrives. With `learnable`, 1 / tau = sigmoid(w).
 
-    This is SpikingJelly's layer of the same name, for spikes: an Euler step, which rests while a spike comes in. With
-    `learnable`, 1 / tau = sigmoid(w).
+        i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]
 
     Args:
-        tau: in steps, above 0; a number, or an array that broadcasts to one step (B, ...) of the input, for example
-            (N,) for each neuron, (C, 1, 1) for each channel.
-        learnable: whether it is trained.
-        scale_input: whether the input is multiplied by 1 - d; not with convention="spikingjelly".
-        convention: "exact", or "spikingjelly", which takes a tau above 1.
+        tau: time constant in steps, above 0: a number, or an array that broadcasts to one step (B, ...) of the input.
+            For example, (N,) has one tau per neuron and (C, 1, 1) one per channel.
+        learnable: whether to train the time constant.
+        scale_input: whether to multiply the input by 1 - d; not available with convention="spikingjelly".
+        convention: "exact", or "spikingjelly", which needs tau above 1.
 
     Inputs:
         x, i: the input and the state, of one shape.
@@ -138,14 +141,16 @@ class SynapseFilter(Ranged, Cell):
         taus = _time_constant(tau)
         self.scale_input, self.convention = scale_input, convention
         if convention not in ("exact", "spikingjelly"):
-            raise ArgumentError(f'SynapseFilter: convention is "exact" or "spikingjelly", not {convention!r:.200}.')
+            raise ArgumentError(
+                f'SynapseFilter: convention must be "exact" or "spikingjelly", not {convention!r:.200}.'
+            )
         if self.euler and (scale_input or not (taus > 1.0).all()):
-            what = "does not go with scale_input" if scale_input else f"takes a tau above 1, not {tau!r}"
+            what = "does not support scale_input=True" if scale_input else f"needs tau above 1, not {tau!r}"
             raise ArgumentError(f'SynapseFilter: convention="spikingjelly" {what}.')
         if self.euler:
             logit, fixed = -np.log(taus - 1.0), 1.0 - 1.0 / taus  # 1 / tau = sigmoid(w)
         else:
-            # log(d / (1 - d)) without the difference, which would be lost for a large tau
+            # log(d / (1 - d)) by expm1, because 1 - d loses precision for a large tau
             logit, fixed = -1.0 / taus - np.log(-np.expm1(-1.0 / taus)), np.exp(-1.0 / taus)
         if learnable:
             self.w = Parameter(Tensor(np.clip(logit, _LOGIT.low, _LOGIT.high), dtype))
@@ -154,18 +159,18 @@ class SynapseFilter(Ranged, Cell):
 
     @property
     def euler(self) -> bool:
-        """True if a step is Euler's, and rests while a spike comes in."""
+        """True for the Euler step of SpikingJelly."""
         return self.convention == "spikingjelly"
 
     def kept(self) -> Any:
-        """The factor that a step without a spike keeps: d, or 1 - 1 / tau."""
+        """The decay factor of a step without a spike: d, or 1 - 1 / tau."""
         if self.w is None:
             return self.decay
         return ops.sigmoid(-self.w if self.euler else self.w)
 
     @property
     def tau(self) -> Any:
-        """The time constant in steps, as a NumPy array (0-d if there is one for all)."""
+        """The time constant in steps, as a NumPy array (0-d if all neurons share it)."""
         factor = self.kept()
         decay = np.asarray(factor.asnumpy() if isinstance(factor, Tensor) else factor, np.float64)
         return 1.0 / (1.0 - decay) if self.euler else -1.0 / np.log(decay)
@@ -188,14 +193,16 @@ class SynapseFilter(Ranged, Cell):
 
 @with_fields
 class AxonalDelay(Cell):
-    """Axonal delays: each channel is delayed by a number of steps of its own, which is learned.
+    """Learned axonal delays: shift each channel by its own number of time steps.
 
-    y[t, :, c] = (1 - f) x[t - n, :, c] + f x[t - n - 1, :, c],  with d_c = n + f, n whole and 0 <= f < 1
+        y[t, :, c] = (1 - f) x[t - n, :, c] + f x[t - n - 1, :, c],  with delay d_c = n + f, n integer, 0 <= f < 1
 
-    and x is 0 before it begins. A delay of whole steps moves spikes as they are; another one shares a spike among the
-    two neighbouring steps. The gradient is that of this formula: of y[t] with respect to d it is
-    x[t - n - 1] - x[t - n], to the right at whole steps (to the left at `max_delay`). Delays are limited to
-    [0, max_delay]; one that an optimiser has moved out of it has the gradient of the edge, and so comes back.
+    Use it for temporal patterns, such as speech, which networks with delays learn more easily. x counts as 0 before the
+    first step. An integer delay moves spikes unchanged; any other delay splits a spike between two neighbouring steps.
+
+    The gradient of y[t] with respect to d is x[t - n - 1] - x[t - n], by the formula to the right at integer delays (to
+    the left at `max_delay`). Delays are clipped to [0, max_delay]. A delay outside of it has the gradient of the edge,
+    so that the optimiser can move it back.
 
     Inputs:
         x: (T, B, C, ...).
@@ -205,7 +212,7 @@ class AxonalDelay(Cell):
         ShapeError: for an input with another number of channels.
 
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018 (axonal delays);
-    interpolation between steps as Hammouamri, Khalfaoui-Hassani and Masquelier, ICLR 2024, do with kernels.
+    Hammouamri, Khalfaoui-Hassani and Masquelier, ICLR 2024 (interpolation between steps, by kernels).
 
     Example:
         >>> delay = nn.AxonalDelay(2, max_delay=3, delay_init=Tensor([0.0, 1.5]))
@@ -217,12 +224,12 @@ class AxonalDelay(Cell):
     max_delay: Annotated[Count, field(meaning="the longest delay, in steps")]
     delay_init: Init | None = field(
         None,
-        meaning="how the delays begin, in steps: a number, a Tensor (C,) or an initializer; by default evenly spread "
-        "over [0, max_delay]",
+        meaning="initial delays in steps: a number, a Tensor (C,) or an initializer; None draws them uniformly from "
+        "[0, max_delay]",
         keep=False,
     )
-    learnable: bool = field(True, meaning="whether they are trained", keep=False)
-    dtype: FloatDtype = field(dtypes.float32, meaning="of the delays", keep=False)
+    learnable: bool = field(True, meaning="whether to train the delays", keep=False)
+    dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the delays", keep=False)
 
     def _complete(self, given: dict[str, Any]) -> None:
         shape, longest, dtype = (self.num_features,), self.max_delay, given["dtype"]
@@ -232,7 +239,7 @@ class AxonalDelay(Cell):
             start = initializer(given["delay_init"], shape, dtype)
         if not ((start >= 0.0).asnumpy() & (start <= longest).asnumpy()).all():
             raise ArgumentError(
-                f"AxonalDelay: delays lie in [0, max_delay={longest}], but delay_init gives "
+                f"AxonalDelay: delays must be in [0, max_delay={longest}], but delay_init has values from "
                 f"{start.asnumpy().min():g} to {start.asnumpy().max():g}."
             )
         self.delay = Parameter(start, requires_grad=given["learnable"])
@@ -240,22 +247,22 @@ class AxonalDelay(Cell):
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim < 3 or x.shape[2] != self.num_features:
             raise ShapeError(
-                f"{self!r}: the input has shape {x.shape}; it takes (T, B, {self.num_features}, ...), with a delay for "
-                f"each channel on axis 2."
+                f"{self!r}: the input must be (T, B, {self.num_features}, ...), with the channels on axis 2, but has "
+                f"shape {x.shape}."
             )
         check_time_axis(x, "AxonalDelay")
         if not x.dtype.is_float:
             x = x.astype(self.delay.dtype)  # spikes as bytes or booleans
         limited = ops.clip(ops.stop_gradient(self.delay), 0.0, float(self.max_delay))
         whole = ops.minimum(ops.floor(limited), float(self.max_delay - 1))
-        share = limited - whole + (self.delay - ops.stop_gradient(self.delay))  # the gradient is 1, beyond the edge too
+        share = limited - whole + (self.delay - ops.stop_gradient(self.delay))  # gradient 1, also out of the range
         share = share.astype(x.dtype).reshape((-1, 1, *(1,) * (x.ndim - 2)))
         late = self._late(x, whole.astype(dtypes.int64))  # (C, T + 1, B, ...)
         delayed: Tensor = late[:, 1:] * (1.0 - share) + late[:, :-1] * share
         return delayed.transpose((1, 2, 0, *range(3, x.ndim)))
 
     def _late(self, x: Tensor, whole: Tensor) -> Tensor:
-        """x[t - n - 1] for t from 0 to T, of each channel c with n = whole[c]: (C, T + 1, B, ...)."""
+        """Gather x[t - n - 1] for t from 0 to T, with n = whole[c] for each channel c: (C, T + 1, B, ...)."""
         steps = x.shape[0] + self.max_delay
         begun = ops.pad(x, (*(0, 0) * (x.ndim - 1), self.max_delay, 0))  # silence before the first step
         lines = begun.transpose((2, 0, 1, *range(3, x.ndim)))
@@ -269,15 +276,16 @@ class AxonalDelay(Cell):
 
 @with_fields
 class WinnerTakeAll(Cell):
-    """Winner-take-all: keeps the k largest elements along an axis, at each step, and silences the others.
+    """Winner-take-all (k-WTA): keep the k largest elements along an axis at each step, and set the others to 0.
 
-    y = x where x is among the k largest, else 0; of equal ones the first win, so exactly k do.
+        y = x if x is among the k largest, else 0
 
-    The winners have their gradient and the others none, which is the derivative wherever no two elements are equal.
-    With `straight_through`, all finite elements have theirs as if nothing had been silenced, so that losers learn too.
+    Use it for competition between neurons or channels. Of equal elements the first win, so that exactly k remain. By
+    default only the winners have a gradient, which is the derivative wherever no two elements are equal. With
+    `straight_through`, the gradient of all finite elements is 1, so that losers learn too.
 
     Inputs:
-        x: potentials, currents or spikes, (T, B, ...) or of one step.
+        x: potentials, currents or spikes, (T, B, ...), or one step of them.
 
     Raises:
         ShapeError: for a missing axis, or one shorter than k.
@@ -290,14 +298,16 @@ class WinnerTakeAll(Cell):
         [0.  0.9 0.  0.4]
     """
 
-    k: int = field(1, meaning="how many win", convert=check_count)
-    axis: int = field(-1, meaning="along which they compete; time and batch are axes 0 and 1")
-    straight_through: bool = field(False, meaning="whether the losers have a gradient")
+    k: int = field(1, meaning="the number of winners", convert=check_count)
+    axis: int = field(-1, meaning="the axis of the competition; time and batch are axes 0 and 1")
+    straight_through: bool = field(False, meaning="whether losers have a gradient too")
 
     def construct(self, x: Tensor) -> Tensor:
         axis = self.axis + x.ndim if self.axis < 0 else self.axis
         if not 0 <= axis < x.ndim or x.shape[axis] < self.k:
-            raise ShapeError(f"{self!r}: an input of shape {x.shape} has no {self.k} elements along axis {self.axis}.")
+            raise ShapeError(
+                f"{self!r}: an input of shape {x.shape} has fewer than {self.k} elements along axis {self.axis}."
+            )
         wins = self._wins(ops.stop_gradient(x if x.dtype.is_float else x.astype(dtypes.float32)), axis)
         winners = ops.select(wins, x, 0)
         if not self.straight_through:
@@ -307,11 +317,11 @@ class WinnerTakeAll(Cell):
         return out
 
     def _wins(self, x: Tensor, axis: int) -> Tensor:
-        """True where an element is among the largest: the largest is taken out, k times."""
+        """True for the k largest elements, found one by one."""
         wins = ops.zeros_like(x, dtypes.bool_)
         for _ in range(self.k):
             left = ops.select(wins, -math.inf, x)
-            # Where all that are left are -inf, as are those taken out.
+            # If all remaining elements are -inf, distinguish them from the winners, which are also set to -inf.
             equal = ops.equal(ops.max(left, axis, True), -math.inf)
             left = ops.select(equal, ops.logical_not(wins).astype(x.dtype), left)
             first = hot(ops.argmax(left, axis), x.shape[axis], axis, "WinnerTakeAll: winner")

@@ -1,6 +1,6 @@
-"""Regularisers of activity: the cost of hidden layers' spikes (T, B, N...), as one number to add to the loss.
+"""Activity regularisers: costs of hidden layers' spikes (T, B, N...), which you add to the loss.
 
-A count is a neuron's number of spikes in a sample, sum_t s; the rate is the count per step.
+The count of a neuron is its number of spikes in a sample, sum_t s; its rate is the count per step.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = [
 ]
 
 
-STRENGTH = field(1.0, meaning="a factor", convert=as_number)
+STRENGTH = field(1.0, meaning="factor of the cost", convert=as_number)
 
 
 class _Regulariser(Cell):
-    """The base of regularisers: a strength, and spikes (T, B, ...)."""
+    """Base of regularisers."""
 
     strength: float
 
     def spikes(self, x: Any, lengths: Any) -> Tensor:
-        """`x`, if it has time and batch; 0 after the end of each sample."""
+        """Check that `x` has time and batch, and set the padding of each sample to 0."""
         spikes = as_float(x, type(self).__name__)
         if spikes.ndim < 2 or 0 in spikes.shape:
             raise ShapeError(
-                f"{type(self).__name__}: takes spikes (T, B, N...), time first, at least one step and sample; not "
+                f"{type(self).__name__}: spikes must be (T, B, N...), with at least one step and sample, not "
                 f"{spikes.shape}."
             )
         return zero_after_end(spikes, lengths, type(self).__name__)
@@ -48,13 +48,16 @@ class _Regulariser(Cell):
 class L1RateSparsity(_Regulariser):
     """L1 penalty of spikes: strength * sum s, so that each spike costs the same.
 
+    Use it to reduce the total number of spikes, and with it energy. It can silence neurons; to limit only excessive
+    activity use `SparsityRegulariser`.
+
     Inputs:
         spikes: (T, B, N...).
-        lengths: integers (B,), the number of steps of each sample; all T if left out.
+        lengths: integers (B,), the number of steps of each sample, by default T.
 
     Raises:
         ArgumentError: for lengths below 0 or above T.
-        ShapeError: for spikes without time and batch, or lengths that are not one for each sample.
+        ShapeError: for spikes without time and batch, or lengths that are not one per sample.
 
     Source: l1_rate_sparsity of snnTorch, with its default.
 
@@ -71,20 +74,21 @@ class L1RateSparsity(_Regulariser):
 
 @with_fields
 class SilenceRegulariser(_Regulariser):
-    """Lower bound of spike counts, for each neuron: strength * sum_n max(0, minimum - mean_b count)^2.
+    """Lower bound of each neuron's spike count: strength * sum_n max(0, minimum - mean_b count)^2.
 
-    A neuron costs nothing if it fires at least `minimum` times in the mean over the batch.
+    Use it to revive silent neurons. A neuron costs nothing if it fires at least `minimum` times on average over the
+    batch.
 
     Inputs, Raises: as for `L1RateSparsity`.
 
-    Source: silence_reg of Spyx, of counts.
+    Source: silence_reg of Spyx, applied to counts.
 
     Example:
         >>> nn.SilenceRegulariser(2.0)(Tensor([[[1.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]])).item()  # 0 + 2^2 + 1^2
         5.0
     """
 
-    minimum: Annotated[NotNegative, field(meaning="spikes per sample", convert=as_number)]
+    minimum: Annotated[NotNegative, field(meaning="the smallest count without cost", convert=as_number)]
     strength: NotNegative = STRENGTH
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
@@ -94,21 +98,21 @@ class SilenceRegulariser(_Regulariser):
 
 @with_fields
 class SparsityRegulariser(_Regulariser):
-    """Upper bound of spike counts, for each sample: strength * sum_b huber(max(0, mean_n count - maximum)).
+    """Upper bound of the mean spike count of each sample: strength * sum_b huber(max(0, mean_n count - maximum)).
 
     huber(a) = a^2 / 2 up to 1, a - 1 / 2 above. A sample costs nothing if the layer's neurons fire at most `maximum`
-    times in the mean; a single neuron may fire often.
+    times on average, so single neurons can fire often.
 
-    Inputs, Raises: as for `L1RateSparsity`; all axes after the batch are neurons, also for a convolution.
+    Inputs, Raises: as for `L1RateSparsity`. All axes after the batch count as neurons, also for a convolution.
 
-    Source: sparsity_reg of Spyx, of counts.
+    Source: sparsity_reg of Spyx, applied to counts.
 
     Example:
         >>> nn.SparsityRegulariser(1.0)(ops.ones((4, 2, 3))).item()  # huber(3) for each of two samples
         5.0
     """
 
-    maximum: Annotated[NotNegative, field(meaning="spikes per neuron", convert=as_number)]
+    maximum: Annotated[NotNegative, field(meaning="the largest mean count without cost", convert=as_number)]
     strength: NotNegative = STRENGTH
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
@@ -122,7 +126,8 @@ class SparsityRegulariser(_Regulariser):
 class TargetRateRegulariser(_Regulariser):
     """Target firing rate of each neuron: strength * sum_n (rate - target)^2.
 
-    The rate of a neuron is its number of spikes in the batch per step; with `lengths`, per step that a sample has.
+    The rate of a neuron is its number of spikes in the batch divided by the number of steps; with `lengths`, only by
+    valid steps. Use it to keep all neurons of a layer active.
 
     Inputs, Raises: as for `L1RateSparsity`.
 
@@ -134,7 +139,7 @@ class TargetRateRegulariser(_Regulariser):
         0.75
     """
 
-    target: Annotated[NotNegative, field(meaning="spikes per step", convert=as_number)]
+    target: Annotated[NotNegative, field(meaning="target rate, in spikes per step", convert=as_number)]
     strength: NotNegative = STRENGTH
 
     def construct(self, spikes: Tensor, lengths: Any = None) -> Tensor:
@@ -142,7 +147,7 @@ class TargetRateRegulariser(_Regulariser):
         if lengths is None:
             rate = counted.mean((0, 1))
         else:
-            wide = counted.astype(dtypes.compute_dtype(counted.dtype.dtype))  # as a mean has it
+            wide = counted.astype(dtypes.compute_dtype(counted.dtype.dtype))  # as `ops.mean` does
             steps = ops.maximum(as_tensor(lengths, "lengths").sum(), 1).astype(wide.dtype)
             rate = (sum_over_time(wide).sum(0) / steps).astype(counted.dtype)
         return ops.square(rate - self.target).sum() * self.strength
@@ -150,7 +155,10 @@ class TargetRateRegulariser(_Regulariser):
 
 @with_fields
 class CountBoundRegulariser(_Regulariser):
-    """Target spike count of each neuron: sum_n k_n / 2 (mean_b count - target)^2, k_n = upper above it, lower below it.
+    """Target spike count of each neuron, with separate costs on both sides: sum_n k_n / 2 (mean_b count -
+    target)^2.
+
+    k_n is `upper` if the neuron fires more than the target, else `lower`.
 
     Inputs, Raises: as for `L1RateSparsity`.
 
@@ -163,9 +171,9 @@ class CountBoundRegulariser(_Regulariser):
         6.0
     """
 
-    target: Annotated[NotNegative, field(meaning="spikes per sample", convert=as_number)]
-    upper: NotNegative = field(1.0, meaning="cost of firing too often; 0 leaves that side free", keep=False)
-    lower: NotNegative = field(0.0, meaning="cost of firing too rarely; 0 leaves that side free", convert=as_number)
+    target: Annotated[NotNegative, field(meaning="target count, in spikes per sample", convert=as_number)]
+    upper: NotNegative = field(1.0, meaning="cost of counts above the target; 0 for no cost", keep=False)
+    lower: NotNegative = field(0.0, meaning="cost of counts below the target; 0 for no cost", convert=as_number)
 
     def _complete(self, given: dict[str, Any]) -> None:
         self.strength = float(given["upper"])

@@ -1,4 +1,4 @@
-"""Spike times with gradients, losses of them, and the van Rossum distance of spike trains."""
+"""Differentiable spike times, losses of spike times, and the van Rossum distance."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ __all__ = ["CETemporalLoss", "FirstSpikeTime", "MSETemporalLoss", "SpikeTimes", 
 
 @with_fields
 class FirstSpikeTime(Cell):
-    """The step of each neuron's first spike: (T, ...) -> (...), from 0; a silent neuron counts as firing at the end.
+    """Differentiable time of each neuron's first spike, in steps from 0: (T, ...) -> (...).
 
-    t_f = min {t : s[t] > 0}, or `silent` without a spike;
-    bprop: d t_f / d s[t] = -1 at t = min(t_f, T - 1), 0 elsewhere.
+        t_f = min {t : s[t] > 0}, or `silent` without a spike
+        d t_f / d s[t] = -1 at t = min(t_f, T - 1), 0 elsewhere
 
-    The time is a step function of the spikes, so its gradient is custom: more output where the neuron fired makes it
-    fire earlier. A silent neuron has its gradient at the last step; nothing else could wake it.
+    Use it for temporal codes, in which early spikes mean strong evidence. The time is a step function of the spikes, so
+    its gradient is custom: more output at the spike moves it earlier. A silent neuron has its gradient at the last
+    step, because otherwise it would never start to fire.
 
     Inputs:
-        spikes: (T, ...), floats; a spike is above 0.
+        spikes: floats (T, ...); a value above 0 is a spike.
 
     Raises:
-        ArgumentError: for a silent below T - 1.
+        ArgumentError: if silent is below T - 1.
         ShapeError: for spikes without steps.
 
     Source: the temporal losses of snnTorch (mse_temporal_loss, ce_temporal_loss).
@@ -51,16 +52,14 @@ class FirstSpikeTime(Cell):
         (3.0, [[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0]])
     """
 
-    silent: Extended | None = field(
-        None, meaning="time of a neuron without spikes, at least T - 1; if it is None, T - 1"
-    )
+    silent: Extended | None = field(None, meaning="time of a silent neuron, at least T - 1; None is T - 1")
 
     def construct(self, spikes: Tensor) -> Tensor:
         last = _last_step(spikes, "FirstSpikeTime")
         silent = float(last if self.silent is None else self.silent)
         if not silent >= last:
             raise ArgumentError(
-                f"FirstSpikeTime: silent={self.silent!r} would be before the last of {last + 1} steps; it is at least "
+                f"FirstSpikeTime: silent={self.silent!r} is before the last of {last + 1} steps; it must be at least "
                 f"{last}."
             )
         return ops.min(ops.select(ops.greater(spikes, 0.0), _step_numbers(spikes), silent), 0)
@@ -72,22 +71,22 @@ class FirstSpikeTime(Cell):
 
 @with_fields
 class SpikeTimes(Cell):
-    """The steps of each neuron's first spikes: (T, ...) -> (count, ...), from 0; those that are missing count as T - 1.
+    """Differentiable times of each neuron's first spikes, in steps from 0: (T, ...) -> (count, ...).
 
-    As `FirstSpikeTime` for the n-th spike, n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, 0 elsewhere. Missing spikes
-    all have their gradients at T - 1.
+    It extends `FirstSpikeTime` to the spikes n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, 0 elsewhere. Missing
+    spikes count as T - 1 and have their gradients there.
 
     Inputs, Raises: as for `FirstSpikeTime`.
 
-    Source: the temporal losses of snnTorch with multi_spike, which takes away the spikes of all neurons and samples at
-    a step when it has counted one there, so that others lose theirs.
+    Source: the temporal losses of snnTorch with multi_spike. snnTorch removes the spikes of all neurons and samples at
+    a step after it has counted one there, so that other neurons lose spikes; this layer does not.
 
     Example:
         >>> nn.SpikeTimes(2)(Tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
         [[1.0, 2.0], [3.0, 3.0]]
     """
 
-    count: Annotated[Count, field(meaning="how many")]
+    count: Annotated[Count, field(meaning="the number of spikes per neuron")]
 
     def construct(self, spikes: Tensor) -> Tensor:
         last = float(_last_step(spikes, "SpikeTimes"))
@@ -102,9 +101,9 @@ class SpikeTimes(Cell):
 
 
 def _last_step(spikes: Tensor, who: str) -> int:
-    """T - 1; a ShapeError for spikes without steps."""
+    """Return T - 1; raise a ShapeError for spikes without steps."""
     if spikes.ndim == 0 or not spikes.shape[0]:
-        raise ShapeError(f"{who}: takes (T, ...) with at least one step; the shape is {spikes.shape}.")
+        raise ShapeError(f"{who}: spikes must be (T, ...) with at least one step, but have shape {spikes.shape}.")
     return spikes.shape[0] - 1
 
 
@@ -116,7 +115,7 @@ def _step_numbers(spikes: Tensor) -> Tensor:
 
 
 def times_until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
-    """Spike times within the steps of each sample; missing spikes count, and have their gradients, at its last step."""
+    """Spike times within the valid steps of each sample; missing spikes count as its last step."""
     if lengths is None:
         times: Tensor = spike_time(spikes)
         return times
@@ -124,7 +123,7 @@ def times_until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
     counts = as_tensor(lengths, who)
     there = length_mask(spikes, counts, who)
     last = ops.logical_and(there, ops.logical_not(step_mask(spikes, counts - 1)))
-    closing = ops.select(last, spikes, 0.0).sum(0, keepdims=True)  # in the place of the padding's last step
+    closing = ops.select(last, spikes, 0.0).sum(0, keepdims=True)  # move each sample's last step to T - 1
     times = spike_time(ops.concat([spikes[:-1], closing]))
     late: Tensor = times - ops.minimum(times, steps_per_sample(spikes, counts) - 1.0)
     moved: Tensor = times - ops.stop_gradient(late)
@@ -136,11 +135,13 @@ def times_until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:
 
 @with_fields
 class CETemporalLoss(CrossEntropyOverTime):
-    """Cross entropy of first-spike times, the earlier the better: CE(-t_f, y), or CE(1 / (t_f + 1), y).
+    """Cross entropy of first-spike times: CE(-t_f, y), or CE(1 / (t_f + 1), y).
 
-    t_f is `FirstSpikeTime`: a silent neuron counts as firing at T - 1, and has its gradient there.
+    Use it for a classifier whose answer is the neuron that fires first (time-to-first-spike coding). t_f is
+    `FirstSpikeTime`: a silent neuron counts as firing at T - 1, or at the last step of its sample with lengths, and has
+    its gradient there.
 
-    Inputs, Raises: as for `CERateLoss`. With lengths a silent neuron counts as firing at the last step of its sample.
+    Inputs, Raises: as for `CERateLoss`.
 
     Source: ce_temporal_loss of snnTorch.
 
@@ -150,7 +151,7 @@ class CETemporalLoss(CrossEntropyOverTime):
         0.3133
     """
 
-    inverse: str = field("negate", ("negate", "reciprocal"), "whether the logits are -t_f or 1 / (t_f + 1)")
+    inverse: str = field("negate", ("negate", "reciprocal"), "the logits: -t_f, or 1 / (t_f + 1). One of")
     weight: Numbers | None = CLASS_WEIGHT
     label_smoothing: Share = SMOOTHING
     reduction: Reduction = FOR_SAMPLES
@@ -163,14 +164,14 @@ class CETemporalLoss(CrossEntropyOverTime):
         return self.of_times(times_until_end(self.first_spike_time, self.outputs(outputs, lengths), lengths), labels)
 
     def of_times(self, times: Tensor, labels: Tensor, end: float | None = None) -> Tensor:
-        """The loss of first-spike times (B, C), in steps or any other unit, for a neuron that computes times.
+        """The loss of first-spike times (B, C) in any unit, for layers that compute times, such as `EventPropLIF`.
 
-        A silent neuron has the time inf. Without `end`, "reciprocal" takes it as 1 / (inf + 1) = 0. With "negate" it
-        has the probability 0, so the loss of its own class is inf, never NaN. With `end` it counts as a spike there,
-        as do all later ones: of_times(times, labels, end) = of_times(ops.minimum(times, end), labels).
+        The time of a silent neuron is inf. With "reciprocal" its logit is 0. With "negate" its probability is 0, so the
+        loss is inf if it is the label's neuron, but never NaN. If you pass `end`, all later times count as `end`:
+        of_times(times, labels, end) = of_times(ops.minimum(times, end), labels).
 
-        Times of `EventPropLIF` have no gradient where a neuron is silent. To train on them, leave `end` out, and mask
-        samples whose label neuron is silent out of the loss, as in its example. With `end` such a sample only makes the
+        Silent neurons of `EventPropLIF` have no gradient. For training, leave `end` out and mask samples with a silent
+        label neuron out of the loss, as in the example of `EventPropLIF`. With `end`, such a sample would only make the
         other neurons later, until they are silent too.
         """
         if end is not None:
@@ -179,8 +180,8 @@ class CETemporalLoss(CrossEntropyOverTime):
             return self.likelihood(ops.log_softmax(1.0 / (times + 1.0), 1), labels)
         silent = ops.equal(times, math.inf)
         latest = ops.stop_gradient(ops.max(ops.select(silent, 0.0, times), 1, True))
-        log_p = ops.log_softmax(-ops.select(silent, latest + 1e3, times), 1)  # e^-1000 is 0, also in float64
-        if not self.label_smoothing:  # 0 times -inf would be NaN
+        log_p = ops.log_softmax(-ops.select(silent, latest + 1e3, times), 1)  # e^-1000 is 0 even in float64
+        if not self.label_smoothing:  # avoid 0 times -inf, which is NaN
             silent = ops.logical_and(silent, ops.greater(self.one_hot(labels, log_p), 0.0))
         return self.likelihood(ops.select(silent, -math.inf, log_p), labels)
 
@@ -190,20 +191,21 @@ class CETemporalLoss(CrossEntropyOverTime):
 
 @with_fields
 class MSETemporalLoss(ClassLoss):
-    """Squared error of first-spike times: mean ((t_f - target) / T)^2.
+    """Squared error of spike times relative to T: mean ((t_f - target) / T)^2.
 
-    t_f is `FirstSpikeTime`: a silent neuron counts as firing at T - 1, and has its gradient there.
+    Use it to train neurons to fire at given times. t_f is `FirstSpikeTime`: a silent neuron counts as firing at T - 1,
+    and has its gradient there.
 
     Inputs:
         outputs: spikes (T, B, C).
-        targets: integers (B,), class numbers; or times in steps (B, C), or (F, B, C).
+        targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).
         lengths: as for `CERateLoss`. T is then the number of steps of the sample.
 
     Raises:
         ArgumentError: for a negative tolerance, or sequences of different lengths.
         ShapeError, DTypeError, ArgumentError: for targets that do not fit the outputs.
 
-    Source: mse_temporal_loss of snnTorch, which takes its default off_target, -1, for 0, and loses spikes with
+    Source: mse_temporal_loss of snnTorch. Its default off_target, -1, acts as 0 there, and it loses spikes with
     multi_spike; see `SpikeTimes`.
 
     Example:
@@ -214,22 +216,23 @@ class MSETemporalLoss(ClassLoss):
 
     on_target: float | Sequence[float] = field(
         0.0,
-        meaning="for class numbers: when the label's neuron is to fire first, in steps; negative counts from the end",
+        meaning="target time of the label's neuron in steps, if targets are class numbers; negative times count from "
+        "the end",
         keep=False,
     )
     off_target: float | Sequence[float] = field(
         -1.0,
-        meaning="when the others are; -1 is T - 1, where they may as well be silent. Both may be sequences of one "
-        "length F, for the first F spikes",
+        meaning="target time of the other neurons; the default -1 is T - 1, so they can also be silent. Pass sequences "
+        "of one length F for both to set the times of the first F spikes",
         keep=False,
     )
-    tolerance: float = field(0.0, meaning="times closer than this to their target, in steps, do not count")
-    reduction: Reduction = field("mean", meaning='"mean", "sum" or "none", which gives (B, C), or (F, B, C)')
+    tolerance: float = field(0.0, meaning="errors below this number of steps cost nothing")
+    reduction: Reduction = field("mean", meaning='"mean", "sum" or "none", which returns (B, C), or (F, B, C)')
 
     def _complete(self, given: dict[str, Any]) -> None:
         super()._complete(given)
         if not self.tolerance >= 0.0:
-            raise ArgumentError(f"MSETemporalLoss: tolerance is a number of steps, not {self.tolerance!r}.")
+            raise ArgumentError(f"MSETemporalLoss: tolerance must be at least 0 steps, not {self.tolerance!r}.")
         targets = on_target, off_target = given["on_target"], given["off_target"]
         self.spike_time: Cell = FirstSpikeTime()
         if all(isinstance(target, (int, float)) for target in targets):
@@ -238,8 +241,8 @@ class MSETemporalLoss(ClassLoss):
         on, off = (list(target) if isinstance(target, Sequence) else [] for target in targets)
         if len(on) != len(off) or not on:
             raise ArgumentError(
-                f"MSETemporalLoss: on_target and off_target are two numbers, or two sequences of one length, a time "
-                f"for each spike; not {on_target!r} and {off_target!r}."
+                f"MSETemporalLoss: on_target and off_target must be two numbers, or two sequences of one length with a "
+                f"time for each spike, not {on_target!r} and {off_target!r}."
             )
         self.wanted = list(zip(on, off, strict=True))
         self.spike_time = SpikeTimes(len(on))
@@ -250,10 +253,11 @@ class MSETemporalLoss(ClassLoss):
         return self.of_times(times, targets, steps)
 
     def of_times(self, times: Tensor, targets: Tensor, steps: Count | Tensor) -> Tensor:
-        """The loss of spike times (B, C), or (F, B, C), within a number of steps, or one for each sample, (B, 1).
+        """The loss of spike times (B, C) or (F, B, C), within a number of steps, which can be one per sample, (B,
+        1).
 
-        The loss of a silent neuron, whose time is inf, is inf. ops.minimum(times, steps - 1) counts it as a spike at
-        the end. It has no gradient then, and the gradients of the other neurons stay as they are.
+        A silent neuron, whose time is inf, has the loss inf. You can pass ops.minimum(times, steps - 1) to count it as
+        a spike at the end; it then has no gradient, and the gradients of the other neurons do not change.
         """
         late = times - self._wanted(as_tensor(targets, "MSETemporalLoss"), times, steps)
         if self.tolerance:
@@ -268,8 +272,8 @@ class MSETemporalLoss(ClassLoss):
             return each[0] if times.ndim == 2 else ops.stack(each)
         if targets.shape != times.shape:
             raise ShapeError(
-                f"MSETemporalLoss: the outputs need class numbers {times.shape[-2:-1]}, or times {times.shape}; these "
-                f"targets have shape {targets.shape}."
+                f"MSETemporalLoss: targets must be class numbers {times.shape[-2:-1]}, or times {times.shape}, not of "
+                f"shape {targets.shape}."
             )
         target = targets.astype(times.dtype)
         return ops.select(ops.less(target, 0.0), target + steps, target)
@@ -280,13 +284,15 @@ class MSETemporalLoss(ClassLoss):
 
 @with_fields
 class VanRossumLoss(ReducibleLoss):
-    """The van Rossum distance of spike trains: the squared difference of the trains, each blurred by a decaying kernel.
+    """Van Rossum distance of spike trains: the squared difference of the trains, filtered by an exponential kernel.
 
-    D^2 = (1 / tau) sum_t (f[t] - g[t])^2,  f[t] = sum_{u <= t} s[u] e^(-(t - u) / tau),  g of the target likewise.
+        D^2 = (1 / tau) sum_t (f[t] - g[t])^2
+        f[t] = sum_{u <= t} s[u] e^(-(t - u) / tau), and g likewise for the target
 
-    A spike too much costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau; one that is d steps late
-    2 c (1 - e^(-d / tau)); less near the end, where the last step cuts kernels off. A short tau compares single spikes,
-    a long one compares counts. The kernel is one loop over time, forward and backward.
+    Use it to train whole spike trains instead of first spikes or counts. A short tau compares single spikes; a long tau
+    compares counts. An extra spike costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau. A spike
+    that is d steps late costs 2 c (1 - e^(-d / tau)). Near the end spikes cost less, because the last step truncates
+    the kernel.
 
     Inputs:
         outputs, targets: spikes (T, B, ...), of one shape.
@@ -304,7 +310,7 @@ class VanRossumLoss(ReducibleLoss):
     """
 
     tau: Positive = field(10.0, meaning="time constant of the kernel in steps", convert=as_number)
-    reduction: Reduction = field("mean", meaning='over the trains: "mean", "sum" or "none", which gives (B, ...)')
+    reduction: Reduction = field("mean", meaning='"mean" or "sum" over the trains, or "none", which returns (B, ...)')
 
     def _complete(self, given: dict[str, Any]) -> None:
         self.blur = MultiStep(SynapseFilter(self.tau))
@@ -313,7 +319,7 @@ class VanRossumLoss(ReducibleLoss):
         other = as_tensor(targets, "VanRossumLoss").astype(outputs.dtype)
         if outputs.shape != other.shape or outputs.ndim < 2 or not outputs.shape[0]:
             raise ShapeError(
-                f"VanRossumLoss: takes two sequences of one shape, (T, B, ...) with at least one step; not "
+                f"VanRossumLoss: outputs and targets must have one shape (T, B, ...), with at least one step, not "
                 f"{outputs.shape} and {other.shape}."
             )
         blurred = self.blur(zero_after_end(outputs - other, lengths, "VanRossumLoss"))

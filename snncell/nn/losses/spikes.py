@@ -1,7 +1,7 @@
-"""Losses of spike counts, firing rates and membrane potentials over time, (T, B, C); of spike times: `spike_times`.
+"""Losses of spike counts, firing rates and membrane potentials over time, (T, B, C).
 
-With `num_classes`, the first C / num_classes neurons are class 0, and so on, and count together. With `lengths`, (B,),
-steps after the end of a sample do not count, and its loss is that of the sample alone.
+With `num_classes`, neurons form equal groups in order (population coding), one group per class, which counts together.
+With `lengths`, (B,), steps after the end of a sample do not count, so padding does not change its loss.
 """
 
 from __future__ import annotations
@@ -31,53 +31,53 @@ __all__ = [
 ]
 
 
-NUM_CLASSES = field(None, meaning="how many classes the output neurons stand for; by default each neuron for one")
-FOR_SAMPLES = field("mean", meaning='"mean", "sum" or "none", which gives (B,)')
-FOR_CLASSES = field("mean", meaning='"mean", "sum" or "none", which gives (B, C)')
+NUM_CLASSES = field(None, meaning="the number of classes that share the output neurons; None for one neuron per class")
+FOR_SAMPLES = field("mean", meaning='"mean", "sum" or "none", which returns (B,)')
+FOR_CLASSES = field("mean", meaning='"mean", "sum" or "none", which returns (B, C)')
 
 
 class ClassLoss(ReducibleLoss):
-    """The base of losses of outputs (T, B, C) and class numbers (B,); some have `num_classes`."""
+    """Base of losses of outputs (T, B, C) and class numbers (B,)."""
 
     num_classes: int | None
 
     def _complete(self, given: dict[str, Any]) -> None:
         self.num_classes = wanted = given.get("num_classes")
         if wanted is not None and (not isinstance(wanted, int) or wanted < 1):
-            raise ArgumentError(f"{type(self).__name__}: num_classes is an integer of at least 1, not {wanted!r}.")
+            raise ArgumentError(f"{type(self).__name__}: num_classes must be an integer of at least 1, not {wanted!r}.")
 
     def outputs(self, x: Tensor, lengths: Any = None) -> Tensor:
-        """`x`, (T, B, N), with the neurons of a class added up: (T, B, C); 0 after the end of each sample."""
+        """Sum `x`, (T, B, N), over the neurons of each class: (T, B, C), with 0 in the padding."""
         name = type(self).__name__
         if x.ndim != 3 or not x.shape[0]:
-            raise ShapeError(f"{name}: takes outputs (T, B, C) with at least one step, time first; not {x.shape}.")
+            raise ShapeError(f"{name}: outputs must be (T, B, C) with at least one step, time first, not {x.shape}.")
         steps, batch, neurons = x.shape
         x = zero_after_end(x, lengths, name)
         if self.num_classes is None:
             return x
         if neurons % self.num_classes:
             raise ShapeError(
-                f"{name}: {neurons} output neurons, of shape {x.shape}, cannot be shared out evenly among num_classes="
-                f"{self.num_classes}; make the last layer a multiple of that wide."
+                f"{name}: {neurons} output neurons, of shape {x.shape}, cannot be divided evenly among num_classes="
+                f"{self.num_classes}. Make the width of the last layer a multiple of {self.num_classes}."
             )
         return x.reshape((steps, batch, self.num_classes, neurons // self.num_classes)).sum(3)
 
     def share(self, x: Tensor) -> int:
-        """The number of neurons of `x`, (T, B, N), that a class has."""
+        """The number of neurons per class of `x`, (T, B, N)."""
         return 1 if self.num_classes is None else x.shape[2] // self.num_classes
 
     def one_hot(self, labels: Any, like: Tensor) -> Tensor:
-        """1 at the class of each sample, else 0: (B, C), for class numbers (B,)."""
+        """Convert class numbers (B,) to one-hot rows (B, C)."""
         name, (batch, classes), classed = type(self).__name__, like.shape, as_tensor(labels, type(self).__name__)
         if classed.dtype.category != 1:
             raise DTypeError(
-                f"{name}: labels are class numbers, integers ({batch},), not {classed.dtype}; convert them: "
-                f"labels.astype('int64'), or ops.argmax(labels, 1) for one-hot labels."
+                f"{name}: labels must be class numbers, integers ({batch},), not {classed.dtype}. Convert them by "
+                f"labels.astype('int64'), or by ops.argmax(labels, 1) if they are one-hot."
             )
         if classed.shape != (batch,):
             raise ShapeError(
-                f"{name}: outputs (T, B, C) of a batch of {batch} need labels of shape ({batch},), not "
-                f"{classed.shape}. Time is the first axis of outputs, x.swapaxes(0, 1)?"
+                f"{name}: outputs (T, B, C) with a batch of {batch} need labels of shape ({batch},), not "
+                f"{classed.shape}. Time must be the first axis of outputs; do you need x.swapaxes(0, 1)?"
             )
         return hot(classed, classes, 1, label_words(name, classes, False)).astype(like.dtype)
 
@@ -90,18 +90,18 @@ class ClassLoss(ReducibleLoss):
 
 
 class CrossEntropyOverTime(ClassLoss):
-    """A cross entropy: -log p[label], weighted by class, with smoothed labels."""
+    """Base of cross entropies: -log p[label], weighted by class, with label smoothing."""
 
     weight: Numbers | None
     label_smoothing: float
 
     def at_each_step(self, outputs: Tensor, lengths: Any) -> Tensor:
-        """The mean over the steps of log p[t], (B, C)."""
+        """The mean of log p[t] over time, (B, C)."""
         log_p = ops.log_softmax(self.outputs(outputs, lengths), 2)
         return mean_over_time(log_p, lengths, type(self).__name__)
 
     def likelihood(self, log_p: Tensor, labels: Any) -> Tensor:
-        """The loss for log-probabilities (B, C); its mean is over the sum of weights."""
+        """The loss from log-probabilities (B, C); its mean divides by the sum of weights."""
         hard = self.one_hot(labels, log_p)
         classes = log_p.shape[1]
         target = hard
@@ -110,7 +110,9 @@ class CrossEntropyOverTime(ClassLoss):
         if self.weight is None:
             return self.reduced(-(log_p * target).sum(1))
         if (shape := tuple(np.shape(self.weight))) != (classes,):
-            raise ShapeError(f"{type(self).__name__}: weight has shape {shape}; there are {classes} classes.")
+            raise ShapeError(
+                f"{type(self).__name__}: weight must have one number for each of {classes} classes, not shape {shape}."
+            )
         weight = as_tensor(self.weight, type(self).__name__).astype(log_p.dtype)
         each = -(log_p * target * weight).sum(1)
         return each.sum() / (hard * weight).sum() if self.reduction == "mean" else self.reduced(each)
@@ -118,18 +120,21 @@ class CrossEntropyOverTime(ClassLoss):
 
 @with_fields
 class CERateLoss(CrossEntropyOverTime):
-    """Cross entropy at each step, then the mean over time: (1 / T) sum_t CE(s[t], y).
+    """Cross entropy at each time step, averaged over time: (1 / T) sum_t CE(s[t], y).
+
+    Use it if the network should answer correctly at every step, for example with early exits. For the number of spikes
+    over the whole sample use `CECountLoss`.
 
     Inputs:
         outputs: spikes (T, B, C).
         labels: integers (B,) in [0, C).
-        lengths: integers (B,), the number of steps of each sample; all T if left out.
+        lengths: integers (B,), the number of steps of each sample, by default T.
 
     Raises:
         ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs.
 
-    Source: ce_rate_loss of snnTorch. That one ignores its `population_code`, and takes the mean of weighted losses over
-    the batch instead of the sum of weights.
+    Source: ce_rate_loss of snnTorch, which ignores its `population_code`, and averages weighted losses over the batch
+    instead of dividing by the sum of weights.
 
     Example:
         >>> round(nn.CERateLoss()(ops.zeros((5, 2, 4)), Tensor([0, 3])).item(), 4)  # log 4
@@ -147,9 +152,12 @@ class CERateLoss(CrossEntropyOverTime):
 
 @with_fields
 class TETLoss(CrossEntropyOverTime):
-    """Temporal efficient training: the cross entropy of a readout at each step, and a pull towards one potential.
+    """Temporal efficient training (TET): cross entropy of a readout at each step, plus a pull towards one
+    potential.
 
-    (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2, with a = mse_weight, phi = mse_target.
+        (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2,  a = mse_weight, phi = mse_target
+
+    Use it to train deep networks of few steps, for which it generalises better than a loss of the mean output.
 
     Inputs, Raises: as for `CERateLoss`; the outputs are those of the last layer at each step.
 
@@ -162,10 +170,8 @@ class TETLoss(CrossEntropyOverTime):
         1.317
     """
 
-    mse_weight: float = field(
-        0.0, meaning="a in [0, 1]; the paper takes 0.05 for most data sets, and phi = 1, the threshold"
-    )
-    mse_target: float = field(1.0, meaning="phi")
+    mse_weight: float = field(0.0, meaning="a in [0, 1]; the paper uses 0.05 for most data sets")
+    mse_target: float = field(1.0, meaning="phi; the paper uses the threshold, 1")
     weight: Numbers | None = CLASS_WEIGHT
     label_smoothing: Share = SMOOTHING
     reduction: Reduction = FOR_SAMPLES
@@ -173,7 +179,7 @@ class TETLoss(CrossEntropyOverTime):
     def _complete(self, given: dict[str, Any]) -> None:
         super()._complete(given)
         if not 0.0 <= self.mse_weight <= 1.0:
-            raise ArgumentError(f"TETLoss: mse_weight lies in [0, 1], not {self.mse_weight!r}.")
+            raise ArgumentError(f"TETLoss: mse_weight must be in [0, 1], not {self.mse_weight!r}.")
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
         entropy = self.likelihood(self.at_each_step(outputs, lengths), labels)
@@ -191,13 +197,13 @@ class TETLoss(CrossEntropyOverTime):
 class CECountLoss(CrossEntropyOverTime):
     """Cross entropy of the sums over time: CE(sum_t s[t], y).
 
-    Of spikes it takes their counts; of membrane potentials, with label_smoothing=0.3, it is integral_crossentropy of
-    Spyx.
+    Use it for a classifier that counts spikes. With membrane potentials and label_smoothing=0.3 it is
+    integral_crossentropy of Spyx.
 
     Inputs, Raises: as for `CERateLoss`.
 
-    Source: ce_count_loss of snnTorch, which takes the mean of weighted losses over the batch, and not over the sum of
-    weights as PyTorch's NLLLoss and this one do.
+    Source: ce_count_loss of snnTorch, which averages weighted losses over the batch; this one divides by the sum of
+    weights, like PyTorch's NLLLoss.
 
     Example:
         >>> spikes = Tensor([[[1.0, 0.0]], [[1.0, 1.0]]])  # two spikes of class 0, one of class 1
@@ -216,7 +222,9 @@ class CECountLoss(CrossEntropyOverTime):
 
 @with_fields
 class CEMaxMembraneLoss(CrossEntropyOverTime):
-    """Cross entropy of the highest potentials: CE(max_t u[t], y). Steps of equal height share the gradient.
+    """Cross entropy of the maximum potentials over time: CE(max_t u[t], y).
+
+    Use it with a readout that does not spike, such as `LINode`. Steps of equal height share the gradient.
 
     Inputs, Raises: as for `CERateLoss`; the outputs are membrane potentials.
 
@@ -242,10 +250,12 @@ class CEMaxMembraneLoss(CrossEntropyOverTime):
 
 @with_fields
 class _TargetRateLoss(ClassLoss):
-    """The class's neurons are to fire at correct_rate, the others at incorrect_rate, in spikes per step."""
+    """Base of losses with target rates for the label's neurons and the other neurons, in spikes per step."""
 
-    correct_rate: float = field(1.0, meaning="of the label's neuron, in [0, 1] spikes per step")
-    incorrect_rate: float = field(0.0, meaning="of the other neurons")
+    correct_rate: float = field(1.0, meaning="target rate of the label's neuron, in [0, 1] spikes per step")
+    incorrect_rate: float = field(
+        0.0, meaning="target rate of the other neurons; a little above 0 keeps them from falling silent"
+    )
     num_classes: int | None = NUM_CLASSES
     reduction: Reduction = FOR_CLASSES
 
@@ -254,7 +264,7 @@ class _TargetRateLoss(ClassLoss):
         for name in ("correct_rate", "incorrect_rate"):
             rate = given[name]
             if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.0 <= rate <= 1.0:
-                raise ArgumentError(f"{type(self).__name__}: {name} lies in [0, 1] spikes per step, not {rate!r}.")
+                raise ArgumentError(f"{type(self).__name__}: {name} must be in [0, 1] spikes per step, not {rate!r}.")
 
     def extend_repr(self) -> str:
         return f"correct_rate={self.correct_rate}, incorrect_rate={self.incorrect_rate}, {super().extend_repr()}"
@@ -262,8 +272,10 @@ class _TargetRateLoss(ClassLoss):
 
 @with_fields
 class MSECountLoss(_TargetRateLoss):
-    """Squared error of spike counts: MSE(sum_t s[t], n) / T, n = floor(T correct_rate) for the label's neuron,
-    floor(T incorrect_rate) for the others. The neurons of a class count together, and n is that of all.
+    """Squared error of spike counts: MSE(sum_t s[t], n) / T.
+
+    The target n is floor(T correct_rate) for the label's neuron and floor(T incorrect_rate) for the others. With
+    num_classes, the neurons of a class count together, and n is multiplied by their number.
 
     Inputs, Raises: as for `CERateLoss`.
 
@@ -282,8 +294,8 @@ class MSECountLoss(_TargetRateLoss):
         return self.reduced(far) / outputs.shape[0] if steps is None else self.reduced(far / steps)
 
     def _wanted(self, outputs: Tensor, steps: Tensor | None, rate: float) -> Any:
-        """The number of spikes that a class is to give: one for all samples, or for each, (B, 1)."""
-        # The small number makes 29 of 100 * 0.29, which is 28.999999999999996.
+        """The target count of a class: one number, or one per sample, (B, 1)."""
+        # The small addend corrects rounding: 100 * 0.29 is 28.999999999999996.
         if steps is None:
             return float(int(outputs.shape[0] * self.share(outputs) * rate + 1e-9))
         counts = [float(int(length * self.share(outputs) * rate + 1e-9)) for length in range(outputs.shape[0] + 1)]
@@ -292,14 +304,15 @@ class MSECountLoss(_TargetRateLoss):
 
 @with_fields
 class MSERateLoss(_TargetRateLoss):
-    """Squared error of rates: MSE(mean_t s[t], r), r = correct_rate for the label's neuron, incorrect_rate otherwise.
+    """Squared error of firing rates: MSE(mean_t s[t], r).
 
-    The rate of a class of several neurons is their mean.
+    The target r is correct_rate for the label's neuron and incorrect_rate for the others. The rate of a class with
+    several neurons is their mean.
 
     Inputs, Raises: as for `CERateLoss`.
 
     Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a count,
-    sparsity T, which no rate reaches for T > 1 / sparsity; here it is correct_rate = sparsity.
+    sparsity T, which no rate reaches for T > 1 / sparsity; use correct_rate = sparsity here.
 
     Example:
         >>> nn.MSERateLoss(0.5, 0.0)(ops.ones((4, 1, 2)), Tensor([1])).item()  # (1^2 + 0.5^2) / 2
@@ -314,12 +327,14 @@ class MSERateLoss(_TargetRateLoss):
 
 @with_fields
 class MSEMembraneLoss(ClassLoss):
-    """Squared error of membrane potentials at each step, then the mean over time: (1 / T) sum_t MSE(u[t], target).
+    """Squared error of membrane potentials at each step, averaged over time: (1 / T) sum_t MSE(u[t], target).
+
+    Use it for regression of a signal over time, or for classes with target potentials.
 
     Inputs:
         outputs: membrane potentials (T, B, C).
-        targets: integers (B,), class numbers; or potentials (B, C), or (T, B, C) if they vary over time.
-        lengths: as for `CERateLoss`, and the errors.
+        targets: class numbers, integers (B,); or potentials (B, C), or (T, B, C) if they vary over time.
+        lengths: as for `CERateLoss`.
 
     Source: mse_membrane_loss of snnTorch.
 
@@ -330,8 +345,10 @@ class MSEMembraneLoss(ClassLoss):
         0.0
     """
 
-    on_target: float = field(1.0, meaning="for class numbers: the potential of the label's neuron", convert=as_number)
-    off_target: float = field(0.0, meaning="the potential of the others", convert=as_number)
+    on_target: float = field(
+        1.0, meaning="target potential of the label's neuron, if targets are class numbers", convert=as_number
+    )
+    off_target: float = field(0.0, meaning="target potential of the other neurons", convert=as_number)
     reduction: Reduction = FOR_CLASSES
 
     def construct(self, outputs: Tensor, targets: Tensor, lengths: Any = None) -> Tensor:
@@ -345,7 +362,7 @@ class MSEMembraneLoss(ClassLoss):
             return self.one_hot(targets, v[0]) * (self.on_target - self.off_target) + self.off_target
         if targets.shape not in (v.shape, v.shape[1:]):
             raise ShapeError(
-                f"MSEMembraneLoss: outputs of shape {v.shape} need class numbers {v.shape[1:2]}, or potentials "
-                f"{v.shape[1:]} or {v.shape}; these targets have shape {targets.shape}."
+                f"MSEMembraneLoss: for outputs of shape {v.shape}, targets must be class numbers {v.shape[1:2]}, or "
+                f"potentials {v.shape[1:]} or {v.shape}, not of shape {targets.shape}."
             )
         return targets.astype(v.dtype)

@@ -1,4 +1,4 @@
-"""Losses of values, classes, probabilities and embeddings; most are operations of `ops`.
+"""Losses of values, classes, probabilities and embeddings, most of them operations of `ops`.
 
 Each has `reduction`: "mean" (the default), "sum" or "none".
 """
@@ -38,16 +38,16 @@ __all__ = [
 ]
 
 
-MEAN = field("mean", meaning='"mean", "sum" or "none"')
-NONE = field("none", meaning='"none", the default as in MindSpore, "mean" or "sum"')
-CLASS_WEIGHT = field(None, meaning="(C,), a weight for each class; the mean is then over the sum of weights")
-IGNORED = field(-100, meaning="a label that does not count")
-ELEMENT_WEIGHT = field(None, meaning="of each element; what broadcasts to the inputs")
-SMOOTHING = field(0.0, meaning="e in [0, 1): labels are mixed with e / C for each class")
+MEAN = field("mean", meaning='"mean", "sum" or "none" over the elements')
+NONE = field("none", meaning='"none" as in MindSpore, "mean" or "sum" over the elements')
+CLASS_WEIGHT = field(None, meaning="weight of each class, (C,); the mean then divides by the sum of weights")
+IGNORED = field(-100, meaning="a label whose samples do not count")
+ELEMENT_WEIGHT = field(None, meaning="weight of each element, which broadcasts to the inputs")
+SMOOTHING = field(0.0, meaning="label smoothing e in [0, 1): a label becomes 1 - e, plus e / C for every class")
 
 
 class ReducibleLoss(Cell):
-    """The base of losses: the losses of all elements are reduced to their mean or sum, or stay as they are."""
+    """Base of losses with `reduction`: the mean or sum over all elements, or no reduction."""
 
     reduction: Reduction
 
@@ -55,26 +55,26 @@ class ReducibleLoss(Cell):
         return ""
 
     def reduced(self, each: Tensor) -> Tensor:
-        """All elements' losses as one number, or as they are."""
+        """Reduce the losses of the elements."""
         return reduce_losses(each, self.reduction)
 
     def tensors(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
-        """Both as Tensors."""
+        """Convert both to Tensors."""
         return as_tensor(logits, type(self).__name__), as_tensor(labels, type(self).__name__)
 
     def of_one_shape(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
-        """Both as Tensors; a ShapeError unless they have one shape."""
+        """Convert both to Tensors; raise a ShapeError unless they have one shape."""
         logits, labels = self.tensors(logits, labels)
         if logits.shape != labels.shape:
             raise ShapeError(
-                f"{type(self).__name__}: logits of shape {logits.shape} and labels of shape {labels.shape} must have "
-                f"one shape."
+                f"{type(self).__name__}: logits and labels must have the same shape, but have {logits.shape} and "
+                f"{labels.shape}."
             )
         return logits, labels
 
 
 class _OfOperation(Cell):
-    """The base of losses that are an operation, which takes the fields of the class by name."""
+    """Base of losses that call an operation with the fields of the class by name."""
 
     operation: ClassVar[Callable[..., Tensor]]
 
@@ -114,19 +114,24 @@ class L1Loss(ReducibleLoss):
 
 @with_fields
 class HuberLoss(_OfOperation):
-    """Huber loss: d^2 / 2 where d = |logits - labels| is at most delta, else delta (d - delta / 2)."""
+    """Huber loss: d^2 / 2 if d = |logits - labels| is at most delta, else delta (d - delta / 2).
+
+    Use it for regression with outliers.
+    """
 
     operation = staticmethod(ops.huber_loss)
     reduction: Reduction = MEAN
-    delta: Positive = field(1.0, meaning="where the parabola ends")
+    delta: Positive = field(1.0, meaning="the distance at which the loss changes from quadratic to linear")
 
 
 @with_fields
 class SmoothL1Loss(_OfOperation):
-    """Smooth L1 loss: d^2 / (2 beta) where d = |logits - labels| is at most beta, else d - beta / 2."""
+    """Smooth L1 loss: d^2 / (2 beta) if d = |logits - labels| is at most beta, else d - beta / 2."""
 
     operation = staticmethod(ops.smooth_l1_loss)
-    beta: NotNegative = field(1.0, meaning="where the parabola ends; 0 for the distance itself")
+    beta: NotNegative = field(
+        1.0, meaning="the distance at which the loss changes from quadratic to linear; 0 is the L1 loss"
+    )
     reduction: Reduction = NONE
 
 
@@ -134,12 +139,14 @@ class SmoothL1Loss(_OfOperation):
 class GaussianNLLLoss(ReducibleLoss):
     """Gaussian negative log-likelihood: (log v + (logits - labels)^2 / v) / 2 with v = max(var, eps).
 
+    Use it if the network also predicts its uncertainty, var.
+
     Inputs:
         logits, labels, var: of one shape.
     """
 
-    full: bool = field(False, meaning="whether log(2 pi) / 2 is added")
-    eps: Positive = field(1e-6, meaning="the least variance")
+    full: bool = field(False, meaning="whether to add the constant log(2 pi) / 2")
+    eps: Positive = field(1e-6, meaning="lower limit of the variance")
     reduction: Reduction = MEAN
 
     def construct(self, logits: Tensor, labels: Tensor, var: Tensor) -> Tensor:
@@ -153,14 +160,16 @@ class GaussianNLLLoss(ReducibleLoss):
 class CrossEntropyLoss(ReducibleLoss):
     """Cross entropy of classes: -log softmax(logits)[label], weighted by class.
 
+    This is the usual loss of a classifier. For outputs over time, (T, B, C), use `CERateLoss` or `CECountLoss`.
+
     Inputs:
         logits: (N, C) or (N, C, ...).
-        labels: integers (N,) or (N, ...) in [0, C); or probabilities of the logits' shape.
+        labels: integers in [0, C), (N,) or (N, ...); or probabilities in the shape of the logits.
 
     Raises:
         ArgumentError: for a label out of range.
         ShapeError: for shapes that do not fit.
-        DTypeError: for float labels that are no probabilities of the logits' shape.
+        DTypeError: for float labels that are not probabilities in the shape of the logits.
     """
 
     weight: Numbers | None = CLASS_WEIGHT
@@ -180,16 +189,17 @@ class CrossEntropyLoss(ReducibleLoss):
 
 @with_fields
 class NLLLoss(_OfOperation):
-    """Negative log-likelihood of classes: -logits[label], weighted by class, for log-probabilities; see `ops.nll_loss`.
+    """Negative log-likelihood of classes: -logits[label], weighted by class, for log-probabilities; see
+    `ops.nll_loss`.
 
     Inputs:
-        logits: (N, C) or (N, C, ...), as `LogSoftmax(1)` gives them.
-        labels: integers (N,) or (N, ...) in [0, C).
+        logits: log-probabilities, (N, C) or (N, C, ...), for example from `LogSoftmax(1)`.
+        labels: integers in [0, C), (N,) or (N, ...).
 
     Raises:
         ArgumentError: for a label out of range.
         ShapeError: for shapes that do not fit.
-        DTypeError: for labels that are no integers.
+        DTypeError: for labels that are not integers.
     """
 
     operation = staticmethod(ops.nll_loss)
@@ -200,11 +210,11 @@ class NLLLoss(_OfOperation):
 
 @with_fields
 class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
-    """Cross entropy, -sum over classes of y log softmax(logits), not reduced by default, as in MindSpore.
+    """Cross entropy: -sum over classes of y log softmax(logits), by default without reduction, as in MindSpore.
 
     Inputs:
         logits: (N, C).
-        labels: (N,) or (N, C).
+        labels: (N,) or (N, C), see sparse.
 
     Raises:
         ShapeError, DTypeError: for labels of the other kind.
@@ -221,13 +231,13 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
         logits, labels = self.tensors(logits, labels)
         if logits.ndim != 2 or labels.shape != (logits.shape if not self.sparse else logits.shape[:1]):
             raise ShapeError(
-                f"SoftmaxCrossEntropyWithLogits: with sparse={self.sparse} logits are (N, C) and labels "
-                f"{'(N,)' if self.sparse else '(N, C)'}; they have shapes {logits.shape} and {labels.shape}. Write "
+                f"SoftmaxCrossEntropyWithLogits: with sparse={self.sparse}, logits must be (N, C) and labels "
+                f"{'(N,)' if self.sparse else '(N, C)'}, but they have shapes {logits.shape} and {labels.shape}. Write "
                 f"sparse={not self.sparse} for labels {'(N, C)' if self.sparse else '(N,)'}."
             )
         if self.sparse and labels.dtype.is_float:
             raise DTypeError(
-                "SoftmaxCrossEntropyWithLogits: with sparse=True labels are class numbers: labels.astype('int64')."
+                "SoftmaxCrossEntropyWithLogits: with sparse=True, labels must be integers: labels.astype('int64')."
             )
         wanted = labels if self.sparse else labels.astype(logits.dtype)
         log_p = ops.log_softmax(logits, 1)
@@ -241,12 +251,11 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
 class BCELoss(_OfOperation):
     """Binary cross entropy of probabilities p: -(y log p + (1 - y) log(1 - p)); see `ops.binary_cross_entropy`.
 
+    Prefer `BCEWithLogitsLoss`, which is more accurate for p near 0 and 1.
+
     Inputs:
         logits: p in [0, 1].
-        labels: y in [0, 1], of the same shape.
-
-    Raises:
-        ShapeError: for shapes that do not fit.
+        labels: y in [0, 1], in the same shape.
     """
 
     operation = staticmethod(ops.binary_cross_entropy)
@@ -258,14 +267,11 @@ class BCELoss(_OfOperation):
 class BCEWithLogitsLoss(_OfOperation):
     """Binary cross entropy of logits: -(w y log p + (1 - y) log(1 - p)) with p = sigmoid(logits).
 
-    It is exact for large logits.
+    Use it for binary or multi-label classification. It does not overflow for large logits.
 
     Inputs:
         logits: any shape.
-        labels: y in [0, 1], of the same shape.
-
-    Raises:
-        ShapeError: for shapes that do not fit.
+        labels: y in [0, 1], in the same shape.
 
     Example:
         >>> round(nn.BCEWithLogitsLoss()(Tensor([0.0, 100.0]), Tensor([1.0, 1.0])).item(), 4)
@@ -275,7 +281,9 @@ class BCEWithLogitsLoss(_OfOperation):
     operation = staticmethod(ops.binary_cross_entropy_with_logits)
     reduction: Reduction = MEAN
     weight: Numbers | None = ELEMENT_WEIGHT
-    pos_weight: Numbers | None = field(None, meaning="w, of the positive part; what broadcasts to the inputs")
+    pos_weight: Numbers | None = field(
+        None, meaning="w, weight of the positive part, which broadcasts to the inputs; above 1 for rare positives"
+    )
 
 
 @with_fields
@@ -284,7 +292,7 @@ class KLDivLoss(_OfOperation):
 
     operation = staticmethod(ops.kl_div)
     reduction: Literal["mean", "sum", "none", "batchmean"] = field(
-        "mean", meaning='"mean" over all elements, "batchmean" for the sum over the batch\'s length, "sum" or "none"'
+        "mean", meaning='"mean" over all elements, "batchmean" (the sum divided by the batch size), "sum" or "none"'
     )
 
 
@@ -293,9 +301,9 @@ class PoissonNLLLoss(_OfOperation):
     """Poisson negative log-likelihood: exp(logits) - labels logits; see `ops.poisson_nll_loss`."""
 
     operation = staticmethod(ops.poisson_nll_loss)
-    log_input: bool = field(True, meaning="whether logits are the logarithm of the rate, or the rate itself")
-    full: bool = field(False, meaning="whether Stirling's formula for log(labels!) is added")
-    eps: Positive = field(1e-8, meaning="added to the rate, whose logarithm is taken without `log_input`")
+    log_input: bool = field(True, meaning="whether logits are the logarithm of the rate; False for the rate itself")
+    full: bool = field(False, meaning="whether to add log(labels!), by Stirling's formula")
+    eps: Positive = field(1e-8, meaning="added to the rate before its logarithm, if log_input is False")
     reduction: Reduction = MEAN
 
 
@@ -312,10 +320,10 @@ class SoftMarginLoss(_OfOperation):
 
 @with_fields
 class HingeEmbeddingLoss(_OfOperation):
-    """Hinge embedding loss: logits where labels are 1, max(0, margin - logits) where they are -1."""
+    """Hinge embedding loss: logits if the label is 1, max(0, margin - logits) if it is -1."""
 
     operation = staticmethod(ops.hinge_embedding_loss)
-    margin: float = field(1.0, meaning="from which on logits of the label -1 cost nothing")
+    margin: float = field(1.0, meaning="logits of the label -1 cost nothing above this")
     reduction: Reduction = MEAN
 
 
@@ -323,7 +331,7 @@ class HingeEmbeddingLoss(_OfOperation):
 class MarginRankingLoss(ReducibleLoss):
     """Margin ranking loss: max(0, -target (input1 - input2) + margin), for targets of 1 and -1."""
 
-    margin: float = field(0.0, meaning="how far apart the inputs are to be")
+    margin: float = field(0.0, meaning="the difference of the inputs above which the loss is 0")
     reduction: Reduction = MEAN
 
     def construct(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
@@ -332,7 +340,7 @@ class MarginRankingLoss(ReducibleLoss):
 
 @with_fields
 class CosineEmbeddingLoss(ReducibleLoss):
-    """Cosine embedding loss: 1 - cos where target is 1, max(0, cos - margin) where it is -1.
+    """Cosine embedding loss: 1 - cos if the target is 1, max(0, cos - margin) if it is -1.
 
     See `ops.cosine_embedding_loss`.
 
@@ -341,7 +349,7 @@ class CosineEmbeddingLoss(ReducibleLoss):
         target: 1 or -1, (N,).
     """
 
-    margin: float = field(0.0, meaning="how similar vectors may be that should not be")
+    margin: float = field(0.0, meaning="the cosine below which vectors with target -1 cost nothing")
     reduction: Reduction = MEAN
 
     def construct(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
@@ -350,19 +358,18 @@ class CosineEmbeddingLoss(ReducibleLoss):
 
 @with_fields
 class TripletMarginLoss(ReducibleLoss):
-    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin).
-
-    See `ops.triplet_margin_loss`.
+    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin); see
+    `ops.triplet_margin_loss`.
 
     Inputs:
         anchor, positive, negative: vectors (..., D) of one shape.
     """
 
     p: Positive = field(2.0, meaning="the order of the distance d")
-    swap: bool = field(False, meaning="take d(positive, negative) where that is smaller than d(anchor, negative)")
-    eps: NotNegative = field(1e-6, meaning="keeps the distance of equal vectors off 0")
+    swap: bool = field(False, meaning="whether to use d(positive, negative) if it is less than d(anchor, negative)")
+    eps: NotNegative = field(1e-6, meaning="keeps the distance of equal vectors above 0, for its gradient")
     reduction: Reduction = MEAN
-    margin: float = field(1.0, meaning="how much nearer the positive is to be")
+    margin: float = field(1.0, meaning="how much nearer than the negative the positive must be for a loss of 0")
 
     def construct(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return ops.triplet_margin_loss(

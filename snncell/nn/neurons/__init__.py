@@ -1,4 +1,4 @@
-"""Spiking neurons: Cells of one time step, `construct(x, *states) -> (output, *states)`, one file for each family."""
+"""Spiking neurons: Cells of one time step, `construct(x, *states) -> (output, *states)`, one file per family."""
 
 from snncell.base.arguments.names import export as _export
 from snncell.nn.neurons import presets as presets

@@ -1,1 +1,1 @@
-"""Learning rules beside backpropagation through time: OTTT, e-prop, feedback alignment, EventProp, STDP."""
+"""Learning rules other than backpropagation through time: OTTT, e-prop, feedback alignment, EventProp, STDP."""

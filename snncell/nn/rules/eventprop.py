@@ -1,6 +1,6 @@
-"""EventProp: a layer of spiking neurons from spike times to spike times, with exact gradients.
+"""EventProp: a dense spiking layer from spike times to spike times, with exact gradients.
 
-Its operations find the spike times of neurons from those of events, (B, N_in, K_in), and weights (N_in, N).
+The operations here map the spike times of inputs, (B, N_in, K_in), and weights (N_in, N) to spike times of neurons.
 """
 
 from __future__ import annotations
@@ -28,29 +28,31 @@ from snncell.tape.transforms import vjp
 
 __all__ = ["EventPropLIF"]
 
-LAUNCHES = 4  # of kernels on the GPU, about; to sort takes more
+LAUNCHES = 4  # approximate number of kernel launches on the GPU; sorting takes more
 
 # --- times ------------------------------------------------------------------------------------------------------------
 
 
 def _times(x: Any) -> Any:
-    if x.size and not x.min() > -np.inf:  # false for NaN too
+    if x.size and not x.min() > -np.inf:  # the comparison is false for NaN too
         raise _no_time()
     return x
 
 
 def _no_time() -> ArgumentError:
     return ArgumentError(
-        "EventPropLIF: times holds NaN or -inf. A time is a number, or inf where there is no spike, for instance "
-        "ops.where(ops.isnan(times), float('inf'), times)."
+        "EventPropLIF: times contains NaN or -inf. A time must be a number, or inf for no spike. To convert NaN, "
+        "write ops.where(ops.isnan(times), float('inf'), times)."
     )
 
 
 class _Times(Primitive):
-    """Spike times as they are; NaN and -inf are refused. A compiled Program on the GPU does not wait to look."""
+    """Identity that raises for NaN and -inf. A compiled Program on the GPU skips the check, because it would have
+    to wait.
+    """
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Evaluate in an eager call."""
+        """Check the times in an eager call."""
         (x,) = arrays
         if IN_USE and isinstance(x, DeviceArray) and x.size:
             every = {"axis": tuple(range(x.ndim)), "keepdims": False}
@@ -72,7 +74,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Any]:
 
 
 class _SpikeTimes(Primitive):
-    """Times, weights -> the spike times (B, N, K), and the order, places and currents for the backward pass."""
+    """Times and weights -> spike times (B, N, K), and the order, places and currents for the backward pass."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         times, weights = inputs
@@ -86,7 +88,7 @@ class _SpikeTimes(Primitive):
 
 
 class _SentBack(_SpikeTimes):
-    """Inputs and results of `_SpikeTimes`, the gradient of the spike times -> those of the times and the weights."""
+    """Inputs and results of `_SpikeTimes`, and the gradient of the spike times -> gradients of times and weights."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         return [(x.shape, x.dtype) for x in inputs[:2]]
@@ -96,8 +98,8 @@ def _find_times(times: Any, weights: Any, *, silent: float, **constants: Any) ->
     return on_cpu.find(times, weights, **constants)
 
 
-# `silent`, inf, stands for no spike: where results are looked at (`check_finite`), an operation may give what it is
-# given, and inf of finite operands is an error.
+# `silent` is always inf. It is an argument because `check_finite` reports inf only if no argument of the operation is
+# inf.
 spike_times = _SpikeTimes("spike_times", _find_times, multiple=True)
 spike_times.def_there(lambda times, weights, *, silent, **constants: on_device.find(times, weights, **constants))
 sent_back = _SentBack("sent_back", send_back, multiple=True)
@@ -145,9 +147,11 @@ def _sent_back_by_operations(
     tau_syn: float,
     v_threshold: float,
 ) -> tuple[Tensor, Tensor]:
-    """`sent_back` as an expression of all events and spikes, (B, E, N, K), for gradients of higher orders."""
+    """`sent_back` as a differentiable expression of all events and spikes, (B, E, N, K), for higher-order
+    gradients.
+    """
     samples, inputs, of_each = times.shape
-    rank = ops.argsort(order)  # of each event in time
+    rank = ops.argsort(order)  # rank of each event in time
     before = rank[:, :, None, None] <= places[:, None]
     spiked = places >= 0
     s = ops.where(before, ops.where(spiked, found, 0.0)[:, None] - times.reshape(samples, -1)[:, :, None, None], 0.0)
@@ -177,24 +181,24 @@ def _sent_back_by_operations(
 
 # --- the layer --------------------------------------------------------------------------------------------------------
 
-NEARLY = 2.0**-40  # how far equal time constants are taken apart, relatively
+NEARLY = 2.0**-40  # relative difference that is added to equal time constants
 
 
 def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or math.isnan(value):
-        raise ArgumentError(f"EventPropLIF: {name} is a number, not {value!r}.")
+        raise ArgumentError(f"EventPropLIF: {name} must be a number, not {value!r}.")
     return float(value)
 
 
 def _above_zero(value: Any, name: str) -> float:
     number = _number(value, name)
     if not 0 < number < math.inf:
-        raise ArgumentError(f"EventPropLIF: {name} is positive and finite, not {value!r}.")
+        raise ArgumentError(f"EventPropLIF: {name} must be positive and finite, not {value!r}.")
     return number
 
 
 def _checked_constant(name: str, check: Callable[[Any, str], Any]) -> Any:
-    """A constant of the neurons, which is checked whenever it is set."""
+    """A property that checks a constant at each assignment."""
     return property(
         lambda layer: getattr(layer, f"_{name}"),
         lambda layer, value: setattr(layer, f"_{name}", check(value, name)),
@@ -202,63 +206,69 @@ def _checked_constant(name: str, check: Callable[[Any, str], Any]) -> Any:
 
 
 class EventPropLIF(Cell):
-    r"""A dense layer of leaky integrate-and-fire neurons from spike times to spike times, with exact gradients.
+    r"""EventProp: a dense layer of LIF neurons from spike times to spike times, with exact gradients instead of
+    surrogates.
 
-    tau_mem dV/dt = -V + I,   tau_syn dI/dt = -I
-    an input spike adds its weight to I; where V reaches v_threshold the neuron spikes, and V becomes 0
+        tau_mem dV/dt = -V + I,   tau_syn dI/dt = -I
+        an input spike adds its weight to I; if V reaches v_threshold, the neuron spikes and V becomes 0
 
-    There are no time steps: between two events V is a sum of two exponentials with at most one peak, so whether it
-    reaches the threshold is known, and when is found to rounding. With kappa, the potential for one unit of weight,
+    Use it for temporal codes with few, precisely timed spikes. There are no time steps. Between two events V is a sum
+    of two exponentials with at most one peak. So the layer knows whether V reaches the threshold, and computes the time
+    up to rounding. With kappa, the potential per unit of weight,
 
-    V(t) = sum_e w_e kappa(t - t_e) - v_threshold sum_k exp(-(t - T_k) / tau_mem)
-    kappa(s) = tau_syn / (tau_mem - tau_syn) (exp(-s / tau_mem) - exp(-s / tau_syn)),   s > 0
+        V(t) = sum_e w_e kappa(t - t_e) - v_threshold sum_k exp(-(t - T_k) / tau_mem)
+        kappa(s) = tau_syn / (tau_mem - tau_syn) (exp(-s / tau_mem) - exp(-s / tau_syn)),   s > 0
 
-    The gradient is that of the implicit V(T_k) = v_threshold. With g_k the gradient of a loss by the output time T_k
-    and V'(T_k) = (I(T_k) - v_threshold) / tau_mem the slope right before the spike, a spike sends back
+    The gradient follows from the implicit equation V(T_k) = v_threshold. Let g_k be the gradient of the loss with
+    respect to the output time T_k, and V'(T_k) = (I(T_k) - v_threshold) / tau_mem the slope just before the spike. With
 
-    a_k = -(g_k - (v_threshold / tau_mem) sum_{j > k} a_j exp(-(T_j - T_k) / tau_mem)) / V'(T_k)
+        a_k = -(g_k - (v_threshold / tau_mem) sum_{j > k} a_j exp(-(T_j - T_k) / tau_mem)) / V'(T_k)
 
-    to the weights sum_k a_k kappa(T_k - t_e), and to the input times -w_e sum_k a_k kappa'(T_k - t_e), over the spikes
-    T_k after t_e. In the words of the paper, the adjoint variables are
+    the gradient of a weight is sum_k a_k kappa(T_k - t_e), and that of an input time is -w_e sum_k a_k kappa'(T_k -
+    t_e), over the spikes T_k after t_e. The adjoint variables of the paper are
 
-    lambda_V(t) = -(1 / tau_mem) sum_{T_k > t} a_k exp(-(T_k - t) / tau_mem)
-    lambda_I(t) = -(1 / tau_syn) sum_{T_k > t} a_k kappa(T_k - t)
+        lambda_V(t) = -(1 / tau_mem) sum_{T_k > t} a_k exp(-(T_k - t) / tau_mem)
+        lambda_I(t) = -(1 / tau_syn) sum_{T_k > t} a_k kappa(T_k - t)
 
-    which obey tau_mem lambda_V' = -lambda_V and tau_syn lambda_I' = lambda_V - lambda_I backwards in time; lambda_V
-    jumps by (v_threshold lambda_V + g_k) / (tau_mem V'(T_k)) at T_k, and the gradient of w_e is -tau_syn lambda_I(t_e).
+    They obey tau_mem lambda_V' = -lambda_V and tau_syn lambda_I' = lambda_V - lambda_I backwards in time. At T_k,
+    lambda_V jumps by (v_threshold lambda_V + g_k) / (tau_mem V'(T_k)), and the gradient of w_e is -tau_syn
+    lambda_I(t_e).
 
-    A silent neuron has the time inf and no gradient, as in the paper. A sample whose label neuron is silent must be
-    masked out of the loss and of a regulariser of the label's time, as in the second example. Do not replace inf by a
-    late time (ops.minimum) in a loss where classes compete, such as a cross entropy: the label neuron cannot move, so
-    the loss falls only by making all others later, and in the end they are silent too. Start with weights that make
-    neurons spike (the default does). To bring neurons back that were silent in a whole batch, add a small constant to
-    their weights after the optimiser's step.
+    For training, you should know the following:
 
-    Where V just touches the threshold, spikes appear or vanish: V' is 0 and gradients grow without bound. You should
-    clip them, for example by `train.clip_by_global_norm`.
+    - A silent neuron has the time inf and no gradient, as in the paper. If the label neuron of a sample is silent, mask
+      the sample out of the loss, as in the second example.
+    - Do not replace inf by a late time (ops.minimum) in a loss in which classes compete, such as a cross entropy. The
+      label neuron cannot move, so the loss only makes all other neurons later, until they are silent too.
+    - Start with weights that make neurons spike, as the default does. To revive neurons that were silent in a whole
+      batch, add a small constant to their weights after the optimiser's step.
+    - If V only just reaches the threshold, V' is close to 0 and gradients are unbounded. You should clip them, for
+      example by `train.clip_by_global_norm`.
 
     Args:
-        in_channels: input neurons, N_in.
-        out_channels: neurons of the layer, N_out.
-        tau_mem, tau_syn: time constants of V and I, in the unit of the times. Equal ones are taken 1e-12 apart.
-        v_threshold: in the unit of V.
-        spikes: K, how many spikes of a neuron are given. Those that follow are not computed.
-        t_max: no spike is given from here on, in the unit of the times.
-        weight_init: of the weight, (out_channels, in_channels). By default normal with mean 3 / (n p) and deviation
-            1 / (sqrt(n) p) thresholds, with n = in_channels and p = max kappa: if each input spikes once and all
-            together, V peaks at 3 +- 1 thresholds. Give more where few inputs spike, or spikes are far apart.
-        dtype: of the weight and of what is computed, float32 or float64.
+        in_channels: N_in, the number of inputs.
+        out_channels: N_out, the number of neurons.
+        tau_mem, tau_syn: time constants of V and I, in the unit of the times; the defaults suit times in ms. Equal
+            values are separated by a factor of 1 - 1e-12, because the formulas would divide by 0.
+        v_threshold: the threshold, in the unit of V.
+        spikes: K, the number of spikes that are computed per neuron; later ones are ignored.
+        t_max: the end of the simulation, in the unit of the times; later spikes are ignored.
+        weight_init: initial weight, (out_channels, in_channels). None draws from a normal distribution with mean 3 / (n
+            p) and deviation 1 / (sqrt(n) p) thresholds, where n = in_channels and p = max kappa. If each input spikes
+            once, all at the same time, V then peaks at 3 +- 1 thresholds. Use larger weights if few inputs spike, or if
+            spikes are far apart.
+        dtype: dtype of the weight and the computation, float32 or float64.
 
     Inputs:
-        times: (B, N_in), or (B, N_in, K_in) where inputs spike several times, in any order; inf where there is no
-            spike. So layers follow each other as they are.
+        times: (B, N_in), or (B, N_in, K_in) for inputs with several spikes, in any order; inf means no spike. You can
+            pass the output of one layer directly to the next.
 
     Returns:
-        The first K spike times of each neuron, (B, N_out, K), ascending; inf where there are fewer.
+        The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
 
     Raises:
-        ArgumentError: for counts, time constants or a threshold that are not positive; for times that are NaN or -inf
-            (jitted on a GPU, where nothing waits to look, those count as no spike).
+        ArgumentError: for counts, time constants or a threshold that are not positive, and for times that are NaN or
+            -inf. A jitted function on a GPU takes such times as no spike, because it does not wait for the check.
         ShapeError: for times of another shape.
         DTypeError: for another dtype.
 
@@ -288,7 +298,7 @@ class EventPropLIF(Cell):
          [ 0.     0.   ]]
     """
 
-    _steps_inside = True  # a monitor sees none of its time steps
+    _steps_inside = True  # tells monitors that they cannot see its time steps
 
     tau_mem = _checked_constant("tau_mem", _above_zero)
     tau_syn = _checked_constant("tau_syn", _above_zero)
@@ -315,18 +325,18 @@ class EventPropLIF(Cell):
         self.spikes, self.t_max = spikes, t_max
         kind = dtypes.as_dtype(dtype)
         if kind not in (dtypes.float32, dtypes.float64):
-            raise DTypeError(f"EventPropLIF: dtype is float32 or float64, not {kind}.")
+            raise DTypeError(f"EventPropLIF: dtype must be float32 or float64, not {kind}.")
         weight_init = self._firing() if weight_init is None else weight_init
         self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), kind))
 
     def _taus(self) -> tuple[float, float]:
-        """The time constants of V and I; never the same, because the formulas would divide 0 by 0."""
+        """The time constants of V and I, made unequal, because the formulas would divide 0 by 0."""
         return self.tau_mem, self.tau_syn if self.tau_syn != self.tau_mem else self.tau_mem * (1.0 - NEARLY)
 
     def _firing(self) -> Normal:
-        """Weights that make neurons spike."""
+        """Default weights, which make neurons spike."""
         mem, syn = self._taus()
-        peak = math.exp(math.log(syn / mem) * mem / (mem - syn))  # of kappa
+        peak = math.exp(math.log(syn / mem) * mem / (mem - syn))  # maximum of kappa
         scale = self.v_threshold / peak
         return Normal(scale / math.sqrt(self.in_channels), 3.0 * scale / self.in_channels)
 
@@ -334,11 +344,11 @@ class EventPropLIF(Cell):
         times = as_tensor(times, "EventPropLIF")
         if times.ndim not in (2, 3) or times.shape[1] != self.in_channels or 0 in times.shape:
             raise ShapeError(
-                f"{self!r}: times has shape {times.shape}; it is (B, {self.in_channels}) or "
-                f"(B, {self.in_channels}, K), with at least one of each."
+                f"{self!r}: times must be (B, {self.in_channels}) or (B, {self.in_channels}, K), without empty axes, "
+                f"but has shape {times.shape}."
             )
         if times.dtype.category > 2:
-            raise DTypeError(f"EventPropLIF: times are real numbers, not {times.dtype}.")
+            raise DTypeError(f"EventPropLIF: times must be real numbers, not {times.dtype}.")
         events = checked_times.bind(times.astype(self.weight.dtype))
         mem, syn = self._taus()
         return spike_times.bind_all(

@@ -1,7 +1,7 @@
-"""Online learning: e-prop and online training through time (OTTT), and layers with random feedback.
+"""Online learning: e-prop, online training through time (OTTT), and feedback alignment.
 
-Both rules are Cells with a `bprop` that goes forward in time. The gradient that arrives, `dout`, is the learning signal
-of its step; traces hold the part of earlier steps that the weights need.
+Both rules have a custom backward pass (`bprop`) that runs forward in time. The incoming gradient `dout` is the learning
+signal of each step; traces hold the contribution of earlier steps.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ __all__ = ["EProp", "FeedbackDense", "OTTTDense"]
 
 
 def fixed_surrogate(value: Any, layer: Cell) -> Any:
-    """The spike function of a layer; ATan if it is None."""
+    """The spike function of a layer; ATan for None."""
     who = type(layer).__name__
     chosen = ATan() if value is None else check_spike_function(value, who)
     learned = chosen.trainable_params()
     if learned and getattr(layer, "bprop", None) is not None:
         raise ArgumentError(
-            f"{who}: surrogate_function has something to learn, {learned[0].name!r}, which the reverse of {who} gives "
-            f"no gradient. Give a number in its place, or set its requires_grad to False."
+            f"{who}: surrogate_function has a trainable Parameter, {learned[0].name!r}, for which the bprop of {who} "
+            f"computes no gradient. Pass a number instead, or set its requires_grad to False."
         )
     return chosen
 
 
 def surrogate_spikes(surrogate: Any, distance: Tensor) -> Tensor:
-    """The spikes of neurons whose potentials are above the threshold by `distance`, in its dtype."""
+    """The spikes for potentials that exceed the threshold by `distance`, in its dtype."""
     spike: Tensor = surrogate(distance).astype(distance.dtype)
     return spike
 
 
 def surrogate_vjp(surrogate: Any, distance: Tensor, dout: Tensor) -> Tensor:
-    """The gradient of `distance` where `dout` is that of its spikes: psi dout, by the surrogate's bprop."""
+    """The gradient of `distance`, psi dout, from the gradient `dout` of the spikes."""
     _, pull = ops.vjp(lambda x: surrogate_spikes(surrogate, x), distance)
     gradient: Tensor
     (gradient,) = pull(dout)
@@ -55,12 +55,12 @@ def surrogate_vjp(surrogate: Any, distance: Tensor, dout: Tensor) -> Tensor:
 
 
 def as_matrix(x: Tensor) -> Tensor:
-    """(..., N) as a matrix of N columns."""
+    """Reshape (..., N) to a matrix with N columns."""
     return x.reshape((-1, x.shape[-1]))
 
 
 def cast_spikes(x: Tensor, dtype: Any) -> Tensor:
-    """Spikes as numbers: x itself if it is float, else in `dtype`."""
+    """Cast spikes to `dtype`, unless they are floats."""
     return x if x.dtype.is_float else x.astype(dtype)
 
 
@@ -69,43 +69,45 @@ def check_input(cell: Cell, x: Tensor, ndim: int, channels: int) -> None:
     if x.ndim != ndim or x.shape[-1] != channels:
         expected = f"({'T, ' if ndim == 3 else ''}B, {channels})"
         who = type(cell).__name__
-        raise ShapeError(f"{who}: x has shape {x.shape}; it must be {expected}, with in_channels = {channels}.")
+        raise ShapeError(f"{who}: x must be {expected}, with in_channels = {channels}, but has shape {x.shape}.")
 
 
 DECAY_RANGE = Range(0.0, 1.0, "low", "is a number in [0.0, 1.0)")
 THRESHOLD_RANGE = Range(0.0, text="is a number above 0")
-LEFT = "factor that a step leaves of the potential; a membrane time constant tau leaves exp(-dt / tau)"
-SURROGATE = field(
-    None, None, "the spike function, a Cell, whose constants are not learned; ATan() if it is left out", keep=False
-)
-DTYPE = field(dtypes.float32, None, "of the Parameters", keep=False)
+LEFT = "decay factor of the potential, exp(-dt / tau) for a membrane time constant tau"
+SURROGATE = field(None, None, "the spike function, a Cell without trainable Parameters; None is ATan()", keep=False)
+DTYPE = field(dtypes.float32, None, "dtype of the Parameters", keep=False)
 
 
 @with_fields
 class OTTTDense(Ranged, Cell):
-    """One step of a dense layer of LIF neurons that learns by online training through time (OTTT).
+    """Online training through time (OTTT): a dense layer of LIF neurons whose gradient needs no memory of earlier
+    steps.
 
-    u[t] = decay v[t - 1] + W x[t] + b;  s[t] = surrogate(u[t] - v_threshold);  v[t] = u[t] - v_threshold s[t]
-    a[t] = decay a[t - 1] + x[t],  c[t] = decay c[t - 1] + 1              the presynaptic traces, of x and of b's 1
+        u[t] = decay v[t - 1] + W x[t] + b
+        s[t] = surrogate(u[t] - v_threshold)
+        v[t] = u[t] - v_threshold s[t]
+        a[t] = decay a[t - 1] + x[t]             presynaptic trace of x
+        c[t] = decay c[t - 1] + 1                trace of the constant input of b
 
-    With g[t] the gradient that arrives at s[t], and psi[t] the derivative of the surrogate at u[t] - v_threshold:
+    With g[t] the incoming gradient of s[t], and psi[t] the derivative of the surrogate at u[t] - v_threshold:
 
-    dW = sum over t of (psi[t] g[t]) a[t]^T;  db = sum over t of psi[t] g[t] c[t];  dx[t] = W^T (psi[t] g[t])
+        dW = sum over t of (psi[t] g[t]) a[t]^T,  db = sum over t of psi[t] g[t] c[t],  dx[t] = W^T (psi[t] g[t])
 
-    No gradient goes through the states, so none goes back in time. Therefore you can differentiate a step and change
-    its weights as soon as it has run, and only v, a and c are stored. For one layer, whose reset is a constant in the
-    backward pass, this is the gradient of backpropagation through time; deeper networks leave out the effect of a
-    spike of the layer below on later steps.
+    Use it to train on long sequences or streams. Because no gradient flows through the states, you can differentiate a
+    step and update the weights as soon as it has run, and only v, a and c are stored. For a single layer with a
+    detached reset, the gradient equals that of backpropagation through time (BPTT). Deeper networks ignore the effect
+    of a lower layer's spike on later steps.
 
-    It is a Cell of one step. Run it by `MultiStep` for the sum over a sequence, or step by step, as in the example, for
-    a memory that does not depend on T. The Cell without its bprop, `class Layer(nn.OTTTDense): bprop = None`, learns
-    by backpropagation through time.
+    It is a Cell of one time step. Run it by `MultiStep` for the sum over a sequence. For a memory that does not depend
+    on T, run it step by step as in the example. To train the same layer by BPTT, disable the bprop: `class
+    Layer(nn.OTTTDense): bprop = None`.
 
-    Inputs, Returns: x, v, a, c: x (B, I), the potential after the reset (B, N), the trace of x (B, I), and that of 1
-    (B, N); (s, v, a, c).
+    Inputs:
+        x, v, a, c: the input (B, I), the potential after the reset (B, N), the traces (B, I) and (B, N).
 
-    Raises:
-        ShapeError: for an x that is not (B, I).
+    Returns:
+        (s, v, a, c).
 
     Source: Xiao et al., "Online Training Through Time for Spiking Neural Networks", NeurIPS 2022.
 
@@ -119,19 +121,21 @@ class OTTTDense(Ranged, Cell):
         (2, 3)
     """
 
-    in_channels: Annotated[Count, field(meaning="I")]
-    out_channels: Annotated[Count, field(meaning="N")]
+    in_channels: Annotated[Count, field(meaning="I, the number of inputs")]
+    out_channels: Annotated[Count, field(meaning="N, the number of neurons")]
     decay: float = field(0.5, DECAY_RANGE, LEFT)
-    v_threshold: float = field(1.0, THRESHOLD_RANGE, "the neuron fires where u > v_threshold")
-    weight_init: Init | None = field(None, None, "of W, (N, I), by default even within 1 / sqrt(I)", keep=False)
-    bias_init: Init | None = field(None, None, "of b, (N,), by default even within 1 / sqrt(I)", keep=False)
-    has_bias: bool = field(True, None, "whether there is b")
+    v_threshold: float = field(1.0, THRESHOLD_RANGE, "the neuron fires if u > v_threshold")
+    weight_init: Init | None = field(
+        None, None, "initial W, (N, I); None draws uniformly within +-1 / sqrt(I)", keep=False
+    )
+    bias_init: Init | None = field(None, None, "initial b, (N,); None as for W", keep=False)
+    has_bias: bool = field(True, None, "whether to add b")
     surrogate_function: Any = SURROGATE
     dtype: FloatDtype = DTYPE
-    bias: Parameter | None = None  # without a bias, as in MindSpore
+    bias: Parameter | None = None  # None without a bias, as in MindSpore
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Make the spike function, and the Parameters."""
+        """Create the spike function and the Parameters."""
         in_channels, out_channels, dtype = self.in_channels, self.out_channels, given["dtype"]
         self.surrogate_function = fixed_surrogate(given["surrogate_function"], self)
         self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, (out_channels, in_channels), dtype)
@@ -163,7 +167,7 @@ class OTTTDense(Ranged, Cell):
         return (dx, None, None, None), of_parameters
 
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """A potential and traces of zero."""
+        """Start with a potential and traces of 0."""
         rest = ops.zeros((x.shape[0], self.out_channels), self.weight.dtype)
         return rest, ops.zeros((x.shape[0], self.in_channels), self.weight.dtype), rest
 
@@ -177,33 +181,37 @@ def _normal(inputs: int) -> Normal:
 
 @with_fields
 class EProp(Ranged, Cell):
-    """A recurrent layer of adaptive LIF neurons that learns by eligibility propagation (e-prop).
+    """Eligibility propagation (e-prop): a recurrent layer of adaptive LIF neurons that learns forward in time.
 
-    v[t] = decay v[t - 1] + W x[t] + R z[t - 1] - v_threshold z[t - 1]     R without its diagonal
-    z[t] = surrogate(v[t] - v_threshold - adaptation b[t])
-    b[t] = adaptation_decay b[t - 1] + z[t - 1]                            adaptation=0: a LIF neuron
+        v[t] = decay v[t - 1] + W x[t] + R z[t - 1] - v_threshold z[t - 1]     R without its diagonal
+        z[t] = surrogate(v[t] - v_threshold - adaptation b[t])
+        b[t] = adaptation_decay b[t - 1] + z[t - 1]                            adaptation=0: a LIF neuron
 
-    An input i has the trace f_i[t] = decay f_i[t - 1] + x_i[t], or + z_i[t - 1] for one from the layer itself. With
-    psi_j[t] the derivative of the surrogate, a synapse from i to j has the eligibility
+    An input i has the trace f_i[t] = decay f_i[t - 1] + x_i[t]; for a recurrent input, z_i[t - 1] replaces x_i[t]. With
+    psi_j[t] the derivative of the surrogate, the synapse from i to j has the eligibility
 
-    e_ji[t] = psi_j[t] (f_i[t] - adaptation k_ji[t])
-    k_ji[t + 1] = psi_j[t] f_i[t] + (adaptation_decay - adaptation psi_j[t]) k_ji[t]
+        e_ji[t] = psi_j[t] (f_i[t] - adaptation k_ji[t])
+        k_ji[t + 1] = psi_j[t] f_i[t] + (adaptation_decay - adaptation psi_j[t]) k_ji[t]
 
-    and its gradient is the sum over t of g_j[t] e_ji[t], where the learning signal g[t] is the gradient that arrives at
-    z[t]; dx[t] = W^T (psi[t] g[t]). Compared with backpropagation through time, it leaves out the effect of a spike on
-    other neurons of the layer; without recurrent weights the two give the same dW and dR. The reset is a constant in
-    both backward passes. This one runs forward in time, and stores sequences of the shapes of x and z and, with
-    adaptation, one k and one sum, (B, N, I + N).
+    Its gradient is the sum over t of g_j[t] e_ji[t], where the learning signal g[t] is the incoming gradient of z[t],
+    and dx[t] = W^T (psi[t] g[t]).
 
-    The paper's surrogate has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. The learning signal is up to the readout:
-    with `Dense` it is symmetric e-prop, with `FeedbackDense` random e-prop. The layer without its bprop,
-    `class Layer(nn.EProp): bprop = None`, learns by backpropagation through time.
+    Use it as a biologically plausible alternative to backpropagation through time (BPTT). e-prop ignores the effect of
+    a spike on other neurons of the layer; without recurrent weights, dW and dR equal those of BPTT with a detached
+    reset. It stores sequences in the shapes of x and z and, with adaptation, one k and one sum, (B, N, I + N).
 
-    Inputs, Returns: x, (T, B, I); z, (T, B, N). The layer begins at rest.
+    The readout determines the learning signal: `Dense` gives symmetric e-prop, `FeedbackDense` random e-prop. The
+    paper's surrogate has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. To train the same layer by BPTT, disable the
+    bprop: `class Layer(nn.EProp): bprop = None`.
+
+    Inputs:
+        x: (T, B, I).
+
+    Returns:
+        z, (T, B, N). The initial states are 0.
 
     Raises:
-        ArgumentError: for a spike function with constants to learn.
-        ShapeError: for an x that is not (T, B, I).
+        ArgumentError: for a spike function with trainable Parameters.
 
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020.
@@ -217,27 +225,29 @@ class EProp(Ranged, Cell):
     """
 
     whole_sequences = True
-    weights_inside = True  # a monitor records its spikes alone: its input is no current of its neurons
+    weights_inside = True  # so that a monitor records only its spikes: its input is not the neurons' current
 
-    in_channels: Annotated[Count, field(meaning="I")]
-    out_channels: Annotated[Count, field(meaning="N")]
+    in_channels: Annotated[Count, field(meaning="I, the number of inputs")]
+    out_channels: Annotated[Count, field(meaning="N, the number of neurons")]
     decay: float = field(0.95, DECAY_RANGE, LEFT)
     adaptation: float = field(
-        0.0, Range(0.0, closed="low", text="is a number in [0.0, inf)"), "by how much a spike raises the threshold"
+        0.0,
+        Range(0.0, closed="low", text="is a number in [0.0, inf)"),
+        "rise of the threshold by a spike; 0 makes LIF neurons",
     )
-    adaptation_decay: float = field(0.99, DECAY_RANGE, "factor that a step leaves of that")
+    adaptation_decay: float = field(0.99, DECAY_RANGE, "decay factor of the adaptation; slower than the potential")
     v_threshold: float = field(1.0, THRESHOLD_RANGE, "the threshold without adaptation")
     weight_init: Init | None = field(
-        None, None, "of W, (N, I), by default normal with deviation 1 / sqrt(I)", keep=False
+        None, None, "initial W, (N, I); None draws from a normal distribution of deviation 1 / sqrt(I)", keep=False
     )
     recurrent_init: Init | None = field(
-        None, None, "of R, (N, N), by default normal with deviation 1 / sqrt(N)", keep=False
+        None, None, "initial R, (N, N); None draws from a normal distribution of deviation 1 / sqrt(N)", keep=False
     )
     surrogate_function: Any = SURROGATE
     dtype: FloatDtype = DTYPE
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Make the spike function, and the Parameters."""
+        """Create the spike function and the Parameters."""
         inputs, neurons, dtype = self.in_channels, self.out_channels, given["dtype"]
         self.surrogate_function = fixed_surrogate(given["surrogate_function"], self)
         self.weight = create_parameter(given["weight_init"], _normal(inputs), (neurons, inputs), dtype)
@@ -292,7 +302,7 @@ class EProp(Ranged, Cell):
 
         begin = ops.zeros((arriving.shape[1], self.out_channels, arriving.shape[2]), psi.dtype)
         (_, total), _ = ops.scan(step, (begin, begin), (traces, psi, signal))
-        summed: Tensor = total.sum(0)  # over the batch, after the loop, which is elementwise and one kernel
+        summed: Tensor = total.sum(0)  # after the loop, so that the loop is elementwise and compiles to one kernel
         return summed
 
     def extend_repr(self) -> str:
@@ -303,22 +313,24 @@ class EProp(Ranged, Cell):
 
 
 class FeedbackDense(Dense):
-    """Feedback alignment: a dense layer whose backward pass has fixed random weights, y = x W^T + b, and dx = dy B.
+    """Feedback alignment: a dense layer y = x W^T + b whose backward pass uses fixed random weights B, dx = dy B.
 
-    dW and db are the true ones. After an `EProp` layer this is random e-prop's broadcast of the errors; after any
-    layer it is feedback alignment.
+    Use it after an `EProp` layer for random e-prop, or in any network to avoid the transposed weights that biology
+    lacks. dW and db are the exact gradients.
 
     Args:
         in_channels, out_channels: N and K.
-        weight_init, bias_init: of W, (K, N), and b, (K,); by default even within 1 / sqrt(N).
-        feedback_init: of B, (K, N), a Parameter that is not trained; by default normal, with deviation 1 / sqrt(N).
-        has_bias: whether there is b.
-        dtype: of the Parameters.
+        weight_init, bias_init: initial W, (K, N), and b, (K,); None draws uniformly within +-1 / sqrt(N).
+        feedback_init: B, (K, N), a Parameter that is not trained; None draws from a normal distribution of deviation 1
+            / sqrt(N).
+        has_bias: whether to add b.
+        dtype: dtype of the Parameters.
 
-    Inputs, Returns: x, (..., N); y, (..., K).
+    Inputs:
+        x: (..., N).
 
-    Raises:
-        ShapeError: if the last axis of x is not in_channels.
+    Returns:
+        y, (..., K).
 
     Source: Lillicrap et al., "Random synaptic feedback weights support error backpropagation for deep learning", Nature
     Communications 2016; Bellec et al. 2020, as for `EProp`.

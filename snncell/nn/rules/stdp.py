@@ -1,4 +1,4 @@
-"""Spike-timing-dependent plasticity (STDP), and a layer whose weights follow it while it runs."""
+"""Spike-timing-dependent plasticity (STDP), and a dense layer whose weights follow a plasticity rule."""
 
 from __future__ import annotations
 
@@ -26,32 +26,35 @@ STEPS = Range(0.0, text="is a number in (0, inf)")
 
 @with_fields
 class STDP(Cell):
-    """One step of pair-based spike-timing-dependent plasticity with exponential traces.
+    """Spike-timing-dependent plasticity (STDP), pair-based, with exponential traces: one time step.
 
-    p = exp(-1 / tau_plus) x                 what earlier presynaptic spikes have left
-    q = exp(-1 / tau_minus) y                what earlier postsynaptic spikes have left
-    w = w + up(w) post p - down(w) q pre     a post after a pre strengthens, a pre after a post weakens
-    x = p + pre                              pairing="all", each spike pairs with all earlier ones
-    x = pre + (1 - pre) p                    pairing="nearest", with the last one only; y alike, of post
+        p = exp(-1 / tau_plus) x                 trace of earlier presynaptic spikes
+        q = exp(-1 / tau_minus) y                trace of earlier postsynaptic spikes
+        w = w + up(w) post p - down(w) q pre     post after pre strengthens, pre after post weakens
+        x = p + pre                              pairing="all": each spike pairs with all earlier ones
+        x = pre + (1 - pre) p                    pairing="nearest": only with the last one; y likewise, from post
 
-    up(w) = a_plus,  down(w) = a_minus                                       bounds=None or "hard"
-    up(w) = a_plus (w_max - w),  down(w) = a_minus (w - w_min)               bounds="soft"
+        up(w) = a_plus,  down(w) = a_minus                                       bounds=None or "hard"
+        up(w) = a_plus (w_max - w),  down(w) = a_minus (w - w_min)               bounds="soft"
 
-    With bounds="hard", w is then clipped to [w_min, w_max]. Spikes of one and the same step do not pair. The change is
-    the mean over the batch; with a batch of one it is the rule of the paper. The weights are a state: to change a
-    layer, give its weight to the first step and `ops.assign` it the one that the last step returned.
+    Use it for unsupervised local learning without gradients. With bounds="hard", w is then clipped to [w_min, w_max].
+    Spikes of the same step do not pair. The change is the mean over the batch; with a batch of one it is the rule of
+    the paper.
+
+    The weights are a state. To change a layer, pass its weight to the first step, and `ops.assign` the weight that the
+    last step returns, or use `PlasticDense`.
 
     Inputs:
-        pre: (B, I), the spikes that come in, 0 or 1.
-        post: (B, N), the spikes that go out.
+        pre: presynaptic spikes, 0 or 1, (B, I).
+        post: postsynaptic spikes, (B, N).
         weight: (N, I), as in `Dense`.
-        x, y: (B, I) and (B, N), the traces; at first from `init_state(pre, post)`.
+        x, y: the traces, (B, I) and (B, N); initially from `init_state(pre, post)`.
 
     Returns:
         (weight, x, y).
 
     Raises:
-        ArgumentError: for a w_min that is not below w_max.
+        ArgumentError: if w_min is not below w_max.
         ShapeError: for a weight that is not (N, I).
 
     Source: Morrison, Diesmann and Gerstner, "Phenomenological models of synaptic plasticity based on spike timing",
@@ -66,19 +69,24 @@ class STDP(Cell):
         (2, 3)
     """
 
-    tau_plus: float = field(20.0, STEPS, "time constant of the trace of pre, in steps")
-    tau_minus: float = field(20.0, STEPS, "time constant of the trace of post, in steps")
-    a_plus: float = field(0.01, None, "size of the change; a negative one turns the rule round", convert=as_number)
-    a_minus: float = field(0.0105, None, "likewise", convert=as_number)
-    pairing: str = field("all", ("all", "nearest"), "which spikes pair")
-    bounds: str | None = field("hard", (None, "soft", "hard"), "effect of the bounds of the weights")
-    w_min: float = field(0.0, None, "the lower bound", convert=as_number, quiet=True)
-    w_max: float = field(1.0, None, "the upper bound", convert=as_number, quiet=True)
+    tau_plus: float = field(20.0, STEPS, "time constant of the presynaptic trace, in steps; 20 ms for steps of 1 ms")
+    tau_minus: float = field(20.0, STEPS, "time constant of the postsynaptic trace, in steps")
+    a_plus: float = field(0.01, None, "size of an increase; negative for anti-Hebbian learning", convert=as_number)
+    a_minus: float = field(
+        0.0105,
+        None,
+        "size of a decrease; a little above a_plus, so that uncorrelated spikes weaken a weight",
+        convert=as_number,
+    )
+    pairing: str = field("all", ("all", "nearest"), "the earlier spikes with which a spike pairs")
+    bounds: str | None = field("hard", (None, "soft", "hard"), "effect of the bounds on the weights")
+    w_min: float = field(0.0, None, "lower bound of the weights", convert=as_number, quiet=True)
+    w_max: float = field(1.0, None, "upper bound of the weights", convert=as_number, quiet=True)
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Compare the bounds."""
+        """Check that w_min is below w_max."""
         if not self.w_min < self.w_max:
-            raise ArgumentError(f"STDP: w_min lies below w_max, but they are {self.w_min} and {self.w_max}.")
+            raise ArgumentError(f"STDP: w_min must be below w_max, but they are {self.w_min} and {self.w_max}.")
 
     def construct(
         self, pre: Tensor, post: Tensor, weight: Tensor, x: Tensor, y: Tensor
@@ -86,7 +94,7 @@ class STDP(Cell):
         if weight.shape != (post.shape[-1], pre.shape[-1]):
             raise ShapeError(
                 f"STDP: pre of shape {pre.shape} and post of shape {post.shape} need a weight of shape "
-                f"{(post.shape[-1], pre.shape[-1])}, (outputs, inputs) as in Dense; it has {weight.shape}."
+                f"{(post.shape[-1], pre.shape[-1])}, (outputs, inputs) as in Dense, not {weight.shape}."
             )
         pre, post = pre.astype(x.dtype), post.astype(y.dtype)
         p, q = x * math.exp(-1.0 / self.tau_plus), y * math.exp(-1.0 / self.tau_minus)
@@ -101,46 +109,44 @@ class STDP(Cell):
         return weight, self._traced(p, pre), self._traced(q, post)
 
     def _traced(self, trace: Tensor, spike: Tensor) -> Tensor:
-        """The trace with the spikes of this step."""
+        """Add the spikes of this step to a trace."""
         return trace + spike if self.pairing == "all" else spike + (1.0 - spike) * trace
 
     def init_state(self, pre: Tensor, post: Tensor) -> tuple[Tensor, Tensor]:
-        """No spikes before the first step."""
+        """Start with traces of 0."""
         x, y = (ops.zeros_like(s, s.dtype if s.dtype.is_float else float32) for s in (pre, post))
         return x, y
 
 
 class PlasticDense(Cell):
-    """A layer of neurons whose weights follow a rule of plasticity while it runs.
+    """Dense layer of spiking neurons whose weights follow a plasticity rule during the run.
 
-    out, *states = cell(x weight^T, *states);  weight, *traces = rule(x, out, weight, *traces)
+        out, *states = cell(x weight^T, *states)
+        weight, *traces = rule(x, out, weight, *traces)
 
-    It is a Cell of one step; run it by `MultiStep`. Its weight is the first state: a run begins with the Parameter
-    `weight`, leaves it as it is, and returns what the rule made of it.
+    It is a Cell of one time step, so run it by `MultiStep`. The weight is its first state: a run starts with the
+    Parameter `weight`, does not change it, and returns the new weight. You can assign it to keep it, as in the example.
 
     Args:
         in_channels, out_channels: I and N.
-        cell: the neuron, of one step.
-        rule: of plasticity: `STDP`, or a Cell with the same `construct` and `init_state`.
-        weight_init: of the Parameter `weight`, (N, I); by default even in [0, 1).
-        dtype: of the Parameter.
+        cell: the neuron.
+        rule: `STDP`, or a Cell with the same `construct` and `init_state`.
+        weight_init: initial value of the Parameter `weight`, (N, I); None draws uniformly from [0, 1).
+        dtype: dtype of the Parameter.
 
     Inputs:
-        x: (B, I), spikes.
-        weight, x_trace, y_trace: (N, I), (B, I), (B, N), the rule's.
-        states: those of the neuron.
+        x: spikes, (B, I).
+        weight, x_trace, y_trace: the states of the rule, (N, I), (B, I), (B, N).
+        states: the states of the neuron.
 
     Returns:
         (out, weight, x_trace, y_trace, *states).
-
-    Raises:
-        ArgumentError: if cell or rule is no Cell.
 
     Example:
         >>> layer = nn.PlasticDense(3, 2, nn.LIFNode(), nn.STDP())
         >>> x = ops.bernoulli(ops.full((50, 1, 3), 0.2))
         >>> spikes, (weight, *rest) = nn.MultiStep(layer, return_states=True)(x)
-        >>> _ = ops.assign(layer.weight, weight)  # keep what was learned
+        >>> _ = ops.assign(layer.weight, weight)  # keep the learned weight
         >>> spikes.shape
         (50, 1, 2)
     """
@@ -156,7 +162,7 @@ class PlasticDense(Cell):
     ) -> None:
         super().__init__()
         if not isinstance(rule, Cell):
-            raise ArgumentError(f"PlasticDense: rule is a Cell, not {came(rule)}.")
+            raise ArgumentError(f"PlasticDense: rule must be a Cell, not {came(rule)}.")
         shape = (out_channels, in_channels)
         self.cell = cell
         self.rule: Any = rule
@@ -170,6 +176,6 @@ class PlasticDense(Cell):
         return (out, *self.rule(x, out, weight, x_trace, y_trace), *after)
 
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The weights as they are, no spikes so far, and the neuron's own initial states."""
+        """Start with the Parameter `weight`, traces of 0, and the neuron's own initial states."""
         current = ops.matmul(x, self.weight.T)
         return (self.weight, *self.rule.init_state(x, current), *initial_states(self.cell, current))
