@@ -120,7 +120,7 @@ def test_spike_times_and_gradients_are_the_cpus(run):
 
 def test_times_that_are_none_are_refused():
     layer = nn.EventPropLIF(2, 1).to("gpu")
-    with pytest.raises(ArgumentError, match="EventPropLIF: times holds NaN or -inf"):
+    with pytest.raises(ArgumentError, match="EventPropLIF: times contains NaN or -inf"):
         layer(Tensor([[1.0, np.nan]]).to("gpu"))
 
 
