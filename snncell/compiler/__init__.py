@@ -1,4 +1,4 @@
-"""Compiler: Program -> passes -> schedule -> text -> plan; and `jit`. It knows operations by their properties alone."""
+"""Compiler: Program -> passes -> schedule -> source text -> plan; and `jit`. It knows only properties of operations."""
 
 from snncell.base.frames import machinery as _machinery
 

@@ -1,6 +1,7 @@
 """Fusion: group elementwise instructions, and the reductions that use them, into loops.
 
-    a = exp(x); b = dot(a, w); c = a * 2; s = sum(b); d = b - s groups: [exp, *2]  [dot]  [sum]  [-]
+    a = exp(x); b = dot(a, w); c = a * 2; s = sum(b); d = b - s
+    groups: [exp, *2]  [dot]  [sum]  [-]
 
 Values that pass between two instructions of a group stay in registers. A product is its own group. `b - s` cannot be
 fused into the loop of `sum(b)`, because s is complete only when that loop has ended. A loop over another shape cannot
@@ -184,7 +185,7 @@ def side_by_side(groups: Sequence[FusionGroup]) -> list[FusionGroup]:
 
     Loops keep their order.
 
-    a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
+        a = sum(x); y = product(x, w); b = a * 2   ->   y = product(x, w); a = sum(x); b = a * 2
     """
     placed: list[FusionGroup] = []
     waiting: list[FusionGroup] = []

@@ -1,4 +1,4 @@
-"""jit: trace a function once for each kind of arguments, and replay its Program. Options, pickling, `explain`."""
+"""jit: trace a function once per signature, and replay its Program. Options, pickling, `explain`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from snncell.tape.state import CHECKING, RECORDING, TRACING, Value, recording_on
 from snncell.tape.structure import TENSORS, with_tensors
 from snncell.tape.tensor import Tensor, snapshot
 
-# --- options of MindSpore ---------------------------------------------------------------------------------------------
+# --- Options of MindSpore ---------------------------------------------------------------------------------------------
 
 
 Level = Literal["O0", "O1", "O2"]
@@ -32,10 +32,10 @@ Detail = Literal["layers", "launches", "program"]
 
 
 class JitConfig:
-    """MindSpore's settings of its compiler, which `jit(jit_config=...)` and `Cell.set_jit_config` take.
+    """MindSpore's compiler settings, for `jit(jit_config=...)` and `Cell.set_jit_config`.
 
-    There is one way to compile here, so that none of them changes a result, or the time it takes: a script that sets
-    them runs as it is.
+    snncell accepts them so that MindSpore scripts run unchanged. It has only one way to compile, so no setting changes
+    a result or the speed.
 
     Args:
         jit_level: "O0", "O1" or "O2"; "" for none.
@@ -45,7 +45,7 @@ class JitConfig:
         infer_boost: "on" or "off".
 
     Raises:
-        ArgumentError: for others.
+        ArgumentError: for other values.
     """
 
     def __init__(
@@ -66,67 +66,68 @@ class JitConfig:
 
 
 def refuse_options(jit_config: Any, dynamic: Any, compile_once: Any, hash_args: Any, options: dict[str, Any]) -> None:
-    """Raise an ArgumentError for an option of `jit` that is not supported."""
+    """Raise ArgumentError for an unsupported option of `jit`."""
     if jit_config is not None and not isinstance(jit_config, JitConfig):
-        raise ArgumentError(f"jit: jit_config is a JitConfig, not {came(jit_config)}.")
+        raise ArgumentError(f"jit: jit_config must be a JitConfig, not {came(jit_config)}.")
     if type(dynamic) not in (int, bool) or dynamic:
         raise ArgumentError(
-            f"jit: dynamic={show(dynamic)}: each shape is traced by itself, which takes milliseconds once its kernels "
-            f"are known; leave it out. A few shapes are had by padding."
+            f"jit: dynamic={show(dynamic)} is not supported, because jit traces the function for each shape. This "
+            f"takes milliseconds if the kernels are in the cache. Leave it out, and pad inputs to a few shapes."
         )
     if compile_once:
         raise ArgumentError(
-            "jit: compile_once=True would go on with an attribute of a Cell as it was when traced; "
-            "it is traced again when one has changed, and else not. Leave it out."
+            "jit: compile_once=True is not supported, because it would ignore changes of a Cell's attributes. jit "
+            "traces the function again only if an attribute has changed. Leave it out."
         )
     if hash_args is not None:
         raise ArgumentError(
-            "jit: hash_args: values that a function reads outside of its arguments are compared at each call, and if "
-            "one has changed, it is traced again. Leave it out."
+            "jit: hash_args is not necessary: jit compares the values that the function reads outside of its arguments "
+            "at each call, and traces it again if one has changed. Leave it out."
         )
     if options:
         raise ArgumentError(f"jit: there is no option {show(next(iter(options)))}.")
 
 
 def as_signature(given: Annotated[Any, Own()]) -> tuple[Tensor | None, ...] | None:
-    """The arguments that a function is to be called with, as Tensors of their shapes and dtypes."""
+    """Check `input_signature`, and return it as a tuple."""
     each = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     for number, one in enumerate(each):
         if one is not None and not isinstance(one, Tensor):
             raise ArgumentError(
-                f"jit: input_signature holds a Tensor like each argument, such as ops.zeros((2, 3)), or None "
-                f"for what it may be; element {number} is {came(one)}."
+                f"jit: input_signature must have a Tensor like each argument, for example ops.zeros((2, 3)), or None "
+                f"for an argument that may be anything; element {number} is {came(one)}."
             )
     return None if given is None else each
 
 
 def refuse_other_arguments(signature: Sequence[Tensor | None], args: Sequence[Any], name: str) -> None:
-    """Raise for arguments that are not as `input_signature` says: an ArgumentError, ShapeError or DTypeError."""
+    """Raise ArgumentError, ShapeError or DTypeError for arguments that differ from `input_signature`."""
     who = f"jit({name}): input_signature"
     if len(args) != len(signature):
-        raise ArgumentError(f"{who} has {len(signature)} argument(s), and there are {len(args)}.")
+        raise ArgumentError(f"{who} has {len(signature)} argument(s), but the call has {len(args)}.")
     for number, (wanted, x) in enumerate(zip(signature, args, strict=True)):
         if wanted is None:
             continue
         leaves = structure.flatten(x)[0]
         if not isinstance(x, Tensor):
-            raise ArgumentError(f"{who}: argument {number} is a Tensor, not {came(x)}{' of them' if leaves else ''}.")
+            of_tensors = " of Tensors" if leaves else ""
+            raise ArgumentError(f"{who}: argument {number} must be a Tensor, not {came(x)}{of_tensors}.")
         if x.shape != wanted.shape:
-            raise ShapeError(f"{who}: argument {number} has shape {wanted.shape}, this one {x.shape}.")
+            raise ShapeError(f"{who}: argument {number} must have shape {wanted.shape}, not {x.shape}.")
         if x.dtype != wanted.dtype:
-            raise DTypeError(f"{who}: argument {number} is of {wanted.dtype.name}, this one of {x.dtype.name}.")
+            raise DTypeError(f"{who}: argument {number} must be {wanted.dtype.name}, not {x.dtype.name}.")
 
 
-# --- pickling ---------------------------------------------------------------------------------------------------------
+# --- Pickling ---------------------------------------------------------------------------------------------------------
 
 
 def reduce_jitted(jitted: Any, make: Any) -> Any:
-    """The value for `__reduce__`: `make` with its arguments, or the name under which the jitted function is found.
+    """The value for `__reduce__`: `make` with its arguments, or the name under which Python finds the function.
 
     Raises:
-        JitPickleError: for a function that Python finds by no name, such as a lambda.
+        JitPickleError: for a function that Python cannot find by name, such as a lambda.
     """
-    function = jitted.fn  # a Cell, or a method of what can be pickled, is pickle's own business
+    function = jitted.fn  # pickle itself handles Cells and methods
     if isinstance(function, FunctionType):
         named: Any = sys.modules.get(function.__module__)
         for name in function.__qualname__.split("."):
@@ -135,21 +136,22 @@ def reduce_jitted(jitted: Any, make: Any) -> Any:
             return function.__qualname__
         if named is not function:
             raise JitPickleError(
-                f"jit({jitted.name}): a jitted function is pickled as the function, and Python pickles functions by "
-                f"name, but finds no {function.__qualname__} in {function.__module__}. Write it as a def at the top of "
-                f"a module; or pickle the Cell that it calls, and jit that again."
+                f"jit({jitted.name}): Python pickles functions by name, but cannot find {function.__qualname__} in "
+                f"{function.__module__}. Define the function at the top level of a module; or pickle the Cell that it "
+                f"calls, and jit that again."
             )
     return make, (function, jitted.name, jitted.limit)
 
 
 Signature = tuple[Tensor | None, ...] | None
-STORM = 8  # from so many traces of one function on, something is probably wrong
+STORM = 8  # more traces than this of one function are probably a mistake
 
 
 class Jitted:
-    """The result of `jit`: call it as the function it wraps.
+    """The result of `jit`: a callable with the arguments and results of the function it wraps.
 
-    Beyond `limit` signatures, the oldest goes. `signature` are Tensors like the arguments, if it is for no others.
+    With more than `limit` signatures, the oldest one is dropped. If `signature` is set, only arguments like its Tensors
+    are accepted.
     """
 
     def __init__(
@@ -158,8 +160,8 @@ class Jitted:
         self.fn, self.limit, self.signature = fn, limit, signature
         self.name = str(name or getattr(fn, "__name__", type(fn).__name__))
         self.compiled: dict[Any, Compiled] = {}
-        self.stale = 0  # how often a trace was out of date
-        self.reported = False  # whether its user was warned of tracing again and again
+        self.stale = 0  # the number of traces that were out of date
+        self.reported = False  # True once the user was warned of repeated tracing
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -168,7 +170,7 @@ class Jitted:
                 refuse_other_arguments(self.signature, args, self.name)
             if TRACING.trace is not None:
                 return self.fn(*args, **kwargs)  # part of the Program that is being traced
-            if FINITE or TRACING.unfused:  # operation by operation, each of which is looked at
+            if FINITE or TRACING.unfused:  # run operation by operation, so that each one can be checked
                 return structure.map_leaves(snapshot, self.fn(*with_tensors(args), **with_tensors(kwargs)))
             compiled, leaves = self.lookup(args, kwargs)
             return compiled(leaves)
@@ -189,7 +191,7 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)  # a decorated method
 
     def lookup(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Compiled, list[Tensor]]:
-        """The trace that is compiled for these arguments, and the Tensors among them."""
+        """Find or make the trace for these arguments; return it with the Tensors among them."""
         if kwargs or not TENSORS.issuperset(map(type, args)):
             args, kwargs = with_tensors(args), with_tensors(kwargs)
         leaves, tree = structure.flatten((args, kwargs))
@@ -199,10 +201,10 @@ class Jitted:
         taped = RECORDING.tape is not None
         watched = None if CHECKING.watch is None else CHECKING.watch.key
         specs = tuple([(leaf._data.shape, leaf._data.dtype) for leaf in leaves])
-        # With the settings of this thread that change what is traced.
+        # The signature includes the settings of this thread that affect the trace.
         signature = ((None,) * len(leaves), taped, CHECKING.smooth, CHECKING.wide, CHECKING.stops, watched, tree, specs)
         compiled = self._compiled_for(signature, leaves)
-        # A Parameter as an argument is a Tensor like any other, unless a gradient with respect to it is taken inside.
+        # A Parameter argument is treated as a Tensor, unless the function takes a gradient with respect to it.
         targets = compiled.gradient_targets
         entries = [x._entry if x._entry in targets else None for x in leaves] if targets else ()
         if any(entry is not None for entry in entries):
@@ -214,8 +216,8 @@ class Jitted:
             compiled = self.compiled.get(signature)
         except TypeError as error:
             raise ArgumentError(
-                f"jit({self.name}): arguments are Tensors, numbers, and tuples, lists or dicts of them; what is fixed "
-                f"must be hashable: {error}."
+                f"jit({self.name}): arguments must be Tensors, numbers, or tuples, lists and dicts of these. Any other "
+                f"argument must be hashable, because it is part of the signature: {error}."
             ) from None
         if compiled is None or not compiled.up_to_date():
             self._report_storm(signature, compiled)
@@ -229,31 +231,32 @@ class Jitted:
         return compiled
 
     def _refuse_counters(self, outdated: Compiled, compiled: Compiled) -> None:
-        """Raise if the function changes, at each call, a value that it reads: a trace cannot carry that out."""
-        # What has the same value after each trace, such as `self.shape = x.shape`, does not count them.
+        """Raise if the function reads and changes a value at each call, which a trace cannot do."""
+        # A value that is the same after each trace, for example `self.shape = x.shape`, is not a counter.
         before, now = outdated.own_changes, compiled.own_changes
         counting = [x.words for spot, x in now.items() if spot in before and not same_value(x.now, before[spot].now)]
         if counting:
             raise TraceError(
-                f"jit({self.name}): {counting[0]} is read and changed by the function at each call, and a compiled "
-                f"function runs no Python. Make it a Parameter (requires_grad=False) and write to it by ops.assign, "
-                f"or pass it as an argument and return the new value."
+                f"jit({self.name}): the function reads and changes {counting[0]} at each call, but a compiled function "
+                f"runs no Python code. Make it a Parameter (requires_grad=False) and write to it by ops.assign, or "
+                f"pass it as an argument and return the new value."
             )
 
     def _report_storm(self, signature: Any, outdated: Compiled | None) -> None:
-        """Warn once if a function is traced again and again, with the reason."""
+        """Warn once, with the reason, if a function is traced repeatedly."""
         self.stale += outdated is not None
         if self.reported or self.limit is not None or max(self.stale, len(self.compiled)) < STORM:
             return
         self.reported = True
         if outdated is not None and self.stale >= STORM:
-            cause = f"{outdated.changed()} is changed between the calls. Make what changes an argument or a Parameter"
+            cause = f"{outdated.changed()} has changed between the calls. Make it an argument or a Parameter"
         else:
             other = [known for known in self.compiled if known != signature][-1]
             changed = signature_difference(other, signature)
             cause = f"{changed}. Pad to a few shapes, or pass a number that changes as a Tensor"
         warnings.warn(
-            f"jit({self.name}): is traced for the {STORM + 1}th time: {cause}; each trace takes as long as many calls.",
+            f"jit({self.name}) is traced for the {STORM + 1}th time, because {cause}. Each trace takes as long as many "
+            f"calls.",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -287,45 +290,43 @@ def jit(
     hash_args: Annotated[Any, Own()] = None,
     **options: Any,
 ) -> Any:
-    """Compile a function of Tensors: it is traced once for each signature and replayed as a list of kernels.
+    """Compile a function of Tensors: trace it once per signature, and replay it as a list of kernels.
 
-    The signature is made of the Tensors' shapes and dtypes and of all other arguments as they are. Gradients,
-    optimiser steps and writes to Parameters inside `fn` become part of the Program. A Python number among the arguments
-    is part of the signature, so each new value is traced again (which compiles nothing new); you should make a number
-    that changes at every step a Tensor or a Parameter. Results agree with eager ones to rounding, and to the bit in
-    arithmetic and comparisons. While `snncell.set_context(check_finite=True)` holds, `fn` is not compiled but run
-    operation by operation.
+    The signature consists of the shapes and dtypes of Tensors, and of all other arguments. Gradients, optimiser steps
+    and writes to Parameters inside `fn` become part of the Program. A Python number among the arguments is part of the
+    signature, so each new value causes a new trace (but no compilation). You should pass a number that changes at every
+    step as a Tensor or a Parameter. Results agree with eager ones to rounding, and to the bit in arithmetic and
+    comparisons. With `snncell.set_context(check_finite=True)`, `fn` is not compiled but runs operation by operation.
 
-    Python values that `fn` reads outside of its arguments are compared at each call: globals, variables of enclosing
-    functions, defaults, attributes of Cells and other objects, containers, environment variables, NumPy arrays and
-    tensors of PyTorch, also those that the functions read which `fn` calls. If one has changed, `fn` is traced again.
-    For example, `loss_weight[0] = 0.5` between two calls takes effect. To compare an array takes a copy of it, and some
-    0.1 ms per MB at each call; above 16 MB a warning says so. Tensors cost nothing. Code of libraries is not followed.
-    Functions that read a clock or a file, such as `time.time()` and `open()`, give a warning, because a trace keeps the
-    first result. Pass such values as arguments.
+    `jit` compares the Python values that `fn` reads outside of its arguments at each call, and traces `fn` again if one
+    has changed. For example, `loss_weight[0] = 0.5` between two calls takes effect. These values are globals, variables
+    of enclosing functions, defaults, attributes of Cells and other objects, containers, environment variables, NumPy
+    arrays and PyTorch tensors, also those that functions called by `fn` read. The comparison of an array needs a copy
+    and about 0.1 ms per MB at each call; above 16 MB you get a warning. Tensors cost nothing. Code of libraries is not
+    followed. Functions that read a clock or a file, such as `time.time()` and `open()`, cause a warning, because a
+    trace keeps the first result. Pass such values as arguments.
 
-    Python code runs when `fn` is traced, not at each call, so these are errors: random numbers of `np.random` or
-    `random` (use `ops.normal` or `ops.uniform`), a value that `fn` both reads and changes at each call, a Tensor that
-    is kept in an attribute or a global, an iterator that is read or returned, and a result that is an object with
-    Tensors inside. Results may be Tensors in tuples, lists, dicts, views of dicts, and dataclasses. `log.append(...)`
-    on a list that `fn` does not read is allowed, and happens when `fn` is traced.
+    Python code runs when `fn` is traced, not at each call. Therefore these are errors: random numbers of `np.random` or
+    `random` (use `ops.normal` or `ops.uniform`), a value that `fn` both reads and changes at each call, a Tensor stored
+    in an attribute or a global, an iterator that is read or returned, and a result that is an object with Tensors
+    inside. Results can be Tensors in tuples, lists, dicts, views of dicts, and dataclasses. `log.append(...)` on a list
+    that `fn` does not read is allowed, but runs only when `fn` is traced.
 
     Args:
-        fn: a function or Cell. Python code in it runs while it is traced, so a branch on a Tensor's value is an error.
-            Left out, it gives a decorator.
-        input_signature: a Tensor like each argument, or a tuple of them (None for an argument that may be anything):
-            arguments of other shapes or dtypes are refused, so that nothing is traced again for them.
-        jit_config, capture_mode, jit_level, fullgraph: MindSpore's; there is one way to compile, which traces and falls
-            back to nothing, whatever they are.
-        dynamic, compile_once, hash_args, options: MindSpore's too. An unsupported value is an error that names the
-            alternative.
+        fn: a function or Cell. A branch on a Tensor's value is an error, because the value is not known in the trace.
+            If you leave `fn` out, `jit` returns a decorator.
+        input_signature: a Tensor like each argument, or a tuple of them (None for an argument that may be anything).
+            Arguments of other shapes or dtypes raise an error, so that they never cause a new trace.
+        jit_config, capture_mode, jit_level, fullgraph: options of MindSpore without an effect. There is one way to
+        compile, by tracing, and no fallback. dynamic, compile_once, hash_args, options: options of MindSpore, too. An
+        unsupported value raises an error that names the alternative.
 
     Returns:
         A callable with the same arguments and results.
 
     Raises:
-        TraceError: if `fn` looks at a value that is not there yet, naming the line; and for the errors above.
-        ArgumentError: for an argument that is neither Tensor nor hashable.
+        TraceError: if `fn` uses the value of a traced Tensor, naming the line; and for the errors above.
+        ArgumentError: for an argument that is neither a Tensor nor hashable.
 
     Example:
         >>> jit(lambda x: x * 2 + 1)(Tensor([1.0, 2.0]))
@@ -336,7 +337,7 @@ def jit(
     if fn is None:
         return functools.partial(jit, input_signature=input_signature)
     if not callable(fn) or isinstance(fn, type):
-        raise TraceError(f"jit: fn is a function or a Cell, not {came(fn)}.")
+        raise TraceError(f"jit: fn must be a function or a Cell, not {came(fn)}.")
     return _jit_function(fn, signature=signature)
 
 
@@ -401,5 +402,5 @@ def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Expla
 
 def _explain_jitted(who: str, fn: Any) -> Jitted:
     if not callable(fn) or isinstance(fn, (Tensor, type)):
-        raise TraceError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
+        raise TraceError(f"{who}: fn must be a function or a Cell, not {came(fn)}.")
     return fn if isinstance(fn, Jitted) else Jitted(fn)

@@ -3,10 +3,11 @@
     step      (v; x) -> (v'; s)             h = v + (x - v) / tau; u = h - 1; s = u > 0; v' = h * (1 - stop_gradient(s))
     backward  (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
 
-The backward step is the sweep of the step's tape, traced after the step itself: it computes again what the sweep needs
-of the forward pass, from the least that has to be saved for it (`passes/rematerialise.py`), here u. Its states are the
-gradients of the step's states, and it runs in the other direction of time. It is a body like any other, with a backward
-step in turn. If an outer tape records, `find_needed_inputs` finds what gradients of higher orders need beside.
+The backward step is the sweep of the step's tape, traced after the step itself. It rematerialises the Values of the
+forward step that it needs from the cheapest saved Values (`passes/rematerialise.py`), here u. Its states are the
+gradients of the step's states, and it runs in the other direction of time. It is a body like any other, so it has a
+backward step too. If an outer tape records, `find_needed_inputs` finds the additional Values that gradients of higher
+orders need.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ class Reverse:
     """The backward step of a body."""
 
     body: Body
-    float_states: list[int]  # the numbers of the forward's states that have a gradient: its own states, in this order
-    seeded: list[int]  # those of the forward's outputs whose gradients are its last sequences and constants
-    has_gradient: list[bool]  # for each input of the forward, whether a gradient of it is among the results
-    noted: NotedResults  # the notes taken in it, whose places are the last of its results
+    float_states: list[int]  # the forward states that have a gradient, which are this body's states, in this order
+    seeded: list[int]  # the forward outputs with gradients, which are this body's last sequences and constants
+    has_gradient: list[bool]  # for each input of the forward step, whether its gradient is a result
+    noted: NotedResults  # the notes taken in it, which are its last results
 
 
-# --- the step ---------------------------------------------------------------------------------------------------------
+# --- The step ---------------------------------------------------------------------------------------------------------
 
 
 def trace_body(
@@ -56,18 +57,18 @@ def trace_body(
 ) -> tuple[Body, list[Parameter]]:
     """Trace `f(carry, xs) -> (carry, ys)` for states like `carry` and steps of the sequences `xs`.
 
-    Gives the body, and the Parameters that it writes: they are its last states.
+    It returns the body, and the Parameters that it writes, which are its last states.
     """
     carried: list[Parameter] = []
-    earlier: tuple[dict[Spot, Change], Body] | None = None  # changes of Python's values by the first trace
+    earlier: tuple[dict[Spot, Change], Body] | None = None  # changes of Python values by the first trace
     while True:
-        # A Parameter that a step writes is a state. Which ones a step writes is known when it has been traced, and
-        # reads of them before the write have to be traced as reads of the state: so it is traced again.
+        # A Parameter that a step writes is a state. The set of written Parameters is known only after a trace, but
+        # reads before the write must be traced as reads of the state. Therefore the step is traced again.
         with state_read_by([f], who, "each slice" if who == "vmap" else "each step") as state:
             body = _trace_step(f, carry, xs, backwards, who, carried)
         state.include(body.trace.cells)
         state.refuse_leaks(body.trace, who)
-        # A step may keep a value for the next ones, such as a mask. Then it is traced again, with that value.
+        # A step may store a value for later steps, for example a mask. Then it is traced again, with this value.
         changes = state.changes()
         if earlier is not None and (changes or _differ(earlier[1], body)):
             raise _count_words(who, next(iter(earlier[0].values())).words)
@@ -82,15 +83,15 @@ def trace_body(
 
 def _count_words(who: str, words: str) -> TraceError:
     return TraceError(
-        f"{who}: {words} is read and changed by a step, and a step is traced once, so all would see one value. Return "
-        f"it as a state, or make it a Parameter (requires_grad=False) and write to it by ops.assign."
+        f"{who}: {words} is read and changed by a step, but a step is traced only once, so all steps would see the "
+        f"same value. Return it as a state, or make it a Parameter (requires_grad=False) and write to it by ops.assign."
     )
 
 
 def _differ(one: Body, other: Body) -> bool:
-    """True if two traces of a step compute different things, from the same states."""
+    """True if two traces of a step compute different results from the same states."""
     if len(one.carry) != len(other.carry):
-        return False  # the first did not know all states
+        return False  # the first trace did not have all states
     if str(canonical_step(one)) != str(canonical_step(other)):
         return True
     pairs = zip(one.captured, other.captured, strict=True)
@@ -109,7 +110,7 @@ def _trace_step(
             states, slices = [watch_input(x) for x in states], [watch_input(x) for x in slices]
         written = [wrap(value) for value in trace.carried.values()]
         after, ys = f(states, slices)
-        after = [*after, *(wrap(trace.lift(p)) for p in carried)]  # no gradient flows through a write
+        after = [*after, *(wrap(trace.lift(p)) for p in carried)]  # a write has no gradient
         captured, consts = _captures(trace, [*after, *ys], 0)
     outer = TRACING.trace
     if outer is not None:
@@ -119,24 +120,24 @@ def _trace_step(
 
 
 def _captures(trace: BodyTrace, outs: Sequence[Tensor], known: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The captures after the first `known` ones, outside and inside: they are constant from step to step."""
+    """The captures after the first `known` ones, as outer and inner Tensors; they are loop-invariant."""
     for out in outs:
-        trace.lift(out)  # an output that comes from outside and goes straight out is a capture too
+        trace.lift(out)  # an output that is an outer Tensor is a capture too
     new = list(trace.captures.values())[known:]
     return [tensor for tensor, _ in new], [wrap(value, tensor._entry, tensor._index) for tensor, value in new]
 
 
-# --- the backward step ------------------------------------------------------------------------------------------------
+# --- The backward step ------------------------------------------------------------------------------------------------
 
 
 def save_for_backward(body: Body) -> Body:
-    """The same body, which collects the values that its backward step reads."""
+    """The same body, with the saved values for its backward step as additional results."""
     try:
         with recording_on(None):
             reverse = linearise(body, [out.dtype.is_float for out in body.outs])
     except Exception:
-        # A bprop may raise, and the gradient may never be asked for: its error belongs to the one who asks. Until
-        # then the states are saved, from which any reverse can be computed.
+        # A bprop may raise although the gradient is never used, so the error must wait until it is. Save the states,
+        # from which any backward step can be computed.
         return body.saving_states()
     return choose_saved(replace(body, reverse=reverse))
 
@@ -144,16 +145,16 @@ def save_for_backward(body: Body) -> Body:
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     """Trace the backward step of a body that was traced under a tape.
 
-    `has_dout` tells for each output whether a gradient arrives at it. For a state it counts as one: its gradient flows
-    from step to step. The step computes what it needs of the forward from the values that were saved, or, if none were,
-    from the states.
+    `has_dout` tells for each output whether it receives a gradient; states always do, because their gradient flows from
+    step to step. The backward step rematerialises the forward Values that it needs from the saved values, or from the
+    states if no values were saved.
     """
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     as_saved_for = body.reverse is not None and not body.sums and seeded == body.reverse.seeded
     if as_saved_for and RECORDING.tape is None:
         return _read_saved(body, body.reverse)
     trace, tape = body.trace.fork(), body.trace.tape
-    assert tape is not None  # only bodies traced under a tape are asked
+    assert tape is not None  # the caller checks that the body was traced under a tape
     float_states = [n for n, x in enumerate(body.carry) if x.dtype.is_float]
     with _own_state(body, trace), settings(trace=trace), recording_on(tape if RECORDING.tape is not None else None):
         specs = {n: (body.outs[n].shape, body.outs[n]._data.dtype) for n in (*float_states, *seeded)}
@@ -195,12 +196,12 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
     who = f"the gradient of {body.trace.who}"
     with state_read_by(body.trace.cells, who, "each step") as state:
         yield
-        for parameter in trace.written:  # its states are gradients, and no Parameter is among them
+        for parameter in trace.written:  # the states of a backward step are gradients, never Parameters
             raise GradientError(
-                f"{body.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (to draw random "
-                f"numbers is to write 'random_state'), which the reverse of a loop cannot do. Do it in construct, and "
-                f"return what the bprop needs as a further output; or give what is written as the gradient of an "
-                f"internal Parameter."
+                f"{body.trace.who}: a bprop that a step calls writes Parameter {parameter.name!r} (a random draw "
+                f"writes 'random_state'), but the backward pass of a loop cannot write Parameters. Write it in "
+                f"construct, and return the values that the bprop needs as an additional output; or return the new "
+                f"value as the gradient of an internal Parameter."
             )
         state.refuse_leaks(trace, who)
         for change in state.changes().values():
@@ -208,9 +209,10 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a backward step reads states that were not saved for it, or if a gradient of higher order does.
+    """True if a backward step, or a gradient of higher order, reads states that were not saved.
 
-    The latter may where the backward step itself does not: a bprop may call a Cell, which has a bprop of its own.
+    A gradient of higher order may need them although the backward step does not. For example, a bprop may call a Cell
+    that has another bprop.
     """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]
@@ -221,7 +223,7 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
 
 
 def _read_saved(body: Body, reverse: Reverse) -> Reverse:
-    """A copy of a backward step whose first sequences are those of the step and the values it saves."""
+    """A copy of a backward step whose first sequences are those of the forward step, followed by the saved values."""
     own = reverse.body
     douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]
     stored = body.carry if body.saved is None else body.saved
@@ -230,33 +232,33 @@ def _read_saved(body: Body, reverse: Reverse) -> Reverse:
 
 
 def or_zeros(grad: Tensor | None, spec: tuple[tuple[int, ...], Any]) -> Tensor:
-    """A gradient, or zeros of this shape and dtype."""
+    """A gradient, or zeros of this shape and dtype if it is None."""
     return zeros_of(spec) if grad is None else grad
 
 
-# --- gradients of higher orders ---------------------------------------------------------------------------------------
+# --- Gradients of higher orders ---------------------------------------------------------------------------------------
 
 
 def find_needed_inputs(
     trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
 ) -> set[Value]:
-    """Find the Values of inputs that gradients of `outs` look at; none unless an outer tape records.
+    """Find the Values of inputs that gradients of `outs` need; the set is empty unless an outer tape records.
 
-    The trace is of a step, or of its backward step, with these `outs`; `among` are inputs of the step. A gradient needs
-    nothing that `given` Tensors were computed from.
+    The trace is that of a step, or of its backward step, with these `outs`; `among` are the candidate inputs. Gradients
+    stop at the `given` Tensors.
     """
     if RECORDING.tape is None:
         return set()
     ends = {x._entry for x in given if x._entry is not None}
     entries = [entry for entry in ancestors((out._entry for out in outs), ends) - ends if entry is not None]
     needed = {x._data for x in among if x._entry in entries}
-    # Integers, and Parameters that the step writes, are on no tape, but the bprops on the way look at them.
+    # Integers, and Parameters that the step writes, are not on a tape, but bprops may read them.
     operands = [x._data for entry in entries for x in entry.inputs if isinstance(x, Tensor)]
-    if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a bprop of a user's
+    if any(not isinstance(entry.op, (Primitive, Composite, NoneType)) for entry in entries):  # a user's bprop
         operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
-        # It is called once more, and may look again at whatever it has found outside of the loop.
+        # It is called again, and may read any Value that it has captured from outside of the loop.
         operands += [value for _, value in trace.captures.values()]
-    if any(isinstance(entry.op, LoopOperation) for entry in entries):  # its step sees them too
+    if any(isinstance(entry.op, LoopOperation) for entry in entries):  # the step of an inner loop may read them
         operands += [x._data for x in among if x._entry is None]
     inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
     known = {x._data for x in given}

@@ -1,9 +1,9 @@
-"""Replay of a loop over time whose results are not finite, step by step, to find the step where that starts.
+"""Replay of a loop over time with NaN or inf in its results, to find the first step with a fault.
 
-`set_context(check_finite=True)` checks the results of a loop, which is one kernel. So the function of one time step is
-called again for each step as if it had never been traced: the results of every operation in it are checked, and an
-error gets the number of the step. A fault in the backward pass is found in the same way: the steps once more forward,
-then one after the other backwards, each on a tape of its own.
+`set_context(check_finite=True)` checks the results of a loop, which runs as one kernel. If the check fails, the
+function of one time step is called eagerly for each step. The results of every operation are checked, and the error
+reports the number of the step. A fault in the backward pass is found in the same way: the steps run forward once more,
+and then backwards one after the other, each on its own tape.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class ReplayedSteps(NamedTuple):
     """The steps of a loop over time."""
 
     f: Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]  # one step
-    written: list[Parameter]  # those that a step writes: they are further states
-    backwards: bool  # whether the steps run from the last to the first
+    written: list[Parameter]  # the Parameters that a step writes, which are additional states
+    backwards: bool  # True if the steps run from the last to the first
     who: str  # the loop's name in errors
-    names: Sequence[str]  # of the states, as far as they have any
-    smooth: bool  # whether spikes were smooth
-    place: SourceLine  # in the user's code, where the loop was called
+    names: Sequence[str]  # the names of the states that have one
+    smooth: bool  # True if spikes were smooth
+    place: SourceLine  # the user's line that called the loop
 
     def turns(self, count: int) -> list[int]:
-        """The numbers of the time steps, in the order in which they run."""
+        """The numbers of the time steps, in the order of execution."""
         return list(range(count))[:: -1 if self.backwards else 1]
 
     def state(self, number: int) -> str:
@@ -47,7 +47,7 @@ class ReplayedSteps(NamedTuple):
         return "its input" if count == 1 else f"its input {number}"
 
     def result(self, number: int, states: int) -> str:
-        """The name of a result, the first of which are the states."""
+        """The name of a result; the states come first."""
         own = states - len(self.written)
         if number >= states:
             return "its output"
@@ -60,11 +60,11 @@ class ReplayedSteps(NamedTuple):
         if number < states + sequences:
             return self.sequence(number - states, sequences)
         fixed = captured[number - states - sequences]
-        return f"Parameter {fixed.name!r}" if isinstance(fixed, Parameter) else "what is the same at every step"
+        return f"Parameter {fixed.name!r}" if isinstance(fixed, Parameter) else "a constant of the loop"
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Names in a sentence, each once."""
+    """Join names for a sentence, without repetitions."""
     names = list(dict.fromkeys(names))
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
@@ -75,16 +75,16 @@ _ARRIVING = "the gradient of its output"
 def look_at_results(
     loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]
 ) -> None:
-    """Raise a NotFiniteError if results of a loop are not finite, and name the step where that starts.
+    """Raise NotFiniteError, naming the first faulty step, if results of a loop are not finite.
 
-    The results are the states after the last step, Parameters that the steps write last, and the collected results.
+    The results are the last states, then Parameters that the steps write, then the collected results.
     """
     faults = _faults(results, (*states, *xs))
     if not faults:
         return
     _forward(loop, states, xs)
     number, spot = faults[0]
-    if spot.kind == "NaN":  # inf that none of the steps has made came in from outside, or is meant
+    if spot.kind == "NaN":  # if no step creates the inf, it came from outside or is intended
         raise _fault_without_place(loop, "", loop.result(number, len(states)), spot, number >= len(states)).error()
 
 
@@ -97,24 +97,25 @@ def look_at_gradients(
     douts: Sequence[Any],
     grads: Sequence[Any],
 ) -> None:
-    """Raise a NotFiniteError if the gradients of a loop's inputs are not finite, and name the step where that starts.
+    """Raise NotFiniteError, naming the first faulty step, if the gradients of a loop's inputs are not finite.
 
     Args:
-        inputs: so many states before the first step, so many sequences, and the constants.
-        captured: the last inputs, as the step found them: Parameters have names.
-        douts: the gradients, or None, of the last states and of the collected results.
+        inputs: the inputs of the loop: states, sequences, and constants.
+        states, sequences: the numbers of states and of sequences. captured: the last inputs as the step has captured
+        them, so that Parameters have names. douts: the gradients, or None, of the last states and of the collected
+        results. grads: the gradients of the inputs.
     """
     faults = _faults(grads, (*inputs, *douts))
     if not faults:
         return
     xs, fixed = inputs[states : states + sequences], inputs[states + sequences :]
-    with pause_watch():  # inf on the way that reaches no result may be meant, or harmless
+    with pause_watch():  # an intermediate inf that reaches no result may be intended or harmless
         before = _forward(loop, inputs[:states], xs)
     try:
         _backward(loop, before, xs, fixed, douts)
     except NotFiniteError as error:
         if getattr(error.fault, "source", "") not in ("", _ARRIVING):
-            _forward(loop, inputs[:states], xs)  # an operand of the backward pass is NaN: the forward has made it
+            _forward(loop, inputs[:states], xs)  # an operand of the backward pass is NaN, so the forward created it
         raise
     number, spot = faults[0]
     over_time = states <= number < states + sequences
@@ -124,7 +125,7 @@ def look_at_gradients(
 
 @contextmanager
 def in_step(who: str, turn: int) -> Iterator[None]:
-    """Add the step of a loop to errors of operations in the body."""
+    """Add the number of the time step to errors of operations in the body."""
     try:
         with settings(step=turn):
             yield
@@ -136,7 +137,7 @@ def in_step(who: str, turn: int) -> Iterator[None]:
 
 
 def _faults(results: Sequence[Any], operands: Sequence[Any]) -> list[tuple[int, Spot]]:
-    """The results with NaN; if there are none, and all operands were finite, those with inf."""
+    """The results with NaN; if there are none, and all operands are finite, the results with inf."""
     if is_paused():
         return []
     spots = [(n, spot) for n, x in enumerate(results) if x is not None and (spot := spot_in(x)) is not None]
@@ -147,7 +148,7 @@ def _faults(results: Sequence[Any], operands: Sequence[Any]) -> list[tuple[int, 
 
 
 def _fault_without_place(loop: ReplayedSteps, direction: str, what: str, spot: Spot, over_time: bool) -> Fault:
-    """The fault for steps that give no NaN when they are replayed: they round otherwise, or a sum over time is inf."""
+    """The fault if no replayed step gives NaN, because rounding differs, or because a sum over time overflows."""
     step = spot.entry[0] if over_time and spot.entry else None
     head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
     spot = spot if step is None else spot._replace(entry=spot.entry[1:], shape=spot.shape[1:])
@@ -155,16 +156,16 @@ def _fault_without_place(loop: ReplayedSteps, direction: str, what: str, spot: S
     return Fault(what, spot, cause, loop.place, loop=f"{head}: ", step=step)
 
 
-# --- forward ----------------------------------------------------------------------------------------------------------
+# --- Forward ----------------------------------------------------------------------------------------------------------
 
 
 def _restore(loop: ReplayedSteps) -> AbstractContextManager[Any]:
-    """Put back the present values of the Parameters that a step writes, after the body."""
+    """A context that restores the Parameters that a step writes."""
     return Restoring(dict, undoing([p.write_of(p._data) for p in loop.written]))
 
 
 def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]) -> list[list[Any]]:
-    """The states before each step, in the order of the steps, each operation looked at."""
+    """Run the steps with checks; return the states before each step, in the order of execution."""
     arrays = [x._data for x in states]
     before = []
     eager = {"trace": None, "tape": None, "smooth": loop.smooth}
@@ -183,7 +184,7 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
 def _inputs_of_turn(
     loop: ReplayedSteps, arrays: Sequence[Any], xs: Sequence[Tensor], turn: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The inputs of a step; the Parameters that it writes have the values that they had before it."""
+    """The inputs of a step; it also resets the Parameters that the step writes to their values before it."""
     own = len(arrays) - len(loop.written)
     for parameter, array in zip(loop.written, arrays[own:], strict=True):
         parameter._data = array
@@ -193,7 +194,7 @@ def _inputs_of_turn(
 def _in_step(
     loop: ReplayedSteps, error: NotFiniteError, arrays: list[Any], xs: Sequence[Tensor], turn: int
 ) -> NotFiniteError:
-    """The error of an operation in a step, with the step, the origin of its operand, and the results it reaches."""
+    """The error of an operation in a step, with the step, the operand's source, and the results that it affects."""
     fault = error.fault
     if not isinstance(fault, Fault):
         return error
@@ -209,28 +210,28 @@ def _in_step(
 
 
 def _located(fault: Fault, who: str, turn: int, source: str, what: str, reached: Sequence[str]) -> NotFiniteError:
-    """The error of a fault in a step, with its source and the names that it reaches."""
+    """The error of a fault in a step, with its source and the names of the results that it affects."""
     words = f" It reaches {what}{join_names(reached)} of that step." if reached else ""
     return fault.within(f"{who}, time step {turn}: ", step=turn, source=source, reached=words).error()
 
 
 def _same(array: Any, operand: Tensor | None) -> bool:
-    """True if they are the same elements, which views of one array are."""
+    """True if both are the same elements, as views of one array are."""
     if operand is None or array.shape != operand._data.shape:
         return False
     other = operand._data
     if hasattr(array, "__array_interface__") and hasattr(other, "__array_interface__"):
         return bool(array.__array_interface__["data"] == other.__array_interface__["data"])
-    return True  # on the GPU, where equal shapes have to do
+    return True  # on the GPU, compare only the shapes
 
 
-# --- backward -------------------------------------------------------------------------------------------------------
+# --- Backward -------------------------------------------------------------------------------------------------------
 
 
 def _backward(
     loop: ReplayedSteps, before: list[list[Any]], xs: Sequence[Tensor], fixed: Sequence[Tensor], douts: Sequence[Any]
 ) -> None:
-    """Run the steps of the backward pass, each operation looked at."""
+    """Run the steps of the backward pass with checks."""
     own = len(before[0]) - len(loop.written)
     of_states = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
     seeds = douts[len(before[0]) :]
@@ -244,19 +245,19 @@ def _backward(
                 inputs = [[watch_input(x) for x in part] for part in _inputs_of_turn(loop, arrays, xs, turn)]
                 with pause_watch():
                     after, ys = loop.f(*inputs)
-            outs = [*after, *ys][: len(arriving)]  # those after them are recorded for monitors, and have no gradient
+            outs = [*after, *ys][: len(arriving)]  # later results are records of monitors, without gradients
             pull = partial(pullback, outs=outs, douts=arriving, inputs=[*inputs[0], *inputs[1]], beside=others)
             try:
                 grads = pull(tape.live())
             except NotFiniteError as error:
-                with pause_watch():  # once more, to tell which gradients it reaches
+                with pause_watch():  # run again without checks, to find the affected gradients
                     grads = pull(tape.live())
                 raise _in_reverse(loop, error, grads, arriving, turn, own, len(xs)) from None
             of_states = [_or_zeros(grad, array) for grad, array in zip(grads[:own], arrays[:own], strict=True)]
 
 
 def _or_zeros(grad: Tensor | None, array: Any) -> Tensor:
-    """The gradient, or zeros, which the loop computes with too: zero times inf is NaN."""
+    """The gradient, or zeros, because the loop computes with zeros too, and 0 times inf is NaN."""
     return zeros_of((array.shape, array.dtype)) if grad is None else grad
 
 
@@ -269,7 +270,7 @@ def _in_reverse(
     own: int,
     count: int,
 ) -> NotFiniteError:
-    """The error of an operation in the reverse of a step, with the step, and whose gradient it reaches."""
+    """The error of an operation in the backward pass of a step, with the step and the affected gradients."""
     fault = error.fault
     if not isinstance(fault, Fault):
         return error

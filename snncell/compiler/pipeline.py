@@ -1,11 +1,11 @@
-"""The compiler's passes, in their order: one list over Programs, one over the bodies of loops.
+"""The compiler's passes, in order: one list over Programs, and one over the bodies of loops.
 
-`run_passes` runs both lists, and `snncell.explain_passes` shows a Program after each pass, then the step of each loop
-in it. The docstring of a pass has an example, and says why it pays and when it must not be applied.
+`run_passes` runs both lists, and `snncell.explain_passes` shows a Program after each pass, then the step of each of its
+loops. The docstring of a pass has an example, the reason why it pays, and the conditions under which it is legal.
 
 A trace goes through the CANONICAL passes at once. The other passes of PROGRAM_PASSES run when a plan is made, because
-they depend on the device. A body chooses the values that it saves when it is traced (`rematerialise`), and is taken
-apart when its loop is scheduled (`hoist`).
+they depend on the device. The saved values of a body are chosen when it is traced (`rematerialise`), and its
+instructions are placed when its loop is scheduled (`hoist`).
 """
 
 from __future__ import annotations
@@ -33,66 +33,66 @@ from snncell.tape.state import Value
 
 PROGRAM_PASSES = (
     *CANONICAL,
-    Pass(fold_constants, "", "no instruction depends on constants alone, but for those with large results"),
+    Pass(fold_constants, "", "no instruction depends on constants alone, except those with large results"),
     Pass(
         push_reductions,
-        "constants are folded, so that a product with a constant is seen as one",
-        "sums over time stand before products, next to the loops that can add them up",
+        "constants are folded, so that a product with a constant is recognised",
+        "sums over time come before products, next to the loops that can absorb them",
     ),
     Pass(
         fuse_into_loops,
-        "sums stand next to loops",
-        "loops hold the elementwise instructions that make their sequences, and the sums of their results",
+        "sums are next to loops",
+        "loops contain the elementwise producers of their sequences, and the sums of their results",
     ),
     Pass(
         make_contiguous,
         "products are final",
-        "operands that several products take as rows lie in one order, so that they are copied once at most",
+        "operands that several products use as rows are contiguous, so that they are copied at most once",
     ),
     Pass(
         share_event_lists,
         "products are final",
-        "products of one matrix take its events from one list",
+        "products of one matrix share one list of its events",
         (HOST,),  # on the device products are dense
     ),
     Pass(eliminate_dead_code, "", "a result depends on each instruction", (HOST,)),
     Pass(
         spikes_as_bool,
-        "products of spikes look for events",
-        "spikes that only such products take leave their loops as booleans",
+        "event lists are shared",
+        "spikes that only event-driven products use leave their loops as booleans",
         (HOST,),
     ),
     Pass(
         multiply_in_loops,
-        "loops hold all else that makes their sequences; products and their events are final",
-        "loops hold the products that they alone take",
+        "loops contain all other producers of their sequences; products and their events are final",
+        "loops contain the products that only they use",
         (HOST,),
     ),
-    Pass(begin_early, "instructions are final", "operations that run in the background begin as early as they can"),
+    Pass(begin_early, "instructions are final", "operations that run in the background start as early as possible"),
 )
 
 BODY_PASSES = (
     Pass(
         rematerialise,
-        "nothing has been merged: the backward step computes all it needs of the step again",
-        "the step gives the values that its backward step reads, the least from which it can compute the rest",
+        "no instructions have been merged: the backward step recomputes the whole step",
+        "the step returns the cheapest values from which its backward step can recompute the others",
     ),
     *CANONICAL,
     Pass(
         hoist,
         "the users of a Value are all users of its expression",
-        "each instruction has its place: before the loop, in it, or after it",
+        "each instruction has a place: before, in or after the loop",
     ),
 )
 
 
 def optimise(program: Program, space: Space = HOST) -> Program:
-    """Make the Program to plan of a canonical one, for arrays that are in `space`."""
+    """Run the passes after CANONICAL on a canonical Program, for arrays in `space`."""
     return transform(PROGRAM_PASSES[len(CANONICAL) :], program, space)
 
 
 def choose_saved(body: Body) -> Body:
-    """The body that gives the values which its `reverse` reads, as further outputs."""
+    """The body with the saved values for its backward step as additional outputs."""
     step: Step = transform(BODY_PASSES[:1], body.program()).step
     return step.body
 
@@ -100,14 +100,14 @@ def choose_saved(body: Body) -> Body:
 def take_apart(body: Body, states: Sequence[Value] = ()) -> LoopParts:
     """Decide where the instructions of a body run.
 
-    No instruction may take `states`, which are computed again in the loop, as sequences before it.
+    Instructions that use `states`, which the loop rematerialises, must not be hoisted before it.
     """
     parts: LoopParts = transform(BODY_PASSES, _traced(body, states)).step.parts
     return parts
 
 
 def stages(program: Program, space: Space = HOST) -> Iterator[tuple[str, Program]]:
-    """A traced Program, then each pass's name with the Program that it leaves."""
+    """Yield a traced Program, then each pass's name and its result."""
     yield "traced", program
     yield from run_passes(PROGRAM_PASSES, program, space)
 
@@ -120,7 +120,7 @@ def stages_of_body(body: Body, states: Sequence[Value] = ()) -> Iterator[tuple[s
 
 
 def _traced(body: Body, states: Sequence[Value]) -> Program:
-    """The Program of a body before the first pass, without the values that it saves."""
+    """The Program of a body before the first pass, without saved values."""
     program = body.program()
     outputs = [value for y, value in zip(body.outs, program.outputs, strict=True) if not body.is_saved(y)]
     return program._replace(outputs=outputs, step=Step(body, states))

@@ -37,10 +37,10 @@ def test_options_that_change_nothing(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dynamic": 1}, "dynamic=1: each shape is traced by itself"),
-        ({"compile_once": True}, "compile_once=True would go on"),
-        ({"hash_args": 3}, "hash_args: values that a function reads outside"),
-        ({"jit_config": "O2"}, "jit_config is a JitConfig, not a str"),
+        ({"dynamic": 1}, "dynamic=1 is not supported, because jit traces the function for each shape"),
+        ({"compile_once": True}, "compile_once=True is not supported, because it would ignore changes"),
+        ({"hash_args": 3}, "hash_args is not necessary: jit compares the values that the function reads outside"),
+        ({"jit_config": "O2"}, "jit_config must be a JitConfig, not a str"),
         ({"jit_level": "O7"}, "jit_level"),
         ({"capture_mode": "magic"}, "capture_mode"),
         ({"backend": "ge"}, "there is no option 'backend'"),
@@ -59,11 +59,11 @@ def test_a_signature_refuses_other_arguments():
         (
             (ops.ones((2, 4)), 1.0),
             ShapeError,
-            r"jit\(double\): input_signature: argument 0 has shape \(2, 3\), this one",
+            r"jit\(double\): input_signature: argument 0 must have shape \(2, 3\), not",
         ),
-        ((ops.ones((2, 3), "float64"), 1.0), DTypeError, "argument 0 is of float32, this one of float64"),
-        ((ops.ones((2, 3)),), ArgumentError, r"has 2 argument\(s\), and there are 1"),
-        (((ops.ones((2, 3)),), 1.0), ArgumentError, "argument 0 is a Tensor, not a tuple"),
+        ((ops.ones((2, 3), "float64"), 1.0), DTypeError, "argument 0 must be float32, not float64"),
+        ((ops.ones((2, 3)),), ArgumentError, r"has 2 argument\(s\), but the call has 1"),
+        (((ops.ones((2, 3)),), 1.0), ArgumentError, "argument 0 must be a Tensor, not a tuple"),
     ):
         with pytest.raises(error, match=message):
             fixed(*args)

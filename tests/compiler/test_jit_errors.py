@@ -144,7 +144,9 @@ def test_an_element_of_a_parameter_cannot_be_written_inside() -> None:
 
 @pytest.mark.parametrize("argument", [{1, 2}, [{1}], {"key": bytearray(b"x")}])
 def test_a_fixed_argument_must_be_hashable(argument: Any) -> None:
-    words = r"jit\(first\): arguments are Tensors.*must be hashable: .*unhashable type"  # Python says more from 3.14 on
+    words = (
+        r"jit\(first\): arguments must be Tensors.*must be hashable: .*unhashable type"  # Python says more from 3.14 on
+    )
     with pytest.raises(ArgumentError, match=words):
         jit(first)(PLAIN, argument)
 
@@ -158,7 +160,7 @@ def test_jit_takes_a_function(argument: Any) -> None:
     if argument is None:
         assert jit()(first)(Tensor([1.0]), 0).item() == 1.0  # the decorator with brackets
         return
-    with pytest.raises(SnncellError, match=f"jit: fn is a function or a Cell, not a {type(argument).__name__}"):
+    with pytest.raises(SnncellError, match=f"jit: fn must be a function or a Cell, not a {type(argument).__name__}"):
         jit(argument)
 
 

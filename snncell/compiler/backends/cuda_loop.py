@@ -1,7 +1,9 @@
 """CUDA backend for loops over time: one thread per element runs all steps, with the state in registers.
 
-i = cuda.grid(1) w0 = c0[i]                                 the state while turn < steps:  ...  w0 = t3
-sequences are prefetched AHEAD steps before their use last0[i] = w0
+i = cuda.grid(1)
+w0 = c0[i]                                 the state
+while turn < steps:  ...  w0 = t3          sequences are prefetched AHEAD steps before their use
+last0[i] = w0
 """
 
 from __future__ import annotations

@@ -44,8 +44,9 @@ class Gathered:
 
         for each block of neurons:
             for t in range(steps):
-                if inner0 >= 0:  rows.gather_rows(...): y0 = sum of the rows of step t's events else:            y0 =
-                row of the sequence that was computed before the loop for i in block: ...
+                if inner0 >= 0:  rows.gather_rows(...): y0 = sum of the rows of step t's events
+                else:            y0 = row of the sequence that was computed before the loop
+                for i in block: ...
 
     A block is some columns of one row of the product, or several whole rows.
     """

@@ -3,10 +3,11 @@
 The statements come from the formulas (`expressions.py`). On the CPU, the loop around them is a template of
 `kernels/loops.py`:
 
-    no reduction                    map_loop the last axis is kept           reduce_columns    sums over rows, whole
-    rows at a time one result, and much work       reduce_all, reduce_slices: units store partial results, combined in
-    order channels of many images         reduce_slices: one image after the other, in memory order otherwise
-    reduce_rows       a sum along memory for each result
+    no reduction                    map_loop
+    the last axis is kept           reduce_columns    sums over rows, whole rows at a time
+    one result, and much work       reduce_all, reduce_slices: units store partial results, combined in order
+    channels of many images         reduce_slices: one image after the other, in memory order
+    otherwise                       reduce_rows       a sum along memory for each result
 
 On the device, there is a thread for each element, or for each part of a sum. Sums use no atomics: `chunks` threads
 share each result, each adds every `chunks`-th term, and further rounds sum their results until one is left. The number

@@ -1,8 +1,11 @@
 """Source text for a block of elements or rows in one time step: operands, arrays and statements.
 
     for i in range(count0):
-        v1 = r0_0[i]                           # x # mul, net.py:12: v = v * self.decay + x t2 = f4(v0 * s0) ... w0[i] =
-        t3
+        v1 = r0_0[i]                           # x
+        # mul, net.py:12: v = v * self.decay + x
+        t2 = f4(v0 * s0)
+        ...
+        w0[i] = t3
 
 An array of the block has the `count<k>` elements from `low<k>` to `high<k>` of a Value whose shape is the k-th space of
 the kernel. The name of an array is a letter and a number, but never the name of a cast in generated files (b1, f4, i8,
@@ -10,9 +13,9 @@ the kernel. The name of an array is a letter and a number, but never the name of
 
 Operands from outside are rows of sequences, and constants:
 
-    all    one element per element of the kernel     r0_0[i]              a row, from the block's first element on some
-    for example, one per neuron of a batch    r0_0[j0_0[i]]        through a table of indices one    a scalar
-    r0_0                 a number
+    all    one element per element of the kernel     r0_0[i]              a row, from the block's first element on
+    some   for example, one per neuron of a batch    r0_0[j0_0[i]]        through a table of indices
+    one    a scalar                                  r0_0                 a number
 
 The index of a broadcast operand's element costs divisions. Therefore a block gathers its constants, and computes the
 tables of indices for its sequences, once for all steps.

@@ -1,7 +1,7 @@
 """Matrix products and convolutions. Each is one instruction until it runs, whatever axes its operands have.
 
-    Dot          (..., k), (k, m) -> (..., m)        a layer Contraction  (..., k), (..., m) -> (k, m)        the
-    gradient of its weights
+    Dot          (..., k), (k, m) -> (..., m)        a layer
+    Contraction  (..., k), (..., m) -> (k, m)        the gradient of its weights
 
 Passes look for products and for their operands. If a product were a reshape to two axes, a matrix product and a reshape
 back, passes would have to match all three instructions, and also a transpose in the backward pass.
@@ -251,8 +251,8 @@ class BilinearOperation(Primitive):
     """A convolution of one of three kinds; each is the gradient of the other two.
 
         Convolution        images, weight  -> results   y[n, o, p] = sum over c, k of x[n, c, p s + k d - b] w[o, c, k]
-        ConvolutionBack    results, weight -> images    the gradient of the images ConvolutionWeight  images, results ->
-        weight    the gradient of the weight
+        ConvolutionBack    results, weight -> images    the gradient of the images
+        ConvolutionWeight  images, results -> weight    the gradient of the weight
 
     s is the stride, d the dilation, and b the padding before an image; outside of an image, x is 0.
     """

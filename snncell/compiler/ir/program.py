@@ -1,4 +1,4 @@
-"""Program: the computation of a traced function, as straight-line instructions in single assignment, printable."""
+"""Program: the computation of a traced function, as printable straight-line instructions in single assignment."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from snncell.tape.tracing import Instruction, Trace
 
 
 class Program(NamedTuple):
-    """Instructions in order, each assigning Values that no other assigns."""
+    """Instructions in order; each Value is assigned once."""
 
-    inputs: list[Value]  # of the arguments, and then of captures from parent traces
-    parameters: dict[Parameter, Value]  # that are read, each with the Value it has at the start
+    inputs: list[Value]  # the arguments, then the captures from parent traces
+    parameters: dict[Parameter, Value]  # the Parameters that are read, each with its Value at the start
     constants: list[tuple[Any, Value]]  # arrays
     instructions: list[Instruction]
     outputs: list[Value]
-    written: dict[Parameter, Value]  # at the end, each with its new Value
-    step: Any = None  # of the step of a loop, the roles of its inputs and outputs (`ir.loop.Step`)
+    written: dict[Parameter, Value]  # the Parameters that are written at the end, each with its new Value
+    step: Any = None  # for the step of a loop, the roles of its inputs and outputs (`ir.loop.Step`)
 
     def results(self) -> list[Value]:
-        """Every Value that a run has to give: outputs, and new values of Parameters."""
+        """All results of a run: outputs, and new values of Parameters."""
         return [*self.outputs, *self.written.values()]
 
     def __str__(self) -> str:
@@ -48,9 +48,9 @@ def with_inputs(
     op: Primitive | None = None,
     attrs: dict[str, Any] | None = None,
 ) -> Instruction:
-    """Copy an instruction with other inputs, and other results, operation or options if they are given.
+    """Copy an instruction with other inputs, and optionally other results, operation or attributes.
 
-    The old one stays as it is: it may be part of other Programs.
+    The original is not changed, because it may be part of other Programs.
     """
     attrs = instruction.attrs if attrs is None else attrs
     new = Instruction(op or instruction.op, tuple(inputs), attrs, instruction.line)
@@ -59,7 +59,7 @@ def with_inputs(
 
 
 def rename_inputs(instruction: Instruction, replaced: dict[Value, Value]) -> Instruction:
-    """The instruction with the Values that replace its inputs; the same one if none is replaced."""
+    """The instruction with replaced inputs; the same object if no input is replaced."""
     inputs = tuple(replaced.get(x, x) if isinstance(x, Value) else x for x in instruction.inputs)
     return instruction if inputs == instruction.inputs else with_inputs(instruction, inputs)
 
@@ -67,7 +67,7 @@ def rename_inputs(instruction: Instruction, replaced: dict[Value, Value]) -> Ins
 def substitute(program: Program, replaced: dict[Value, Value]) -> Program:
     """Rename Values everywhere: in the inputs of instructions, in the outputs and in the writes to Parameters.
 
-    A pass that drops an instruction tells here which Value takes the place of its result. That Value must not be
+    A pass that drops an instruction must call this with the Value that replaces its result. That Value must not be
     replaced itself.
     """
     if not replaced:
@@ -80,7 +80,7 @@ def substitute(program: Program, replaced: dict[Value, Value]) -> Program:
 
 
 def by_line(instructions: Sequence[Instruction]) -> list[str]:
-    """The names of instructions, those of one line of the user's together, and the line."""
+    """The names of instructions, grouped by the user's line."""
     lines: list[tuple[str, list[str]]] = []
     for instruction in instructions:
         if not lines or lines[-1][0] != instruction.line:
@@ -99,9 +99,9 @@ def _instruction_text(instruction: Instruction) -> str:
 def program_of_trace(
     trace: Trace, outputs: list[Value], before: Sequence[Instruction] = (), known: Collection[Value] = frozenset()
 ) -> Program:
-    """Build the Program of a finished trace, with instructions `before` its own.
+    """Build the Program of a finished trace, with the instructions `before` at the start.
 
-    The instructions that compute `known` Values are left out, because these go in.
+    Instructions that compute `known` Values are left out, because these Values are inputs.
     """
     inputs = [*trace.inputs, *(value for _, value in trace.captures.values())]
     own = [one for one in trace.instructions if not any(out in known for out in one.outputs)]
@@ -125,7 +125,7 @@ def makers_in(program: Program) -> dict[Value, Instruction]:
 
 
 def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
-    """The instructions that take each Value, once for each operand; None stands for the results."""
+    """The instructions that use each Value, once per operand; None stands for the results."""
     users: dict[Value, list[Instruction | None]] = {}
     for instruction in program.instructions:
         for value in values_in(instruction):
@@ -136,18 +136,18 @@ def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
 
 
 def find_used_values(program: Program) -> set[Value]:
-    """The Values that instructions take or that are results."""
+    """The Values that are operands of instructions, or results."""
     return {*program.results(), *values_in(*program.instructions)}
 
 
 def outside_of(instructions: Sequence[Instruction], results: Sequence[Value], own: Sequence[Value]) -> list[Value]:
-    """The Values that instructions and results take, and that neither the instructions nor `own` give."""
+    """The Values that instructions and results use, and that neither the instructions nor `own` define."""
     inside = {*own, *results_of(*instructions)}
     return list(dict.fromkeys(x for x in (*values_in(*instructions), *results) if x not in inside))
 
 
 def last_uses(instructions: list[Any], results: list[Value]) -> list[list[Value]]:
-    """The Values that are dead after each group (anything with `reads` and `writes`), by a liveness scan."""
+    """The Values that die after each group (an object with `reads` and `writes`), by a liveness scan."""
     live = set(results)
     dying: list[list[Value]] = []
     for instruction in reversed(instructions):
@@ -158,7 +158,7 @@ def last_uses(instructions: list[Any], results: list[Value]) -> list[list[Value]
 
 
 def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Run a Program operation by operation. Inside another trace it becomes part of that trace."""
+    """Run a Program operation by operation; inside of a trace, the operations are added to that trace."""
     known: dict[Value, Tensor] = dict(zip(program.inputs, inputs, strict=True))
     known.update((value, parameter) for parameter, value in program.parameters.items())
     known.update((value, wrap(array)) for array, value in program.constants)
@@ -167,7 +167,7 @@ def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
             *(known[x] if isinstance(x, Value) else x for x in instruction.inputs), **instruction.attrs
         )
         known.update(zip(instruction.outputs, out if instruction.op.multiple else (out,), strict=True))
-    # Before the writes: an output that is the value of a Parameter is the one that it had.
+    # Before the writes, because an output that is a Parameter's Value is its old value.
     results = [snapshot(known[value]) for value in program.outputs]
     assign_all([(parameter, known[value]) for parameter, value in program.written.items()], in_range=True)
     return results

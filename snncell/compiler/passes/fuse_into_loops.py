@@ -1,4 +1,4 @@
-"""Fusion into loops over time: elementwise producers of their sequences, sums of their results, products of events."""
+"""Fusion into loops over time: elementwise producers of sequences, sums of results, and event-driven products."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from snncell.tape.tracing import Instruction
 
 
 def fuse_into_loops(program: Program) -> Program:
-    """Make elementwise producers and sums over time part of the loops that they stand next to.
+    """Fuse elementwise producers and sums over time into neighbouring loops.
 
         before: y = add(x, b); last, s = scan[v + y](v0, y); total = sum(s, axis=0)
         after:  last, total = scan[v + (x + b), sums s](v0, x, b)
 
-    A bias added before a neuron, or a mean over time after it, would each read a whole sequence once more and write
-    one; inside the loop they are a few instructions on registers. A producer goes into every loop that takes its
-    sequence, so all users must be loops that are a single kernel: for any other the sequence would have to be written
-    all the same. Loops that recompute states take their sequences as they are.
+    A bias added before a neuron, or a mean over time after it, would each read and write a whole sequence; inside of
+    the loop they are a few instructions on registers. A producer is fused into every loop that reads its sequence.
+    Therefore all users must be loops that are single kernels, because any other user needs the sequence in memory
+    anyway. Loops that rematerialise states are left unchanged.
     """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
@@ -38,11 +38,11 @@ def _is_kernel(instruction: Instruction | None) -> bool:
     return instruction is not None and isinstance(instruction.op, LoopOperation) and instruction.op.is_one_kernel()
 
 
-# --- reshapes between producers and loops -----------------------------------------------------------------------------
+# --- Reshapes between producers and loops -----------------------------------------------------------------------------
 
 
 def _cut_into_steps_first(program: Program) -> Program:
-    """Have producers that work on all steps as one batch work on sequences, where only loops take their result so."""
+    """Move a reshape of a batch into steps before its elementwise producers, if only loops use its result so."""
     users = users_of(program)
     makers = makers_in(program)
     instructions: list[Instruction] = []
@@ -59,7 +59,7 @@ def _cut_into_steps_first(program: Program) -> Program:
 
 
 def _cuts_into_steps(instruction: Instruction) -> bool:
-    """True for (T B, ...) -> (T, B, ...)."""
+    """True for a reshape (T B, ...) -> (T, B, ...)."""
     if not isinstance(instruction.op, Reshape):
         return False
     shape, before = instruction.outputs[0].shape, instruction.inputs[0].shape
@@ -78,15 +78,15 @@ def _cut_producers(
     makers: dict[Value, Instruction],
     users: dict[Value, list[Instruction | None]],
 ) -> list[Instruction]:
-    """Instructions that give `batch` cut into steps, from cut operands; `known` has the sequence of each batch."""
+    """Instructions that compute `batch` cut into steps, from cut operands; `known` maps each batch to its sequence."""
     maker, sequence = makers.get(batch), known[batch]
-    # The operands that are different for each element of the batch.
+    # The operands with a batch axis.
     own = [x for x in dict.fromkeys(values_in(maker)) if _is_sequence_for(x, batch)] if maker else []
     if (
         maker is None
         or not isinstance(maker.op, Elementwise)
         or not is_elementwise(maker)
-        # To compute a result once more may take no more memory traffic than to read it.
+        # If the result has other users, recomputing it must not need more memory traffic than reading it.
         or (len(users[batch]) > 1 and (maker.op.slow_calls or len(own) > 1))
     ):
         return [with_inputs(cut, [batch], [sequence], attrs={"shape": sequence.shape})]
@@ -99,19 +99,19 @@ def _cut_producers(
     return [*instructions, with_inputs(maker, inputs, [sequence])]
 
 
-# --- producers --------------------------------------------------------------------------------------------------------
+# --- Producers --------------------------------------------------------------------------------------------------------
 
 
 def _fuse_producers(program: Program) -> Program:
-    """Make elementwise instructions part of all loops that take their sequence, if nothing else takes it."""
+    """Fuse elementwise instructions into all loops that read their sequence, if it has no other users."""
     users = users_of(program)
     producers: dict[Value, Instruction] = {}
-    # From the last instruction to the first, so that chains go in whole: exp(x + b) is fused before x + b is asked.
+    # In reverse order, so that whole chains are fused: for exp(x + b), exp is fused before x + b is considered.
     for instruction in reversed(program.instructions):
         out = instruction.outputs[0]
         if not is_elementwise(instruction) or out.shape[:1] in ((), (1,)):
             continue
-        # Each operand is a sequence of as many steps, or the same at every step.
+        # Each operand must be a sequence with the same number of steps, or loop-invariant.
         ndim, steps = len(out.shape), out.shape[0]
         per_step = all(len(x.shape) < ndim or x.shape[0] == steps for x in values_in(instruction))
         if per_step and all(_takes(user, out, producers) for user in users.get(out, [None])):
@@ -125,7 +125,7 @@ def _fuse_producers(program: Program) -> Program:
 
 
 def _takes(user: Instruction | None, sequence: Value, producers: dict[Value, Instruction]) -> bool:
-    """True if a user of a sequence can hold its producer: a loop, or another producer that is fused."""
+    """True if a user of a sequence can absorb its producer: a loop, or another producer that is fused."""
     if user is None:
         return False
     if isinstance(user.op, LoopOperation):
@@ -135,7 +135,7 @@ def _takes(user: Instruction | None, sequence: Value, producers: dict[Value, Ins
 
 
 def _is_sequence_for(x: Value, out: Value) -> bool:
-    """True if an operand of a producer has the time axis of its result `out`, and is not broadcast along it."""
+    """True if an operand has the time axis of the producer's result `out`, and is not broadcast along it."""
     return len(x.shape) == len(out.shape) and x.shape[0] == out.shape[0]
 
 
@@ -148,7 +148,7 @@ def _with_producers(
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
     fused: list[tuple[int, Instruction]] = []
-    inner: dict[Value, Value] = {}  # for a Value of the Program, the Value of the body: of a sequence, one step
+    inner: dict[Value, Value] = {}  # maps a Value of the Program to a Value of the body; a sequence to one step
     waiting = list(zip(instruction.inputs[first:last], body.xs, strict=True))
     xs: list[tuple[Value, Tensor]] = []
     while waiting:
@@ -167,10 +167,10 @@ def _with_producers(
         fused.append((order[id(producer)], with_inputs(producer, inputs, [slot._data])))
     if not fused:
         return instruction
-    # They were found from the loop backwards, in no order; that of the Program is one in which they can run.
+    # They were found backwards from the loop; sort them by the order of the Program, which is legal.
     fused.sort(key=lambda numbered: numbered[0])
     larger = _enlarged(instruction, [inside for _, inside in fused], xs, consts)
-    # A kernel with products has no room for operands of other rows.
+    # In a kernel with products, an operand with other rows is illegal.
     return larger if _is_kernel(larger) else instruction
 
 
@@ -180,7 +180,7 @@ def _enlarged(
     xs: Sequence[tuple[Any, Tensor]],
     consts: Sequence[tuple[Any, Tensor]],
 ) -> Instruction:
-    """A loop with `producers` before its step, and these sequences and constants, each with its Tensor in the body."""
+    """A loop with `producers` before its step, and with these sequences and constants (outer Value, body Tensor)."""
     body = loop_of(instruction).body
     producers = [*producers, *body.fused_producers]
     larger = replace(body, fused_producers=producers, xs=[x for _, x in xs], consts=[x for _, x in consts])
@@ -188,14 +188,14 @@ def _enlarged(
     return with_body(instruction, larger, inputs, instruction.outputs)
 
 
-# --- sums over time ---------------------------------------------------------------------------------------------------
+# --- Sums over time ---------------------------------------------------------------------------------------------------
 
 
 def _fuse_sums(program: Program) -> Program:
-    """Have loops add up those of their results that are summed over time."""
+    """Fuse sums over time of a loop's results into the loop."""
     users = users_of(program)
     instructions: list[Instruction] = []
-    replaced: dict[int, Instruction | None] = {}  # by id of a sum: None, or the sum over other axes that is left of it
+    replaced: dict[int, Instruction | None] = {}  # by id of a sum: the remaining sum over other axes, or None
     for instruction in program.instructions:
         if id(instruction) in replaced:
             rest = replaced[id(instruction)]
@@ -219,7 +219,7 @@ def _with_sums(
                 continue
             axes = tuple(axis - 1 for axis in user.attrs["axis"] if axis)
             if axes and dtypes.is_storage_only(value.dtype):
-                continue  # totals over time would be rounded, or infinite, before the other axes are added up
+                continue  # totals over time could be rounded or overflow before the sum over the other axes
             total = Value(value.trace, value.shape[1:], value.dtype) if axes else user.outputs[0]
             sums.append(y)
             fused_sums.append(user)
@@ -242,17 +242,16 @@ def _adds_up(user: Instruction) -> bool:
 
 
 def multiply_in_loops(program: Program) -> Program:
-    """Make products of rows and a matrix part of the loop that takes their sequence, or that alone gives it.
+    """Fuse products of rows and a matrix into the loop that reads their sequence, or that alone computes it.
 
         before: e = events(x); i = product_of_events(x, e, w); last, s = scan[v + i](v0, i)
         after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
 
-    A neuron's input of all steps would be written by the product and read by the loop, more bytes than all else
-    together that moves in a layer of spikes. In the loop the rows of the matrix that belong to a step's events are
-    added up where the neurons of the block are, from a strip of the matrix that stays in the cache. Whether there are
-    few events is known when it runs; with many of them the product is carried out before the loop, as a whole
-    (`hoist.py`), and so it is where the loop is no single kernel. Products with other users stay: they are written in
-    any case.
+    Without this pass, the product writes the input of all neurons and steps, and the loop reads it: more bytes than all
+    others of a spiking layer together. In the loop, the rows of the matrix that belong to a step's events are gathered
+    for the neurons of a block, from a strip of the matrix that stays in cache. The number of events is known only at
+    run time. If there are many, or if the loop is not a single kernel, the product runs as a whole before the loop
+    (`hoist.py`). A product with other users is not fused, because it must be written anyway.
     """
     users = users_of(program)
     taken = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
@@ -286,7 +285,7 @@ def _may_move(instruction: Instruction, users: dict[Value, list[Instruction | No
 
 
 def _with_products(instruction: Instruction, products: dict[Value, Instruction]) -> Instruction:
-    """The loop, with those of its sequences computed inside that are products."""
+    """The loop with products fused into it, in place of their sequences."""
     body = loop_of(instruction).body
     first, last = len(body.carry), len(body.carry) + len(body.xs)
     xs: list[tuple[Value, Any]] = []
@@ -306,7 +305,7 @@ def _with_products(instruction: Instruction, products: dict[Value, Instruction])
 
 
 def _may_be_term(instruction: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
-    """True for the product of events and a sequence that nothing else takes."""
+    """True for a product of events and a sequence without other users."""
     if not isinstance(instruction.op, ProductOfEvents) or not along_rows(instruction):
         return False
     x, y = instruction.inputs[0], instruction.inputs[-1]
@@ -316,7 +315,7 @@ def _may_be_term(instruction: Instruction, users: dict[Value, list[Instruction |
 def _with_terms(
     instruction: Instruction, terms: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
 ) -> Instruction:
-    """The loop, with products of those of its results that only they take as sums over its steps."""
+    """The loop with products of its results fused into it as sums over time, if the results have no other users."""
     body = loop_of(instruction).body
     if loop_of(instruction).recompute is not None or not _is_kernel(instruction):
         return instruction
@@ -328,7 +327,7 @@ def _with_terms(
     inside: list[Instruction] = []
     for value, y in list(rows):
         term = terms.get(value)
-        # Its other operand exists before the loop: the events of the layer's input.
+        # The other operands (the events of the layer's input) must be computed before the loop.
         if term is None or any(order.get(x, -1) > own for x in term.inputs[:-1]) or value.shape[1:] != y.shape:
             continue
         x, *lists, _ = term.inputs

@@ -1,16 +1,15 @@
-"""Loop-invariant code motion, to both sides of a loop: work that need not run step by step runs for all steps at once.
+"""Loop-invariant code motion in both directions: instructions that need not run step by step run for all steps at once.
 
     each step:  w2 = w * 2;  i = dot(x, w2);  v' = v * a + i;  y = dot(v', u);  g += sum(v', axis=0)
-
     before:     w2 = w * 2                        invariant: depends on constants alone
                 i = dot(x, w2), all steps         prologue: depends on sequences alone, and is not elementwise
     loop:       v' = v * a + i;  total += v'
-    after:      y = dot(v', u), all steps         epilogue: nothing in the loop waits for it
+    after:      y = dot(v', u), all steps         epilogue: the loop does not depend on it
                 g = sum(total, axis=0)            reductions: of sums, where f(sum of v') = sum of f(v')
 
-A product over a whole sequence is one large product, and the loop that is left of most neurons is one kernel.
-Elementwise instructions stay in the loop even if they depend on sequences alone, unless something before the loop takes
-them: there they cost no memory traffic. An instruction runs on totals only if its operation allows it (`additive`,
+A product over a whole sequence is one large product, and the remaining loop of most neurons is one kernel. Elementwise
+instructions stay in the loop even if they depend on sequences alone, because they cost no memory traffic there; but not
+if an instruction before the loop needs them. An instruction runs on totals only if its operation allows it (`additive`,
 `proportional`), on floats, and only after an instruction that is not elementwise.
 """
 
@@ -28,7 +27,7 @@ from snncell.tape.tracing import Instruction
 
 
 def hoist(program: Program) -> Program:
-    """Decide for each instruction of a step where it runs: the Program with `step.parts`."""
+    """Decide where each instruction of a step runs: the Program with `step.parts`."""
     step = program.step
     assert isinstance(step, Step)  # only the steps of loops come here
     body = step.body
@@ -39,7 +38,7 @@ def hoist(program: Program) -> Program:
     fixed = {*(x._data for x in body.consts), *results_of(*invariant)}
     kind, uses = _modes(rest, fixed, after, ys, sums)
     prologue = _prologue(rest, kind, carried)
-    # An instruction runs in the loop, on whole sequences after it, or on sums after it.
+    # The other instructions run in the loop, on whole sequences after it, or on sums after it.
     placed: dict[str, list[Instruction]] = {"loop": [], "sequence": [], "sum": []}
     hoisted = set(prologue)
     for instruction in rest:
@@ -54,7 +53,7 @@ def hoist(program: Program) -> Program:
 
 
 def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[list[Instruction], list[Instruction]]:
-    """The instructions that depend on constants alone, and the rest."""
+    """Partition the instructions into loop-invariant ones and the rest."""
     fixed, invariant, rest = set(constant), list[Instruction](), list[Instruction]()
     for instruction in instructions:
         values = values_in(instruction)
@@ -67,8 +66,8 @@ def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[l
 
 
 def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
-    """Instructions the loop needs, not elementwise, that depend on sequences alone, and all that leads to them."""
-    stateful = set(carried)  # depends on a state, or on an instruction without a rule for sequences
+    """Instructions that the loop needs, not elementwise and without dependence on states, and their operands."""
+    stateful = set(carried)  # Values that depend on a state, or on an instruction without a rule for sequences
     candidates: list[Instruction] = []
     for instruction in instructions:
         values = values_in(instruction)
@@ -77,7 +76,7 @@ def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], car
             candidates.append(instruction)
         else:
             stateful.update(instruction.outputs)
-    # Elementwise instructions are better off in the loop, unless another instruction before it waits for them.
+    # Elementwise instructions are cheaper in the loop, unless another instruction before it needs them.
     needed: set[Value] = set()
     prologue: list[Instruction] = []
     for instruction in reversed(candidates):
@@ -90,28 +89,28 @@ def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], car
 def _modes(
     instructions: list[Instruction], fixed: set[Value], after: list[Value], ys: list[Value], sums: list[Value]
 ) -> tuple[dict[Instruction, str], dict[Value, set[str]]]:
-    """The mode that each instruction runs in, and the modes of the instructions and results that take each Value."""
+    """The mode in which each instruction runs, and the modes of the users of each Value."""
     uses: dict[Value, set[str]] = {}
     for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
         for value in values:
             uses.setdefault(value, set()).add(mode)
-    reduced: set[Value] = set()  # depends on an instruction that is not elementwise
+    reduced: set[Value] = set()  # Values that depend on an instruction that is not elementwise
     for instruction in instructions:
         if not is_elementwise(instruction) or not reduced.isdisjoint(values_in(instruction)):
             reduced.update(instruction.outputs)
     kind: dict[Instruction, str] = {}
-    for instruction in reversed(instructions):  # users first: they decide how an instruction may run
+    for instruction in reversed(instructions):  # users first, because they decide how an instruction may run
         modes: set[str] = set().union(*(uses.get(value, set()) for value in instruction.outputs))
         kind[instruction], needs = _place(instruction, modes, reduced, fixed)
         for x in values_in(instruction):
-            # The constant of sum(x * c) = sum(x) * c is taken as it is, not as a sum.
+            # In sum(x * c) = sum(x) * c, the constant itself is an operand, not its sum.
             if kind[instruction] != "sum" or not instruction.op.proportional or x not in fixed:
                 uses.setdefault(x, set()).add(needs)
     return kind, uses
 
 
 def _place(instruction: Instruction, modes: set[str], reduced: set[Value], fixed: set[Value]) -> tuple[str, str]:
-    """The mode an instruction runs in, and the mode in which it then takes its inputs."""
+    """The mode of an instruction, and the mode in which it needs its inputs."""
     op = instruction.op
     if modes == {"sum"} and not reduced.isdisjoint(instruction.outputs) and _passes_sums(instruction, fixed):
         return "sum", "sum"
@@ -125,7 +124,7 @@ def _place(instruction: Instruction, modes: set[str], reduced: set[Value], fixed
 
 
 def _passes_sums(instruction: Instruction, fixed: set[Value]) -> bool:
-    """True if an instruction may as well run once, on the sums over time of its inputs."""
+    """True if an instruction may run once, on the sums over time of its inputs."""
     if instruction.op.additive:
         return all(_is_float(x) for x in instruction.inputs)
     if instruction.op.proportional is None:

@@ -1,9 +1,9 @@
-"""Operands of products: one order in memory, and one list of events, for all products that take a matrix.
+"""Operands of products: one memory layout and one event list for all products that share a matrix.
 
-To copy an array into another order, element by element across memory, costs time, so an operand of several products is
-copied once. Spikes go into the product of the next layer and, in the backward pass, into the gradient of its weights:
-each of these products would search the whole matrix for events, the elements that are not zero. A search in booleans or
-bytes reads a quarter of what it reads in floats.
+A copy into another layout is slow, so an operand of several products is copied only once. Spikes are an operand of the
+next layer's product and, in the backward pass, of the gradient of its weights. Each of these products would search the
+whole matrix for events (nonzero elements). A search in booleans or bytes reads a quarter of the memory of a search in
+floats.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from snncell.tape.tracing import Instruction
 
 
 def make_contiguous(program: Program) -> Program:
-    """Copy an operand of several products once into one order in memory, if its elements may be scattered.
+    """Copy an operand of several products once, if it may not be contiguous.
 
         before: x = transpose(z); y = dot(x, w); ...; dw = contraction(x, dy)
         after:  x = transpose(z); c = contiguous(x); y = dot(c, w); ...; dw = contraction(c, dy)
 
     A product copies an operand of more than two axes that has been transposed or broadcast, for example batch-first
-    data. Inputs of the Program may be scattered too; if they are not, the instruction costs nothing. An operand of one
-    product is left to that product.
+    data. Inputs of the Program may be non-contiguous too; if they are contiguous, the instruction costs nothing. An
+    operand of a single product is left to that product.
     """
     makers = makers_in(program)
     uses = Counter(x for instruction in program.instructions for x in _operands_as_rows(instruction))
@@ -62,25 +62,25 @@ def make_contiguous(program: Program) -> Program:
 
 
 def _operands_as_rows(instruction: Instruction) -> list[Value]:
-    """The operands of more than two axes that a product takes as matrices."""
+    """The operands of a product that have more than two axes and are used as matrices."""
     if not isinstance(instruction.op, (Dot, Contraction)):
         return []
     operands = instruction.inputs[:1] if isinstance(instruction.op, Dot) else instruction.inputs
     return [x for x in operands if len(x.shape) > 2]
 
 
-# --- event lists ------------------------------------------------------------------------------------------------------
+# --- Event lists ------------------------------------------------------------------------------------------------------
 
 
 def share_event_lists(program: Program) -> Program:
-    """Find the events of a matrix once if several products have it as their first operand.
+    """Find the events of a matrix once, if it is the first operand of several products.
 
         before: y = dot(s, w); ...; dw = contraction(s, dy)
         after:  e = events(s); y = product_of_events(s, e, w); ...; dw = product_of_events(s, e, dy, turned)
 
-    A matrix with a single product has nothing to share, and matrices that are too small for events to pay
-    (`kernels/products/matmul.py`) are left to BLAS. But a matrix that was cast from bytes for a single product gets a
-    list too: `spikes_as_bool` then finds the events in the bytes, and nothing is cast.
+    A matrix with a single product has nothing to share, and BLAS multiplies matrices that are too small for
+    event-driven products (`kernels/products/matmul.py`). However, a matrix that was cast from bytes for a single
+    product gets a list too, because `spikes_as_bool` then finds the events in the bytes and removes the cast.
     """
     limits: dict[Value, list[float]] = {}
     for instruction in program.instructions:
@@ -99,7 +99,7 @@ def share_event_lists(program: Program) -> Program:
             instructions.append(instruction)
             continue
         x, y = instruction.inputs
-        if x not in events:  # before the first product that takes them
+        if x not in events:  # before the first product that uses them
             attrs = {"dtype": x.dtype, "below": max(limits[x])}
             events[x] = tuple(Value(x.trace, *spec) for spec in EVENTS.abstract((x,), attrs))
             instructions.append(with_inputs(instruction, [x], events[x], EVENTS, attrs))
@@ -111,33 +111,32 @@ def share_event_lists(program: Program) -> Program:
 
 
 def _limit_of(instruction: Instruction) -> float:
-    """The density below which an instruction multiplies events; 0 if it does not."""
+    """The density below which a product is event-driven; 0 for other instructions."""
     return instruction.op.limit(*instruction.inputs) if isinstance(instruction.op, (Dot, Contraction)) else 0.0
 
 
 def spikes_as_bool(program: Program) -> Program:
-    """Have loops give booleans for spikes that only products of events take, and cast no bytes for such products.
+    """Return booleans from loops for spikes that only event-driven products use, and remove casts of bytes.
 
         before: loop gives s = cast(v > 1, float32); e = events(s)
         after:  loop gives b = v > 1;                e = events(b)
-
         before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
         after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
 
-    The comparison that has been cast to a float has the event as well, in a quarter of the bytes. Spikes with another
-    user stay floats, also if the user takes a view of them, or if they leave the loop as floats anyway, as a state or a
-    second result: booleans would be additional bytes.
+    The comparison before the cast has the same events in a quarter of the bytes. Spikes with another user, also through
+    a view, stay floats. So do spikes that leave the loop as floats anyway, as a state or a second result, because
+    booleans would be additional bytes.
     """
     if not any(isinstance(instruction.op, EventOperation | BilinearOperation) for instruction in program.instructions):
         return program
     users = users_of(program)
-    as_bool: dict[Value, Value] = {}  # a Value has one dtype: spikes as booleans or bytes are another Value
+    as_bool: dict[Value, Value] = {}  # maps spikes as floats to spikes as booleans or bytes
     instructions: list[Instruction] = []
     for instruction in program.instructions:
         if isinstance(instruction.op, LoopOperation):
             instructions.append(_with_bools(instruction, users, as_bool))
         elif casts_bytes(instruction) and _all_look_for_events(instruction.outputs[0], users, images=True):
-            # A cast puts them in order too, batch-first data for one; where they are so already, this costs nothing.
+            # The cast also made them contiguous, for example batch-first data. If they are contiguous, this is free.
             (x,) = instruction.inputs
             as_bool[instruction.outputs[0]] = rows = Value(x.trace, x.shape, x.dtype)
             instructions.append(with_inputs(instruction, [x], [rows], CONTIGUOUS, {}))
@@ -155,7 +154,7 @@ def spikes_as_bool(program: Program) -> Program:
 def _with_bools(
     instruction: Instruction, users: dict[Value, list[Instruction | None]], as_bool: dict[Value, Value]
 ) -> Instruction:
-    """A loop with booleans for those of its results that nothing needs as floats."""
+    """A loop that returns booleans for the spikes that no user needs as floats."""
     assert isinstance(instruction.op, LoopOperation)  # the caller's choice
     body = instruction.op.loop.body
     ys, outputs, first = list(body.ys), list(instruction.outputs), len(body.after)
@@ -166,7 +165,7 @@ def _with_bools(
         if cast is None or not isinstance(cast.op, Cast) or not _all_look_for_events(out, users):
             continue
         (comparison,) = cast.inputs
-        # Twice among the outputs, it goes out as floats in any case: as a state, or as another result.
+        # If it is twice among the outputs, it leaves the loop as floats anyway: as a state, or as another result.
         if comparison.dtype.kind == "b" and inside.outputs.count(value) == 1:
             ys[n] = wrap(comparison)
             outputs[first + n] = as_bool[out] = Value(out.trace, out.shape, np.dtype(bool))
@@ -176,13 +175,13 @@ def _with_bools(
 
 
 def _all_look_for_events(value: Value, users: dict[Value, list[Instruction | None]], images: bool = False) -> bool:
-    """True if a Value goes, by views of it too, into nothing but products of events, as their first operand.
+    """True if all users of a Value, also of its views, are event-driven products with it as their first operand.
 
-    With `images`, or convolutions that may look for events in it.
+    With `images`, convolutions that may be event-driven are allowed too.
     """
 
     def looks(user: Instruction | None) -> bool:
-        # As in s.T @ s, whose second operand is multiplied as it is.
+        # In s.T @ s, for example, the second operand must be floats.
         if user is None or user.inputs[0] is not value or value in user.inputs[1:]:
             return False
         if images and isinstance(user.op, BilinearOperation):

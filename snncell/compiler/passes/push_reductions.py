@@ -1,16 +1,16 @@
-"""Reductions before products: sum a sequence over time before its product; multiply repeated rows and images once.
+"""Push reductions before products: sum a sequence over time before its product, and multiply repeated rows once.
 
-    sum_t(dot(x, w))              ->  dot(sum_t(x), w)               readout of a mean: mean of readouts
-    dot(broadcast(x), w)          ->  broadcast(dot(x, w))           its reverse: each step gets the same gradient
+    sum_t(dot(x, w))              ->  dot(sum_t(x), w)               readout of a mean instead of mean of readouts
+    dot(broadcast(x), w)          ->  broadcast(dot(x, w))           its backward pass: all steps have the same gradient
     contraction(x, broadcast(y))  ->  contraction(sum_t(x), y)       the gradient of its weights
     conv(broadcast(x), w)         ->  broadcast(conv(x, w))          an image that is shown at every step
     conv_weight(broadcast(x), y)  ->  conv_weight(x, sum_t(y))       the gradient of its weights
 
-In convolutions the steps are images of one batch, with a reshape between; one that takes it back is left out. For T
-steps the product is a T-th of the work, and the sum that is left stands at the loop that fires the spikes, which takes
-it in (`fuse_into_loops`, the next pass). Results agree to rounding only, so it is for floats; not for float16 and
-bfloat16, of which a sum over time can overflow or lose digits before the product would have; and not if the product has
-another user, because it is then computed in any case.
+In convolutions, the steps are merged with the batch by a reshape; a reshape that reverts this is removed. For T steps,
+the product has 1 / T of the work, and the remaining sum is next to the loop that computes the spikes, where the next
+pass, `fuse_into_loops`, fuses it. Results agree only to rounding, so the pass applies to floats. It does not apply to
+float16 and bfloat16, in which a sum over time can overflow or lose digits, nor to a product with another user, because
+it is computed anyway.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from snncell.tape.primitive import Primitive
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-DEPTH = 50  # layers that a sum is taken through at a time
+DEPTH = 50  # the number of layers through which a sum is pushed in one walk
 
 
 def push_reductions(program: Program) -> Program:
-    """Take sums over the first axis before products, and products of repeated rows and images once."""
+    """Push sums over the first axis before products, and multiply repeated rows and images once."""
     while any(isinstance(instruction.op, Product | BilinearOperation) for instruction in program.instructions):
         pusher = _Pusher(program)
         rewritten = pusher.rewritten()
         if not pusher.changed:
             break
-        # To a fixed point: a sum that now stands before one product may stand after another.
+        # Iterate to a fixed point, because a sum that was pushed before one product may follow another.
         program = canonicalise(rewritten)
     return program
 
 
 class _Pusher:
-    """One walk over a Program: the instructions so far, and the one that made each Value."""
+    """One walk over a Program: the instructions so far, and the definition of each Value."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -61,7 +61,7 @@ class _Pusher:
         self.changed = False
 
     def rewritten(self) -> Program:
-        """The rewritten Program; the caller's `canonicalise` removes instructions that have lost their users."""
+        """The rewritten Program; the caller's `canonicalise` removes dead instructions."""
         for instruction in self.program.instructions:
             rules = (self._of_sum, self._of_dot, self._of_contraction, self._of_convolution, self._of_weight)
             rewrites = (rule(instruction) for rule in (*rules, self._of_cut))
@@ -82,10 +82,10 @@ class _Pusher:
         self._add(instruction)
         return instruction.outputs[0]
 
-    # --- rewrites of an instruction -----------------------------------------------------------------------------------
+    # --- Rewrite rules ------------------------------------------------------------------------------------------------
 
     def _of_sum(self, instruction: Instruction) -> Instruction | None:
-        """sum(dot(x, w)) over time: dot(sum(x), w)."""
+        """sum(dot(x, w)) over time -> dot(sum(x), w)."""
         op, attrs = instruction.op, instruction.attrs
         if not isinstance(op, Sum) or 0 not in attrs["axis"] or attrs["keepdims"]:
             return None
@@ -95,13 +95,13 @@ class _Pusher:
             return None
         axes = tuple(axis - 1 for axis in attrs["axis"] if axis)
         if not axes:
-            # The instruction that was added last makes the total: it takes over the name of the result.
+            # The last added instruction computes the total, so it can define the result directly.
             last = self.instructions.pop()
             return with_inputs(last, last.inputs, instruction.outputs)
         return with_inputs(instruction, [total], attrs={"axis": axes, "keepdims": False})
 
     def _of_dot(self, instruction: Instruction) -> Instruction | None:
-        """dot(broadcast(x), w): broadcast(dot(x, w))."""
+        """dot(broadcast(x), w) -> broadcast(dot(x, w))."""
         rows = self._repeated(instruction.inputs[0]) if isinstance(instruction.op, Dot) else None
         if rows is None or len(rows.shape) < 2:
             return None
@@ -113,7 +113,7 @@ class _Pusher:
         return with_inputs(instruction, [x], op=op, attrs={"shape": instruction.outputs[0].shape})
 
     def _of_contraction(self, instruction: Instruction) -> Instruction | None:
-        """contraction(x, broadcast(y)): contraction(sum(x), y)."""
+        """contraction(x, broadcast(y)) -> contraction(sum(x), y)."""
         if not isinstance(instruction.op, Contraction) or not _adds_up(instruction.inputs[0]):
             return None
         x, y = instruction.inputs
@@ -124,7 +124,7 @@ class _Pusher:
         return with_inputs(instruction, [total, rows])
 
     def _of_convolution(self, instruction: Instruction) -> Instruction | None:
-        """conv(reshape(broadcast(x)), w): reshape(broadcast(conv(x, w)))."""
+        """conv(reshape(broadcast(x)), w) -> reshape(broadcast(conv(x, w)))."""
         op = instruction.op
         images = self._repeated_images(instruction.inputs[0]) if isinstance(op, Convolution | ConvolutionBack) else None
         if images is None:
@@ -137,7 +137,7 @@ class _Pusher:
         return self._reshaped(instruction, cut.op, repeated)
 
     def _of_weight(self, instruction: Instruction) -> Instruction | None:
-        """conv_weight(reshape(broadcast(x)), y): conv_weight(x, sum(reshape(y))); the same with y repeated."""
+        """conv_weight(reshape(broadcast(x)), y) -> conv_weight(x, sum(reshape(y))); the same if y is repeated."""
         if not isinstance(instruction.op, ConvolutionWeight) or not _adds_up(instruction.inputs[0]):
             return None
         for place, other in ((0, 1), (1, 0)):
@@ -145,30 +145,30 @@ class _Pusher:
             if images is None:
                 continue
             join = self.makers[instruction.inputs[place]]
-            shape = (*join.inputs[0].shape[:2], *y.shape[1:])  # of the sequence, for a batch may be empty
+            shape = (*join.inputs[0].shape[:2], *y.shape[1:])  # from the sequence, because a batch may be empty
             steps = self._new(join.op, y, shape=shape, line=instruction.line)
             total = self._new(instruction.op.total, steps, axis=(0,), keepdims=False, line=instruction.line)
             return with_inputs(instruction, [images, total] if place == 0 else [total, images])
         return None
 
     def _of_cut(self, instruction: Instruction) -> Instruction | None:
-        """reshape(reshape(broadcast(x))), a batch cut into the steps that it was made of: broadcast(x)."""
+        """reshape(reshape(broadcast(x))) -> broadcast(x): a batch is cut into the steps that it was made of."""
         images = self._repeated_images(instruction.inputs[0]) if isinstance(instruction.op, Reshape) else None
         if images is None or instruction.outputs[0].shape[1:] != images.shape:
             return None
         return self._reshaped(instruction, self.makers[self.makers[instruction.inputs[0]].inputs[0]].op, images)
 
-    # --- sequences ----------------------------------------------------------------------------------------------------
+    # --- Sequences ----------------------------------------------------------------------------------------------------
 
     def _repeated(self, x: Value) -> Value | None:
-        """The one step of a sequence that is a broadcast of it along time, else None."""
+        """The single step of a sequence that is broadcast along time, else None."""
         maker = self.makers.get(x)
         if maker is None or not isinstance(maker.op, Broadcast) or len(x.shape) < 2 or x.shape[0] < 2:
             return None
         source: Value = maker.inputs[0]
         if len(source.shape) == len(x.shape):
-            # The reverse of a sum over time is reshape to (1, ...) and broadcast. Only the reshape's operation is
-            # taken from it: passes make instructions of operations that they find, and know none by name.
+            # The gradient of a sum over time is a reshape to (1, ...) and a broadcast. Reuse the operation of this
+            # reshape, because passes do not know operations by name and cannot create one.
             reshape = self.makers.get(source)
             if source.shape[0] != 1 or reshape is None or not isinstance(reshape.op, Reshape):
                 return None
@@ -177,7 +177,7 @@ class _Pusher:
         return source if same else self._new(maker.op, source, shape=x.shape[1:], line=maker.line)
 
     def _repeated_images(self, x: Value) -> Value | None:
-        """The images of one step, if a batch (T B, ...) is that step repeated along time, else None."""
+        """The images of one step, if a batch (T B, ...) repeats this step along time, else None."""
         maker = self.makers.get(x)
         if maker is None or not isinstance(maker.op, Reshape) or not x.shape or not x.shape[0]:
             return None
@@ -186,7 +186,7 @@ class _Pusher:
         return self._repeated(sequence) if is_cut else None
 
     def _total(self, x: Value, op: Sum, line: str, depth: int = 0) -> Value | None:
-        """The sum of a sequence over time, if a product can be taken after it, or if all steps of it are equal."""
+        """The sum of a sequence over time, if it can be pushed before a product, or if all steps are equal."""
         maker = self.makers.get(x)
         if maker is None or len(x.shape) < 2 or x.shape[0] < 2:
             return None
@@ -194,10 +194,10 @@ class _Pusher:
         if step_value is not None:
             return self._new(op.times, step_value, x.shape[0], line=line)
         if len(self.users.get(x, ())) > 1:
-            return None  # the sequence is computed for its other users, and a second product would be more work
+            return None  # other users need the sequence, and a second product would be more work
         if isinstance(maker.op, Dot):
             rows, matrix = maker.inputs
-            # DEPTH, because it recurses through successive layers; the next walk takes the sum on from there.
+            # DEPTH limits the recursion through layers; the next walk continues from there.
             total = self._total(rows, op, line, depth + 1) if depth < DEPTH else None
             total = total or self._new(op, rows, axis=(0,), keepdims=False, line=maker.line)
             return self._new(maker.op, total, matrix, line=maker.line)
@@ -206,7 +206,7 @@ class _Pusher:
         return None
 
     def _total_of_terms(self, x: Value, maker: Instruction, op: Sum, line: str, depth: int) -> Value | None:
-        """The sum of a sequence plus terms that are the same at every step: sum_t(x + b) = sum_t(x) + T b."""
+        """The sum of a sequence plus loop-invariant terms: sum_t(x + b) = sum_t(x) + T b."""
         varying = [y for y in maker.inputs if len(y.shape) == len(x.shape)]
         is_single = len(varying) == 1 and varying[0].shape == x.shape and depth < DEPTH
         total = self._total(varying[0], op, line, depth + 1) if is_single else None
@@ -217,7 +217,7 @@ class _Pusher:
 
 
 def _adds_up(x: Value) -> bool:
-    """True if a sum may be taken early: in a storage format (float16, bfloat16) it could overflow, or lose digits."""
+    """True if an early sum is safe: in a storage format (float16, bfloat16) it could overflow or lose digits."""
     return bool(dtypes.is_float(x.dtype) and not dtypes.is_storage_only(x.dtype))
 
 

@@ -1,16 +1,16 @@
-"""Rematerialisation: a loop stores for its backward pass the least from which that can compute the rest again.
+"""Rematerialisation: a loop stores the cheapest values from which its backward pass can recompute the others.
 
     h = v + (x - v) / tau;  u = h - 1;  s = u > 0;  v' = h * (1 - stop_gradient(s))      the step of an LIF neuron
 
-    The backward step needs u, for the surrogate, and s. The loop stores u, and s is computed again; v and x would do
-    as well, but are more bytes.
+Here the backward step needs u, for the surrogate, and s. The loop stores u, and the backward step recomputes s. It
+could also start from v and x, but these are more bytes.
 
-The backward step needs some Values of the step. It may read them, or the Values they are computed from, or others
-between: each choice cuts the graph that leads from the inputs of the step to those Values. The cheapest cut is a
-maximum flow's (Ford and Fulkerson 1956), where the capacity of a Value is the bytes that move if it is stored: written
-and read, or only read if it exists in any case, as an input or a result. It pays because loops over time are bound by
-memory: arithmetic on registers costs less than a sequence through memory. Products of matrices are the
-exception, and are stored where they can be.
+The backward step needs some Values of the step. It can read them, or Values from which they are computed: each choice
+is a cut of the graph from the inputs of the step to the needed Values. The cheapest cut is found by a maximum flow
+(Ford and Fulkerson 1956). The capacity of a Value is the number of bytes that move if it is stored: written and read,
+or only read if it exists anyway as an input or a result. This pays because loops over time are bound by memory:
+arithmetic on registers costs less than a sequence in memory. Matrix products are the exception, and are stored if
+possible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Instruction
 
 UNBOUNDED = 1 << 62  # the capacity of edges that must not be cut
-# Capacities are on the Values, a flow's are on edges: so each Value is an edge from (value, "in") to (value, "out").
+# Values have capacities, but a flow needs them on edges. So each Value is an edge from (value, "in") to (value, "out").
 Node = tuple[Value | None, str]
 START: Node = (None, "start")
 END: Node = (None, "end")
@@ -38,15 +38,15 @@ N = TypeVar("N")
 
 
 class StorableValues(NamedTuple):
-    """The Values that exist in any case, and those that can be stored."""
+    """The Values that exist anyway, and those that can be stored."""
 
     carried: Collection[Value]  # the states before the step
-    inputs: Collection[Value]  # sequences of the step, which the backward step may read again
-    written: Collection[Value]  # results that go out in any case
+    inputs: Collection[Value]  # input sequences, which the backward step may read again
+    written: Collection[Value]  # results, which are written anyway
     storable: Collection[Value]
 
     def of(self, value: Value) -> int:
-        """Eight times the bytes that one step moves, plus one: of equal sums that of fewer Values is the smaller."""
+        """The cost of a Value: eight times its bytes per step, plus one to prefer fewer Values at equal bytes."""
         size: int = math.prod(value.shape) * value.dtype.itemsize
         if value in self.inputs or value in self.written:
             return 8 * size + 1  # read
@@ -54,9 +54,9 @@ class StorableValues(NamedTuple):
 
 
 def rematerialise(program: Program) -> Program:
-    """Choose the values that a step stores for its backward step, and give them as further outputs.
+    """Choose the values that a step stores for its backward step, and return them as additional outputs.
 
-    A step without a backward step stores nothing. If the values have been chosen already, they stay.
+    A step without a backward step stores nothing. A choice that was made before is kept.
     """
     step = program.step
     assert isinstance(step, Step)  # only the steps of loops come here
@@ -67,9 +67,9 @@ def rematerialise(program: Program) -> Program:
 
 
 def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
-    """Choose the values of each step that the backward step reads, beside the sequences that the step takes."""
+    """Choose the values of each step that the backward step reads, in addition to the step's input sequences."""
     trace = body.trace
-    tensors = {x._data: x for x in (*body.carry, *body.xs)}  # the Tensor that stands for a Value on the tape
+    tensors = {x._data: x for x in (*body.carry, *body.xs)}  # the Tensor of each Value on the tape
     inputs = [x._data for x in body.xs]
     tensors.update((value, x) for value, x in trace.tensors.items() if value not in tensors)
     of_entry = {(x._entry, x._index): value for value, x in tensors.items() if x._entry is not None}
@@ -79,11 +79,11 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
             pairs = zip(x._entry.parents, x._entry.indices, strict=True)
             parents = [beyond_taps(entry, index) for entry, index in pairs if entry is not None]
             taped += [(of_entry[parent], value) for parent in parents if parent in of_entry]
-    # A gradient ends at what is given. Of an operation with several outputs, one of which were given, the gradients of
-    # the other outputs would then have no way to its inputs.
+    # A gradient stops at a stored Value. If one output of an operation with several outputs were stored, the gradients
+    # of the other outputs could not reach the operation's inputs.
     single = {value for value, x in tensors.items() if x._entry is not None and len(x._entry.specs) == 1}
-    ys = [x for x in body.ys if id(x._data) not in trace.noted]  # a monitor that watches must not change the choice
-    shapes = {x.shape for x in (*body.carry, *ys)}  # one kernel has room for sequences of its own shapes only
+    ys = [x for x in body.ys if id(x._data) not in trace.noted]  # monitors must not change the choice
+    shapes = {x.shape for x in (*body.carry, *ys)}  # a single kernel supports only sequences of these shapes
     expensive = {*results_of(*(x for x in trace.instructions if isinstance(x.op, Product)))}
     storable = {x for x in single if (x.shape in shapes or x in expensive) and x not in trace.ambiguous}
     results = {value for value in storable if any(y._data is value for y in ys)}
@@ -101,16 +101,19 @@ def minimum_cut(
     taped: Iterable[tuple[Value, Value]],
     costs: StorableValues,
 ) -> list[Value]:
-    """The Values that the backward step reads, in the order in which the step has them.
+    """The Values that the backward step reads, in the order of the step.
 
-    The graph has the edges of the tape beside those of the instructions. A gradient must not pass through a Value that
-    is given, for what it was computed from is then unknown; and on the tape a custom backward may lead to an input that
-    its forward never looks at, so that no edge of the instructions leads there.
+    The graph has the edges of the tape in addition to those of the instructions. A gradient must not pass through a
+    stored Value, because its operands are then unknown. And on the tape, a custom backward may lead to an input that
+    its forward does not use, so that no instruction has this edge.
 
     Args:
-        reverse: the instructions of the backward step, which computes the whole step again; none has been merged.
+        reverse: the instructions of the backward step, which recomputes the whole step; no instructions have been
+            merged.
+        gradients: the results of the backward step.
         forward: the Values that the step computes.
         taped: pairs of an operand and a result between which gradients flow.
+        costs: the cost of each Value.
     """
     edges, flow = list(taped), _Flow()
     successors: dict[Value, list[Value]] = {}
@@ -123,13 +126,13 @@ def minimum_cut(
     for instruction in reverse:
         sources = [x for x in values_in(instruction) if x in varying]
         if not forward.issuperset(instruction.outputs):
-            needed += values_in(instruction)  # part of the sweep: the cut has to provide its operands
-        elif sources or varying.intersection(instruction.outputs):  # else it is the same at every step
+            needed += values_in(instruction)  # part of the sweep, so the cut must provide its operands
+        elif sources or varying.intersection(instruction.outputs):  # otherwise it is loop-invariant
             varying.update(instruction.outputs)
             for out in instruction.outputs:
                 recomputed = not isinstance(instruction.op, Product) or out not in costs.storable
                 if not recomputed:
-                    # A product is a source of its own, so the cut lies after it: it is never computed again.
+                    # Make a product a source, so that the cut is after it and it is never recomputed.
                     flow.connect(START, (out, "in"), UNBOUNDED)
                 for x in sources:
                     flow.connect((x, "out"), (out, "in"), UNBOUNDED if recomputed else 0)
@@ -147,7 +150,7 @@ def minimum_cut(
 
 
 def _search(starts: Iterable[N], successors: Callable[[N], Iterable[N]]) -> dict[N, N]:
-    """Breadth-first search: the nodes that are reached, each with the one before it."""
+    """Breadth-first search: maps each reached node to its predecessor."""
     previous = {node: node for node in starts}
     waiting = deque(previous)
     while waiting:
@@ -160,13 +163,13 @@ def _search(starts: Iterable[N], successors: Callable[[N], Iterable[N]]) -> dict
 
 
 class _Flow:
-    """The residual network of a flow from START to END: the capacity that is left from node to node."""
+    """The residual network of a flow from START to END: the remaining capacity of each edge."""
 
     def __init__(self) -> None:
         self.residual: dict[Node, dict[Node, int]] = {START: {}, END: {}}
 
     def connect(self, a: Node, b: Node, capacity: int) -> None:
-        """Add an edge from `a` to `b`, and the way back that a flow along it can be undone by."""
+        """Add an edge from `a` to `b`, and the reverse edge, along which a flow can be undone."""
         self.residual.setdefault(a, {})[b] = capacity
         self.residual.setdefault(b, {}).setdefault(a, 0)
 
@@ -184,10 +187,10 @@ class _Flow:
                 residual[b][a] += amount
 
     def reaching(self) -> set[Node]:
-        """The nodes from which END can still be reached: of all cheapest cuts, their border is the nearest to END.
+        """The nodes from which END can be reached. Their border is the minimum cut nearest to END.
 
-        The backward step has least to compute again from that one.
+        From this cut, the backward step has the fewest instructions to recompute.
         """
-        # Each edge has a way back, so the neighbours of a node are known from it.
+        # Each edge has a reverse edge, so all neighbours of a node are in its row.
         residual = self.residual
         return set(_search([END], lambda node: [a for a in residual[node] if residual[a][node] > 0]))

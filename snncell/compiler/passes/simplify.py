@@ -1,12 +1,12 @@
-"""Simplification: merge equal instructions, drop identities, fold constants, remove dead code; and canonical Programs.
+"""Simplification: common subexpressions, identities, constants and dead code; and canonical Programs.
 
     before: a = exp(x); b = exp(x); c = neg(neg(a)); d = sin(x); return mul(c, b)
     after:  a = exp(x);                                          return mul(a, a)
 
-All of them keep the bits of every result. Canonical Programs merge equal instructions, so that exactly one instruction
-computes an expression, and the users of its Value are all the users of the expression. Other passes rely on that. The
-order of the canonical passes matters, because a merged instruction leaves a dead result. `turn_contractions` runs after
-common subexpression elimination, when only one of several equal transposes is left.
+All of these passes keep the bits of every result. In a canonical Program, exactly one instruction computes an
+expression, and the users of its Value are all the users of the expression. Other passes rely on that. The order of the
+canonical passes matters, because a merged instruction leaves a dead result. `turn_contractions` runs after common
+subexpression elimination, when only one of several equal transposes is left.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction, Trace
 
-FOLDED_BYTES = 1 << 20  # a larger result is computed at each run rather than held
+FOLDED_BYTES = 1 << 20  # larger results are computed at each run, to save memory
 
 
 def eliminate_common_subexpressions(program: Program) -> Program:
@@ -42,15 +42,15 @@ def eliminate_common_subexpressions(program: Program) -> Program:
         before: a = exp(x); b = exp(x); c = mul(a, b)
         after:  a = exp(x); c = mul(a, a)
 
-    This pays because a `bprop` computes again what the forward pass or another `bprop` has computed. No instruction is
-    exempt, because instructions have no effects: random numbers come from a state that is an input, and a write to a
+    This pays because a `bprop` often repeats instructions of the forward pass or of another `bprop`. It is legal for
+    all instructions, because they have no effects: random numbers come from a state that is an input, and a write to a
     Parameter is not an instruction.
     """
     replaced: dict[Value, Value] = {}
     first_of: dict[Any, Instruction] = {}
     instructions = []
     for instruction in program.instructions:
-        # Numbers by their text, because 1 == 1.0 == True and 0.0 == -0.0, but results differ.
+        # Compare numbers by their text, because 1 == 1.0 == True and 0.0 == -0.0, but the results differ.
         operands = tuple(replaced.get(x, x) if isinstance(x, Value) else repr(x) for x in instruction.inputs)
         key = (instruction.op, operands, repr(sorted(instruction.attrs.items())))
         first = first_of.setdefault(key, instruction)
@@ -62,16 +62,16 @@ def eliminate_common_subexpressions(program: Program) -> Program:
 
 
 def drop_identities(program: Program) -> Program:
-    """Drop instructions whose result has the bits of a Value that is there already.
+    """Drop instructions whose result has the bits of an existing Value.
 
         before: a = reshape(x, x.shape); b = neg(neg(a)); c = transpose(transpose(b)); y = exp(c)
         after:  y = exp(x)
 
-    They come from rules for the general case. For example, a `bprop` turns the sign of a gradient back.
+    They come from rules for the general case. For example, a `bprop` restores the sign of a gradient.
 
-    Identities of numbers stay, such as `x * 1.0` and `x - 0.0`. A kernel takes its numbers as arguments, and a Program
-    does not tell a 1.0 in the user's text from a time constant that is 1.0 at present. Without the instruction the
-    kernel would be another one, and to change the constant would compile it.
+    Identities of numbers, such as `x * 1.0` and `x - 0.0`, are kept. A kernel takes numbers as arguments, and a Program
+    does not distinguish a literal 1.0 from a time constant that is 1.0 at present. If the instruction were dropped, a
+    change of the constant would compile another kernel.
     """
     replaced: dict[Value, Value] = {}
     makers: dict[Value, Instruction] = {}
@@ -88,7 +88,7 @@ def drop_identities(program: Program) -> Program:
 
 
 def _identical_value(instruction: Instruction, makers: dict[Value, Instruction]) -> Value | None:
-    """The Value that an instruction gives once more: its operand, or that of the instruction before."""
+    """The Value that an instruction repeats: its operand, or the operand of the previous instruction."""
     op, x = instruction.op, instruction.inputs[0] if instruction.inputs else None
     if not isinstance(x, Value) or len(instruction.outputs) != 1:
         return None
@@ -122,14 +122,14 @@ def _operand(instruction: Instruction) -> Value:
 
 
 def fold_constants(program: Program) -> Program:
-    """Evaluate instructions that depend on constants and numbers alone once, when the Program is built.
+    """Evaluate instructions that depend only on constants and numbers once, when the Program is built.
 
         before: c = constant; d = exp(c); y = mul(x, d)
         after:  d = constant; y = mul(x, d)
 
-    A folded result is held as long as the Program, so instructions with more than FOLDED_BYTES of results are left
-    alone. So are constants on the device, where they would be evaluated during compilation; instructions without a
-    constant among their inputs, such as `zeros(shape)`, which read no memory; and operations that reach other
+    A folded result stays in memory as long as the Program, so instructions with more than FOLDED_BYTES of results are
+    not folded. Other exceptions are constants on the device, which would be evaluated during compilation; instructions
+    without a constant operand, such as `zeros(shape)`, which read no memory; and operations that communicate with other
     processes, because they must run each time.
     """
     known = {value: array for array, value in program.constants}
@@ -148,19 +148,19 @@ def fold_constants(program: Program) -> Program:
 
 
 def _is_foldable(inputs: Sequence[Any]) -> bool:
-    """True for known arrays on the host and numbers, with at least one array; None is a Value that is not known."""
+    """True for known host arrays and numbers, with at least one array; None stands for an unknown Value."""
     others = [x for x in inputs if not isinstance(x, np.ndarray)]
     return len(others) < len(inputs) and not any(x is None or hasattr(x, "shape") for x in others)
 
 
 def turn_contractions(program: Program) -> Program:
-    """Have a contraction whose result is only transposed give the transpose itself.
+    """Fuse the transpose of a contraction into the contraction.
 
         before: c = contraction(x, dy); dw = transpose(c)
         after:  dw = contraction of the other order(x, dy)
 
     A product computes either order of its result at the same speed. For example, the gradient of a layer `x @ w.T` has
-    this form. A contraction with another user stays.
+    this form. A contraction with another user is kept.
     """
     if not any(isinstance(instruction.op, Contraction) for instruction in program.instructions):
         return program
@@ -186,7 +186,7 @@ def eliminate_dead_code(program: Program) -> Program:
 
     For example, values saved for an unused backward pass are neither computed nor stored.
     """
-    needed = set(program.results())  # writes to Parameters among them
+    needed = set(program.results())  # including writes to Parameters
     instructions = []
     for instruction in reversed(program.instructions):
         if not needed.isdisjoint(instruction.outputs):
@@ -207,14 +207,14 @@ def leading_to(instructions: list[Instruction], results: list[Value]) -> list[In
 
 
 def begin_early(program: Program) -> Program:
-    """Move the instructions that an `early` operation needs before all others.
+    """Move an `early` operation, with the instructions that it needs, before all others.
 
         before: d1 = d2 @ w2.T; g2 = x2.T @ d2; g1 = x1.T @ d1; send(g2); send(g1)
         after:  g2 = x2.T @ d2; send(g2); d1 = d2 @ w2.T; g1 = x1.T @ d1; send(g1)
 
     This pays if the operation runs in the background while later instructions run, for example an exchange with other
-    processes. It costs fusion, of loops before and after the operation, and memory, because all other instructions come
-    last.
+    processes. Its costs are lost fusion of loops before and after the operation, and memory, because all other
+    instructions come last.
     """
     maker = {value: number for number, instruction in enumerate(program.instructions) for value in instruction.outputs}
     order: dict[int, None] = {}  # numbers of instructions
@@ -230,19 +230,19 @@ def begin_early(program: Program) -> Program:
     return program._replace(instructions=[program.instructions[number] for number in order])
 
 
-# --- canonical Programs -----------------------------------------------------------------------------------------------
+# --- Canonical Programs -----------------------------------------------------------------------------------------------
 
 
 class Pass(NamedTuple):
-    """A function Program -> Program, with its contract: the properties of a Program that it needs, and that it leaves.
+    """A function Program -> Program with its contract: the properties that it needs, and those that it guarantees.
 
-    The function returns a new Program, or the same; it changes none.
+    The function returns a new Program or the same one, and must not modify its argument.
     """
 
     run: Callable[[Program], Program]
     needs: str
     leaves: str
-    spaces: tuple[Space, ...] = (HOST, DEVICE)  # where the Program's arrays may be
+    spaces: tuple[Space, ...] = (HOST, DEVICE)  # the spaces of arrays for which it runs
 
     @property
     def name(self) -> str:
@@ -251,7 +251,7 @@ class Pass(NamedTuple):
 
 
 def run_passes(passes: Sequence[Pass], program: Program, space: Space = HOST) -> Iterator[tuple[str, Program]]:
-    """Run passes for arrays that are in `space`: each pass's name with the Program that it leaves."""
+    """Run the passes for arrays in `space`; yield each pass's name and its result."""
     for each in passes:
         if space in each.spaces:
             program = each.run(program)
@@ -259,7 +259,7 @@ def run_passes(passes: Sequence[Pass], program: Program, space: Space = HOST) ->
 
 
 def transform(passes: Sequence[Pass], program: Program, space: Space = HOST) -> Program:
-    """The Program that passes leave."""
+    """Run the passes and return the last Program."""
     *_, (_, last) = [("", program), *run_passes(passes, program, space)]
     return last
 
@@ -278,10 +278,10 @@ def canonicalise(program: Program) -> Program:
 
 
 def canonical_program(trace: Trace, outputs: list[Value], known: Collection[Value] = frozenset()) -> Program:
-    """Build the canonical Program of a finished trace. No instruction of it computes `known` Values."""
+    """The canonical Program of a finished trace, without instructions that compute `known` Values."""
     return canonicalise(program_of_trace(trace, outputs, known=known))
 
 
 def canonical_step(body: Body) -> Program:
-    """Build the canonical Program of a loop's step."""
+    """The canonical Program of a loop's step."""
     return canonicalise(body.program())
