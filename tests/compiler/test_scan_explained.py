@@ -372,7 +372,7 @@ def test_tracing_again_and_again_is_reported_once(what):
             fn(normal(n if what == "shapes" else 4, 1, 3))
     (warning,) = caught
     shapes = "argument 0 is float64[8, 1, 3] in one call and float64[9, 1, 3] in another"
-    assert {"shapes": shapes, "attributes": "an attribute of Leaky is changed"}[what] in str(warning.message)
+    assert {"shapes": shapes, "attributes": "an attribute of Leaky has changed"}[what] in str(warning.message)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
