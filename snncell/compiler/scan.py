@@ -1,4 +1,4 @@
-"""Scan: a loop over time as one operation. Its backward pass is the Scan of its body's backward step."""
+"""Scan: a loop over time as one operation. Its backward pass is the Scan of the body's backward step."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def run_scan(
     names: Sequence[str] = (),
     events: Events | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Trace `f`, and run it over the sequences: the last state, and the collected results.
+    """Trace `f`, and run it over the sequences; return the last states and the collected results.
 
-    `names` are the names of the states, for errors; `events` are to be those of this run (`tape/hooks.py`).
+    `names` are the names of the states, for errors; `events` gets the notes of this run (`tape/hooks.py`).
     """
-    with beside(*carry, *xs):  # new arrays of the body are where its operands are
+    with beside(*carry, *xs):  # new arrays of the body are created in the space of its operands
         body, written = trace_body(f, carry, xs, backwards, who)
-    every = every if body.carry else None  # without states there is nothing to store
+    every = every if body.carry else None  # a loop without states has no checkpoints
     effects = bool(written) and TRACING.trace is None
     if effects:
         in_turn()
-    with EFFECTS_LOCK if effects else nullcontext():  # nobody else draws the same random numbers
+    with EFFECTS_LOCK if effects else nullcontext():  # so that no other thread draws the same random numbers
         if TRACING.trace is None:
             place = "gpu" if any(x.device == "gpu" for x in (*carry, *xs)) else "cpu"
             commit([parameter.moving(place) for parameter in written if parameter.follows])
@@ -72,14 +72,14 @@ def run_scan(
         for watch in FINITE if TRACING.trace is None else ():
             scan.observed = ReplayedSteps(f, written, backwards, who, names, CHECKING.smooth, watch.place())
             pairs = zip(body.ys, outs[len(states) :], strict=False)
-            results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # no records of monitors
+            results = [out for y, out in pairs if id(y._data) not in body.trace.noted]  # without records of monitors
             look_at_results(scan.observed, states, xs, [*outs[: len(states)], *results])
         assign_all(list(zip(written, outs[len(carry) : len(states)], strict=True)), in_range=True)
     return list(outs[: len(carry)]), list(outs[len(states) : len(states) + scan.loop.result_count])
 
 
 def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, tuple[Tensor, ...]]:
-    """The scan of a loop, carried out or traced; on a tape it stores the values that its backward pass needs."""
+    """The scan of a loop, run or traced; on a tape it also stores the values that its backward pass needs."""
     body = loop.body
     taped = RECORDING.tape is not None and body.trace.tape is not None and any(x._entry is not None for x in inputs)
     if taped and loop.interval is None and loop.recompute is None:
@@ -89,15 +89,15 @@ def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, tupl
 
 
 class Scan(LoopOperation):
-    """A Loop, run `steps` times.
+    """A Loop that runs for `steps` steps.
 
-    The inputs are the states before the first step, the sequences (steps, ...), and the constants; the outputs are the
-    states after the last step, the collected results (steps, ...), sums over all steps, and the checkpoints.
+    The inputs are the states before the first step, the sequences (steps, ...), and the constants. The outputs are the
+    states after the last step, the collected results (steps, ...), the sums over all steps, and the checkpoints.
     """
 
     multiple = True
     as_stored = EVERYWHERE
-    watched = False  # not by `bind`: `run` looks at the results, and finds the step that they start in
+    watched = False  # `bind` does not check the results, because `run` checks them and finds the faulty step
     observed: ReplayedSteps | None = None  # the function of its steps, while `check_finite` is on
 
     def __init__(self, loop: Loop) -> None:
@@ -106,33 +106,33 @@ class Scan(LoopOperation):
         body = loop.body
         self.saves = (True,) * (len(body.carry) + len(body.xs) + len(body.consts))
         self.saves_out = True
-        self.events: Events = {}  # of its run, for monitors
+        self.events: Events = {}  # notes of its run, for monitors
         self._schedule: LoopSchedule | None = None
         self._lowered: Lowered | None = None
         self.over_time = None if body.carry else Nested(loop)
 
     @property
     def schedule(self) -> LoopSchedule:
-        """Its parts, taken apart when they are first needed."""
-        # No `cached_property`: in Python 3.11 it has a lock, which a fork on another thread would leave locked. Two
-        # threads may both come here, and get equal schedules.
+        """The schedule of the loop, made on first use."""
+        # Not a `cached_property`, because in Python 3.11 it has a lock that a fork on another thread would leave
+        # locked. If two threads get here at once, they make equal schedules.
         if self._schedule is None:
             self._schedule = schedule(self.loop)
         return self._schedule
 
     @property
     def lowered(self) -> Lowered:
-        """The code that runs it; made when it is first run."""
+        """The code of the loop, made on first use."""
         if self._lowered is None:
             self._lowered = Lowered(self.loop, self.schedule)
         return self._lowered
 
     def is_one_kernel(self) -> bool:
-        """True if nothing stands against a single kernel."""
+        """True if a single kernel is legal on the CPU."""
         return obstacle(self.schedule) is None
 
     def device_kernel(self) -> tuple[str, str, tuple[Any, ...]] | None:
-        """The kernel of the loop on the device, unless it goes step by step there."""
+        """The kernel of the loop on the device, unless it runs step by step there."""
         loop = self.lowered.loop_in(DEVICE)
         return (loop.name, loop.source, loop.signature) if isinstance(loop, CUDALoop) else None
 
@@ -148,34 +148,34 @@ class Scan(LoopOperation):
         return str(canonical_step(self.loop.body)).splitlines()
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """The form the loop took, and why."""
+        """Describe for `explain` how the loop runs, and why."""
         return explain_loop(self.lowered, attrs["steps"], space)
 
     def summary(self, steps: int, space: Space) -> LoopSummary:
-        """The form that the loop takes, why it is slow if it is, and where its instructions run."""
+        """Describe how the loop runs, why it is slow if it is, and where its instructions run."""
         return summarise_loop(self.lowered, steps, space)
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
-        """The kernels of its loop, to be built."""
+        """The kernels of its loop, as arguments of `build`."""
         lowered, steps = self.lowered, attrs["steps"]
         if lowered.has_loop:
             return lowered.loop_in(space).kernels(steps)
         return list(lowered.plan_in(space, steps).plan.kernels())
 
     def launches(self, attrs: dict[str, Any]) -> int:
-        """Kernels that it launches on the device."""
+        """The number of kernel launches on the device."""
         lowered, steps = self.lowered, attrs["steps"]
         if lowered.has_loop:
             return lowered.loop_in(DEVICE).launches(steps)
         return sum(launch.launches for launch in lowered.plan_in(DEVICE, steps).plan.launches)
 
     def moved(self, attrs: dict[str, Any]) -> int:
-        """Bytes that go through memory inside of it, beside its inputs and outputs."""
+        """The bytes that it moves through memory, in addition to its inputs and outputs."""
         lowered, steps = self.lowered, attrs["steps"]
         return steps * lowered.loop_in(HOST).moved if lowered.has_loop else lowered.plan_in(HOST, steps).plan.moved()
 
     def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
-        """The instruction without unused results and sums, and without the inputs that only those need."""
+        """The instruction without unused results and sums, and without inputs that are then unused."""
         body = self.loop.body
         first, last = len(body.after), len(body.after) + len(body.ys)
         flags = [n < first or n >= len(body.outs) or value in needed for n, value in enumerate(instruction.outputs)]
@@ -183,7 +183,7 @@ class Scan(LoopOperation):
             return instruction
         ys, sums = compress(body.ys, flags[first:last]), compress(body.sums, flags[last:])
         body = replace(body, ys=list(ys), sums=list(sums))
-        # Nothing stays for higher orders: what a Program becomes must not depend on whether a tape is active.
+        # Keep nothing for higher orders, because the result must not depend on whether a tape is active.
         body, inputs = _drop_unused(body, instruction.inputs, self.loop.recompute, set())
         scan = Scan(replace(self.loop, body=body, result_count=len(body.ys)))
         return with_inputs(instruction, inputs, list(compress(instruction.outputs, flags)), scan)
@@ -201,7 +201,7 @@ class Scan(LoopOperation):
         """The gradients of the inputs: a scan of the body's backward step, in the other direction of time."""
         grads = self._pull(entry, douts)
         for watch in FINITE if TRACING.trace is None else ():
-            if self.observed is None:  # a reverse that is reversed in turn
+            if self.observed is None:  # the gradient of a backward pass
                 for n, grad in enumerate(grads):
                     watch.gradient(f"the backward of {self.loop.who}", f"operand {n}", grad)
             else:
@@ -219,9 +219,9 @@ class Scan(LoopOperation):
         with beside(*entry.inputs):
             reverse = linearise(body, [dout is not None for dout in douts[:results]])
             if interval is None and lacks_states(body, reverse):
-                # The saved values are those that the backward pass from the results needs. In higher orders a gradient
-                # arrives at them too, and leads on to Values that only the states give: the loop runs again, and
-                # collects the states.
+                # The saved values are sufficient for the backward pass from the results. In higher orders, the saved
+                # values receive gradients too, which may need other Values that only the states determine. Therefore
+                # the loop runs again and collects the states.
                 sums = len(body.after) + len(body.ys)
                 body = body.saving_states()
                 outs = Scan(Loop(body, self.loop.result_count, who)).bind_all(*entry.inputs, steps=steps)
@@ -230,7 +230,7 @@ class Scan(LoopOperation):
         first, last = len(body.carry), len(body.carry) + len(body.xs)
         saved = first + len(body.ys) - len(body.saved or ())
         stored = outs[results:] if interval else outs[saved : first + len(body.ys)]
-        later = first + len(body.ys)  # from here on, outputs are sums
+        later = first + len(body.ys)  # the index of the first sum among the outputs
         inputs = [
             *(or_zeros(douts[n], entry.specs[n]) for n in reverse.float_states),
             *(*entry.inputs[first:last], *stored, *(douts[n] for n in reverse.seeded if n < later)),
@@ -249,16 +249,17 @@ class Scan(LoopOperation):
         after, sums = len(own.after), len(own.after) + len(own.ys)
         ys = reverse.noted.pass_on(outputs[after : after + scan.loop.result_count], self.events, (steps,))
         grads = _spread(reverse, [*outputs[:after], *ys, *outputs[sums:]], first)
-        if interval:  # checkpoint 0 is the states that came in: in higher orders its gradient is theirs too
+        if interval:  # checkpoint 0 is the initial states, so in higher orders its gradient is added to theirs
             for n, dout in enumerate(douts[results:]):
                 if dout is not None and grads[n] is not None:
                     grads[n] = grads[n] + dout[0]
         return grads
 
     def _pull_whole(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients through a backward pass with checkpoints: of the same pass, given the states of every step.
+        """The gradients of a backward pass with checkpoints, computed from the same pass without checkpoints.
 
-        Checkpoints are of no use here: a gradient of the reverse arrives at each state that it computed again.
+        Checkpoints do not help here, because each rematerialised state receives a gradient. So the states of every step
+        are stored.
         """
         assert self.loop.recompute is not None  # the caller's choice
         forward, body, who = self.loop.recompute.forward, self.loop.body, self.loop.who
@@ -272,7 +273,7 @@ class Scan(LoopOperation):
             for n, x in zip(live, watched, strict=True):
                 inputs[n] = x
 
-            def input_of(x: Tensor, *first: int) -> Tensor:  # unused inputs of the forward have been left out
+            def input_of(x: Tensor, *first: int) -> Tensor:  # zeros for unused inputs, which were dropped
                 known = inputs[position[x._data]] if x._data in position else None
                 return or_zeros(known, ((*first, *x.shape), x._data.dtype))
 
@@ -296,9 +297,9 @@ class Scan(LoopOperation):
 def _drop_unused(
     body: Body, inputs: Sequence[Any], recompute: Recompute | None, needed: set[Value]
 ) -> tuple[Body, list[Any]]:
-    """Leave out the sequences and constants that no instruction takes, so that the tape does not hold them.
+    """Drop unused sequences and constants, so that the tape does not keep them alive.
 
-    Those stay that are `needed` by gradients of higher orders. Gives the body, and the inputs that are left.
+    Inputs that are `needed` by gradients of higher orders are kept. It returns the body, and the remaining inputs.
     """
     used = find_used_values(canonical_step(body)) | needed
     if recompute is not None:
@@ -310,7 +311,7 @@ def _drop_unused(
 
 
 def _spread(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[Any]:
-    """A gradient, or None, for each input of the forward, the first of which are `states` states."""
+    """A gradient, or None, for each input of the forward pass; the first `states` inputs are states."""
     grads = iter(results)
     of_states = {n: next(grads) for n in reverse.float_states}
     others = [next(grads) if has_gradient else None for has_gradient in reverse.has_gradient[states:]]
@@ -318,7 +319,7 @@ def _spread(reverse: Reverse, results: Sequence[Tensor], states: int) -> list[An
 
 
 class Nested:
-    """The rule of a loop without states for all steps of the loop around it (`Primitive.over_time`): as one loop.
+    """The rule `over_time` of a loop without states: inside of an outer loop, both become one loop.
 
     outer loop of T steps, in each of them M      one loop of T M steps
     sequence (M, ...), of each (T, M, ...)        sequence (T M, ...)
@@ -334,7 +335,8 @@ class Nested:
     def __call__(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> tuple[Any, ...]:
         many, steps, first = steps_of(arrays, varying), attrs["steps"], len(self.loop.body.xs)
         constants = list(zip(arrays[first:], varying[first:], strict=True))
-        # A sum is of the steps inside alone, and a matrix is not copied for each of them: then one loop after another.
+        # Run one loop after another if there are sums, which are only over the inner steps, or if a large constant,
+        # such as a matrix, would be repeated for each inner step.
         if self.loop.body.sums or any(x.size > many * self._most() for x, varies in constants if varies):
             alone = self._lowered_for((False,) * len(constants))
             each: tuple[Any, ...] = one_after_another(lambda *step: alone.run(step, steps), arrays, varying, {})
@@ -349,14 +351,14 @@ class Nested:
         return tuple(out.reshape(many, steps, *out.shape[1:]) for out in outs)
 
     def _most(self) -> int:
-        """The elements of the largest result of a step."""
+        """The number of elements of the largest result of a step."""
         if self._widest is None:
             results = results_of(*canonical_step(self.loop.body).instructions)
             self._widest = max((math.prod(x.shape) for x in results), default=0)
         return self._widest
 
     def _lowered_for(self, of_each: tuple[bool, ...]) -> Lowered:
-        """The loop that takes as sequences the constants that differ around it."""
+        """The loop in which the constants that vary in the outer loop are sequences."""
         if of_each not in self._lowered:
             body, alike = self.loop.body, [not differs for differs in of_each]
             xs, consts = [*body.xs, *compress(body.consts, of_each)], list(compress(body.consts, alike))

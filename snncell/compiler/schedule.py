@@ -1,8 +1,8 @@
-"""Schedule of a loop over time: the instructions before it, in it and after it, and whether it is one kernel.
+"""The schedule of a loop over time: the instructions before, in and after it, and the legality of a single kernel.
 
-`passes/hoist.py` takes the body apart. Here the parts that are left in the loop are reduced to the instructions that
-results depend on, and joined with those of a forward that runs again between checkpoints: both have one prologue, and
-one list of operands to load. Legality is asked of the schedule, before any text is written.
+`passes/hoist.py` partitions the body. The schedule keeps only the instructions that results depend on, and merges them
+with those of a forward step that is rematerialised between checkpoints: both have one prologue, and one list of
+operands to load. Legality is decided on the schedule, before any source is generated.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from snncell.tape.tracing import Instruction
 
 @dataclass(frozen=True, eq=False)
 class RecomputeSchedule:
-    """The part of a backward pass that runs the forward again, `interval` steps at a time."""
+    """The part of a backward pass that reruns the forward step, `interval` steps at a time."""
 
     interval: int  # steps from one checkpoint to the next
-    carry: list[Value]  # the states, which the backward step takes as sequences
-    parts: LoopParts  # the forward, taken apart
+    carry: list[Value]  # the states, which are sequences of the backward step
+    parts: LoopParts  # the partitioned forward step
     loop: list[Instruction]  # its instructions that the states depend on, in order
 
 
 @dataclass(frozen=True, eq=False)
 class LoopSchedule:
-    """A loop as a backend takes it. What is of `recompute` too, is of the forward that it runs again."""
+    """A loop as input of a backend. Fields marked (r) include the rematerialised forward step."""
 
     who: str  # the function that runs it
-    backwards: bool  # whether the last step is taken first
+    backwards: bool  # True if the last step runs first
     carry: list[Value]
     xs: list[Value]
     consts: list[Value]
-    parts: LoopParts  # the body, taken apart
-    loop: list[Instruction]  # that the results depend on
-    invariant: list[Instruction]  # that depend on constants alone, of `recompute` too
-    prologue: list[Instruction]  # on whole sequences before the loop, of `recompute` too
-    # Further ones, which the loop alone takes: a kernel may add up the rows of each step itself, if the first operand
-    # is found to have few events (`backends/event_products.py`).
+    parts: LoopParts  # the partitioned body
+    loop: list[Instruction]  # the instructions in the loop that results depend on
+    invariant: list[Instruction]  # loop-invariant instructions (r)
+    prologue: list[Instruction]  # instructions on whole sequences before the loop (r)
+    # Products before the loop that only the loop uses. If the first operand has few events, a kernel may gather their
+    # rows at each step instead (`backends/event_products.py`).
     products: list[Instruction]
-    # Of those on sums after the loop, products of events and a sequence that only they take from the loop: likewise.
+    # Products of events and a sequence of the loop without other users, as sums after the loop; a kernel may scatter.
     terms: list[Instruction]
-    summed: list[Value]  # by the loop itself; a sequence that exists before it is summed without a loop
-    rows: list[Value]  # the sequences that the loop loads a row of at each step, of `recompute` too
-    fixed: list[Value]  # the operands that are the same at every step, of `recompute` too
-    interval: int | None  # checkpoint the states before each `interval`-th step, as further outputs
-    recompute: RecomputeSchedule | None  # for a backward pass, the forward between checkpoints
+    summed: list[Value]  # Values that the loop sums; a sequence from before the loop is summed without a loop
+    rows: list[Value]  # the sequences of which the loop loads a row at each step (r)
+    fixed: list[Value]  # the loop-invariant operands (r)
+    interval: int | None  # checkpoint the states before each `interval`-th step, as additional outputs
+    recompute: RecomputeSchedule | None  # in a backward pass, the forward step between checkpoints
 
     @property
     def instructions(self) -> list[Instruction]:
-        """All instructions in the loop, of the body and of `recompute`."""
+        """All instructions in the loop (r)."""
         return [*self.loop, *(self.recompute.loop if self.recompute else [])]
 
 
 def schedule(loop: Loop) -> LoopSchedule:
-    """Take a loop apart."""
+    """Make the schedule of a loop."""
     body, recompute = loop.body, None
     if loop.recompute is not None:
-        # Only the states are computed again. Another result would have its instructions run for nothing.
+        # Rematerialise only the states, because other results are not used.
         forward = replace(loop.recompute.forward, ys=[], sums=[])
         forward_parts = take_apart(forward)
         states = [x._data for x in forward.carry]
@@ -78,15 +78,15 @@ def schedule(loop: Loop) -> LoopSchedule:
     recomputed = [recompute.parts] if recompute else []
     carry = [x._data for x in body.carry]
     computed = {*carry, *states, *results_of(*parts.loop)}
-    # A sequence that exists before the loop is summed as a whole (`runtime/loop_run.py`).
+    # A sequence from before the loop is summed as a whole (`runtime/loop_run.py`).
     summed = [value for value in parts.summed if value in computed]
     results = [*parts.sequences, *summed, *parts.after]
     instructions = leading_to(parts.loop, results)
     prologue = _unite_parts([part.prologue for part in (parts, *recomputed)])
     varying = {*(x._data for x in body.xs), *results_of(*prologue)}
     again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
-    own = [*carry, *states]  # the forward's states are no operands: the kernel computes them from the checkpoints
-    # Asked of each: a Value may be computed before the loop for one of them, and in the loop by the other.
+    own = [*carry, *states]  # the forward's states are not operands: the kernel rematerialises them
+    # Separately, because a Value may be computed before the loop for one of them, and in the loop by the other.
     loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
     loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
@@ -114,10 +114,10 @@ def schedule(loop: Loop) -> LoopSchedule:
 class LoopBackend:
     """The code of a loop for one device, from its schedule.
 
-    `run` gives the states after the last step, the sequences, the sums, and the stored states.
+    `run` returns the states after the last step, the sequences, the sums, and the checkpoints.
     """
 
-    moved = 0  # bytes that a step moves through memory: in a kernel the state stays in the cache, or in registers
+    moved = 0  # bytes that a step moves through memory; in a kernel, the state stays in cache or in registers
 
     def __init__(self, schedule: LoopSchedule) -> None:
         self.who, self.backwards = schedule.who, schedule.backwards
@@ -128,7 +128,7 @@ class LoopBackend:
         self.sequences, self.summed = schedule.parts.sequences, schedule.summed
         self.rows, self.fixed = schedule.rows, schedule.fixed
         self.instructions, self.recomputed = schedule.loop, recompute.loop if recompute else []
-        self.stored = recompute.carry if recompute else []  # the states that are computed again
+        self.stored = recompute.carry if recompute else []  # the states that are rematerialised
 
     @property
     def identifier(self) -> str:
@@ -136,23 +136,23 @@ class LoopBackend:
         return "".join(c if c.isalnum() else "_" for c in self.who)
 
     def common_shape(self) -> Shape:
-        """The shape that all Values in an elementwise loop broadcast to."""
+        """The shape to which all Values in an elementwise loop broadcast."""
         inside = [*self.recomputed, *self.instructions]
         outgoing = [*self.carry, *self.after, *self.sequences, *self.summed]
         return common_shape([*outgoing, *values_in(*inside), *results_of(*inside)])
 
     def launches(self, steps: int) -> int:
-        """Calls of kernels."""
+        """The number of kernel launches."""
         return 1
 
 
 def is_on_sums(instruction: Instruction) -> bool:
-    """True for one of `parts.reductions` that runs on totals over time, False for one that adds up whole sequences."""
+    """True for a member of `parts.reductions` that runs on totals over time, False if it sums whole sequences."""
     return instruction.op.additive or instruction.op.proportional is not None
 
 
 def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]:
-    """The products before the loop of a sequence's rows and a matrix, which only instructions in the loop take."""
+    """The products before the loop, of a sequence's rows and a matrix, that only instructions in the loop use."""
     elsewhere = {*parts.ys, *parts.sums, *parts.after, *parts.sequences, *parts.summed}
     elsewhere.update(values_in(*parts.prologue, *parts.epilogue, *parts.reductions))
     found = []
@@ -168,9 +168,9 @@ def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]
 
 
 def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Instruction]:
-    """The products of a sequence from outside, turned, and a sequence that they alone take from the loop."""
+    """The products of a sequence from outside, transposed, and a sequence of the loop without other users."""
     computed = results_of(*instructions)
-    # What takes sums over time, as a bias's gradient does, takes none of the steps' rows.
+    # Instructions on totals over time, for example the gradient of a bias, do not use the rows of the steps.
     whole = [instruction for instruction in parts.reductions if not is_on_sums(instruction)]
     uses = [*values_in(*parts.epilogue, *whole), *parts.ys, *parts.after]
     found = []
@@ -185,25 +185,25 @@ def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Ins
 
 
 def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
-    """The instructions of all parts, each once: a step and the forward that it runs again are forks of one trace."""
+    """The union of instructions, because a step and its rematerialised forward step may share some."""
     return list({id(instruction): instruction for part in parts for instruction in part}.values())
 
 
-# --- legality ---------------------------------------------------------------------------------------------------------
+# --- Legality ---------------------------------------------------------------------------------------------------------
 
 
 def obstacle(schedule: LoopSchedule) -> str | None:
-    """Say why a loop is no single kernel on the CPU; None if it is one.
+    """The reason why a single kernel on the CPU is illegal for a loop; None if it is legal.
 
-    A kernel gives each thread a block of elements, and runs it through all steps. So every Value in the loop has to be
-    elementwise over one shape, and element n of it may depend on elements n of others only. With products the blocks
-    are of rows: row n may depend on rows n, and a product has to be of the rows of a Value in the loop with a constant
-    matrix.
+    A kernel gives each thread a block of elements, and runs all steps on it. Therefore every Value in the loop must be
+    elementwise over one shape, so that element n depends only on elements n of other Values. With products, the blocks
+    are of rows: row n may depend only on rows n, and a product must be of the rows of a Value in the loop and a
+    constant matrix.
     """
     parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions
     for instruction in instructions:
         if not is_elementwise(instruction) and not isinstance(instruction.op, Dot):
-            return f"{instruction.op.name} is no elementwise operation: {instruction.line}"
+            return f"{instruction.op.name} is not an elementwise operation: {instruction.line}"
     computed = results_of(*schedule.loop)
     outgoing = [*schedule.carry, *parts.after, *parts.sequences, *(x for x in parts.summed if x in computed)]
     outgoing += [*recompute.carry, *recompute.parts.after] if recompute else []
@@ -214,14 +214,14 @@ def obstacle(schedule: LoopSchedule) -> str | None:
         space = common_shape([*outgoing, *values_in(*instructions), *results_of(*instructions)])
     except ValueError:
         return "its states have different shapes"
-    # Steps inside may broadcast; but each result and each state is an array with all elements of the kernel.
+    # Instructions in the loop may broadcast, but each result and each state must have the shape of the kernel.
     small = next((value for value in outgoing if value.shape != space), None)
     return None if small is None else _not_one_shape(small, space, parts.loop)
 
 
 def _not_one_shape(value: Value, shape: Shape, instructions: Sequence[Instruction]) -> str:
     origin = next((instruction.line for instruction in instructions if value in instruction.outputs), "a state")
-    return f"not all has one shape: {value.shape} and {shape}, {origin}"
+    return f"its values have different shapes: {value.shape} and {shape}, {origin}"
 
 
 def _obstacle_to_rows(
@@ -230,15 +230,15 @@ def _obstacle_to_rows(
     products: Sequence[Instruction],
     outgoing: Sequence[Value],
 ) -> str | None:
-    """Say why a body with products is no kernel over blocks of rows."""
+    """The reason why a kernel over blocks of rows is illegal for a body with products; None if it is legal."""
     inside = {*outgoing, *results_of(*instructions)}
     varying = inside.union(schedule.rows)
     rows = products[0].outputs[0].shape[:1]
     for instruction in products:
         x, y = instruction.inputs
-        # The block has rows of x at hand, and the whole of y only if that is the same at every step.
+        # A block has only its rows of x, and needs the whole of y, so y must be loop-invariant.
         if y in varying or x not in inside or len(x.shape) != 2 or len(y.shape) != 2:
-            what = "of anything but the rows of a state and a matrix of weights"
+            what = "is not a product of the rows of a state and a matrix of weights"
             return f"{instruction.op.name} {what}: {instruction.line}"
     for value in inside:
         if value.shape[:1] != rows:
@@ -255,30 +255,30 @@ Shape = tuple[int, ...]
 
 
 def common_shape(values: Iterable[Value]) -> Shape:
-    """The shape that all of them broadcast to."""
+    """The shape to which all Values broadcast."""
     return np.broadcast_shapes(*(value.shape for value in values))
 
 
-# --- phases -----------------------------------------------------------------------------------------------------------
+# --- Phases -----------------------------------------------------------------------------------------------------------
 
 
 class Phase:
     """Elementwise instructions over one shape, or one product."""
 
     def __init__(self, shape: Shape, instructions: Sequence[Instruction] = (), product: bool = False) -> None:
-        self.shape = shape  # of all that it computes
+        self.shape = shape  # the shape of its results
         self.instructions = list(instructions)
         self.product = product
 
 
 def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> list[Phase]:
-    """Arrange a step with products in phases: loops and products that a kernel runs one after the other on its block.
+    """Partition a step with products into phases: loops and products that a kernel runs in turn on its block.
 
         i = dot(s, w); h = v * a + i; s' = h > 1; v' = h * (1 - s')      a recurrent layer of spikes
-        phases: [dot]  [v * a + i, > 1, *]                               i lies in an array of the block
+        phases: [dot]  [v * a + i, > 1, *]                               i is an array of the block
 
-    An elementwise instruction comes as late as its users allow, so that few Values lie between phases; one whose result
-    is among `results` comes as soon as it can.
+    An elementwise instruction is scheduled as late as its users allow, so that few Values are live between phases. If
+    its result is one of the `results`, it is scheduled as early as possible.
     """
     level: dict[Value, int] = {}  # the longest chain of products that leads to a Value
     for instruction in instructions:
@@ -291,7 +291,7 @@ def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> 
         if is_elementwise(instruction):
             level[out] = level[out] if out in outgoing else latest.get(out, level[out])
         for x in values_in(instruction):
-            # The product that opens level n reads what level n - 1 has left.
+            # The product that opens level n reads results of level n - 1.
             own = level[out] if is_elementwise(instruction) else level[out] - 1
             latest[x] = min(latest.get(x, own), own)
     phases: dict[tuple[int, bool, object], Phase] = {}
@@ -306,9 +306,9 @@ def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> 
 class Stores:
     """The assignment of stores to phases, and of arrays to the Values that more than one phase needs.
 
-    A state is overwritten in place by the phase that computes it, if no later phase reads the old one; otherwise it is
-    computed into an array of its own and copied by a later phase. Phases that only store are added to those of the
-    step. If `in_place`, the states after the step take the places of those before it.
+    A state is updated in place by the phase that computes it, if no later phase reads the old state. Otherwise it is
+    computed into another array, and a later phase copies it. Phases that only store are appended to those of the step.
+    If `in_place`, the states after the step replace those before it.
     """
 
     def __init__(
@@ -327,14 +327,14 @@ class Stores:
         for n, phase in enumerate(phases):
             self._made_in |= dict.fromkeys(results_of(*phase.instructions), n)
             self._last_read |= dict.fromkeys(values_in(*phase.instructions), n)
-        # A product that goes out is computed in its row of the sequence, and needs no store.
+        # A product that is a result is computed directly in its row of the sequence, and needs no store.
         stored = [x for x in sequences if x not in self._made_in or not phases[self._made_in[x]].product]
         at_sequence = {x: self._at(x) for x in stored}
         at_sum = {x: self._at(x) for x in summed}
-        # Of Values that are computed in the place of a state, the number of the state.
+        # For Values that are computed in the place of a state, the number of the state.
         self.direct: dict[Value, int] = {}
         at_after = self._place_states(carry, after, sequences, in_place)
-        # For each phase the numbers of the states that it stores, and the Values that it stores or adds.
+        # For each phase, the numbers of the states that it stores, and the Values that it stores or adds to sums.
         self.after = [[n for n, at in at_after.items() if at == k] for k in range(len(phases))]
         self.sequences = [[x for x, at in at_sequence.items() if at == k] for k in range(len(phases))]
         self.summed = [[x for x, at in at_sum.items() if at == k] for k in range(len(phases))]
@@ -350,10 +350,10 @@ class Stores:
     def _place_states(
         self, carry: list[Value], after: list[Value], sequences: list[Value], in_place: bool
     ) -> dict[int, int]:
-        """The phase that stores each state, by its number; fills `direct`."""
+        """Choose the phase that stores each state, by its number; it also fills `direct`."""
         made_in, last_read = self._made_in, self._last_read
         at_after: dict[int, int] = {}
-        # States that become others, as in (v, u) -> (u, v): all are loaded before any is stored.
+        # If states are permuted, as in (v, u) -> (u, v), all must be loaded before one is stored.
         moved = [n for n, value in enumerate(after) if value in carry and not (in_place and value is carry[n])]
         for n in moved:
             at_after[n] = self._place(carry[n].shape, max(last_read.get(carry[m], 0) for m in moved))
@@ -361,10 +361,10 @@ class Stores:
             last_read[after[n]] = max(last_read.get(after[n], 0), *at_after.values())
         for n, value in enumerate(after):
             if value in carry:
-                continue  # it stays what it is, or has been moved
+                continue  # it is unchanged, or was permuted above
             at, needed = made_in.get(value, 0), last_read.get(carry[n], -1)
             product = value in made_in and self.phases[at].product
-            # An elementwise loop reads an element before it writes it; a product writes a row while it reads others.
+            # An elementwise loop reads each element before it writes it, but a product reads other rows later.
             free = needed < at or (needed == at and not product)
             if value in made_in and value not in self.direct and free and not (product and value in sequences):
                 self.direct[value] = n
@@ -386,15 +386,15 @@ class Stores:
         return needs
 
     def _at(self, value: Value) -> int:
-        """The phase that stores a Value: the one that computes it, or the first that may."""
-        first = self._made_in.get(value, 0)  # a state is in its array from the beginning
+        """The phase that stores a Value: the one that computes it, or the first legal one after it."""
+        first = self._made_in.get(value, 0)  # a state is available from the start
         computed_in_loop = value in self._made_in and not self.phases[first].product
         place = first if computed_in_loop else self._place(value.shape, first)
         self._last_read[value] = max(self._last_read.get(value, 0), place)
         return place
 
     def _place(self, shape: Shape, least: int) -> int:
-        """The first elementwise phase over `shape` that is not before the phase `least`; a new one if there is none."""
+        """The first elementwise phase over `shape` from phase `least` on; a new one if there is none."""
         for n in range(least, len(self.phases)):
             if self.phases[n].shape == shape and not self.phases[n].product:
                 return n

@@ -434,7 +434,7 @@ class Steps(nn.Cell):
 
 def test_noise_of_numpy_in_a_step_is_a_draw_whatever_its_dtype():
     noisy = nn.MultiStep(Steps(lambda x: x + np.random.randn(*x.shape)))
-    with pytest.raises(TraceError, match=r"^MultiStep\(Steps\): draws from np\.random.*ops\.normal") as caught:
+    with pytest.raises(TraceError, match=r"^MultiStep\(Steps\) draws from np\.random.*ops\.normal") as caught:
         noisy(ops.ones((2, 3)))
     assert caught.value.__suppress_context__
 

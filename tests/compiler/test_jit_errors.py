@@ -144,9 +144,7 @@ def test_an_element_of_a_parameter_cannot_be_written_inside() -> None:
 
 @pytest.mark.parametrize("argument", [{1, 2}, [{1}], {"key": bytearray(b"x")}])
 def test_a_fixed_argument_must_be_hashable(argument: Any) -> None:
-    words = (
-        r"jit\(first\): arguments must be Tensors.*must be hashable, because it is part of the signature: .*unhashable type"  # Python says more from 3.14 on
-    )
+    words = r"jit\(first\): arguments must be Tensors.*must be hashable, .*unhashable type"  # Python 3.14 says more
     with pytest.raises(ArgumentError, match=words):
         jit(first)(PLAIN, argument)
 

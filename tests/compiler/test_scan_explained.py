@@ -173,12 +173,12 @@ def test_explain_says_why_a_body_goes_step_by_step_and_what_leaves_it():
 
     text = explain(value_and_grad(total), XS, detail="launches")
     assert "scan: 4 steps one by one" in text
-    assert f"no single kernel, because max is no elementwise operation: {line_of('# the products')}" in text
+    assert f"no single kernel, because max is not an elementwise operation: {line_of('# the products')}" in text
     assert "for all steps together, before the loop:" in text and "for all steps together, after the loop:" in text
     mixed = explain(
         lambda x: ops.scan(lambda c, x: ((c[0] * 0.5, c[1] + x), None), (C[0], C), x)[0], XS, detail="launches"
     )
-    assert "no single kernel, because not all has one shape: (3,) and (2, 3), a state" in mixed
+    assert "no single kernel, because its values have different shapes: (3,) and (2, 3), a state" in mixed
 
 
 @pytest.mark.parametrize(("every", "rows"), [(1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])

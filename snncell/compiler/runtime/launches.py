@@ -1,11 +1,11 @@
-"""Launches, the entries of a plan: calls of generated loops, on either device, and of other operations.
+"""Launches, the entries of a plan: generated loops, on CPU or device, and calls of other operations.
 
-Neighbouring loops of a plan become one launch, so that the cost of a call and the cost of threads are spent once:
+Neighbouring loops of a plan are batched into one launch, which pays the cost of a call and of threads only once:
 
     loop 1 over (700, 256), loop 2 over (256,), loop 3 over (256, 20)   ->   one call with a table of three kernels
 
-Each kernel stays as it is, so nothing is compiled for the table, and no result changes. Loops that take nothing from
-each other share threads if there is enough work in all of them together; others run one after the other on one thread.
+The kernels themselves do not change, so nothing is compiled for the table, and results stay the same. Independent loops
+share threads if there is enough work in all of them together; others run one after the other on one thread.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ from snncell.tape.tracing import Instruction, Trace
 
 
 class Slots(dict[Value, int]):
-    """The place of each Value in the list that a replay works on."""
+    """Assigns each Value a number, its slot in the list of a replay."""
 
     def __missing__(self, value: Value) -> int:
         return self.setdefault(value, len(self))
 
 
 class PlanEntry:
-    """An entry of a plan: a group of instructions, and the slots to empty after it."""
+    """An entry of a plan: a group of instructions, and the slots to clear after it."""
 
-    kernels: Sequence[tuple[Any, ...]] = ()  # that are known in advance, as arguments for `build`
+    kernels: Sequence[tuple[Any, ...]] = ()  # kernels that are known in advance, as arguments for `build`
 
     def __init__(self, group: FusionGroup, drops: list[int]) -> None:
         self.group, self.drops = group, drops
 
     @property
     def launches(self) -> int:
-        """Kernels that it launches, about."""
+        """The approximate number of kernel launches."""
         return 1
 
     def build(self) -> None:
-        """Compile the kernels, or load the compiled ones."""
+        """Compile or load the kernels."""
 
     def targets(self) -> dict[Value, int]:
-        """The Values for whose arrays it can be told a place, with their slots."""
+        """The Values whose arrays the caller can provide, with their slots."""
         return {}
 
     @abstractmethod
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
-        """Fill the output slots, those `into` which arrays are given in these."""
+        """Fill the output slots; `into` has arrays to fill for some of them."""
 
 
 class LoopLaunch(PlanEntry):
-    """One call of a generated loop, on either device."""
+    """One launch of a generated loop, on CPU or device."""
 
     parallel = True
     outputs: list[Any]
@@ -79,12 +79,12 @@ class LoopLaunch(PlanEntry):
         self.call: Any = None
 
     def targets(self) -> dict[Value, int]:
-        """The Values it computes, with their slots."""
+        """The Values that it computes, with their slots."""
         return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
 
 
 class Launch(LoopLaunch):
-    """One call of a generated loop on the CPU."""
+    """One launch of a generated loop on the CPU."""
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         kernel = emit(group, set(uniform))
@@ -97,19 +97,19 @@ class Launch(LoopLaunch):
         self.scalars = [as_scalar(number, dtype) for number, dtype in kernel.scalars]
         self.outputs = [
             (slots[o.value], o.shape, kind_of(o.value).dtype, None if o.shape == o.value.shape else o.value.shape)
-            for o in kernel.outputs  # with the shape to change to on the way out
+            for o in kernel.outputs  # the last item is the final shape, if it differs
         ]
         self.filled = [(slots[o.value], o.value, kind_of(o.value).dtype) for o in kernel.outputs]
-        # The kernel fills float16 and bfloat16 as float32; they are narrowed after it.
+        # The kernel computes float16 and bfloat16 in float32; these are narrowed after it.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.is_storage_only(o.value.dtype)}
 
     def build(self) -> None:
-        """Compile the kernels, or load the compiled ones."""
+        """Compile or load the kernel."""
         self.call = build(*self.kernels[0])
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
-        if into:  # but not arrays of a storage format: the kernel fills float32
+        if into:  # not for storage formats, because the kernel fills float32
             fresh = [
                 into[s].reshape(n) if s in into and s not in self.narrowed else HOST.empty(n, dtype)
                 for s, n, dtype, _ in self.outputs
@@ -120,11 +120,11 @@ class Launch(LoopLaunch):
         if self.parts:
             operands += [HOST.empty(*part) for part in self.parts]
         self.call(self.units, self.grain, *operands)
-        if self.parts:  # a call of no units joins the parts that the units have left
+        if self.parts:  # a call with no units combines the partial results
             self.call(0, 0, *operands)
         for (slot, _, _, shape), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array if shape is None else array.reshape(shape)
-        for slot, value in self.narrowed.items():  # the kernel has filled an array of the dtype it computes in
+        for slot, value in self.narrowed.items():  # the kernel has filled an array of the compute dtype
             out = into[slot] if slot in into else HOST.empty(value.shape, value.dtype)
             out[...] = slots[slot]
             slots[slot] = out
@@ -132,7 +132,7 @@ class Launch(LoopLaunch):
             slots[slot] = None
 
     def segment(self) -> Segment:
-        """The kernel and the kinds of its arguments, to be called together with others."""
+        """The kernel and its arguments for a batched launch."""
         _, _, signature = self.kernels[0]
         sizes = [(size, dtypes.int64) for size in self.sizes]
         numbers = zip(self.scalars, signature[len(self.sizes) + len(self.arrays) :], strict=False)
@@ -140,9 +140,9 @@ class Launch(LoopLaunch):
         return Segment(self.call, self.units, [*sizes, *arrays, *numbers, *outputs])
 
     def arrays_of(self, slots: list[Any], into: dict[int, Any]) -> list[Any]:
-        """The arrays that the kernel takes and fills, in any shape; those that it fills are put into the output slots.
+        """The kernel's input and output arrays, in any shape; the outputs are stored in the slots.
 
-        Only for launches that narrow nothing and have no parts.
+        It applies only to launches without narrowing and without partial results.
         """
         arrays = [argument.whole(slots) for argument in self.arrays]
         for slot, value, dtype in self.filled:
@@ -152,7 +152,7 @@ class Launch(LoopLaunch):
 
 
 class DeviceLaunch(LoopLaunch):
-    """One call of a generated loop on the device, with the calls that join its sums."""
+    """One launch of a generated loop on the device, with further launches to combine partial sums."""
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         kernel = emit_cuda(group, set(uniform))
@@ -161,7 +161,7 @@ class DeviceLaunch(LoopLaunch):
         self.scalars = [dtype.type(as_scalar(number, dtype)) for number, dtype in kernel.scalars]
         self.outputs = [(slots[o.value], o.value.shape, o.value.dtype) for o in kernel.outputs]
         self.sums = kernel.sums
-        # Sums of storage formats, whose parts stay float32 until they are complete.
+        # Partial sums of storage formats are float32 until the sum is complete.
         values = {n: kernel.outputs[n].value for n in kernel.sums}
         self.wide = {n: kind_of(value).dtype for n, value in values.items() if dtypes.is_storage_only(value.dtype)}
         self.count = kernel.results
@@ -171,18 +171,18 @@ class DeviceLaunch(LoopLaunch):
 
     @property
     def launches(self) -> int:
-        """Kernels that it launches."""
+        """The number of kernel launches."""
         return len(self.rounds)
 
     def build(self) -> None:
-        """Compile the kernels, or load the compiled ones."""
+        """Compile or load the kernels."""
         self.call, *joins = [build_for_cuda(*kernel) for kernel in self.kernels]
         self.join = joins[0] if joins else None
 
     def run(self, slots: list[Any], into: dict[int, Any], scalars: list[Any] | None = None) -> None:
-        """Fill the output slots; `scalars` take the place of those that the Program has."""
+        """Fill the output slots; `scalars` replace the Program's numbers."""
         fresh = [into[s] if s in into else DEVICE.empty(shape, dtype) for s, shape, dtype in self.outputs]
-        # Of an array whose elements are all the same, a single one.
+        # A uniform array is passed as a single element.
         arrays = [slots[s] if fixed is None else slots[s].reshape(-1)[:1] for s, fixed in self.arrays]
         arrays = [DEVICE.contiguous(array) for array in arrays]
         whole = list(fresh)
@@ -200,7 +200,7 @@ class DeviceLaunch(LoopLaunch):
         while later:
             before, (chunks, *later) = chunks, later
             joined = [DEVICE.empty((chunks * self.count,), x.dtype) for x in parts] if later else []
-            joined = joined or [whole[n] for n in self.sums]  # the last round fills the results
+            joined = joined or [whole[n] for n in self.sums]  # the last round stores the results
             operands = [x.argument for x in (*parts, *joined)]
             blocks = -(-self.count * chunks // THREADS)
             launch(self.join, blocks, THREADS, [self.count, before, chunks, *operands])
@@ -214,9 +214,9 @@ class DeviceLaunch(LoopLaunch):
 
 
 class OperationCall(PlanEntry):
-    """One call of an operation that is no loop, and builds its kernels when it is first run.
+    """One call of an operation that is not a loop, for example a matrix product, a view or a random draw.
 
-    For example, a matrix product, a view or a random draw.
+    Its kernels are built when it first runs.
     """
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
@@ -227,11 +227,11 @@ class OperationCall(PlanEntry):
 
     @property
     def launches(self) -> int:
-        """Kernels that it launches, about."""
+        """The approximate number of kernel launches."""
         return self.instruction.op.launches(self.instruction.attrs)
 
     def targets(self) -> dict[Value, int]:
-        """The Value it computes, if the operation can be told where to put it."""
+        """The Value that it computes, if the operation can store it in a given array."""
         return {self.instruction.outputs[0]: self.outputs[0]} if isinstance(self.instruction.op, Product) else {}
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
@@ -249,7 +249,7 @@ class OperationCall(PlanEntry):
 
 
 def bytes_moved(launch: PlanEntry) -> int:
-    """Bytes that a launch reads and writes, as far as they go through memory."""
+    """The bytes that a launch reads from and writes to memory."""
     inside, written = 0, launch.group.writes
     if isinstance(launch, OperationCall):
         if launch.instruction.op.view:
@@ -260,11 +260,11 @@ def bytes_moved(launch: PlanEntry) -> int:
 
 
 class _Argument:
-    """An operand of a loop: made contiguous, in the dtype it is computed in and the shape of the joined axes."""
+    """An operand of a loop: made contiguous, in the compute dtype and the shape of the merged axes."""
 
     def __init__(self, operand: Operand, slots: Slots, uniform: dict[Value, Any]) -> None:
         self.slot = slots[operand.value]
-        self.shape = None if operand.shape == operand.value.shape else operand.shape  # to change to
+        self.shape = None if operand.shape == operand.value.shape else operand.shape  # the new shape, if it differs
         self.joined = operand.shape
         constant = uniform.get(operand.value)
         self.kind = kind_of(operand.value).dtype
@@ -272,12 +272,12 @@ class _Argument:
         self.fixed = None if one is None else one.reshape(operand.shape)
 
     def take(self, slots: list[Any]) -> Any:
-        """The array in the shape of the joined axes."""
+        """The array in the shape of the merged axes."""
         array = self.whole(slots)
         return array if self.shape is None or self.fixed is not None else array.reshape(self.shape)
 
     def whole(self, slots: list[Any]) -> Any:
-        """The array in a shape of its own, or the one element that stands for all."""
+        """The array in its own shape, or the single element of a uniform constant."""
         if self.fixed is not None:
             return self.fixed
         array = slots[self.slot]
@@ -285,13 +285,13 @@ class _Argument:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
-# --- batched launches -------------------------------------------------------------------------------------------------
+# --- Batched launches -------------------------------------------------------------------------------------------------
 
 
 class Segments:
-    """Two or more loops that are launched together, in an order in which they can run.
+    """Two or more loops in one batched launch, in a legal order.
 
-    If threads share them, none takes something from another.
+    If threads share them, they must be independent of each other.
     """
 
     def __init__(self, launches: Sequence[Launch], shared: bool) -> None:
@@ -302,8 +302,8 @@ class Segments:
         self._together: KernelBatch | None = None
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
-        """Fill the output slots of all."""
-        if not hasattr(self.launches[0].call, "linked"):  # kernels that run as Python have no addresses
+        """Fill the output slots of all loops."""
+        if not hasattr(self.launches[0].call, "linked"):  # kernels that run as Python have no address
             for launch in self.launches:
                 launch.run(slots, into)
             return
@@ -316,12 +316,12 @@ class Segments:
 
 
 def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:
-    """The launches of a plan, neighbouring loops together."""
+    """The launches of a plan, with neighbouring loops batched."""
     runs: list[PlanEntry | Segments] = []
     loops: list[Launch] = []
     for launch in (*launches, None):
-        # Loops that one thread runs, whose kernels alone make their results: those in a storage format are narrowed
-        # after their kernel, before other loops may take them.
+        # Only loops that run on one thread, and whose kernels alone compute their results. Results in a storage format
+        # must be narrowed after the kernel, before another loop may read them.
         if isinstance(launch, Launch) and not (launch.parallel or launch.parts or launch.narrowed):
             loops.append(launch)
             continue
@@ -339,7 +339,7 @@ def _work(launch: Launch) -> int:
 
 
 def _independent(launches: Sequence[Launch]) -> list[list[Launch]]:
-    """Loops in a row, cut where one takes something from the others of its part."""
+    """Partition a row of loops, so that no loop reads a result of another loop in its part."""
     parts: list[list[Launch]] = []
     written: set[Value] = set()
     for launch in launches:
@@ -351,17 +351,17 @@ def _independent(launches: Sequence[Launch]) -> list[list[Launch]]:
     return parts
 
 
-# --- eager operations on the device -----------------------------------------------------------------------------------
+# --- Eager operations on the device -----------------------------------------------------------------------------------
 
 
-MOST = 4096  # launches that are kept
+MOST = 4096  # the capacity of the cache of launches
 _launches: dict[Any, tuple[DeviceLaunch, list[tuple[int, Any]]]] = {}
 
 
 def on_device(op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """Run an elementwise operation or a reduction of device arrays outside of a Program: a group of one instruction.
+    """Run an elementwise operation or a reduction eagerly on device arrays, as a group of one instruction.
 
-    Launches are kept by the operation, the shapes and dtypes. Python numbers are arguments.
+    Launches are cached by operation, shapes and dtypes. Python numbers are arguments.
     """
     specs = [(x.shape, x.dtype) if hasattr(x, "dtype") else type(x) for x in arrays]
     key = (op, *specs, *sorted(attrs.items()))
@@ -381,7 +381,7 @@ def on_device(op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]
 def _launch(
     op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]
 ) -> tuple[DeviceLaunch, list[tuple[int, Any]]]:
-    """The launch, and the places of the numbers among the inputs, each with the dtype that the launch takes it in."""
+    """The launch, and the positions of numbers among the inputs, each with the dtype in which it is passed."""
     trace = Trace()
     inputs = tuple(Value(trace, x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arrays)
     instruction = Instruction(op, inputs, attrs, Place(op.name))
@@ -389,14 +389,14 @@ def _launch(
     shape = loop_shape_of_any(instruction)
     if shape is None:
         kinds = ", ".join(sorted({str(x.dtype) for x in (*inputs, *instruction.outputs) if isinstance(x, Value)}))
-        raise DeviceError(f'{op.name}: has no rule for {kinds} on the GPU. Convert it, or move it: x.to("cpu").')
+        raise DeviceError(f'{op.name}: the GPU does not support {kinds}. Convert the input, or move it: x.to("cpu").')
     group = FusionGroup(shape)
     group.instructions.append(instruction)
     group.axes = attrs["axis"] if isinstance(op, Reduction) else None
     group.settle({instruction.outputs[0]})
     slots = Slots()
     operands = [slots[x] for x in inputs if isinstance(x, Value)]
-    # One Value for each operand, even for the same array twice: `on_device` fills the slots in the order of operands.
+    # One Value per operand, even if an array is used twice, because `on_device` fills the slots in operand order.
     assert operands == list(range(len(operands)))
     launch = DeviceLaunch(group, {}, slots, [])
     launch.build()

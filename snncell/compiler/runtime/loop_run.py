@@ -1,4 +1,4 @@
-"""Lowering of a loop over time to the form that it takes in each space, and one run of it.
+"""Lowering of a loop over time to its form in each space, and one run of it.
 
     one kernel    all elementwise, or with products of rows and constant matrices (on the CPU)
     step by step  the launches of a plan, replayed at each step (`stepwise.py`)
@@ -34,21 +34,21 @@ LoopKernel = CPULoop | CUDALoop | StepLoop
 
 
 class LoopRun:
-    """The arrays of one run, from those of all inputs: states, sequences, constants."""
+    """The arrays of one run, starting from those of all inputs: states, sequences, constants."""
 
     def __init__(self, schedule: LoopSchedule, arrays: Sequence[Any], steps: int) -> None:
         self.schedule, self.steps = schedule, steps
         self.space: Space = DEVICE if IN_USE and any(space_of(array) is DEVICE for array in arrays) else HOST
-        # The array of each Value: a sequence, if it is `varying`, or the same at every step.
+        # The array of each Value: a sequence if the Value is in `varying`, otherwise loop-invariant.
         self.known: dict[Value, Any] = dict(zip((*schedule.carry, *schedule.xs, *schedule.consts), arrays, strict=True))
-        # Checkpoints come in among the sequences, but have a row for each segment, not for each step.
+        # Checkpoints are inputs like the sequences, but have one row per segment, not per step.
         self.varying = set(schedule.xs).difference(schedule.recompute.carry if schedule.recompute else ())
         self.totals: dict[Value, Any] = {}  # sums over time
         for instruction in schedule.invariant:
             self.known.update(zip(instruction.outputs, _evaluate(instruction, self.known), strict=True))
 
     def run_at_once(self, plan: AllStepsPlan) -> tuple[Any, ...]:
-        """The outputs of a loop without states, from a plan of all steps."""
+        """The outputs of a loop without states, computed by a plan for all steps."""
         sequences, self.totals = plan.run(self.known)
         self._add_sequences(sequences)
         return tuple(self._results())
@@ -87,7 +87,7 @@ class LoopRun:
             self._add_sequences(dict(zip(instruction.outputs, results, strict=True)))
 
     def _evaluate_over_time(self, rule: Any, instruction: Instruction) -> Sequence[Any]:
-        """The results by one of the operation's rules for whole sequences."""
+        """Evaluate an instruction by one of its operation's rules for whole sequences."""
         arrays = [self.known[x] if isinstance(x, Value) else x for x in instruction.inputs]
         return over_all_steps(rule, instruction, arrays, [x in self.varying for x in instruction.inputs])
 
@@ -103,7 +103,7 @@ class LoopRun:
         return [*ys, *(self.space.cast(self.totals[value], value.dtype) for value in parts.sums)]
 
     def _reduce(self) -> None:
-        """Complete the totals that the loop has not added up itself, and run the instructions on totals."""
+        """Compute the totals that the loop has not summed itself, and run the instructions on totals."""
         parts, space, totals = self.schedule.parts, self.space, self.totals
         on_sums = filter(is_on_sums, parts.reductions)
         operands = [x for one in on_sums for x in values_in(one) if one.op.additive or x not in parts.fixed]
@@ -113,7 +113,7 @@ class LoopRun:
                 totals[value] = space.sum(array) if value in self.varying else space.times(array, self.steps)
         for instruction in parts.reductions:
             if instruction.outputs[0] in totals:
-                continue  # the loop has added it up
+                continue  # the loop has summed it
             if instruction.op.additive:
                 results = _evaluate(instruction, totals)
             elif instruction.op.proportional:
@@ -125,12 +125,12 @@ class LoopRun:
 
 
 def gathers(loop: LoopKernel, instruction: Instruction) -> bool:
-    """True for a product that the loop may compute itself, instead of reading its result."""
+    """True for a product that the loop's kernel may gather itself, instead of reading its result."""
     return isinstance(loop, CPULoop) and instruction.outputs[0] in loop.gathered
 
 
 def adds_up(loop: LoopKernel, instruction: Instruction) -> bool:
-    """True for a product over all steps that the loop may add up itself."""
+    """True for a product over all steps that the loop's kernel may scatter itself."""
     return isinstance(loop, CPULoop) and instruction in loop.scattered
 
 
@@ -140,7 +140,7 @@ def _evaluate(instruction: Instruction, known: dict[Value, Any]) -> Sequence[Any
     return out if instruction.op.multiple else (out,)
 
 
-# --- all steps at once ------------------------------------------------------------------------------------------------
+# --- All steps at once ------------------------------------------------------------------------------------------------
 
 
 _RESHAPE = Reshape()
@@ -150,7 +150,7 @@ def over_all_steps(
     rule: Any, instruction: Instruction, arrays: Sequence[Any], varying: Sequence[bool]
 ) -> Sequence[Any]:
     """The results of an instruction by one of its operation's rules for whole sequences."""
-    if not instruction.op.view:  # storage formats are computed in float32; a view moves them as they are
+    if not instruction.op.view:  # storage formats are computed in float32, but views keep them
         arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
     out = rule(arrays, varying, instruction.attrs)
     outs = out if instruction.op.multiple else (out,)
@@ -161,7 +161,7 @@ def over_all_steps(
 
 
 class _OfAllSteps(Primitive):
-    """The operation of an instruction on whole sequences."""
+    """The operation of an instruction, lifted to whole sequences."""
 
     as_stored = EVERYWHERE
 
@@ -174,12 +174,12 @@ class _OfAllSteps(Primitive):
         return over_all_steps(self.instruction.op.over_time, self.instruction, arrays, self.varying)
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """The rule, which finds the operation's own there."""
+        """The same rule, which uses the operation's device implementation."""
         return self._all(*arrays)
 
 
 class AllStepsPlan:
-    """The plan of a loop without states, for `count` steps: no step waits for the step before.
+    """The plan of a loop without states, for `count` steps at once: no step depends on the previous one.
 
         each step:  y = sum(x * w, axis=0)      x (3, 4), w (4,), of T steps
         at once:    y = sum(x * w, axis=1)      x (T, 3, 4)
@@ -195,7 +195,7 @@ class AllStepsPlan:
         self._lines = {value: instruction.line for instruction in instructions for value in instruction.outputs}
         results = [x for x in (*parts.ys, *values_in(*on_sequences)) if x in self._lines]
         summed = [x for x in (*parts.summed, *parts.sums, *values_in(*on_sums)) if x in self._lines]
-        # In a storage format a sum would be rounded before it is added to others.
+        # Sums of storage formats are computed later, because here they would be rounded to that format.
         rounded = [value for value in summed if is_storage_only(value.dtype)]
         self.summed = list(dict.fromkeys(value for value in summed if value not in rounded))
         self.results = list(dict.fromkeys([*results, *rounded]))
@@ -228,7 +228,7 @@ class AllStepsPlan:
         self.instructions.append(with_inputs(instruction, inputs, outputs, op, attrs))
 
     def _aligned(self, x: Value, ndim: int, instruction: Instruction) -> Value:
-        """A sequence with axes of length 1 after that of the steps: within a step shapes broadcast from the right."""
+        """A sequence with axes of length 1 after time, because within a step shapes broadcast from the right."""
         shape = (x.shape[0], *(1,) * (ndim + 1 - len(x.shape)), *x.shape[1:])
         if shape == x.shape:
             return x
@@ -244,7 +244,7 @@ class AllStepsPlan:
         return instruction.outputs[0]
 
     def run(self, known: dict[Value, Any]) -> tuple[dict[Value, Any], dict[Value, Any]]:
-        """The sequences and the sums that are wanted, from the arrays of the inputs."""
+        """The required sequences and sums, from the arrays of the inputs."""
         if not self._built:
             self.plan.build()
             self._built = True
@@ -254,33 +254,33 @@ class AllStepsPlan:
         return sequences, dict(zip(self.summed, arrays[count:], strict=True))
 
     def explained(self) -> str:
-        """The way it runs, in words."""
+        """Describe for `explain` how it runs."""
         launches = sum(launch.launches for launch in self.plan.launches)
         return f"no loop: all {self.count} steps at once, {launches} launch{'es' * (launches != 1)}"
 
 
 class Lowered:
-    """The code that runs a loop, in each space that its arrays are found in."""
+    """The code of a loop in each space."""
 
     def __init__(self, loop: Loop, schedule: LoopSchedule) -> None:
         self.loop, self.schedule = loop, schedule
-        self.reason = obstacle(schedule)  # why the loop is no single kernel on the CPU
-        # Whether the steps run one after the other.
+        self.reason = obstacle(schedule)  # the reason why the loop is not a single kernel on the CPU
+        # True if the steps must run one after the other.
         self.has_loop = bool(schedule.carry) or not all(x.op.over_time for x in schedule.parts.all_steps)
         self._loops: dict[Space, LoopKernel] = {}
         self._plans: dict[tuple[Space, int], AllStepsPlan] = {}
 
     def loop_in(self, space: Space) -> LoopKernel:
-        """The loop that runs the steps where the arrays are."""
+        """The code that runs the steps in a space."""
         if space not in self._loops:
-            # On the device products are cuBLAS's, so they end a kernel.
+            # On the device cuBLAS computes products, so a loop with products is not a single kernel.
             is_kernel = self.reason is None and (space is HOST or all(map(is_elementwise, self.schedule.instructions)))
             kernel = CPULoop if space is HOST else CUDALoop
             self._loops[space] = kernel(self.schedule) if is_kernel else StepLoop(self.schedule, space)
         return self._loops[space]
 
     def plan_in(self, space: Space, steps: int) -> AllStepsPlan:
-        """The plan that runs all steps at once where the arrays are, if there is no loop."""
+        """The plan that runs all steps at once in a space, for a loop without states."""
         if (space, steps) not in self._plans:
             self._plans[space, steps] = AllStepsPlan(self.schedule, steps, space)
         return self._plans[space, steps]

@@ -1,9 +1,9 @@
-"""A loop over time that is no single kernel: step by step, each step the launches of a plan.
+"""A loop over time that is not a single kernel: step by step, where each step replays the launches of a plan.
 
     for t in 0 .. T-1:  plan(states, x[t], constants)  ->  states, row t of the sequences, terms of the sums
 
-The arrays that a step fills are allocated once for the loop. Results take turns between two of them, and sequences are
-filled in place, row by row.
+The arrays that a step fills are allocated once for the loop. Results are double-buffered, and sequences are filled in
+place, row by row.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class StepLoop(LoopBackend):
 
     @property
     def moved(self) -> int:  # type: ignore[override]
-        """Bytes that a step moves through memory, counted when they are asked for."""
+        """The bytes that a step moves through memory."""
         return self.plan.plan.moved()
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
-        """The kernels of a step, to be built."""
+        """The kernels of a step, as arguments of `build`."""
         return [kernel for plan in self.plans for kernel in plan.kernels()]
 
     def launches(self, steps: int) -> int:
-        """Calls of kernels."""
+        """The number of kernel launches."""
         return steps * sum(launch.launches for launch in self.plan.plan.launches)
 
     def explained(self, steps: int) -> str:
-        """The way it runs, in words."""
+        """Describe for `explain` how the loop runs."""
         return f"{steps} steps one by one, {len(self.plan.plan.launches)} launches each"
 
     def run(
@@ -63,7 +63,7 @@ class StepLoop(LoopBackend):
         totals = [_Total(value, space, self.backwards) for value in self.summed]
         segments = -(-steps // every)
         stored = [space.empty((segments, *x.shape), x.dtype) for x in self.carry if self.storing]
-        between: list[list[Any]] = []  # the states before the steps of a segment, the next one last
+        between: list[list[Any]] = []  # the rematerialised states of a segment, in reverse order
         run = _StepRun(self.plan, known, varying, ys, self.stored)
         again = None if self.again is None else _StepRun(self.again, known, varying, {})
         for turn in range(steps):
@@ -79,32 +79,32 @@ class StepLoop(LoopBackend):
             states = results[: len(states)]
             for total, result in zip(totals, results[len(states) :], strict=True):
                 total.add(result, place)
-        # Copies: a state may be a row of a sequence, and would keep all of that.
+        # Copy the states, because a state that is a row of a sequence would keep the whole sequence alive.
         return [space.copy(state) for state in states], ys, {x.value: x.result() for x in totals}, stored
 
     def _states_between(self, run: _StepRun, known: dict[Value, Any], steps: int, last: int) -> list[list[Any]]:
-        """The states before each step of the segment that ends with step `last` of the forward."""
+        """Rematerialise the states before each step of the segment that ends with step `last` of the forward pass."""
         first = last - last % self.every
         states = [[known[value][first // self.every] for value in self.stored]]
         for turn in range(first, last):
-            # `turn` counts as the forward ran, which is the other direction of time than the reverse's.
+            # `turn` counts in the direction of the forward pass, opposite to the backward pass.
             place = turn if self.backwards else steps - 1 - turn
-            # Copies: the plan has two arrays for a state, and a segment needs all of them.
+            # Copy the states, because the plan has two arrays per state, but a segment needs all of them.
             states.append([self.space.copy(state) for state in run.take(states[-1], place, turn, {})])
         return states
 
 
 class _Total:
-    """A sum over time in two levels, as those of generated loops (`kernels/sums.py`)."""
+    """A sum over time with two levels, as in generated loops (`kernels/sums.py`)."""
 
     def __init__(self, value: Value, space: Space, backwards: bool) -> None:
         self.value, self.space = value, space
-        self.last = 0 if backwards else NEAR - 1  # the step of a block after which its sum is moved
+        self.last = 0 if backwards else NEAR - 1  # the last step of a block, after which its partial sum is flushed
         self.near: Any = None
         self.far: Any = space.zeros(value.shape, far(compute_dtype(value.dtype)))
 
     def add(self, term: Any, place: int) -> None:
-        """Add the term of the step at `place` in the sequences."""
+        """Add the term of the step at index `place`."""
         term = self.space.widened(term)
         self.near = self.space.copy(term) if self.near is None else self.space.added(self.near, term)
         if place % NEAR == self.last:
@@ -130,17 +130,17 @@ class _StepPlan:
         self.space = space
         self.plan = Plan(Program([*carry, *self.outside], {}, [], instructions, results, {}), space)
         self.targets = self.plan.targets()
-        # A state that no launch has put in an array of its own may be a view of one that the step was given, which
-        # is overwritten two steps later.
+        # A state that is not stored by a launch may be a view of an input of the step, which is overwritten two steps
+        # later.
         self.may_be_views = [value not in self.targets for value in parts.after]
 
 
 class _StepRun:
-    """A loop that runs, with its own arrays, because others may run on other threads.
+    """A running loop with its own arrays, because the same loop may run on other threads.
 
-    Double buffering: every launch has two arrays for each result, one for even steps and one for odd ones, so that the
-    states before a step are read while those after it are written. Results that are rows of sequences are written
-    there.
+    Double buffering: every launch has two arrays for each result, for even and for odd steps, so that the states before
+    a step can be read while those after it are written. Results that are rows of sequences are written directly into
+    the sequences.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class _StepRun:
         from_forward: Collection[Value] = (),
     ) -> None:
         self.plan = plan
-        self.operands: list[tuple[Any, bool]] = []  # each with whether it is a sequence
+        self.operands: list[tuple[Any, bool]] = []  # (array, True if it is a sequence)
         for value in plan.outside:
-            array = None if value in from_forward else known[value]  # `take` gets it for each step
+            array = None if value in from_forward else known[value]  # None: `take` gets it at each step
             if array is not None and value not in varying:
                 array = plan.space.contiguous(array)  # once, not at each step
             self.operands.append((array, value in varying))
@@ -166,9 +166,9 @@ class _StepRun:
         self.collected = len(ys)
 
     def take(self, states: Sequence[Any], place: int, turn: int, now: dict[Value, Any]) -> list[Any]:
-        """Run one step from `states`, at row `place` of the sequences; `now` are recomputed states of the forward.
+        """Run one step from `states`, at row `place` of the sequences; return the new states and terms of sums.
 
-        Gives the states after the step, and the terms of the sums.
+        `now` has rematerialised states of the forward pass.
         """
         taken = [array[place, ...] if varies else array for array, varies in self.operands]
         if now:

@@ -1,6 +1,6 @@
-"""Comparison of the Python values that a trace reads: before and after the trace, and at each later call.
+"""Guards on Python state: compare the Python values that a trace reads, after the trace and at each later call.
 
-A trace keeps these values as constants. A call compares them; if one has changed, the function is traced again.
+A trace treats these values as constants. A call compares them; if one has changed, the function is traced again.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
 
-LARGE = 1 << 24  # bytes of an array, above which its comparison at each call is worth a warning
+LARGE = 1 << 24  # bytes: comparing a larger array at each call causes a warning
 
 
 class PythonState(ReachableValues):
-    """The Python values that functions can read, as they are when this is made."""
+    """A snapshot of the Python values that functions can read."""
 
     def guard(self, versioned: Iterable[Any]) -> Callable[[], bool]:
-        """A function that tells whether the values are what they were, but for attributes of `versioned` Cells."""
+        """Make a function that returns True if the values are unchanged, except for attributes of `versioned` Cells."""
         counted = set(map(id, versioned))
         holders = [h for h in self._holders.values() if h.values and id(h.owner) not in counted]
         present = [found for h in holders if (found := h.present()) is not None]
@@ -55,7 +55,7 @@ class PythonState(ReachableValues):
         variables, slots = self._variables, list(self._slots.values())
         containers, arrays = self._containers, self._arrays
 
-        def unchanged() -> bool:  # at each call of what was traced: loops, which cost less than generators and methods
+        def unchanged() -> bool:  # runs at each call, so it uses loops, which are faster than generators and methods
             try:
                 for take, mapping, values in present:
                     now = take(mapping)
@@ -81,7 +81,7 @@ class PythonState(ReachableValues):
         return unchanged
 
     def changes(self) -> dict[Spot, Change]:
-        """The values that have changed, by the place where they are."""
+        """The values that have changed, by their location."""
         found: dict[Spot, Change] = {}
         for holder in self._holders.values():
             found |= holder.changes()
@@ -102,7 +102,7 @@ class PythonState(ReachableValues):
         return found
 
     def _called(self, value: Any) -> str:
-        """The name under which a container or array was found, in brackets."""
+        """The name of a container or array, in parentheses."""
         names = (name for name, held in self._named() if held is value)
         name = next(names, None)
         return "" if name is None else f" ({name})"
@@ -114,21 +114,21 @@ class PythonState(ReachableValues):
             yield from ((f"{holder.words}{name}", x) for name, x in holder.values.items())
 
     def refuse_iterators(self, who: str) -> None:
-        """Raise for an iterator among the variables: a trace would take the same items at each call."""
+        """Raise for an iterator among the variables, because a trace would use the same items at each call."""
         for name, value in self._named():
             if any(value is iterator for iterator in self._iterators):
                 raise TraceError(
-                    f"{who}: reads {name}, which is an iterator ({type(value).__name__}): the function is traced once, "
-                    f"so each call would use the same items. Take the item outside, next({name}), and pass it as an "
-                    f"argument."
+                    f"{who} reads {name}, which is an iterator ({type(value).__name__}). The function is traced only "
+                    f"once, so each call would use the same items. Take the item outside of the function by "
+                    f"next({name}), and pass it as an argument."
                 )
 
     def warn_of_steps(self, who: str) -> None:
-        """Warn of clocks and files that the code reads, and of numbers that it assigns: a trace does so once."""
+        """Warn of clocks and files that the code reads, and of numbers that it assigns: a trace does so only once."""
         for name in sorted(self.outside):
             warn_of(
-                f"{who}: {name} is called inside a function that is traced: that happens once, not at each call or "
-                f"step, so its result never changes. Call it outside, and pass the result as an argument.",
+                f"{who}: {name} is called inside a function that is traced. This happens only once, not at each call "
+                f"or step, so its result never changes. Call it outside, and pass the result as an argument.",
                 RuntimeWarning,
             )
         changed = [
@@ -139,24 +139,24 @@ class PythonState(ReachableValues):
         ]
         for name in changed:
             warn_of(
-                f"{name} is changed inside a function that is traced: that happens once, not at each call or step. "
-                f"Return it as a state, or make it a Parameter (requires_grad=False) that ops.assign writes to.",
+                f"{name} is changed inside a function that is traced. This happens only once, not at each call or "
+                f"step. Return it as a state, or make it a Parameter (requires_grad=False) that ops.assign writes to.",
                 RuntimeWarning,
             )
 
     def warn_of_arrays(self, who: str) -> None:
-        """Warn of large arrays: each call compares all elements, because any may have changed."""
+        """Warn of large arrays, because each call compares all elements."""
         for array, (_, _, content) in self._arrays:
             if len(content) > LARGE:
                 warn_of(
-                    f"{who}: reads an array of {len(content) >> 20} MB{self._called(array)}. Each call compares it "
-                    f"with a copy, because it may change. Make it a Tensor once, outside of the function, or pass it "
-                    f"as an argument.",
+                    f"{who} reads an array of {len(content) >> 20} MB{self._called(array)}. Each call compares it "
+                    f"with a copy, because it may change. Convert it to a Tensor once, outside of the function, or "
+                    f"pass it as an argument.",
                     RuntimeWarning,
                 )
 
     def refuse_leaks(self, trace: Trace | None, who: str) -> None:
-        """Raise if an object, variable or container holds a Tensor of this trace: it has no value later."""
+        """Raise if an object, variable or container holds a Tensor of this trace, which has no value afterwards."""
         for cell, name, value in self._variables:
             if holds_traced_tensor(cell_value(cell), trace):
                 if isinstance(cell, ContextVar):
@@ -178,11 +178,11 @@ class PythonState(ReachableValues):
                 raise _leak(who, f"an item of a {type(container).__name__} outside of the function", "it")
 
     def _refuse_leak(self, own: Any, owner: Any, values: dict[str, Any], trace: Trace | None, who: str) -> None:
-        """Raise if an attribute or a global is such a Tensor, and put back what was there."""
+        """Raise if an attribute or a global is such a Tensor, and restore the previous value."""
         for name, now in list(own.items() if owner is not None else [(n, own.get(n)) for n in values]):
             old = values.get(name, MISSING)
             known = old is not MISSING and old is not now
-            # A container that was there before is looked into below, unless the code only appends to it.
+            # A container that existed before is searched by the caller, unless the code only appends to it.
             if not (known or isinstance(now, Tensor)) or not holds_traced_tensor(now, trace):
                 continue
             if owner is None:
@@ -196,7 +196,7 @@ class PythonState(ReachableValues):
 
 
 def _purge(container: Any, trace: Trace | None) -> None:
-    """Take the Tensors of a trace out of a container."""
+    """Remove the Tensors of a trace from a container."""
     if isinstance(container, dict):
         for key in [key for key, x in container.items() if holds_traced_tensor(x, trace)]:
             del container[key]
@@ -208,14 +208,15 @@ def _purge(container: Any, trace: Trace | None) -> None:
 
 def _leak(who: str, place: str, target: str) -> TraceError:
     return TraceError(
-        f"{who}: {place} is set to a Tensor inside a function that is traced; it would never change again. Return it "
-        f"as a result or a state, or make {target} a Parameter (requires_grad=False) and write to it by ops.assign."
+        f"{who}: {place} is set to a Tensor inside a function that is traced. This happens only once, so it would not "
+        f"change again. Return it as a result or a state, or make {target} a Parameter (requires_grad=False) and write "
+        f"to it by ops.assign."
     )
 
 
 def holds_traced_tensor(value: Any, trace: Trace | None, depth: int = 3) -> bool:
-    """True if a value is, or holds, a Tensor of a trace; of any trace where `trace` is None."""
-    kind = type(value)  # `isinstance` would ask the object behind a weakref.proxy, which may be gone
+    """True if a value is, or contains, a Tensor of a trace; of any trace if `trace` is None."""
+    kind = type(value)  # `isinstance` would access the object of a weakref.proxy, which may be dead
     if issubclass(kind, Tensor):
         return isinstance(value._data, Value) and (trace is None or value._data.trace is trace)
     if depth and issubclass(kind, CONTAINERS):
@@ -223,27 +224,27 @@ def holds_traced_tensor(value: Any, trace: Trace | None, depth: int = 3) -> bool
     return False
 
 
-# --- random draws -----------------------------------------------------------------------------------------------------
+# --- Random draws -----------------------------------------------------------------------------------------------------
 
 
 _NAMES = {id(NUMPYS): "np.random", id(PYTHONS): "Python's random"}
-_PATIENCE = 2.0  # seconds that a trace waits for each thread that loads data to end the sample it is at
-_LOOK = 0.005  # seconds in which a thread that draws all the time is noticed
+_PATIENCE = 2.0  # seconds that a trace waits for each loading thread to finish its current sample
+_LOOK = 0.005  # seconds after which the draws of another thread are detected
 
-# For each thread that loads data, by its identifier, the lock that it holds while it runs the user's transforms.
+# The lock of each loading thread, by its identifier; the thread holds it while it runs the user's transforms.
 LOADING: dict[int, Any] = {}
-after_fork(LOADING.clear)  # a child has none of these threads
+after_fork(LOADING.clear)  # a forked child does not have these threads
 
 
 @contextmanager
 def pause_loading() -> Iterator[bool]:
-    """Pause the threads that load data, which may draw from the generators that all threads share.
+    """Pause the threads that load data, because they may draw from the global random generators.
 
-    Yields True if all of them pause. A thread that loads data itself pauses no other one, because two of them could
-    wait for each other.
+    It yields True if all of them pause. A loading thread does not pause the others, because two of them could wait for
+    each other.
     """
     loads = threading.get_ident() in LOADING
-    # A trace within a trace finds the locks owned, and leaves them to the outer one.
+    # In a nested trace, the outer trace already owns the locks.
     locks = [] if loads else [lock for lock in list(LOADING.values()) if not lock._is_owned()]
     try:
         yield all(lock.acquire(timeout=_PATIENCE) for lock in locks) and not loads
@@ -254,13 +255,13 @@ def pause_loading() -> Iterator[bool]:
 
 
 class RandomStates:
-    """The states of random generators before a trace: NumPy's and Python's own, and those that the function reads.
+    """The states of random generators before a trace: the global ones, and those that the function reads.
 
-    A trace runs Python code once, so a number that they draw in it would be a constant of the compiled function.
+    A trace runs Python code once, so a number that is drawn in it would be a constant of the compiled function.
     """
 
     def __init__(self, state: PythonState, alone: bool) -> None:
-        self.state, self.alone = state, alone  # whether no thread that loads data runs meanwhile
+        self.state, self.alone = state, alone  # `alone`: no loading thread runs during the trace
         of_all = state_of if state.draws else _position_of
         self.before = [(x, of_all, of_all(x)) for x in (NUMPYS, PYTHONS)]
         self.before += [(x, state_of, state_of(x)) for x in state.generators if id(x) not in _NAMES]
@@ -268,13 +269,13 @@ class RandomStates:
             self.before.append((torch.default_generator, _of_torch, _of_torch(torch.default_generator)))
 
     def refuse_draws(self, who: str, every: str = "each call") -> None:
-        """Raise if one of them has been advanced since."""
+        """Raise if a generator has been advanced since."""
         for name in sorted(self.state.unseeded):
-            raise _draw_error(who, f"{name}(), which gets no seed,", every)
+            raise _draw_error(who, f"{name}(), which has no seed,", every)
         for generator, of, before in self.before:
             if of(generator) == before:
                 continue
-            named = id(generator) in _NAMES and self.state.draws  # by the code of the function itself
+            named = id(generator) in _NAMES and self.state.draws  # the function's own code names it
             shared = id(generator) in _NAMES or of is _of_torch
             if shared and not named and self._drawn_by_others(generator, of):
                 continue
@@ -282,7 +283,7 @@ class RandomStates:
             raise _draw_error(who, "PyTorch's random numbers" if of is _of_torch else name, every)
 
     def _drawn_by_others(self, generator: Any, of: Any) -> bool:
-        """True if another thread may have drawn: one that loads data, or one that goes on drawing now."""
+        """True if another thread may have drawn: a loading thread, or one that is drawing now."""
         if not self.alone or threading.active_count() == 1:
             return not self.alone
         present = of(generator)
@@ -292,21 +293,24 @@ class RandomStates:
 
 def _draw_error(who: str, name: str, every: str) -> TraceError:
     return TraceError(
-        f"{who}: draws from {name} while it is traced. That happens once, so {every} would have the same numbers. Draw "
-        f"with ops.normal(x.shape, 0.0, 1.0) or ops.uniform(x.shape), which give new numbers each time; or pass the "
+        f"{who} draws from {name} while it is traced. This happens only once, so {every} would have the same numbers. "
+        f"Use ops.normal(x.shape, 0.0, 1.0) or ops.uniform(x.shape), which give new numbers each time; or pass the "
         f"noise as an argument."
     )
 
 
 def _position_of(generator: Any) -> Any:
-    """The position of NumPy's or Python's own generator: it changes by a draw, and takes 10 us, not 200, to read."""
+    """The position of a global generator of NumPy or Python.
+
+    It changes with each draw, and reads in 10 us instead of 200.
+    """
     if generator is PYTHONS:
         _, words, following = generator.getstate()
         return words[0], words[-1], following
     bits = generator._bit_generator
     if type(bits) is not np.random.MT19937:
         return state_of(generator)
-    # The fields of the object after its reference count: one of them is a normal number that is kept for the next draw.
+    # Compare all fields after the object's header, because one of them is a normal number kept for the next draw.
     fields, header = type(generator).__basicsize__, object.__basicsize__
     kept = ctypes.string_at(id(generator) + header, fields - header)
     return ctypes.string_at(bits.ctypes.state_address, 2500) + kept
@@ -317,7 +321,7 @@ def _of_torch(generator: Any) -> Any:
 
 
 def state_of(generator: Any) -> Any:
-    """The state of a random generator, as values that can be compared."""
+    """The state of a random generator, as comparable values."""
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):
@@ -331,27 +335,27 @@ def _frozen(state: Any) -> Any:
     return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
-# --- dependencies -----------------------------------------------------------------------------------------------------
+# --- Dependencies -----------------------------------------------------------------------------------------------------
 
 
 class Dependencies:
-    """The state that a finished trace depends on: the values that the traced functions read, Cells and Parameters.
+    """The state that a finished trace depends on: Python values, Cells and Parameters that the traced functions read.
 
-    A Cell counts the changes of its attributes (`version`), so a call compares numbers.
+    A Cell counts the changes of its attributes (`version`), so that a call compares only numbers.
     """
 
     def __init__(self, trace: Trace, state: PythonState) -> None:
         state.include(trace.cells)
         self.state = state
         self.versions = [(cell, cell.version) for cell in {**trace.cells, **state.cells}]
-        # A target may be read as an argument alone, and a setting without the value.
+        # Include gradient targets and Parameters whose settings are read, because their values may not be.
         parameters = {**trace.parameters, **trace.gradient_targets, **state.parameters}
         self.parameters = [(p, p.requires_grad, p.limits, numbers(p._entry)) for p in parameters]
         self._values_unchanged = state.guard(trace.cells)
 
     def unchanged(self) -> bool:
-        """True if no Cell, no setting of a Parameter and no value that was read has been changed since."""
-        for cell, version in self.versions:  # at each call of what was traced: loops, which cost less than generators
+        """True if no Cell, no setting of a Parameter and no other value has changed since."""
+        for cell, version in self.versions:  # runs at each call, so it uses loops, which are faster than generators
             if cell.version != version:
                 return False
         for parameter, trained, limits, hooks in self.parameters:
@@ -360,7 +364,7 @@ class Dependencies:
         return self._values_unchanged()
 
     def changed(self) -> str:
-        """The change, for a report."""
+        """Describe the change for a report."""
         for cell, version in self.versions:
             if cell.version != version:
                 return f"an attribute of {type(cell).__name__}"
@@ -376,16 +380,16 @@ class Dependencies:
 
 @contextmanager
 def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> Iterator[PythonState]:
-    """The Python state that functions can read, around their trace; random numbers that are drawn in it are refused.
+    """A context for a trace, with the Python state that functions can read; random draws in it raise an error.
 
-    `roots` are the functions and objects that they are given; `every` is the unit that would have the same numbers.
+    `roots` are the functions and the objects in their arguments; `every` is the unit that would see the same numbers.
     """
     state = PythonState(roots)
     state.refuse_iterators(who)
     if not state.complete:
         warnings.warn(
-            f"{who}: the function can read more than {MOST:,} Python objects; changes of the others are not noticed. "
-            f"Pass what it reads as an argument, or keep it in arrays or Tensors.",
+            f"{who}: the function can read more than {MOST:,} Python objects, so changes of some objects are not "
+            f"detected. Pass the values that it reads as arguments, or store them in arrays or Tensors.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -395,7 +399,7 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
             yield state
         except TraceError:
             raise
-        except SnncellError:  # for example for the dtype of NumPy's noise, which is not to be drawn at all
+        except SnncellError:  # a draw may be the cause, for example an invalid dtype of NumPy's noise
             try:
                 states.refuse_draws(who, every)
             except TraceError as draw:
@@ -405,7 +409,7 @@ def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> I
 
 
 def find_cells(arguments: Any, fn: Any) -> dict[Any, None]:
-    """The Cells among the fixed arguments, the one that `fn` is a method of, and all below them."""
+    """The Cells among the non-Tensor arguments, the Cell whose method `fn` is, and all their children."""
     owners = [*structure.statics(arguments), getattr(fn, "__self__", None)]
     trees = [owner for owner in owners if hasattr(owner, "cells_and_names") and not isinstance(owner, type)]
     return {cell: None for tree in trees for _, cell in tree.cells_and_names()}

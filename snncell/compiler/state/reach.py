@@ -1,11 +1,11 @@
-"""Python values that a traced function can read: globals, closures, attributes, containers, arrays, random generators.
+"""Reachability: the Python values that a traced function can read, found by following the names in its bytecode.
 
     gain = 2.0                            a trace of `scale` depends on `gain`, on `settings.shift`,
-    def scale(x):                         and on whatever the functions read that it calls
+    def scale(x):                         and on all values that the functions it calls can read
         return x * gain + settings.shift
 
-`ReachableValues` finds these values by following the names in the bytecode. It does not follow library code (Python's,
-NumPy's, snncell's).
+These are globals, closures, attributes, containers, arrays and random generators. `ReachableValues` does not follow
+library code (Python's, NumPy's, snncell's).
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ LIBRARIES = frozenset(sys.stdlib_module_names) | {
     *("snncell", "numpy", "scipy", "numba", "llvmlite", "matplotlib", "tqdm", "pandas", "sklearn"),
     *("torch", "jax", "h5py", "nir", "tensorboardX"),
 }
-MOST = 100_000  # values that are followed
+MOST = 100_000  # the maximum number of values that are followed
 _ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...), range, slice, np.dtype])
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
-NUMPYS: Any = np.random.mtrand._rand  # the generator of np.random.normal, ...
-PYTHONS: Any = random._inst  # that of random.random, ...
-# Attributes of a class that one of an instance does not hide, or that Python stores in the instance.
+NUMPYS: Any = np.random.mtrand._rand  # the generator of np.random.normal and others
+PYTHONS: Any = random._inst  # the generator of random.random and others
+# Attributes of a class that an attribute of the instance does not hide, or that Python stores in the instance.
 _DESCRIPTORS = (property, cached_property, MemberDescriptorType)
 NUMBERS = (bool, int, float)
 _APPENDABLE = (list, dict, set, deque)
@@ -73,7 +73,7 @@ CONTAINERS = (*_APPENDABLE, tuple, frozenset)
 _DATA = (bool, int, float, complex, str, bytes, *CONTAINERS, np.ndarray, np.generic)
 _OF_NUMBERS = (array, bytearray)
 _VIEWS = tuple(map(type, ({}.keys(), {}.values(), {}.items())))
-# Containers of Python that keep their items in a list or dict, and where.
+# Python's containers that store their items in a list or dict, and how to get it.
 _WRAPPERS: dict[type, Any] = {
     UserDict: lambda x: x.data,
     UserList: lambda x: x.data,
@@ -81,7 +81,7 @@ _WRAPPERS: dict[type, Any] = {
     type(os.environ): lambda x: x._data,
     MappingProxyType: lambda x: gc.get_referents(x)[0],
 }
-# Functions whose results come from outside of Python: clocks and files, and random numbers that no seed repeats.
+# Functions with results from outside of Python: clocks and files, and random numbers that cannot be seeded.
 _CLOCKS = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 _CALENDARS = ("gmtime", "localtime", "strftime", "ctime", "asctime")
 _OUTSIDE = frozenset(
@@ -103,7 +103,7 @@ _ENTROPY = frozenset(
         *(f"torch.{name}" for name in ("bernoulli", "multinomial", "poisson")),
     ]
 )
-# Methods that run when an instance is called or used in an expression; the others are followed where they are named.
+# Special methods that do not run when an instance is called or used in an expression. All others are followed.
 _NOT_CALLED = frozenset(
     [
         *("__init__", "__new__", "__post_init__", "__init_subclass__", "__class_getitem__", "__repr__", "__str__"),
@@ -113,7 +113,7 @@ _NOT_CALLED = frozenset(
 )
 _MADE = ("__init__", "__new__", "__post_init__")
 _OF_CELLS = frozenset(["construct", "bprop", "primitive", "init_state"])
-# Attributes of a Cell that are snncell's own.
+# Internal attributes of a Cell.
 _INTERNAL = frozenset(
     [
         *("version", "_graph", "_loop", "_naming", "_checked_counts", "_inputs_set", "_memory", "_hooks", "_pre_hooks"),
@@ -125,22 +125,22 @@ _HOOKS = ("_hooks", "_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class ReachableValues:
-    """The Python values that functions can read, from these and the objects that they are given."""
+    """The Python values that functions can read, starting from `roots`, these functions and objects."""
 
     def __init__(self, roots: Iterable[Any]) -> None:
-        self.names: set[str] = set(_OF_CELLS)  # of attributes that the code reads
-        self.appended: set[str] = set()  # of those that it only appends to
-        self.stored: set[str] = set()  # of those that it may set
-        self.open = False  # whether it may read attributes of any name
-        self.catches = False  # whether it goes on where an attribute is missing
-        self.unseeded: set[str] = set()  # what the code makes a random generator with, without a seed
+        self.names: set[str] = set(_OF_CELLS)  # names of attributes that the code reads
+        self.appended: set[str] = set()  # names that it only appends to
+        self.stored: set[str] = set()  # names that it may set
+        self.open = False  # True if it may read attributes of any name
+        self.catches = False  # True if it handles missing attributes
+        self.unseeded: set[str] = set()  # random generators that it creates without a seed
         self.outside: set[str] = set()  # clocks and files that it reads
-        self.draws = False  # whether the code names NumPy's or Python's global generator
-        self.complete = True  # whether all has been found, below the bound
+        self.draws = False  # True if the code names NumPy's or Python's global generator
+        self.complete = True  # False if there are more than MOST values
         self.cells: dict[Any, None] = {}
         self.parameters: dict[Any, None] = {}
         self.objects: list[Any] = []
-        self._seen: dict[int, Any] = {}  # by id; the objects are kept, so that ids stay unique
+        self._seen: dict[int, Any] = {}  # by id; keeping the objects alive makes ids unique
         self._waiting: list[Any] = []
         self._holders: dict[int, Holder] = {}
         self._slots: dict[tuple[int, str], tuple[Any, str, Any]] = {}
@@ -148,7 +148,7 @@ class ReachableValues:
         self._containers: list[tuple[Any, list[int], list[Any]]] = []
         self._arrays: list[tuple[Any, tuple[Any, ...]]] = []
         self._iterators: list[Any] = []
-        self.of_layers: set[Spot] = set()  # containers of this package's Cells, which fill them in their first call
+        self.of_layers: set[Spot] = set()  # containers of snncell's own Cells, which they fill in their first call
         self.generators: list[Any] = []
         self._scanned: dict[int, int] = {}
         self.include(roots)
@@ -158,14 +158,14 @@ class ReachableValues:
         self._waiting += roots
         self._visit_all()
         number = 0
-        while number < len(self.objects):  # classes stand before their instances
+        while number < len(self.objects):  # classes come before their instances
             one, known = self.objects[number], self._known()
             number += 1
             if self._scanned.get(id(one)) != known:
                 self._scanned[id(one)] = known
                 self._read_attributes(one)
                 self._visit_all()
-                if self._known() != known:  # a method has been found that names more attributes
+                if self._known() != known:  # a newly found method names more attributes
                     number = 0
 
     def _visit_all(self) -> None:
@@ -173,7 +173,7 @@ class ReachableValues:
             self._visit(self._waiting.pop())
 
     def _known(self) -> int:
-        """The number of names that are known: when it grows, objects are looked at again."""
+        """The number of known names; when it grows, objects are searched again."""
         return len(self.names) + len(self.appended) + len(self.stored) + self.open + self.catches
 
     def _visit(self, value: Any) -> None:
@@ -184,10 +184,10 @@ class ReachableValues:
             self.complete = False
             return
         self._seen[id(value)] = value
-        if kind in ProxyTypes:  # first, because `isinstance` asks the object behind a proxy, which may be gone
+        if kind in ProxyTypes:  # first, because `isinstance` accesses the object of a proxy, which may be dead
             with suppress(ReferenceError):
                 self._waiting.append(value.__repr__.__self__)
-        elif isinstance(value, Tensor):  # its values do not change; a Parameter is read anew by each run
+        elif isinstance(value, Tensor):  # a Tensor never changes, and each run reads a Parameter again
             self.parameters |= {value: None} if isinstance(value, Parameter) else {}
             self._waiting += (value._entry.hooks or {}).values() if value._entry is not None else []
         elif isinstance(value, (np.ndarray, *BUFFERS)):
@@ -222,12 +222,12 @@ class ReachableValues:
             self._visit_object(value, kind)
 
     def _visit_object(self, value: Any, kind: type) -> None:
-        """Visit a Cell, or an instance of another class that is no container."""
+        """Visit a Cell, or an instance of another class that is not a container."""
         if hasattr(kind, "cells_and_names"):
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
             own = attributes_of(value)
-            self._waiting += [own["fn"]] if "fn" in own else _leading_on(own.values())  # `fn` of what is jitted
+            self._waiting += [own["fn"]] if "fn" in own else _leading_on(own.values())  # `fn` of a jitted function
         elif library(kind.__module__) and any(hasattr(kind, name) for name in ON_HOST):
             self._arrays.append((value, freeze_array(value)))
         else:
@@ -246,7 +246,7 @@ class ReachableValues:
         self.draws = self.draws or value is np.random or value is random
         if not library(value.__name__ if isinstance(value, ModuleType) else value.__module__):
             self.objects.append(value)
-            if isinstance(value, type):  # of which the code may make an instance
+            if isinstance(value, type):  # the code may create an instance of it
                 self._visit_methods(value)
             for name in _MADE:
                 if isinstance(made := vars(value).get(name), FunctionType):
@@ -255,15 +255,15 @@ class ReachableValues:
             self.objects.append(value)
 
     def _visit_instance(self, value: Any, kind: type) -> None:
-        """Visit an object that is no Cell."""
+        """Visit an object that is not a Cell."""
         own = attributes_of(value)
-        if kind.__module__.startswith("scipy.sparse"):  # whose methods read the arrays, and replace them
+        if kind.__module__.startswith("scipy.sparse"):  # its methods read and replace its arrays
             self._holder(own, value).values.update(own)
             self._waiting += own.values()
         elif hasattr(kind, "named_buffers"):  # a Module of PyTorch
             self._waiting += [*value.parameters(), *value.buffers()]
         self._waiting += [inside(value) for base, inside in _WRAPPERS.items() if isinstance(value, base)]
-        self._waiting += [own["__wrapped__"]] if "__wrapped__" in own else []  # of functools.lru_cache
+        self._waiting += [own["__wrapped__"]] if "__wrapped__" in own else []  # the function of functools.lru_cache
         self._visit_class(kind)
         self.objects.append(value)
 
@@ -278,7 +278,7 @@ class ReachableValues:
         elif value is os.getenv:
             self._waiting.append(os.environ)
         elif "__name__" in value.__globals__ and library(value.__globals__["__name__"]):
-            # Of a library, the functions and objects that it was given: `grad(fn)`, the loss of a training step.
+            # For library code, follow the functions and objects in its closure: `fn` of `grad(fn)`, for example.
             self._waiting += _leading_on(map(cell_value, value.__closure__ or ()))
         else:
             self._read_code(value)
@@ -311,7 +311,10 @@ class ReachableValues:
                 self._waiting.append(value)
 
     def _read_code(self, function: FunctionType, runs: bool = True) -> None:
-        """Add the values that a function reads; `runs` if it is called, as a class in `isinstance(x, kind)` is not."""
+        """Add the values that a function reads.
+
+        `runs` is False for a class that may not be called, as in `isinstance(x, kind)`.
+        """
         code: CodeType = function.__code__
         names = names_in(code)
         self.names |= names.attributes
@@ -321,7 +324,7 @@ class ReachableValues:
         self.catches = self.catches or "AttributeError" in names.globals
         self.unseeded |= names.unseeded if runs else set()
         defaults = [name for name in ("__defaults__", "__kwdefaults__") if getattr(function, name)]
-        self._read_slots(function, defaults)  # the attributes too, because they may be replaced
+        self._read_slots(function, defaults)  # the attributes themselves too, because they may be replaced
         self._waiting += function.__defaults__ or ()
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             value = cell_value(cell)
@@ -340,7 +343,7 @@ class ReachableValues:
                 holder.numbers[name] = value
             if name in names.globals or (name in names.appended and not isinstance(value, _APPENDABLE)):
                 self._waiting += [] if value is MISSING else [value]
-                # Without a value it is a built-in function, if the code does not assign it.
+                # A name without a value is a built-in function, unless the code assigns it.
                 if not issubclass(type(value), ModuleType) and (value is not MISSING or name in names.stored):
                     holder.values.setdefault(name, value)
         package = there.get("__package__") or ""
@@ -348,12 +351,12 @@ class ReachableValues:
         modules = [module for module in known if module is not None]
         self._waiting += modules
         free = [cell_value(cell) for cell in function.__closure__ or ()]
-        modules += [x for x in free if issubclass(type(x), ModuleType)]  # imported by the enclosing function
+        modules += [x for x in free if issubclass(type(x), ModuleType)]  # modules that an enclosing function imports
         pairs = [(there.get(name), attribute) for name, attribute in names.of_globals]
         for owner, attribute in [*pairs, *product(modules, names.attributes)]:
             if isinstance(owner, ModuleType):
                 self._note(f"{owner.__name__}.{attribute}")
-                owner = vars(owner).get(attribute)  # a class: in datetime.datetime.now()
+                owner = vars(owner).get(attribute)  # may be a class, as in datetime.datetime.now()
             if owner is datetime.datetime or owner is datetime.date:
                 for name in names.attributes:
                     self._note(f"datetime.{owner.__name__}.{name}")
@@ -361,15 +364,15 @@ class ReachableValues:
             self._note("open")
 
     def _note(self, name: str) -> None:
-        """Note a function of a library whose result a trace would keep."""
+        """Note a library function with a result that a trace would keep."""
         if name in _OUTSIDE:
             self.outside.add(f"{name}()")
         elif name in _ENTROPY:
             self.unseeded.add(name)
 
     def _read_attributes(self, one: Any) -> None:
-        """Add those attributes of an object, class or module that the code names."""
-        if one is np:  # whose `random` has a generator that all share
+        """Add the attributes of an object, class or module that the code names."""
+        if one is np:  # np.random uses a global generator
             self.draws = self.draws or "random" in self.names
             return
         if one is sys or one is os:
@@ -380,13 +383,13 @@ class ReachableValues:
         own: Any = attributes_of(one) if instance else vars(one)
         is_cell = hasattr(type(one), "cells_and_names")
         holder = self._holder(own, one)
-        if isinstance(one, type):  # a name may be one of a base class, which the class may get later
+        if isinstance(one, type):  # the class may later get an attribute with the name of a base class's attribute
             metaclass: Any = type(one)
             bases = [base for base in (*one.__mro__[1:], *metaclass.__mro__) if not library(base.__module__)]
             self._waiting += bases
             for name in self.names.intersection(set().union(*map(vars, bases))).difference(own):
                 holder.values.setdefault(name, MISSING)
-        whole = instance and (self.open or is_cell)  # snncell itself reads attributes of Cells too
+        whole = instance and (self.open or is_cell)  # all attributes of Cells, because snncell itself reads them too
         names = set(own) if whole else (self.names | self.appended).intersection(own)
         if self.open and not instance:  # `getattr(settings, f"gain_{n}")`
             names |= {name for name, x in list(own.items()) if isinstance(x, _DATA) and not name.startswith("__")}
@@ -402,9 +405,9 @@ class ReachableValues:
         for name in self.stored.intersection(own):
             if type(own[name]) in NUMBERS and not (is_cell and name in _INTERNAL):
                 holder.numbers.setdefault(name, own[name])
-        # Names that an attribute may get later, where there is none or one of the class.
+        # Names of attributes that are missing, or only in the class, and that may be added later.
         absent = set(self.names if self.catches else self.names & self.stored)
-        if instance and self.open and not is_cell:  # `vars(one)` has what is added later too
+        if instance and self.open and not is_cell:  # `vars(one)` also shows attributes that are added later
             self._waiting.append(own)
         for base in type(one).__mro__ if instance else ():
             if not library(base.__module__):
@@ -430,27 +433,27 @@ class ReachableValues:
 
 
 def _mangled(kind: type, name: str) -> str:
-    """The name of an attribute as Python stores it: `__gain` of a class A is `_A__gain`."""
+    """The name under which Python stores an attribute: `__gain` of a class A is `_A__gain`."""
     private = name.startswith("__") and not name.endswith("__")
     return f"_{kind.__name__.lstrip('_')}{name}" if private else name
 
 
 def _leading_on(values: Iterable[Any]) -> list[Any]:
-    """Those of the values that a library holds, alone and in containers, that may lead to a user's code."""
+    """Values of a library, also inside of containers, that may lead to a user's code."""
     every = [x for value in values for x in (items(value) if isinstance(value, CONTAINERS) else [value])]
     return [x for x in every if callable(x) or not (library(type(x).__module__) or isinstance(x, Tensor))]
 
 
 def library(module: Any) -> bool:
-    """True if a module's code is not followed; classes written in C may have no name of one."""
+    """True if a module's code is not followed; classes written in C may have no module name."""
     return _is_library((module if module and isinstance(module, str) else "builtins").partition(".")[0])
 
 
 @lru_cache(maxsize=4096)
 def _is_library(package: str) -> bool:
-    """True of Python's and NumPy's packages, and of installed ones that do not import snncell."""
+    """True for Python's and NumPy's packages, and for installed packages that do not import snncell."""
     file = getattr(sys.modules.get(package), "__file__", None) or ""
-    if package in sys.stdlib_module_names:  # unless it is a user's file of that name
+    if package in sys.stdlib_module_names:  # unless a user's file has this name
         return not file or "site-packages" in file or file.startswith(_STANDARD)
     if package in LIBRARIES:
         return True

@@ -1,4 +1,4 @@
-"""Values that a trace reads: their comparison, and the names that Python code reads, from its bytecode."""
+"""Values that a trace reads: their comparison, and the names that Python bytecode reads."""
 
 from __future__ import annotations
 
@@ -16,76 +16,76 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 MISSING: Any = object()
-# Memory that is no array.
+# Memory buffers that are not arrays.
 BUFFERS: Any = (memoryview, np.void, ctypes.Array, ctypes.Structure, ctypes.c_double.__base__)
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
-Spot = tuple[int, Any]  # the id of the holder of a value, and its name or place there
+Spot = tuple[int, Any]  # the location of a value: the id of its holder, and its name there
 
 
 class Change(NamedTuple):
-    """A value that has changed: its name in an error, and the value now, or its contents."""
+    """A changed value: its name in an error, and its value or contents now."""
 
     words: str
     now: Any
 
 
 class Holder:
-    """Values that a trace reads in one mapping: the globals of a module, or the attributes of their `owner`."""
+    """Values that a trace reads in one mapping: the globals of a module, or the attributes of `owner`."""
 
     def __init__(self, mapping: Mapping[str, Any], owner: Any) -> None:
         self.mapping, self.owner = mapping, owner
         self.id = id_of(mapping, owner)
         self.words = "" if owner is None else f"{name_of(owner)}."
         self.values: dict[str, Any] = {}
-        self.numbers: dict[str, Any] = {}  # numbers that the code assigns, and need not read
+        self.numbers: dict[str, Any] = {}  # numbers that the code assigns, whether it reads them or not
 
     def present(self) -> tuple[Callable[[Any], tuple[Any, ...]], Mapping[str, Any], tuple[Any, ...]] | None:
-        """A function that takes the values out of the mapping, the mapping, and what it should give."""
+        """A function that gets the values from the mapping, the mapping, and the expected values."""
         names = [name for name, value in self.values.items() if value is not MISSING]
-        names += names[:1]  # at least two, so that it gives a tuple
+        names += names[:1]  # at least two names, so that `itemgetter` returns a tuple
         return (itemgetter(*names), self.mapping, tuple(self.values[name] for name in names)) if names else None
 
     def absent(self) -> frozenset[str]:
-        """The names that had no value; a set, which `keys().isdisjoint` compares by the shorter of the two."""
+        """The names without a value, as a set, so that `keys().isdisjoint` iterates over the shorter of the two."""
         return frozenset(name for name, value in self.values.items() if value is MISSING)
 
     def changes(self) -> Iterator[tuple[Spot, Change]]:
-        """The values that changed, by the place where they are."""
+        """The values that changed, by their location."""
         for name, value in self.values.items():
             if not same_value(now := self.mapping.get(name, MISSING), value):
                 yield (self.id, name), Change(f"{self.words}{name}", now)
 
 
 def same_value(now: Any, then: Any) -> bool:
-    """True if a trace with one value is right for the other: identical, or equal numbers or strings."""
+    """True if a trace with one value is valid for the other: identical, or equal numbers or strings."""
     if now is then:
         return True
     if type(now) is not type(then):
         return False
-    if isinstance(now, _SIMPLE):  # by repr: 0.0 is not -0.0, and NaN is NaN
+    if isinstance(now, _SIMPLE):  # compare by repr, because 0.0 differs from -0.0, and NaN equals NaN
         return repr(now) == repr(then)
     return isinstance(now, tuple) and len(now) == len(then) and all(map(same_value, now, then))
 
 
 def items(container: Any) -> list[Any]:
-    """The items of a container, keys and values of a dict."""
+    """The items of a container; keys and values of a dict."""
     return [*container, *container.values()] if isinstance(container, dict) else list(container)
 
 
 def array_on_host(array: Any) -> np.ndarray[Any, Any]:
-    """The elements of an array, of another library's too; shared with it where that is possible."""
+    """A NumPy array with the elements of an array of any library, shared if possible."""
     if isinstance(array, np.ndarray):
         return array
-    array = array.detach() if hasattr(array, "detach") else array  # PyTorch's, which may have a gradient
+    array = array.detach() if hasattr(array, "detach") else array  # a PyTorch tensor may require a gradient
     try:
         return np.asarray(array)
-    except TypeError:  # bfloat16, which NumPy does not have
+    except TypeError:  # NumPy has no bfloat16
         return np.asarray(array.float())
 
 
 def freeze_array(array: Any) -> tuple[Any, ...]:
-    """The shape, the dtype and a copy of the elements of an array; of other memory its bytes."""
+    """The shape, the dtype and a copy of the elements of an array; for other buffers, a copy of the bytes."""
     if isinstance(array, BUFFERS):
         return (), None, memoryview(cast(Any, array)).tobytes()
     here = array_on_host(array)
@@ -93,7 +93,7 @@ def freeze_array(array: Any) -> tuple[Any, ...]:
 
 
 def cell_value(cell: CellType | ContextVar[Any]) -> Any:
-    """The value of a closure's variable, or of a ContextVar, which may have none yet."""
+    """The value of a closure variable or a ContextVar, or MISSING."""
     if isinstance(cell, ContextVar):
         return cell.get(MISSING)
     try:
@@ -103,18 +103,18 @@ def cell_value(cell: CellType | ContextVar[Any]) -> Any:
 
 
 def id_of(mapping: Mapping[str, Any], owner: Any) -> int:
-    """The identity of a mapping that a Holder is made of."""
+    """The identity of a Holder's mapping."""
     return id(owner) if isinstance(owner, type) else id(mapping)  # `vars` of a class is a new object each time
 
 
 def name_of(owner: Any) -> str:
-    """The name of a module or class, or of the class of an object."""
+    """The name of a module or class, or of an object's class."""
     return owner.__name__ if isinstance(owner, (ModuleType, type)) else type(owner).__name__
 
 
 def attributes_of(one: Any) -> dict[str, Any]:
     """The attributes of an object, without its `__getattr__`."""
-    if isinstance(one, threading.local):  # whose attributes are those of this thread
+    if isinstance(one, threading.local):  # its `__dict__` has the attributes of this thread
         return one.__dict__
     try:
         attributes: dict[str, Any] = object.__getattribute__(one, "__dict__")
@@ -124,22 +124,22 @@ def attributes_of(one: Any) -> dict[str, Any]:
 
 
 def in_slot(one: Any, name: str) -> Any:
-    """The value of an attribute in `__slots__`, which may have none yet."""
+    """The value of an attribute in `__slots__`, or MISSING."""
     try:
         return object.__getattribute__(one, name)
     except AttributeError:
         return MISSING
 
 
-# --- names in bytecode ------------------------------------------------------------------------------------------------
+# --- Names in bytecode ------------------------------------------------------------------------------------------------
 
 
-# Methods that change a builtin container and whose result nobody uses: `log.append(x)` does not read `log`.
+# Methods that only change a builtin container: `log.append(x)` does not read `log`.
 APPENDING = frozenset(["add", "append", "appendleft", "extend", "insert"])
-# Functions that reach attributes whose names are not in the code.
+# Functions that can read attributes with names that are not in the code.
 _BY_ANY_NAME = frozenset(["__dict__", "asdict", "astuple", "attrgetter", "getattr", "vars"])
 _ATTRIBUTES = frozenset(["LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"])
-# Classes and functions that make a random generator, another one each time if they get no seed.
+# Classes and functions that create a random generator, with a different state each time if they get no seed.
 _SEEDED = frozenset(
     ["default_rng", "RandomState", "Random", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64", "SeedSequence"]
 )
@@ -147,17 +147,17 @@ _SEEDED = frozenset(
 
 @dataclass
 class Names:
-    """Names in a piece of code and in the functions that are written inside of it."""
+    """The names in a piece of code and in its inner functions."""
 
-    globals: set[str] = field(default_factory=set)  # that it reads
+    globals: set[str] = field(default_factory=set)  # globals that it reads
     free: set[str] = field(default_factory=set)  # variables of enclosing functions that it reads
-    attributes: set[str] = field(default_factory=set)  # that it reads, and its strings, which `getattr` may take
-    appended: set[str] = field(default_factory=set)  # variables and attributes that it loads only to add items to them
-    stored: set[str] = field(default_factory=set)  # those that it assigns, and its strings, which `setattr` may take
-    modules: set[str] = field(default_factory=set)  # that it imports
-    of_globals: set[tuple[str, str]] = field(default_factory=set)  # that it reads, such as ("time", "perf_counter")
-    unseeded: set[str] = field(default_factory=set)  # random generators that it makes without a seed
-    open: bool = False  # whether it may read attributes of any name, as `vars(x)` does
+    attributes: set[str] = field(default_factory=set)  # attributes that it reads, and its strings, for `getattr`
+    appended: set[str] = field(default_factory=set)  # variables and attributes that it only adds items to
+    stored: set[str] = field(default_factory=set)  # names that it assigns, and its strings, for `setattr`
+    modules: set[str] = field(default_factory=set)  # modules that it imports
+    of_globals: set[tuple[str, str]] = field(default_factory=set)  # pairs that it reads: ("time", "perf_counter")
+    unseeded: set[str] = field(default_factory=set)  # random generators that it creates without a seed
+    open: bool = False  # True if it may read attributes of any name, as `vars(x)` does
 
 
 @lru_cache(maxsize=4096)
@@ -196,7 +196,7 @@ def names_in(code: CodeType) -> Names:
 
 
 def _only_adds(following: Sequence[dis.Instruction]) -> bool:
-    """True if what was loaded is used as in `x.append(...)` or `x[i] = ...`."""
+    """True if a loaded value is used only as in `x.append(...)` or `x[i] = ...`."""
     if not following:
         return False
     if following[0].opname in _ATTRIBUTES and following[0].argval in APPENDING:
@@ -205,6 +205,6 @@ def _only_adds(following: Sequence[dis.Instruction]) -> bool:
 
 
 def _calls_without_arguments(following: Sequence[dis.Instruction]) -> bool:
-    """True if what was loaded is called next, with nothing."""
+    """True if a loaded value is called next, without arguments."""
     calls = [x for x in following if x.opname not in ("PUSH_NULL", "PRECALL")]
     return bool(calls) and calls[0].opname == "CALL" and calls[0].arg == 0
