@@ -886,7 +886,7 @@ def test_an_object_with_its_own_getattr_is_followed():
 def test_many_objects_are_reported(monkeypatch):
     monkeypatch.setattr(reach, "MOST", 50)
     records = [Record() for _ in range(60)]
-    with pytest.warns(RuntimeWarning, match=r"can read more than .* Python objects.*Pass what it reads"):
+    with pytest.warns(RuntimeWarning, match=r"can read more than .* Python objects.*Pass the values that it reads"):
         jit(lambda x: x * records[59].gain)(Tensor(X))
 
 

@@ -108,12 +108,9 @@ def minimum_cut(
     its forward does not use, so that no instruction has this edge.
 
     Args:
-        reverse: the instructions of the backward step, which recomputes the whole step; no instructions have been
-            merged.
-        gradients: the results of the backward step.
+        reverse: the instructions of the backward step, which recomputes the whole step; none has been merged.
         forward: the Values that the step computes.
         taped: pairs of an operand and a result between which gradients flow.
-        costs: the cost of each Value.
     """
     edges, flow = list(taped), _Flow()
     successors: dict[Value, list[Value]] = {}

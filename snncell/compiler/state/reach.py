@@ -311,10 +311,7 @@ class ReachableValues:
                 self._waiting.append(value)
 
     def _read_code(self, function: FunctionType, runs: bool = True) -> None:
-        """Add the values that a function reads.
-
-        `runs` is False for a class that may not be called, as in `isinstance(x, kind)`.
-        """
+        """Add the values that a function reads; `runs` is False for a class that may not be called."""
         code: CodeType = function.__code__
         names = names_in(code)
         self.names |= names.attributes
