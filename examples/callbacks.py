@@ -1,7 +1,7 @@
-"""A training that is followed: groups of Parameters, average weights, checkpoints, metrics, TensorBoard, a callback.
+"""Callbacks and checkpoints: parameter groups, average weights (EMA), metrics, TensorBoard, resume.
 
-The weights learn at one rate and the neurons' time constants at another; a callback of one's own lowers both when
-the loss on the test digits hardly falls. The training is stopped in the middle of an epoch, and goes on to the bit.
+The weights and the neurons' time constants have different learning rates. A callback halves both rates when the test
+loss hardly falls. The training stops in the middle of an epoch, and then resumes with exactly the same results.
 
     python examples/callbacks.py && tensorboard --logdir runs
 """
@@ -17,7 +17,7 @@ from snncell.data import digits
 
 
 class Net(nn.Cell):
-    """(B, 64) pixels to the scores of ten digits."""
+    """Map pixels (B, 64) to the scores of ten digits."""
 
     def __init__(self, hidden: int = 64) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Lower(train.Callback):
 
 
 class Stop(train.Callback):
-    """End the training after so many steps, as Ctrl-C would."""
+    """End the training after `steps` training steps, as Ctrl-C would."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -50,7 +50,7 @@ class Stop(train.Callback):
 
 
 def begin(folder, epochs, *callbacks, resume=False):
-    """Train, or go on."""
+    """Start a training, or resume it."""
     snncell.set_seed(0)
     learnt, test = ((x.reshape(-1, 64), y) for x, y in digits())
     net = Net()

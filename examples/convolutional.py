@@ -1,4 +1,4 @@
-"""A convolutional spiking network: two layers of feature maps whose currents are normalised over time (tdBN)."""
+"""A convolutional spiking network with threshold-dependent batch normalisation (tdBN), on digits."""
 
 import snncell
 from snncell import encode, nn
@@ -6,7 +6,7 @@ from snncell.data import digits
 
 
 def layer(inputs: int, outputs: int) -> list[nn.Cell]:
-    """Convolution and pooling at each step, normalised currents, neurons over time: (T, B, C, H, W)."""
+    """Convolution and pooling at each time step, normalised currents, and neurons over time: (T, B, C, H, W)."""
     return [
         nn.TimeDistributed(nn.Conv2d(inputs, outputs, 3, weight_init="he_uniform")),
         nn.TimeDistributed(nn.AvgPool2d(2, 2)),
@@ -16,7 +16,7 @@ def layer(inputs: int, outputs: int) -> list[nn.Cell]:
 
 
 class Net(nn.Cell):
-    """1 x 8 x 8 -> C x 4 x 4 -> 2C x 2 x 2 -> 10: the grey values are the current of each step."""
+    """1 x 8 x 8 -> C x 4 x 4 -> 2C x 2 x 2 -> 10; the grey values are a constant current."""
 
     def __init__(self, steps: int, channels: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Net(nn.Cell):
 
 
 def main(epochs: int = 8, steps: int = 4, channels: int = 16) -> float:
-    """Train on the digits; the accuracy on the test images."""
+    """Train on the digits and return the test accuracy."""
     snncell.set_seed(0)
     train, test = digits()
     net, loss = Net(steps, channels), nn.TETLoss()

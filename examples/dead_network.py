@@ -1,7 +1,7 @@
-"""A network that does not learn: what `plot.report` says about it, and what its mends make of it.
+"""A network that does not learn, because all its neurons are dead: find the fault with `plot.report`, and fix it.
 
-Its threshold is high and its spike functions are narrow, so that no neuron fires and no gradient can wake one. The
-report names the first layer at which spikes end, and two mends; with one of them half of the neurons stay dead.
+The threshold is high and the surrogates are narrow. So no neuron fires, and no gradient can wake one. The report names
+the first silent layer and suggests two fixes. With only one of them, half of the neurons stay dead.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from snncell.data import digits
 
 
 class Net(nn.Cell):
-    """64 pixels, each a constant current -> two layers of LIF neurons -> the mean potential of 10 integrators."""
+    """64 pixels as constant currents -> two layers of LIF neurons -> the mean potential of 10 integrators."""
 
     def __init__(self, v_threshold: float, width: float, neurons: int, steps: int = 16) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Net(nn.Cell):
 
 
 def trial(v_threshold: float, width: float, epochs: int, neurons: int, path: Path):
-    """Train such a network; its test accuracy, and the report on it."""
+    """Train such a network. Return its test accuracy and the report."""
     snncell.set_seed(0)
     (images, labels), test = digits()
     net, loss = Net(v_threshold, width, neurons), nn.CrossEntropyLoss()
@@ -44,7 +44,7 @@ def trial(v_threshold: float, width: float, epochs: int, neurons: int, path: Pat
 
 
 def main(epochs: int = 5, neurons: int = 64, folder: str = ".") -> dict[str, tuple]:
-    """Train it as it is, with one mend and with both: test accuracy and report."""
+    """Train without a fix, with one, and with both. Return the test accuracy and the report of each."""
     found = {}
     for name, v_threshold, width in (("dead", 5.0, 0.1), ("lower threshold", 0.3, 0.1), ("wider too", 0.3, 0.6)):
         path = Path(folder) / f"{name.replace(' ', '_')}.html"

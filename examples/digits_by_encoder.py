@@ -1,6 +1,6 @@
-"""One network, three codes: digits as numbers of spikes, as times of spikes, and as the activity of a population.
+"""Spike encodings compared: rate, latency and population codes of the same digits, with the same network.
 
-What goes into the network are spikes alone. The same neurons read each code, trained by `snncell.train.fit`.
+The input of the network consists of spikes only. `snncell.train.fit` trains it once for each code.
 """
 
 import snncell
@@ -11,17 +11,17 @@ FIELDS = 3  # receptive fields of each pixel in the population code
 
 
 def rate(x, steps):
-    """Each pixel fires at random, the more often the brighter it is."""
+    """Each pixel fires at random, more often if it is brighter."""
     return encode.rate(x, steps)
 
 
 def latency(x, steps):
-    """Each pixel fires once, the earlier the brighter it is; dark ones stay silent."""
+    """Each pixel fires once, earlier if it is brighter; dark pixels stay silent."""
     return encode.latency(x, steps, linear=True, normalize=True, clip=True)
 
 
 def population(x, steps):
-    """Three neurons for each pixel, for dark, grey and bright; each fires once, the earlier the better it fits."""
+    """Three neurons for each pixel: dark, grey and bright. Each fires once, earlier if it fits better."""
     responses = encode.population(x, FIELDS).reshape((len(x), -1))
     return encode.latency(responses, steps, linear=True, normalize=True, threshold=0.1, clip=True)
 
@@ -48,7 +48,7 @@ class Net(nn.Cell):
 
 
 def main(epochs: int = 15, steps: int = 16, neurons: int = 128) -> dict[str, float]:
-    """Train with each encoder; the accuracies on the test images."""
+    """Train with each encoder and return the test accuracies."""
     train, test = digits()
     accuracies = {}
     for encoder in WIDTHS:

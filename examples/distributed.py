@@ -1,4 +1,4 @@
-"""One training on any number of processes, to the same bits: run it by itself, and on several.
+"""Distributed training with MPI: the same weights, to the last bit, on any number of processes.
 
 python examples/distributed.py
 mpiexec -n 2 python examples/distributed.py
@@ -26,7 +26,7 @@ def network() -> nn.Cell:
 
 
 class OverTime(nn.Cell):
-    """Shows a net each picture for some steps."""
+    """Show each image to a network for some time steps."""
 
     def __init__(self, net: nn.Cell, steps: int) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ class OverTime(nn.Cell):
 
 
 def main(epochs: int = 3) -> str:
-    """Train; a digest of all weights, which is the same however many ranks there are."""
-    distributed.init()  # first of all: nets that are made after it begin alike on all ranks
+    """Train, and return a digest of all weights. It is the same for any number of ranks."""
+    distributed.init()  # first, so that networks begin with the same weights on all ranks
     snncell.set_seed(0)
     (images, labels), test = data.digits()
     net = OverTime(network(), steps=8)
@@ -48,7 +48,7 @@ def main(epochs: int = 3) -> str:
     def flat(pictures: np.ndarray) -> np.ndarray:
         return pictures.reshape(len(pictures), 64)
 
-    # Every rank is given all data, and takes its shards of each batch.
+    # Each rank gets all data, and takes its shards of each batch.
     result = train.fit(
         net,
         nn.CrossEntropyLoss(),
@@ -61,7 +61,7 @@ def main(epochs: int = 3) -> str:
     )
     weights = b"".join(p.asnumpy().tobytes() for p in net.get_parameters())
     digest = hashlib.blake2b(weights, digest_size=8).hexdigest()
-    if distributed.rank() == 0:  # without this each rank would print it
+    if distributed.rank() == 0:  # otherwise each rank would print it
         ranks = distributed.size()
         print(f"{ranks} rank{'s' * (ranks > 1)}: test accuracy {result.history[-1]['test_accuracy']:.3f}, {digest}")
     return digest

@@ -1,6 +1,6 @@
-"""Joules of one net for three codes of its input: digits as currents, as spikes at a rate, and as one spike a pixel.
+"""Estimate energy in joules: one network with three input codes (currents, rate, latency), compared with an ANN.
 
-A net is trained for each; what it costs and how often it is right are printed, and drawn beside an ANN in one pass.
+It trains one network for each code, and prints and plots cost and accuracy.
 
     python examples/energy.py
 """
@@ -15,7 +15,7 @@ from snncell import Tensor, encode, monitoring, nn, plot
 from snncell.data import digits
 
 STEPS = 10
-CODES = {  # of pixels (B, 64), each to (T, B, 64)
+CODES = {  # functions of pixels, (B, 64) -> (T, B, 64)
     "currents": lambda x: encode.current(x, STEPS),
     "rate": lambda x: encode.rate(x, STEPS),
     "latency": lambda x: encode.latency(x, STEPS, linear=True, normalize=True, clip=True),
@@ -23,7 +23,7 @@ CODES = {  # of pixels (B, 64), each to (T, B, 64)
 
 
 class Net(nn.Cell):
-    """(T, B, 64) to the scores of ten digits, and the spikes of the hidden layer."""
+    """Map (T, B, 64) to the scores of ten digits, and return the spikes of the hidden layer."""
 
     def __init__(self, hidden: int = 128) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Net(nn.Cell):
 
 
 def train(x, labels, epochs):
-    """A net that has learned them, with a small price on each spike."""
+    """Return a trained network. A small penalty on each spike is part of the loss."""
     net, loss, price = Net(), nn.CrossEntropyLoss(), nn.L1RateSparsity(1e-6)
     adam = nn.Adam(net.trainable_params(), 2e-3)
 

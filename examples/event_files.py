@@ -1,7 +1,7 @@
-"""From files of events to a trained network: rings that grow and rings that shrink, in N-MNIST's five bytes an event.
+"""Event files: read recordings in the N-MNIST format, and train a network to tell growing rings from shrinking ones.
 
-The files are written here, into a folder for each class, so that nothing has to be downloaded; with N-MNIST on a disk,
-`data.NMNIST(folder)` takes the place of the `EventFolder`.
+The example writes the files itself, into one folder for each class, so you need no download. If you have N-MNIST, use
+`data.NMNIST(folder)` instead of the `EventFolder`.
 
     python examples/event_files.py
 """
@@ -18,7 +18,7 @@ SIZE, LONGEST = 16, 50_000  # pixels, microseconds
 
 
 def write(path, grows, rng):
-    """A ring of events around a point that is drawn, as [x] [y] [p, t22..t16] [t15..t8] [t7..t0]."""
+    """Write a ring around a random point, five bytes an event: [x] [y] [p, t22..t16] [t15..t8] [t7..t0]."""
     t = np.sort(rng.integers(0, LONGEST, 400))
     part = t / LONGEST if grows else 1.0 - t / LONGEST
     angle, radius = rng.uniform(0.0, 2.0 * np.pi, t.size), 1.0 + 4.0 * part

@@ -1,7 +1,7 @@
-"""EventProp: two layers learn to answer patterns of spikes by spikes at wanted times, without time steps.
+"""EventProp: two layers learn target spike times by exact gradients, without time steps.
 
-What goes through the network are spike times in ms. Their gradients are exact, so times are learned to a fraction of
-a ms by gradient descent on the squared errors.
+The inputs and outputs of the network are spike times in ms. Gradient descent on the squared errors learns these times
+to a fraction of a ms, because the gradients are exact.
 """
 
 import numpy as np
@@ -9,18 +9,18 @@ import numpy as np
 import snncell
 from snncell import Tensor, nn, ops
 
-END = 50.0  # ms: the time of a silent neuron; each time has its own target, so this makes no other neuron later
+END = 50.0  # ms, the time of a silent neuron; safe here, because each output has its own target
 
 
 def task(patterns: int, lines: int, outputs: int):
-    """Patterns in which each line fires once within 20 ms, and when each output is to fire: between 8 and 22 ms."""
+    """Return input patterns (each line fires once within 20 ms) and target times between 8 and 22 ms."""
     rng = np.random.default_rng(0)
     times = rng.uniform(0.0, 20.0, (patterns, lines)).astype(np.float32)
     return Tensor(times), Tensor(rng.uniform(8.0, 22.0, (patterns, outputs)).astype(np.float32))
 
 
 def main(updates: int = 600, patterns: int = 4, lines: int = 40, hidden: int = 40, outputs: int = 3) -> float:
-    """Train; the mean distance in ms between the times and those wanted."""
+    """Train, and return the mean distance from the target times in ms."""
     snncell.set_seed(0)
     times, wanted = task(patterns, lines, outputs)
     net = nn.SequentialCell(
@@ -30,7 +30,7 @@ def main(updates: int = 600, patterns: int = 4, lines: int = 40, hidden: int = 4
     adam = nn.Adam(net.trainable_params(), nn.CosineDecayLR(1e-4, 1e-2, updates))
 
     def error(times):
-        found = ops.minimum(net(times)[..., 0], END)  # the first spikes, (B, N)
+        found = ops.minimum(net(times)[..., 0], END)  # first spikes, (B, N)
         return ops.square(found - wanted).mean(), found
 
     gradients = snncell.value_and_grad(error, None, net.trainable_params(), has_aux=True)
@@ -38,8 +38,8 @@ def main(updates: int = 600, patterns: int = 4, lines: int = 40, hidden: int = 4
     @snncell.jit
     def step(times):
         (loss, found), grads = gradients(times)
-        adam(snncell.train.clip_by_global_norm(grads, 1.0))  # where a spike appears gradients have no bound
-        silent = (found == END).astype("float32").mean(0)  # silence has no gradient: more weight ends it
+        adam(snncell.train.clip_by_global_norm(grads, 1.0))  # gradients are unbounded where a spike appears
+        silent = (found == END).astype("float32").mean(0)  # a silent neuron has no gradient, so raise its weights
         net[1].weight.set_data(net[1].weight + 0.01 * silent.expand_dims(1))
         return loss
 

@@ -1,7 +1,7 @@
-"""A snnTorch network, reproduced to the spike: `LIFNode.like("snntorch", ...)` takes snnTorch's own parameters.
+"""A snnTorch network in snncell, with the same spikes: `LIFNode.like("snntorch", ...)` takes snnTorch's parameters.
 
-The same weights and inputs go through both; spikes, loss and gradients are compared. Where snnTorch is not installed,
-they are compared with what snnTorch 1.0 gave.
+The same weights and inputs go through both networks, and the example compares spikes, loss and gradients. If snnTorch
+is not installed, it compares with stored results of snnTorch 1.0.
 """
 
 import importlib.util
@@ -13,13 +13,13 @@ import snncell
 from snncell import Tensor, nn
 
 STEPS, BATCH, WIDTHS = 25, 8, (20, 30, 4)
-LEAKY = ({"beta": 0.9}, {"beta": 0.8, "threshold": 0.7, "reset_mechanism": "zero"})  # snnTorch's words
-SPIKES = (2105, 340)  # what snnTorch 1.0 gave: spikes of both layers,
-NORMS = (37.144409, 28.083838)  # and norms of the gradients of both weights
+LEAKY = ({"beta": 0.9}, {"beta": 0.8, "threshold": 0.7, "reset_mechanism": "zero"})  # snnTorch's parameters
+SPIKES = (2105, 340)  # results of snnTorch 1.0: spikes of both layers,
+NORMS = (37.144409, 28.083838)  # and the norms of both weights' gradients
 
 
 def drawn():
-    """Weights (out, in) and biases of both layers, and spikes (T, B, N)."""
+    """Return random weights (out, in) and biases of both layers, and input spikes (T, B, N)."""
     rng = np.random.default_rng(0)
     layers = [(rng.uniform(-1, 1.4, (m, n)) / n**0.5, rng.uniform(0, 0.2, m)) for n, m in pairwise(WIDTHS)]
     x = rng.uniform(size=(STEPS, BATCH, WIDTHS[0])) < 0.3
@@ -27,7 +27,7 @@ def drawn():
 
 
 def there(layers, x):
-    """snnTorch: the spikes of both layers, and the gradients of both weights of -log softmax of the counts."""
+    """Run snnTorch: the spikes of both layers, and the gradients of both weights for a cross entropy of the counts."""
     import snntorch
     import torch
 
@@ -47,7 +47,7 @@ def there(layers, x):
 
 
 def here(layers, x):
-    """The same in snncell, without a loop over time."""
+    """Run the same in snncell, without a loop over time."""
     dense = [nn.Dense(w.shape[1], w.shape[0], weight_init=Tensor(w), bias_init=Tensor(b)) for w, b in layers]
     neurons = [nn.MultiStep(nn.LIFNode.like("snntorch", **settings)) for settings in LEAKY]
 
@@ -62,7 +62,7 @@ def here(layers, x):
 
 
 def main() -> bool:
-    """Compare; whether all spikes are the same."""
+    """Compare both, and return whether all spikes are the same."""
     spikes, gradients = here(*drawn())
     counts, norms = tuple(int(s.sum()) for s in spikes), tuple(float(np.linalg.norm(g)) for g in gradients)
     print(f"spikes of both layers {counts}, norms of the gradients {norms[0]:.6f} {norms[1]:.6f}")

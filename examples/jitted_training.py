@@ -1,4 +1,4 @@
-"""A whole training step, with gradients and optimiser, compiled into a list of kernels by `snncell.jit`."""
+"""Compile a whole training step (forward, backward, optimiser) with `snncell.jit`."""
 
 import time
 
@@ -8,7 +8,7 @@ from snncell.data import batches, digits
 
 
 def main(epochs: int = 20) -> float:
-    """Train a small network on digits; the accuracy on the test images."""
+    """Train a small network on digits and return the test accuracy."""
     snncell.set_seed(0)
     (images, labels), (test_images, test_labels) = digits()
     net = nn.SequentialCell(nn.Flatten(), nn.Dense(64, 128), nn.ReLU(), nn.Dropout(p=0.2), nn.Dense(128, 10))

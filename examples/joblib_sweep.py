@@ -1,7 +1,7 @@
-"""A training repeated over a grid of settings and seeds, in processes, by joblib: how wide should a surrogate be?
+"""Hyperparameter search with joblib: train over a grid of surrogate widths and seeds, in several processes.
 
-Each process has its share of the cores, and takes kernels from the folder that all of them share. On a cluster the same
-function is given to submitit, one job for each setting: see docs/scikit-learn.md. Needs `pip install joblib`.
+joblib gives each process its share of the cores, and all processes share one cache of compiled kernels. On a cluster,
+pass the same function to submitit, one job for each setting (see docs/scikit-learn.md). Needs `pip install joblib`.
 
     python examples/joblib_sweep.py
 """
@@ -20,7 +20,7 @@ from snncell.data import digits
 
 
 class Net(nn.Cell):
-    """(B, 64) pixels to the scores of ten digits, through two layers of spiking neurons."""
+    """Map pixels (B, 64) to the scores of ten digits, through two layers of spiking neurons."""
 
     def __init__(self, alpha, hidden=64):
         super().__init__()
@@ -33,7 +33,7 @@ class Net(nn.Cell):
 
 
 def accuracy(alpha, rate, seed, epochs):
-    """One training, which depends on its arguments alone."""
+    """Train once. The result depends only on the arguments."""
     snncell.set_seed(seed)
     learnt, test = ((x.reshape(-1, 64), y) for x, y in digits())
     net = Net(alpha)

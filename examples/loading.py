@@ -1,8 +1,8 @@
-"""From recordings of different lengths to a trained network: a Loader that frames, pads and goes ahead of the training.
+"""Load recordings of different lengths: a Loader that bins events to frames, pads them and prefetches batches.
 
-Each recording is a chirp of 0.1 to 0.8 s on 32 channels, rising, falling, or first the one and then the other. Events
-are dropped at random from the recordings of training, each pass others. The net is told how long each recording is, so
-the zeros behind it do not count.
+Each recording is a chirp of 0.1 to 0.8 s on 32 channels: rising, falling, or first rising and then falling. In
+training, random events are dropped, others in each pass. The network gets the length of each recording, so the
+padding does not count.
 
     python examples/loading.py
 """
@@ -13,11 +13,11 @@ import snncell
 from snncell import data, nn
 
 CHANNELS, WINDOW = 32, 10_000  # microseconds
-BUCKETS = [20, 40, 80]  # steps: a jitted step is traced for three shapes
+BUCKETS = [20, 40, 80]  # time steps; a jitted training step is traced for these three shapes
 
 
 class Chirps:
-    """Recordings and their labels, as any data set: a length, and samples by number."""
+    """A data set: recordings with labels, with a length and an index."""
 
     classes = ("rising", "falling", "up and down", "down and up")
 
@@ -38,7 +38,7 @@ class Chirps:
 
 
 class Net(nn.Cell):
-    """A recurrent layer that hears the channels, and the mean potential of integrators over a recording's own steps."""
+    """A recurrent layer, and the mean potential of integrators over the valid steps of each recording."""
 
     def __init__(self, neurons=64):
         super().__init__()
@@ -56,7 +56,7 @@ class Net(nn.Cell):
 def main(samples=512, epochs=6):
     snncell.set_seed(0)
     frames = data.ToFrame(window=WINDOW)
-    noisy = data.Compose([data.DropEvent((0.0, 0.3)), frames])  # what is random goes in front of the frames
+    noisy = data.Compose([data.DropEvent((0.0, 0.3)), frames])  # random transforms come before the binning to frames
     training = data.Loader(Chirps(samples, 0), 32, transform=noisy, buckets=BUCKETS, workers=2, seed=0)
     testing = data.Loader(Chirps(128, 1), 32, False, transform=frames, buckets=BUCKETS)
     for x, lengths, y in testing:

@@ -1,9 +1,8 @@
-"""Truncated backpropagation through time on a stream that is longer than memory would allow.
+"""Truncated backpropagation through time (BPTT) on a stream that does not fit into memory.
 
-A recurrent network predicts a signal some steps ahead. The stream comes in chunks; the states go on from one chunk to
-the next, their gradient does not, and each chunk has its own step of the optimiser. Within a chunk, `nn.Truncated` cuts
-the gradient again, so the length of a chunk, which is a matter of speed, and how far the gradient goes back, which is a
-matter of learning, can be chosen apart.
+A recurrent network predicts a signal some steps ahead. The stream comes in chunks. The states continue from one chunk
+to the next, their gradient does not, and each chunk has its own training step. Within a chunk, `nn.Truncated` cuts
+the gradient again. So you can choose the chunk length for speed, and the truncation for learning.
 """
 
 import tracemalloc
@@ -17,7 +16,7 @@ AHEAD, BATCH = 5, 16
 
 
 class Net(nn.Cell):
-    """1 input -> recurrent LIF neurons -> their leaky sum, which predicts the input."""
+    """1 input -> recurrent LIF neurons -> a linear readout that predicts the input."""
 
     def __init__(self, neurons: int, every: int) -> None:
         super().__init__()
@@ -33,7 +32,7 @@ class Net(nn.Cell):
 
 
 def stream(chunks: int, length: int):
-    """Chunks (length, B, 1) of a sum of two slow waves, and what follows AHEAD steps later; nothing is kept."""
+    """Yield chunks (length, B, 1) of a sum of two slow waves, and the values AHEAD steps later, one at a time."""
     phase = np.random.default_rng(0).uniform(0.0, 6.28, (2, 1, BATCH, 1))
     for chunk in range(chunks):
         t = np.arange(chunk * length, (chunk + 1) * length + AHEAD).reshape(-1, 1, 1)
@@ -42,7 +41,7 @@ def stream(chunks: int, length: int):
 
 
 def main(chunks: int = 200, length: int = 100, every: int = 25, neurons: int = 64) -> tuple[list[float], list[int]]:
-    """Train along the stream; the loss of each chunk, and what more memory its first and second half took."""
+    """Train along the stream. Return the loss of each chunk, and the extra memory of its first and second half."""
     snncell.set_seed(0)
     net, loss_fn = Net(neurons, every), nn.MSELoss()
     optimiser = nn.Adam(net.trainable_params(), 2e-3)
@@ -67,7 +66,7 @@ def main(chunks: int = 200, length: int = 100, every: int = 25, neurons: int = 6
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.reset_peak()
             print(f"{number * length:7d} steps: loss {losses[-1]:.4f}, at most {peaks[-1] / 1e6:.2f} MB more")
-        if number == 2:  # all is compiled
+        if number == 2:  # everything is compiled now
             tracemalloc.start()
     tracemalloc.stop()
     return losses, peaks

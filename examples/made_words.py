@@ -1,7 +1,7 @@
-"""A recurrent network on words in the shape of SHD, made here: only the order of their sounds tells them apart.
+"""A recurrent network on generated words in the shape of SHD. The words differ only in the order of their sounds.
 
-A linear layer that knows how often each of the 700 channels had events does no better than chance. The network hears
-them in windows of 20 ms, and its neurons hear each other.
+A linear layer that gets the event counts of the 700 channels does no better than chance. The recurrent network gets
+windows of 20 ms, and can use the order.
 """
 
 import numpy as np
@@ -16,14 +16,14 @@ CHANNELS, WINDOW = 700, 20_000  # microseconds
 
 
 def words(samples: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Channels that had an event in each window, (T, N, 700), and labels."""
+    """Return the channels that are active in each window, (T, N, 700), and the labels."""
     recordings, labels = zip(*SHDLike(samples, seed, classes=classes), strict=True)
-    counts = to_frames(list(recordings), window=WINDOW)[:, :, 0]  # (T, N, 700): of one polarity
+    counts = to_frames(list(recordings), window=WINDOW)[:, :, 0]  # (T, N, 700), there is one polarity
     return (counts > 0).astype(np.float32), np.array(labels)
 
 
 def network(neurons: int, classes: int) -> nn.Cell:
-    """Neurons with a synaptic current, which hear each other, and the mean potential of integrators."""
+    """Recurrent neurons with a synaptic current, and the mean potential of integrators."""
     node = nn.CubaLIFNode(alpha=0.7, beta=0.9, surrogate_function=snncell.surrogate.ATan())
     feedback = nn.Dense(neurons, neurons, weight_init=Normal(0.05))
     return nn.SequentialCell(
@@ -36,7 +36,7 @@ def network(neurons: int, classes: int) -> nn.Cell:
 
 
 def train(net: nn.Cell, train: Batches, test: Batches, epochs: int, rate: float) -> float:
-    """The accuracy on the test data after the last epoch."""
+    """Return the test accuracy after the last epoch."""
     adam = nn.Adam(net.trainable_params(), nn.CosineDecayLR(0.05 * rate, rate, epochs * len(train)))
     result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, train, epochs, validation=test, progress=False)
     print(f"{result.history[-1]['test_accuracy']:.3f} after {epochs} epochs, {result.seconds:.0f} s with compilation")
@@ -44,7 +44,7 @@ def train(net: nn.Cell, train: Batches, test: Batches, epochs: int, rate: float)
 
 
 def main(epochs: int = 12, samples: int = 1500, classes: int = 20, neurons: int = 128) -> tuple[float, float]:
-    """The accuracies on words that were not heard: by their counts, and by their times."""
+    """Return the accuracies on new words: by counts, and by times."""
     snncell.set_seed(0)
     x, labels = words(samples + 300, classes, seed=1)
     parts = slice(None, samples), slice(samples, None)

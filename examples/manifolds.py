@@ -1,4 +1,4 @@
-"""A recurrent network on random manifolds: every input neuron fires once, and only when tells the classes apart."""
+"""A recurrent network on random manifolds: every input neuron fires once, and only the times differ between classes."""
 
 import snncell
 from snncell import nn
@@ -8,7 +8,7 @@ from snncell.train import Batches
 
 
 def network(units: int, neurons: int, classes: int) -> nn.Cell:
-    """Neurons with a synaptic current, which hear each other, and the highest potential of integrators."""
+    """Recurrent neurons with a synaptic current, and the maximum potential of integrators."""
     node = nn.CubaLIFNode(alpha=0.8, beta=0.9, surrogate_function=snncell.surrogate.ATan())
     feedback = nn.Dense(neurons, neurons, weight_init=Normal(0.05))
     return nn.SequentialCell(
@@ -21,7 +21,7 @@ def network(units: int, neurons: int, classes: int) -> nn.Cell:
 
 
 def main(epochs: int = 25, samples: int = 400, neurons: int = 64, steps: int = 50) -> float:
-    """Train; the accuracy on patterns that were not shown."""
+    """Train, and return the accuracy on new patterns."""
     snncell.set_seed(0)
     classes, units = 5, 20
     patterns, labels = randman(classes, units, samples, steps, dim=1, seed=3)

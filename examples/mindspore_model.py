@@ -1,4 +1,4 @@
-"""A script for MindSpore's Model with one line changed: the import. A spiking network on the digits of the package."""
+"""A script for MindSpore's Model, with only the import changed: a spiking network on digits."""
 
 import tempfile
 
@@ -34,7 +34,7 @@ class Net(nn.Cell):
 
 
 class StopWhenGood(Callback):
-    """A callback as MindSpore has them: it is given the run."""
+    """A callback in the style of MindSpore, which gets the run context."""
 
     def on_train_epoch_end(self, run_context):
         args = run_context.original_args()
@@ -44,7 +44,7 @@ class StopWhenGood(Callback):
 
 
 def main(epochs=6):
-    """Train it, measure it, and read a checkpoint back; the accuracy."""
+    """Train, evaluate, and load a checkpoint. Return the accuracy."""
     ms.set_seed(1)
     (x, y), (x_test, y_test) = digits()
     train_dataset, test_dataset = Batches(x, y, batch_size=64), Batches(x_test, y_test, shuffle=False)

@@ -1,4 +1,4 @@
-"""A recurrent net to a NIR file and back: trained here, written for other tools, read again, and trained on.
+"""NIR: train a recurrent network, write it to a NIR file for other tools, read it back, and continue to train.
 
 Run it with `python examples/nir_exchange.py`; it needs `pip install snncell[nir]`.
 """
@@ -14,11 +14,11 @@ import numpy as np
 import snncell
 from snncell import Tensor, nn
 
-DT = 1e-3  # seconds of a step: NIR's time constants are in seconds
+DT = 1e-3  # duration of a time step in seconds, because NIR's time constants are in seconds
 
 
 def patterns(count: int, rng: Any) -> tuple[Any, Any]:
-    """Spikes (T, count, 12) of two classes: the first half of the channels begins, or the second."""
+    """Return spikes (T, count, 12) of two classes: the first or the second half of the channels fires first."""
     labels = rng.integers(0, 2, count)
     early = np.arange(12) // 6 == labels[:, None]
     rates = np.stack([np.where(early, 0.3, 0.05)] * 15 + [np.where(early, 0.05, 0.3)] * 15)
@@ -26,14 +26,14 @@ def patterns(count: int, rng: Any) -> tuple[Any, Any]:
 
 
 def network() -> nn.Cell:
-    """Spikes to a recurrent layer, and from it to two potentials."""
+    """Spikes -> a recurrent layer -> two potentials."""
     recurrent = nn.Recurrent(nn.LIFNode(tau=10.0, v_threshold=0.3, reset="zero"), nn.Dense(24, 24))
     readout = nn.MultiStep(nn.LINode(tau=15.0))
     return nn.SequentialCell(nn.Dense(12, 24), nn.MultiStep(recurrent), nn.Dense(24, 2), readout)
 
 
 def train(net: nn.Cell, x: Tensor, labels: Tensor, steps: int) -> float:
-    """Train a net on all patterns; the share that it tells apart."""
+    """Train a network on all patterns and return the accuracy."""
     parameters = net.trainable_params()
     adam, loss = nn.Adam(parameters, 0.01), nn.CrossEntropyLoss()
     step = snncell.jit(snncell.value_and_grad(lambda x, y: loss(net(x)[-1], y), None, parameters))
@@ -43,7 +43,7 @@ def train(net: nn.Cell, x: Tensor, labels: Tensor, steps: int) -> float:
 
 
 def main(steps: int = 60) -> dict[str, float]:
-    """Train, write, read, compare, train on."""
+    """Train, write, read, compare, continue to train."""
     import nir
 
     snncell.set_seed(0)

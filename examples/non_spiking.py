@@ -1,7 +1,7 @@
-"""Custom reverses without spikes: a convolutional network with a threshold, a dropout of channels and a gain.
+"""Custom gradients without spikes: a convolutional network with a threshold, channel dropout and a learned gain.
 
-The threshold is the library's. Dropout gives its mask as a second output, which its reverse finds in `out`; the gain
-gives the gradient of a Parameter of its own. Both are checked before they are trained on the digits.
+The threshold is a layer of the library. The dropout returns its mask as a second output, so that its `bprop` finds the
+mask in `out`. The `bprop` of the gain returns the gradient of a Parameter. The example checks both before it trains.
 """
 
 import snncell
@@ -11,7 +11,7 @@ from snncell.testing import check_bprop, check_grads
 
 
 class ChannelDropout(nn.Cell):
-    """Whole channels become 0, the others are divided by the share that is kept; gives (y, mask)."""
+    """Set whole channels to 0, and divide the others by the fraction kept. Return (y, mask)."""
 
     def __init__(self, keep: float) -> None:
         super().__init__()
@@ -21,28 +21,28 @@ class ChannelDropout(nn.Cell):
         return self.drop(x)
 
     def bprop(self, x, out, dout):
-        (_, mask), (dy, _) = out, dout  # two outputs, so two of each; no gradient of the mask is of use
+        (_, mask), (dy, _) = out, dout  # two outputs, so `out` and `dout` are pairs; the gradient of the mask is unused
         return (dy * mask.astype(dy.dtype) / self.keep,)
 
 
 class Gain(nn.Cell):
-    """y = w x, with a weight for each channel of x, (B, C, H, W)."""
+    """y = w x, with one weight for each channel of x, (B, C, H, W)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.w = Parameter(ops.ones((channels, 1, 1)) * 2.0, name="weight")
-        self.internal_params = [self.w]  # those whose gradients bprop gives
+        self.internal_params = [self.w]  # bprop returns their gradients
 
     def construct(self, x):
         return self.w * x
 
-    def bprop(self, *args):  # the inputs, the output, and last the gradient of the output
+    def bprop(self, *args):  # the inputs, the output, and the gradient of the output
         x, dout = args[0], args[-1]
         return (self.w * dout,), {self.w: (x * dout).sum((0, 2, 3)).reshape(self.w.shape)}
 
 
 class Net(nn.Cell):
-    """8 x 8 pixels -> channels that pass a threshold -> 10 classes."""
+    """8 x 8 pixels -> channels with a threshold -> 10 classes."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -58,15 +58,15 @@ class Net(nn.Cell):
 
 
 def main(epochs: int = 8, channels: int = 16) -> float:
-    """Check, train; the accuracy on the test images."""
+    """Check the gradients, train, and return the test accuracy."""
     snncell.set_seed(0)
     x = ops.normal((3, 4, 5, 5))
     for cell in (ChannelDropout(0.8), Gain(4)):
         check_bprop(cell, x)
-        print(f"{type(cell).__name__}: its reverse is right")
+        print(f"{type(cell).__name__}: its gradient is correct")
     (images, labels), test = digits()
     net = Net(channels)
-    check_grads(net, snncell.Tensor(images[:4]))  # the whole network: a wrong reverse would show here too
+    check_grads(net, snncell.Tensor(images[:4]))  # the whole network; this would also find a wrong bprop
     adam = nn.Adam(net.trainable_params(), 3e-3)
     result = snncell.train.fit(
         net, nn.CrossEntropyLoss(), adam, (images, labels), epochs, validation=test, progress=False

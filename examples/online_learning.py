@@ -1,9 +1,9 @@
-"""Learning forward in time: e-prop on a task that needs a memory, beside backpropagation through time.
+"""Online learning by e-prop, compared with backpropagation through time (BPTT), on a task that needs a memory.
 
-A cue, on the left or on the right, is followed by nothing but noise, until the network is asked which one it was.
-Adapting neurons keep it: what has fired has a higher threshold for a while. The network is trained three times: by
-e-prop, whose learning signals come back through the weights of the readout; by random e-prop, where they come back by
-weights that are drawn once; and by backpropagation through time, which is the same layer without its reverse.
+A cue on the left or on the right is followed by noise, until the network must say which one it was. Adaptive neurons
+remember the cue, because a spike raises their threshold for a while. The example trains three times: with e-prop,
+whose learning signals use the weights of the readout; with random e-prop, whose learning signals use fixed random
+weights; and with BPTT, which is the same layer without its custom gradient.
 """
 
 import numpy as np
@@ -11,11 +11,11 @@ import numpy as np
 import snncell
 from snncell import Tensor, nn
 
-CUE, ASKED = 8, 8  # steps of the cue and of the question
+CUE, ASKED = 8, 8  # time steps of the cue and of the question
 
 
 class Bptt(nn.EProp):
-    """The same recurrent layer; without a bprop of its own it has the gradient of the tape."""
+    """The same recurrent layer. Without a bprop, it gets the gradient of the tape, which is BPTT."""
 
     bprop = None
 
@@ -28,7 +28,7 @@ METHODS = {
 
 
 def trials(rng, steps, batch=64):
-    """Spikes on 4 x 5 lines, (T, B, 20): the left cue, the right one, the question and noise; and which cue it was."""
+    """Return spikes on 4 x 5 lines (left cue, right cue, question, noise), (T, B, 20), and the side of the cue."""
     side = rng.integers(0, 2, batch)
     rates = np.zeros((steps, batch, 4))
     rates[:CUE, np.arange(batch), side] = 0.4
@@ -39,7 +39,7 @@ def trials(rng, steps, batch=64):
 
 
 def train(method: str, updates: int, steps: int, neurons: int) -> float:
-    """The accuracy on new trials after so many steps of the optimiser."""
+    """Train, and return the accuracy on new trials."""
     snncell.set_seed(0)
     rng = np.random.default_rng(0)
     kind, readout = METHODS[method]
@@ -68,7 +68,7 @@ def train(method: str, updates: int, steps: int, neurons: int) -> float:
 
 
 def main(updates: int = 150, steps: int = 50, neurons: int = 40) -> dict[str, float]:
-    """Train by each method; the accuracies."""
+    """Train with each method and return the accuracies."""
     return {method: train(method, updates, steps, neurons) for method in METHODS}
 
 

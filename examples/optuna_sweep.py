@@ -1,6 +1,6 @@
-"""Settings searched by Optuna, in two processes that share one file of trials and one folder of compiled kernels.
+"""Hyperparameter search with Optuna, in two processes that share the trials and the cache of compiled kernels.
 
-The first trial compiles them; the others, of other sizes, rates and time constants, in either process, compile nothing.
+Only the first trial compiles. The other trials, with other sizes, rates and time constants, compile nothing.
 Needs `pip install "snncell[sklearn]" optuna`.
 """
 
@@ -19,7 +19,7 @@ from snncell.sklearn import SNNClassifier
 
 
 class Prune(train.Callback):
-    """Tell a trial the test loss of each epoch, and end the training where Optuna gives it up."""
+    """Report the test loss of each epoch, and stop the training if Optuna prunes the trial."""
 
     def __init__(self, trial):
         self.trial = trial
@@ -46,14 +46,14 @@ def objective(trial):
 
 
 def study_of(folder):
-    """The study that all processes work on."""
+    """Return the study that all processes share."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = JournalStorage(journal.JournalFileBackend(str(folder / "trials.log")))
     return optuna.create_study(study_name="digits", storage=storage, load_if_exists=True)
 
 
 def work(folder, trials):
-    """In a process of its own: carry out some trials; how many kernels there are in the folder then."""
+    """Run some trials in a separate process. Return the number of kernels in the cache afterwards."""
     os.environ["SNNCELL_CACHE_DIR"] = str(folder / "kernels")
     study_of(folder).optimize(objective, n_trials=trials)
     return len([*(folder / "kernels").glob("*.nbc")])
@@ -62,7 +62,9 @@ def work(folder, trials):
 def main(trials=10, folder="."):
     folder = Path(folder).resolve()
     with joblib.Parallel(n_jobs=2) as parallel:
-        counts = parallel([joblib.delayed(work)(folder, 1)])  # so that the two do not wait for each other's compilers
+        counts = parallel(
+            [joblib.delayed(work)(folder, 1)]
+        )  # so that the two processes do not wait for each other's compilation
         counts += parallel([joblib.delayed(work)(folder, trials // 2)] * 2)
     study = study_of(folder)
     print(f"kernels after the first trial: {counts[0]}, after {len(study.trials)}: {max(counts)}; {study.best_params}")

@@ -1,4 +1,4 @@
-"""A neuron of one's own with a surrogate of one's own: spikes of either sign, which follow a signal up and down."""
+"""Write your own neuron and surrogate: spikes of both signs, which follow a signal up and down."""
 
 import math
 
@@ -10,7 +10,7 @@ from snncell.common.initializer import Normal
 
 
 class Ternary(snncell.surrogate.Surrogate):
-    """+1 above 1, -1 below -1, else 0. In the reverse, two smooth steps of that width.
+    """+1 above 1, -1 below -1, else 0. The gradient is that of two smooth steps of this width.
 
     primitive: (tanh((x - 1) / width) + tanh((x + 1) / width)) / 2
     """
@@ -43,21 +43,21 @@ class TwoSigned(nn.Cell):
 
 
 def signals(rng, steps, batch=32):
-    """Sums of two waves with random frequencies and phases, (T, B, 1)."""
+    """Return sums of two waves with random frequencies and phases, (T, B, 1)."""
     t = np.arange(steps)[:, None, None] / steps
     turns, phases = rng.uniform(1.0, 5.0, (batch, 2)), rng.uniform(0.0, 1.0, (batch, 2))
     return Tensor(np.sin(2.0 * math.pi * (turns * t + phases)).sum(2, keepdims=True).astype(np.float32))
 
 
 def check(neuron: nn.Cell) -> None:
-    """The bprop against its primitive, and the whole loop over time, with smooth spikes, against finite differences."""
+    """Check the bprop against its primitive, and the loop over time with smooth spikes against finite differences."""
     snncell.testing.check_bprop(neuron.spike, ops.uniform((50,), -3.0, 3.0))
     with snncell.surrogate.smooth():
         snncell.testing.check_grads(nn.MultiStep(neuron), ops.normal((10, 2, 3)))
 
 
 def main(updates: int = 300, steps: int = 100, neurons: int = 32) -> float:
-    """Check, explain, train; the error that is left, as a share of the signals' variance."""
+    """Check, explain and train. Return the remaining error relative to the variance of the signals."""
     snncell.set_seed(0)
     rng = np.random.default_rng(0)
     layer = nn.MultiStep(TwoSigned())

@@ -1,7 +1,7 @@
-"""A neuron of one's own learns a temporal task: which of two input lines had its pulse first.
+"""A temporal task with your own neuron: which of two input lines fired first?
 
-The network gets one spike on each of two lines and must tell their order. It is trained with a jitted step; at the end
-the potentials of its neurons are recorded and drawn.
+Each line fires once, and the network must tell the order. It is trained with a jitted training step. At the end, the
+example records and plots the potentials of its neurons.
 """
 
 import sys
@@ -23,11 +23,11 @@ class TwoScales(nn.Cell):
         i = 0.7 * i + x
         h = 0.95 * v + 0.2 * i
         s = self.spike(h - 1.0)
-        return (s, h), i, h - s  # an output of any structure: MultiStep collects spikes and potentials over time
+        return (s, h), i, h - s  # MultiStep collects an output of any structure: here spikes and potentials
 
 
 class Net(nn.Cell):
-    """2 lines -> 32 neurons -> 2 classes, read off the average spikes."""
+    """2 lines -> 32 neurons -> 2 classes, read from the mean spikes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,13 +36,13 @@ class Net(nn.Cell):
         self.neurons = nn.MultiStep(TwoScales())
 
     def construct(self, x):
-        spikes, potentials = self.neurons(self.dense(x) * 20.0)  # or all of them would be silent
+        spikes, potentials = self.neurons(self.dense(x) * 20.0)  # otherwise all neurons would be silent
         late = ops.arange(STEPS).astype("float32").reshape((-1, 1, 1)) / STEPS  # later spikes count more
         return self.readout((spikes * late).mean(0)), spikes, potentials
 
 
 def pulses(rng):
-    """One pulse on each line, at different steps: (T, B, 2), and which line was first."""
+    """Return one pulse on each line at different time steps, (T, B, 2), and which line was first."""
     times = np.stack([rng.permutation(STEPS - 4)[:2] for _ in range(BATCH)])
     x = np.zeros((STEPS, BATCH, 2), np.float32)
     x[times[:, 0], np.arange(BATCH), 0] = 1.0
@@ -51,7 +51,7 @@ def pulses(rng):
 
 
 def main(steps: int = 400, picture: str | None = None) -> float:
-    """Train, print the accuracy on new pulses, draw the potentials into `picture` if it is given."""
+    """Train and return the accuracy on new pulses. Draw the potentials to `picture` if you pass a path."""
     snncell.set_seed(0)
     rng = np.random.default_rng(0)
     net, loss_fn = Net(), nn.CrossEntropyLoss()

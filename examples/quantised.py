@@ -1,4 +1,4 @@
-"""From float32 to four bits: train, go on with rounded weights and states, export whole numbers that give the same."""
+"""Quantisation from float32 to int4: train, fine-tune with rounded weights and states, export integers."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ def network() -> nn.Cell:
 
 
 def main(epochs: int = 6, tuning: int = 3) -> dict[str, float]:
-    """Train in float32, quantise, train on, export; the accuracy on the test images after each of them."""
+    """Train in float32, quantise, fine-tune, export. Return the test accuracy after each of these steps."""
     snncell.set_seed(1)
     (images, labels), (test_images, test_labels) = digits()
     spikes, test_spikes = (rate(Tensor(x.reshape(-1, 64)), 20).asnumpy() for x in (images, test_images))
@@ -41,10 +41,10 @@ def main(epochs: int = 6, tuning: int = 3) -> dict[str, float]:
     snncell.train.fit(net, loss, adam, data, epochs, validation=test, progress=False)
     found["float32"] = accuracy(net)
 
-    net = quantise.fold(net)  # the normalisation becomes part of the weights, which are rounded after it
+    net = quantise.fold(net)  # makes the normalisation part of the weights, before they are rounded
     quantise.prepare(net, quantise.Uniform(4, per_channel=True), quantise.FixedPoint(12, 8))
     found["rounded to int4"] = accuracy(net)
-    adam = nn.Adam(net.trainable_params(), 1e-3)  # made after `prepare`, for learned scales are Parameters too
+    adam = nn.Adam(net.trainable_params(), 1e-3)  # after `prepare`, because the learned scales are Parameters too
     snncell.train.fit(net, loss, adam, data, tuning, validation=test, progress=False)
     found["int4, trained on"] = accuracy(net)
 

@@ -1,4 +1,4 @@
-"""A spiking network in scikit-learn: a pipeline, cross-validation, and a grid of settings searched in processes.
+"""scikit-learn: a spiking network in a pipeline, with cross-validation and a grid search in several processes.
 
 Needs `pip install "snncell[sklearn]"`.
 
@@ -22,7 +22,7 @@ from snncell.sklearn import SNNClassifier
 
 
 def recurrent(n_features, n_outputs):
-    """A network of one's own, (T, B, n_features) to (T, B, n_outputs): its neurons are connected to each other."""
+    """Your own network: recurrent neurons, (T, B, n_features) -> (T, B, n_outputs)."""
     neurons = nn.MultiStep(nn.Recurrent(nn.LIFNode(2.0), nn.Dense(48, 48)))
     return nn.SequentialCell(nn.Dense(n_features, 48), neurons, nn.Dense(48, n_outputs))
 

@@ -1,8 +1,8 @@
-"""Neurons learn how long to remember: each has a time constant of its own.
+"""Learn time constants: each neuron learns how long it remembers.
 
-Two lines fire at random, one of them more often, and the network is asked at the end which one it was. It is heard in
-the last steps alone, so what came before counts only as far as its neurons remember it. They begin with a memory of two
-steps, and are trained with it, and then with time constants that are learned beside the weights.
+Two lines fire at random, one of them more often. At the end the network must say which one. Only its last spikes
+count, so earlier input matters only if the neurons remember it. All neurons begin with a time constant of two steps.
+The example trains once with fixed and once with learned time constants.
 """
 
 import numpy as np
@@ -11,11 +11,11 @@ import snncell
 from snncell import Tensor, nn
 from snncell.common.initializer import Normal
 
-HEARD = 4  # steps at the end in which spikes count
+HEARD = 4  # only the spikes of the last steps count
 
 
 class Net(nn.Cell):
-    """2 lines -> neurons -> 2 classes, read off the last spikes."""
+    """2 lines -> neurons -> 2 classes, read from the last spikes."""
 
     def __init__(self, neurons: int, learned: bool) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class Net(nn.Cell):
 
 
 def trials(rng, steps, batch=64):
-    """Spikes (T, B, 2), and which line fires more often: with 0.4 in place of 0.2 a step."""
+    """Return spikes (T, B, 2), with rates of 0.4 and 0.2 per step, and the line that fires more often."""
     more = rng.integers(0, 2, batch)
     rates = np.where(np.arange(2) == more[:, None], 0.4, 0.2)
     return Tensor((rng.uniform(size=(steps, batch, 2)) < rates).astype(np.float32)), Tensor(more)
 
 
 def train(learned: bool, updates: int, steps: int, neurons: int) -> tuple[float, np.ndarray]:
-    """The accuracy on new trials, and the time constants in steps."""
+    """Return the accuracy on new trials, and the time constants in steps."""
     snncell.set_seed(0)
     rng = np.random.default_rng(0)
     net, loss_fn = Net(neurons, learned), nn.CrossEntropyLoss()
@@ -50,7 +50,7 @@ def train(learned: bool, updates: int, steps: int, neurons: int) -> tuple[float,
 
 
 def main(updates: int = 300, steps: int = 50, neurons: int = 32) -> dict[str, float]:
-    """Train with fixed and with learned time constants; the accuracies, and the longest tenth of those learned."""
+    """Train with fixed and with learned time constants. Return the accuracies and the 90 % quantile of the latter."""
     fixed, before = train(False, updates, steps, neurons)
     learned, after = train(True, updates, steps, neurons)
     for name, accuracy, tau in (("fixed", fixed, before), ("learned", learned, after)):

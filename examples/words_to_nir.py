@@ -1,7 +1,7 @@
-"""From files of recordings to a trained recurrent net, a page about it, and a graph that other frameworks run.
+"""From recordings in SHD files to a trained recurrent network, a report page, and a NIR graph for other frameworks.
 
-Those of the Spiking Heidelberg Digits are its arguments, `python examples/words_to_nir.py shd_train.h5 shd_test.h5`;
-without them it makes two of the same layout. It needs `pip install 'snncell[events,nir]'`.
+Pass the files of the Spiking Heidelberg Digits: `python examples/words_to_nir.py shd_train.h5 shd_test.h5`. Without
+arguments the example generates two files of the same layout. It needs `pip install 'snncell[events,nir]'`.
 """
 
 import sys
@@ -12,15 +12,15 @@ import nir
 import snncell
 from snncell import data, encode, nn, plot, surrogate
 
-WINDOW = 10_000  # microseconds of a frame, which is a step of the net
+WINDOW = 10_000  # microseconds of a frame, which is one time step
 
 
 class Words(nn.Cell):
-    """Frames (T, B, 1, 700) and their lengths (B,) to scores (B, classes): each output's rate in a word."""
+    """Map frames (T, B, 1, 700) and lengths (B,) to scores (B, classes), the firing rate of each output."""
 
     def __init__(self, classes: int, hidden: int = 128) -> None:
         super().__init__()
-        # tau in steps; v moves by x / tau, so the threshold is small, and the surrogate as narrow
+        # v changes by x / tau (tau in steps), so the threshold is small and the surrogate narrow
         spike = surrogate.ATan(alpha=40.0)
         hear, answer = (nn.LIFNode(20.0, 0.05, reset="zero", surrogate_function=spike) for _ in range(2))
         self.layers = nn.SequentialCell(
@@ -35,7 +35,7 @@ class Words(nn.Cell):
 
 
 def main(train: str = "", test: str = "", folder: str = ".", samples: int = 1000, epochs: int = 6) -> float:
-    """Read, train, look, export; the share of the test words that were recognised at the end."""
+    """Read, train, report and export. Return the accuracy on the test words."""
     snncell.set_seed(0)
     paths = [Path(train or Path(folder, "words_train.h5")), Path(test or Path(folder, "words_test.h5"))]
     if not train:

@@ -17,8 +17,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "gallery.md"
-SHARED = ("build", "trained")  # no pictures
-SIZE = 250_000, 400_000  # bytes: the most that a picture and an animation have
+SHARED = ("build", "trained")  # scripts without a picture
+SIZE = 250_000, 400_000  # maximum size in bytes of a picture and of an animation
 INTRODUCTION = """\
 # Gallery
 
@@ -28,15 +28,15 @@ functions are on the page of [`plot`](reference/plot.md).
 
 
 def names() -> list[str]:
-    """Of all scripts, in the order of the alphabet."""
+    """Return the names of all scripts, sorted."""
     return sorted(path.stem for path in HERE.glob("*.py") if path.stem not in SHARED)
 
 
 @cache
 def load(name: str) -> ModuleType:
-    """The script of that name, imported."""
+    """Import the script of a picture."""
     if str(HERE) not in sys.path:
-        sys.path.append(str(HERE))  # where it finds `trained`
+        sys.path.append(str(HERE))  # so that the script can import `trained`
     found = spec_from_file_location(f"gallery_{name}", HERE / f"{name}.py")
     assert found is not None and found.loader is not None
     script = module_from_spec(found)
@@ -45,17 +45,17 @@ def load(name: str) -> ModuleType:
 
 
 def caption(name: str) -> str:
-    """The caption of the picture: the docstring of its script, in one line."""
+    """Return the caption of a picture: the docstring of its script, in one line."""
     return " ".join((load(name).__doc__ or "").split())
 
 
 def picture(name: str) -> str:
-    """The name of the file that is made."""
+    """Return the file name of a picture."""
     return f"{name}.gif" if hasattr(load(name), "animation") else f"{name}.png"
 
 
 def build(name: str, folder: Path = HERE) -> Path:
-    """Draw one, and write it."""
+    """Draw and save one picture."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -71,12 +71,12 @@ def build(name: str, folder: Path = HERE) -> Path:
         plt.close("all")
     most = SIZE[path.suffix == ".gif"]
     if path.stat().st_size > most:
-        sys.exit(f"{path} has {path.stat().st_size} bytes, and is to have no more than {most}: show less, or smaller.")
+        sys.exit(f"{path} has {path.stat().st_size} bytes, more than the limit of {most}: draw fewer elements.")
     return path
 
 
 def page() -> str:
-    """docs/gallery.md: each picture with its caption and the script that makes it."""
+    """Return docs/gallery.md: each picture with its caption and its script."""
     parts = [INTRODUCTION]
     for name in names():
         title = name.replace("_", " ").capitalize()
@@ -86,18 +86,18 @@ def page() -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Draw what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Draws the gallery.")
-    parser.add_argument("names", nargs="*", help="pictures to make; all if there is none")
-    parser.add_argument("--folder", type=Path, default=HERE, help="where they go; beside the scripts by default")
-    parser.add_argument("--page", action="store_true", help="write docs/gallery.md alone")
+    parser.add_argument("names", nargs="*", help="pictures to draw; by default all")
+    parser.add_argument("--folder", type=Path, default=HERE, help="output folder; by default that of the scripts")
+    parser.add_argument("--page", action="store_true", help="write only docs/gallery.md")
     chosen = parser.parse_args(arguments)
     if chosen.page:
         PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_text(page(), encoding="utf-8")
         return
     if unknown := set(chosen.names) - set(names()):
-        parser.error(f"there is no picture {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+        parser.error(f"unknown picture {', '.join(sorted(unknown))}; the pictures are {', '.join(names())}")
     chosen.folder.mkdir(parents=True, exist_ok=True)
     for name in chosen.names or names():
         start = time.perf_counter()

@@ -13,7 +13,7 @@ from snncell import Tensor, data, encode, monitoring, nn, plot
 
 
 class Words(nn.Cell):
-    """Events (T, B, 700) and lengths (B,) to rates (B, 20)."""
+    """Map events (T, B, 700) and lengths (B,) to rates (B, 20)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from snncell import data
 
 
 def write(path: Path) -> None:
-    """The ring, five bytes an event, as N-MNIST has them."""
+    """Write the ring, five bytes for each event, in the format of N-MNIST."""
     rng = np.random.default_rng(0)
     t = np.sort(rng.integers(0, 100_000, 2000))
     angle, radius = rng.uniform(0, 2 * np.pi, t.size), 3 + 12 * t / 100_000 + rng.normal(0, 0.3, t.size)

@@ -12,7 +12,7 @@ from snncell import data
 
 
 def disc_and_noise() -> data.Events:
-    """Events of both edges of a disc that crosses 64 x 48 pixels in a second, and 6000 of noise."""
+    """Return the events of both edges of a disc that crosses 64 x 48 pixels in a second, and 6000 noise events."""
     rng = np.random.default_rng(0)
     t, angle = rng.integers(0, 1_000_000, 20_000), rng.uniform(-np.pi, np.pi, 20_000)
     x, y = 12 + 40 * t / 1e6 + 10 * np.cos(angle), 24 + 10 * np.sin(angle)

@@ -15,7 +15,7 @@ from snncell.data import randman
 
 
 def gradients(feedback: float, x: Tensor, labels: Tensor, neurons: int = 32) -> dict[str, np.ndarray]:
-    """Of two recurrent layers and the integrators behind them."""
+    """Return the gradients of two recurrent layers and of the integrators after them."""
     snncell.set_seed(0)
     cells: list[nn.Cell] = []
     for inputs in (x.shape[2], neurons):

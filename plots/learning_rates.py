@@ -15,7 +15,7 @@ from snncell.demo import DigitNet
 
 
 def ratios(learning_rate: float, updates: int) -> list[dict[str, float]]:
-    """Of each update, by weight."""
+    """Return the relative size of each update, for each weight."""
     snncell.set_seed(0)
     pictures, labels = digits()[0]
     net = DigitNet()

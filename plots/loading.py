@@ -18,7 +18,7 @@ BUCKETS: dict[str, Any] = {"8": 8, "4": 4, "2": 2, "None": None, "[80]": [80]}
 
 def main() -> Figure:
     rng = np.random.default_rng(0)
-    longest = (50_000 * 16 ** rng.random(192)).astype(int)  # microseconds: as many of each doubling
+    longest = (50_000 * 16 ** rng.random(192)).astype(int)  # microseconds, evenly distributed on a logarithmic scale
     words = [data.Events(np.arange(0, each, 500), np.zeros(-(-each // 500)), sensor_size=(1, 1, 1)) for each in longest]
     figure, (one, all_of_them) = plt.subplots(1, 2, figsize=(3.3, 1.9), layout="constrained")
     for place, buckets in enumerate(BUCKETS.values()):

@@ -15,7 +15,7 @@ from snncell import plot
 def main() -> Figure:
     monitor, (_, labels) = recorded(), images(1)
     spikes, threshold = monitor.spikes["layer2"][:, 0], monitor.cell("layer2").v_threshold
-    busy = np.argsort(np.abs(spikes.mean(0) - 0.3), kind="stable")[:3]  # they charge, fire and are reset
+    busy = np.argsort(np.abs(spikes.mean(0) - 0.3), kind="stable")[:3]  # they charge, fire and reset
     figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.0), layout="constrained")
     before_reset = monitor.above["layer2"][:, 0] + threshold
     plot.membrane(before_reset, spikes, threshold, left, "layer2: potential before the reset", neurons=busy)

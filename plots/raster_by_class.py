@@ -22,7 +22,7 @@ def main() -> Figure:
     with snncell.monitor(net, spikes="layer2") as monitor:
         net(Tensor(x.asnumpy()[chosen]))
     rates = np.stack([monitor.spikes["layer2"][:, labels == digit].mean((0, 1)) for digit in SHOWN])  # (classes, N)
-    neuron = int(np.diff(np.sort(rates, 0), axis=0).min(0).argmax())  # the one that tells all three apart best
+    neuron = int(np.diff(np.sort(rates, 0), axis=0).min(0).argmax())  # the neuron that separates all three best
     figure, axes = plt.subplots(figsize=(3.3, 3.6), layout="constrained")
     names = [f"digit {label}" for label in labels]
     plot.raster(monitor, axes, f"neuron {neuron} of layer2", layer="layer2", neuron=neuron, classes=names, psth=2)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 import snncell
 from snncell import Tensor, nn, ops, plot
 
-END = 50  # ms: a step of the histograms is one ms
+END = 50  # ms; a bin of the histograms is one ms
 
 
 def main(updates: int = 300, patterns: int = 16, lines: int = 40, outputs: int = 8) -> Figure:
@@ -29,7 +29,7 @@ def main(updates: int = 300, patterns: int = 16, lines: int = 40, outputs: int =
 
     step = snncell.train.training_step(net, error, adam, clip=lambda g: snncell.train.clip_by_global_norm(g, 1.0))
 
-    def spikes() -> np.ndarray:  # (T, B, N), a step being one ms
+    def spikes() -> np.ndarray:  # (T, B, N), with one step per ms
         return np.round(net(times)[..., 0].asnumpy()) == np.arange(END)[:, None, None]
 
     figure, axes = plt.subplots(1, 2, figsize=(7, 2.4), layout="constrained")

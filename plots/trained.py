@@ -1,4 +1,4 @@
-"""The subject of several pictures: one small network that has learned to read digits, trained once in a process."""
+"""A small network that classifies digits, trained once per process, as the subject of several pictures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from snncell.demo import DigitNet
 
 
 class Trained(NamedTuple):
-    """The network, its weights before the training, and what the training wrote down."""
+    """The network, its initial weights, and the records of the training."""
 
     net: DigitNet
     before: dict[str, Any]
@@ -22,14 +22,14 @@ class Trained(NamedTuple):
 
 
 def images(count: int | None = None) -> tuple[Tensor, Any]:
-    """The first test images as rows of pixels, (B, 64), and their labels."""
+    """Return the first test images as rows of pixels, (B, 64), and their labels."""
     pictures, labels = digits()[1]
     return Tensor(pictures[:count].reshape(-1, 64)), labels[:count]
 
 
 @cache
 def trained(epochs: int = 12) -> Trained:
-    """The demo's network after a few epochs."""
+    """Return the network of the demo after a few epochs."""
     snncell.set_seed(0)
     train, test = ((pictures.reshape(-1, 64), labels) for pictures, labels in digits())
     net = DigitNet()
@@ -42,7 +42,7 @@ def trained(epochs: int = 12) -> Trained:
 
 @cache
 def recorded(count: int = 100) -> Any:
-    """A monitor that has seen the network read the first test images, and the gradient of its loss."""
+    """Return a monitor of the first test images, with the gradient of the loss."""
     x, labels = images(count)
     net = trained().net
     with snncell.monitor(net, v=True, above=True, grad=True) as monitor:
@@ -51,7 +51,7 @@ def recorded(count: int = 100) -> Any:
 
 
 def deep(depth: int, surrogate: nn.Cell, gain: float = 1.0, width: int = 64) -> nn.SequentialCell:
-    """Layers of LIF neurons, one behind the other, with weights of standard deviation gain / sqrt(width)."""
+    """Return a chain of LIF layers, with weights of standard deviation gain / sqrt(width)."""
     snncell.set_seed(0)
     cells: list[nn.Cell] = []
     for _ in range(depth):
@@ -62,7 +62,7 @@ def deep(depth: int, surrogate: nn.Cell, gain: float = 1.0, width: int = 64) -> 
 
 
 def watched(net: nn.SequentialCell, x: Tensor) -> Any:
-    """A monitor that has seen the network, and the gradient of what its last layer gives in all; layers by number."""
+    """Return a monitor of the network, with the gradient of the last layer's summed output. Layers have numbers."""
     with snncell.monitor(net, above=True, grad=True) as monitor:
         snncell.grad(lambda x: net(x).sum())(x)
     return monitor

@@ -142,7 +142,7 @@ def test_the_example_of_a_custom_reverse(capsys):
 def test_the_example_of_a_network_without_spikes(capsys):
     assert load("non_spiking").main(epochs=2, channels=8) > 0.8
     printed = capsys.readouterr().out
-    assert "ChannelDropout: its reverse is right\nGain: its reverse is right\n" in printed
+    assert "ChannelDropout: its gradient is correct\nGain: its gradient is correct\n" in printed
 
 
 @pytest.mark.slow

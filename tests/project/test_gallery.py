@@ -102,12 +102,12 @@ def test_two_builds_give_the_same_pixels(tmp_path):
 def test_an_unknown_picture_is_named(capsys):
     with pytest.raises(SystemExit):
         build.main(["rastr"])
-    assert "there is no picture rastr; there are" in capsys.readouterr().err
+    assert "unknown picture rastr; the pictures are" in capsys.readouterr().err
 
 
 def test_what_is_too_large_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "SIZE", (1000, 1000))
-    with pytest.raises(SystemExit, match=r"surrogates\.png has \d+ bytes, and is to have no more than 1000"):
+    with pytest.raises(SystemExit, match=r"surrogates\.png has \d+ bytes, more than the limit of 1000"):
         build.build("surrogates", tmp_path)
 
 
