@@ -22,9 +22,22 @@ import importlib as _importlib
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
-from snncell import amp as amp, common as common, dtype as dtype, nn as nn, ops as ops, surrogate as surrogate
+from snncell import (
+    amp as amp,
+    common as common,
+    dtype as dtype,
+    errors as errors,
+    nn as nn,
+    ops as ops,
+    surrogate as surrogate,
+)
 from snncell.base.arguments.guard import guard as _guard
-from snncell.base.arguments.names import install as _install, missing_from as _missing_from, register as _register
+from snncell.base.arguments.names import (
+    install as _install,
+    list_public as _list_public,
+    missing_from as _missing_from,
+    register as _register,
+)
 from snncell.base.config import (
     GRAPH_MODE as GRAPH_MODE,
     PYNATIVE_MODE as PYNATIVE_MODE,
@@ -100,6 +113,8 @@ _register("synaptic operations", "snncell.energy.estimate:synops_per_sample")
 _register("energy estimate", "snncell.energy.estimate:energy_estimator")
 
 _guard(globals())
+for _module in (dtype, errors):  # which import nothing of this package, and so do not do it themselves
+    _list_public(vars(_module))
 _install()
 
 

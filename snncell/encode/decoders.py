@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from snncell import nn, ops
-from snncell.base.arguments.kinds import Extended, Numbers, Positive
+from snncell.base.arguments.kinds import ExtendedReal, Numbers, Positive
 from snncell.encode.encoders import check_number, check_sequence
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.losses.spike_times import times_until_end
@@ -54,7 +54,7 @@ def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None 
     return mean if dt == 1.0 else mean * (1.0 / dt)
 
 
-def first_spike_time(spikes: Numbers, silent: Extended | None = None, *, lengths: Numbers | None = None) -> Tensor:
+def first_spike_time(spikes: Numbers, silent: ExtendedReal | None = None, *, lengths: Numbers | None = None) -> Tensor:
     """Time to first spike of each neuron, in steps from 0: (T, B, ...) -> (B, ...).
 
     The gradient is that of `nn.FirstSpikeTime`: more output at the spike moves it earlier.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from snncell.base.arguments.kinds import Extended, NotNegative
+from snncell.base.arguments.kinds import ExtendedReal, NotNegative
 from snncell.base.arguments.shown import nearest, show
 from snncell.errors import ArgumentError
 
@@ -103,7 +103,7 @@ class Hardware:
     multiplication: NotNegative = 0.0
     addition: NotNegative = 0.0
     update: NotNegative | None = None
-    memories: tuple[tuple[Extended, NotNegative], ...] = ()
+    memories: tuple[tuple[ExtendedReal, NotNegative], ...] = ()
     weight_bytes: NotNegative = 4
     state_bytes: NotNegative = 4
     value_bytes: NotNegative = 4

@@ -259,7 +259,7 @@ class History(Callback):
             self.history.setdefault(f"eval_{name}", []).append(value)
 
 
-Told = Annotated[Callable[[RunContext], None] | None, Own()]
+EventFunction = Annotated[Callable[[RunContext], None] | None, Own()]
 
 
 class LambdaCallback(Callback):
@@ -285,18 +285,18 @@ class LambdaCallback(Callback):
 
     def __init__(
         self,
-        on_train_epoch_begin: Told = None,
-        on_train_epoch_end: Told = None,
-        on_train_step_begin: Told = None,
-        on_train_step_end: Told = None,
-        on_train_begin: Told = None,
-        on_train_end: Told = None,
-        on_eval_epoch_begin: Told = None,
-        on_eval_epoch_end: Told = None,
-        on_eval_step_begin: Told = None,
-        on_eval_step_end: Told = None,
-        on_eval_begin: Told = None,
-        on_eval_end: Told = None,
+        on_train_epoch_begin: EventFunction = None,
+        on_train_epoch_end: EventFunction = None,
+        on_train_step_begin: EventFunction = None,
+        on_train_step_end: EventFunction = None,
+        on_train_begin: EventFunction = None,
+        on_train_end: EventFunction = None,
+        on_eval_epoch_begin: EventFunction = None,
+        on_eval_epoch_end: EventFunction = None,
+        on_eval_step_begin: EventFunction = None,
+        on_eval_step_end: EventFunction = None,
+        on_eval_begin: EventFunction = None,
+        on_eval_end: EventFunction = None,
     ) -> None:
         functions = {name: value for name, value in locals().items() if name.startswith("on_") and value is not None}
         for name, function in functions.items():

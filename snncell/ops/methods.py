@@ -15,7 +15,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.guard import check_arguments
-from snncell.base.arguments.kinds import Dtype, Extended, Lengths, NotNegative, Numbers
+from snncell.base.arguments.kinds import Dtype, ExtendedReal, Lengths, NotNegative, Numbers
 from snncell.base.arguments.names import missing_of_tensor
 from snncell.base.arguments.shown import show
 from snncell.base.frames import user_line
@@ -273,7 +273,7 @@ def new_full(x: Tensor, size: Lengths, fill_value: Numbers, dtype: Dtype | None 
         return new.full(size, fill_value, x.dtype if dtype is None else dtype)
 
 
-def uniform_method(x: Tensor, from_: Extended = 0.0, to: Extended = 1.0) -> Tensor:
+def uniform_method(x: Tensor, from_: ExtendedReal = 0.0, to: ExtendedReal = 1.0) -> Tensor:
     """Uniform random numbers on [from_, to) with the shape and dtype of this Tensor."""
     return _draw_like(random.uniform, x, from_, to)
 

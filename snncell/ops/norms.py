@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from snncell import dtype as dtypes
-from snncell.base.arguments.kinds import Extended, Numbers, Positive
+from snncell.base.arguments.kinds import ExtendedReal, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import arithmetic as ar, joining, reduce, shape as sh, transcendental as tr
 from snncell.ops.base import Axis, as_axes, as_float, as_tensor, astype, to_compute_dtype
@@ -20,7 +20,7 @@ __all__ = ["clip_by_global_norm", "clip_by_norm", "clip_by_value", "norm"]
 
 def norm(
     A: Numbers,  # noqa: N803 (MindSpore's name)
-    ord: Extended | Literal["fro", "nuc"] | None = None,
+    ord: ExtendedReal | Literal["fro", "nuc"] | None = None,
     dim: Axis = None,
     keepdim: bool = False,
 ) -> Tensor:
@@ -108,13 +108,13 @@ def clip_by_value(x: Any, clip_value_min: Numbers | None = None, clip_value_max:
     return tuple(clip_by_value(part, clip_value_min, clip_value_max) for part in x)
 
 
-def clip_by_norm(x: Numbers, max_norm: Positive, norm_type: Extended = 2.0) -> Tensor:
+def clip_by_norm(x: Numbers, max_norm: Positive, norm_type: ExtendedReal = 2.0) -> Tensor:
     """Scale `x` down to the norm `max_norm` if its norm is larger."""
     return clip_by_global_norm([as_tensor(x, "clip_by_norm")], max_norm, norm_type=norm_type)[0]
 
 
 def clip_by_global_norm(
-    x: Any, clip_norm: Positive = 1.0, use_norm: Numbers | None = None, *, norm_type: Extended = 2.0
+    x: Any, clip_norm: Positive = 1.0, use_norm: Numbers | None = None, *, norm_type: ExtendedReal = 2.0
 ) -> tuple[Tensor, ...]:
     """Gradient clipping: scale several Tensors down together if their common norm exceeds `clip_norm`.
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Count, Extended, Numbers, Positive
+from snncell.base.arguments.kinds import Count, ExtendedReal, Numbers, Positive
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops.base import Grads, as_float, as_ints, as_tensor
@@ -47,7 +47,7 @@ def pad(
     x: Numbers,
     padding: Sequence[int | Sequence[int]],
     mode: Mode = "constant",
-    value: Extended | bool = 0,
+    value: ExtendedReal | bool = 0,
 ) -> Tensor:
     """Pad `x` with a constant, or with its own elements.
 

@@ -4,7 +4,8 @@ It needs scikit-learn, `pip install "snncell[sklearn]"`. `import snncell` does n
 name: `from snncell.sklearn import SNNClassifier`.
 """
 
-from snncell.base.arguments.names import missing_from as _missing_from
+from snncell.base.arguments.guard import plain_signature as _plain_signature
+from snncell.base.arguments.names import list_public as _list_public, missing_from as _missing_from
 from snncell.base.signals import import_once as _imported
 from snncell.errors import PackageError
 
@@ -20,4 +21,7 @@ from snncell.sklearn.estimators import SNNClassifier as SNNClassifier, SNNRegres
 __all__ = ["SNNClassifier", "SNNRegressor"]
 
 # No `guard`, because scikit-learn requires that `__init__` stores arguments unchanged and `fit` checks them.
+_list_public(globals())
+for _kind in (SNNClassifier, SNNRegressor):
+    _kind.__init__.__signature__ = _plain_signature(_kind.__init__)  # type: ignore[attr-defined, misc]
 __getattr__ = _missing_from(__name__)

@@ -22,7 +22,7 @@ import snncell
 from snncell import Parameter, Tensor, encode, nn, ops, surrogate, train
 from snncell.base.arguments import elsewhere
 from snncell.base.arguments.guard import plan_of
-from snncell.base.arguments.kinds import REFUSED, UNFIT, Count, Extended, Within, kind_of
+from snncell.base.arguments.kinds import REFUSED, UNFIT, Count, ExtendedReal, Within, kind_of
 from snncell.base.arguments.shown import show
 from snncell.errors import (
     ArgumentError,
@@ -41,7 +41,7 @@ TAKEN: list[tuple[Any, Any, Any]] = [
     (int, 2**63 - 1, 2**63 - 1), (int, 2**63, UNFIT), (int, 10**400, UNFIT), (Count, 0, UNFIT), (Count, 2**31, UNFIT),
     (float, 3, 3), (float, 0.5, 0.5), (float, np.float32(0.5), 0.5), (float, False, REFUSED), (float, 1j, REFUSED),
     (float, math.nan, UNFIT), (float, math.inf, UNFIT), (float, 10**400, UNFIT), (float, "1", REFUSED),
-    (Extended, math.inf, math.inf), (Extended, math.nan, UNFIT), (Extended, 10**400, UNFIT),
+    (ExtendedReal, math.inf, math.inf), (ExtendedReal, math.nan, UNFIT), (ExtendedReal, 10**400, UNFIT),
     (Annotated[float, Within(0.0, 1.0, open_high=True)], 0, 0), (Annotated[float, Within(0.0, 1.0)], 1, 1),
     (Annotated[float, Within(0.0, 1.0, open_high=True)], 1.0, UNFIT), (Annotated[float, Within(0.0)], -0.1, UNFIT),
     (bool, np.True_, True), (bool, 1, REFUSED), (str, "a", "a"), (str, b"a", REFUSED),

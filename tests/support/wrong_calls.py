@@ -1027,7 +1027,7 @@ def entry_for(owner: str, name: str, annotation: Any = None) -> tuple[str, Calla
         return found
     words = str(annotation).removesuffix(" | None")
     kinds = {"int": "whole", "Count": "whole", "Size": "whole", "bool": "flag", "str": "choice", "Cell": "cell"}
-    kinds |= dict.fromkeys(("float", "Positive", "NotNegative", "Probability", "Extended", "Share"), "number")
+    kinds |= dict.fromkeys(("float", "Positive", "NotNegative", "Probability", "ExtendedReal", "Share"), "number")
     kind = kinds.get(words, "function" if words.startswith("Callable") else "structure")
     value = ARGUMENTS.get({"whole": "axis", "flag": "affine", "cell": "cell", "number": "alpha"}.get(kind, "x"))
     return kind, value[1] if value else x23

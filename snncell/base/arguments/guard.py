@@ -5,6 +5,7 @@ Nothing that users define is checked. A value of the right type costs a look at 
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import sys
@@ -18,7 +19,7 @@ import numpy as np
 
 from snncell.base.arguments.elsewhere import ARGUMENTS
 from snncell.base.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
-from snncell.base.arguments.names import missing_from
+from snncell.base.arguments.names import list_public, missing_from
 from snncell.base.arguments.shown import brief, from_inside, nearest
 from snncell.base.frames import hide_frames
 from snncell.errors import (
@@ -253,6 +254,28 @@ def _hints(function: Callable[..., Any]) -> list[str]:
     return [str(hint) for name, hint in function.__annotations__.items() if name != "return"]
 
 
+class _WithoutMarks(ast.NodeTransformer):
+    """`Annotated[X, mark]` as X."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.value.id == "Annotated" and isinstance(node.slice, ast.Tuple):
+            return node.slice.elts[0]
+        return node
+
+
+def plain_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature for `help` and notebooks, without the marks for this check in `Annotated[...]`."""
+    signature = inspect.signature(function)
+    parameters = [
+        p.replace(annotation=ast.unparse(_WithoutMarks().visit(ast.parse(p.annotation, mode="eval"))))
+        if isinstance(p.annotation, str) and "Annotated[" in p.annotation
+        else p
+        for p in signature.parameters.values()
+    ]
+    return signature.replace(parameters=parameters)
+
+
 def says_something(function: Callable[..., Any]) -> bool:
     """True if an annotation of an argument is anything but Any, or `Own`."""
     return any(hint not in ("Any", "typing.Any") and not hint.endswith("Own()]") for hint in _hints(function))
@@ -293,6 +316,8 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
             hide_frames(error)
             raise
 
+    if any("Annotated[" in hint for hint in _hints(function)):
+        check_and_call.__signature__ = plain_signature(function)  # type: ignore[attr-defined]
     if face:
         check_and_call.__module__, check_and_call.__qualname__ = face, name
     return check_and_call
@@ -311,6 +336,7 @@ def guard(face: dict[str, Any], own: bool = False) -> None:
         own: whether to leave out what is imported, and names that are not in `__all__`, if it has one.
     """
     face.setdefault("__getattr__", missing_from(face["__name__"]))
+    list_public(face)
     shown = face.get("__all__", face) if own else face
     for name, one in list(face.items()):
         if name.startswith("_") or not ours(one) or name not in shown:

@@ -82,7 +82,7 @@ Size = Annotated[int, Within(0, MOST)]
 Positive = Annotated[float, Within(0.0, open_low=True)]
 NotNegative = Annotated[float, Within(0.0)]
 Probability = Annotated[float, Within(0.0, 1.0)]
-Extended = Annotated[float, Endless()]
+ExtendedReal = Annotated[float, Endless()]
 
 
 def anything() -> Kind:

@@ -162,7 +162,24 @@ def export_lazily(face: dict[str, Any], home: str, names: Sequence[str]) -> None
         face[name] = getattr(importlib.import_module(home), name)
         return face[name]
 
-    face["__getattr__"], face["__dir__"] = __getattr__, lambda: sorted({*face, *names})
+    face["__getattr__"] = __getattr__
+
+
+def list_public(face: dict[str, Any]) -> None:
+    """Let `dir()`, completion and `import *` list the public names of a module, without its imports and submodules.
+
+    Args:
+        face: the module's globals(). `guard` calls this for packages.
+    """
+    package = __name__.partition(".")[0]
+
+    def is_public(name: str, one: Any) -> bool:
+        home = getattr(one, "__module__", None) or package  # a constant has none
+        return not name.startswith("_") and not isinstance(one, ModuleType) and home.partition(".")[0] == package
+
+    if "__all__" not in face:
+        face["__all__"] = sorted(name for name, one in face.items() if is_public(name, one))
+    face["__dir__"] = lambda: sorted({*face["__all__"], *(name for name in face if name.startswith("__"))})
 
 
 _HOMES: dict[str, str] = {}

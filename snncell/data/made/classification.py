@@ -20,7 +20,7 @@ from snncell.kernels.numba.build import build_function
 __all__ = ["poisson_patterns", "randman", "yin_yang"]
 
 Array = np.ndarray[Any, Any]
-Several = Annotated[int, Within(2, MOST)]
+AtLeastTwo = Annotated[int, Within(2, MOST)]
 
 # --- Random manifolds: spike times ------------------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ MOST_HARMONICS = 1000
 def randman(
     classes: Count = 10,
     units: Count = 20,
-    samples: Several = 1000,
+    samples: AtLeastTwo = 1000,
     steps: Count = 100,
     dim: Count = 2,
     alpha: Positive = 2.0,
@@ -209,11 +209,11 @@ def _kernel() -> Any:
 # --- Yin-Yang: three classes in a circle that are not linearly separable ----------------------------------------------
 
 Radius = Annotated[float, Within(1e-6, 1e6)]  # its square neither underflows nor overflows
-Word = Annotated[int, Within(0, 2**32 - 1)]  # a seed of NumPy's older generator
+Seed32 = Annotated[int, Within(0, 2**32 - 1)]  # a seed of NumPy's older generator
 
 
 def yin_yang(
-    samples: Count = 5000, seed: Word = 42, r_small: Positive = 0.1, r_big: Radius = 0.5
+    samples: Count = 5000, seed: Seed32 = 42, r_small: Positive = 0.1, r_big: Radius = 0.5
 ) -> tuple[Array, Array]:
     """Yin-Yang data set: points of the Yin-Yang sign in three classes, its two halves and its dots.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.base.arguments.kinds import Count, Probability, Size, Within
-from snncell.data.made.classification import Jitter, Several
+from snncell.data.made.classification import AtLeastTwo, Jitter
 from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError
 
@@ -23,7 +23,7 @@ NO_LABEL = -100  # nn.CrossEntropyLoss ignores this label
 
 def delayed_match(
     samples: Count = 1000,
-    cues: Several = 2,
+    cues: AtLeastTwo = 2,
     cue: Count = 20,
     delay: Size = 50,
     units: Count = 10,
@@ -67,7 +67,7 @@ def delayed_match(
 
 def store_recall(
     samples: Count = 100,
-    slots: Several = 10,
+    slots: AtLeastTwo = 10,
     slot: Count = 20,
     units: Count = 10,
     rate: Probability = 0.1,
@@ -185,7 +185,7 @@ def _draw_spikes(rng: np.random.Generator, rates: Array, units: int) -> Array:
 
 
 def pulse_order(
-    samples: Count = 1000, steps: Count = 100, lines: Several = 2, seed: int | None = None
+    samples: Count = 1000, steps: Count = 100, lines: AtLeastTwo = 2, seed: int | None = None
 ) -> tuple[Array, Array]:
     """Temporal order task: one pulse on each line, at different steps; which line was first?
 
@@ -255,7 +255,7 @@ def delay_xor(
     return _pulses(times, steps), is_late[:, 0] ^ is_late[:, 1]
 
 
-def adding_problem(samples: Count = 1000, steps: Several = 100, seed: int | None = None) -> tuple[Array, Array]:
+def adding_problem(samples: Count = 1000, steps: AtLeastTwo = 100, seed: int | None = None) -> tuple[Array, Array]:
     """Adding problem: a line of random numbers and a line that marks two of them, one per half; what is their sum?
 
     Note that the constant answer 1 has a mean squared error of 1 / 6, which a network must beat.

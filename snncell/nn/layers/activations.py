@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import ByName
-from snncell.base.arguments.kinds import Constant, Count, Extended, FloatDtype, NotNegative, Positive, Probability
+from snncell.base.arguments.kinds import Constant, Count, ExtendedReal, FloatDtype, NotNegative, Positive, Probability
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, fields_defined_with, with_fields
 from snncell.dtype import float32
@@ -186,7 +186,7 @@ class Hardtanh(_Activation, operation=ops.hardtanh):
 class Threshold(Cell):
     """Threshold: x if x > threshold, else `value`, where the gradient is 0."""
 
-    threshold: Annotated[Extended, field(meaning="number that x must exceed")]
+    threshold: Annotated[ExtendedReal, field(meaning="number that x must exceed")]
     value: Annotated[float, field(meaning="result if x does not exceed it")]
 
     def construct(self, x: Tensor) -> Tensor:

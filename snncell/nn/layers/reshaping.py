@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from snncell import ops
-from snncell.base.arguments.kinds import Count, Extended, Positive, Size
+from snncell.base.arguments.kinds import Count, ExtendedReal, Positive, Size
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
 from snncell.errors import ArgumentError, ShapeError
@@ -107,7 +107,7 @@ class ConstantPad1d(_PadLast):
 
     axes = 1
 
-    def __init__(self, padding: Size | Sequence[Size], value: Extended) -> None:
+    def __init__(self, padding: Size | Sequence[Size], value: ExtendedReal) -> None:
         super().__init__(padding)
         self.value = value
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.base.arguments.kinds import Count, Extended, Numbers, Positive, Reduction, Share
+from snncell.base.arguments.kinds import Count, ExtendedReal, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
 from snncell.cell.fields import as_number, field, with_fields
 from snncell.errors import ArgumentError, ShapeError
@@ -52,7 +52,7 @@ class FirstSpikeTime(Cell):
         (3.0, [[0.0, 0.0], [-1.0, 0.0], [0.0, -1.0]])
     """
 
-    silent: Extended | None = field(None, meaning="time of a silent neuron, at least T - 1; None is T - 1")
+    silent: ExtendedReal | None = field(None, meaning="time of a silent neuron, at least T - 1; None is T - 1")
 
     def construct(self, spikes: Tensor) -> Tensor:
         last = _last_step(spikes, "FirstSpikeTime")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count, Extended, FloatDtype, check_count
+from snncell.base.arguments.kinds import Count, ExtendedReal, FloatDtype, check_count
 from snncell.cell.cell import Cell
 from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError
@@ -314,7 +314,7 @@ class EventPropLIF(Cell):
         tau_syn: float = 5.0,
         v_threshold: float = 1.0,
         spikes: Count = 1,
-        t_max: Extended = math.inf,
+        t_max: ExtendedReal = math.inf,
         weight_init: Init | None = None,
         dtype: FloatDtype = dtypes.float32,
     ) -> None:
