@@ -98,10 +98,7 @@ class TracedVjp:
         return f"{changes[0]}, which a bprop uses"
 
     def residuals(self, orders: int) -> list[Tensor]:
-        """The Values that the forward pass returns for gradients of `orders` orders.
-
-        A second order differentiates through the residuals of the first, and may read more Values of the forward pass.
-        """
+        """The Values that the forward returns for `orders` orders; a higher order includes those of lower ones."""
         with TRACING_LOCK:
             while len(self._residuals) < orders:
                 known = self._residuals[-1] if self._residuals else []
@@ -167,7 +164,6 @@ class TracedVjp:
         return grads
 
     def _called(self, number: int) -> str:
-        """The name of an input in messages."""
         first = len(self.inputs) - len(self.trainable)
         return f"operand {number}" if number < first else f"Parameter {self.trainable[number - first].name!r}"
 

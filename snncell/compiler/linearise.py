@@ -55,10 +55,7 @@ class Reverse:
 def trace_body(
     f: StepFunction, carry: Sequence[Tensor], xs: Sequence[Tensor], backwards: bool, who: str
 ) -> tuple[Body, list[Parameter]]:
-    """Trace `f(carry, xs) -> (carry, ys)` for states like `carry` and steps of the sequences `xs`.
-
-    It returns the body, and the Parameters that it writes, which are its last states.
-    """
+    """Trace `f(carry, xs) -> (carry, ys)`; return the body and the Parameters it writes, which are its last states."""
     carried: list[Parameter] = []
     earlier: tuple[dict[Spot, Change], Body] | None = None  # changes of Python values by the first trace
     while True:

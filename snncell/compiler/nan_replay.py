@@ -160,7 +160,6 @@ def _fault_without_place(loop: ReplayedSteps, direction: str, what: str, spot: S
 
 
 def _restore(loop: ReplayedSteps) -> AbstractContextManager[Any]:
-    """A context that restores the Parameters that a step writes."""
     return Restoring(dict, undoing([p.write_of(p._data) for p in loop.written]))
 
 

@@ -98,10 +98,7 @@ def choose_saved(body: Body) -> Body:
 
 
 def take_apart(body: Body, states: Sequence[Value] = ()) -> LoopParts:
-    """Decide where the instructions of a body run.
-
-    Instructions that use `states`, which the loop rematerialises, must not be hoisted before it.
-    """
+    """Decide where a body's instructions run; those that use `states`, which are rematerialised, stay in the loop."""
     parts: LoopParts = transform(BODY_PASSES, _traced(body, states)).step.parts
     return parts
 

@@ -351,7 +351,6 @@ class Nested:
         return tuple(out.reshape(many, steps, *out.shape[1:]) for out in outs)
 
     def _most(self) -> int:
-        """The number of elements of the largest result of a step."""
         if self._widest is None:
             results = results_of(*canonical_step(self.loop.body).instructions)
             self._widest = max((math.prod(x.shape) for x in results), default=0)

@@ -90,7 +90,6 @@ class ArrayPool:
         return math.inf if self._setting is None else config.get_context(self._setting)
 
     def _let_go(self) -> None:
-        """Free a block of the least recently used size."""
         oldest = next(iter(self._free))
         blocks = self._free[oldest]
         if blocks:

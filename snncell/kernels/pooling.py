@@ -95,10 +95,7 @@ class Windows(NamedTuple):
 
 
 def over_window(windows: Windows, axes: Sequence[int], lines: list[str]) -> list[str]:
-    """Loops over the positions `i0`, `i1`, ...
-
-    in a window along some axes that are inside of the image, at `r0`, `r1`, ...
-    """
+    """Loops over the positions `i0`, ... in a window, along some axes, that are inside of the image, at `r0`, ..."""
     last = len(windows.size) - 1
     for axis in reversed(axes):
         place = [f"r{axis} = {source(windows, axis, 'q' if axis == last else f'p{axis}', f'i{axis}')}"]
@@ -446,7 +443,6 @@ def _lanes(windows: Windows, length: int, elements: int, dtype: Any) -> tuple[in
 def _run(
     kernel: Any, windows: Windows, shape: Ints, numbers: Ints, arrays: tuple[Any, ...], row: Any | None = None
 ) -> None:
-    """Call a kernel for all planes of images of a shape."""
     planes, counts = math.prod(shape[:2]), windows.counts(shape[2:])
     flat = [np.ascontiguousarray(x).reshape(planes, math.prod(x.shape[2:])) for x in arrays]
     if row is not None:
@@ -457,7 +453,6 @@ def _run(
 
 @functools.cache
 def _kernel(name: str, windows: Windows, dtype: Any, lanes: int, divisor: int) -> Any:
-    """Build a kernel for windows and images of a dtype."""
     joined, place = COMPLEX_MAX if dtype.kind == "c" else MAX, place_dtype(windows)
     ends = "int64 int64"  # `low` and `high`
     kernels: dict[str, Callable[[], tuple[str, str]]] = {

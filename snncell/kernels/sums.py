@@ -68,7 +68,6 @@ def _by_runs(x: Any, summed: list[bool]) -> Any:
 
 
 def _middle(x: Any) -> Any:
-    """Sum along the second of three axes."""
     lead, n, inner = x.shape
     whole = n - n % NEAR
     terms = (x if whole == n else x[:, :whole]).reshape(lead, whole // NEAR, NEAR, inner)

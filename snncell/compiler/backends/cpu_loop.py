@@ -73,7 +73,6 @@ class CPULoop(LoopBackend):
         self._emit(schedule)
 
     def _emit(self, schedule: LoopSchedule) -> None:
-        """Write the kernel and list its arguments."""
         states = self.stored
         phases = self._phases(self.instructions, [*self.after, *self.sequences, *self.summed])
         main = Stores(phases, self.carry, self.after, self.sequences, self.summed, in_place=True)
@@ -156,7 +155,6 @@ class CPULoop(LoopBackend):
         return phases_of(instructions, results) if self.products else [Phase(self.common_shape(), instructions)]
 
     def _finish(self, lines: list[str], instructions: list[Instruction], others: list[Value]) -> None:
-        """Assemble the source and the signature."""
         flat, rows, number = _array(1), _array(2), dtypes.int64
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "block", "every")]
         for k, sizes in enumerate(self.block.sizes):
@@ -251,7 +249,6 @@ class CPULoop(LoopBackend):
         return [(self.name, self.source, self.signature)] if self.units else []
 
     def _block(self) -> int:
-        """The number of units per block."""
         # It depends only on the sizes, not on the number of threads, and so do the bits of the results.
         if self.products:
             most = BLOCK // max(1, *self.widths) // GROUP

@@ -95,11 +95,9 @@ class CUDALoop(LoopBackend):
         return ["if steps > 0:", *indent(loop)]
 
     def _turned(self, turn: str) -> str:
-        """The expression of the time step that runs at position `turn`."""
         return f"steps - 1 - {turn}" if self.backwards else turn
 
     def _row(self, value: Value, step: str) -> str:
-        """The expression of the thread's element of a sequence at a step."""
         n = self.rows.index(value)
         return load_element(value, f"x{n}", f"{step} * h{n} + {self.place[value]}")
 
@@ -157,7 +155,6 @@ class CUDALoop(LoopBackend):
         return [*body.lines, *results(body.names)]
 
     def _finish(self, lines: list[str]) -> None:
-        """Assemble the source and the signature."""
         number = dtypes.int64
         segments = [f"kept{n}" for n in range(len(self.stored))]
         arguments: list[tuple[str, Any]] = [(name, number) for name in ("steps", "n", "every")]

@@ -65,20 +65,14 @@ class Statements:
         return [f"{name} = {self.functions[value.dtype.name].format(name)}"]
 
     def _scalar(self, number: Any, instruction: Instruction, dtype: Any) -> str:
-        """Pass a Python number as an argument.
-
-        Equal numbers do not share one, because the source must not depend on values.
-        """
+        """Pass a Python number as an argument. Equal numbers do not share one: values must not change the source."""
         condition = instruction.inputs[0] is number and getattr(instruction.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"
 
 
 def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
-    """The expression of a float that is cast to a small integer, through int32, so that it wraps as in C and NumPy.
-
-    A direct cast of a number out of range is undefined.
-    """
+    """Cast a float to a small integer through int32, so that it wraps as in C; a direct cast is undefined."""
     source = instruction.inputs[0]
     from_float = isinstance(instruction.op, Cast) and isinstance(source, Value) and dtypes.is_float(source.dtype)
     return f"np.int32({result})" if from_float and dtype.kind in "iu" and dtype.itemsize <= 2 else result
@@ -239,10 +233,7 @@ def _axes_in_full(value: Value, shape: tuple[int, ...], uniform: bool) -> tuple[
 
 
 def flat_index(coordinates: Sequence[str], lengths: Sequence[str], present: Sequence[bool]) -> str:
-    """The index in a flat array, in C order, of the element at some coordinates, for the axes that the array has.
-
-    For example, with p0, p1, p2 of n0, n1, n2, and an array without the second axis: "p0 * n2 + p2".
-    """
+    """The flat index of an element on the axes that an array has: for example "p0 * n2 + p2" without axis 1."""
     terms: list[str] = []
     inner: list[str] = []  # the lengths of the inner axes
     for coordinate, length, has in reversed(list(zip(coordinates, lengths, present, strict=True))):

@@ -236,7 +236,6 @@ def store_element(value: Value, array: str, place: str, element: str) -> str:
 
 
 def _store_sum(value: Value, array: str, place: str, element: str) -> str:
-    """The statement that stores a sum, or a partial sum, in its compute dtype."""
     return store_element(value, array, place, element) if value.dtype.kind == "b" else f"{array}[{place}] = {element}"
 
 

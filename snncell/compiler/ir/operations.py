@@ -126,7 +126,6 @@ class Elementwise(FusibleOperation):
 
     @cached_property
     def _parsed(self) -> tuple[list[str], ast.expr]:
-        """The names of the arguments, and the expression."""
         (function,) = ast.parse(textwrap.dedent(inspect.getsource(self.formula))).body
         assert isinstance(function, ast.FunctionDef)  # formulas are written with def
         returns = [statement for statement in function.body if isinstance(statement, ast.Return)]
@@ -134,10 +133,7 @@ class Elementwise(FusibleOperation):
         return [argument.arg for argument in function.args.args], returns[0].value
 
     def expression(self, operands: Sequence[str], literal: str, names: dict[str, str] = LOOP) -> str:
-        """The formula as an expression of `operands`, with numbers cast by `literal`.
-
-        `names` maps its functions to those of a target: `LOOP` or `CUDA` of `kernels/scalar.py`.
-        """
+        """The formula on `operands`, with numbers cast by `literal`, and functions named by `names` (LOOP or CUDA)."""
         key = (literal, names is LOOP)
         if key not in self._templates:
             arguments, body = self._parsed

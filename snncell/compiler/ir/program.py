@@ -48,10 +48,7 @@ def with_inputs(
     op: Primitive | None = None,
     attrs: dict[str, Any] | None = None,
 ) -> Instruction:
-    """Copy an instruction with other inputs, and optionally other results, operation or attributes.
-
-    The original is not changed, because it may be part of other Programs.
-    """
+    """Copy an instruction, because other Programs may share it, with other inputs (results, op, attributes)."""
     attrs = instruction.attrs if attrs is None else attrs
     new = Instruction(op or instruction.op, tuple(inputs), attrs, instruction.line)
     new.outputs = instruction.outputs if outputs is None else tuple(outputs)
@@ -99,10 +96,7 @@ def _instruction_text(instruction: Instruction) -> str:
 def program_of_trace(
     trace: Trace, outputs: list[Value], before: Sequence[Instruction] = (), known: Collection[Value] = frozenset()
 ) -> Program:
-    """Build the Program of a finished trace, with the instructions `before` at the start.
-
-    Instructions that compute `known` Values are left out, because these Values are inputs.
-    """
+    """The Program of a finished trace, after the instructions `before`, without those that compute `known` inputs."""
     inputs = [*trace.inputs, *(value for _, value in trace.captures.values())]
     own = [one for one in trace.instructions if not any(out in known for out in one.outputs)]
     constants = list(trace.constants.values())

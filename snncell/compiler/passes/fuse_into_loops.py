@@ -192,7 +192,6 @@ def _enlarged(
 
 
 def _fuse_sums(program: Program) -> Program:
-    """Fuse sums over time of a loop's results into the loop."""
     users = users_of(program)
     instructions: list[Instruction] = []
     replaced: dict[int, Instruction | None] = {}  # by id of a sum: the remaining sum over other axes, or None

@@ -53,7 +53,6 @@ def hoist(program: Program) -> Program:
 
 
 def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[list[Instruction], list[Instruction]]:
-    """Partition the instructions into loop-invariant ones and the rest."""
     fixed, invariant, rest = set(constant), list[Instruction](), list[Instruction]()
     for instruction in instructions:
         values = values_in(instruction)

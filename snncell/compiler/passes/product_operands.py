@@ -111,7 +111,6 @@ def share_event_lists(program: Program) -> Program:
 
 
 def _limit_of(instruction: Instruction) -> float:
-    """The density below which a product is event-driven; 0 for other instructions."""
     return instruction.op.limit(*instruction.inputs) if isinstance(instruction.op, (Dot, Contraction)) else 0.0
 
 

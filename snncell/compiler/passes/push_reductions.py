@@ -109,7 +109,6 @@ class _Pusher:
         return self._reshaped(instruction, self.makers[instruction.inputs[0]].op, product)
 
     def _reshaped(self, instruction: Instruction, op: Primitive, x: Value) -> Instruction:
-        """The instruction as a view of `x`."""
         return with_inputs(instruction, [x], op=op, attrs={"shape": instruction.outputs[0].shape})
 
     def _of_contraction(self, instruction: Instruction) -> Instruction | None:

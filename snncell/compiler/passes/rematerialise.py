@@ -54,10 +54,7 @@ class StorableValues(NamedTuple):
 
 
 def rematerialise(program: Program) -> Program:
-    """Choose the values that a step stores for its backward step, and return them as additional outputs.
-
-    A step without a backward step stores nothing. A choice that was made before is kept.
-    """
+    """Choose the values that a step stores for its backward step, if it has one, as additional outputs."""
     step = program.step
     assert isinstance(step, Step)  # only the steps of loops come here
     body = step.body
@@ -184,10 +181,7 @@ class _Flow:
                 residual[b][a] += amount
 
     def reaching(self) -> set[Node]:
-        """The nodes from which END can be reached. Their border is the minimum cut nearest to END.
-
-        From this cut, the backward step has the fewest instructions to recompute.
-        """
+        """The nodes that can reach END. Of all minimum cuts, their border needs the least recomputation."""
         # Each edge has a reverse edge, so all neighbours of a node are in its row.
         residual = self.residual
         return set(_search([END], lambda node: [a for a in residual[node] if residual[a][node] > 0]))

@@ -140,10 +140,7 @@ class Launch(LoopLaunch):
         return Segment(self.call, self.units, [*sizes, *arrays, *numbers, *outputs])
 
     def arrays_of(self, slots: list[Any], into: dict[int, Any]) -> list[Any]:
-        """The kernel's input and output arrays, in any shape; the outputs are stored in the slots.
-
-        It applies only to launches without narrowing and without partial results.
-        """
+        """Input and output arrays (stored in the slots) for a launch without narrowing and without partial results."""
         arrays = [argument.whole(slots) for argument in self.arrays]
         for slot, value, dtype in self.filled:
             array = slots[slot] = into[slot] if slot in into else HOST.empty(value.shape, dtype)
@@ -359,10 +356,7 @@ _launches: dict[Any, tuple[DeviceLaunch, list[tuple[int, Any]]]] = {}
 
 
 def on_device(op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """Run an elementwise operation or a reduction eagerly on device arrays, as a group of one instruction.
-
-    Launches are cached by operation, shapes and dtypes. Python numbers are arguments.
-    """
+    """Run an elementwise operation or a reduction eagerly on the device; launches are cached by shapes and dtypes."""
     specs = [(x.shape, x.dtype) if hasattr(x, "dtype") else type(x) for x in arrays]
     key = (op, *specs, *sorted(attrs.items()))
     entry = _launches.get(key)

@@ -81,7 +81,6 @@ class LoopRun:
         self.varying.update(sequences)
 
     def _run_over_time(self, instructions: Sequence[Instruction]) -> None:
-        """Run instructions on whole sequences."""
         for instruction in instructions:
             results = self._evaluate_over_time(instruction.op.over_time, instruction)
             self._add_sequences(dict(zip(instruction.outputs, results, strict=True)))
@@ -92,7 +91,6 @@ class LoopRun:
         return over_all_steps(rule, instruction, arrays, [x in self.varying for x in instruction.inputs])
 
     def _results(self) -> list[Any]:
-        """The sequences and the sums."""
         parts = self.schedule.parts
         if parts.sums or parts.reductions:
             self._reduce()

@@ -113,10 +113,7 @@ class Plan:
         return results
 
     def carry_out(self, arrays: Sequence[Any], into: dict[int, Any] | None = None) -> list[Any]:
-        """`replay` for a caller that has already turned floating-point warnings off.
-
-        `into` has arrays that are filled for some of the `targets`, instead of new ones.
-        """
+        """`replay` with floating-point warnings already off; `into` has arrays to fill for some of the `targets`."""
         values = [parameter.value_in(self.space) for parameter, _ in self.parameters]
         results, written = self.computed(arrays, values, into)
         if self.written:
@@ -262,7 +259,6 @@ class RecordedPlan:
         return self._play(arrays)
 
     def _drop(self, reason: str) -> None:
-        """Fall back to single launches from now on."""
         self.reason, self._graph = reason, None
         self._inputs, self._values, self._results = [], {}, []
 

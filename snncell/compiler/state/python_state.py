@@ -108,7 +108,6 @@ class PythonState(ReachableValues):
         return "" if name is None else f" ({name})"
 
     def _named(self) -> Iterator[tuple[str, Any]]:
-        """The variables and the values of holders, with their names."""
         yield from ((name, x) for _, name, x in self._variables)
         for holder in self._holders.values():
             yield from ((f"{holder.words}{name}", x) for name, x in holder.values.items())
@@ -196,7 +195,6 @@ class PythonState(ReachableValues):
 
 
 def _purge(container: Any, trace: Trace | None) -> None:
-    """Remove the Tensors of a trace from a container."""
     if isinstance(container, dict):
         for key in [key for key, x in container.items() if holds_traced_tensor(x, trace)]:
             del container[key]
@@ -300,10 +298,7 @@ def _draw_error(who: str, name: str, every: str) -> TraceError:
 
 
 def _position_of(generator: Any) -> Any:
-    """The position of a global generator of NumPy or Python.
-
-    It changes with each draw, and reads in 10 us instead of 200.
-    """
+    """The position of a global generator, which changes with each draw; it reads in 10 us, not 200."""
     if generator is PYTHONS:
         _, words, following = generator.getstate()
         return words[0], words[-1], following

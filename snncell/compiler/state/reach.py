@@ -222,7 +222,6 @@ class ReachableValues:
             self._visit_object(value, kind)
 
     def _visit_object(self, value: Any, kind: type) -> None:
-        """Visit a Cell, or an instance of another class that is not a container."""
         if hasattr(kind, "cells_and_names"):
             self._visit_cell(value)
         elif kind.__module__.partition(".")[0] in ("snncell", "numpy", "numba"):
@@ -242,7 +241,6 @@ class ReachableValues:
             self._visit_instance(value, kind)
 
     def _visit_namespace(self, value: Any) -> None:
-        """Visit a module or a class."""
         self.draws = self.draws or value is np.random or value is random
         if not library(value.__name__ if isinstance(value, ModuleType) else value.__module__):
             self.objects.append(value)
@@ -255,7 +253,6 @@ class ReachableValues:
             self.objects.append(value)
 
     def _visit_instance(self, value: Any, kind: type) -> None:
-        """Visit an object that is not a Cell."""
         own = attributes_of(value)
         if kind.__module__.startswith("scipy.sparse"):  # its methods read and replace its arrays
             self._holder(own, value).values.update(own)

@@ -77,10 +77,7 @@ def take_events(
 def sort_by_key(
     found: int, keys: Any, places: Any, values: Any, many: int, ends: Any, to_places: Any, to_values: Any
 ) -> int:
-    """Stable counting sort of events by key; return 1 if a value differs from 1.
-
-    `ends` has the number of events for each of `many` keys, and is replaced by the end of each key's events.
-    """
+    """Stable counting sort by key; `ends` maps counts of keys to their ends. Return 1 if a value differs from 1."""
     total = 0
     for key in range(many):
         count = ends[key]

@@ -43,10 +43,7 @@ WIDTH = 64  # the outputs of a register block; like LANES, it depends on the dty
 
 
 def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry: Any) -> None:
-    """Pack (groups, O, terms) into panels of (terms, whole vectors) for each group and WIDTH outputs.
-
-    A unit is LANES terms.
-    """
+    """Pack (groups, O, terms) into panels (terms, whole vectors) per WIDTH outputs. A unit is LANES terms."""
     outputs, terms = geometry[1], geometry[2]
     blocks = (terms + LANES - 1) // LANES
     for unit in range(start, stop):
@@ -360,7 +357,6 @@ _NOTHING = np.zeros(1, np.int64), np.zeros(1, np.int32)
 
 
 def _operands(x: Any, out: Any) -> tuple[Any, Any, Any]:
-    """Images as kernel arguments: dense elements, or the values, starts and places of events."""
     if not isinstance(x, Rows):
         return flat(x), *_NOTHING
     return (x if x.dtype in dtypes.BYTES else x.astype(out.dtype)).values, x.starts, x.places
@@ -371,7 +367,6 @@ def _lanes(out: Any) -> int:
 
 
 def _width(outputs: int, out: Any) -> int:
-    """Round a number of outputs up to whole vectors."""
     return -(-outputs // _lanes(out)) * _lanes(out)
 
 

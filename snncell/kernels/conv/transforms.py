@@ -359,7 +359,6 @@ def _vectors(builder: Any, pointer: Any) -> tuple[Vectors, Vectors]:
 
 
 def _rows(vectors: Vectors, first: Any, apart: Any, high: int, wide: int) -> list[list[Any]]:
-    """Load rows of vectors that are `apart` elements apart."""
     places = [vectors.builder.mul(apart, int_constant(p)) for p in range(high * wide)]
     loaded = [vectors.load(vectors.at(first, place)) for place in places]
     return [loaded[n : n + wide] for n in range(0, len(loaded), wide)]

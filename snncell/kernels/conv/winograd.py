@@ -153,10 +153,7 @@ def contract_tiles(
 
 
 def weights_of_tiles(start: Any, stop: Any, partial: Any, rooms: Any, out: Any, geometry: Any) -> None:
-    """Transform `partial` to the gradient of weights.
-
-    It overwrites `partial` and `rooms`. A unit is four outputs of a group.
-    """
+    """Transform `partial` to the weight gradient, overwriting `partial` and `rooms`. A unit is four outputs."""
     groups, channels, outputs, count = geometry[1], geometry[2], geometry[5], geometry[10]
     parts, splits, split_channels, cuts, fours = geometry[15], geometry[16], geometry[17], geometry[18], geometry[19]
     taps, all_fours = geometry[24], (outputs + 3) // 4
@@ -227,7 +224,6 @@ def _work(shape: Shape) -> int:
 
 
 def _sizes(shape: Shape, tiling: Tiling) -> list[int]:
-    """The numbers at the start of both geometries: see `correlate_tiles`."""
     down, across = shape.axes
     return [
         *(shape.images, shape.groups, shape.channels, down.length, across.length),
@@ -385,6 +381,5 @@ _KERNELS: dict[Any, tuple[str, dict[str, Any]]] = {
 
 @functools.cache
 def _kernel(function: Any, tiling: Tiling, dtype: Any) -> Any:
-    """Build a kernel for a tiling and arrays of `dtype`."""
     kinds, made = _KERNELS[function]
     return kernel_for(function, kinds, dtype, **{name: functools.partial(make, tiling) for name, make in made.items()})

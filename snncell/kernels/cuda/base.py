@@ -151,7 +151,6 @@ class Runtime:
         return self._total - self._pool.held
 
     def _new_block(self, size: int) -> MemoryBlock:
-        """Allocate a new block for the pool, and count it."""
         pointer, memory = self._new(size)
         with self._counting:
             self._total += size
@@ -181,7 +180,6 @@ class Runtime:
         raise NotImplementedError
 
     def _memory(self) -> tuple[int, int]:
-        """The free and the total bytes of the device."""
         raise NotImplementedError
 
     # --- recordings of device operations, which are played as one: CUDA graphs ---

@@ -65,7 +65,6 @@ def _simulate(name: str, source: str, code: str, signature: tuple[Any, ...], lau
 
 
 def _load_kernel(name: str, source: str, code: str, signature: tuple[Any, ...], launch_bounds: Any) -> Any:
-    """Load a kernel from the cache folder, or compile it."""
     device = runtime()
     path, writable = keep(name, source, code)
 
@@ -134,7 +133,6 @@ def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
 
 
 def _link_ptx(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
-    """Assemble PTX; return the cubin and the assembler's log."""
     linker: Any = import_once("cuda.bindings.nvjitlink")
     major, minor = capability
     options = [f"-arch=sm_{major}{minor}", "-Xptxas=-v"]

@@ -246,7 +246,6 @@ class _Staging:
         self._bytes = np.ctypeslib.as_array((ctypes.c_uint8 * STAGED).from_address(self._address))
 
     def _turn(self) -> None:
-        """Switch to the other half."""
         self._device.call("cuEventRecord", self._events[self._half], self._device.stream)
         self._half, self._used = 1 - self._half, 0
         self._device.call("cuEventSynchronize", self._events[self._half])  # returns at once if never recorded

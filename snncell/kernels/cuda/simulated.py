@@ -75,7 +75,6 @@ class SimulatedRuntime(Runtime):
         return 0, self._total
 
     def _capture(self, run: Callable[[], None]) -> Any:
-        """Collect the calls, in their order."""
         self._calls = []
         run()
         return self._calls
@@ -196,7 +195,6 @@ def _flat(place: Place, dtype: Any) -> Any:
 
 
 def _view_matrices(matrix: Matrix, rows: int, columns: int, batch: int, dtype: Any) -> Any:
-    """A view of a batch of matrices, (batch, rows, columns)."""
     if matrix.turned:
         rows, columns = columns, rows
     size = np.dtype(dtype).itemsize
@@ -209,7 +207,6 @@ def _view_matrices(matrix: Matrix, rows: int, columns: int, batch: int, dtype: A
 
 
 def _argument(where: str, argument: Any, parameter: Any) -> Any:
-    """Check an argument against the signature, and convert it for the simulator."""
     if not isinstance(parameter, tuple):
         # A Python int is accepted only for int64, because the card would read a Python float as a double.
         fits = type(argument) is int if parameter == np.int64 else getattr(argument, "dtype", None) == parameter.dtype

@@ -99,10 +99,7 @@ def waves(s: Any, mem: Any, syn: Any) -> Any:
 
 @call_once
 def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
-    """A time at which V is above the threshold, given V and I at 0: its peak, or `longest` if that is earlier.
-
-    Otherwise -1.
-    """
+    """A time when V is above the threshold, given V and I at 0: its peak, or `longest` if earlier; -1 if never."""
     mem, syn, peak = constants[MEM], constants[SYN], constants[PEAK]
     if v == 0.0 and peak <= longest:  # V is proportional to kappa
         return peak if i * constants[HIGHEST] >= constants[THRESHOLD] else -1.0
@@ -342,7 +339,6 @@ def find(
 
 
 def _peak(tau_mem: float, tau_syn: float) -> tuple[float, float]:
-    """The time and the value of the peak of kappa."""
     s = math.log1p((tau_mem - tau_syn) / tau_syn) * (tau_mem * tau_syn / (tau_mem - tau_syn))
     nearer = math.expm1(s * (-abs(tau_mem - tau_syn) / (tau_mem * tau_syn)))
     return s, math.exp(-s / max(tau_mem, tau_syn)) * nearer * (-tau_syn / abs(tau_mem - tau_syn))

@@ -73,10 +73,7 @@ def same_parts(target: Any, source: Any, *_: Any) -> Any:
 
 
 def inline(function: _F) -> _F:
-    """Decorate a function that kernels call, to be inlined at each call.
-
-    Python calls the function directly, and so do kernels with NUMBA_DISABLE_JIT=1.
-    """
+    """Decorate a function that kernels inline at each call; Python calls it directly."""
     PENDING.append(("inline", function))
     return function
 

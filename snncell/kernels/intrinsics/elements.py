@@ -311,10 +311,7 @@ def _lower_words_at(context: Any, builder: Any, signature: Any, operands: Any) -
 def _vector_by_vector(
     function: Callable[..., Any], *kinds: str, result: Any = same_parts
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate `one(vectors, first, *operands)`, which emits the copy of one vector, from element `first` on.
-
-    The last operand is the number of elements.
-    """
+    """Decorate `one(vectors, first, *operands, count)`, which emits the copy of one vector, from element `first` on."""
 
     def register(one: Callable[..., None]) -> Callable[..., None]:
         @lowers(function, *kinds, result=result)

@@ -181,10 +181,7 @@ def turn(target: Any, target_stride: Any, source: Any, source_stride: Any, rows:
 def pack(
     panel: Any, stride: Any, y: Any, y_turned: Any, first: Any, depth: Any, low: Any, width: Any, side: Any
 ) -> None:
-    """Pack `depth` rows of `y` from `first` on, and `width` columns from `low` on, into a panel.
-
-    Rows of the panel are `stride` apart, padded with zeros.
-    """
+    """Pack rows from `first` and columns from `low` of `y` into a panel, zero-padded to rows of `stride` elements."""
     if y_turned != 0:
         _, inner = y.shape
         turn(panel, stride, tail(flat(y), low * inner + first), inner, width, depth, side)
@@ -282,10 +279,7 @@ tile_1_128, tile_1_16 = _tile(1, 128), _tile(1, 16)
 def multiply_rows(
     sums: Any, wide: int, weights: Any, rows: int, image: Any, offsets: Any, count: int, more: int
 ) -> None:
-    """`sums[r, i] = sum over k of weights[k, r] image[offsets[k] + i]` for up to PACK rows.
-
-    `wide`, the number of i, is a multiple of 16.
-    """
+    """`sums[r, i] = sum over k of weights[k, r] image[offsets[k] + i]` for up to PACK rows; `wide` is 16 n."""
     done = 0
     while done < wide:
         left, target, pixels = wide - done, tail(sums, done), tail(image, done)

@@ -53,10 +53,7 @@ PARTS_OF_THREAD = 4  # for parts with scratch memory: some slack, so that fast t
 
 
 def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
-    """Choose the grain (units per part) and the number of parts for a kernel with scratch memory per part.
-
-    A kernel whose `work`, a number of multiplications, is too small for threads gets one part.
-    """
+    """Choose grain and number of parts for a kernel with scratch memory; one part if `work` is small."""
     if work < PARALLEL_WORK or units < 2:
         return max(units, 1), 1
     grain = -(-units // (PARTS_OF_THREAD * policy.number_of_threads()))
@@ -66,10 +63,7 @@ def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
 def run_in_parts(
     kernel: Callable[..., Any], units: int, work: float, operands: Sequence[Any], rooms: Sequence[Any], geometry: Any
 ) -> None:
-    """Call a kernel `(grain, *operands, *memory, geometry)` for all units.
-
-    `rooms` has the size and dtype of each scratch array: the kernel gets one row of it for each part.
-    """
+    """Call a kernel `(grain, *operands, *memory, geometry)`; each part gets a row of scratch memory as in `rooms`."""
     grain, parts = parts_of(units, work)
     memory = [empty((parts, size), np.dtype(dtype)) for size, dtype in rooms]
     kernel(units, grain if parts > 1 else 0, grain, *operands, *memory, geometry)
@@ -309,7 +303,6 @@ class _Record(NamedTuple):
 
 
 def _words(number: Any, dtype: dtypes.DType) -> list[int]:
-    """Pack a number into slots, as `native.kernel_of` does."""
     if dtype.dtype.kind == "c":
         return [*struct.unpack("=qq", struct.pack("=dd", number.real, number.imag))]
     if dtype.dtype.kind == "f":

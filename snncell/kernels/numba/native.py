@@ -143,7 +143,6 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
 
 
 def _format(kind: dtypes.DType | tuple[Any, ...]) -> str:
-    """The `struct` format of an argument's slots."""
     if isinstance(kind, tuple):
         return "q"
     return {"f": "d", "c": "dd"}.get(kind.dtype.kind, "q")

@@ -66,10 +66,7 @@ def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tu
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Pause Python's garbage collector, which would take an eighth of the compile time.
-
-    Numba makes so many objects that the collector would traverse all objects of the process several times per kernel.
-    """
+    """Pause Python's garbage collector, which would traverse all objects several times per kernel: 1/8 of the time."""
     # By the threshold, not by gc.disable(): other threads of the program may enable or disable the collector in the
     # meantime. If they set thresholds, theirs are kept.
     before = gc.get_threshold()

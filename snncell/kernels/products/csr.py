@@ -29,10 +29,7 @@ ROWS = 64  # rows per unit
 
 
 def check_rows(start: Any, stop: Any, starts: Any, places: Any, elements: Any, wrong: Any) -> None:
-    """Store in `wrong`, for each unit, the first invalid row, or -1.
-
-    The places of a valid row are ascending and below `elements`.
-    """
+    """Store in `wrong`, for each unit, the first row without ascending places below `elements`, or -1."""
     rows, room = len(starts) - 1, len(places)
     for unit in range(start, stop):
         found = -1
@@ -201,7 +198,6 @@ def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = Fals
 
 
 def _split(rows: Rows, dtype: Any) -> matmul.MatrixEvents:
-    """The events in the form that the product kernels take."""
     count, room, units = rows.count, len(rows.places), -(-rows.count // ROWS)
     blocks = -(-rows.elements // DEPTH)
     found = matmul.MatrixEvents(

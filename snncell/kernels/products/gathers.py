@@ -30,10 +30,7 @@ AHEAD = 8  # the prefetch distance of a row's events, in steps
 
 
 def in_strips(start: Any, stop: Any, y: Any, y_turned: Any, width: Any, out: Any) -> None:
-    """Copy `y`, or its transpose if `y_turned`, into strips of `width` columns; a unit is a strip.
-
-    The strips are stored one after the other; the rows of the last one are padded to whole vectors.
-    """
+    """Copy `y` (or `y.T` if `y_turned`) into consecutive strips of `width` columns, padded to whole vectors."""
     inner, columns = y.shape
     if y_turned != 0:
         columns, inner = y.shape

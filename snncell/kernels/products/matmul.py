@@ -301,7 +301,6 @@ def _in_order(x: Any) -> bool:
 
 
 def _all_events(x: Any, dtype: Any) -> MatrixEvents:
-    """Find the events of a matrix, row by row."""
     m, k = x.shape
     parts, blocks = -(-m // PART), -(-k // DEPTH)
     # Reserve memory for the maximum number of events; unused pages cost nothing. But a page may have 2 MB, so for
@@ -318,7 +317,6 @@ def _all_events(x: Any, dtype: Any) -> MatrixEvents:
 
 
 def _sort_by_columns(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
-    """Sort the `total` events of a matrix with `k` columns by column."""
     m, kind = found.counts.shape[1], found.values.dtype
     offsets = np.zeros(-(-m // DEPTH), np.int64)
     if len(offsets) > 1:
