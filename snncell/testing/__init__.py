@@ -1,7 +1,7 @@
-"""Checks of gradients and of custom reverses, for users and for snncell's own tests.
+"""Gradient checks: compare gradients and custom gradients with finite differences, for you and for snncell's own tests.
 
-All checks compute in float64, where a reverse that is wrong by a tenth of a percent stands out from rounding. What they
-find is an object to print; what is wrong is an error that says where, and, by experiments, why.
+All checks compute in float64, where an error of 0.1 % in a gradient is much larger than rounding. A check returns a
+result to print. A wrong gradient is an error that says where it is and, after some experiments, why.
 """
 
 from snncell.base.arguments.guard import guard as _guard

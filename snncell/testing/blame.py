@@ -1,6 +1,6 @@
-"""Find the cause of a wrong gradient by experiments: a custom bprop, a stopped path, a spike function, a layer.
+"""Find the cause of a wrong gradient by experiments: a custom bprop, a stopped path, a spike function, or a layer.
 
-Each experiment changes one thing and looks whether the gradient is right then.
+Each experiment changes one thing, and tests whether the gradient is correct then.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from snncell.testing.compare import Row
 from snncell.testing.problem import Array, InFloat64, Opened, Problem, Site, Tolerance, directional_derivative, is_real
 from snncell.testing.search import Search, compare_arrays, describe_entry
 
-CALLS = 4  # of each Cell, that are checked one by one
+CALLS = 4  # the number of calls of each Cell to check
 
 
-# --- custom reverses -------------------------------------------------------------------------------------------------
+# --- custom gradients -------------------------------------------------------------------------------------------------
 
 
 class WrongBprop(NamedTuple):
-    """A Cell whose bprop is wrong."""
+    """A Cell with a wrong bprop, the call, and the error."""
 
     path: str
     call: Called
@@ -36,9 +36,9 @@ class WrongBprop(NamedTuple):
 
 
 def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool) -> tuple[list[Row], WrongBprop | None]:
-    """Check each Cell that has a bprop at inputs that it met, the innermost first: rows, up to one that is wrong.
+    """Check each Cell with a bprop at inputs that it got, innermost first; returns rows, and the first wrong one.
 
-    With `smooth`, those that have a primitive were run by that, and do not count.
+    With `smooth`, Cells with a primitive are skipped, because they ran that instead of construct.
     """
     rows: list[Row] = []
     for path in net.deepest_first(samples):
@@ -46,11 +46,11 @@ def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool)
         if getattr(cell, "bprop", None) is None or (smooth and getattr(cell, "primitive", None) is not None):
             continue
         calls = choose_calls(samples[path])
-        # The inputs that a spike function met may all lie below its threshold, where any surrogate is about 0.
+        # All inputs of a spike function may lie below the threshold, where any surrogate gradient is about 0.
         for group in (calls, _call_on_both_sides(calls) if is_surrogate(net, path) else []):
             rows_of_calls, wrong = _check_calls(net, path, group)
             rows += rows_of_calls
-            if wrong:  # several calls may be: the worst of them is told of
+            if wrong:  # report the worst call
                 return rows, max(wrong, key=lambda fault: getattr(fault.error, "difference", 0.0))
     return _worst_of_each(rows), None
 
@@ -60,7 +60,7 @@ def _check_calls(net: ObservedNet, path: str, calls: Sequence[Called]) -> tuple[
     wrong: list[WrongBprop] = []
     for call in calls:
         try:
-            with settings(smooth=False):  # or a run with smooth spikes would compare the primitive with itself
+            with settings(smooth=False):  # with smooth spikes, the primitive would be compared with itself
                 rows_of_call = check_bprop(net.cells[path], *call.inputs).rows
         except (GradientCheckError, BpropError) as error:
             wrong.append(WrongBprop(path, call, error))
@@ -74,7 +74,7 @@ def _check_calls(net: ObservedNet, path: str, calls: Sequence[Called]) -> tuple[
 
 
 def choose_calls(sample: CallSample) -> list[Called]:
-    """A few calls out of a sample, the first and the last among them."""
+    """A few calls of a sample, including the first and the last."""
     places = np.linspace(0, len(sample.calls) - 1, min(CALLS, len(sample.calls))).round().astype(int)
     return [sample.calls[n] for n in places]
 
@@ -88,7 +88,7 @@ def _call_on_both_sides(calls: Sequence[Called]) -> list[Called]:
 
 
 def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
-    """The worst row of each name; that one of its calls was at a kink is noted even if another is worse."""
+    """The worst row of each name. If any of its calls was at a kink, the row notes that."""
     worst: dict[str, Row] = {}
     for row in rows:
         before = worst.setdefault(row.name, row)
@@ -99,44 +99,45 @@ def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
 
 
 def bprop_text(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
-    """A wrong bprop in words: whose, what it is, at which step, and the mend."""
+    """Describe a wrong bprop: its Cell, the time step, and how to fix it."""
     step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
     if _got_all_steps(wrong.call, steps):
-        step = ", which gets all time steps at once, as the first axis"
+        step = ", which takes all time steps at once, as its first axis"
     cell = net.cells[wrong.path]
     parent = net.parent(wrong.path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
     if is_surrogate(net, wrong.path):
         what = f"the surrogate {net.describe(wrong.path)}"
         what += f", the spike function of {net.layer(parent)}" if named and parent is not None else ""
-        mend = "Mend its bprop, or its primitive; check_bprop checks it by itself."
+        hint = "Fix its bprop or its primitive; you can check it alone by check_bprop."
     else:
         what = f"the custom bprop of {net.layer(wrong.path)}"
-        mend = "Mend it; check_bprop checks it by itself."
-    return f"The cause is {what}{step}: {str(wrong.error).rstrip('.')}. {mend}"
+        hint = "Fix it; you can check it alone by check_bprop."
+    return f"The cause is {what}{step}: {str(wrong.error).rstrip('.')}. {hint}"
 
 
 def is_surrogate(net: ObservedNet, path: str) -> bool:
-    """True if a Cell is a spike function: it has a primitive, or a neuron has it as that."""
+    """True if a Cell is a spike function: it has a primitive, or is the surrogate_function of a neuron."""
     cell, parent = net.cells[path], net.parent(path)
     named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
     return named or getattr(cell, "primitive", None) is not None
 
 
 def _got_all_steps(call: Called, steps: int | None) -> bool:
-    """True if a call got all time steps."""
+    """True if the inputs of a call contain all time steps."""
     shapes = [x.shape for x in call.inputs if isinstance(x, Tensor)]
     return not call.looped and steps is not None and any(len(s) > 1 and s[0] == steps for s in shapes)
 
 
 def steps_text(net: ObservedNet, samples: dict[str, CallSample]) -> str:
-    """The spike functions that ran as steps, which differences cannot follow, in words, or nothing."""
+    """Name the spike functions that ran as step functions, which finite differences cannot check; or ""."""
     spiking = [path for path in samples if getattr(net.cells[path], "primitive", None) is not None]
     if CHECKING.smooth or not spiking:
         return ""
     return (
-        f"The cause is the surrogate: {', '.join(map(net.describe, spiking))} ran as a step, which finite differences "
-        f"cannot follow. Check with smooth spikes, `with snncell.surrogate.smooth():`, or by check_through_time."
+        f"The cause is the surrogate: {', '.join(map(net.describe, spiking))} ran as a step function, so finite "
+        f"differences are useless. Check with smooth spikes, `with snncell.surrogate.smooth():`, or by "
+        f"check_through_time."
     )
 
 
@@ -144,7 +145,7 @@ def steps_text(net: ObservedNet, samples: dict[str, CallSample]) -> str:
 
 
 class Probe:
-    """Directions, and the derivatives along them by differences, which do not depend on what is stopped."""
+    """Random directions, and the derivatives along them by finite differences, which ignore stop_gradient."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
@@ -154,7 +155,7 @@ class Probe:
         self.expected = [(v, [(by, search.along(v, eps * by)[1]) for by in (1.0, *others)]) for v in directions]
 
     def right(self, gradients: Sequence[Array]) -> bool:
-        """True if gradients are what the differences say."""
+        """True if gradients agree with the finite differences."""
         for direction, expected in self.expected:
             slope = directional_derivative(gradients, direction)
             if not any(self.search.tolerance.agree(slope, n, self.rounding / by) for by, n in expected):
@@ -162,24 +163,24 @@ class Probe:
         return True
 
     def right_with(self, stops: Opened) -> bool:
-        """True if they are with these paths opened."""
+        """True if the gradients agree when these paths are open."""
         search = self.search
         with settings(stops=stops, unfused=True):
             return self.right(search.problem.gradient(search.fn, search.point))
 
 
 def describe_stopped(net: ObservedNet, search: Search) -> str:
-    """The stopped paths that make the gradient wrong, in words, or nothing."""
+    """Describe the stopped paths that make the gradient wrong, or return ""."""
     probe, opened = Probe(search), Opened(net.paths)
     if not probe.right_with(opened) or not opened.seen:
         return ""
     sites = list(opened.seen)
-    # Each stopped alone, the others let through; where none is wrong alone, they are together.
+    # Stop one path at a time and open the others. If no path alone is guilty, all of them are.
     guilty = [site for site in sites if not probe.right_with(Opened(net.paths, frozenset({site})))] or sites
     return (
-        f"With every ops.stop_gradient let through, the gradient is right, so a path that is stopped is the cause: "
-        f"{'; '.join(_site_text(net, probe, site) for site in guilty)}. To check the gradient that is meant with it "
-        f"stopped, pass detached=True."
+        f"Without any ops.stop_gradient the gradient is correct, so a stopped path is the cause: "
+        f"{'; '.join(_site_text(net, probe, site) for site in guilty)}. If you want this path stopped, pass "
+        f"detached=True."
     )
 
 
@@ -192,48 +193,48 @@ def _site_text(net: ObservedNet, probe: Probe, site: Site) -> str:
             f"{layer}: its reset is detached (detach_reset=True), so no gradient flows through it; set "
             f"detach_reset=False"
         )
-    return f"{layer}: ops.stop_gradient at {site.line}; take it out if a gradient is to flow there"
+    return f"{layer}: ops.stop_gradient at {site.line}; remove it if a gradient should flow there"
 
 
 def _is_its_reset(net: ObservedNet, probe: Probe, site: Site) -> bool:
-    """True if the gradient is right with this place stopped, if only the reset of its layer is not detached."""
-    assert site.path is not None  # the caller's choice
+    """True if, without the detached reset of its layer, the gradient is correct with this site stopped."""
+    assert site.path is not None  # the caller checks it
     cell = net.cells[site.path]
     if not getattr(cell, "detach_reset", False):
         return False
-    cell.__dict__["detach_reset"] = False  # past __setattr__: nothing that was traced is out of date afterwards
+    cell.__dict__["detach_reset"] = False  # bypass __setattr__, so that traces stay valid afterwards
     try:
         return probe.right_with(Opened(net.paths, frozenset({site})))
     finally:
         cell.__dict__["detach_reset"] = True
 
 
-# --- layers by themselves ---------------------------------------------------------------------------------------------
+# --- single layers ----------------------------------------------------------------------------------------------------
 
 
 def layers_text(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tolerance) -> str:
-    """The innermost Cell whose own gradient is not what differences of it alone say, in words, or nothing."""
+    """Describe the innermost Cell whose own gradient disagrees with its finite differences, or return ""."""
     steps = count_steps(samples)
     for path in net.deepest_first(samples):
         for call in choose_calls(samples[path]):
             try:
                 text = _fault_of(net.cells[path], call, tolerance, steps)
             except SnncellError:
-                break  # it cannot be called, or differentiated, by itself
+                break  # it cannot be called or differentiated alone
             if text:
                 step = "" if call.step is None else f", at time step {call.step}"
                 return (
-                    f"The cause is in {net.layer(path)}{step}: taken by itself, at the inputs that it gets "
-                    f"there, its gradient is wrong too, and that of no layer inside of it: {text} Nothing in it is "
-                    f"stopped by ops.stop_gradient; look for values that leave the tape (asnumpy, item), and for "
-                    f"operations with a reverse of their own."
+                    f"The cause is in {net.layer(path)}{step}: called alone, with the inputs that it gets "
+                    f"there, its gradient is wrong, too, but its inner layers are correct: {text} It stops nothing "
+                    f"by ops.stop_gradient. Look for values that leave the tape (asnumpy, item), and for operations "
+                    f"with a custom gradient."
                 )
     return ""
 
 
 @contextmanager
 def by_itself(cell: Any, call: Called) -> Iterator[Problem | None]:
-    """Have a Cell as a problem of its own, at the inputs of a call; None if nothing there is of floats."""
+    """Context manager: a Problem for a single Cell at the inputs of a call, or None if it has no floats."""
     named = choose_weights([("", cell)], None)
     if not named and not any(map(is_real, call.inputs)):
         yield None
@@ -243,7 +244,7 @@ def by_itself(cell: Any, call: Called) -> Iterator[Problem | None]:
 
 
 def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) -> str:
-    """The worst entry of a Cell's own gradient, in words, or nothing if it is right."""
+    """Describe the worst entry of a Cell's own gradient, or return "" if it is correct."""
     with by_itself(cell, call) as problem:
         if problem is None:
             return ""
@@ -256,11 +257,11 @@ def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) 
     return ""
 
 
-# --- all together -----------------------------------------------------------------------------------------------------
+# --- all experiments --------------------------------------------------------------------------------------------------
 
 
 def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:
-    """Why the gradient of a search is wrong, in words; what has been ruled out, if it is none of that."""
+    """Describe why a gradient is wrong, or which causes have been excluded."""
     with unfused():
         samples = net.watched(run)
         _, wrong = check_bprops(net, samples, smooth=CHECKING.smooth)
@@ -271,5 +272,5 @@ def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:
             stopped
             or steps_text(net, samples)
             or layers_text(net, samples, search.tolerance)
-            or ("" if not samples else "No custom bprop, stopped path or layer by itself accounts for it.")
+            or ("" if not samples else "No custom bprop, stopped path or single layer explains it.")
         )

@@ -1,4 +1,4 @@
-"""`check_bprop`: compare the custom bprop of one Cell with the gradient of its primitive or of its construct."""
+"""`check_bprop`: compare a custom gradient with the gradient of the Cell's primitive or construct."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from snncell.testing.calls import choose_weights
 from snncell.testing.compare import ZERO, Checked, Row, compare_reverse, draw_gradients, perturb, project
 from snncell.testing.problem import InFloat64, is_real, to_float64
 
-KINK = "near the inputs that it met: at them there is a kink"
+KINK = "near the inputs that it got, because they are at a kink"
 
 
 def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNegative = 1e-6, seed: Size = 0) -> Checked:
-    """Check the custom reverse of a Cell.
+    """Check the custom gradient of a Cell.
 
-    A Cell with a method `primitive(*inputs)`, such as a surrogate, is checked against the gradient of that smooth
-    function; another one against the tape's gradient of its `construct`, or, if an operation in it has none, against
-    finite differences. At a kink several gradients are right, so a comparison that fails there is repeated at random
-    points near the inputs. The gradients of `internal_params` are checked too, and no other trainable Parameter of the
-    Cell, or of those below it, may have a gradient that the bprop does not give.
+    A Cell with a method `primitive(*inputs)`, such as a surrogate, is compared with the gradient of that smooth
+    function. Any other Cell is compared with the tape's gradient of its `construct` or, if an operation in it has none,
+    with finite differences. At a kink several gradients are correct, so a failed comparison there is repeated at random
+    points near the inputs. The gradients of `internal_params` are checked, too. It is an error if another trainable
+    Parameter of the Cell or its descendants has a gradient that bprop does not return.
 
     Args:
-        cell: a Cell with a `bprop`. Its Parameters are float64 while it is checked.
+        cell: a Cell with a `bprop`. Its Parameters are float64 during the check.
         inputs: its arguments; float Tensors are converted to float64.
-        rtol, atol: an entry may differ by atol + rtol * its size.
-        seed: of the random `dout`.
+        rtol, atol: the tolerance for each entry: atol + rtol * its size.
+        seed: the seed of the random `dout`.
 
     Returns:
-        What was compared, to print: for each input and Parameter the worst relative difference.
+        The comparisons, to print: for each input and Parameter the worst relative difference.
 
     Raises:
-        GradientCheckError: naming the Cell, the input, the entry that is worst, and the ratio if it is the same in all
-            entries; or the Parameter that is forgotten.
+        GradientCheckError: names the Cell, the input, the worst entry, and the ratio if it is the same in all entries;
+            or the missing Parameter.
         GradientError: if the Cell has no `bprop`.
-        ArgumentError: for a class in the place of a Cell.
+        ArgumentError: for a class instead of a Cell.
 
     Example:
         >>> print(snncell.testing.check_bprop(snncell.surrogate.ATan(), Tensor([-1.0, 0.5])).rows[0].name)
@@ -54,7 +54,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
     if isinstance(cell, type):
         raise ArgumentError(f"check_bprop: cell is a Cell, not {came(cell)}.")
     if getattr(cell, "bprop", None) is None:
-        raise GradientError(f"check_bprop: cell is a Cell with a bprop to check; {came(cell)} has none.")
+        raise GradientError(f"check_bprop: cell is a Cell with a bprop to check, but {came(cell)} has none.")
     doubles = [to_float64(as_data(x)) for x in inputs]
     weights = tuple(getattr(cell, "internal_params", ()))
     with InFloat64([cell], weights):
@@ -91,7 +91,7 @@ def _check_rows(
 def _rows_off_kinks(
     cell: Any, doubles: Sequence[Any], weights: Sequence[Parameter], rtol: float, atol: float, seed: int
 ) -> list[Row] | None:
-    """The rows at random points near the inputs, where the bprop is right; None if it is wrong there, too."""
+    """The rows at random points near the inputs, if bprop is correct there, else None."""
     zero: list[Row] | None = None
     wrong = False
     rng = np.random.default_rng(0)
@@ -104,12 +104,12 @@ def _rows_off_kinks(
             continue
         if not all(row.note == ZERO for row in rows):
             return rows
-        zero = rows  # that 0 is 0 says little: another point decides, if there is one
+        zero = rows  # 0 equals 0 proves little, so try another point
     return None if wrong else zero
 
 
 def _is_kinked(cell: Any, doubles: Sequence[Any]) -> bool:
-    """True if the slopes to both sides of the inputs differ, along a random direction."""
+    """True if the slopes on both sides of the inputs differ along a random direction."""
     function = getattr(cell, "primitive", None) or cell.construct
     key, rng, step = present_key(), np.random.default_rng(0), 1e-6
     directions = [rng.standard_normal(x.shape) if is_real(x) else None for x in doubles]
@@ -125,14 +125,14 @@ def _is_kinked(cell: Any, doubles: Sequence[Any]) -> bool:
 
     here = value(0.0)
     ahead, behind = (value(step) - here) / step, (here - value(-step)) / step
-    # Curvature makes them differ too, in proportion to the step: far less than a kink does.
+    # Curvature makes them differ, too, but in proportion to the step, and so far less than a kink.
     return not abs(ahead - behind) <= 1e-3 * max(abs(ahead), abs(behind)) + 1e-8 * abs(here)
 
 
 def _refuse_forgotten(
     cell: Any, name: str, parameter: Parameter, doubles: Sequence[Any], douts: Sequence[Tensor], atol: float
 ) -> None:
-    """Raise if the Cell depends on a trainable Parameter of which its bprop gives no gradient."""
+    """Raise if the Cell depends on a trainable Parameter for which its bprop returns no gradient."""
     uses_it = "primitive" if getattr(cell, "primitive", None) else "construct"
     function = getattr(cell, uses_it)
     try:
@@ -147,7 +147,7 @@ def _refuse_forgotten(
         raise GradientCheckError(
             f"The bprop of {type(cell).__name__} gives no gradient of Parameter {name!r}, which {uses_it} uses: "
             f"{source} is not zero (up to {largest:.4g}). List it in self.internal_params and return (gradients, "
-            f"{{self.{name}: gradient}}), or set its requires_grad to False if it is not to be trained."
+            f"{{self.{name}: gradient}}), or set its requires_grad to False if you do not want to train it."
         )
 
 

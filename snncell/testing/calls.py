@@ -11,7 +11,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import TRACING
 from snncell.testing.problem import is_real
 
-SAMPLED = 8  # the most calls of a Cell in a Sample
+SAMPLED = 8  # the most calls in a CallSample
 
 
 class Called(NamedTuple):
@@ -19,21 +19,21 @@ class Called(NamedTuple):
 
     inputs: tuple[Any, ...]
     out: Any
-    step: int | None  # in a loop over time, or else of several calls which one
-    looped: bool  # whether a loop over time made the call
+    step: int | None  # the time step, or the number of the call outside of time loops
+    looped: bool  # whether a time loop made the call
 
 
 class CallSample:
-    """Some of the calls of a Cell, evenly spaced, however many there are."""
+    """An evenly spaced sample of a Cell's calls, for any number of calls."""
 
     def __init__(self) -> None:
         self.calls: list[Called] = []
         self.count, self.stride = 0, 1
 
     def add(self, call: Called) -> None:
-        """Count a call, and keep it if it is one of those that are evenly spaced."""
+        """Count a call, and keep it if it belongs to the sample."""
         if self.count % self.stride == 0:
-            if len(self.calls) == SAMPLED:  # every second one is let go of: nobody knows how many are to come
+            if len(self.calls) == SAMPLED:  # drop every second one, because the total number is unknown
                 self.calls = self.calls[::2]
                 self.stride *= 2
             if self.count % self.stride == 0:
@@ -45,7 +45,7 @@ class ObservedNet:
     """The Cells that a function runs, by their paths.
 
     Args:
-        owners: Cells, with what they are called; the path of one below is its attribute path.
+        owners: pairs of a name and a Cell; the paths of descendants begin with the name.
     """
 
     def __init__(self, owners: Iterable[tuple[str, Any]]) -> None:
@@ -60,12 +60,12 @@ class ObservedNet:
         self.paths = {id(cell): path for path, cell in self.cells.items()}
 
     def below(self, path: str) -> list[str]:
-        """The paths of the Cells below one."""
+        """The paths of a Cell's descendants."""
         cell = self.cells[path]
         return [self.paths[id(other)] for _, other in cell.cells_and_names() if other is not cell]
 
     def deepest_first(self, paths: Iterable[str]) -> list[str]:
-        """The paths, inner Cells before those that use them."""
+        """The paths, inner Cells before the Cells that contain them."""
         return sorted(paths, key=lambda path: len(self.below(path)))
 
     def parent(self, path: str) -> str | None:
@@ -74,18 +74,18 @@ class ObservedNet:
         return holders[0] if holders else None
 
     def describe(self, path: str) -> str:
-        """A Cell as messages name it: path and class."""
+        """A Cell in messages: path and class."""
         name = type(self.cells[path]).__name__
         others = self.aliases[id(self.cells[path])][1:]
         shared = f", shared with {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}" if others else ""
         return f"{path} ({name}{shared})" if path else f"the net itself ({name})"
 
     def layer(self, path: str) -> str:
-        """The same, with the word for what it is."""
+        """The same with the word "layer" before it."""
         return f"layer {self.describe(path)}" if path else self.describe(path)
 
     def watched(self, run: Callable[[], Any]) -> dict[str, CallSample]:
-        """Run, and give a sample of each Cell's calls."""
+        """Run, and return a sample of each Cell's calls."""
         samples = {path: CallSample() for path in self.cells}
 
         def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
@@ -94,7 +94,7 @@ class ObservedNet:
 
         self.visited(run, note)
         for sample in samples.values():
-            # A single call outside of loops is at no time step; what it was called with may have all of them.
+            # A single call outside of loops has no time step; its inputs may contain all of them.
             if sample.count == 1 and not sample.calls[0].looped:
                 sample.calls = [sample.calls[0]._replace(step=None)]
         return {path: sample for path, sample in samples.items() if sample.count}
@@ -114,7 +114,7 @@ class ObservedNet:
 
 
 def _paths_to_cells(cell: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """Each way to a Cell and to those below it: a shared one comes by all of its paths, a circle ends."""
+    """All paths to a Cell and its descendants: a shared Cell comes once per path; cycles end."""
     yield path, cell
     for name, child in cell.name_cells().items():
         if id(child) not in above and child is not cell:
@@ -122,7 +122,7 @@ def _paths_to_cells(cell: Any, path: str, above: tuple[int, ...]) -> Iterator[tu
 
 
 def count_steps(samples: dict[str, CallSample]) -> int | None:
-    """The number of time steps: of a loop, or the calls of the Cell that is called most often, if more than once."""
+    """The number of time steps: that of a time loop, or the most calls of one Cell, if more than one."""
     calls = [(call, sample) for sample in samples.values() for call in sample.calls]
     if any(call.looped for call, _ in calls):
         return max(sample.count for call, sample in calls if call.looped)
@@ -132,8 +132,8 @@ def count_steps(samples: dict[str, CallSample]) -> int | None:
 
 def cells_of_function(fn: Any) -> list[tuple[str, Any]]:
     """The Cells that a function is, belongs to, or refers to, with their names."""
-    fn = getattr(fn, "fn", fn) if hasattr(fn, "compiled") else fn  # what jit returns has the function itself
-    fn = getattr(fn, "func", fn)  # as functools.partial has
+    fn = getattr(fn, "fn", fn) if hasattr(fn, "compiled") else fn  # unwrap jit
+    fn = getattr(fn, "func", fn)  # unwrap functools.partial
     if hasattr(fn, "cells_and_names"):
         return [("", fn)]
     referred: list[tuple[str, Any]] = [("self", getattr(fn, "__self__", None))]
@@ -146,7 +146,7 @@ def cells_of_function(fn: Any) -> list[tuple[str, Any]]:
 
 
 def choose_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tuple[str, Parameter]]:
-    """The Parameters that are checked, and their paths: those given, or else all trainable ones of some Cells."""
+    """The Parameters to check, with their paths: `weights`, or by default all trainable ones of some Cells."""
     named = {id(p): (name, p) for prefix, cell in owners for name, p in cell.parameters_and_names(prefix)}
     if weights is None:
         return [(name, p) for name, p in named.values() if p.requires_grad and is_real(p)]
@@ -158,7 +158,7 @@ def choose_weights(owners: Iterable[tuple[str, Any]], weights: Any) -> list[tupl
 
 
 def _is_filled(variable: Any) -> bool:
-    """True if a variable of an enclosing function is set: reading one that is not yet is an error."""
+    """True if a closure variable is set; reading an unset one raises."""
     try:
         return variable.cell_contents is not None
     except ValueError:

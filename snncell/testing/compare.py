@@ -1,4 +1,4 @@
-"""Compare the gradients of a custom bprop with those of its primitive, of construct, or with finite differences."""
+"""Compare custom gradients with those of a primitive, of construct, or with finite differences."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ZERO = "zero in all entries"
 
 
 class Row(NamedTuple):
-    """One comparison: of what, in which part of the check, and the worst relative difference.
+    """One comparison: its part of the check, its subject, and the worst relative difference.
 
-    `step` and `entry` say where that is, if single entries were compared; a random direction has all of them at once.
-    What could not be compared has no difference, NaN, and a note that says why.
+    `step` and `entry` locate that difference, if single entries were compared; a random direction covers all entries at
+    once. If a comparison was impossible, the difference is NaN and the note gives the reason.
     """
 
     part: str
@@ -32,16 +32,16 @@ class Row(NamedTuple):
     note: str = ""
 
     def noted(self, note: str) -> Row:
-        """The row with a further note."""
+        """A copy with a further note."""
         return self._replace(note="; ".join(text for text in (self.note, note) if text))
 
     @property
     def checked(self) -> bool:
-        """True if there was something to compare with."""
+        """True if the comparison was possible."""
         return not math.isnan(self.difference)
 
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
+        """The texts of the row in a table."""
         if not self.checked:
             return self.part, self.name, "-", "", "", self.note
         step = "" if self.step is None else str(self.step)
@@ -50,11 +50,11 @@ class Row(NamedTuple):
 
 
 class Checked:
-    """The comparison of a check that passed: `print` it for a table, or look at `rows`.
+    """The result of a check that passed: `print` it for a table, or read `rows`.
 
     Args:
         who: the check.
-        rows: one for each comparison.
+        rows: the comparisons.
     """
 
     def __init__(self, who: str, rows: Sequence[Row]) -> None:
@@ -68,7 +68,7 @@ class Checked:
 
     @property
     def verdict(self) -> str:
-        """That it passed, and how much could not be checked."""
+        """ "passed", and how many comparisons were impossible."""
         left = sum(not row.checked for row in self.rows)
         return "passed" + (f", but for {left} that could not be checked" if left else "")
 
@@ -97,10 +97,10 @@ def compare_reverse(
     rtol: float,
     atol: float,
 ) -> list[Row]:
-    """Compare what a Cell's bprop returned with what its primitive, or its construct, gives for the same `dout`.
+    """Compare the gradients that a bprop returned with those of the primitive or construct for the same `dout`.
 
     Raises:
-        GradientCheckError: naming the Cell, the input, and the entry that is worst.
+        GradientCheckError: names the Cell, the input, and the worst entry.
     """
     primitive = getattr(cell, "primitive", None)
     function = primitive or cell.construct
@@ -123,7 +123,7 @@ def compare_reverse(
 
 def _compare(cell: Any, name: str, mine: Any, theirs: Any, source: str, rtol: float, atol: float) -> Row:
     excess = np.abs(mine - theirs) - (atol + rtol * np.abs(theirs))
-    # NaN on both sides agrees; on one side alone it is worse than any number.
+    # NaN in both is equal; NaN in only one is worse than any number.
     excess = np.where(np.isnan(mine) & np.isnan(theirs), -1.0, np.where(np.isnan(excess), np.inf, excess))
     if not excess.size or excess.max() <= 0:
         difference, entry = relative_difference(mine, theirs)
@@ -132,9 +132,9 @@ def _compare(cell: Any, name: str, mine: Any, theirs: Any, source: str, rtol: fl
     hint = ""
     if not getattr(cell, "primitive", None) and not np.any(theirs):
         hint = (
-            " The derivative of construct is zero everywhere; if bprop is meant to replace it, give the Cell a method "
-            "primitive(x), the smooth function whose derivative bprop is, to be checked against: finite differences "
-            "cannot follow a step."
+            " The derivative of construct is zero everywhere. If bprop should replace it, define a method "
+            "primitive(x), the smooth function whose derivative bprop is. The check then uses it, because finite "
+            "differences of a step function are useless."
         )
     error = GradientCheckError(
         f"The bprop of {type(cell).__name__} gives {mine[worst]:.8g} for {name} at index {worst}, {source} gives "
@@ -145,7 +145,7 @@ def _compare(cell: Any, name: str, mine: Any, theirs: Any, source: str, rtol: fl
 
 
 def relative_difference(mine: Any, theirs: Any, least: float = 0.0) -> tuple[float, tuple[int, ...] | None]:
-    """The largest difference, relative to the largest value or to `least` if that is larger, and its index."""
+    """The largest difference, relative to the largest value (at least `least`), and its index."""
     if not mine.size:
         return 0.0, None
     apart = np.where(np.isnan(mine) & np.isnan(theirs), 0.0, distance(mine, theirs))
@@ -156,25 +156,25 @@ def relative_difference(mine: Any, theirs: Any, least: float = 0.0) -> tuple[flo
 
 def distance(mine: Any, theirs: Any) -> Any:
     """The absolute difference of each entry."""
-    # As float64: booleans cannot be subtracted, and unsigned integers wrap around.
+    # Convert to float64, because bools cannot be subtracted and unsigned integers wrap around.
     return np.abs(np.asarray(mine, np.float64) - theirs)
 
 
 def index_of(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The index of an element, from its position in C order: Python integers, for messages."""
+    """The index of an element from its position in C order, as Python integers for messages."""
     return tuple(int(i) for i in np.unravel_index(position, shape))
 
 
 def ratio_text(mine: Any, theirs: Any, worst: tuple[int, ...], excess: Any) -> str:
-    """A comparison of the two as a whole: one ratio everywhere, or in how many entries they differ."""
+    """Text about the whole comparison: the common ratio, or the number of entries that differ."""
     with np.errstate(all="ignore"):
-        # Beside the largest entry, the ratio of a tiny one is rounding.
-        told = np.abs(theirs) > 1e-3 * np.max(np.abs(theirs), initial=0.0)
-        ratios = (mine / theirs)[told]
+        # The ratios of tiny entries are dominated by rounding.
+        large = np.abs(theirs) > 1e-3 * np.max(np.abs(theirs), initial=0.0)
+        ratios = (mine / theirs)[large]
     if not ratios.size or not np.isfinite(ratios).all() or theirs[worst] == 0.0:
         return f"; {int((excess > 0).sum())} of {excess.size} entries differ"
     ratio = float(mine[worst] / theirs[worst])
-    # The same everywhere, if the ratios spread little beside their distance from 1: a factor of 1.001 may blur by 5e-5.
+    # One common ratio, if the ratios spread little compared with their distance from 1: 1.001 may vary by 5e-5.
     if np.ptp(ratios) <= 0.05 * abs(ratio - 1.0):
         return f"; found / expected is {ratio:.6g} in all entries"
     return f"; found / expected is {ratio:.6g} there; {int((excess > 0).sum())} of {excess.size} entries differ"
@@ -184,8 +184,8 @@ def finite_differences(
     fn: Callable[..., Any], inputs: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-6
 ) -> list[Any]:
     """The gradient of sum(out * dout) with respect to each float input, entry by entry, by central differences."""
-    # In float64, eps = 1e-6 leaves some 1e-12 of curvature (eps^2) and 1e-10 of rounding (1e-16 / eps). The smaller it
-    # is, the less often a difference reaches over a kink.
+    # In float64, eps = 1e-6 leaves an error of about 1e-12 by curvature (eps^2) and 1e-10 by rounding (1e-16 / eps). A
+    # smaller eps crosses fewer kinks.
     results: list[Any] = []
     for position, x in enumerate(inputs):
         if not (isinstance(x, Tensor) and x.dtype.is_float):
@@ -211,12 +211,12 @@ def project(out: Any, douts: Sequence[Tensor]) -> float:
 
 
 def perturb(x: Any, by: float, rng: np.random.Generator) -> Any:
-    """An array, moved by a random part of its size. Entries that are 0 move too: silent inputs are at kinks."""
+    """Move an array by a random part of its size. Zeros move, too, because silent inputs are at kinks."""
     return x + by * (0.1 + np.abs(x)) * rng.standard_normal(x.shape)
 
 
 def draw_gradients(outs: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
-    """A random gradient for each float output; another output stands for itself, for it has a place in the call."""
+    """A random gradient for each float output; any other output is returned as a placeholder."""
     return [Tensor(rng.standard_normal(x.shape)).to(x.device).astype(x.dtype) if x.dtype.is_float else x for x in outs]
 
 

@@ -27,37 +27,38 @@ def check_grads(
     atol: NotNegative = 1e-7,
     seed: Size = 0,
 ) -> Checked:
-    """Compare the gradients of `fn` with finite differences, along random directions, in float64.
+    """Gradient check: compare the gradients of `fn` with finite differences along random directions, in float64.
 
-    The outputs are projected on a random vector u and the inputs moved along a random direction v: the derivative
-    <u, J v> from central differences, (f(x + eps v) - f(x - eps v)) / (2 eps), must equal <J^T u, v> from the reverse;
-    first with all inputs and Parameters moved together, then with each by itself.
+    The outputs are projected on a random vector u, and the inputs are moved along a random direction v. The derivative
+    <u, J v> from central differences, (f(x + eps v) - f(x - eps v)) / (2 eps), must equal <J^T u, v> from the backward
+    pass. All inputs and Parameters are moved together first, and then each one separately.
 
-    Where they differ, the worst array is looked at entry by entry (up to 64 entries, found by halving it), and the
-    cause is looked for by experiments: each custom bprop by itself at the inputs it met; the gradient with
-    `ops.stop_gradient` let through, everywhere and then at one place at a time; each Cell by itself. The first axis of
-    an input counts as time if its length is that of a loop over time that ran, or the number of calls of a Cell.
-    At a kink, for example equal values in a window of max pooling, several gradients are right. Where the slopes to
-    both sides differ, the gradients are compared at random points near the inputs, farther and farther away. Where all
-    of these are at kinks too, the array counts as not checked.
+    If they differ, the check compares the worst array entry by entry (up to 64 entries, found by bisection). It then
+    searches for the cause by experiments: each custom bprop alone, at the inputs that it got; the gradient without
+    `ops.stop_gradient`, everywhere and then at one place at a time; each Cell alone. The first axis of an input counts
+    as time if its length is that of a time loop, or the number of calls of a Cell.
+
+    At a kink several gradients are correct, for example for equal values in a max-pooling window. If the slopes on both
+    sides differ, the gradients are compared at random points near the inputs, at growing distances. If all of these are
+    at kinks, too, the array counts as not checked.
 
     Args:
         fn: a function or Cell of Tensors.
-        inputs: its arguments; float Tensors among them are converted to float64 and checked, others held fixed.
-        order: 2 checks the gradient of the gradient as well, and so on.
-        weights: Parameters that are checked too: those of a Cell that are trainable if it is left out, () for none.
-            They, and all others of a Cell, are float64 while it is checked.
-        detached: whether `ops.stop_gradient`, and so a detached reset, is meant: in the differences too, its result is
-            then held constant.
-        eps: half the distance of the differences.
-        rtol, atol: how far the two may differ: atol + rtol * the larger of them.
-        seed: of the directions.
+        inputs: its arguments. Float Tensors are converted to float64 and checked; others are constant.
+        order: 2 also checks the gradient of the gradient, and so on.
+        weights: Parameters to check, too. Default: the trainable ones of a Cell; () for none. All Parameters of a Cell
+            are float64 during the check.
+        detached: True if `ops.stop_gradient`, such as a detached reset, is intended: finite differences then keep its
+            results constant.
+        eps: half the distance of the central differences.
+        rtol, atol: the tolerance: atol + rtol * the larger value.
+        seed: the seed of the random directions.
 
     Returns:
-        What was compared, to print: for each input and Parameter the relative difference.
+        The comparisons, to print: for each input and Parameter the relative difference.
 
     Raises:
-        GradientCheckError: with both numbers, the order at which they differ, the entry that is worst, and the cause.
+        GradientCheckError: with both numbers, the order at which they differ, the worst entry, and the cause.
         GradientError: if there is no float input or output.
 
     Example:
@@ -70,7 +71,7 @@ def check_grads(
         problem = Problem(fn, inputs, named, cells, seed, detached)
         number, rows, tolerance = problem.scalar, [], Tolerance(eps, rtol, atol)
         for level in range(1, order + 1):
-            # First along one direction of all arrays at once; of a gradient's gradient no more is looked at.
+            # First along one direction of all arrays together; this is enough for higher orders.
             separate = range(len(problem.names)) if len(problem.names) > 1 and level == 1 else ()
             found, wrong = compare_arrays(problem, number, tolerance, f"order {level}", [None, *separate], True)
             if wrong is not None:
@@ -84,15 +85,15 @@ def _message(wrong: WrongGradient, net: ObservedNet, level: int) -> str:
     search, number = wrong.search, wrong.number
     of = "" if number is None else f" of {search.problem.names[number]}"
     first = (
-        f"check_grads, order {level}: the reverse gives {wrong.analytic:.10g} along a random direction{of}, finite "
-        f"differences {wrong.numeric:.10g}."
+        f"check_grads, order {level}: the backward pass gives {wrong.analytic:.10g} along a random direction{of}, "
+        f"finite differences {wrong.numeric:.10g}."
     )
     number = search.worst_array() if number is None else number
     return " ".join([first, *explanation(search, net, number, explain=level == 1)]).strip()
 
 
 def explanation(search: Search, net: ObservedNet, number: int, explain: bool = True) -> list[str]:
-    """Sentences: the entry that is worst, the time step of the inputs, and the cause."""
+    """Sentences about the worst entry, the time step of the inputs, and the cause."""
     problem = search.problem
 
     def run() -> Any:
@@ -110,13 +111,13 @@ def explanation(search: Search, net: ObservedNet, number: int, explain: bool = T
 
 
 def has_time_axis(problem: Problem, number: int, steps: int | None) -> bool:
-    """True if the first axis of an array is time: it is an input, as long as there are steps."""
+    """True if the first axis of an array is time: it is an input, and its length is the number of steps."""
     shape = problem.point[number].shape
     return number < len(problem.positions) and len(shape) > 1 and shape[0] == steps
 
 
 def _other_input(search: Search, number: int, steps: int | None) -> list[str]:
-    """If a Parameter is worst: the time step in the inputs where it shows too, if there is one."""
+    """If the worst array is a Parameter: a sentence about an input and time step where the error shows, too."""
     problem = search.problem
     if number < len(problem.positions):
         return []

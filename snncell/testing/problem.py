@@ -1,4 +1,4 @@
-"""The function under check, in float64: a random projection of its outputs, and the derivatives of that number."""
+"""The function under check, in float64: a random projection of its outputs to a scalar, and its derivatives."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ Scalar = Callable[..., Tensor]
 
 # --- float64 ----------------------------------------------------------------------------------------------------------
 
-_VERSIONS = itertools.count(-(10**15), 10**9)  # of Cells that are checked: no other state of theirs has such a number
+_VERSIONS = itertools.count(-(10**15), 10**9)  # versions of Cells during a check, which occur nowhere else
 _TRANSIENT = {"version", "_loop", "_graph", "_hooks", "_pre_hooks", "_checked_counts", "_naming"}
 
 
 def is_real(x: Any) -> bool:
-    """True if it is a Tensor of floats, which finite differences can move; complex ones are held fixed."""
+    """True for a float Tensor, which finite differences can move; complex Tensors are kept constant."""
     return isinstance(x, Tensor) and is_float(x.dtype.dtype)
 
 
 def to_float64(x: Any) -> Any:
-    """A float Tensor or array as a Tensor of float64; anything else as it is."""
+    """Convert a float Tensor or array to float64; return anything else unchanged."""
     x = Tensor(x) if is_array(x) else x
     return x.astype(float64) if is_real(x) else x
 
 
 class InFloat64:
-    """Run Cells, with all below them and further Parameters, in float64 within a `with`, and restore them afterwards.
+    """Context manager: run Cells, their descendants and further Parameters in float64, and restore them afterwards.
 
-    Inside, `astype("float32")` and `ops.zeros(shape)` give float64 too. Compiled functions of the Cells are put aside,
-    because they are for Parameters of another dtype. States that a Cell keeps between calls (`aside`) begin at rest in
-    each evaluation, and the next evaluation undoes what one has written.
+    Inside, `astype("float32")` and `ops.zeros(shape)` give float64, too. Compiled functions of the Cells are put aside,
+    because they are for Parameters of another dtype. States that a Cell keeps between calls (`aside`) start at rest in
+    each evaluation, and the next evaluation undoes the writes of the last one.
     """
 
     def __init__(self, cells: Iterable[Any], parameters: Iterable[Parameter] = ()) -> None:
@@ -63,11 +63,11 @@ class InFloat64:
     def __enter__(self) -> InFloat64:
         values = [(p, name, getattr(p, name)) for p in self.parameters for name in ("_data", "_entry")]
         self.before = [*map(_keeping_cell, self.cells), undoing(values)]
-        with recording_on(None):  # the conversion is no part of what a gradient may be taken through
+        with recording_on(None):  # the conversion is not part of the differentiated function
             for parameter in self.parameters:
                 if is_real(parameter) and parameter.dtype is not float64:
                     parameter._data = parameter.value().astype(float64)._data
-                    if parameter._entry is not None:  # which says the dtype of the gradient that is to arrive
+                    if parameter._entry is not None:  # the entry contains the dtype of the gradient
                         parameter._entry = Entry.source(parameter._data)
         self.wide.enter_context(settings(wide=True))
         self.values = [(parameter, parameter._data) for parameter in self.parameters]
@@ -82,7 +82,7 @@ class InFloat64:
 
     @contextmanager
     def evaluation(self, moved: Sequence[tuple[Parameter, Any]] = ()) -> Iterator[None]:
-        """Run the Cells from their Parameters as they were at first, but for those `moved` to other arrays."""
+        """Context manager: run the Cells from their first Parameter values, except for those in `moved`."""
         for parameter, array in (*self.values, *moved):
             parameter._data = array
         with ExitStack() as stack:
@@ -100,7 +100,7 @@ def _keeping_cell(cell: Any) -> Callable[[], None]:
     def put_back() -> None:
         same = all(state.get(name) is value for name, value in before.items() if name not in _TRANSIENT)
         same = same and before.keys() | _TRANSIENT >= state.keys()
-        # What construct has changed of its Cell stays changed, and what was compiled of it before is out of date.
+        # Attributes that construct changed stay changed, so compiled code from before the check is out of date.
         state["version"] = before["version"] + (0 if same else 2)
         for name in ("_loop", "_graph"):
             state.pop(name, None)
@@ -114,16 +114,16 @@ def _keeping_cell(cell: Any) -> Callable[[], None]:
 
 
 class Site(NamedTuple):
-    """A place where the gradient is stopped: the path of the Cell that runs there, and the line."""
+    """A call of stop_gradient: the path of the running Cell, and the line."""
 
-    path: str | None  # None outside of the net's Cells
+    path: str | None  # None outside of the net
     line: str
 
 
 class Opened:
-    """Let gradients through every stop_gradient but those at `shut`, and note where they are.
+    """Let gradients through every stop_gradient except those in `shut`, and note all of them.
 
-    `paths` are those of the net's Cells, by id.
+    `paths` are the paths of the net's Cells by id.
     """
 
     def __init__(self, paths: Mapping[int, str], shut: frozenset[Site] = frozenset()) -> None:
@@ -140,7 +140,7 @@ class Opened:
 
 
 def note_stops(values: list[Any]) -> Callable[[Any, Any], Any]:
-    """Append what each stop_gradient gives to `values`, in order."""
+    """A hook that appends the result of each stop_gradient to `values`, in order."""
 
     def note(_: Any, stopped: Any) -> Any:
         values.append(stopped)
@@ -150,7 +150,7 @@ def note_stops(values: list[Any]) -> Callable[[Any, Any], Any]:
 
 
 def replay_stops(values: Sequence[Any]) -> Callable[[Any, Any], Any]:
-    """Give, in order, what stop_gradient gave before: as constants, whatever the inputs are now."""
+    """A hook that makes stop_gradient return earlier results, in order, as constants."""
     remaining = iter(values)
 
     def replay(_: Any, stopped: Any) -> Any:
@@ -158,8 +158,8 @@ def replay_stops(values: Sequence[Any]) -> Callable[[Any, Any], Any]:
         if [x.shape for x in structure.flatten(value)[0]] != [x.shape for x in structure.flatten(stopped)[0]]:
             raise GradientCheckError(
                 "detached=True: ops.stop_gradient is called in another order, or with other shapes, when the "
-                "inputs are moved a little, so what it gave cannot be held constant. Take branches on values out of "
-                "the function."
+                "inputs change a little, so its results cannot be kept constant. Remove branches on values from the "
+                "function."
             )
         return value
 
@@ -170,24 +170,24 @@ def replay_stops(values: Sequence[Any]) -> Callable[[Any, Any], Any]:
 
 
 class Tolerance(NamedTuple):
-    """The tolerance of two numbers that are to agree, and the step of the differences."""
+    """The tolerance of a comparison, and the step of the finite differences."""
 
     eps: float
     rtol: float
     atol: float
-    fine: bool = False  # differences of the fourth order, whose steps may be large enough for small gradients
-    others: tuple[float, ...] = (10.0, 100.0)  # factors of the step that count too: rounding and curvature differ
+    fine: bool = False  # use fourth-order differences, which allow steps large enough for small gradients
+    others: tuple[float, ...] = (10.0, 100.0)  # further factors of the step, for other rounding and curvature
 
     def agree(self, analytic: float, numeric: float, extra: float = 0.0) -> bool:
-        """True if they are the same; NaN is not."""
+        """True if two numbers are equal within the tolerance; NaN never is."""
         return abs(analytic - numeric) <= self.atol + extra + self.rtol * max(abs(analytic), abs(numeric))
 
 
 class Problem:
-    """The subject of a check: a function or Cell, its arguments, and the Parameters it is differentiated for.
+    """The subject of a check: a function or Cell, its arguments, and the Parameters to differentiate with respect to.
 
-    `cells` are those that it runs, `seed` is that of the projection, and with `detached` the results of stop_gradient
-    are held constant in differences.
+    `cells` are the Cells that it runs, and `seed` is the seed of the projection. With `detached`, finite differences
+    keep the results of stop_gradient constant.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Problem:
     ) -> None:
         self.fn, self.cells, self.seed, self.detached, self.who = fn, cells, seed, detached, who
         self.inputs = [to_float64(x) for x in inputs]
-        self.key = present_key()  # random numbers are replayed from here, the same ones at every point
+        self.key = present_key()  # replay the random numbers from here, so that they are the same at every point
         self.positions = [i for i, x in enumerate(self.inputs) if is_real(x)]
         self.weights = [p for _, p in weights]
         self.names = [f"input {i}" for i in self.positions] + [f"Parameter {name!r}" for name, _ in weights]
@@ -212,16 +212,16 @@ class Problem:
         self.point: list[Array] = [np.array(x.asnumpy()) for x in self.sources]
 
     def arguments(self, moving: Sequence[Tensor]) -> list[Any]:
-        """The arguments, with others in the place of those that are differentiated."""
+        """The arguments, with the differentiated ones replaced."""
         args = list(self.inputs)
         for position, x in zip(self.positions, moving, strict=True):
             args[position] = x
         return args
 
     def scalar(self, *moving: Tensor) -> Tensor:
-        """The function, projected."""
+        """The projected function."""
         with replaying(self.key):
-            # Other numbers than the directions', which are drawn from `seed`; `pulled` and `rounding` use them, too.
+            # A different seed than that of the directions; `pulled` and `rounding` use it, too.
             return self.projected(self.fn(*self.arguments(moving)), self.seed + 1)
 
     def projected(self, out: Any, seed: int) -> Tensor:
@@ -233,17 +233,17 @@ class Problem:
         return sum(parts[1:], parts[0])
 
     def derived(self, fn: Scalar, level: int) -> Scalar:
-        """The gradient of `fn`, projected: the subject of the next order."""
+        """The projected gradient of `fn`: the subject of the next order."""
         return lambda *moving: self.projected(self.gradient_of(fn)(*moving), level)
 
     def gradient_of(self, fn: Scalar) -> Callable[..., list[Tensor]]:
-        """A function that gives the gradients of `fn` with respect to the inputs, and then the weights."""
+        """A function that returns the gradients of `fn` with respect to the inputs, and then the weights."""
         gradient = grad(fn, tuple(range(len(self.positions))) or None, tuple(self.weights) or None)
         return lambda *moving: structure.flatten(gradient(*moving))[0]
 
     @contextmanager
     def at(self, point: Sequence[Array] | None = None) -> Iterator[list[Tensor]]:
-        """Move the weights to a point, and yield the moving inputs there; by default the point of the check."""
+        """Context manager: move the weights to a point (by default that of the check), and yield the moved inputs."""
         given = self.point if point is None else point
         tensors = [Tensor(x).to(source.device) for x, source in zip(given, self.sources, strict=True)]
         count = len(self.positions)
@@ -256,13 +256,13 @@ class Problem:
             return [g.asnumpy() for g in self.gradient_of(fn)(*moving)]
 
     def value(self, fn: Scalar, point: Sequence[Array], noted: list[Any] | None = None) -> float:
-        """`fn` at another point; what `noted` holds stays constant."""
+        """`fn` at another point, with the `noted` results of stop_gradient kept constant."""
         held = nullcontext() if noted is None else settings(stops=replay_stops(noted), unfused=True)
         with held, self.at(point) as moving:
             return float(fn(*moving).item())
 
     def noted(self, fn: Scalar, point: Sequence[Array]) -> list[Any] | None:
-        """The values of stop_gradient at this point, if they are to be held constant."""
+        """The results of stop_gradient at this point, or None if they need not stay constant."""
         if not self.detached:
             return None
         noted: list[Any] = []
@@ -281,16 +281,16 @@ class Problem:
                 fn, move_point(point, direction, -by), noted
             )
 
-        # The weights 8 and -1 cancel the term in eps^2: what is left is in eps^4.
+        # The weights 8 and -1 cancel the error term in eps^2, which leaves one in eps^4.
         return (8.0 * apart(eps) - apart(2 * eps)) / (12 * eps) if fine else apart(eps) / (2 * eps)
 
     def run(self, point: Sequence[Array] | None = None) -> Any:
-        """The function itself, unprojected."""
+        """The function without projection."""
         with self.at(point) as moving, replaying(self.key):
             return self.fn(*self.arguments(moving))
 
     def pulled(self, point: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-        """The outputs, and the gradients of what they are projected to."""
+        """The outputs, and the gradients of their projection."""
         with self.at(point) as moving, replaying(self.key):
             out, pull = vjp(self.fn, *self.arguments(moving), weights=tuple(self.weights))
             leaves = structure.flatten(out)[0]
@@ -299,14 +299,14 @@ class Problem:
         return [x.asnumpy() for x in leaves], [g.asnumpy() for g in gradients]
 
     def rounding(self, point: Sequence[Array], eps: float) -> float:
-        """The part of a slope that rounding of the outputs may make: two of their last places, over the step."""
+        """The part of a slope that rounding of the outputs may cause: two units in the last place, over the step."""
         leaves, rng = floats(self.run(point)), np.random.default_rng(self.seed + 1)
         size = sum(float(np.abs(leaf.asnumpy() * rng.standard_normal(leaf.shape)).sum()) for leaf in leaves)
         return 2 * float(np.finfo(np.float64).eps) * size / eps
 
 
 def move_point(point: Sequence[Array], direction: Sequence[Array | None], by: float) -> list[Array]:
-    """A point, moved along a direction; None leaves an array in place."""
+    """Move a point along a direction; None leaves an array unchanged."""
     return [x if v is None else x + by * v for x, v in zip(point, direction, strict=True)]
 
 

@@ -1,8 +1,8 @@
-"""Search for the array, entry and time step at which a gradient differs from finite differences.
+"""Search for the array, entry and time step where a gradient differs from finite differences.
 
-At a kink (equal values in a window of max pooling, a silent input of ReLU) several gradients are right, and a
-difference across it is none of them. A comparison that fails is therefore repeated at random points near the inputs,
-farther and farther away. It counts only where the function is smooth along the direction of the difference.
+At a kink (equal values in a max-pooling window, a silent input of ReLU) several gradients are correct, and a finite
+difference across the kink equals none of them. So a failed comparison is repeated at random points near the inputs, at
+growing distances. It counts only where the function is smooth along the direction of the difference.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import numpy as np
 from snncell.testing.compare import Row, index_of, perturb
 from snncell.testing.problem import Array, Problem, Scalar, Tolerance, directional_derivative, move_point
 
-UNDECIDED = 0.05  # the part of a fault that kinks and curvature may account for
-LIMIT = 64  # entries of the worst array that are looked at one by one
-BESIDE = "near the inputs: at them there is a kink"
+UNDECIDED = 0.05  # the largest part of an error that kinks and curvature may explain
+LIMIT = 64  # the number of entries of the worst array that are compared one by one
+BESIDE = "near the inputs, because they are at a kink"
 
 
 class WorstEntry(NamedTuple):
-    """The entry that is worst."""
+    """The entry with the largest difference."""
 
     entry: tuple[int, ...]
     analytic: float
     numeric: float
-    looked: int  # at so many entries, of
-    size: int
-    ratio: float | None  # analytic / numeric, if it is the same in all of them
+    looked: int  # the number of compared entries
+    size: int  # the number of all entries
+    ratio: float | None  # analytic / numeric, if it is the same in all compared entries
 
 
 class Search:
-    """Compares the gradients of the number `fn` at a point with differences, along directions and entry by entry."""
+    """Compares the gradients of the scalar `fn` at a point with finite differences, along directions and by entry."""
 
     def __init__(
         self, problem: Problem, fn: Scalar, point: Sequence[Array], gradients: Sequence[Array], tolerance: Tolerance
@@ -42,7 +42,7 @@ class Search:
         self.rng = np.random.default_rng(problem.seed)
 
     def along(self, direction: Sequence[Array | None], eps: float | None = None) -> tuple[float, float]:
-        """The derivative along a direction: from the gradients, and by differences."""
+        """The derivative along a direction: from the gradients, and by finite differences."""
         tolerance = self.tolerance
         numeric = self.problem.slope(self.fn, direction, eps or tolerance.eps, self.point, tolerance.fine)
         return directional_derivative(self.gradients, direction), numeric
@@ -56,7 +56,7 @@ class Search:
         return [self.rng.standard_normal(x.shape) if i == number else None for i, x in enumerate(self.point)]
 
     def agree(self, direction: Sequence[Array | None], extra: float) -> tuple[bool, float, float]:
-        """True if they agree along a direction, for one of the widths of the differences; and both numbers."""
+        """Whether they agree along a direction, for one of the step sizes; and both numbers."""
         tolerance = self.tolerance
         analytic, numeric = self.along(direction)
         if tolerance.agree(analytic, numeric, extra):
@@ -68,18 +68,18 @@ class Search:
         return False, analytic, numeric
 
     def decided(self, direction: Sequence[Array | None], analytic: float) -> bool:
-        """True if differences decide that a slope is wrong: the function is smooth along a direction, or not finite."""
+        """True if finite differences prove an error: the function is smooth along the direction, or not finite."""
         widths = (1.0, *self.tolerance.others)
         return not self.finite() or any(self._smooth(direction, analytic, self.tolerance.eps * by) for by in widths)
 
     def finite(self) -> bool:
-        """True if the function is neither infinite nor NaN at the point."""
+        """True if the function is finite at the point."""
         return bool(np.isfinite(self.problem.value(self.fn, self.point, self.problem.noted(self.fn, self.point))))
 
     def _smooth(self, direction: Sequence[Array | None], analytic: float, eps: float) -> bool:
-        """True if slopes to both sides, and those over a quarter of the distance, differ by far less than the fault.
+        """True if the slopes on both sides, at the full and a quarter step, differ by far less than the error.
 
-        A kink at the point makes the two sides differ; one at some distance makes the two widths differ.
+        A kink at the point makes the sides differ; a kink at some distance makes the two steps differ.
         """
         noted = self.problem.noted(self.fn, self.point)
 
@@ -94,14 +94,14 @@ class Search:
         return max(slopes) - min(slopes) + rounding <= UNDECIDED * fault
 
     def worst_array(self) -> int:
-        """The array along which they differ most, as a part of what there is."""
+        """The array with the largest relative difference."""
         return int(np.argmax([relative(*self.along(self.only(number))) for number in range(len(self.point))]))
 
     def worst_entry(self, number: int) -> WorstEntry:
-        """The worst entry of an array, by halving what is large, and then one by one."""
+        """The worst entry of an array: by bisecting large arrays, and then one by one."""
         size = self.point[number].size
         block = np.arange(size)
-        while len(block) > LIMIT:  # a derivative costs two evaluations, whether along one entry or along many
+        while len(block) > LIMIT:  # bisect, because a directional derivative costs two evaluations for any direction
             halves = np.array_split(block, 2)
             block = halves[int(np.argmax([self._difference(number, half) for half in halves]))]
         pairs = [self._closest(self._direction(number, block[n : n + 1], np.ones(1))) for n in range(len(block))]
@@ -114,7 +114,7 @@ class Search:
         return _nan_as_inf(abs(analytic - numeric))
 
     def _closest(self, direction: Sequence[Array | None]) -> tuple[float, float]:
-        """Both slopes along a direction, by the width that agrees best: a wide one may reach over a kink."""
+        """Both slopes along a direction, for the step that agrees best, because a large step may cross a kink."""
         widths = {1.0, min(1.0, *self.tolerance.others)}
         pairs = [self.along(direction, self.tolerance.eps * by) for by in sorted(widths, reverse=True)]
         return min(pairs, key=lambda pair: _nan_as_inf(abs(pair[0] - pair[1])))
@@ -127,13 +127,13 @@ class Search:
 
 
 def point_near(point: Sequence[Array], distance: float = 1e-3) -> list[Array]:
-    """A random point near by, where no entry is what it was: away from kinks, and from potentials at the threshold."""
+    """A random point nearby with all entries changed, to leave kinks and potentials at the threshold."""
     rng = np.random.default_rng(1)
     return [perturb(x, distance, rng) for x in point]
 
 
 def relative(analytic: float, numeric: float) -> float:
-    """The relative difference; that of NaN is infinite."""
+    """The relative difference; infinite for NaN."""
     return _nan_as_inf(abs(analytic - numeric) / max(abs(analytic), abs(numeric), 1e-12))
 
 
@@ -142,9 +142,9 @@ def _nan_as_inf(x: float) -> float:
 
 
 def _common_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """analytic / numeric, if it is one number for all entries that are not small, and not 1."""
+    """analytic / numeric, if it is the same for all entries that are not small, and not 1."""
     largest = max(abs(b) for _, b in pairs)
-    # Small slopes by differences are mostly rounding.
+    # Small slopes from finite differences are mostly rounding.
     ratios = [a / b for a, b in pairs if abs(b) > 1e-2 * largest]
     if len(ratios) < 2 or not np.isfinite(ratios).all() or np.ptp(ratios) > 0.05 * abs(np.mean(ratios) - 1.0):
         return None
@@ -152,28 +152,30 @@ def _common_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def describe_entry(worst: WorstEntry, name: str, timed: bool = False) -> str:
-    """The entry in words: where it is, and both numbers."""
+    """The location of the entry and both numbers, in words."""
     at = f"at time step {worst.entry[0]}, index {worst.entry}" if timed else f"at index {worst.entry}"
-    text = f"{name} is worst, {at}: the reverse gives {worst.analytic:.8g}, finite differences {worst.numeric:.8g}"
+    text = (
+        f"{name} is worst, {at}: the backward pass gives {worst.analytic:.8g}, finite differences {worst.numeric:.8g}"
+    )
     if worst.ratio is not None:
         text += f", {worst.ratio:.4g} times as much in all entries"
     if worst.looked < worst.size:
-        text += f" ({worst.looked} of {worst.size} entries were looked at, found by halving)"
+        text += f" ({worst.looked} of {worst.size} entries were compared, found by bisection)"
     return text + "."
 
 
 # --- comparisons off kinks --------------------------------------------------------------------------------------------
 
-SEEN = 1e-3  # the relative fault that is to be found
-DISTANCES = (0.0, 1e-3, 1e-2, 0.1, 1.0)  # of the points; farther away, equal values are farther apart, too
-EVERYWHERE = "kinks at the inputs and at all points near them: differences decide nothing there"
+SEEN = 1e-3  # the relative error that the check must find
+DISTANCES = (0.0, 1e-3, 1e-2, 0.1, 1.0)  # of the random points; at larger distances, equal values differ more
+EVERYWHERE = "not checked: kinks at the inputs and at all points near them"
 
 
 class WrongGradient(NamedTuple):
-    """A gradient that differs from differences where these decide."""
+    """A gradient that finite differences prove wrong."""
 
-    search: Search  # at the point where that is so
-    number: int | None  # the array that was moved; None for all of them together
+    search: Search  # at the point of the proof
+    number: int | None  # the array that was moved; None for all together
     analytic: float
     numeric: float
 
@@ -181,28 +183,28 @@ class WrongGradient(NamedTuple):
 def compare_arrays(
     problem: Problem, fn: Scalar, tolerance: Tolerance, part: str, numbers: Sequence[int | None], at_inputs: bool
 ) -> tuple[list[Row], WrongGradient | None]:
-    """Compare the gradient of each array; None in `numbers` stands for all arrays together.
+    """Compare the gradient of each array with finite differences; None in `numbers` means all arrays together.
 
-    `part` of the check is for the rows. `at_inputs` lets a fault at the inputs themselves count if the function is
-    smooth there. A network may be smooth where its layers have kinks that cancel, so that no layer is wrong; for those,
-    only other points count.
+    `part` is the part of the check, for the rows. With `at_inputs`, an error at the inputs themselves counts if the
+    function is smooth there. Without it, only other points count, because a network may be smooth where the kinks of
+    its layers cancel, so that no layer is wrong.
 
     Returns:
         A row for each array, and the first one that is wrong.
     """
     rows: dict[int | None, Row] = {}
-    faults: dict[int | None, float] = {}  # the difference of those that are not decided yet
+    faults: dict[int | None, float] = {}  # the differences that are not decided yet
     for distance in DISTANCES:
         point = point_near(problem.point, distance) if distance else problem.point
         here = Search(problem, fn, point, problem.gradient(fn, point), tolerance)
         if distance and not here.finite():  # the point left the domain of the function
             continue
         extra = problem.rounding(point, tolerance.eps)
-        noise = extra + tolerance.atol  # the size of a slope that rounding may make
+        noise = extra + tolerance.atol  # the largest slope that rounding may cause
         for number in [n for n in numbers if n not in rows]:
             direction = here.everywhere() if number is None else here.only(number)
             right, analytic, numeric = here.agree(direction, extra)
-            # Far away a gradient may be zero where a fault was visible: that 0 is 0 says nothing about it.
+            # Far away the gradient may be zero, and 0 equal to 0 does not refute an error seen before.
             if right and not max(abs(analytic), abs(numeric)) <= noise < faults.get(number, 0.0):
                 row = _row_of_slopes(part, _name(problem, number), noise, analytic, numeric)
                 rows[number] = row.noted(BESIDE if distance else "")
@@ -221,9 +223,9 @@ def _name(problem: Problem, number: int | None) -> str:
 
 
 def _row_of_slopes(part: str, name: str, noise: float, analytic: float, numeric: float) -> Row:
-    """A row, with a note on a gradient that is so small that differences would not show a fault."""
+    """A row, with a note if the gradient is so small that finite differences would not reveal an error."""
     size = max(abs(analytic), abs(numeric))
     if size <= noise:
         return Row(part, name, 0.0, note="the gradient is zero" if size == 0.0 else "the gradient is zero to rounding")
-    hidden = f"so small that a fault below {noise / size:.2g} of it would go unseen" if noise > SEEN * size else ""
+    hidden = f"so small that relative errors below {noise / size:.2g} stay hidden" if noise > SEEN * size else ""
     return Row(part, name, relative(analytic, numeric), note=hidden)

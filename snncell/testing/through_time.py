@@ -36,39 +36,42 @@ def check_through_time(
     atol: NotNegative = 1e-10,
     seed: Size = 0,
 ) -> Checked:
-    """Check all gradients of a spiking network, in float64: its custom reverses, its paths through time, its kernels.
+    """Check all gradients of a spiking network in float64: custom gradients, paths through time, and compiled kernels.
 
-    1. bprop: each Cell with a `bprop` that the net calls goes through `check_bprop`, at inputs that it met in a run
-       with real spikes (of each Cell 4 calls, evenly spaced).
-    2. smooth: with each spike replaced by its smooth primitive, the gradients with respect to the inputs and all
-       Parameters are compared with finite differences, as by `check_grads`.
-    3. fused: with real spikes, outputs and gradients from the kernels are compared with those of the tape that goes
-       step by step, to 1e-9 of the largest entry, before a Cell is blamed for anything. Within `unfused()` this part is
-       left out, and takes no compiler.
+    1. bprop: each Cell with a `bprop` that the net calls goes through `check_bprop`, at inputs from a run with real
+    spikes
+       (4 calls of each Cell, evenly spaced).
+    2. smooth: each spike function is replaced by its smooth primitive. Then the gradients of the inputs and all
+    Parameters
+       are compared with finite differences, as in `check_grads`.
+    3. fused: with real spikes, outputs and gradients of the kernels are compared with those of the tape running step by
+       step, up to 1e-9 of the largest entry. This runs before any Cell is blamed. Within `unfused()` it is skipped and
+       needs no compiler.
 
-    At a kink (a silent input, equal values in a window of max pooling) several gradients are right. A comparison that
-    fails is therefore repeated at random points near the inputs, and counts only where the function is smooth. If there
-    is no such point, the result says that the array was not checked. A spike that differs between kernels and tape,
-    because its potential is within rounding of the threshold, is noted in the result.
+    At a kink several gradients are correct, for example for a silent input, or for equal values in a max-pooling
+    window. So a failed comparison is repeated at random points near the inputs, and counts only where the function is
+    smooth. If there is no such point, the result says that the array was not checked. The result also notes a spike
+    that differs between kernels and tape because its potential equals the threshold up to rounding.
 
     Args:
-        net: a Cell, or a function that calls Cells, such as a loss; those that its body names are found.
-        inputs: its arguments, for example x (T, B, ...); float Tensors are converted to float64 and checked.
-        weights: the Parameters that are checked: all trainable ones if it is left out, () for none.
-        detached: whether what is stopped, such as a detached reset, is meant to be: finite differences then hold
-            constant what `ops.stop_gradient` gives. Otherwise it is found, and is an error.
-        eps: the step of the differences, which are of the fourth order; if they do not agree with the gradient, steps
-            of 10, 0.1 and 0.01 times that are tried.
-        rtol, atol: how far they may differ: atol + rtol * the larger of them, and what rounding may make.
-        seed: of the directions.
+        net: a Cell, or a function that calls Cells, such as a loss. The check finds the Cells named in the function
+            body.
+        inputs: the arguments, for example x (T, B, ...). Float Tensors are converted to float64 and checked.
+        weights: the Parameters to check. Default: all trainable ones; () for none.
+        detached: True if stopped gradients, such as a detached reset, are intended. Finite differences then keep the
+            results of `ops.stop_gradient` constant. Otherwise a stopped gradient is an error.
+        eps: the step of the finite differences, which are of fourth order. If they disagree with the gradient, 10, 0.1
+            and 0.01 times this step are tried.
+        rtol, atol: the tolerance: atol + rtol * the larger value, plus an allowance for rounding.
+        seed: the seed of the random directions.
 
     Returns:
-        What was compared, to print: part, Cell or Parameter, worst relative difference, time step, entry.
+        The comparisons, to print: part, Cell or Parameter, worst relative difference, time step, entry.
 
     Raises:
-        GradientCheckError: naming the layer, time step and entry that is worst, and the cause: a surrogate, a custom
-            bprop, a path that is stopped (a detached reset), a layer, or a kernel; and for a Parameter whose gradient
-            is exactly zero, because all its paths go through a comparison.
+        GradientCheckError: names the worst layer, time step and entry, and the cause: a surrogate, a custom bprop, a
+            stopped path (a detached reset), a layer, or a kernel. Also for a Parameter whose gradient is exactly zero
+            because all its paths go through a comparison.
         ArgumentError: for a function without Cells.
 
     Example:
@@ -79,8 +82,8 @@ def check_through_time(
     owners = cells_of_function(net)
     if not owners:
         raise ArgumentError(
-            f"{WHO}: takes a Cell, or a function whose body names the Cells that it calls, not {net!r:.60}. For any "
-            f"other function there is check_grads."
+            f"{WHO}: takes a Cell, or a function whose body names the Cells that it calls, not {net!r:.60}. Use "
+            f"check_grads for any other function."
         )
     cells = ObservedNet(owners)
     named = choose_weights(owners, weights)
@@ -90,8 +93,8 @@ def check_through_time(
             rows = _check_bprops(problem, cells)
             rows += _check_smooth(problem, cells, Tolerance(eps, rtol, atol, fine=True, others=(10.0, 0.1, 0.01)))
         except GradientCheckError as blamed:
-            with suppress(BpropError):  # a reverse that raises has no gradients to compare
-                check_kernels(problem, cells)  # which is the cause if it differs
+            with suppress(BpropError):  # a bprop that raises has no gradients to compare
+                check_kernels(problem, cells)  # raises if the kernels are the cause
             raise blamed from None
         refuse_cut_gradients(problem, cells)
         rows += check_kernels(problem, cells)
@@ -112,9 +115,9 @@ def _check_smooth(problem: Problem, net: ObservedNet, tolerance: Tolerance) -> l
         rows, wrong = compare_arrays(problem, problem.scalar, tolerance, "smooth", range(len(problem.names)), False)
         if wrong is None:
             return rows
-        assert wrong.number is not None  # each array is compared by itself
+        assert wrong.number is not None  # each array is compared separately
         first = (
-            f"{WHO}: with smooth spikes the reverse gives {wrong.analytic:.10g} along a random direction of "
+            f"{WHO}: with smooth spikes the backward pass gives {wrong.analytic:.10g} along a random direction of "
             f"{problem.names[wrong.number]}, finite differences {wrong.numeric:.10g}."
         )
         raise GradientCheckError(" ".join([first, *explanation(wrong.search, net, wrong.number)]).strip())
@@ -122,13 +125,13 @@ def _check_smooth(problem: Problem, net: ObservedNet, tolerance: Tolerance) -> l
 
 # --- cut gradients: Parameters that reach the output only through comparisons or roundings ----------------------------
 
-# Finite differences do not find them: the function is constant around a point, so its derivative is 0 as well.
+# Finite differences do not find them, because the function is constant around a point and so its derivative is 0.
 
-SCALES = (0.01, 0.3, 3.0)  # by how much of its size a Parameter is moved, to see whether the output depends on it
+SCALES = (0.01, 0.3, 3.0)  # relative changes of a Parameter to test whether the output depends on it
 
 
 def refuse_cut_gradients(problem: Problem, net: ObservedNet) -> None:
-    """Raise for a Parameter that changes the output, and from which the tape has no path to the output."""
+    """Raise for a Parameter that changes the output although the tape has no path from it to the output."""
     with settings(smooth=True), unfused():
         cut = [n for n in _without_path(problem) if _changes_output(problem, n)]
         if not cut:
@@ -141,14 +144,14 @@ def refuse_cut_gradients(problem: Problem, net: ObservedNet) -> None:
     cause = "" if where is None else f" It ends in {net.layer(where)}, whose output has no path from its inputs."
     raise GradientCheckError(
         f"{problem.who}: the gradient of {names} is exactly zero, but the output depends on it: every path goes "
-        f"through a comparison, a rounding or a cast to integers.{cause} A spike function is a Cell with a method "
-        f"bprop(self, x, out, dout), or one of snncell.surrogate. A Parameter that is not to be trained has "
-        f"requires_grad=False."
+        f"through a comparison, a rounding or a cast to integers.{cause} Use a spike function of snncell.surrogate, or "
+        f"a Cell with a method bprop(self, x, out, dout). Set requires_grad=False if you do not want to train the "
+        f"Parameter."
     )
 
 
 def _without_path(problem: Problem) -> list[int]:
-    """The numbers of the Parameters that no entry of the tape leads to from the output."""
+    """The numbers of the Parameters from which no path on the tape leads to the output."""
     with problem.at() as moving, replaying(problem.key):
         recording = Recording(problem.scalar, moving, (), tuple(problem.weights), {}, problem.who)
     reached = _reached_entries([recording.out])
@@ -156,7 +159,7 @@ def _without_path(problem: Problem) -> list[int]:
 
 
 def _changes_output(problem: Problem, number: int) -> bool:
-    """True if the output is another one with another value of an array; what stop_gradient gives is held constant."""
+    """True if changing an array changes the output, with the results of stop_gradient kept constant."""
     rng, noted = np.random.default_rng(0), problem.noted(problem.scalar, problem.point)
     here = problem.value(problem.scalar, problem.point, noted)
     for scale in SCALES:
@@ -168,20 +171,20 @@ def _changes_output(problem: Problem, number: int) -> bool:
 
 
 def _cut_places(cell: Any, call: Called) -> bool:
-    """True if a Cell without a bprop gives floats that no gradient leads from to what it was called with."""
+    """True if a Cell without a bprop returns floats that have no gradient path from its inputs."""
     positions = [n for n, x in enumerate(call.inputs) if is_real(x)]
     if cell.bprop is not None or not positions:
         return False
     try:
         recording = Recording(cell, call.inputs, positions, tuple(cell.trainable_params()) or None, {}, "call")
-    except SnncellError:  # it cannot be called by itself
+    except SnncellError:  # it cannot be called alone
         return False
     floats = [x for x in structure.flatten(recording.out)[0] if is_real(x)]
     return any(not _reached_entries([x]) & {source._entry for source in recording.sources} for x in floats)
 
 
 def _reached_entries(outputs: Sequence[Tensor]) -> set[Entry | None]:
-    """The entries of the tape that a gradient of some outputs goes through."""
+    """The tape entries that a gradient of these outputs goes through."""
     pending, reached = [x._entry for x in outputs], set[Entry | None]()
     while pending:
         entry = pending.pop()
@@ -191,15 +194,15 @@ def _reached_entries(outputs: Sequence[Tensor]) -> set[Entry | None]:
     return reached
 
 
-# --- the fused kernels and the tape that goes step by step, with real spikes ------------------------------------------
+# --- fused kernels compared with the step-by-step tape, with real spikes ----------------------------------------------
 
-ROUNDING = 1e-9  # how far outputs and gradients may be apart, as a part of their largest entry
-LEAST = 1e-4  # what is smaller than this part of all gradients is compared with that: it may be zero but for rounding
-AT_THRESHOLD = 1e-12  # how far from the threshold rounding may decide, as a part of the largest potential
+ROUNDING = 1e-9  # allowed difference of outputs and gradients, relative to their largest entry
+LEAST = 1e-4  # lower bound of that largest entry, relative to all gradients, because zeros may have rounding errors
+AT_THRESHOLD = 1e-12  # distance from the threshold where rounding may decide, relative to the largest potential
 
 
 class Nearest(NamedTuple):
-    """The potential that is nearest to the threshold of its layer, and how large potentials are there."""
+    """The potential nearest to the threshold of its layer, and the size of the potentials there."""
 
     path: str
     step: int | None
@@ -209,12 +212,12 @@ class Nearest(NamedTuple):
 
     @property
     def undecided(self) -> bool:
-        """True if rounding decides about the spike."""
+        """True if rounding decides whether the neuron spikes."""
         return self.distance <= AT_THRESHOLD * max(self.size, 1.0)
 
 
 def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
-    """Compare outputs and gradients of kernels and tape; a row for each."""
+    """Compare outputs and gradients of the kernels with those of the tape; one row for each."""
     if TRACING.unfused:
         return [Row("fused", "kernels", 0.0, note="not compared: within unfused()")]
     rows, text = _compare_kernels(problem, net, problem.point)
@@ -222,20 +225,20 @@ def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
         return rows
     nearest = _nearest(problem, net)
     if nearest is not None and nearest.undecided:
-        rows, text_beside = _compare_kernels(problem, net, point_near(problem.point))
-        if not text_beside:
-            note = f"beside the inputs: at them rounding decides about a spike, {_describe_potential(net, nearest)}"
+        rows, text_near = _compare_kernels(problem, net, point_near(problem.point))
+        if not text_near:
+            note = f"near the inputs, because at them rounding decides a spike: {_describe_potential(net, nearest)}"
             return [row.noted(note) for row in rows]
-        text = text_beside
+        text = text_near
     raise GradientCheckError(
-        f"{problem.who}: the fused kernels differ from the tape that goes step by step: {text} "
+        f"{problem.who}: the fused kernels differ from the tape running step by step: {text} "
         f"{_blame_layer(problem, net)}{_no_spike(net, nearest)} The kernel is wrong, not your net: please "
         f"report it, with snncell.explain(net, x); `with snncell.testing.unfused():` computes without it."
     )
 
 
 def _compare_kernels(problem: Problem, net: ObservedNet, point: Sequence[Array]) -> tuple[list[Row], str]:
-    """Rows, and in words the first array that differs by more than rounding."""
+    """The rows, and a description of the first array that differs by more than rounding."""
     with unfused():
         outs, grads = problem.pulled(point)
         steps = count_steps(net.watched(lambda: problem.run(point)))
@@ -245,7 +248,7 @@ def _compare_kernels(problem: Problem, net: ObservedNet, point: Sequence[Array])
     rows: list[Row] = []
     for name, mine, theirs in zip(names, [*fused_outs, *fused_grads], [*outs, *grads], strict=True):
         floor = least[name.startswith("gradient")]
-        # Not to the bit: the compiler takes sums over time before products.
+        # Not bitwise equal, because the compiler moves sums over time before products.
         difference, entry = relative_difference(mine, theirs, floor)
         timed = entry is not None and mine.ndim > 1 and len(mine) == steps and "Parameter" not in name
         step = entry[0] if timed and entry is not None else None
@@ -266,13 +269,13 @@ def _largest_entry(x: Array) -> float:
 
 
 def _nearest(problem: Problem, net: ObservedNet) -> Nearest | None:
-    """The potential nearest to its threshold, of all that spike functions get in a run step by step."""
+    """The potential nearest to its threshold, over all inputs of spike functions in a step-by-step run."""
     nearest: list[Nearest] = []
 
     def note(path: str, inputs: tuple[Any, ...], out: Any) -> None:
         if is_surrogate(net, path) and inputs and isinstance(inputs[0], Tensor) and inputs[0].size:
             x = inputs[0].asnumpy()
-            # One that counts spikes has a threshold at each whole number, or at each half.
+            # A function that counts spikes has a threshold at each whole number, or at each half.
             counts = isinstance(out, Tensor) and _largest_entry(out.asnumpy()) > 1
             above = np.abs(x - np.rint(2 * x) / 2) if counts else np.abs(x)
             entry = index_of(int(np.argmin(above)), above.shape)
@@ -295,24 +298,24 @@ def _no_spike(net: ObservedNet, nearest: Nearest | None) -> str:
         return ""
     if nearest.undecided:
         return (
-            f" A spike that rounding decides about ({_describe_potential(net, nearest)}) is not the reason: beside it "
-            f"they differ."
+            f" A spike that rounding decides ({_describe_potential(net, nearest)}) is not the reason, because they "
+            f"also differ near it."
         )
-    return f" It is no spike that rounding decides about: the nearest potential is {_describe_potential(net, nearest)}."
+    return f" Rounding does not decide any spike: the nearest potential is {_describe_potential(net, nearest)}."
 
 
 def _blame_layer(problem: Problem, net: ObservedNet) -> str:
-    """The innermost Cell whose kernel differs, taken by itself."""
+    """A description of the innermost Cell whose kernel alone differs, or ""."""
     with unfused():
         samples = net.watched(problem.run)
-    # What runs inside of a loop has no kernel of its own.
+    # Cells inside a time loop have no separate kernel.
     outside = {path: sample for path, sample in samples.items() if not sample.calls[0].looped}
     for path in net.deepest_first(outside):
         alone = ObservedNet([(path, net.cells[path])])
-        with suppress(SnncellError):  # raised where it cannot be called by itself
+        with suppress(SnncellError):  # it cannot be called alone
             for call in choose_calls(outside[path]):
                 with by_itself(net.cells[path], call) as own:
                     text = "" if own is None else _compare_kernels(own, alone, own.point)[1]
                 if text:
-                    return f"Taken by itself, {net.layer(path)} differs: {text}"
+                    return f"Alone, {net.layer(path)} differs: {text}"
     return ""

@@ -52,7 +52,7 @@ def test_check_bprop_compares_a_surrogate_with_its_primitive():
 
 
 def test_check_bprop_says_what_a_surrogate_without_primitive_needs():
-    with pytest.raises(GradientCheckError, match=r"derivative of construct is zero.*give the Cell a method primitive"):
+    with pytest.raises(GradientCheckError, match=r"derivative of construct is zero.*define a method primitive"):
         testing.check_bprop(Step(has_primitive=False), X)
 
 
@@ -215,7 +215,7 @@ def test_check_bprop_sums_a_gradient_that_broadcasting_made_larger():
 
 
 def test_check_bprop_refuses_a_cell_without_one():
-    with pytest.raises(GradientError, match="check_bprop: cell is a Cell with a bprop to check; a Dense has none"):
+    with pytest.raises(GradientError, match="check_bprop: cell is a Cell with a bprop to check, but a Dense has none"):
         testing.check_bprop(nn.Dense(4, 4), X)
 
 

@@ -74,7 +74,7 @@ def test_a_wrong_surrogate_is_named_with_its_layer_step_and_entry(error, ratio):
     message = (
         rf"the surrogate lif2\.cell\.surrogate_function \(Off\), the spike function of layer lif2\.cell \(LIFNode\), "
         rf"at time step \d: The bprop of Off gives .* for input 0 at index \(\d, \d\), its primitive gives .*; found / "
-        rf"expected is {ratio} in all entries\. Mend its bprop, or its primitive"
+        rf"expected is {ratio} in all entries\. Fix its bprop or its primitive"
     )
     with pytest.raises(GradientCheckError, match=message):
         testing.check_through_time(Net(second=lif(Off(error))), X)
@@ -93,7 +93,7 @@ def test_a_surrogate_without_a_primitive_says_what_it_needs():
         def bprop(self, x, out, dout):
             return (dout * ops.sigmoid(x),)
 
-    message = r"the surrogate lif2\.cell\.surrogate_function \(Bare\).*give the Cell a method primitive"
+    message = r"the surrogate lif2\.cell\.surrogate_function \(Bare\).*define a method primitive"
     with pytest.raises(GradientCheckError, match=message):
         testing.check_through_time(Net(second=lif(Bare())), X)
 
@@ -109,7 +109,7 @@ def test_a_surrogate_without_a_primitive_says_what_it_needs():
 )
 def test_a_wrong_custom_bprop_in_the_middle_is_named(cell, what):
     message = (
-        r"The cause is the custom bprop of layer middle \(Linear\), which gets all time steps at once.*: The bprop of "
+        r"The cause is the custom bprop of layer middle \(Linear\), which takes all time steps at once.*: The bprop of "
     )
     with pytest.raises(GradientCheckError, match=message + f"Linear .*{what}"):
         testing.check_through_time(Net(middle=Linear(5, **cell)), X)
@@ -120,9 +120,9 @@ def test_a_wrong_custom_bprop_in_the_middle_is_named(cell, what):
 def test_a_detached_reset_nobody_asked_for_is_named_with_its_mend(layer):
     place = {"lif1": "first", "lif2": "second", "lif3": "third"}[layer]
     message = (
-        rf"with smooth spikes the reverse gives .* finite differences .*is worst, .*at time step \d, index .*With "
-        rf"every ops\.stop_gradient let through, the gradient is right, .*layer {layer}\.cell \(LIFNode\): its reset "
-        rf"is detached \(detach_reset=True\).*set detach_reset=False\. To check .* pass detached=True"
+        rf"with smooth spikes the backward pass gives .* finite differences .*is worst, .*at time step \d, index .*Without "
+        rf"any ops\.stop_gradient the gradient is correct, .*layer {layer}\.cell \(LIFNode\): its reset "
+        rf"is detached \(detach_reset=True\).*set detach_reset=False\. If you want .* pass detached=True"
     )
     with pytest.raises(GradientCheckError, match=message) as caught:
         testing.check_through_time(Net(**{place: lif(detach_reset=True)}), X)
@@ -164,9 +164,7 @@ def test_values_that_leave_the_tape_are_blamed_on_the_layer_they_leave_in():
         def construct(self, x):
             return x * 2.0 + Tensor(x.asnumpy() * 0.5)
 
-    message = (
-        r"The cause is in layer middle \(Leaves\): taken by itself.*at time step \d, .*, 0\.8 times as much in all"
-    )
+    message = r"The cause is in layer middle \(Leaves\): called alone.*at time step \d, .*, 0\.8 times as much in all"
     with pytest.raises(GradientCheckError, match=message):
         testing.check_through_time(Net(middle=Leaves()), X)
 
@@ -216,8 +214,10 @@ def planted(monkeypatch, who, factor, of_inputs=False):
 )
 def test_a_wrong_kernel_is_told_from_a_wrong_net(monkeypatch, who, what):
     planted(monkeypatch, who, 1.01)
-    message = rf"the fused kernels differ from the tape.*Taken by itself, layer .* \(MultiStep\) {what}.*"
-    with pytest.raises(GradientCheckError, match=message + r"It is no spike.*The kernel is wrong, not your net"):
+    message = rf"the fused kernels differ from the tape.*Alone, layer .* \(MultiStep\) {what}.*"
+    with pytest.raises(
+        GradientCheckError, match=message + r"Rounding does not decide any spike.*The kernel is wrong, not your net"
+    ):
         testing.check_through_time(Net(), X)
 
 
@@ -229,7 +229,7 @@ def test_a_spike_that_rounding_decides_about_is_no_wrong_kernel(monkeypatch):
     net = nn.MultiStep(nn.IFNode(surrogate_function=surrogate.ATan()))
     assert not np.array_equal(net(AT_THRESHOLD).asnumpy(), fused_off(net, AT_THRESHOLD))
     rows = testing.check_through_time(net, AT_THRESHOLD).rows
-    note = "rounding decides about a spike, cell.surrogate_function (ATan) at time step 3, index (0, 0), 0.0e+00 from"
+    note = "rounding decides a spike: cell.surrogate_function (ATan) at time step 3, index (0, 0), 0.0e+00 from"
     assert all(note in row.note for row in rows if row.part == "fused")
 
 
@@ -237,13 +237,13 @@ def test_a_number_of_spikes_that_rounding_decides_about_is_no_wrong_kernel(monke
     planted(monkeypatch, "MultiStep(MultiSpikeLIFNode)", 1.0 - 4e-16, of_inputs=True)
     net = nn.MultiStep(nn.MultiSpikeLIFNode(beta=0.0, max_spikes=3, surrogate_function=surrogate.ATan()))
     rows = testing.check_through_time(net, ops.full((2, 1, 2), 2.0, "float64")).rows
-    assert all("rounding decides about a spike" in row.note for row in rows if row.part == "fused")
+    assert all("rounding decides a spike" in row.note for row in rows if row.part == "fused")
 
 
 def test_a_wrong_kernel_is_not_excused_by_a_spike_that_rounding_decides_about(monkeypatch):
     planted(monkeypatch, "MultiStep(IFNode)", 1.01)
     net = nn.MultiStep(nn.IFNode(surrogate_function=surrogate.ATan()))
-    with pytest.raises(GradientCheckError, match=r"A spike that rounding decides about .* is not the reason"):
+    with pytest.raises(GradientCheckError, match=r"A spike that rounding decides .* is not the reason"):
         testing.check_through_time(net, AT_THRESHOLD)
 
 
@@ -387,8 +387,8 @@ def test_a_kink_at_the_inputs_is_noted():
     for kind in (Hard, Other):
         net = nn.MultiStep(nn.LeakyNode(beta=0.0, surrogate_function=kind()))
         notes += [row.note for row in testing.check_through_time(net, ops.full((3, 1, 2), 1.5)).rows]
-    assert "near the inputs that it met: at them there is a kink" in notes
-    assert "near the inputs: at them there is a kink" in notes
+    assert "near the inputs that it got, because they are at a kink" in notes
+    assert "near the inputs, because they are at a kink" in notes
 
 
 def test_a_surrogate_that_layers_share_is_named_once_with_all_its_places():
