@@ -198,7 +198,8 @@ def test_check_grads_finds_a_small_parameter_that_is_wrong_beside_large_inputs()
 
 def test_check_grads_says_which_entry_is_worst_how_much_and_whose_bprop_it_is():
     message = (
-        r"order 1: the backward pass gives .*Parameter 'w' is worst, at index \(2,\): the backward pass gives .*, finite "
+        r"order 1: the backward pass gives .*Parameter 'w' is worst, at index \(2,\): the backward pass gives "
+        r".*, finite "
         r"differences .*\. The cause is the custom bprop of the net itself \(Scaled\): The bprop of Scaled gives "
         r".* for Parameter 'w' at index \(2,\).*; found / expected is 1\.01 there; 1 of 4 entries differ"
     )

@@ -120,7 +120,8 @@ def test_a_wrong_custom_bprop_in_the_middle_is_named(cell, what):
 def test_a_detached_reset_nobody_asked_for_is_named_with_its_mend(layer):
     place = {"lif1": "first", "lif2": "second", "lif3": "third"}[layer]
     message = (
-        rf"with smooth spikes the backward pass gives .* finite differences .*is worst, .*at time step \d, index .*Without "
+        rf"with smooth spikes the backward pass gives .* finite differences .*is worst, .*at time step \d, "
+        rf"index .*Without "
         rf"any ops\.stop_gradient the gradient is correct, .*layer {layer}\.cell \(LIFNode\): its reset "
         rf"is detached \(detach_reset=True\).*set detach_reset=False\. If you want .* pass detached=True"
     )
