@@ -297,8 +297,8 @@ def _() -> None:
     "also for names of PyTorch and of spiking frameworks",
 )
 def _() -> None:
-    refused(AttributeError, r"here it is nn\.L1Loss", lambda: nn.MAELoss)
-    refused(AttributeError, r"here it is nn\.CellList", lambda: nn.ModuleList)
+    refused(AttributeError, r"use nn\.L1Loss", lambda: nn.MAELoss)
+    refused(AttributeError, r"use nn\.CellList", lambda: nn.ModuleList)
 
 
 @row(
@@ -312,7 +312,7 @@ def _() -> None:
     from snncell.ops import operations as P  # type: ignore[attr-defined]  # noqa: N812
 
     assert P is ops
-    refused(ImportError, r"here it is snncell\.jit", lambda: exec("from snncell import jit_class", {}))
+    refused(ImportError, r"use snncell\.jit", lambda: exec("from snncell import jit_class", {}))
 
 
 @row(
@@ -876,7 +876,7 @@ def _() -> None:
 )
 def _() -> None:
     net = nn.SequentialCell(nn.Dense(2, 2))
-    refused(errors.MissingNameError, "here it is cell.param_prefix", lambda: net[0].cell_prefix)
+    refused(errors.MissingNameError, "use cell.param_prefix", lambda: net[0].cell_prefix)
     assert net[0].param_prefix == "0"
 
 

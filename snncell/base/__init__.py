@@ -1,1 +1,1 @@
-"""The ground floor: settings, signals, forks, HTML, and the check of arguments. Only errors and dtypes stand below."""
+"""The lowest layer: settings, signals, forks, tracebacks, HTML, argument checks. It imports only errors and dtypes."""

@@ -1,4 +1,4 @@
-"""Settings of the process: execution mode and device."""
+"""Settings of the process: execution mode, device, memory pool, and checks (`set_context`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from snncell.errors import ArgumentError
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
 
-LISTENERS: list[Callable[[], None]] = []  # called when pool_limit or check_finite has changed
-CHECKS: list[Callable[[], object]] = []  # called before the device target becomes "GPU"; they raise if there is none
-FINITE: list[Any] = []  # the watch for NaN while check_finite is on, else empty
+LISTENERS: list[Callable[[], None]] = []  # called after pool_limit or check_finite has changed
+CHECKS: list[Callable[[], object]] = []  # called before the device target becomes "GPU"; they raise without a GPU
+FINITE: list[Any] = []  # the NaN watch while check_finite is on, else empty
 SETTINGS: dict[str, Any] = {  # the present values; users read them by `get_context`
     "mode": PYNATIVE_MODE,
     "device_target": "CPU",
@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {  # the present values; users read them by `get_cont
 
 def set_context(
     *,
-    mode: Any = None,  # these are checked below, in better words
+    mode: Any = None,  # checked below, with more helpful errors
     device_target: Any = None,
     pool_limit: Any = None,
     check_finite: bool | None = None,
@@ -35,28 +35,30 @@ def set_context(
     deterministic: Literal["ON", "OFF"] | None = None,
     save_graphs: Any = None,
 ) -> None:
-    """Choose how Cells run.
+    """Set how Cells run: execution mode, device, memory pool, NaN checks.
 
     Args:
-        mode: `PYNATIVE_MODE` (the default) runs each operation as it is called; `GRAPH_MODE` compiles every Cell
-            that is called from outside a Cell, like `snncell.jit`.
-        device_target: "CPU" or "GPU": the place of new Tensors and Parameters. Operations run where their operands are.
-        pool_limit: the number of bytes of freed arrays that are kept for new ones (2 GiB by default);
-            `snncell.empty_pool()` frees them.
-        check_finite: True checks the result of every operation, forward and backward, and raises where NaN appears, or
-            inf from finite operands: the error names the operation, the line, the layer, the time step and the entry.
-            Inf in an operand (a mask of -inf) is no fault, except in a trained Parameter. For NaN from outside, in data
-            or in a Parameter, it names the first operation with it. A loop over time stays one kernel: its results and
-            last states are checked, and only if they are not finite it runs again, step by step; so a NaN that does not
-            reach the results is not found. Functions of `snncell.jit` and GRAPH_MODE run operation by operation;
-            results are those of PYNATIVE_MODE to the bit, except that a MultiStep may round differently. Training takes
-            a few times as long.
-        full_traceback: True shows the frames of snncell in the traceback of an error. By default they are left out, so
-            that it ends at your line: for example the one in your `bprop`. An internal error always shows all frames.
-        device_id: 0, because a process has one device; `CUDA_VISIBLE_DEVICES` chooses the card.
-        pynative_synchronize, deterministic: MindSpore's, without effect: an error always comes from the line to blame,
-            and the same call always gives the same bits.
-        save_graphs: MindSpore's; False or 0. `snncell.explain_passes` shows the compiled Program.
+        mode: `PYNATIVE_MODE` (the default) runs each operation when it is called. `GRAPH_MODE` compiles every Cell that
+            is called from outside a Cell, like `snncell.jit`.
+        device_target: "CPU" or "GPU", the device of new Tensors and Parameters. Operations run on the device of their
+            operands.
+        pool_limit: the number of bytes of freed arrays to keep for new ones (2 GiB by default); `snncell.empty_pool()`
+            frees them.
+        check_finite: True to find the first NaN, or inf from finite operands, forward or backward. See below.
+        full_traceback: True to show the frames of snncell in the traceback of an error. By default they are hidden, so
+            that it ends at your line, for example in your `bprop`. An internal error always shows all frames.
+        device_id: must be 0, because a process uses one device; `CUDA_VISIBLE_DEVICES` selects the GPU.
+        pynative_synchronize, deterministic: MindSpore's, without effect: an error is always raised at the line that
+            caused it, and the same call always gives the same bits.
+        save_graphs: MindSpore's; must be False or 0. `snncell.explain_passes` shows the compiled Program.
+
+    With `check_finite`, the error names the operation, the line, the layer, the time step and the entry. Inf in an
+    operand is not an error, because it may be intended, as in a mask of -inf; but in a trained Parameter it is. For NaN
+    from outside, in data or in a Parameter, the error names the first operation that uses it. A time loop stays one
+    kernel. Its results and last states are checked, and only if they are not finite, it runs again step by step; so a
+    NaN that does not reach the results is not found. Functions of `snncell.jit` and GRAPH_MODE run operation by
+    operation. Results are bitwise those of PYNATIVE_MODE, except that a MultiStep may round differently. Training takes
+    a few times as long.
 
     Raises:
         ArgumentError: for another value.
@@ -85,13 +87,13 @@ def set_context(
         SETTINGS["device_target"] = device_target
     if device_id is not None and (type(device_id) is not int or device_id != 0):
         raise ArgumentError(
-            f"set_context: device_id is 0, for a process has one device, not {_quote(device_id)}. Say which card that "
-            f"is before it starts: CUDA_VISIBLE_DEVICES=1."
+            f"set_context: device_id is 0, because a process uses one device, not {_quote(device_id)}. To select "
+            f"another GPU, set CUDA_VISIBLE_DEVICES=1 before the process starts."
         )
     if save_graphs is not None and (type(save_graphs) not in (bool, int) or save_graphs):
         raise ArgumentError(
-            f"set_context: save_graphs is False, not {_quote(save_graphs)}; nothing is written to files. What a "
-            f"function is compiled to is shown by print(snncell.explain_passes(fn, *inputs))."
+            f"set_context: save_graphs is False, not {_quote(save_graphs)}, because snncell writes no graph files. "
+            f"print(snncell.explain_passes(fn, *inputs)) shows the compiled Program of a function."
         )
     if pool_limit is not None:
         if isinstance(pool_limit, bool) or not isinstance(pool_limit, int) or not 0 <= pool_limit < 2**63:
@@ -106,21 +108,23 @@ def set_context(
 
 
 def _quote(value: Any) -> str:
-    """The text of a wrong value: Python does not write integers of thousands of digits."""
+    """The repr of a wrong value. Very large integers are abbreviated, because Python refuses to print them."""
     return f"an integer of {value.bit_length()} bits" if isinstance(value, int) and abs(value) >= 2**64 else repr(value)
 
 
 def get_context(key: str) -> Any:
-    """The current value of a setting: "mode", "device_target", "device_id", "pool_limit", "check_finite" or
-    "full_traceback".
+    """The current value of a setting.
+
+    Args:
+        key: "mode", "device_target", "device_id", "pool_limit", "check_finite" or "full_traceback".
     """
     if key not in SETTINGS:
-        raise ArgumentError(f"get_context: key: no setting {key!r}; there are {sorted(SETTINGS)}.")
+        raise ArgumentError(f"get_context: key: no setting {key!r}; the settings are {sorted(SETTINGS)}.")
     return SETTINGS[key]
 
 
 def set_device(device_target: Any, device_id: Any = None) -> None:
-    """Choose the place of new Tensors and Parameters, "CPU" or "GPU", with the arguments of `set_context`.
+    """Set the device of new Tensors and Parameters, "CPU" or "GPU", with the arguments of `set_context`.
 
     Example:
         >>> snncell.set_device("CPU")
@@ -129,4 +133,4 @@ def set_device(device_target: Any, device_id: Any = None) -> None:
 
 
 def set_deterministic(deterministic: bool) -> None:
-    """Accept MindSpore's setting, without effect: results are always the same bits, for any number of threads."""
+    """Accept MindSpore's setting, without effect: results are bitwise reproducible for any number of threads."""

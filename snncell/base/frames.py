@@ -1,13 +1,13 @@
-"""Frames of Python's stack: tracebacks that end at the user's line, and frames of functions that mean something.
+"""Tracebacks that end at the user's line, and information read from Python's stack frames.
 
-Each entry point (a public function, a call of a Cell, of a jitted function, of a gradient function) takes the package's
-frames out of an exception that passes through it. `set_context(full_traceback=True)` keeps all frames.
+Each entry point (a public function, or a call of a Cell, of a jitted function, or of a gradient function) removes the
+package's frames from an exception that passes through it. `set_context(full_traceback=True)` keeps all frames.
 
     @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients): ...
 
-An error names the user's line, the Cells that run there, and the Parameter that is being updated. All of this costs
-nothing until there is an error, because it is read from the frames that are on the stack then.
+An error can name the user's line, the running Cells, and the Parameter that is being updated, because decorated
+functions say how to read these from their frames. This costs nothing until there is an error.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from snncell.base.config import SETTINGS
 from snncell.errors import SnncellError
 
 PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep  # the folder of snncell
-# Packages that this one calls: an error that starts in one of them, called from here, is a fault of ours.
+# Packages that snncell calls. An error that starts in one of them, called from snncell, is a bug of snncell.
 _BELOW = frozenset(("numpy", "scipy", "numba", "llvmlite", "matplotlib", "h5py", "nir", "safetensors", "tqdm"))
 
 
 def hide_frames(error: BaseException) -> None:
-    """Take the package's frames out of the traceback of an error, and of those that led to it.
+    """Remove the package's frames from the traceback of an error, and from those of its causes.
 
-    An error that is not raised on purpose and starts within the package keeps them: they are needed to report it.
+    An internal error keeps them, that is, one that starts within the package and is not a SnncellError: a bug report
+    needs them.
     """
     if SETTINGS["full_traceback"]:
         return
@@ -49,16 +50,16 @@ def hide_frames(error: BaseException) -> None:
         links = _links(one.__traceback__)
         on_purpose = isinstance(one, SnncellError)
         if on_purpose or _starts_outside(links):
-            # Frames of contextlib lead from a `with` of the package into its context manager.
+            # Frames of contextlib appear between a `with` statement and the package's context manager.
             hidden = (PACKAGE, contextlib.__file__) if on_purpose else PACKAGE
             one.__traceback__ = _join_links([x for x in links if not x.tb_frame.f_code.co_filename.startswith(hidden)])
         waiting += [one.__cause__, None if one.__suppress_context__ else one.__context__]
 
 
 def traceback_at(function: Callable[..., Any]) -> TracebackType | None:
-    """A traceback that ends in a function which has returned: at its only return, or at its first line.
+    """A traceback that ends in a function that has returned: at its only return, or at its first line.
 
-    Raise an error with it if the function returned the wrong thing. None for a function of the package, or of C.
+    Use it to raise an error about a wrong return value. None for a function of the package, or written in C.
     """
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None or code.co_filename.startswith(PACKAGE):
@@ -68,7 +69,7 @@ def traceback_at(function: Callable[..., Any]) -> TracebackType | None:
     columns = len(line) - len(line.lstrip()), len(line.rstrip())
     first = dis.Positions(code.co_firstlineno, code.co_firstlineno, *columns)
     place = (len(places) == 1 and places.pop()) or first
-    stand_in = ast.parse("raise ValueError")  # only of code that runs there is a frame
+    stand_in = ast.parse("raise ValueError")  # compile code with that location, because only running code has a frame
     for node in ast.walk(stand_in):
         node.__dict__.update(zip(("lineno", "end_lineno", "col_offset", "end_col_offset"), place, strict=True))
     named = compile(stand_in, code.co_filename, "exec").replace(co_name=code.co_name, co_qualname=code.co_qualname)
@@ -95,7 +96,7 @@ def _join_links(links: list[TracebackType]) -> TracebackType | None:
 
 
 def _starts_outside(links: list[TracebackType]) -> bool:
-    """True if an error starts in the user's code, or in what that calls, rather than in what the package calls."""
+    """True if an error starts in the user's code or its libraries, and not in a library that snncell calls."""
     ours = [n for n, link in enumerate(links) if link.tb_frame.f_code.co_filename.startswith(PACKAGE)]
     last = max(ours, default=-1)
     if last + 1 == len(links):
@@ -104,37 +105,37 @@ def _starts_outside(links: list[TracebackType]) -> bool:
     return module == "__main__" or module not in _BELOW.union(sys.stdlib_module_names)
 
 
-# --- frames that mean something ---------------------------------------------------------------------------------------
+# --- marked frames ----------------------------------------------------------------------------------------------------
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Running(NamedTuple):
-    """A Cell runs, with these arguments."""
+    """A Cell that is running, with its arguments."""
 
     cell: Any
     args: tuple[Any, ...]
 
 
 class Reversing(NamedTuple):
-    """The tape asks an operation for its gradients; `line` is where the user asked for the operation."""
+    """An operation whose backward pass is running; `line` is the user's line of the forward pass."""
 
     line: str
 
 
 class Updating(NamedTuple):
-    """An optimiser is at this Parameter."""
+    """The Parameter that an optimiser is updating."""
 
     parameter: Any
 
 
 Mark = Running | Reversing | Updating
 _TELLERS: dict[CodeType, tuple[type, Callable[[Mapping[str, Any]], Mark | None]]] = {}
-_machinery: tuple[str, ...] = ()  # beginnings of paths, as `str.startswith` takes them
+_machinery: tuple[str, ...] = ()  # beginnings of paths, for `str.startswith`
 
 
 def tells(kind: type, teller: Callable[[Mapping[str, Any]], Mark | None]) -> Callable[[_Function], _Function]:
-    """Decorate a function whose frames mean something: `teller` makes a Mark of this kind from its local variables."""
+    """Decorator: `teller` makes a Mark of this kind from the local variables of the function's frame."""
 
     def register(function: _Function) -> _Function:
         _TELLERS[function.__code__] = kind, teller
@@ -144,17 +145,17 @@ def tells(kind: type, teller: Callable[[Mapping[str, Any]], Mark | None]) -> Cal
 
 
 def mark_of(frame: FrameType, sought: type | None = None) -> Mark | None:
-    """The meaning of a frame, if its function has registered one, of the kind that is sought, and it holds now."""
+    """The Mark of a frame whose function is decorated by `tells`, if it has the `sought` kind and applies now."""
     kind, teller = _TELLERS.get(frame.f_code, (None, None))
-    if teller is None or (sought is not None and kind is not sought):  # to read the variables makes a dict of them
+    if teller is None or (sought is not None and kind is not sought):  # avoid f_locals, which builds a dict
         return None
     return teller(frame.f_locals)
 
 
 def machinery(file: str) -> None:
-    """Count a module, or with its `__init__.py` a package, among what carries operations out.
+    """Register a module, or a package by its `__init__.py`, as machinery, whose lines are never shown as the user's.
 
-    Lines of it are never the user's. The package's neurons and layers are equations like a user's.
+    The package's neurons and layers are not machinery, because their lines are equations like a user's.
     """
     global _machinery
     path = os.path.abspath(file)
@@ -165,20 +166,20 @@ machinery(os.path.join(os.path.dirname(__file__), "__init__.py"))
 
 
 def is_machinery(frame: FrameType) -> bool:
-    """True if the frame's code carries operations out."""
+    """True if the frame's code is machinery."""
     return frame.f_code.co_filename.startswith(_machinery)
 
 
 def text_of(frame: FrameType) -> str:
-    """File, line and text of where a frame is: "net.py:12: v = v + x"."""
+    """File, line number and text of a frame, such as "net.py:12: v = v + x"."""
     path, number = frame.f_code.co_filename, frame.f_lineno
     return f"{os.path.basename(path)}:{number}: {linecache.getline(path, number).strip()}"
 
 
 def user_line() -> str:
-    """File, line and text of the innermost caller outside of the package.
+    """The innermost line outside of the package, as text.
 
-    An operation that a bprop of the package calls belongs to the line of the operation that is being differentiated.
+    For an operation called by a bprop of the package, it is the line of the differentiated operation.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
@@ -193,7 +194,7 @@ def user_line() -> str:
 
 
 class Place(str):
-    """The place of an instruction in the code and in the network: a line as text, and its layer.
+    """The line of an instruction as text, and its layer.
 
     Attributes:
         layer: the path and the class of the layer, such as "layers.1 MultiStep(LIFNode)"; "" outside of Cells.
@@ -212,14 +213,14 @@ class Place(str):
 
 
 def place_of_instruction() -> Place:
-    """The place that a trace notes for an operation that runs now: the innermost line that is no machinery."""
+    """The place that a trace stores for the present operation: the innermost line that is not machinery."""
     frame: FrameType | None = sys._getframe(1)
     line, cells, backward = "", [], False
     while frame is not None:
         mark = mark_of(frame)
         if isinstance(mark, Reversing):
             line, backward = line or f"backward of {mark.line}", True
-            cells.clear()  # a gradient belongs to the layer of its forward pass, whichever Cells its bprop calls
+            cells.clear()  # a gradient belongs to the layer of its forward pass, not to Cells that its bprop calls
             if layer := getattr(mark.line, "layer", ""):
                 return Place(line, layer, backward)
         elif isinstance(mark, Running):
@@ -231,9 +232,9 @@ def place_of_instruction() -> Place:
 
 
 def layer_among(cells: Sequence[Any]) -> tuple[int, Any]:
-    """The number of the running neuron, or of the innermost Cell, and its layer; `cells` are innermost first.
+    """The position of the running neuron, or of the innermost Cell, and its layer; `cells` are innermost first.
 
-    The layer is the Cell that runs the neuron over time, if there is one, so that surrogates and neurons belong to it.
+    The layer is the Cell that runs the neuron over time, if any, so that surrogates and neurons belong to it.
     """
     looped = [n for n, cell in enumerate(cells[1:]) if cell._over_time and cells[n] is cell.cell]
     neurons = [n for n, cell in enumerate(cells) if hasattr(cell, "init_state")]
@@ -242,7 +243,7 @@ def layer_among(cells: Sequence[Any]) -> tuple[int, Any]:
 
 
 def name_of_layer(cell: Any) -> str:
-    """The path of a Cell in its network, as in the names of its Parameters, and its class."""
+    """The path of a Cell in its network, as in its Parameters' names, and its class."""
     kind = type(cell).__name__
     kind += f"({type(cell.cell).__name__})" if cell._over_time else ""
     return f"{cell._naming.prefix.removesuffix('.')} {kind}".lstrip()

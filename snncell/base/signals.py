@@ -1,16 +1,15 @@
-"""Interruptions and forks: contexts that always restore, writes made together, signals that wait, forks that wait.
+"""Safe handling of Ctrl-C and forks: contexts that always restore, atomic writes, deferred signals, and fork locks.
 
-Ctrl-C raises KeyboardInterrupt from a signal's handler, on the main thread, between two steps of Python's interpreter:
-at the beginning of a function written in Python, after a call of one written in C, at a jump backwards; never within a
-function written in C. So a context manager whose `__exit__` is a Python function may be left with nothing restored: an
-interruption may come before its first statement. The contexts here consist of functions in C alone; what cannot, is
-called by `deferring`.
+Ctrl-C raises KeyboardInterrupt from a signal handler on the main thread, between two steps of Python's interpreter:
+at the start of a Python function, after a call of a C function, or at a backward jump, but never inside a C function.
+Therefore a context manager whose `__exit__` is a Python function may restore nothing, because an interruption can come
+before its first statement. The contexts here consist only of C functions. Everything else is called by `deferring`.
 """
 
 from __future__ import annotations
 
-# Two of these take locks of theirs before a fork, which the threads that are waited for may need. What is registered
-# last is done first, so they are imported before ours is registered.
+# Two of these modules take locks before a fork, which threads that our fork handler waits for may need. Handlers that
+# are registered last run first, so import these modules before our handler is registered.
 import concurrent.futures.thread  # noqa: F401
 import contextlib
 import ctypes
@@ -33,21 +32,20 @@ from typing import Any
 
 from snncell.errors import ForkError
 
-Write = tuple[Any, str, Any]  # of an attribute: its owner, its name, the value
-IMPORTING: Any = threading.RLock()  # held while a module of another package is imported
+Write = tuple[Any, str, Any]  # the write of an attribute: owner, name, value
+IMPORTING: Any = threading.RLock()  # held while another package is imported
 
 
 class Restoring(io.IOBase):
-    """A context that calls `enter` when it is entered and each of `leave`, in their order, when it is left.
+    """A context that calls `enter` at the beginning and each of `leave`, in order, at the end.
 
-    `io.IOBase` has methods in C for that: `__enter__` asks whether it is `closed`, and `__exit__` calls `close`. These
-    call functions in C too, or partials of such, which give nothing that counts as true: at that, `closed` would refuse
-    and `any` would stop.
+    `io.IOBase` provides C methods for that: `__enter__` reads `closed`, and `__exit__` calls `close`. These must call C
+    functions, too, or partials of such, whose results are falsy. Otherwise `closed` would refuse and `any` would stop.
     """
 
     __slots__ = ("close", "enter")
     closed: Any = property(methodcaller("enter"))
-    __del__: Any = dict  # nothing is to be closed when nobody refers to it any more; this one is in C too
+    __del__: Any = dict  # a C function that does nothing, because IOBase would close the object here
     close: Any
 
     def __init__(self, enter: Callable[[], Any], *leave: Callable[[], Any]) -> None:
@@ -56,40 +54,40 @@ class Restoring(io.IOBase):
 
 
 def hold_attributes(held: dict[str, Any], values: dict[str, Any], before: dict[str, Any], *leave: Any) -> Restoring:
-    """A context in which the attributes in `held` have these values, and afterwards those from before."""
+    """Context manager: set the attributes in `held` to `values`, and at the end to `before`; then call `leave`."""
     return Restoring(partial(held.update, values), partial(held.update, before), *leave)
 
 
 def hold_together(changes: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> Restoring:
-    """A context in which several objects have other attributes: for each (attributes, values, values from before)."""
+    """`hold_attributes` for several objects: for each (attributes, values, values from before)."""
     enter = [partial(held.update, values) for held, values, _ in changes]
     return Restoring(partial(any, map(call, enter)), *(partial(held.update, before) for held, _, before in changes))
 
 
 def write(writes: Iterable[Write]) -> None:
-    """Set all of the attributes, or none; owners set them by functions in C.
+    """Set all of the attributes, or none, if their owners set attributes by C functions.
 
-    Whoever calls keeps what was there before until this returns: to free it may run Python.
+    The caller must hold references to the old values until this returns, because freeing them may run Python code.
     """
-    any(starmap(setattr, writes))  # a loop in C: setattr gives None, so it goes to the end
+    any(starmap(setattr, writes))  # a loop in C, which never stops early because setattr returns None
 
 
 def undoing(writes: list[Write]) -> Callable[[], Any]:
-    """A function in C that sets the attributes that the list holds when it is called."""
+    """A C function that performs the writes that the list contains when it is called."""
     return partial(any, starmap(setattr, writes))
 
 
-# --- signals that wait ------------------------------------------------------------------------------------------------
+# --- deferred signals -------------------------------------------------------------------------------------------------
 
 
 class _Wall:
-    """The wall that signals wait behind: one for all of them, so that they may continue at once."""
+    """The shared state of all gates: signals are deferred while it is up."""
 
     up = True
 
 
 class _Gate:
-    """A signal's handler that replaces another one and calls it later."""
+    """A signal handler that replaces another one and calls it later."""
 
     def __init__(self, wall: _Wall, number: int, handler: Any) -> None:
         self.wall, self.number, self.handler = wall, number, handler
@@ -98,35 +96,35 @@ class _Gate:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.wall.up:
             self.waiting.append(frame)
-        else:  # left in place by an interruption
+        else:  # an interruption prevented `restore`
             self.handler(number, frame)
 
     def restore(self) -> None:
-        """Put the other one back, unless a third has taken the place."""
+        """Restore the old handler, unless a third one has been installed."""
         in_place = signal.getsignal(self.number) is self
         if in_place:
             signal.signal(self.number, self.handler)
 
 
-_standing: list[_Gate] = []  # where signals wait at present
+_standing: list[_Gate] = []  # the gates that defer signals at present
 
 
 def signal_waits() -> bool:
-    """True if a signal waits for a function that is called by `deferring`: it should wait for nobody else then."""
+    """True if a signal is waiting for a function called by `deferring`, which should then not wait itself."""
     return any(gate.waiting for gate in _standing)
 
 
 def deferring(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function that must not end half-way: handlers of signals written in Python run when it has returned.
+    """Call a function that must not be interrupted: Python signal handlers run after it has returned.
 
-    For what others have written and an exception would leave in pieces: imports, Numba's compiler. Only the main thread
-    is interrupted by signals; on others the function is just called.
+    Use it for other packages' code that an exception would leave in a broken state, such as imports and Numba's
+    compiler. Signals interrupt only the main thread; on others the function is simply called.
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args)
     wall = _Wall()
     handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
-    # A handler in C does not run between steps of the interpreter, and a gate waits already.
+    # A C handler does not interrupt Python code, and an active gate defers its signal already.
     gates = [
         _Gate(wall, number, handler)
         for number, handler in handlers.items()
@@ -146,7 +144,7 @@ def deferring(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _deliver(gates: list[_Gate]) -> None:
-    """Call the handlers of the signals that have waited, each once, whatever the others raise."""
+    """Call the handlers of the deferred signals, each once, even if others raise."""
     if gates:
         gate, *others = gates
         try:
@@ -157,7 +155,7 @@ def _deliver(gates: list[_Gate]) -> None:
 
 
 def take_from(queue: SimpleQueue[Any]) -> Any:
-    """Wait for the next item of a queue; look for signals each second, because one may come just before the wait."""
+    """Wait for the next item of a queue. Check for signals each second, because one may come just before the wait."""
     while True:
         try:
             return queue.get(timeout=1.0)
@@ -166,10 +164,10 @@ def take_from(queue: SimpleQueue[Any]) -> Any:
 
 
 def import_once(name: str) -> Any:
-    """A module of another package, imported when it is first needed, by an import that no signal interrupts.
+    """Import a module of another package on first use, without interruption by signals.
 
-    An interrupted import leaves in `sys.modules` what was done of the package: the next one takes these modules from
-    there, and does not set them as attributes of the package.
+    An interrupted import leaves some submodules in `sys.modules`. The next import takes them from there, but does not
+    set them as attributes of the package.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -184,16 +182,16 @@ def _import_module(name: str) -> Any:
 
 # --- forks ------------------------------------------------------------------------------------------------------------
 
-# A child process has the one thread that forked. A lock that another thread holds stays locked in it, and the threads
-# that a parallel kernel waits for are not there. So a fork waits, for a while, until no thread is inside of a product
-# or a parallel kernel (`RUNNING`), compiles (`BUILDING`, and Numba's own lock) or imports (`IMPORTING`). Threads begin
-# again when it is done. If one had to be left going, the child raises a ForkError.
+# A child process has only the thread that forked. Locks that other threads hold stay locked in it, and it lacks the
+# threads that a parallel kernel waits for. Therefore a fork waits until no thread runs a product or a parallel kernel
+# (`RUNNING`), compiles (`BUILDING`, and Numba's lock) or imports (`IMPORTING`). Other threads continue after the fork.
+# If a thread does not finish in time, the child raises a ForkError.
 
-PATIENCE = 30.0  # seconds that a fork waits for other threads: longer than a kernel takes to compile
+PATIENCE = 30.0  # seconds that a fork waits for other threads, longer than a kernel takes to compile
 
 
 class _Running(threading.local):
-    """A lock for each thread, held while it is inside of code that shares threads or locks of its own with others."""
+    """A lock for each thread, held while it runs code that shares threads or locks with other threads."""
 
     def __init__(self) -> None:
         self.lock: Any = threading.RLock()
@@ -204,40 +202,40 @@ _threads: list[Any] = []
 RUNNING = _Running()
 BUILDING: Any = threading.RLock()  # held while a kernel is compiled or loaded
 
-_gate: Any = threading.RLock()  # held by a fork that is about to be
-_coming = False  # whether there is one
+_gate: Any = threading.RLock()  # held by a thread that is about to fork
+_coming = False  # whether a thread is about to fork
 
-_stdout: int | None = None  # where C libraries print, while that is diverted
+_stdout: int | None = None  # the C stdout stream, while it is diverted
 _taken: list[Any] = []
-_left: list[Any] = []  # locks that another thread held for longer than the fork waited
-_unfinished = ""  # what a thread that this process does not have was doing
+_left: list[Any] = []  # locks that other threads held for longer than the fork waited
+_unfinished = ""  # what a thread of the parent was doing at the fork, as a verb
 
 
 def refuse_unfinished() -> None:
-    """Raise a ForkError in a child if a thread of the parent was compiling, or inside of a kernel, at the fork."""
+    """Raise a ForkError in a child if another thread of the parent was compiling or running a kernel at the fork."""
     if _unfinished:
         raise ForkError(
             f"this process was forked while another thread of its parent {_unfinished}, which did not end within "
-            f"{PATIENCE:.0f} s; what that thread held is locked for ever here. Fork before such threads begin, or "
-            f'start processes anew: multiprocessing.get_context("spawn").'
+            f"{PATIENCE:.0f} s, so the locks of that thread stay locked here for ever. Fork before such threads start, "
+            f'or start new processes by multiprocessing.get_context("spawn").'
         )
 
 
 def let_fork() -> None:
-    """Wait for a coming fork before you take `RUNNING.lock` or `BUILDING`, or the fork would never get the lock."""
+    """Wait for a coming fork. Call this before taking `RUNNING.lock` or `BUILDING`, so that the fork gets them."""
     if _coming and not (RUNNING.lock._is_owned() or BUILDING._is_owned()):
         with _gate:
             pass
 
 
 def after_fork(function: Callable[[], Any]) -> None:
-    """Have a function called in each child that is forked from now on, where there are forks."""
+    """Call a function in each child that is forked from now on, if the platform has forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)
 
 
 def in_child(*locks: Any) -> None:
-    """Free locks in a child, but for those that the thread that forked holds."""
+    """Free locks in a child, except those that the forking thread holds."""
     for lock in locks:
         if not lock._is_owned():
             lock._at_fork_reinit()
@@ -263,8 +261,8 @@ def _before() -> None:
 
 
 def _divert_stdout() -> None:
-    """Let what C libraries print during the fork go to stderr: TBB says on stdout that its threads were not joined."""
-    # They need not be: none of them is inside of anything, and a child starts threads of its own.
+    """Send C output during the fork to stderr, because TBB prints a warning about unjoined threads to stdout."""
+    # The warning does not matter: all TBB threads are idle, and a child starts new ones.
     if _stdout is None and "numba.np.ufunc.tbbpool" in sys.modules:
         with contextlib.suppress(ValueError):  # only glibc has such variables
             _set_stdout(ctypes.c_void_p.in_dll(ctypes.CDLL(None), "stderr").value)
@@ -278,7 +276,7 @@ def _set_stdout(stream: int | None) -> None:
 
 def _take_all() -> None:
     global _coming
-    # One limit for all: what the first ones wait for, the others do not.
+    # One time limit for all locks together.
     limit = time.monotonic() + PATIENCE
     _coming = True
     for lock in _all():
@@ -298,7 +296,7 @@ def _after() -> None:
 def _after_in_child() -> None:
     global _unfinished
     if _left:
-        _unfinished = "compiled, or was inside of a kernel"
+        _unfinished = "was compiling or running a kernel"
         in_child(*_left)
     _after()
 

@@ -244,34 +244,34 @@ def test_values_are_shown_whatever_they_are():
 # --- names ------------------------------------------------------------------------------------------------------------
 
 NAMES = [
-    (lambda: nn.ModuleList, r"module 'snncell\.nn' has no attribute 'ModuleList'; here it is nn\.CellList\."),
-    (lambda: nn.Conv3d, r"no attribute 'Conv3d'\. Layers are over one or two axes, .*nn\.TimeDistributed\."),
+    (lambda: nn.ModuleList, r"module 'snncell\.nn' has no attribute 'ModuleList'; use nn\.CellList\."),
+    (lambda: nn.Conv3d, r"no attribute 'Conv3d'\. Layers have one or two spatial axes, .*nn\.TimeDistributed"),
     (lambda: nn.Dens, r"Did you mean nn\.Dense\?"),
     (lambda: nn.relu, r"Did you mean nn\.ReLU\?"),
     (lambda: nn.matmul, r"it is ops\.matmul\."),
-    (lambda: ops.concatenate, r"here it is ops\.concat\."),
+    (lambda: ops.concatenate, r"use ops\.concat\."),
     (lambda: surrogate.fast_sigmoid, r"Did you mean surrogate\.FastSigmoid\?"),
     (lambda: snncell.LIFNode, r"it is nn\.LIFNode\."),
     (lambda: snncell.tensor, r"Did you mean snncell\.Tensor\?"),
-    (lambda: encode.poisson, r"here it is encode\.rate\."),
-    (lambda: train.DataLoader, r"here it is train\.Batches\."),
-    (lambda: Tensor(1.0).detach, r"Tensor has no attribute 'detach'; here it is ops\.stop_gradient"),
-    (lambda: Parameter(1.0).backward, r"Parameter has no attribute 'backward'\. Gradients are taken of functions"),
+    (lambda: encode.poisson, r"use encode\.rate\."),
+    (lambda: train.DataLoader, r"use train\.Batches\."),
+    (lambda: Tensor(1.0).detach, r"Tensor has no attribute 'detach'; use ops\.stop_gradient"),
+    (lambda: Parameter(1.0).backward, r"Parameter has no attribute 'backward'\. Gradients are functions"),
     (lambda: Parameter(1.0).unknown, r"Parameter has no attribute 'unknown'\."),
-    (lambda: nn.Dense(3, 4).parameters(), r"Dense has no attribute 'parameters'; here it is cell\.trainable_params"),
+    (lambda: nn.Dense(3, 4).parameters(), r"Dense has no attribute 'parameters'; use cell\.trainable_params"),
     (lambda: nn.Dense(3, 4).weigth, r"Dense has no attribute 'weigth'\. Did you mean \.weight\?"),
 ]  # fmt: skip
 
 
 def test_a_seed_where_there_is_none_is_sent_to_set_seed():
-    with pytest.raises(snncell.errors.CallError, match=r"no argument seed\. snncell\.set_seed\(seed\) decides"):
+    with pytest.raises(snncell.errors.CallError, match=r"no argument seed\. snncell\.set_seed\(seed\) seeds"):
         snncell.train.Batches(np.ones((2, 1)), np.ones(2), seed=1)
 
 
 NAMES += [
-    (lambda: Tensor([1.0]).data, r"x\.asnumpy\(\) has the values; a Parameter takes new ones by p\.set_data"),
-    (lambda: snncell.train.LearningRateScheduler, r"Give the optimiser a schedule, such as nn\.CosineDecayLR"),
-    (lambda: snncell.train.OnRequestExit, r"train\.fit\(checkpoint=\.\.\.\) ends .* SIGTERM"),
+    (lambda: Tensor([1.0]).data, r"x\.asnumpy\(\) returns the values; p\.set_data"),
+    (lambda: snncell.train.LearningRateScheduler, r"Pass a schedule to the optimiser, such as nn\.CosineDecayLR"),
+    (lambda: snncell.train.OnRequestExit, r"train\.fit\(checkpoint=\.\.\.\) saves .* SIGTERM"),
     (lambda: snncell.train.callback, r"from snncell\.train import LossMonitor"),
 ]
 
@@ -336,7 +336,7 @@ def test_every_name_of_elsewhere_is_answered_by_its_answer():
         for name, answer in table.items():
             with pytest.raises(MissingNameError) as caught:
                 getattr(owner, name)
-            assert str(caught.value).endswith(answer if answer.endswith(".") else f"; here it is {answer}.")
+            assert str(caught.value).endswith(answer if answer.endswith(".") else f"; use {answer}.")
 
 
 def test_there_are_hundreds_of_names_of_elsewhere():
@@ -416,9 +416,9 @@ def test_imports_by_mindspores_paths_lead_to_what_is_here():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("from snncell import jit_class", r"cannot import 'jit_class' from 'snncell'; here it is snncell\.jit\."),
-        ("from snncell.nn import Module", r"here it is nn\.Cell\."),
-        ("import snncell.numpy as mnp", r"here it is snncell\.ops\."),
+        ("from snncell import jit_class", r"cannot import 'jit_class' from 'snncell'; use snncell\.jit\."),
+        ("from snncell.nn import Module", r"use nn\.Cell\."),
+        ("import snncell.numpy as mnp", r"use snncell\.ops\."),
         ("from snncell.ops import Relu", r"Did you mean ops\.ReLU\?"),
         ("from snncell.nn import Accuracy", r"train\.Accuracy"),
     ],

@@ -87,7 +87,7 @@ def test_the_module_of_the_context():
     snncell.set_device("CPU", 0)
     snncell.set_deterministic(True)
     for call in (lambda: snncell.set_context(device_id=1), lambda: snncell.set_device("CPU", "0")):
-        with pytest.raises(ArgumentError, match="device_id is 0, for a process has one device"):
+        with pytest.raises(ArgumentError, match="device_id is 0, because a process uses one device"):
             call()
     with pytest.raises(ArgumentError, match='"CPU" or "GPU"'):
         snncell.set_device("Ascend")

@@ -1,1 +1,1 @@
-"""The check of arguments by their annotations, and suggestions for misspelt names."""
+"""Argument checks by annotations, and suggestions for misspelt names."""

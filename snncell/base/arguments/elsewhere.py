@@ -1,7 +1,8 @@
-"""Names that users of other frameworks write, and what they are called here: code, or a sentence with the code in it.
+"""Names of other frameworks and their equivalents in snncell: code, or a sentence that contains code.
 
-One table for each place where a name is looked for. A name in it is not there, and each answer names something that is.
-A name that differs in case and underscores alone needs no entry, because the nearest name is found.
+There is one table for each module, and for Tensors, Cells and arguments. Each name is missing in snncell, and each
+answer names something that exists. Names that differ only in case and underscores need no entry, because the nearest
+name is suggested.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ import re
 
 
 def _read_table(text: str) -> dict[str, str]:
-    """The answers by name. An entry is "name name: answer"; * in the answer stands for the name itself."""
+    """Parse a table of "name name: answer" entries; ".*" at the end of an answer stands for the name."""
     entries = re.sub(r"\n    +", " ", text.strip()).split("\n")
     pairs = [entry.split(": ", 1) for entry in entries]
     return {name: re.sub(r"\.\*$", f".{name}", answer) for names, answer in pairs for name in names.split()}
 
 
 NN = _read_table("""
-LossBase: A loss is an nn.Cell of (logits, labels), or a function of ops.mean and others; nn.MSELoss is one.
+LossBase: Write a loss as an nn.Cell of (logits, labels), such as nn.MSELoss, or as a function with ops.mean.
 Module GraphCell: nn.Cell
 Sequential: nn.SequentialCell
 ModuleList: nn.CellList
 Buffer UninitializedParameter: snncell.Parameter
-ParameterList ParameterDict: A list or tuple of Parameters that is an attribute of an nn.Cell is registered.
+ParameterList ParameterDict: An nn.Cell registers a list or tuple of Parameters that is its attribute.
 functional: snncell.ops
 init: snncell.common.initializer
 utils: snncell.train
@@ -33,27 +34,27 @@ ConvTranspose2d: nn.Conv2dTranspose
 Conv1dTranspose ConvTranspose1d: nn.Conv2dTranspose over images of height 1
 Conv3d Conv3dTranspose ConvTranspose3d MaxPool3d AvgPool3d AdaptiveAvgPool3d AdaptiveMaxPool3d BatchNorm3d
     InstanceNorm3d Dropout3d ReflectionPad3d ReplicationPad3d ConstantPad3d ZeroPad3d CircularPad3d LPPool3d
-    FractionalMaxPool3d MaxUnpool3d Conv3D: Layers are over one or two axes, nn.Conv2d, nn.MaxPool2d; a third that
-    is time goes through nn.TimeDistributed.
+    FractionalMaxPool3d MaxUnpool3d Conv3D: Layers have one or two spatial axes, such as nn.Conv2d, nn.MaxPool2d; use
+    nn.TimeDistributed if the third axis is time.
 LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyInstanceNorm1d
-    LazyInstanceNorm2d LazyConvTranspose2d: Layers are made with their sizes, nn.Dense(in_channels, out_channels),
+    LazyInstanceNorm2d LazyConvTranspose2d: Layers need their sizes, nn.Dense(in_channels, out_channels),
     nn.Conv2d(in_channels, ...).
 MultiheadAttention MultiHeadAttention Transformer TransformerEncoder TransformerDecoder TransformerEncoderLayer
-    TransformerDecoderLayer FeedForward: ops.softmax(q @ k.swapaxes(-1, -2) / d**0.5) @ v is attention; layers of it
-    are built from nn.Dense.
+    TransformerDecoderLayer FeedForward: Build attention from nn.Dense and ops.softmax(q @ k.swapaxes(-1, -2) /
+    d**0.5) @ v.
 LPPool1d LPPool2d FractionalMaxPool2d MaxUnpool1d MaxUnpool2d: nn.AvgPool2d, nn.MaxPool2d
 ZeroPad1d: nn.ConstantPad1d(padding, 0.0)
 CircularPad1d CircularPad2d: ops.pad(x, padding, "circular")
 UpsamplingNearest2d ResizeNearestNeighbor: nn.Upsample
 UpsamplingBilinear2d ResizeBilinear: nn.Upsample(size, mode="bilinear")
 ChannelShuffle: x.reshape((n, groups, -1, h, w)).swapaxes(1, 2), and ops.reshape back.
-Unfold Fold: ops.conv2d has its windows inside.
+Unfold Fold: ops.conv2d applies a weight to all windows.
 EmbeddingBag EmbeddingLookup MultiFieldEmbeddingLookup: nn.Embedding
 AlphaDropout FeatureAlphaDropout DropBlock: nn.Dropout(p=...), nn.Dropout2d
 DropPath: ops.dropout
 RNNBase RNNCellBase: nn.RNN, nn.RNNCell
-ConvLSTM Conv2dLSTM SConv2dLSTM: nn.Recurrent(cell, feedback) with nn.Conv2d as the feedback.
-SLSTM: nn.LSTM, and nn.MultiStep(nn.LIFNode()) behind it.
+ConvLSTM Conv2dLSTM SConv2dLSTM: Use nn.Recurrent(cell, feedback) with nn.Conv2d as the feedback.
+SLSTM: nn.LSTM, followed by nn.MultiStep(nn.LIFNode())
 Swish: nn.SiLU
 Hardsigmoid HardSigmoid: nn.HSigmoid
 Hardswish HardSwish: nn.HSwish
@@ -62,19 +63,19 @@ RReLU: nn.LeakyReLU
 Softmax2d: nn.Softmax(1)
 FastGelu: nn.GELU
 QuickGELU: x * ops.sigmoid(1.702 * x)
-get_activation: A name is taken where a Cell is: nn.Dense(3, 4, activation="relu").
+get_activation: Layers accept the name of an activation: nn.Dense(3, 4, activation="relu").
 MAELoss: nn.L1Loss
 RMSELoss: ops.sqrt(ops.mse_loss(x, y))
 NLLLoss2d: nn.NLLLoss
-CTCLoss: It is not there; of outputs over time there are nn.CERateLoss, nn.CECountLoss and others.
-FocalLoss DiceLoss MultiClassDiceLoss: It is not there; ops.sum, ops.mean and ops.log_softmax are what it is built
-    from.
+CTCLoss: snncell does not have it. Losses of outputs over time are nn.CERateLoss, nn.CECountLoss and others.
+FocalLoss DiceLoss MultiClassDiceLoss: snncell does not have it. Build it from ops.sum, ops.mean and
+    ops.log_softmax.
 MultiMarginLoss MultiLabelMarginLoss MultilabelMarginLoss MultiLabelSoftMarginLoss TripletMarginWithDistanceLoss:
-    nn.HingeEmbeddingLoss, nn.MarginRankingLoss and nn.TripletMarginLoss are there; others are built from ops.relu.
+    snncell has nn.HingeEmbeddingLoss, nn.MarginRankingLoss and nn.TripletMarginLoss. Build others from ops.relu.
 SampledSoftmaxLoss AdaptiveLogSoftmaxWithLoss: nn.CrossEntropyLoss
-CosineSimilarity: nn.CosineEmbeddingLoss has it inside.
+CosineSimilarity: nn.CosineEmbeddingLoss computes it.
 PairwiseDistance: ops.sqrt(ops.sum(ops.square(x - y), -1))
-SSIM MSSSIM PSNR ImageGradients CentralCrop: It is not there; ops.conv2d and ops.mean are what it is built from.
+SSIM MSSSIM PSNR ImageGradients CentralCrop: snncell does not have it. Build it from ops.conv2d and ops.mean.
 mse_loss: ops.mse_loss
 Adagrad Adadelta ASGD Rprop Ftrl FTRL Lamb LARS LazyAdam ProximalAdagrad AdaFactor NAdam RAdam LBFGS thor
     AdamOffload Lion: Optimisers are nn.SGD, nn.Momentum, nn.RMSProp, nn.Adam, nn.AdamW, nn.AdaMax; others derive
@@ -87,13 +88,13 @@ PolynomialLR InverseDecayLR inverse_decay_lr: nn.PolynomialDecayLR
 LinearLR LinearWarmup: nn.WarmUpLR
 ReduceLROnPlateau Accuracy Precision Recall F1 MAE MSE Loss Metric Top1CategoricalAccuracy Top5CategoricalAccuracy
     TopKCategoricalAccuracy: train.*
-Fbeta ConfusionMatrix ROC: train.evaluate gives the loss and scores; train.accuracy, train.confusion and train.top_k
-    are functions.
+Fbeta ConfusionMatrix ROC: train.evaluate returns the loss and scores; you can also call train.accuracy,
+    train.confusion and train.top_k.
 TrainOneStepWithLossScaleCell: train.fit(loss_scale=...)
 DynamicLossScaleUpdateCell: amp.DynamicLossScaler
 FixedLossScaleUpdateCell: amp.StaticLossScaler
 DistributedGradReducer DataParallel PipelineCell PipelineGradReducer MicroBatchInterleaved: train.fit(...,
-    distributed=True) is on several processes; snncell.distributed has the pieces.
+    distributed=True) trains on several processes; snncell.distributed has its building blocks.
 ClipByNorm: train.clip_by_global_norm
 clip_grad_norm_ clip_grad_value_: train.clip_by_global_norm, train.clip_by_value
 Norm: ops.sqrt(ops.sum(ops.square(x)))
@@ -101,8 +102,7 @@ OneHot: ops.one_hot
 MatMul: ops.matmul
 Moments: ops.mean, ops.var
 L1Regularizer: nn.L1RateSparsity, of spikes
-weight_norm spectral_norm: It is not there; the weight of nn.Dense is a Parameter, which a Cell of your own can
-    compute.
+weight_norm spectral_norm: snncell does not have it. Write an nn.Cell that computes the weight from a Parameter.
 Leaky: nn.LIFNode.like("snntorch", beta=...)
 RLeaky: nn.Recurrent(nn.LeakyNode(), feedback)
 Synaptic: nn.CubaLIFNode.like("snntorch", alpha=..., beta=...)
@@ -119,10 +119,10 @@ LI ExpLeak LICell LILinearCell: nn.LINode
 CuBaLIF: nn.CubaLIFNode
 SeqToANNContainer StepModeContainer Lift: nn.TimeDistributed
 SequentialState: nn.SequentialCell of nn.MultiStep(nn.LIFNode()) and layers
-reset_net: States are arguments and results here: nothing is to be reset but an nn.Stateful, by its reset().
+reset_net: States are arguments and results, so only an nn.Stateful needs a reset, by its reset().
 DelayLayer Delay: nn.AxonalDelay
 ElementWiseRecurrentContainer LinearRecurrentContainer: nn.Recurrent(cell, feedback)
-VotingLayer Repeat: nn.CECountLoss(num_classes=...) adds up the neurons of a class.
+VotingLayer Repeat: nn.CECountLoss(num_classes=...) sums the neurons of each class.
 STDPLearner: nn.STDP, nn.PlasticDense
 """)
 OPS = _read_table("""
@@ -137,14 +137,14 @@ ReduceAny: ops.any
 L2Normalize: x / ops.norm(x)
 InsertGradientOf: ops.HookBackward
 TensorScatterUpdate: x.index_put(indices, values)
-Partial: functools.partial, over functions of ops.add and others.
-MultitypeFuncGraph: A Python function with isinstance in it, which ops.HyperMap maps over a nest.
+Partial: functools.partial, which accepts functions such as ops.add.
+MultitypeFuncGraph: Write a Python function with isinstance, which ops.HyperMap maps over nested structures.
 absolute Absolute: ops.abs
-constexpr _constexpr: A Python function, called in a traced one: snncell.jit runs it once, as it is.
+constexpr _constexpr: Call a Python function in the traced one; snncell.jit runs it once, at trace time.
 power: ops.pow
 linear: ops.matmul(x, weight.T) + bias, or nn.Dense
 tensordot: ops.einsum
-no_grad: Gradients are taken of functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside.
+no_grad: Gradients are functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside of them.
 detach stop_grad: ops.stop_gradient
 reduce_sum: ops.sum
 reduce_mean: ops.mean
@@ -160,14 +160,14 @@ threshold: ops.select(x > threshold, x, value), or nn.Threshold
 BCEWithLogitsLoss: ops.binary_cross_entropy_with_logits
 KLDivLoss: ops.kl_div
 SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits: ops.cross_entropy
-ctc_loss: It is not there; ops.cross_entropy is of classes.
-cosine_similarity: ops.cosine_embedding_loss has it inside.
+ctc_loss: snncell does not have it; for classes use ops.cross_entropy.
+cosine_similarity: ops.cosine_embedding_loss computes it.
 view: ops.reshape
 upsample ResizeBilinear ResizeNearestNeighbor resize: ops.interpolate
 PadV3: ops.pad
 MaxPool: ops.max_pool2d
 AvgPool: ops.avg_pool2d
-conv3d Conv3D max_pool3d avg_pool3d: It is over one or two axes: ops.conv2d, ops.max_pool2d.
+conv3d Conv3D max_pool3d avg_pool3d: Operations have one or two spatial axes: ops.conv2d, ops.max_pool2d.
 conv_transpose1d conv2d_transpose Conv2DTranspose: ops.conv_transpose2d
 concatenate Concatenate: ops.concat
 unsorted_segment_sum: ops.one_hot(ids, n).T @ x
@@ -176,7 +176,7 @@ layer_norm: nn.LayerNorm
 group_norm: nn.GroupNorm
 instance_norm: nn.InstanceNorm2d
 embedding: ops.gather, or nn.Embedding
-Print print_: print shows a Tensor, and snncell.explain(fn, x) what became of a function.
+Print print_: print shows a Tensor, and snncell.explain(fn, x) how a function is compiled.
 StandardNormal standard_normal: ops.normal
 UniformReal UniformInt: ops.uniform, ops.randint
 rsub: ops.sub(y, x)
@@ -185,26 +185,26 @@ cond: ops.where(condition, a, b)
 AllReduce all_reduce AllGather Broadcast: snncell.distributed.mean_gradients
 ApplyMomentum ApplyAdam Adam: nn.Momentum, nn.Adam
 Dropout3D dropout3d dropout1d alpha_dropout: ops.dropout, ops.dropout2d
-Custom custom_op Function: An nn.Cell with construct and bprop has a reverse of its own.
+Custom custom_op Function: Write an nn.Cell with construct and bprop, its custom gradient.
 """)
 SNNCELL = _read_table("""
-mutable: A tuple, list or dict of Tensors is an argument as it is: snncell.jit(fn)((x, y)).
-lazy_inline: snncell.jit traces a Cell with all below it; nothing is to be said of one.
+mutable: Pass a tuple, list or dict of Tensors directly: snncell.jit(fn)((x, y)).
+lazy_inline: You do not need it, because snncell.jit traces a Cell with all its children.
 dtype_to_nptype dtype_to_pytype: snncell.float32.dtype
 issubclass_: snncell.float32.is_float
-grad_reducer: Gradients are of one process; snncell.distributed.mean_gradients is for several.
+grad_reducer: snncell.distributed.mean_gradients averages gradients over several processes.
 grad_no_sens: ops.GradOperation(get_by_list=True)
 set_acc set_broadcast_flag set_param_ps set_param_fl infer_param_pipeline_stage set_auto_parallel_context
-    communication reset_auto_parallel_context: train.fit(..., distributed=True) is on several processes;
-    snncell.distributed has the pieces.
-set_dynamic_inputs: cell.set_inputs; a Cell is compiled for each shape that it is called with.
+    communication reset_auto_parallel_context: train.fit(..., distributed=True) trains on several processes;
+    snncell.distributed has its building blocks.
+set_dynamic_inputs: cell.set_inputs; each new input shape is compiled.
 set_mixed_precision_type cast_inputs cast_param: cell.to_float(snncell.float16)
 cell_type: cell.cls_name
 cell_init_args: cell.extend_repr()
 compile_and_run: cell.compile(*inputs), and a call.
-flatten_weights: Weights stay as they are, cell.trainable_params(); what is faster is up to the compiler.
-jit_config_dict: cell.set_jit_config takes MindSpore's settings; snncell.jit has those that count here.
-run_check: python -m snncell info prints what snncell.get_context and the machine are.
+flatten_weights: You do not need it: cell.trainable_params() keeps the weights, and the compiler optimises.
+jit_config_dict: cell.set_jit_config accepts MindSpore's settings; snncell.jit has those with an effect.
+run_check: python -m snncell info prints the settings of snncell.get_context and the machine.
 is_tensor: isinstance(x, snncell.Tensor)
 FixedLossScaleManager: amp.StaticLossScaler
 DynamicLossScaleManager: amp.DynamicLossScaler
@@ -213,7 +213,7 @@ from_numpy as_tensor array asarray: snncell.Tensor
 Module: nn.Cell
 manual_seed Generator default_generator: snncell.set_seed
 compile ms_function jit_class: snncell.jit
-no_grad: Gradients are taken of functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside.
+no_grad: Gradients are functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside of them.
 cat: ops.concat
 optim: The optimisers are nn.SGD, nn.Adam, nn.AdamW, nn.AdaMax, nn.RMSProp, nn.Momentum.
 functional numpy mint: snncell.ops
@@ -221,18 +221,18 @@ save: snncell.save_checkpoint
 load: snncell.load_checkpoint
 utils: snncell.data, snncell.train
 dataset: snncell.data
-export load_mindir: snncell.nir.to_nir writes a graph that other frameworks read; snncell.save_checkpoint weights.
+export load_mindir: snncell.nir.to_nir writes a graph for other frameworks, snncell.save_checkpoint the weights.
 half: snncell.float16
 double: snncell.float64
 int_ long: snncell.int64
 float_: snncell.float32
-string uint16 uint32 uint64: There are snncell.uint8 and the integers with a sign, up to snncell.int64.
+string uint16 uint32 uint64: snncell has snncell.uint8 and the signed integers up to snncell.int64.
 SummaryRecord: snncell.train.TensorBoard
 Profiler profiler: snncell.explain
 rand: ops.uniform
 randn: ops.normal
 autograd: snncell.grad, snncell.value_and_grad
-CSRTensor COOTensor RowTensor SparseTensor: Spikes are read as events where that pays, by ops.matmul; see
+CSRTensor COOTensor RowTensor SparseTensor: ops.matmul uses the sparsity of spikes if that is faster; see
     data.ToEventLists.
 spikegen snngen: snncell.encode
 spikeplot: snncell.plot
@@ -246,7 +246,7 @@ SigmoidGrad: surrogate.Sigmoid
 ENCODE = _read_table("""
 poisson PoissonEncoder rate_conv: encode.rate
 LatencyEncoder: encode.latency
-spikegen: The encoders are functions of snncell.encode: rate, latency, delta.
+spikegen: The encoders are functions of snncell.encode, such as rate, latency, delta.
 repeat: encode.current
 """)
 TRAIN = _read_table("""
@@ -256,10 +256,10 @@ clip_grad_norm_ clip_grad_norm: train.clip_by_global_norm
 clip_grad_value_: train.clip_by_value
 SummaryWriter SummaryCollector: train.TensorBoard
 CSVLogger: train.Log
-LearningRateScheduler: Give the optimiser a schedule, such as nn.CosineDecayLR, or have a train.Callback call
-    training.optimiser.set_learning_rate(rate).
-OnRequestExit: train.fit(checkpoint=...) ends after the step on SIGTERM and Ctrl-C, and writes the checkpoint.
-callback: The callbacks are in snncell.train: from snncell.train import LossMonitor.
+LearningRateScheduler: Pass a schedule to the optimiser, such as nn.CosineDecayLR, or call
+    training.optimiser.set_learning_rate(rate) in a train.Callback.
+OnRequestExit: train.fit(checkpoint=...) saves the checkpoint and stops after a SIGTERM or Ctrl-C.
+callback: Import callbacks from snncell.train: from snncell.train import LossMonitor.
 ExponentialMovingAverage AveragedModel: train.EMA
 LearningRateFinder lr_find: train.find_learning_rate
 confusion_matrix: train.confusion
@@ -273,13 +273,13 @@ build_train_network: amp.auto_mixed_precision, train.fit
 """)
 DATA = _read_table("""
 DataLoader PadTensors: data.Loader
-Dataset: A data set is anything with len(dataset) and dataset[i], and snncell.data.Loader goes through it.
+Dataset: A data set is any object with len(dataset) and dataset[i]; pass it to snncell.data.Loader.
 SSC: data.SHD
 CachedDataset DiskCachedDataset: data.Cached
 SlicedDataset: data.Sliced
-ToSparseTensor: data.ToFrame gives bytes, in which nn.Dense and nn.Conv2d find the events.
-EventDrop: It is one of data.DropEvent, data.DropEventByTime and data.DropEventByArea at random.
-NumpyAsType: A function goes into data.Compose as it is: lambda frames: frames.astype(...).
+ToSparseTensor: data.ToFrame returns bytes, in which nn.Dense and nn.Conv2d find the events.
+EventDrop: Choose at random among data.DropEvent, data.DropEventByTime and data.DropEventByArea.
+NumpyAsType: Pass a function to data.Compose: lambda frames: frames.astype(...).
 """)
 PLOT = _read_table("""
 traces: plot.membrane
@@ -289,18 +289,18 @@ loss: plot.training_curves
 """)
 TENSOR = _read_table("""
 detach: ops.stop_gradient(x)
-clone: A Tensor does not change, so there is nothing to copy; snncell.Tensor(x) is a new one.
+clone: A Tensor never changes, so you need no copy; snncell.Tensor(x) makes a new one.
 cpu: x.to("cpu")
 cuda npu: x.to("gpu")
-data: x.asnumpy() has the values; a Parameter takes new ones by p.set_data(value).
+data: x.asnumpy() returns the values; p.set_data(value) sets those of a Parameter.
 t: x.T
-backward grad grad_fn is_leaf retain_grad: Gradients are taken of functions, snncell.grad(fn, None, parameters)(x);
-    nothing is recorded outside.
+backward grad grad_fn is_leaf retain_grad: Gradients are functions, snncell.grad(fn, None, parameters)(x);
+    nothing is recorded outside of them.
 requires_grad_: p.requires_grad = True, of a snncell.Parameter
-requires_grad: Parameters have it; of a Tensor the gradient is that of an input: snncell.grad(fn)(x).
+requires_grad: Only Parameters have it. Take the gradient of a Tensor as an input: snncell.grad(fn)(x).
 itemset zero_ copy_ fill_ add_ sub_ mul_ div_ clamp_ relu_ exp_ normal_ uniform_ random_ masked_fill_ scatter_
-    index_fill_ squeeze_ unsqueeze_ transpose_ sigmoid_ tanh_ sqrt_ neg_ abs_ zero_grad: A Tensor does not change; a
-    Parameter takes a new value by p.set_data(value), or p[...] = value.
+    index_fill_ squeeze_ unsqueeze_ transpose_ sigmoid_ tanh_ sqrt_ neg_ abs_ zero_grad: A Tensor never changes;
+    write to a Parameter by p.set_data(value) or p[...] = value.
 is_cuda: x.device == "gpu"
 element_size: x.dtype
 concat: ops.concat([x, y])
@@ -308,12 +308,12 @@ gelu silu: ops.gelu(x), ops.silu(x)
 pin_memory share_memory_: x.device
 unflatten: x.reshape(...)
 einsum: ops.einsum
-apply_ map_: A function of operations on the whole Tensor, ops.where among them.
+apply_ map_: Use operations on the whole Tensor, such as ops.where.
 """)
 CELL = _read_table("""
 parameters: cell.trainable_params(), cell.get_parameters()
 named_parameters: cell.parameters_and_names()
-forward: construct: an nn.Cell is called as it is, cell(x)
+forward: cell(x): you call an nn.Cell directly, and it runs construct
 train: cell.set_train()
 eval: cell.set_train(False)
 modules named_modules: cell.cells_and_names()
@@ -322,22 +322,22 @@ cuda npu: cell.to("gpu")
 cpu: cell.to("cpu")
 cell_prefix: cell.param_prefix
 half bfloat16: cell.to_float(snncell.float16), cell.to_float(snncell.bfloat16)
-float double type: cell.to moves between devices; a Cell computes in few bits by cell.to_float(dtype).
-zero_grad: Gradients are taken of functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside.
+float double type: cell.to_float(dtype) sets the dtype of computations; cell.to moves a Cell between devices.
+zero_grad: Gradients are functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside of them.
 requires_grad_: cell.set_grad()
 register_parameter: cell.insert_param_to_cell(name, parameter)
 register_module add_module: cell.insert_child_to_cell(name, child)
 register_full_backward_hook: cell.register_backward_hook(hook)
 register_full_backward_pre_hook: cell.register_backward_pre_hook(hook)
 extra_repr: cell.extend_repr
-step: An optimiser is called with gradients: optimiser(gradients), of nn.Optimizer.
+step: Call an nn.Optimizer with gradients: optimiser(gradients).
 init_leaky init_synaptic init_alpha reset_mem reset reset_states reset_hidden zero_states: States are arguments and
-    results here: nothing is to be reset but an nn.Stateful, by its reset().
+    results, so only an nn.Stateful needs a reset, by its reset().
 save: snncell.save_checkpoint(cell, file)
 get_submodule get_parameter: cell.get_sub_cell(path), cell.parameters_dict()
 summary: snncell.explain(cell, x)
 share_memory shard set_comm_fusion set_boost set_data_parallel offload pipeline_stage: train.fit(...,
-    distributed=True) is on several processes; snncell.distributed has the pieces.
+    distributed=True) trains on several processes; snncell.distributed has its building blocks.
 param_groups: groups of an nn.Optimizer
 init_params weight_init: weight_init of nn.Dense and nn.Conv2d
 """)
@@ -354,7 +354,7 @@ MODULES = {
     "snncell.plot": PLOT,
 }
 
-# MindSpore's modules, and those that have their names here.
+# MindSpore's modules, and the modules of snncell with the same names.
 PATHS = {
     "snncell.common.api": "snncell",
     "snncell.common.dtype": "snncell.dtype",
@@ -373,7 +373,7 @@ PATHS = {
 }
 
 
-# Arguments: what they are called here, in the order of likelihood.
+# Other frameworks' argument names, and snncell's, the most likely first.
 ARGUMENTS = {
     name: tuple(here.split(", "))
     for name, here in _read_table("""

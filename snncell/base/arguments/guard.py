@@ -1,6 +1,6 @@
-"""The check of arguments by annotations: `guard(globals())` at the end of a package puts it around all that it shows.
+"""Argument checks by annotations: `guard(globals())` at the end of a package wraps its functions and classes.
 
-Nothing that users define is checked. A value of the right type costs a look at its type.
+User-defined functions and classes are not checked. Checking a valid argument costs one look at its type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from snncell.errors import (
 
 _PACKAGE = __name__.partition(".")[0]
 
-# --- arguments in each other's place ----------------------------------------------------------------------------------
+# --- swapped arguments ------------------------------------------------------------------------------------------------
 
 Place = tuple[str, Kind]
 
@@ -41,7 +41,7 @@ Place = tuple[str, Kind]
 def suggest_place(
     places: list[Place], rest: Place | None, who: str, name: str, value: Any, args: tuple[Any, ...]
 ) -> str:
-    """The mend for an argument of `args` that was refused and would fit elsewhere; "" if it would not."""
+    """The hint for an invalid argument that would fit another position, or ""."""
     if rest is not None and name == rest[0]:
         several = isinstance(value, (list, tuple)) and value and all(_fits(rest[1], item) for item in value)
         return f" Give them one by one: *{name}." if several else ""
@@ -50,7 +50,7 @@ def suggest_place(
         if kind is None or other in (name, "self") or other_value is value:
             continue
         if kind.words == "anything" or kind_of_other.words == "anything":
-            continue  # a place where anything fits says nothing of what was meant
+            continue  # an argument that accepts anything does not show a swap
         if _fits(kind, other_value) and _fits(kind_of_other, value):
             order = ", ".join(one for one, _ in places if one in (name, other))
             return f" They are swapped: {who}({order})."
@@ -66,9 +66,9 @@ def _fits(kind: Kind, value: Any) -> bool:
 
 @dataclass(frozen=True)
 class ByName:
-    """For `Annotated[float, ByName(warning)]`: an argument by place that may be meant for another one.
+    """For `Annotated[float, ByName(warning)]`: warn if this argument is passed by position, because it may be mistaken.
 
-    `warning(value)` returns the text, "" for a value that means the same either way.
+    `warning(value)` returns the text, or "" if the value means the same either way.
     """
 
     warning: Callable[[Any], str]
@@ -76,16 +76,16 @@ class ByName:
 
 @dataclass(frozen=True)
 class Unlike:
-    """For `Annotated[float, Unlike(warning)]`: PyTorch has another default or convention.
+    """For `Annotated[float, Unlike(warning)]`: warn where PyTorch has another default or convention.
 
-    `warning(name of the class, arguments of the call by name)` returns the text, "" for no warning.
+    `warning(class name, arguments of the call by name)` returns the text, or "" for no warning.
     """
 
     warning: Callable[[str, Mapping[str, Any]], str]
 
 
 def warn_of(words: str, category: type[Warning] = ArgumentWarning) -> None:
-    """Warn at the innermost line outside of the package."""
+    """Issue a warning at the innermost line outside of the package."""
     frame, depth = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         frame, depth = frame.f_back, depth + 1
@@ -93,7 +93,7 @@ def warn_of(words: str, category: type[Warning] = ArgumentWarning) -> None:
 
 
 class ArgumentKinds:
-    """The kind of each argument of a function, by its place and by its name."""
+    """The kind of each argument of a function, by position and by name."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -102,13 +102,13 @@ class ArgumentKinds:
         self.rest: tuple[str, Kind] | None = None
         self.function = function
         self.signature = inspect.signature(function)
-        # Whether it takes arguments of any name, or refuses them in words of its own.
+        # Whether it accepts any name, or raises its own error for unknown names.
         self.open = getattr(function, "refuses_names", False)
         self.defaults: dict[str, Any] = {}
         marks = [(name, mark) for name, hint in hints.items() for mark in getattr(hint, "__metadata__", ())]
         self.marks = {name: mark for name, mark in marks if isinstance(mark, (ByName, Unlike))}
         runs_code = any(_runs_code(hint) for name, hint in hints.items() if name != "return")
-        self.closed = not runs_code or function.__name__.startswith("__")  # what is made runs nothing yet
+        self.closed = not runs_code or function.__name__.startswith("__")  # constructors do not run the user's code
         for p in self.signature.parameters.values():
             kind = kind_of(hints.get(p.name, Any))
             self.defaults[p.name] = p.default
@@ -116,7 +116,7 @@ class ArgumentKinds:
                 self.rest = p.name, kind
             elif p.kind is p.VAR_KEYWORD:
                 self.names |= dict(_kinds_of_options(hints.get(p.name, Any)))
-                # A class hands what it has no name for on to the one above it, which has better words for it.
+                # A class passes unknown names to its base class, which raises the error.
                 self.open = function.__name__ == "__init__" or typing.get_origin(hints.get(p.name)) is not typing.Unpack
             else:
                 self.names[p.name] = kind
@@ -124,7 +124,7 @@ class ArgumentKinds:
                     self.places.append((p.name, kind))
 
     def taken(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any], skip: int = 0) -> tuple[Any, ...]:
-        """The checked arguments by place; those by name are changed in the dict."""
+        """The checked positional arguments; keyword arguments are replaced in the dict."""
         places = self.places
         for i in range(skip, len(args)):
             name, kind = places[i] if i < len(places) else self.rest or ("", None)
@@ -144,7 +144,7 @@ class ArgumentKinds:
         return args
 
     def _warn(self, who: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Warn of arguments that a user of PyTorch may mean otherwise."""
+        """Warn about arguments that may mean something else in PyTorch."""
         placed = {name: value for (name, _), value in zip(self.places, args, strict=False)}
         given = {**placed, **kwargs}
         for name, mark in self.marks.items():
@@ -156,7 +156,7 @@ class ArgumentKinds:
                 warn_of(words)
 
     def tell(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise an error from inside of a call anew, with the call and its arguments, if it does not name them."""
+        """Raise an error from inside a call again with the call and its arguments, unless it names them already."""
         if isinstance(error, SnncellError):
             if self.closed and (told := from_inside(error, who, self.given(args, kwargs))):
                 raise told from None
@@ -170,22 +170,22 @@ class ArgumentKinds:
             ) from error
 
     def refuse_call(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise a CallError if arguments are missing, or there are too many."""
+        """Raise a CallError for missing or surplus arguments."""
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as misfit:
             known = ", ".join(name for name in self.defaults if name not in ("self", "flags"))
-            mend = ""
+            hint = ""
             if self.function.__name__ == "__init__" and any(hasattr(x, "asnumpy") for x in args[1:]):
-                mend = f" It is made first, and called with data: {who}({known and '...'})(x)."
-            raise CallError(f"{who}: {misfit}. It takes {known or 'no arguments'}.{mend}") from None
+                hint = f" Create it first, then call it with data: {who}({known and '...'})(x)."
+            raise CallError(f"{who}: {misfit}. It takes {known or 'no arguments'}.{hint}") from None
 
     def kind_at(self, place: int) -> Kind | None:
-        """The kind of an argument by its place, if it takes one."""
+        """The kind of the argument at a position, or None."""
         return self.places[place][1] if place < len(self.places) else None if self.rest is None else self.rest[1]
 
     def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The arguments of a call, for an error: "x=float32[2, 3], axis=1"."""
+        """The arguments of a call as text, such as "x=float32[2, 3], axis=1"."""
         names = [name for name, _ in self.places]
         rest = "*" if self.rest is None else self.rest[0]
         names += [f"{rest}[{i}]" for i in range(len(args) - len(names))]
@@ -193,7 +193,7 @@ class ArgumentKinds:
         return ", ".join(f"{name}={brief(value)}" for name, value in named.items() if name != "self")
 
     def one(self, who: str, name: str, kind: Kind, value: Any, args: tuple[Any, ...] = ()) -> Any:
-        """One checked argument; a default always passes."""
+        """Check one argument; its default is always valid."""
         default = self.defaults.get(name)
         if value is default:
             return value
@@ -208,11 +208,11 @@ class ArgumentKinds:
         return taken
 
 
-SEEDS = ("seed", "random_state", "generator", "rng")  # as other libraries call them
+SEEDS = ("seed", "random_state", "generator", "rng")  # other libraries' names
 
 
 def nearest_argument(name: str, known: Sequence[str]) -> str | None:
-    """The argument that other libraries call by this name, or the one of the nearest name, if any."""
+    """The argument that other libraries call by this name, or the one with the nearest name, or None."""
     here = [other for other in ARGUMENTS.get(name, ()) if all(part in known for part in other.split(" and "))]
     return here[0] if here else nearest(name, known)
 
@@ -220,14 +220,14 @@ def nearest_argument(name: str, known: Sequence[str]) -> str | None:
 def refuse_name(who: str, name: str, known: Sequence[str]) -> Never:
     """Raise a CallError for an unknown argument; it lists the known ones."""
     meant = nearest_argument(name, known)
-    mend = f" Did you mean {meant}?" if meant else ""
+    hint = f" Did you mean {meant}?" if meant else ""
     if name in SEEDS and meant not in ARGUMENTS.get(name, ()):
-        mend = " snncell.set_seed(seed) decides its random numbers."
-    raise CallError(f"{who}: has no argument {name}.{mend} It takes {', '.join(known) or 'none by name'}.")
+        hint = " snncell.set_seed(seed) seeds its random numbers."
+    raise CallError(f"{who}: has no argument {name}.{hint} It takes {', '.join(known) or 'none by name'}.")
 
 
 def _runs_code(hint: Any) -> bool:
-    """True if an argument is code of the user's, whose errors are left as they are."""
+    """True if an argument is the user's code, whose errors must not be changed."""
     parts = (hint, *typing.get_args(hint))
     callbacks = any(hasattr(one, "on_fit_begin") for part in parts for one in typing.get_args(part))
     return callbacks or any(
@@ -236,7 +236,7 @@ def _runs_code(hint: Any) -> bool:
 
 
 def _kinds_of_options(hint: Any) -> Iterator[tuple[str, Kind]]:
-    """The kinds of what `**options: Unpack[...]` takes."""
+    """The kinds of the arguments in `**options: Unpack[...]`."""
     if typing.get_origin(hint) is typing.Unpack:
         (shape,) = typing.get_args(hint)
         for name, inner in typing.get_type_hints(shape, include_extras=True).items():
@@ -245,12 +245,12 @@ def _kinds_of_options(hint: Any) -> Iterator[tuple[str, Kind]]:
 
 @functools.cache
 def plan_of(function: Callable[..., Any]) -> ArgumentKinds:
-    """The plan of a function, made when it is first called."""
+    """The ArgumentKinds of a function, cached."""
     return ArgumentKinds(function)
 
 
 def _hints(function: Callable[..., Any]) -> list[str]:
-    """The annotations of the arguments, as they are written."""
+    """The annotations of the arguments, as text."""
     return [str(hint) for name, hint in function.__annotations__.items() if name != "return"]
 
 
@@ -277,21 +277,21 @@ def plain_signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def says_something(function: Callable[..., Any]) -> bool:
-    """True if an annotation of an argument is anything but Any, or `Own`."""
+    """True if any argument has an annotation other than Any or `Own`."""
     return any(hint not in ("Any", "typing.Any") and not hint.endswith("Own()]") for hint in _hints(function))
 
 
-_CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # what two modules show is one function
+_CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # so that two modules export one identical wrapper
 
 
 def check_arguments(function: Callable[..., Any], name: str, skip: int, face: str = "") -> Callable[..., Any]:
-    """A function that checks its arguments, but the first `skip`.
+    """Wrap a function to check its arguments, except the first `skip`.
 
     Args:
-        function: of a module, with the module as `face`, or a method, without a face.
-        name: its name; a method is called in errors by its class, too.
+        function: a function of a module (then pass `face`), or a method.
+        name: its name. Errors also name the class of a method.
         skip: the number of arguments that are not checked.
-        face: the module that the function says to be of.
+        face: the `__module__` of the wrapper.
     """
     plan: ArgumentKinds | None = None
 
@@ -299,7 +299,7 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
     def check_and_call(*args: Any, **kwargs: Any) -> Any:
         nonlocal plan
         try:
-            # With the first call: annotations may name classes of modules that are imported later than this one.
+            # Resolve annotations at the first call, because they may name classes of modules imported later.
             if plan is None:
                 plan = plan_of(function)
             who = name
@@ -309,7 +309,7 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                if face or getattr(type(args[0]), name) is check_and_call:  # the outermost, not that of a class above
+                if face or getattr(type(args[0]), name) is check_and_call:  # not the method of a base class
                     plan.tell(error, who, args, kwargs)
                 raise
         except Exception as error:
@@ -324,16 +324,16 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
 
 
 def ours(one: Any) -> bool:
-    """True if a function or class is the package's own."""
+    """True if a function or class belongs to this package."""
     return (getattr(one, "__module__", None) or "").partition(".")[0] == _PACKAGE
 
 
 def guard(face: dict[str, Any], own: bool = False) -> None:
-    """Let the functions and classes that a module shows check their arguments, and suggest names for missing ones.
+    """Make a module's functions and classes check their arguments, and suggest names for missing ones.
 
     Args:
         face: the module's globals().
-        own: whether to leave out what is imported, and names that are not in `__all__`, if it has one.
+        own: whether to skip imported names, and names that are missing in `__all__`, if it exists.
     """
     face.setdefault("__getattr__", missing_from(face["__name__"]))
     list_public(face)
@@ -350,7 +350,7 @@ def guard(face: dict[str, Any], own: bool = False) -> None:
 
 
 def _guard_class(one: type) -> None:
-    if one.__name__ == "Tensor":  # which is often made, and checks its arguments itself
+    if one.__name__ == "Tensor":  # checks its arguments itself, because it is created often
         return
     flags = [name for name in dir(one) if not name.startswith("_") and name not in ("construct", "init_state")]
     for name in ("__init__", "__call__", "init_state", *flags):
@@ -365,6 +365,6 @@ def _guard_class(one: type) -> None:
             needs_check = says_something(method) if always else "bool" in _hints(method)
         if needs_check:
             setattr(owner, name, check_arguments(method, name, 1))
-    maker = getattr(vars(one).get("__new__"), "__func__", None)  # of arrays, which are not made by `__init__`
+    maker = getattr(vars(one).get("__new__"), "__func__", None)  # NumPy arrays are created by `__new__`
     if issubclass(one, np.ndarray) and maker is not None and not hasattr(maker, "__wrapped__"):
         one.__new__ = check_arguments(maker, one.__name__, 1, one.__module__)  # type: ignore[method-assign]

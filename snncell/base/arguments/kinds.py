@@ -1,7 +1,7 @@
-"""Kinds of arguments: for each annotation, the values that it takes, and their words in errors.
+"""Kinds of arguments: for each annotation, the valid values, and their description in errors.
 
-`float` is a finite number, `int` an integer of 64 bits, and neither is a bool; a number of NumPy becomes one of Python.
-`Annotated[int, Within(1)]` has bounds. `Any` is anything.
+`float` is a finite number, `int` a 64-bit integer, and neither accepts a bool; NumPy numbers become Python numbers.
+`Annotated[int, Within(1)]` has bounds. `Any` accepts anything.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from snncell.base.arguments.shown import show, suggest_instance
 from snncell.dtype import NUMBERS
 from snncell.errors import ArgumentError, DTypeError
 
-LARGEST = 2**63  # integers are smaller
-MOST = 2**31 - 1  # what can be counted: steps, channels, neurons
+LARGEST = 2**63  # integers must be smaller
+MOST = 2**31 - 1  # the largest count of steps, channels or neurons
 
-REFUSED, UNFIT = object(), object()  # the results of `take` for another type, and for a value that makes no sense
+REFUSED, UNFIT = object(), object()  # results of `take` for a wrong type, and for an invalid value
 
 
 class Kind:
-    """The values that an argument may have.
+    """The valid values of an argument.
 
     Args:
-        words: their words in errors.
+        words: their description in errors.
         take: converts a value for the callable, or returns REFUSED or UNFIT.
-        types: types whose values are taken as they are. If the type alone decides, those that were met are added.
+        types: types whose values are always valid. If `by_type`, valid types are added when they are first met.
         by_type: whether the type alone decides.
     """
 
@@ -47,7 +47,7 @@ class Kind:
 
 
 class Within(NamedTuple):
-    """Bounds of a number, for `Annotated`; `open_low` and `open_high` leave out the bound itself."""
+    """Bounds of a number, for `Annotated`; `open_low` and `open_high` exclude the bounds themselves."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -55,12 +55,12 @@ class Within(NamedTuple):
     open_high: bool = False
 
     def holds(self, value: float) -> bool:
-        """True if a number lies in it."""
+        """True if a number is within the bounds."""
         above = value > self.low if self.open_low else value >= self.low
         return above and (value < self.high if self.open_high else value <= self.high)
 
     def text(self) -> str:
-        """Its words after those of the number."""
+        """The words for the bounds, after those for the number."""
         if self.high == math.inf or self.high == MOST:
             return f" above {self.low:g}" if self.open_low else f" of at least {self.low:g}"
         left, right = "(" if self.open_low else "[", ")" if self.open_high else "]"
@@ -69,12 +69,12 @@ class Within(NamedTuple):
 
 @dataclass(frozen=True)  # named tuples without a field would be equal
 class Endless:
-    """For `Annotated[float, Endless()]`: infinity is a value too."""
+    """For `Annotated[float, Endless()]`: infinity is valid, too."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """For `Annotated[Parameter, Own()]`: the callable checks this one itself, in better words."""
+    """For `Annotated[Parameter, Own()]`: the callable checks this argument itself, with more helpful errors."""
 
 
 Count = Annotated[int, Within(1, MOST)]
@@ -86,12 +86,12 @@ ExtendedReal = Annotated[float, Endless()]
 
 
 def anything() -> Kind:
-    """Whatever there is."""
+    """The kind that accepts any value."""
     return Kind("anything", lambda value: value, set(), True)
 
 
 def kind_of(annotation: Any) -> Kind:
-    """The kind that an annotation, resolved, stands for."""
+    """The kind for a resolved annotation."""
     if annotation is Any or isinstance(annotation, (str, typing.TypeVar)):
         return anything()
     if annotation is None or annotation is type(None):
@@ -113,7 +113,7 @@ def kind_of(annotation: Any) -> Kind:
     if origin in (dict, abc.Mapping):
         return _instance(abc.Mapping, "a dict")
     if origin is abc.Callable or annotation is abc.Callable:
-        # A class would make an object of the data.
+        # Refuse classes, because calling one would create an object from the data.
         return Kind("a function", lambda x: x if callable(x) and not isinstance(x, type) else REFUSED, set())
     kind = origin if isinstance(origin, type) else annotation
     if not isinstance(kind, type):
@@ -131,7 +131,7 @@ def _int(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """A number of Python, which may be NaN or infinite, or REFUSED."""
+    """A Python number, which may be NaN or infinite, or REFUSED."""
     if isinstance(value, (bool, np.bool_, complex, np.complexfloating)):
         return REFUSED
     if isinstance(value, (int, float)):
@@ -180,7 +180,7 @@ def _kind_of_annotation(annotation: Any, marks: tuple[Any, ...]) -> Kind:
 
 
 def join_with_or(words: list[str]) -> str:
-    """ "a, b or c"."""
+    """Join words as "a, b or c"."""
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
@@ -210,7 +210,7 @@ def _union(kinds: list[Kind]) -> Kind:
 
 
 def _items(value: Any, kinds: abc.Iterable[Kind], make: Callable[[list[Any]], Any]) -> Any:
-    """The checked elements; the value itself where none has changed."""
+    """Check the items; returns the container itself if no item changes."""
     taken = [kind.take(item) for kind, item in zip(kinds, value, strict=False)]
     if any(one is REFUSED or one is UNFIT for one in taken):
         return REFUSED if any(one is REFUSED for one in taken) else UNFIT
@@ -234,7 +234,7 @@ _SEVERAL = (list, abc.Sequence, abc.Iterable, abc.Collection)
 
 
 def _several(origin: Any, item: Kind) -> Kind:
-    """Several of a kind, in a list, a tuple, or a NumPy array; for an Iterable, in any iterable."""
+    """A list, tuple or NumPy array of one kind; for an Iterable, any iterable."""
     once = origin is abc.Iterable
 
     def take(value: Any) -> Any:
@@ -251,7 +251,7 @@ def _several(origin: Any, item: Kind) -> Kind:
 
 
 def _of_these(words: str) -> str:
-    """For "an integer of at least 1": " of integers of at least 1"; nothing for anything."""
+    """Turn "an integer of at least 1" into " of integers of at least 1"; "" for anything."""
     if words.startswith("anything"):
         return ""
     if " or " in words:
@@ -269,17 +269,17 @@ def _instance(kind: type, words: str) -> Kind:
 
 
 def refusal(who: str, name: str, kind: Kind, value: Any, default: Any) -> str:
-    """The text of the error for a value that is not of its kind."""
-    words, mend = kind.words, ""
+    """The error message for an invalid value."""
+    words, hint = kind.words, ""
     if type(default) in (int, float, str, bool):
-        mend = f"; leave it out for {default!r}"
+        hint = f"; leave it out for {default!r}"
     elif default is None:
-        words, mend = without_none(words), "; leave it out for None"
-    return f"{who}: {name} is {words}, not {show(value)}{suggest_instance(value) or mend}."
+        words, hint = without_none(words), "; leave it out for None"
+    return f"{who}: {name} is {words}, not {show(value)}{suggest_instance(value) or hint}."
 
 
 def without_none(words: str) -> str:
-    """For "a, b or None": "a or b"."""
+    """Turn "a, b or None" into "a or b"."""
     if not words.endswith(" or None"):
         return words
     rest = words.removesuffix(" or None")
@@ -291,15 +291,15 @@ def without_none(words: str) -> str:
 # --- dtypes, data, initial values, lengths along axes -----------------------------------------------------------------
 
 _NUMERIC = "biufc"
-ON_HOST = ("__dlpack__", "__array__", "__array_interface__")  # what another library's array has, for its elements
-ARRAYS = (*ON_HOST, "__cuda_array_interface__")  # the same, of arrays in any place
+ON_HOST = ("__dlpack__", "__array__", "__array_interface__")  # protocols of other libraries' arrays
+ARRAYS = (*ON_HOST, "__cuda_array_interface__")  # protocols of arrays on any device
 _DTYPES = ", ".join(one.name for one in dtypes.ALL)
-_NAMES: set[str] = set()  # of dtypes that were met: what NumPy knows one by
-_GIVEN: set[type] = {bool, float, complex}  # of data: the types that need no second look; those met are added
+_NAMES: set[str] = set()  # valid names of dtypes that have been used
+_GIVEN: set[type] = {bool, float, complex}  # valid types of data; array types are added when they are first met
 
 
 def _dtype(value: Any) -> Any:
-    """A dtype as it was given, but not None and others that NumPy takes for float64."""
+    """A dtype unchanged; refuses None and other values that NumPy would treat as float64."""
     if type(value) is str and value in _NAMES:
         return value
     plain = isinstance(value, (str, np.dtype, dtypes.DType)) or (isinstance(value, type) and value is not type(None))
@@ -319,7 +319,7 @@ def _float_dtype(value: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """Data as it is: numbers, arrays of them, objects that export an array, and lists of all these."""
+    """Data unchanged: numbers, arrays of numbers, objects that export an array, and lists of these."""
     if isinstance(value, (bool, float, complex, *dtypes.NUMBERS)):
         return value
     if isinstance(value, int):
@@ -336,7 +336,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _constant(value: Any) -> Any:
-    """A real number, or several in an array or a Tensor; a list becomes an array."""
+    """A real number, or an array or Tensor of real numbers; a list becomes an array."""
     if isinstance(value, (bool, complex, str, bytes)):
         return REFUSED
     if isinstance(value, int):
@@ -372,10 +372,10 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def misfit(function: Callable[..., Any], takes: Sequence[Any]) -> str:
-    """The reason why a function cannot be called with such arguments; "" if it can, or has no signature."""
+    """The reason why a function cannot take these arguments; "" if it can, or has no signature."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # one of C
+    except (TypeError, ValueError):  # a C function
         return ""
     try:
         signature.bind(*takes)
@@ -388,23 +388,23 @@ def misfit(function: Callable[..., Any], takes: Sequence[Any]) -> str:
 
 
 def check_count(value: Any, who: str, name: str) -> int:
-    """A count of channels or features."""
+    """Check a count of channels or features."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ArgumentError(f"{who}: {name} is an integer of at least 1, not {value!r}.")
     return value
 
 
 def check_positive(value: Any, who: str, name: str) -> float:
-    """A number above 0."""
+    """Check a number above 0, and convert it to float."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
         raise ArgumentError(f"{who}: {name} is a number above 0, not {value!r}.")
     return float(value)
 
 
 def check_interval(value: Any, low: float, high: float, who: str, name: str) -> float:
-    """A number in [low, high)."""
+    """Check a number in [low, high), and convert it to float."""
     value = value.item() if isinstance(value, np.number) else value
-    largest = sys.float_info.max  # of an int beyond it there is no float
+    largest = sys.float_info.max  # larger ints cannot become floats
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value < high
     if not fits or abs(value) > largest:
         raise ArgumentError(f"{who}: {name} is a number in [{low}, {high}), not {show(value)}.")

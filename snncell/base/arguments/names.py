@@ -1,8 +1,8 @@
-"""Missing names: an error suggests the name that a module, a Tensor or a Cell has instead.
+"""Missing names: errors that suggest the right name for a module, a Tensor or a Cell.
 
-An import by MindSpore's path of a module, for example `snncell.common.tensor`, gives the module of snncell that has
-the names. If `snncell.nn` has no name `Module`, `from snncell.nn import Module` makes Python search for a module of
-that name, and the error must name the equivalent, because Python's own would not.
+An import by MindSpore's path of a module, for example `snncell.common.tensor`, returns the module of snncell with those
+names. If a name is missing, as in `from snncell.nn import Module`, Python searches for a module of that name. Our
+finder then raises an error that names the equivalent, which Python's own error would not.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from snncell.errors import MissingImportError, MissingNameError, cut
 
 
 def suggest_name(name: str, table: dict[str, str], own: Iterable[str], before: str) -> str:
-    """The rest of the sentence: what a name is here by the table, or the nearest of `own`, with `before` in front."""
+    """The end of the error message: the equivalent in `table`, or the nearest name of `own` after `before`."""
     if translation := table.get(name):
-        return f". {translation}" if translation.endswith(".") else f"; here it is {translation}."
+        return f". {translation}" if translation.endswith(".") else f"; use {translation}."
     near = nearest(name, (one for one in own if not one.startswith("_")))
     return f". Did you mean {before}{near}?" if near else "."
 
 
 def _names_in(module: str) -> list[str]:
-    """The names that a module has, and those that it imports when they are first used."""
+    """The names of a module, including those that it imports on first use."""
     names = vars(sys.modules[module])
     return [*names.get("__all__", names)]
 
 
 def suggest_in(module: str, name: str) -> str:
-    """The rest of the sentence for a name that a module does not have."""
+    """The end of the error message for a name that a module does not have."""
     table = MODULES.get(module, {})
     own = _names_in(module)
-    if name not in table and plain_name(name) not in map(plain_name, own):  # a relu of nn is one of ops
+    if name not in table and plain_name(name) not in map(plain_name, own):  # for example nn.relu is ops.relu
         homes = [other for other in MODULES if other in sys.modules and name in _names_in(other)]
         if homes and not name.startswith("_"):
             return f"; it is {homes[0].rpartition('.')[2]}.{name}."
@@ -49,17 +49,17 @@ def suggest_in(module: str, name: str) -> str:
 
 
 def missing_from(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module."""
+    """Make the `__getattr__` of a module."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807 (it becomes the module's)
-        # Looked for when the message is read: `hasattr` and other probes throw it away.
+        # Search for suggestions only when the message is read, because `hasattr` discards it.
         raise MissingNameError(f"module {module!r} has no attribute {cut(name)!r}", lambda: suggest_in(module, name))
 
     return __getattr__
 
 
 def _say_why(owner: Any, name: str) -> None:
-    """Raise what a property raised: Python asks `__getattr__` where one that is there gives an AttributeError."""
+    """Raise the AttributeError of a property, because Python calls `__getattr__` after it and would hide the reason."""
     attribute = inspect.getattr_static(type(owner), name, None)
     if isinstance(attribute, property) and attribute.fget is not None:
         attribute.fget(owner)
@@ -85,44 +85,44 @@ def missing_of_cell(cell: Any, name: str) -> Any:
 
 
 class Elsewhere(MetaPathFinder, Loader):
-    """The last finder that Python asks for a module."""
+    """The last import finder that Python asks for a module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The spec of a module that has another path here, or an error for a name that has another one."""
+        """The spec of a module that has another path in snncell, or an error for a name that has an equivalent."""
         parent, _, name = fullname.rpartition(".")
         if fullname in PATHS:
             return ModuleSpec(fullname, self)
         if parent in MODULES and parent in sys.modules and not name.startswith("_"):
-            mend = suggest_in(parent, name)
-            if mend != ".":
-                raise MissingImportError(f"cannot import {cut(name)!r} from {parent!r}{mend}")
+            hint = suggest_in(parent, name)
+            if hint != ".":
+                raise MissingImportError(f"cannot import {cut(name)!r} from {parent!r}{hint}")
         return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module that has the names; its own spec is kept in this one."""
+        """The module with those names; its original spec is saved in this one."""
         module = importlib.import_module(PATHS[spec.name])
         spec.loader_state = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run nothing, and restore the spec of the module, which Python took for a new one."""
+        """Restore the module's original spec, which Python has replaced; there is nothing to execute."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 
 
 def install() -> None:
-    """Add the finder after all others."""
+    """Append the finder to `sys.meta_path`."""
     if not any(isinstance(finder, Elsewhere) for finder in sys.meta_path):
         sys.meta_path.append(Elsewhere())
 
 
 def export(face: dict[str, Any]) -> None:
-    """Give a package `__all__`, and end its docstring with the same names, below the first line of each one's file.
+    """Set a package's `__all__`, and append its names to its docstring, grouped by the modules' titles.
 
     Args:
-        face: the package's globals(), before `guard`, after which functions say that they are the package's own.
+        face: the package's globals(), before `guard`, because `guard` changes the functions' `__module__`.
     """
     names = [name for name, one in face.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
     face["__all__"] = sorted(names)
@@ -142,13 +142,13 @@ def export(face: dict[str, Any]) -> None:
 
 
 def export_lazily(face: dict[str, Any], home: str, names: Sequence[str]) -> None:
-    """Let a package show names of a module that is imported when one of them is first used.
+    """Let a package export names of a module that is imported when one of them is first used.
 
-    The core imports none of the side products, but its public packages show some of their names. For example,
+    The core does not import optional parts, but its public packages export some of their names. For example,
     `nn.TrainOneStepCell` is defined in `snncell.mindspore`.
 
     Args:
-        face: the package's globals(), after `export` where it has one, before `guard`.
+        face: the package's globals(), after `export` if it is used, and before `guard`.
         home: the module that defines the names.
         names: the names, which `__all__` and `dir()` list as well.
     """
@@ -186,7 +186,7 @@ _HOMES: dict[str, str] = {}
 
 
 def register(key: str, home: str) -> None:
-    """Let `plugin(key)` return an attribute of a module, "module:name", which is imported at that time."""
+    """Register an attribute of a module, "module:name", for `plugin(key)`, which imports the module."""
     _HOMES[key] = home
 
 

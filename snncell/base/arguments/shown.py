@@ -1,4 +1,4 @@
-"""Values as errors show them: never long, and never at the price of another error."""
+"""Texts of values for errors: always short, and never raising another error. Also HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from snncell.errors import (
     cut,
 )
 
-_AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # of an object without a repr of its own
-_DIGITS = 100  # of an integer that is shown as it is
+_AT = re.compile(r"^<.* at 0x[0-9a-fA-F]+>$")  # the default repr of objects
+_DIGITS = 100  # the most digits of an integer that is shown in full
 
 
 def show(value: Any) -> str:
-    """`repr` of a value, cut where it is long; classes, modules and functions by their names."""
+    """The `repr` of a value, cut if it is long; classes, modules and functions by their names."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _DIGITS * 3:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, type):
@@ -42,7 +42,7 @@ def show(value: Any) -> str:
         return f"a {type(value).__name__} of {kind}shape {shape}"
     try:
         text = repr(value)
-    except Exception:  # a repr of the user's own
+    except Exception:  # from a user-defined repr
         return f"a {type(value).__name__} whose repr fails"
     if isinstance(value, (list, tuple)) and "\n" in text:
         return cut(f"a {type(value).__name__} of {len(value)}: {', '.join(map(brief, value))}")
@@ -52,12 +52,12 @@ def show(value: Any) -> str:
 
 
 def came(value: Any) -> str:
-    """The type of a wrong value, and for a class of layers or spike functions how to make one."""
+    """The type of a wrong value. For a class of layers or spike functions, it also says how to create an instance."""
     what = show(value) if isinstance(value, type) else f"a {type(value).__name__}"
     return what + suggest_instance(value)
 
 
-# Losses by the names of other libraries, without "_" and "loss".
+# Losses by other libraries' names, without "_" and "loss".
 LOSSES = {
     **dict.fromkeys(["crossentropy", "categoricalcrossentropy", "sparsecategoricalcrossentropy"], "CrossEntropyLoss"),
     **dict.fromkeys(["mse", "meansquarederror", "l2"], "MSELoss"),
@@ -68,7 +68,7 @@ LOSSES = {
 
 
 def suggest_instance(value: Any) -> str:
-    """The mend where a class of Cells, or the name of a loss, was given in the place of a Cell.
+    """The hint if a class of Cells, or the name of a loss, was passed instead of a Cell.
 
     For example "; an instance is meant: nn.ReLU()".
     """
@@ -93,7 +93,7 @@ def suggest_instance(value: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value within a list of arguments: of an array its dtype and shape."""
+    """A value in a list of arguments; an array by its dtype and shape."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, tuple) and dtype is not None:
         if getattr(dtype, "names", None):
@@ -108,7 +108,7 @@ _ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
 
 
 def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
-    """An error with the call that it comes from, or the arguments of that, if it does not name them; or None."""
+    """An error with its call, or with the call's arguments, added if it does not name them; None if it names both."""
     text = str(error)
     if error.told or type(error) not in _TOLD:
         return None
@@ -123,68 +123,69 @@ def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError |
     told: SnncellError = type(error)(text).with_traceback(error.__traceback__)
     for note in getattr(error, "__notes__", ()):
         told.add_note(note)
-    told.told = not named  # a layer around an operation that names itself says which layer it is
+    told.told = not named  # if False, the layer that called the operation adds its name, too
     return told
 
 
 def _names_one_of(names: list[str], text: str) -> bool:
-    # Not in the code of a mend: "take ops.real(x) first", "convert it by x.astype('int64')".
+    # Ignore names in the suggested code: "take ops.real(x) first", "convert it by x.astype('int64')".
     return any(re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in names)
 
 
 def percent(part: float) -> str:
-    """A part of one, in two digits."""
+    """A fraction as a percentage with two digits."""
     return f"{100 * part:.2g} %"
 
 
-_LIKENESS = 0.75  # of two names that one may take for each other: random_split and RandomFlipUD have 0.70
+_LIKENESS = 0.75  # the smallest similarity of a suggested name; random_split and RandomFlipUD have 0.70
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that a misspelt one is nearest to, for "Did you mean ...?"; None if none is near.
+    """The name most similar to a misspelt one, for "Did you mean ...?", or None.
 
-    Case, underscores and hyphens do not count: fast_sigmoid is FastSigmoid.
+    Case, underscores and hyphens do not count, so fast_sigmoid matches FastSigmoid.
     """
-    alike = sorted(names, key=lambda one: one[:1].isupper() == name[:1].isupper())  # Relu is ReLU, the last one
+    # Prefer the same case of the first letter, by putting those names last: Relu is ReLU, not relu.
+    alike = sorted(names, key=lambda one: one[:1].isupper() == name[:1].isupper())
     plain = {plain_name(one): one for one in alike}
     near = difflib.get_close_matches(plain_name(name)[:100], plain, 1, _LIKENESS)
     return plain[near[0]] if near else None
 
 
 def plain_name(name: str) -> str:
-    """A name without case, underscores, hyphens and spaces."""
+    """A name in lower case without underscores, hyphens and spaces."""
     return re.sub("[-_ ]", "", name.lower())
 
 
 # --- HTML for notebooks -----------------------------------------------------------------------------------------------
 
-# All text in it is escaped. A notebook has its own colours, light or dark: none are given here.
+# All text is escaped. No colours are set, because notebooks have a light or a dark theme.
 _LEFT, _RIGHT = "text-align: left; vertical-align: top", "text-align: right; vertical-align: top"
 
 
 class Markup(str):
-    """HTML, in which text is escaped already."""
+    """HTML whose text is escaped already."""
 
     __slots__ = ()
 
 
 def markup(part: str) -> Markup:
-    """Text as HTML; what is HTML as it is."""
+    """Escape text; Markup is returned unchanged."""
     return part if isinstance(part, Markup) else Markup(escape(part).replace("\n", "<br>"))
 
 
 def join_parts(parts: Iterable[str]) -> Markup:
-    """Several pieces in a row."""
+    """Concatenate several pieces."""
     return Markup("".join(map(markup, parts)))
 
 
 def element(tag: str, *parts: str, style: str = "") -> Markup:
-    """An element around pieces."""
+    """An HTML element around pieces."""
     return Markup(f"<{tag}{f' style={chr(34)}{escape(style)}{chr(34)}' if style else ''}>{join_parts(parts)}</{tag}>")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0, headed: bool = True) -> Markup:
-    """A table, whose last so many columns are of numbers; without its head inside another one of the same columns."""
+    """A table whose last `numbers` columns contain numbers; a nested table with the same columns needs no head."""
     styles = [_LEFT] * (len(head) - numbers) + [_RIGHT] * numbers
 
     def row(tag: str, cells: Sequence[str]) -> Markup:
@@ -209,7 +210,7 @@ def cut_lines(lines: Sequence[str]) -> list[str]:
 
 
 def fold_details(summary: str, content: str, shown: bool = False) -> Markup:
-    """A summary, at a click on which the content is shown, or hidden."""
+    """A summary that shows or hides the content when clicked."""
     return Markup(f"<details{' open' if shown else ''}>{element('summary', summary)}{markup(content)}</details>")
 
 
