@@ -356,7 +356,7 @@ def _with_arguments(doc: str, kind: type, above: dict[str, Field]) -> str:
     entries = [f"{name}: {one.text()}" for name, one in fields.items() if name not in same]
     for names in textwrap.wrap(", ".join(same), 80):  # each line needs its colon, for docstring parsers
         first = next(base for base in bases if same[0] in fields_of(base))
-        entries.append(f"{names.removesuffix(',')}: as for every `{first.__name__}`.")
+        entries.append(f"{names.removesuffix(',')}: see `{first.__name__}`.")
     wrap = partial(textwrap.fill, width=112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     text = textwrap.indent("\n".join(map(wrap, entries)), "    ")
     section = _SECTION.search(doc)

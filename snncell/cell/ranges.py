@@ -144,8 +144,8 @@ def _end(end: Any, value: Tensor, gap: Any, most: Any) -> Any:
 FINITE = Range()
 POSITIVE = Range(0.0, text="is positive")
 NEGATIVE = Range(high=0.0, text="is negative")
-TAU = Range(1.0, text="is a number of steps above 1 (tau seconds are tau / dt steps: nn.steps_from_seconds(tau, dt))")
-DECAY = Range(0.0, 1.0, "both", "is what a step keeps, from 0 to 1 (of a time constant: nn.decay_from_tau(tau, dt))")
+TAU = Range(1.0, text="is a number of steps above 1 (for seconds: nn.steps_from_seconds(tau, dt))")
+DECAY = Range(0.0, 1.0, "both", "is a number from 0 to 1 (for a time constant: nn.decay_from_tau(tau, dt))")
 GATE = Range(0.0, 1.0, text="is the sigmoid of a Parameter, between 0 and 1")
 LOGIT = Range(-80.0, 16.0, "both", "is a logit from -80 to 16, whose sigmoid is between 0 and 1 in float32, too")
 

@@ -112,7 +112,7 @@ def test_the_docstring_has_each_field_with_its_range_and_default():
     assert "Args:\n    steepness: pull on a high potential, a number above 0.0. Default: 0.5.\n" in Cubic.__doc__
     assert '    mode: power: "odd" or "even". Default: "odd".\n' in Cubic.__doc__
     assert "    centre: where nothing is pulled. Default: v_reset.\n" in Cubic.__doc__
-    assert "surrogate_function, compare, delay" in Cubic.__doc__ and ": as for every `Neuron`." in Cubic.__doc__
+    assert "surrogate_function, compare, delay" in Cubic.__doc__ and ": see `Neuron`." in Cubic.__doc__
     assert "Args:\n    exponent: the power.\n    scale: factor, a number above 0.0. Default: 1.0.\n" in Power.__doc__
     assert Power.__doc__.endswith("    exponent: written by hand.\n\nSource: none.")
     for kind in KINDS:

@@ -144,7 +144,7 @@ def test_a_dict_of_cells():
         (lambda net: net["no"], MissingCellError, "CellDict has no Cell 'no'; its keys are a"),
         (lambda net: net.pop("no"), KeyError, "has no Cell 'no'"),
         (lambda net: net.__delitem__("no"), MissingCellError, "has no Cell 'no'"),
-        (lambda net: net.update({"keys": Leaf()}), NameClashError, "has an attribute 'keys' already"),
+        (lambda net: net.update({"keys": Leaf()}), NameClashError, "already has an attribute 'keys'"),
         (lambda net: net.update({"a.b": Leaf()}), NameClashError, "without dots"),
         (lambda net: net.update({3: Leaf()}), ArgumentTypeError, "child_name is a str"),
         (lambda net: net.update({"x": 3}), ArgumentError, "element 'x' of cells must be a Cell"),

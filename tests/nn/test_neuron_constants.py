@@ -366,7 +366,7 @@ def test_a_learned_synapse_stays_a_synapse(convention):
         gradient = ops.grad(lambda i: layer(x, i)[0].sum(), None, layer.w)(ops.ones((2, 3)))
         assert np.isfinite(gradient.item())
     fixed = nn.SynapseFilter(3.0, convention=convention)
-    with pytest.raises(ArgumentError, match="SynapseFilter: decay is what a step keeps, from 0 to 1"):
+    with pytest.raises(ArgumentError, match="SynapseFilter: decay is a number from 0 to 1"):
         fixed.decay = 1.5
 
 

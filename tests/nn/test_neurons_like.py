@@ -206,7 +206,7 @@ def test_a_parameter_and_a_setting_do_not_say_two_things(neuron, framework, word
     ("settings", "message"),
     [
         ({"framework": "snntorch", "beta": 0.5, "reset_mechanism": "hard"}, 'reset_mechanism is "subtract", "zero" or'),
-        ({"framework": "snntorch", "beta": 1.5}, "LeakyNode: beta is what a step keeps, from 0 to 1.*, not 1.5"),
+        ({"framework": "snntorch", "beta": 1.5}, "LeakyNode: beta is a number from 0 to 1.*, not 1.5"),
         ({"framework": "spikingjelly", "tau": 1.0}, "LIFNode: tau is a number of steps above 1.*, not 1.0"),
         ({"framework": "spikingjelly", "v_threshold": 0.0}, "LIFNode: v_threshold is above v_reset, which is 0.0, not"),
         ({"framework": "spikingjelly", "v_threshold": -1.0, "v_reset": None}, "LIFNode: v_threshold is positive"),

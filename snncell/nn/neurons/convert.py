@@ -55,7 +55,7 @@ def _log(x: Any) -> Any:
     return ops.log(x) if isinstance(x, Tensor) else np.log(x) if isinstance(x, np.ndarray) else math.log(x)
 
 
-_BETWEEN = Range(0.0, 1.0, text="is what a step keeps, between 0 and 1")
+_BETWEEN = Range(0.0, 1.0, text="is a number between 0 and 1")
 
 
 def steps_from_seconds(tau: Constant, dt: Positive) -> Any:

@@ -15,7 +15,7 @@ from snncell.tape.tensor import Tensor
 
 V_C = field(0.8, FINITE, "critical potential, above which the potential grows without input until the neuron fires")
 A0 = field(1.0, POSITIVE, "curvature of the quadratic term, 1 / unit of v")
-DELTA_T = field(1.0, POSITIVE, "sharpness of the spike onset, in the unit of v; smaller is sharper")
+DELTA_T = field(1.0, POSITIVE, "sharpness of the spike onset, in the unit of v (smaller is sharper)")
 THETA_RH = field(0.8, FINITE, "rheobase threshold, near which the exponential term takes over")
 V_REST = field(0.0, FINITE, "resting potential")
 
@@ -157,7 +157,7 @@ class AdExNode(Neuron):
     """
 
     tau: Any = MEMBRANE_TAU
-    tau_w: Any = field(20.0, TAU, "time constant of the adaptation, usually much longer than tau")
+    tau_w: Any = field(20.0, TAU, "time constant of the adaptation (usually much longer than tau)")
     a: Any = field(0.0, FINITE, "coupling of the adaptation to the potential (subthreshold adaptation)")
     b: Any = field(0.1, FINITE, "rise of the adaptation by a spike (spike-triggered adaptation)")
     delta_t: Any = DELTA_T
@@ -225,12 +225,15 @@ class IzhikevichNode(Neuron):
     d: Any = field(8.0, FINITE, "rise of u by a spike")
     dt: Annotated[float, Own()] = field(1.0, POSITIVE, "length of a time step, ms", learned="never")
     substeps: Annotated[int, Own()] = field(
-        2, SUBSTEPS, "Euler steps of v in a time step; the paper uses 2 of 0.5 ms, for stability", learned="never"
+        2,
+        SUBSTEPS,
+        "number of Euler steps of v per time step (the paper uses 2 of 0.5 ms, for stability)",
+        learned="never",
     )
     scale: Annotated[float, Own()] = field(
         1.0,
         POSITIVE,
-        "unit of the surrogate's argument, mV; a larger one gives gradients further from 30 mV",
+        "unit of the surrogate's argument in mV (a larger one gives gradients further from 30 mV)",
         learned="never",
     )
     order: str = field(

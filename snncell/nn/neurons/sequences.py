@@ -78,7 +78,7 @@ class PSN(_Parallel):
     """
 
     steps: Annotated[int, field(range=_COUNT, meaning="T, the number of time steps of every input")]
-    order: int | None = field(None, _COUNT, "the number of last steps that h sees; None sees all, also future ones")
+    order: int | None = field(None, _COUNT, "the number of last steps that h sees (None sees all, also future ones)")
     surrogate_function: Any = SPIKES
     compare: Literal[">", ">="] = COMPARE
 
@@ -192,7 +192,7 @@ class Readout(Cell):
     """
 
     how: str = field("last", DECODERS, "the reduction over time")
-    tau: float | None = field(None, STEPS, 'time constant of "exp", in steps; None is the number of steps', quiet=True)
+    tau: float | None = field(None, STEPS, 'time constant of "exp" (None is the number of steps)', quiet=True)
 
     def _complete(self, given: dict[str, Any]) -> None:
         """Create the decoder of "first"."""

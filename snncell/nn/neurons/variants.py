@@ -160,7 +160,7 @@ class ALIFNode(Neuron):
     """
 
     alpha: Any = field(0.9, DECAY, "decay factor of the potential, exp(-dt / tau_m)")
-    rho: Any = field(0.97, DECAY, "decay factor of the adaptation, exp(-dt / tau_a); slower than the potential")
+    rho: Any = field(0.97, DECAY, "decay factor of the adaptation, exp(-dt / tau_a) (closer to 1 than alpha)")
     beta: Any = field(1.8, FINITE, "rise of the threshold per unit of adaptation")
     jump: Any = field(
         1.0, FINITE, "rise of the adaptation by a spike: 1 (e-prop 2020), or 1 - rho (LSNN 2018, sinabs, Spyx)"
@@ -388,7 +388,7 @@ class ResonateNode(Neuron):
         [0.18]
     """
 
-    b: Any = field(-0.2, NEGATIVE, "growth rate of the oscillation, 1 / unit of dt; it damps")
+    b: Any = field(-0.2, NEGATIVE, "growth rate of the oscillation, 1 / unit of dt")
     omega: Any = field(1.0, POSITIVE, "angular frequency, rad / unit of dt")
     dt: Annotated[float, Own()] = field(1.0, POSITIVE, "length of a time step", learned="never")
     other_states = (0.0,)

@@ -233,9 +233,9 @@ class EProp(Ranged, Cell):
     adaptation: float = field(
         0.0,
         Range(0.0, closed="low", text="is a number in [0.0, inf)"),
-        "rise of the threshold by a spike; 0 makes LIF neurons",
+        "rise of the threshold by a spike (0 makes LIF neurons)",
     )
-    adaptation_decay: float = field(0.99, DECAY_RANGE, "decay factor of the adaptation; slower than the potential")
+    adaptation_decay: float = field(0.99, DECAY_RANGE, "decay factor of the adaptation (closer to 1 than decay)")
     v_threshold: float = field(1.0, THRESHOLD_RANGE, "the threshold without adaptation")
     weight_init: Init | None = field(
         None, None, "initial W, (N, I); None draws from a normal distribution of deviation 1 / sqrt(I)", keep=False

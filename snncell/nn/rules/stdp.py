@@ -69,7 +69,7 @@ class STDP(Cell):
         (2, 3)
     """
 
-    tau_plus: float = field(20.0, STEPS, "time constant of the presynaptic trace, in steps; 20 ms for steps of 1 ms")
+    tau_plus: float = field(20.0, STEPS, "time constant of the presynaptic trace in steps (20 ms for steps of 1 ms)")
     tau_minus: float = field(20.0, STEPS, "time constant of the postsynaptic trace, in steps")
     a_plus: float = field(0.01, None, "size of an increase; negative for anti-Hebbian learning", convert=as_number)
     a_minus: float = field(
