@@ -1,11 +1,7 @@
-"""Networks to and from other frameworks and neuromorphic chips, by NIR, the Neuromorphic Intermediate Representation.
+"""NIR, the Neuromorphic Intermediate Representation: import and export networks of other frameworks and chips.
 
-from_nir                    a Cell of a file, or of a graph of the package nir
-Net                         what it makes
-to_nir, losses              a graph of a Cell, and what of the Cell is not in it
-Scale, Heaviside, Delay     NIR's nodes that `snncell.nn` has no layer for
-
-It needs the packages nir and h5py: pip install snncell[nir].
+It needs the packages nir and h5py: pip install snncell[nir]. `from_nir` makes a Cell, `to_nir` makes a graph. `Scale`,
+`Heaviside` and `Delay` are layers for NIR nodes that `snncell.nn` has no layer for.
 """
 
 from snncell.base.arguments.guard import guard as _guard

@@ -1,7 +1,7 @@
-"""Nodes and graphs of NIR as checked data, the shapes that go through them, and the order in which they are computed.
+"""NIR nodes and graphs as checked data, their shapes, and the order in which nodes are computed.
 
-The node classes of the package nir are not used here. Their constructors assert that all parameters of a neuron have
-one shape, but files by other tools have single numbers next to arrays. Also, errors should name a node by its path.
+The node classes of the package nir are not used here, because their constructors assert that all parameters of a neuron
+have one shape, while files by other tools mix numbers and arrays. Also, our errors can name the path of a node.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from snncell.base.arguments.shown import show
 from snncell.base.signals import import_once
 from snncell.errors import NirError
 
-MOST_ELEMENTS = 2**31  # of a shape: more is no layer, but a damaged file
+MOST_ELEMENTS = 2**31  # larger shapes are a sign of a damaged file
 
-# The parameters of each node: those that it must have, and those that it may have.
+# The required and the optional parameters of each node type.
 FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Input": (("shape",), ()),
     "Output": (("shape",), ()),
@@ -45,15 +45,15 @@ DEFAULTS = {"v_reset": 0.0, "w_in": 1.0}  # v_reset: files of nir 1.0.4 and olde
 NEURONS = ("I", "IF", "LI", "LIF", "CubaLI", "CubaLIF")
 FIRING = ("IF", "LIF", "CubaLIF")
 ELEMENTWISE = (*NEURONS, "Scale", "Delay", "Threshold")  # parameters are a number, or one for each element
-_COUNTS = {"stride": 1, "padding": 0, "dilation": 1, "kernel_size": 1, "groups": 1}  # with the least that makes sense
+_COUNTS = {"stride": 1, "padding": 0, "dilation": 1, "kernel_size": 1, "groups": 1}  # with the smallest valid values
 _AXES = {"Conv1d": 1, "Conv2d": 2, "SumPool2d": 2, "AvgPool2d": 2}
 
 
 @dataclass
 class Node:
-    """A node: its kind, which is the name of nir's class, its parameters, and what is written beside them.
+    """A node: its type (the name of nir's class), its checked parameters, and its metadata.
 
-    Parameters are arrays of floats, tuples of ints, ints, or "same" and "valid", already checked. `path` is for errors.
+    Parameters are arrays of floats, tuples of ints, ints, or "same" and "valid". `path` is for error messages.
     """
 
     kind: str
@@ -67,7 +67,7 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes and graphs by name, edges in their order, and metadata."""
+    """A graph: nodes and inner graphs by name, edges in their order, metadata."""
 
     nodes: dict[str, Node | Graph]
     edges: list[tuple[str, str]]
@@ -75,7 +75,7 @@ class Graph:
     path: str = ""
 
     def every_node(self) -> Iterator[Node]:
-        """The nodes, those of graphs inside included."""
+        """All nodes, including those of inner graphs."""
         for node in self.nodes.values():
             if isinstance(node, Graph):
                 yield from node.every_node()
@@ -84,29 +84,29 @@ class Graph:
 
 
 def below(path: str, name: str) -> str:
-    """The path of what has a name in a graph."""
+    """The path of a name inside of a graph."""
     return f"{path}.{name}" if path else name
 
 
 def as_text(value: Any) -> Any:
-    """Bytes of a file as text; other values as they are."""
+    """Decode bytes from a file; return other values unchanged."""
     return value.decode("utf8", "replace") if isinstance(value, bytes) else value
 
 
 def node_of(kind: Any, given: dict[str, Any], metadata: dict[str, Any], path: str) -> Node:
-    """A node of parameters as they were found, checked one by one.
+    """Make a node from raw parameters, and check each of them.
 
     Raises:
-        NirError: for a kind that NIR has not, and for parameters that are missing, unknown, or make no sense.
+        NirError: for an unknown node type, and for parameters that are missing, unknown or invalid.
     """
     node = Node(str(kind), {}, metadata, path)
     if kind not in FIELDS:
-        raise NirError(f"node {path!r} is of the type {show(kind)}, which is none of NIR's: {', '.join(FIELDS)}.")
+        raise NirError(f"node {path!r} has the unknown type {show(kind)}. NIR has {', '.join(FIELDS)}.")
     required, optional = FIELDS[kind]
     if missing := [name for name in required if given.get(name) is None]:
-        raise NirError(f"{node}: there is no {missing[0]}; it has {', '.join(required)}.")
+        raise NirError(f"{node}: {missing[0]} is missing. Its parameters are {', '.join(required)}.")
     if unknown := [name for name in given if name not in (*required, *optional)]:
-        raise NirError(f"{node}: it has {show(unknown[0])}, which is none of its parameters: {', '.join(required)}.")
+        raise NirError(f"{node}: unknown parameter {show(unknown[0])}. Its parameters are {', '.join(required)}.")
     for name in (*required, *optional):
         if given.get(name) is not None:
             node.values[name] = _READERS.get(name, _floats)(node, name, given[name])
@@ -114,13 +114,12 @@ def node_of(kind: Any, given: dict[str, Any], metadata: dict[str, Any], path: st
 
 
 def _array(node: Node, name: str, value: Any) -> Any:
-    """A parameter as an array of numbers."""
     try:
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-    except Exception as error:  # what a stranger's object raises
-        raise NirError(f"{node}: {name} is no array of numbers: {error}") from None
+    except Exception as error:  # a foreign object may raise any exception
+        raise NirError(f"{node}: {name} must be an array of numbers: {error}") from None
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-        raise NirError(f"{node}: {name} is made of {array.dtype}, not of real numbers.")
+        raise NirError(f"{node}: {name} must contain real numbers, not {array.dtype}.")
     return array
 
 
@@ -128,44 +127,44 @@ def _floats(node: Node, name: str, value: Any) -> Any:
     array = _array(node, name, value)
     array = array if array.dtype.kind == "f" else array.astype(np.float64)
     if not array.size:
-        raise NirError(f"{node}: {name} has the shape {array.shape}, so there is no number in it.")
+        raise NirError(f"{node}: {name} is empty, with shape {array.shape}.")
     if not np.isfinite(array).all():
         first = array.reshape(-1)[np.flatnonzero(~np.isfinite(array))[0]]
-        raise NirError(f"{node}: {name} is made of finite numbers, not {first}.")
-    # In the machine's byte order, and nobody else's: what a graph holds may be written to later.
+        raise NirError(f"{node}: {name} must contain finite numbers, not {first}.")
+    # A copy in native byte order, because the arrays of a user's graph may be changed later.
     return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
 def _integers(node: Node, name: str, value: Any) -> tuple[int, ...]:
     array = _array(node, name, value)
     if array.ndim > 1 or array.size > 32 or not np.isfinite(array).all() or (array != np.floor(array)).any():
-        raise NirError(f"{node}: {name} is a whole number, or one for each axis, not {show(array)}.")
+        raise NirError(f"{node}: {name} must be an integer, or one for each axis, not {show(array)}.")
     return tuple(int(number) for number in array.reshape(-1))
 
 
 def _shape(node: Node, name: str, value: Any) -> tuple[int, ...]:
     shape = _integers(node, name, value)
     if any(length < 1 for length in shape) or math.prod(shape) > MOST_ELEMENTS:
-        raise NirError(f"{node}: {name} is {list(shape)}; axes have at least one element, and all at most 2^31.")
+        raise NirError(f"{node}: {name} is {list(shape)}. Axes must not be empty, and all together at most 2^31.")
     return shape
 
 
 def _counts(node: Node, name: str, value: Any) -> Any:
-    """A number for each axis; "same" and "valid" of padding as they are; one number of groups."""
+    """An integer for each axis, one number of groups, or "same" and "valid" for padding."""
     value = as_text(value)
     if isinstance(value, str):
         if name == "padding" and value in ("same", "valid") and "Conv" in node.kind:
             return value
-        raise NirError(f"{node}: {name} is {show(value)}, not whole numbers.")
+        raise NirError(f"{node}: {name} must be integers, not {show(value)}.")
     counts, axes = _integers(node, name, value), 1 if name == "groups" else _AXES[node.kind]
     counts = counts * axes if len(counts) == 1 else counts
     if len(counts) != axes or any(not _COUNTS[name] <= count <= MOST_ELEMENTS for count in counts):
         each = "one number" if axes == 1 else f"one number for each of {axes} axes"
-        raise NirError(f"{node}: {name} is {each}, at least {_COUNTS[name]}, not {list(counts)}.")
+        raise NirError(f"{node}: {name} must be {each}, at least {_COUNTS[name]}, not {list(counts)}.")
     return counts[0] if name == "groups" else counts
 
 
-# How the parameters are read that are no arrays of floats.
+# Readers of the parameters that are not arrays of floats.
 _READERS: dict[str, Callable[[Node, str, Any], Any]] = {
     **dict.fromkeys(("shape", "input_shape", "input_type"), _shape),
     **dict.fromkeys(_COUNTS, _counts),
@@ -174,31 +173,31 @@ _READERS: dict[str, Callable[[Node, str, Any], Any]] = {
 
 
 def edges_of(pairs: Any, path: str) -> list[tuple[str, str]]:
-    """Edges as they were found, as pairs of names."""
+    """Check raw edges, and return them as pairs of names."""
     edges = []
     for pair in pairs:
         names = [as_text(name) for name in pair]
         if len(names) != 2 or not all(isinstance(name, str) for name in names):
-            raise NirError(f"graph {path!r}: an edge is a pair of names, not {show(pair)}.")
+            raise NirError(f"graph {path!r}: an edge must be a pair of names, not {show(pair)}.")
         edges.append((names[0], names[1]))
     return edges
 
 
-# --- shapes: of one sample at one step, without time and batch --------------------------------------------------------
+# --- shapes of one sample at one time step, without time and batch axes ----------------------------------------------
 
 Shape = tuple[int, ...]
 
 
 def shape_after(node: Node, before: Shape) -> Shape:
-    """The shape of what a node gives for something of the shape `before`.
+    """The output shape of a node for the input shape `before`.
 
     Raises:
-        NirError: if that does not fit the node's parameters.
+        NirError: if the shape does not fit the parameters of the node.
     """
     if node.kind in ELEMENTWISE:
         shape = common_shape(node)
         if shape and shape != before:
-            raise NirError(f"{node}: it has parameters for {list(shape)} neurons, but gets {list(before)}.")
+            raise NirError(f"{node}: its parameters are for {list(shape)} neurons, but its input has {list(before)}.")
         return before
     if node.kind in ("Input", "Output"):
         return _same(node, before, node.values["shape"])
@@ -215,42 +214,42 @@ def shape_after(node: Node, before: Shape) -> Shape:
 
 
 def common_shape(node: Node) -> Shape:
-    """The shape of an elementwise node's parameters: all have it, or are one number for all neurons."""
+    """The shape of the parameters of an elementwise node. All have it, or are one number for all neurons."""
     arrays = {name: value.shape for name, value in node.values.items() if isinstance(value, np.ndarray)}
     shapes = {shape for shape in arrays.values() if math.prod(shape) > 1 or len(shape) > 1}
     if len(shapes) > 1:
         sizes = ", ".join(f"{name} {list(shape)}" for name, shape in arrays.items())
-        raise NirError(f"{node}: its parameters have one shape, or are single numbers, and not {sizes}.")
+        raise NirError(f"{node}: its parameters must have one shape, or be single numbers, but are {sizes}.")
     return shapes.pop() if shapes else ()
 
 
 def _same(node: Node, before: Shape, own: Shape) -> Shape:
     if own != before:
-        raise NirError(f"{node}: it says that it takes {list(own)}, but gets {list(before)}: a type mismatch.")
+        raise NirError(f"{node}: type mismatch: it takes {list(own)}, but its input is {list(before)}.")
     return before
 
 
 def _product(node: Node, before: Shape) -> Shape:
     weight, bias = node.values["weight"], node.values.get("bias")
     if weight.ndim != 2:
-        raise NirError(f"{node}: weight is (out, in), not of the shape {list(weight.shape)}.")
+        raise NirError(f"{node}: weight must be (out, in), not {list(weight.shape)}.")
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise NirError(f"{node}: bias has the shape {list(bias.shape)}; with this weight it is [{weight.shape[0]}].")
+        raise NirError(f"{node}: bias must be [{weight.shape[0]}] for this weight, not {list(bias.shape)}.")
     if before != weight.shape[1:]:
         fits = before[-1:] == weight.shape[1:]  # for example input_shape=(T, B, features)
-        mend = " Flatten it before." if len(before) > 1 else ""
-        mend = " Shapes are those of one sample at one step, without T and B." if len(before) > 1 and fits else mend
-        raise NirError(f"{node}: its weight is {list(weight.shape)}, (out, in), but it gets {list(before)}.{mend}")
+        fix = " Flatten the input first." if len(before) > 1 else ""
+        fix = " Shapes are those of one sample at one time step, without T and B." if len(before) > 1 and fits else fix
+        raise NirError(f"{node}: its weight is {list(weight.shape)}, (out, in), but its input is {list(before)}.{fix}")
     return (weight.shape[0],)
 
 
 def axes_of(node: Node, count: int) -> tuple[int, int]:
-    """The first and the last axis that Flatten makes one of, of `count` without time and batch."""
+    """The first and the last axis that Flatten merges, for inputs of `count` axes without time and batch."""
     first, last = (axis + count if axis < 0 else axis for axis in (node.values["start_dim"], node.values["end_dim"]))
     if not 0 <= first <= last < count:
         raise NirError(
-            f"{node}: start_dim={node.values['start_dim']} and end_dim={node.values['end_dim']} are no axes of a "
-            f"sample of {count} axes; time and batch do not count."
+            f"{node}: start_dim={node.values['start_dim']} and end_dim={node.values['end_dim']} are not axes of a "
+            f"sample with {count} axes (without time and batch)."
         )
     return first, last
 
@@ -259,19 +258,21 @@ def _windows(node: Node, before: Shape) -> Shape:
     """The shape after a convolution or a pool."""
     values, axes = node.values, _AXES[node.kind]
     if len(before) != axes + 1:
-        raise NirError(f"{node}: takes (channels, {'length' if axes == 1 else 'height, width'}), not {list(before)}.")
+        raise NirError(
+            f"{node}: the input must be (channels, {'length' if axes == 1 else 'height, width'}), not {list(before)}."
+        )
     channels, size = before[0], values.get("kernel_size")
     if size is None:
         weight, groups = values["weight"], values["groups"]
         if weight.ndim != axes + 2 or values["bias"].shape != weight.shape[:1] or weight.shape[0] % groups:
             raise NirError(
-                f"{node}: weight {list(weight.shape)} is (out, in / groups, ...) with {axes} axes more, bias "
-                f"{list(values['bias'].shape)} is (out), and groups={groups} divides out."
+                f"{node}: weight {list(weight.shape)} must be (out, in / groups, ...) with {axes} further axes, bias "
+                f"{list(values['bias'].shape)} must be (out), and groups={groups} must divide out."
             )
         if before[0] != weight.shape[1] * groups:
             raise NirError(
                 f"{node}: its weight {list(weight.shape)} with groups={groups} takes {weight.shape[1] * groups} "
-                f"channels, but it gets {list(before)}."
+                f"channels, but its input is {list(before)}."
             )
         channels, size = weight.shape[0], weight.shape[2:]
     stride, spread = values["stride"], values.get("dilation", (1,) * axes)
@@ -283,26 +284,26 @@ def _windows(node: Node, before: Shape) -> Shape:
         (n + 2 * p - reach) // s + 1 for n, p, reach, s in zip(before[1:], widths, reaches, stride, strict=True)
     )
     if min(lengths) < 1:
-        raise NirError(f"{node}: windows that reach over {reaches} do not fit into {list(before)}, padded by {widths}.")
+        raise NirError(f"{node}: windows of size {reaches} do not fit into {list(before)}, padded by {widths}.")
     return (channels, *lengths)
 
 
 def padding_of(node: Node, size: Any, stride: Any) -> Shape:
-    """The elements added on both sides of each axis; of "same" nothing is said."""
+    """The elements to add on both sides of each axis; zeros for "same"."""
     padding = node.values["padding"]
     if padding == "same" and any(s != 1 for s in stride):
-        raise NirError(f'{node}: padding "same" goes with stride 1 alone, not {list(stride)}.')
+        raise NirError(f'{node}: padding "same" requires stride 1, not {list(stride)}.')
     return (0,) * len(size) if isinstance(padding, str) else padding
 
 
-# --- the order of computation: graphs inside of graphs, branches, and cycles, which take a step -----------------------
+# --- order of computation: inner graphs, branches, and cycles, each with a delay of one time step --------------------
 
 Edges = list[tuple[str, str]]
 
 
 @dataclass
 class Flat:
-    """The nodes of a graph and of all graphs inside, by path, and the edges among them."""
+    """All nodes, including those of inner graphs, by path, and their edges."""
 
     nodes: dict[str, Node]
     edges: Edges
@@ -310,11 +311,11 @@ class Flat:
     outputs: tuple[str, ...]
 
     def sources(self, name: str) -> list[str]:
-        """The nodes of which one takes the sum."""
+        """The nodes whose sum is the input of a node."""
         return [source for source, target in self.edges if target == name]
 
     def targets(self, edges: Edges | None = None) -> dict[str, list[str]]:
-        """The nodes that edges lead to, for each node."""
+        """The targets of the edges from each node."""
         found: dict[str, list[str]] = {name: [] for name in self.nodes}
         for source, target in self.edges if edges is None else edges:
             found[source].append(target)
@@ -322,11 +323,11 @@ class Flat:
 
 
 def flatten(graph: Graph) -> Flat:
-    """The nodes by path; those through which a graph inside takes and gives stay, as what passes things on.
+    """Flatten inner graphs. Their Input and Output nodes stay, as identities.
 
     Raises:
-        NirError: for edges to nodes that are not there, twice the same, into an Input or out of an Output; for nodes
-            that nothing comes to.
+        NirError: for edges to missing nodes, repeated edges, edges into an Input or out of an Output, and nodes that no
+            Input reaches.
     """
     nodes: dict[str, Node] = {}
     edges: Edges = []
@@ -336,7 +337,7 @@ def flatten(graph: Graph) -> Flat:
         for kind in ("Input", "Output")
     ]
     if not all(ends):
-        raise NirError(f"a graph begins with an Input and ends with an Output; this one has {len(nodes)} nodes.")
+        raise NirError(f"a graph needs an Input and an Output node, but not both are among its {len(nodes)} nodes.")
     flat = Flat(nodes, edges, *ends)
     targets, reached, pending = flat.targets(), set(flat.inputs), list(flat.inputs)
     while pending:
@@ -345,7 +346,7 @@ def flatten(graph: Graph) -> Flat:
         pending += new
     for name, node in nodes.items():
         if name not in reached:
-            raise NirError(f"{node}: nothing comes to it from an Input.")
+            raise NirError(f"{node}: no path of edges leads from an Input to it.")
     return flat
 
 
@@ -357,12 +358,12 @@ def _collect(graph: Graph, nodes: dict[str, Node], edges: Edges) -> None:
         for name in edge:
             if name not in graph.nodes:
                 known = ", ".join(graph.nodes)
-                raise NirError(f"{where} has an edge {edge}, but no node {name!r}; there are {known}.")
+                raise NirError(f"{where} has an edge {edge}, but no node {name!r}. Its nodes are {known}.")
         (source, target), (first, second) = edge, (graph.nodes[edge[0]], graph.nodes[edge[1]])
         if edge in seen:
-            raise NirError(f"{where} has the edge {edge} twice. If its signal is to count twice: a Scale of 2.")
+            raise NirError(f"{where} has the edge {edge} twice. To count its signal twice, use a Scale of 2.")
         if getattr(first, "kind", "") == "Output" or getattr(second, "kind", "") == "Input":
-            raise NirError(f"{where} has an edge {edge}: nothing goes on from an Output, or comes to an Input.")
+            raise NirError(f"{where} has an edge {edge}, but edges must not leave an Output or enter an Input.")
         seen.add(edge)
         edges.append((doors[source][1], doors[target][0]))
     for name in _in_order(graph):
@@ -370,35 +371,35 @@ def _collect(graph: Graph, nodes: dict[str, Node], edges: Edges) -> None:
         if isinstance(node, Graph):
             _collect(node, nodes, edges)
         elif node.path in nodes:
-            raise NirError(f"two nodes have the path {node.path!r}; give one of them a name without a dot.")
+            raise NirError(f"two nodes have the path {node.path!r}. Give one of them a name without a dot.")
         else:
             nodes[node.path] = node
 
 
 def _in_order(graph: Graph) -> list[str]:
-    """The nodes as edges name them first: a file keeps the order of edges, and sorts nodes by name."""
+    """Node names in the order of the edges, because a file keeps that order but sorts nodes by name."""
     return list(dict.fromkeys([*(name for edge in graph.edges for name in edge), *graph.nodes]))
 
 
 def _doors(node: Node | Graph) -> tuple[str, str]:
-    """The paths of the nodes that edges to and from something end at."""
+    """The paths of the nodes where edges to and from a node or an inner graph end."""
     if isinstance(node, Node):
         return node.path, node.path
     ends = []
     for kind in ("Input", "Output"):
         found = [inner.path for inner in node.nodes.values() if isinstance(inner, Node) and inner.kind == kind]
         if len(found) != 1:
-            raise NirError(f"graph {node.path!r}: a graph in a graph has one {kind}, not {len(found)}.")
+            raise NirError(f"graph {node.path!r}: a graph inside of a graph must have one {kind}, not {len(found)}.")
         ends.append(found[0])
     return ends[0], ends[1]
 
 
 @dataclass
 class Stage:
-    """Nodes that are computed together: one, or those of cycles, in their order within a step.
+    """Nodes that are computed together: one, or those of connected cycles, in their order within a time step.
 
-    `late` are the edges that close the cycles: they carry what their node gave in the step before. `kept` are those to
-    delays that cut a cycle: what they carry is taken at the end of the step.
+    `late` are the edges that close the cycles: they carry the value of the step before. `kept` are edges to delays that
+    cut a cycle: their values are stored at the end of the step.
     """
 
     names: list[str]
@@ -407,11 +408,11 @@ class Stage:
 
 
 def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) -> list[Stage]:
-    """The nodes in an order in which each comes after what it takes.
+    """Sort the nodes topologically into stages.
 
-    A cycle is cut at the edge by which a walk comes back to where it is, from the inputs along the edges in their
-    order. What `keeps` is true of, a delay by a step or more, gives in a step nothing of what it takes in it: a cycle
-    is cut there, and takes no further step.
+    A depth-first walk from the inputs, along the edges in their order, cuts a cycle at the edge that leads back to an
+    open node. `keeps` is True for nodes that do not need their input of the same step, such as a delay of one step or
+    more. A cycle with such a node is cut there, and gets no additional delay.
     """
     label = _components(flat)
     inside = [(a, b) for a, b in flat.edges if label[a] == label[b]]
@@ -433,15 +434,15 @@ def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) ->
 def shapes_of(
     flat: Flat, stages: Iterable[Stage], after: Callable[[Node, Shape], Shape] = shape_after
 ) -> tuple[dict[str, Shape], dict[str, Shape]]:
-    """The shapes of what each node gets, and of what it gives, in the order of the stages.
+    """Input and output shapes of all nodes, in the order of the stages.
 
     Raises:
-        NirError: for what does not fit a node, and for sums of different shapes.
+        NirError: for shapes that do not fit a node, and for sums of different shapes.
     """
     before: dict[str, Shape] = {}
     gives: dict[str, Shape] = {}
     pending = [name for stage in stages for name in stage.names]
-    while pending:  # once, but for delays that cut a cycle: they come before what they take
+    while pending:  # one pass, except for delays that cut a cycle: they come before their inputs
         for name in pending:
             node = flat.nodes[name]
             known = [gives[source] for source in flat.sources(name) if source in gives]
@@ -453,14 +454,14 @@ def shapes_of(
     for source, target in flat.edges:
         if gives[source] != before[target]:
             raise NirError(
-                f"{flat.nodes[target]}: it gets {list(before[target])} and, from {flat.nodes[source]}, "
-                f"{list(gives[source])}; what is summed has one shape."
+                f"{flat.nodes[target]}: its inputs are summed, so they must have one shape, but are "
+                f"{list(before[target])} and, from {flat.nodes[source]}, {list(gives[source])}."
             )
     return before, gives
 
 
 def _components(flat: Flat) -> dict[str, int]:
-    """A number for each node, the same for those that are in cycles together."""
+    """A number for each node, equal for nodes that share a cycle (strongly connected components)."""
     sparse: Any = import_once("scipy.sparse")
     graphs: Any = import_once("scipy.sparse.csgraph")
     places = {name: place for place, name in enumerate(flat.nodes)}
@@ -471,7 +472,7 @@ def _components(flat: Flat) -> dict[str, int]:
 
 
 def _walk(flat: Flat, edges: Edges) -> tuple[list[str], Edges]:
-    """Depth first: the nodes in an order that follows all edges but those that lead back, and these."""
+    """Depth-first search: the nodes in topological order without back edges, and the back edges."""
     targets, state, done, back = flat.targets(edges), dict[str, str](), [], []
     for root in (*flat.inputs, *flat.nodes):
         if root in state:

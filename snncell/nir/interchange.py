@@ -1,6 +1,6 @@
-"""NIR files, which are HDF5, and graphs of the package nir: both to a `Graph` and back.
+"""Convert NIR files (HDF5) and graphs of the package nir to a `Graph`, and back.
 
-Files are read by h5py. The package nir has a reader too, but it follows every link and allocates whatever a shape says.
+Files are read by h5py and not by the package nir, because its reader follows every link and allocates any shape.
 """
 
 from __future__ import annotations
@@ -19,47 +19,51 @@ from snncell.nir.graph import FIELDS, Graph, Node, as_text, below, edges_of, nod
 
 
 def package(name: str, who: str) -> Any:
-    """The package `name`, "nir" or "h5py"."""
+    """Import the package "nir" or "h5py"."""
     try:
         return import_once(name)
     except ImportError as error:
-        raise NirError(f"{who}: needs the package {name}: pip install snncell[nir] ({error})") from None
+        raise NirError(f"{who}: needs the package {name}. Install it with pip install snncell[nir] ({error})") from None
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-MOST_BYTES = 2**28  # that may come out of a file, unless it is large itself
+MOST_BYTES = 2**28  # limit of decompressed bytes, unless the file itself is large
 MOST_OBJECTS = 100_000
 MOST_DEPTH = 64
 FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 32000: "lzf"}
 
 
 def read_file(path: str | os.PathLike[str]) -> Graph:
-    """The graph in a file; a NirError if there is no such file, or it is damaged, or no graph of NIR."""
+    """Read the graph in a file.
+
+    Raises:
+        NirError: if the file is missing or damaged, or contains no NIR graph.
+    """
     source = Path(path)
     h5py = package("h5py", "from_nir")
     if not source.is_file():
-        raise NirError(f"from_nir: there is no file {source}.")
+        raise NirError(f"from_nir: the file {source} does not exist.")
     try:
         with h5py.File(source, "r") as file:
             tree = _Reader(h5py, source).group(file, "/", 0)
     except NirError as error:
         raise NirError(f"from_nir: {source}: {error}") from None
-    except Exception as error:  # of a damaged file, h5py raises whatever its parts do
-        raise NirError(f"from_nir: {source} is damaged, or no HDF5 file: {error}") from None
+    except Exception as error:  # h5py may raise any exception for a damaged file
+        raise NirError(f"from_nir: {source} is damaged, or not an HDF5 file: {error}") from None
     try:
         if not isinstance(tree.get("node"), dict):
-            raise NirError("there is no group /node, so it is no graph of NIR")
+            raise NirError("it has no group /node, so it is not a NIR graph")
         graph = _parse_node(tree["node"], "")
         if isinstance(graph, Node):
-            raise NirError(f"its /node is a single {graph.kind}, not an NIRGraph")
+            raise NirError(f"its /node must be an NIRGraph, not a single {graph.kind}")
     except NirError as error:
         raise NirError(f"from_nir: {source}: {error}") from None
     return graph
 
 
 class _Reader:
-    """The groups and arrays of a file, as dicts; what has been read is counted."""
+    """Read groups and arrays of a file as dicts, with limits on their number and size."""
 
     def __init__(self, h5py: Any, source: Path) -> None:
         self.h5py, self.source, self.size = h5py, source, source.stat().st_size
@@ -67,13 +71,12 @@ class _Reader:
         self.seen: set[Any] = set()
 
     def group(self, group: Any, path: str, depth: int) -> dict[str, Any]:
-        """All that is in a group."""
         if depth > MOST_DEPTH:
             raise NirError(f"groups are nested more than {MOST_DEPTH} deep")
         found: dict[str, Any] = {}
         for name in group:
             if not isinstance(group.get(name, getlink=True), self.h5py.HardLink):
-                raise NirError(f"{path}{name} is a link to somewhere else; a graph of NIR has its arrays in its groups")
+                raise NirError(f"{path}{name} is a link to another place, but a NIR graph must contain its arrays")
             item = group[name]
             self._note(item, f"{path}{name}")
             if isinstance(item, self.h5py.Group):
@@ -81,44 +84,44 @@ class _Reader:
             elif isinstance(item, self.h5py.Dataset):
                 found[name] = self._array(item, f"{path}{name}")
             else:
-                raise NirError(f"{path}{name} is neither a group nor an array")
+                raise NirError(f"{path}{name} must be a group or an array")
         return found
 
     def _note(self, item: Any, path: str) -> None:
-        """Refuse what is met a second time: groups that hold each other have no end."""
+        """Refuse an object that was read before, because groups that contain each other have no end."""
         info = self.h5py.h5o.get_info(item.id)
         place = (info.fileno, info.addr)
         if place in self.seen:
-            raise NirError(f"{path} is in the file twice, by links; each group and array has one place in a graph")
+            raise NirError(f"{path} occurs twice in the file, by links, but each group and array must occur once")
         if len(self.seen) >= MOST_OBJECTS:
-            raise NirError(f"it holds more than {MOST_OBJECTS} groups and arrays")
+            raise NirError(f"it contains more than {MOST_OBJECTS} groups and arrays")
         self.seen.add(place)
 
     def _array(self, item: Any, path: str) -> Any:
-        """The elements of an array, if they can be as many as it says."""
+        """Read an array, if its size is plausible for the file."""
         layout = item.id.get_create_plist()
         if item.is_virtual or item.external:
-            raise NirError(f"{path} has its elements in another file")
+            raise NirError(f"{path} stores its elements in another file, which is not allowed")
         filters = [layout.get_filter(i)[0] for i in range(layout.get_nfilters())]
         if any(one not in FILTERS for one in filters) or len(set(filters)) != len(filters):
-            raise NirError(f"{path} is packed by HDF5's filters {filters}; known are {FILTERS}, each once")
+            raise NirError(f"{path} is compressed by HDF5 filters {filters}. Supported are {FILTERS}, each once")
         if item.shape is None:
             raise NirError(f"{path} is empty")
         text = self.h5py.check_string_dtype(item.dtype)
         if text is None and item.dtype.kind not in "fiubS":
-            raise NirError(f"{path} is made of {item.dtype}, neither numbers nor text")
+            raise NirError(f"{path} must contain numbers or text, not {item.dtype}")
         self.left -= item.size * max(item.dtype.itemsize, 1)
         chunk = math.prod(item.chunks or ())
         if self.left < 0 or chunk * item.dtype.itemsize > max(MOST_BYTES, self.left):
             raise NirError(
-                f"{path} would be {item.dtype}{list(item.shape)}, more than a file of this size is trusted with "
-                f"({MOST_BYTES >> 20} MiB, or 32 times its size); if it is right, give the graph: nir.read(...)"
+                f"{path} would be {item.dtype}{list(item.shape)}, more than the limit for a file of this size "
+                f"({MOST_BYTES >> 20} MiB, or 32 times its size). If you trust the file, pass the graph: nir.read(...)"
             )
         return as_text(item[()])
 
 
 def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
-    """A node, or a graph with all that is in it."""
+    """Convert a group to a node, or to a graph with everything inside."""
     kind = tree.pop("type", None)
     if not isinstance(kind, str):
         raise NirError(f"{path or '/node'} has no type")
@@ -128,13 +131,13 @@ def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
         return node_of(kind, dict(tree), metadata, path)
     nodes, pairs = tree.get("nodes"), tree.get("edges")
     if not isinstance(nodes, dict) or pairs is None or isinstance(pairs, (dict, str)):
-        raise NirError(f"graph {path!r}: a graph has nodes and edges, not {show(sorted(tree))}")
+        raise NirError(f"graph {path!r}: a graph must have nodes and edges, but has {show(sorted(tree))}")
     if getattr(pairs, "size", 0) and (pairs.ndim != 2 or pairs.shape[1] != 2):
-        raise NirError(f"graph {path!r}: edges are pairs of names, not an array of the shape {pairs.shape}")
+        raise NirError(f"graph {path!r}: edges must be pairs of names, not an array of shape {pairs.shape}")
     inside: dict[str, Node | Graph] = {}
     for name, node in nodes.items():
         if not isinstance(node, dict):
-            raise NirError(f"node {below(path, name)!r} is an array, not a group of parameters")
+            raise NirError(f"node {below(path, name)!r} must be a group of parameters, not an array")
         inside[name] = _parse_node(node, below(path, name))
     edges = edges_of(pairs.tolist() if getattr(pairs, "size", 0) else [], path)
     return Graph(inside, edges, metadata, path)
@@ -144,15 +147,19 @@ def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
 
 
 def graph_of(thing: Any) -> Graph:
-    """A graph of the package nir, as plain data; a NirError for what is no graph, and for nodes that NIR has not."""
+    """Convert a graph of the package nir to checked data.
+
+    Raises:
+        NirError: if `thing` is not a graph, or has invalid nodes.
+    """
     if type(thing).__name__ != "NIRGraph" or not hasattr(thing, "nodes"):
-        raise NirError(f"takes the path of a file or an nir.NIRGraph, not {came(thing)}.")
+        raise NirError(f"graph must be the path of a file or an nir.NIRGraph, not {came(thing)}.")
     return _graph(thing, "", 0)
 
 
 def _graph(thing: Any, path: str, depth: int) -> Graph:
     if depth > MOST_DEPTH:
-        raise NirError(f"graph {path!r}: graphs are nested more than {MOST_DEPTH} deep, or hold themselves.")
+        raise NirError(f"graph {path!r}: graphs are nested more than {MOST_DEPTH} deep, or contain themselves.")
     nodes: dict[str, Node | Graph] = {}
     for name, node in thing.nodes.items():
         inside = below(path, str(name))
@@ -175,12 +182,12 @@ def _node(thing: Any, path: str) -> Node:
 
 
 def write_graph(graph: Graph, shapes: dict[str, tuple[Any, Any]], nir: Any) -> Any:
-    """A graph of the package nir; `shapes` has, by path, what goes into each node and what comes out of it."""
+    """Convert to a graph of the package nir. `shapes` are (input shape, output shape) by path."""
     nodes = {
         name: write_graph(node, shapes, nir) if isinstance(node, Graph) else _object(node, shapes, nir)
         for name, node in graph.nodes.items()
     }
-    # Its check of types knows neither groups nor windows that are no squares; ours has been made.
+    # nir's type check refuses groups and windows that are not square; we have checked the types already.
     return nir.NIRGraph(nodes=nodes, edges=list(graph.edges), metadata=dict(graph.metadata), type_check=False)
 
 

@@ -1,4 +1,4 @@
-"""Nodes of NIR without equations (weights, windows, shapes, delays) and layers of one step, both ways."""
+"""Convert NIR nodes without equations (weights, windows, shapes, delays) to layers, and layers to nodes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from snncell.ops.conv import padding_widths, tuple_of
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
-# --- layers that nn has not -------------------------------------------------------------------------------------------
+# --- layers that nn lacks ---------------------------------------------------------------------------------------------
 
 
 class Scale(Cell):
-    """y = scale x, element by element: NIR's Scale.
+    """Elementwise scaling, y = scale x: the Scale node of NIR.
 
     Args:
-        scale: a number, or an array that broadcasts to a step of the input without its batch.
+        scale: a number, or an array that broadcasts to one time step of the input without its batch axis.
     """
 
     def __init__(self, scale: Numbers, dtype: Any = None) -> None:
@@ -39,10 +39,10 @@ class Scale(Cell):
 
 
 class Heaviside(Cell):
-    """1 where x > threshold, else 0: NIR's Threshold, with the reverse of a spike function.
+    """Threshold function, 1 where x > threshold, else 0, with a surrogate gradient: the Threshold node of NIR.
 
     Args:
-        threshold: a number, or an array that broadcasts to a step of the input without its batch.
+        threshold: a number, or an array that broadcasts to one time step of the input without its batch axis.
         surrogate_function: the spike function.
     """
 
@@ -57,18 +57,18 @@ class Heaviside(Cell):
 
 
 class NirIdentity(Cell):
-    """The input, as it is."""
+    """Return the input."""
 
     def construct(self, x: Tensor) -> Tensor:
         return x
 
 
 class Delay(Cell):
-    """y[t] = x[t - d] for each neuron, NIR's Delay over (T, B, ...): an `AxonalDelay` of all neurons.
+    """Synaptic delay for each neuron, y[t] = x[t - d] over (T, B, ...): the Delay node of NIR, by an `AxonalDelay`.
 
     Args:
-        steps: d, of the shape of the layer, or one number.
-        shape: of the layer.
+        steps: d in time steps, in the shape of the layer or one number.
+        shape: shape of the layer.
         learnable: whether d is trained.
     """
 
@@ -80,7 +80,7 @@ class Delay(Cell):
 
     @property
     def steps(self) -> Any:
-        """d at present, one for each neuron."""
+        """The present d of each neuron."""
         return self.line.delay.asnumpy()
 
     def construct(self, x: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class Delay(Cell):
 
 
 class DelayLine(Cell):
-    """A delay as a Cell of one step, for a cycle: its states are what came in in the steps before, the last first."""
+    """A delay as a Cell of one time step, for a cycle. Its states are the last inputs, the latest first."""
 
     def __init__(self, steps: Any, dtype: Any = None) -> None:
         super().__init__()
@@ -101,13 +101,13 @@ class DelayLine(Cell):
             for n in range(int(np.ceil(self.steps.max())) + 1)
         ]
         self.length = len(shares) - 1  # the number of states
-        # Parameters, so that they go where the net goes.
+        # Parameters, so that they move to the device of the network.
         self.shares = [
             Parameter(Tensor(share, dtype or float32), f"share_{n}", False) for n, share in enumerate(shares)
         ]
 
     def read(self, x: Tensor | None, past: tuple[Tensor, ...]) -> Tensor:
-        """The sum that comes out; x is None where it is not known yet, and no delay is so short that it matters."""
+        """The output; x is None if the present input is unknown, and no delay is short enough to need it."""
         now = [] if x is None else [x * self.shares[0]]
         return total([*now, *(v * w for v, w in zip(past, self.shares[1:]))])  # noqa: B905
 
@@ -115,12 +115,12 @@ class DelayLine(Cell):
         return (self.read(x, past), *((x, *past)[: self.length]))
 
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Silence."""
+        """Zeros."""
         return tuple(ops.zeros(x.shape, x.dtype if x.dtype.is_float else float32) for _ in range(self.length))
 
 
 def total(values: list[Tensor]) -> Tensor:
-    """The sum of one value or more."""
+    """The sum of one or several values."""
     return functools.reduce(operator.add, values)
 
 
@@ -128,26 +128,26 @@ def total(values: list[Tensor]) -> Tensor:
 
 
 def delay_in_steps(node: Node, dt: float, lost: list[str] | None) -> Any:
-    """A delay in steps, which are whole ones.
+    """A delay in whole time steps.
 
     Args:
-        lost: where what was rounded is noted; None: it is refused.
+        lost: list for notes on rounding; None refuses delays that need rounding.
     """
     delays = np.asarray(node.values["delay"], np.float64) / dt
     if (delays < 0).any():
-        raise NirError(f"{node}: a delay is not negative, but {node.values['delay'].min():g} s.")
+        raise NirError(f"{node}: a delay must not be negative, but is {node.values['delay'].min():g} s.")
     whole = np.round(delays)
     off = np.abs(delays - whole).max()
     if off > 1e-4:
-        text = f"{node}: delays are not whole steps of dt={dt:g} s, but up to {off:.3g} of a step beside them"
+        text = f"{node}: delays are not whole steps of dt={dt:g} s, but differ by up to {off:.3g} of a step"
         if lost is None:
-            raise NirError(f"{text}. Take a dt that divides them; lossy=True rounds them.")
+            raise NirError(f"{text}. Use a dt that divides them, or lossy=True to round them.")
         lost.append(f"{text}, and were rounded.")
     return whole
 
 
 def layer_of(node: Node, before: Shape, choices: Choices) -> Cell:
-    """The layer of a node without equations or a delay: a Cell of one step (B, ...) without states."""
+    """The layer of a node without equations or delay: a Cell of one time step (B, ...) without states."""
     values, dtype = node.values, choices.dtype
     if node.kind in ("Input", "Output"):
         return NirIdentity()
@@ -191,11 +191,11 @@ def _per_axis(values: Any) -> Any:
 
 
 def nodes_of(writer: Writer, cell: Any, shape: Shape, path: str, axes: int) -> list[Node] | None:
-    """The nodes of a layer, None for what is none; `axes` is how many there are before those of a sample."""
+    """The nodes of a layer, or None if it is not a layer. `axes` is the number of axes before those of a sample."""
     kind = kind_of(cell)
     if kind in (nn.Dense, nn.Linear):
         if cell.activation is not None:
-            writer.lose(path, cell, "has an activation", "Written is the layer without it.")
+            writer.lose(path, cell, "has an activation", "The graph has the layer without it.")
         values = {"weight": array_of(cell.weight)} | ({"bias": array_of(cell.bias)} if cell.has_bias else {})
         return [Node("Affine" if cell.has_bias else "Linear", values)]
     if kind in (nn.Conv1d, nn.Conv2d):
@@ -207,8 +207,8 @@ def nodes_of(writer: Writer, cell: Any, shape: Shape, path: str, axes: int) -> l
         first, last = (n + count if n < 0 else n for n in (cell.start_dim, cell.end_dim))
         if first < axes:
             raise NirError(
-                f"{where(path, cell)} begins at axis {cell.start_dim}, which is time or batch: here it is to "
-                f"begin at {axes}, nn.Flatten({axes}), or inside of nn.TimeDistributed at 1."
+                f"{where(path, cell)} begins at axis {cell.start_dim}, which is time or batch. Begin at axis {axes}, "
+                f"nn.Flatten({axes}), or at axis 1 inside of nn.TimeDistributed."
             )
         return [Node("Flatten", {"start_dim": first - axes, "end_dim": last - axes})]
     if kind is nn.AxonalDelay:
@@ -227,7 +227,7 @@ def nodes_of(writer: Writer, cell: Any, shape: Shape, path: str, axes: int) -> l
 
 
 def array_of(value: Any) -> Any:
-    """The elements of a Parameter, in a dtype that HDF5 has."""
+    """A Parameter as an array, in a dtype that HDF5 supports."""
     array = value.asnumpy() if isinstance(value, Tensor) else np.asarray(value)
     return array.astype(np.float32) if array.dtype.itemsize < 4 else np.array(array)
 
@@ -235,18 +235,18 @@ def array_of(value: Any) -> Any:
 def _pool(writer: Writer, cell: Any, shape: Shape, path: str) -> Node:
     options, pool = cell.options, kind_of(cell)
     if options.get("ceil_mode") or options.get("divisor_override") is not None:
-        raise NirError(f"{where(path, cell)} has ceil_mode or divisor_override, as no pool of NIR.")
+        raise NirError(f"{where(path, cell)} has ceil_mode or divisor_override, which pools of NIR do not have.")
     who = type(cell).__name__
     size, stride = (tuple_of(n, 2, who, "kernel_size", 1) for n in (cell.kernel_size, cell.stride))
     dilation = tuple_of(options.get("dilation", 1), 2, who, "dilation", 1)
     if pool is nn.MaxPool2d:
         if dilation != (1, 1):
-            raise NirError(f"{where(path, cell)} has dilation={dilation}, and no pool of NIR has that.")
-        writer.lose(path, cell, "takes the largest of a window", "Written is an AvgPool2d.")
+            raise NirError(f"{where(path, cell)} has dilation={dilation}, which pools of NIR do not have.")
+        writer.lose(path, cell, "takes the maximum of a window", "The graph has an AvgPool2d.")
     widths = _padding(cell, shape, size, stride, dilation, options["pad_mode"], options["padding"], path)
     counted = options["pad_mode"] == "pad" and options.get("count_include_pad", True)
     if any(widths) and pool is nn.AvgPool2d and not counted:
-        writer.lose(path, cell, "leaves its padding out of the mean", "Written is one that counts it.")
+        writer.lose(path, cell, "leaves its padding out of the mean", "The graph has a pool that counts it.")
     kind = "SumPool2d" if pool is nn.SumPool2d else "AvgPool2d"
     return Node(kind, {"kernel_size": size, "stride": stride, "padding": widths})
 
@@ -267,15 +267,15 @@ def _convolution(cell: Any, shape: Shape, path: str) -> Node:
 
 
 def _padding(cell: Any, shape: Shape, size: Any, stride: Any, dilation: Any, mode: str, padding: Any, path: str) -> Any:
-    """The elements to add on both sides of each axis; "same" where the sides differ and NIR's "same" is that, too."""
+    """The elements to add on both sides of each axis, or "same" if the sides differ and NIR's "same" agrees."""
     if len(shape) != len(size) + 1:
-        raise NirError(f"{where(path, cell)} takes {len(size) + 1} axes, but gets {list(shape)}.")
+        raise NirError(f"{where(path, cell)} takes {len(size) + 1} axes, but its input is {list(shape)}.")
     pairs = list(padding_widths(shape[1:], size, stride, dilation, mode, padding, type(cell).__name__))
     if all(before == after for before, after in pairs):
         return tuple(before for before, _ in pairs)
     if mode == "same" and all(step == 1 for step in stride) and "Conv" in kind_of(cell).__name__:
         return "same"
     raise NirError(
-        f"{where(path, cell)} adds {pairs} before and after its axes, and NIR the same on both sides: give "
-        f'pad_mode="pad" and padding, or a kernel_size that is odd.'
+        f"{where(path, cell)} adds {pairs} before and after its axes, but NIR adds the same on both sides. Use "
+        f'pad_mode="pad" and padding, or an odd kernel_size.'
     )

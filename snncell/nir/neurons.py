@@ -1,4 +1,4 @@
-"""Neurons of NIR, which are equations in seconds, and this library's neurons, which go by steps: both ways."""
+"""Convert NIR neurons (equations in seconds) to neurons of this package (time steps), and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METHODS = ("euler", "exponential")
 RESETS = {"value": "value", "zero": "value", "subtract": "subtract"}
 COMPARISONS = (">", ">=")
 DELAYS = ("reset", "reset+input", "spike")
-# The parameters of a node that are constants of a neuron; of currents, constants are computed from several parameters.
+# Node parameters that map to one constant of a neuron. Constants of currents depend on several parameters.
 HELD = {"tau": "tau", "r": "input_gain", "v_leak": "v_rest", "v_threshold": "v_threshold", "v_reset": "v_reset"}
 
 # --- from a node to a neuron ------------------------------------------------------------------------------------------
@@ -31,14 +31,14 @@ HELD = {"tau": "tau", "r": "input_gain", "v_leak": "v_rest", "v_threshold": "v_t
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices that NIR leaves to whoever runs a graph.
+    """Settings that NIR leaves open.
 
     Attributes:
-        dt: seconds of a step.
-        method: how an equation becomes a step: "euler" or "exponential".
-        reset: "value" or "subtract", of neurons whose metadata do not say.
-        surrogate: the spike function; None is the one that `like("nir")` has.
-        learnable: the names of the parameters that are learned.
+        dt: seconds of a time step.
+        method: integration method, "euler" or "exponential".
+        reset: "value" or "subtract", for neurons without a reset in their metadata.
+        surrogate: the spike function; None for that of `like("nir")`.
+        learnable: names of the parameters to learn.
         dtype: of Parameters.
     """
 
@@ -54,7 +54,7 @@ class Choices:
         return ATan() if self.surrogate is None else self.surrogate
 
     def constant(self, node: Node, name: str, value: Any = None) -> Any:
-        """A parameter as a neuron takes it: learned, or an array, or one number where all are equal."""
+        """A parameter for a neuron: a Parameter if learnable, one number if all are equal, else an array."""
         array = node.values.get(name) if value is None else value
         if array is None:
             return DEFAULTS[name]
@@ -65,24 +65,24 @@ class Choices:
         return array
 
     def steps(self, node: Node, name: str) -> Any:
-        """A time constant in steps, of which a step keeps 1 - 1 / steps.
+        """A time constant in steps; a time step keeps 1 - 1 / steps.
 
-        With the exponential method these are the steps of Euler's method that keeps exp(-dt / tau).
+        For the exponential method, these are the steps for which Euler's method keeps exp(-dt / tau).
         """
         tau = np.asarray(node.values[name], np.float64)
         if not (tau > 0.0).all():
-            raise NirError(f"{node}: {name} is a positive number of seconds, not {tau.min():g}.")
+            raise NirError(f"{node}: {name} must be a positive number of seconds, not {tau.min():g}.")
         if self.method == "euler" and not (tau > self.dt).all():
             raise NirError(
-                f"{node}: {name} is {tau.min():g} s, not above dt={self.dt:g} s, so a step of Euler's overshoots. "
-                f'Take a shorter dt, and more steps; or method="exponential".'
+                f"{node}: {name} is {tau.min():g} s, not above dt={self.dt:g} s, so a step of Euler's method would "
+                f'overshoot. Use a shorter dt and more steps, or method="exponential".'
             )
         steps = tau / self.dt if self.method == "euler" else -1.0 / np.expm1(-self.dt / tau)
         return self.constant(node, name, steps)
 
 
 def neuron_of(node: Node, choices: Choices) -> Cell:
-    """The neuron of a node, a Cell of one step; a NirError for parameters that make no neuron."""
+    """The neuron of a node, a Cell of one time step. Raises a NirError for invalid parameters."""
     try:
         held = {} if "Cuba" in node.kind else HELD
         cell: Any = _make_neuron(node, replace(choices, learnable=()) if held else choices)
@@ -109,12 +109,12 @@ def neuron_of(node: Node, choices: Choices) -> Cell:
 def _read_choice(node: Node, name: str, known: Any, otherwise: str) -> str:
     value = as_text(node.metadata.get(name, otherwise))
     if not isinstance(value, str) or value not in known:
-        raise NirError(f"{node}: its metadata say {name}={value!r}; known are {', '.join(map(repr, known))}.")
+        raise NirError(f"{node}: its metadata has {name}={value!r}. Valid are {', '.join(map(repr, known))}.")
     return value
 
 
 def _make_neuron(node: Node, choices: Choices) -> Any:
-    """The neuron by this library's settings for NIR, with dt as the unit of time."""
+    """Make the neuron by `like("nir")`, with dt as the unit of time."""
 
     def constants(*names: str) -> dict[str, Any]:
         return {name: choices.constant(node, name) for name in names}
@@ -127,7 +127,7 @@ def _make_neuron(node: Node, choices: Choices) -> Any:
     if node.kind == "CubaLI":
         syn, jump = choices.steps(node, "tau_syn"), _times(r, choices.constant(node, "w_in"))
         if {"tau_syn", "r", "w_in"} & set(choices.learnable):
-            raise NirError(f"{node}: of CubaLI, tau_mem and v_leak can be learned alone.")
+            raise NirError(f"{node}: of a CubaLI, only tau_mem and v_leak can be learned.")
         tau = choices.steps(node, "tau_mem")
         membrane = nn.LINode.like("nir", tau=tau, r=jump / syn, **constants("v_leak"), dt=1.0)
         return nn.WithSynapse(membrane, 1.0 - 1.0 / syn)
@@ -142,7 +142,7 @@ def _make_neuron(node: Node, choices: Choices) -> Any:
 
 
 def _times(value: Any, factor: Any) -> Any:
-    """A product; of a Parameter, which is to be learned as it is, one that begins there."""
+    """A product. For a Parameter, a new Parameter with the product as its initial value."""
     if isinstance(value, Parameter):
         return Parameter(value.value() * factor, name=value.name)
     return value * factor
@@ -153,15 +153,15 @@ def _times(value: Any, factor: Any) -> Any:
 
 @dataclass
 class Equation:
-    """A neuron as NIR would have it, time constants in steps: a step keeps 1 - 1 / steps.
+    """A neuron in the form of NIR, with time constants in steps: a time step keeps 1 - 1 / steps.
 
     Attributes:
-        tau: of the membrane; infinite where nothing leaks.
-        r: what is integrated for each unit of input, times tau; without a leak, for each step.
-        rest: the resting potential.
+        tau: membrane time constant; infinite without a leak.
+        r: gain of the input times tau; without a leak, gain for each step.
+        rest: resting potential.
         tau_syn, w_in: of the current; None without one.
-        fires: whether it has a threshold.
-        late: whether the membrane reads what the current was a step before.
+        fires: whether there is a threshold.
+        late: whether the membrane reads the current of the step before.
     """
 
     tau: Any
@@ -174,12 +174,12 @@ class Equation:
 
 
 def constants_of(cell: Any) -> dict[str, Any]:
-    """The constants of a neuron at present, as arrays of float64."""
+    """The present constants of a neuron, as float64 arrays."""
     return {one.name: np.asarray(one.value, np.float64) for one in cell.constants_and_ranges}
 
 
 def equation_of(cell: Any) -> Equation | None:
-    """The equation of a neuron, None if NIR has none for it."""
+    """The equation of a neuron, or None if NIR has none for it."""
     kind = kind_of(cell)
     if kind is nn.WithSynapse:
         inner = equation_of(cell.cell)
@@ -212,9 +212,9 @@ def _of_decay(beta: Any, gain: Any, rest: Any = 0.0) -> Equation:
 
 
 def _with_current(membrane: Equation, alpha: Any, gain: Any, order: str) -> Equation:
-    """The equation of a membrane that reads a current, in whichever order that decays, jumps and is read.
+    """The equation of a membrane with a current, for any order of decay, jump and read.
 
-    What is read is alpha times what was read before, and the jump: of itself, or decayed once.
+    The value that is read is alpha times the last value, plus the jump, which has decayed once in one of the orders.
     """
     with np.errstate(divide="ignore"):
         tau_syn = 1.0 / (1.0 - alpha)
@@ -227,36 +227,36 @@ def _with_current(membrane: Equation, alpha: Any, gain: Any, order: str) -> Equa
 
 NEAR: dict[type, str] = {
     nn.ALIFNode: "adapts its threshold",
-    nn.MultiSpikeLIFNode: "gives several spikes in a step",
-    nn.ILIFNode: "gives whole numbers of spikes",
-    nn.RefractoryLIFNode: "rests after a spike",
+    nn.MultiSpikeLIFNode: "fires several spikes in a step",
+    nn.ILIFNode: "fires integer numbers of spikes",
+    nn.RefractoryLIFNode: "has a refractory period",
 }
 
 
 class Writer:
-    """The way a graph is written: dt, the method that it is to be read with, and what is lost so far, by path."""
+    """Settings of an export: dt, the integration method of readers, and a list of lost features with their paths."""
 
     def __init__(self, dt: float, method: str) -> None:
         self.dt, self.method = dt, method
         self.lost: list[str] = []
 
     def lose(self, path: str, cell: Cell, what: str, writes: str) -> None:
-        """Note that NIR cannot say something."""
-        self.lost.append(f"{path or 'the net'} ({type(cell).__name__}) {what}: NIR has no word for it. {writes}")
+        """Note a feature that NIR cannot describe."""
+        self.lost.append(f"{path or 'the net'} ({type(cell).__name__}) {what}. {writes}")
 
     def neuron(self, cell: Any, shape: Shape, path: str, kept: dict[str, Any] | None = None) -> list[Node]:
-        """The nodes of a neuron, one after the other.
+        """The nodes of a neuron, in their order.
 
         Args:
-            kept: metadata of the graph that it comes from: what they say is not lost.
+            kept: metadata of the imported graph; features that these describe are not lost.
         """
         _refuse_rule(cell, path)
         plain = self._plain(cell, path)
         equation = equation_of(plain)
         if equation is None:
             raise NirError(
-                f"to_nir: {path or 'the net'} is a {type(cell).__name__}: NIR has no node for it, nor one near it. It "
-                f"has {', '.join(kind.__name__ for kind in EXACT)}."
+                f"to_nir: {path or 'the net'} is a {type(cell).__name__}, and NIR has no node for it or for a similar "
+                f"neuron. Supported are {', '.join(kind.__name__ for kind in EXACT)}."
             )
         late = [Node("Delay", {"delay": np.full(shape, self.dt)})] if equation.late else []
         if not equation.fires:
@@ -276,16 +276,16 @@ class Writer:
             if (now[fires.starts] != equation.rest).any() and fires.starts != "v_rest":
                 metadata["start"] = fires.starts
             node.metadata |= metadata
-        if isinstance(fires, nn.IFNode) and (now["v_threshold"] != 1.0).any():  # whose spikes have this size
+        if isinstance(fires, nn.IFNode) and (now["v_threshold"] != 1.0).any():  # spikes of the size of the threshold
             nodes.append(Node("Scale", {"scale": threshold.copy()}))
         return nodes
 
     def _plain(self, cell: Any, path: str) -> Any:
-        """A neuron as it is; in place of one that is near to one of NIR's, that one, noting what is lost."""
+        """The neuron itself, or a similar neuron that NIR has, with a note on the lost feature."""
         kind = kind_of(cell)
         if kind not in NEAR:
             return cell
-        self.lose(path, cell, NEAR[kind], "Written is an LIF without that.")
+        self.lose(path, cell, NEAR[kind], "The graph has an LIF without this.")
         now = constants_of(cell)
         options = {name: now[name] for name in ("v_threshold", "v_reset", "input_gain")}
         options |= {"reset": cell.reset, "compare": cell.compare}
@@ -294,18 +294,21 @@ class Writer:
         return nn.LIFNode(now["tau"], decay_input=cell.decay_input, v_rest=now["v_rest"], **options)
 
     def _options(self, cell: Any, path: str, kept: dict[str, Any]) -> dict[str, Any]:
-        """The metadata of a neuron that fires, noting which of them say more than NIR does."""
+        """Metadata of a neuron that fires, with notes on features that NIR itself lacks."""
         if cell.reset == "subtract" and kept.get("reset") != "subtract":
             what = "subtracts the threshold at a spike"
-            self.lose(path, cell, what, 'Written is v_reset=0, and reset="subtract" in the metadata, for from_nir.')
+            fix = 'The graph has v_reset=0, and reset="subtract" in the metadata for from_nir.'
+            self.lose(path, cell, what, fix)
         if cell.compare == ">=" and kept.get("compare") != ">=":
-            what = "fires at its threshold too"
-            self.lose(path, cell, what, 'Written is compare=">=" in the metadata, for from_nir; others fire above it.')
+            what = "also fires at its threshold"
+            fix = 'The metadata has compare=">=" for from_nir; other readers fire above the threshold.'
+            self.lose(path, cell, what, fix)
         if cell.delay is not None and kept.get("delay") != cell.delay:
             what = f"has delay={cell.delay!r}"
-            self.lose(path, cell, what, "Written is that in the metadata, for from_nir; others reset in the same step.")
+            fix = "The metadata has it for from_nir; other readers reset in the same step."
+            self.lose(path, cell, what, fix)
         if cell.max_spikes != 1 and kind_of(cell) not in NEAR:
-            self.lose(path, cell, "gives several spikes in a step", "Written is one at most.")
+            self.lose(path, cell, "fires several spikes in a step", "The graph has at most one.")
         options = {"reset": "subtract" if cell.reset == "subtract" else "value", "compare": cell.compare}
         return options if cell.delay is None else options | {"delay": cell.delay}
 
@@ -317,21 +320,21 @@ class Writer:
             current and not np.isfinite(equation.tau_syn).all()
         ):
             raise NirError(
-                f"{where(path, cell)}: a potential or a current that keeps all of itself has no time constant, and "
-                f"with others that decay there is no node of NIR for it."
+                f"{where(path, cell)}: some potentials or currents decay and others do not (a decay of 1 has no time "
+                f"constant). NIR has no node for this mixture."
             )
         if not leaks.any():
             return Node("I", {"r": spread(equation.r / self.dt, shape, path, "r")})
         times = {"tau_mem": equation.tau, "tau_syn": equation.tau_syn} if current else {"tau": equation.tau}
-        if self.method == "euler":  # in seconds, of which a reader's step keeps 1 - 1 / steps
+        if self.method == "euler":  # seconds, such that a step of the reader keeps 1 - 1 / steps
             seconds = {name: steps * self.dt for name, steps in times.items()}
         else:
             with np.errstate(divide="ignore"):
                 seconds = {name: -self.dt / np.log1p(-1.0 / steps) for name, steps in times.items()}
         if any((value <= 0).any() for value in seconds.values()):
             raise NirError(
-                f"{where(path, cell)}: what keeps nothing of itself has no time constant with "
-                f'method="exponential"; "euler" writes dt.'
+                f'{where(path, cell)}: a decay of 0 has no time constant with method="exponential". Use '
+                f'method="euler", which writes dt.'
             )
         values = {"r": equation.r, "v_leak": equation.rest, **seconds} | ({"w_in": equation.w_in} if current else {})
         return Node(
@@ -340,33 +343,34 @@ class Writer:
 
 
 def where(path: str, cell: Any) -> str:
-    """The beginning of an error of `to_nir` over a Cell."""
+    """The beginning of an error of `to_nir` for a Cell."""
     return f"to_nir: {path or 'the net'} ({type(cell).__name__})"
 
 
 def spread(value: Any, shape: Shape, path: str, name: str) -> Any:
-    """A constant for each neuron, as NIR has them."""
+    """A constant as an array with an entry for each neuron, because NIR needs this."""
     value = np.asarray(value)
     try:
         return np.broadcast_to(value, shape).copy()
     except ValueError:
         raise NirError(
-            f"to_nir: {path or 'the net'}: {name} has the shape {value.shape}, the neurons {quote_value(list(shape))}."
+            f"to_nir: {path or 'the net'}: {name} has the shape {value.shape}, which does not fit the neurons, "
+            f"{quote_value(list(shape))}."
         ) from None
 
 
 def _refuse_rule(cell: Any, path: str) -> None:
-    """Raise for a neuron whose spike function does not fire above a threshold, as NIR's neurons do."""
+    """Raise for a neuron with a spike function that does not fire exactly at x > 0."""
     inner = cell.cell if kind_of(cell) is nn.WithSynapse else cell
     function = None if getattr(inner, "own_function", True) else beyond_threshold(inner.surrogate_function)
     if function is None:
         return
     size = 2.0 ** np.arange(-126, 100, dtype=np.float32)
     x = np.concatenate([np.zeros(1, np.float32), size, -size, np.linspace(-4.0, 4.0, 2001, dtype=np.float32)])
-    with replaying(present_key()):  # the next numbers drawn are those that would have been
+    with replaying(present_key()):  # leaves the sequence of random numbers unchanged
         refused = ours(type(function)) or (np.asarray(function(Tensor(x)).asnumpy(), np.float32) != (x > 0)).any()
     if refused:
         raise NirError(
-            f"{where(path, cell)} fires by the rule of {type(function).__name__}, and NIR's neurons fire above a "
-            f"threshold. Give it a spike function whose construct is x > 0, such as snncell.surrogate.ATan()."
+            f"{where(path, cell)} fires by the rule of {type(function).__name__}, but NIR's neurons fire above a "
+            f"threshold. Use a spike function with construct x > 0, for example snncell.surrogate.ATan()."
         )

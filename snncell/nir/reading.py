@@ -1,4 +1,4 @@
-"""From a graph of NIR to a Cell: `from_nir`, the `Net` that it makes, and the feedback loops in it."""
+"""Import from NIR: `from_nir`, its result `Net`, and feedback loops."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from snncell.ops.control import run_scan
 from snncell.tape.state import TRACING
 from snncell.tape.tensor import Tensor
 
-LARGE = 0.2  # of dt / tau, from which on Euler's step is worth a warning
-# The part of an IF neuron's threshold that all inputs together reach in a step; below it, there is a warning.
+LARGE = 0.2  # dt / tau above which from_nir warns about Euler's method
+# from_nir warns if all inputs of an IF neuron together reach less than this part of its threshold in a step.
 LEAST = 1.0
-MUCH_LESS = 0.1  # in steps that add the weights as they are, or more
-MOST_LATE = 1024  # steps of a delay in a cycle, which has a state for each
+MUCH_LESS = 0.1  # the same for r dt = 1 or more
+MOST_LATE = 1024  # longest delay in a cycle, in steps, because each step needs a state
 
 
 def from_nir(
@@ -56,38 +56,38 @@ def from_nir(
     dtype: FloatDtype = dtypes.float32,
     lossy: bool = False,
 ) -> Net:
-    """Import a graph of NIR as a Cell on (T, B, ...), which runs, trains and is compiled like any other.
+    """Import a NIR graph as a Cell on (T, B, ...), which you can run, train and compile like any other.
 
-    NIR has equations and no steps. What becomes of them is said here, or in the graph's metadata by who wrote it.
+    NIR has equations but no time steps, so you choose dt and the method. tau v' = v_leak - v + r x becomes
 
-    tau v' = v_leak - v + r x, by a step of dt:
     v + dt / tau (v_leak - v + r x)                      method="euler"
-    v + (1 - exp(-dt / tau)) (v_leak - v + r x)          method="exponential", the solution for an x that stays
+    v + (1 - exp(-dt / tau)) (v_leak - v + r x)          method="exponential", the exact solution for a constant x
 
-    An edge that closes a cycle takes a step. A neuron that comes back to itself through weights is an `nn.Recurrent`.
+    An edge that closes a cycle delays by one step. A neuron that feeds back to itself through weights is an
+    `nn.Recurrent`.
 
     Args:
-        graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset: it is 0.
-        dt: seconds of a step. IF neurons add r x dt in each. sinabs writes r = 1 and weights for dt=1; with a shorter
-            dt, for which all inputs together do not fire an IF neuron in a step, a warning names the dt that its
-            weights imply; with r dt = 1 or more, only if they reach less than a tenth of the threshold.
-        method: "euler" or "exponential"; left out, what the graph's metadata say, or else "euler". Where dt is more
-            than a fifth of a time constant, and the graph does not say that it was made for it, there is a warning.
-        reset: of neurons whose metadata do not say: "value" puts v to v_reset, as nir 1.0.8 has it and all who
-            write files do; "subtract" takes v_threshold from it, as the text of 1.0.4 has it.
-        learnable: the names of parameters of neurons to be learned, such as "tau" or ("tau_mem", "v_threshold"), in
-            steps where they are times. Weights and delays "delay" are Parameters, delays learned if they are named.
-        surrogate_function: the spike function, `surrogate.ATan()` if it is left out.
+        graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset; it is then 0.
+        dt: seconds of a time step. IF neurons add r x dt in each step. A warning names the dt that the weights of an IF
+            neuron imply, if all its inputs together do not reach its threshold in a step (for r dt of 1 or more, a
+            tenth of it). For example, sinabs writes r = 1 and weights for dt=1.
+        method: "euler" or "exponential"; by default that of the graph's metadata, else "euler". A warning tells you if
+            dt is above a fifth of a time constant, unless the graph says that it was written for this dt.
+        reset: for neurons without a reset in their metadata. "value" sets v to v_reset, as in nir 1.0.8 and in all
+            known files; "subtract" subtracts v_threshold, as in the text of nir 1.0.4.
+        learnable: names of neuron parameters to learn, such as "tau" or ("tau_mem", "v_threshold"), and "delay" for
+            synaptic delays. Times are learned in steps. Weights are always Parameters.
+        surrogate_function: the spike function; `surrogate.ATan()` by default.
         dtype: of Parameters.
-        lossy: read what can be read where something does not fit: an Output that says another shape, delays between
-            steps. `lost` of the result says what.
+        lossy: whether to accept graphs that do not fit completely: an Output with another shape, delays between steps.
+            `lost` of the result lists the differences.
 
     Returns:
-        a Cell whose Cells have the names of the nodes; `error` is the largest dt / tau.
+        A Cell with Cells named after the nodes. Its `error` is the largest dt / tau.
 
     Raises:
-        NirError: for a file or a graph that is damaged, does not fit together, or has what cannot be run, naming the
-            node; also without the package h5py, for a file.
+        NirError: with the node, for a graph that is damaged, inconsistent or not supported; without the package h5py,
+            if `graph` is a file.
 
     Source: Pedersen et al., "Neuromorphic intermediate representation", Nature Communications 2024.
 
@@ -108,13 +108,17 @@ def from_nir(
         raise _named(error) from None
     said = as_text(described.metadata.get("method", "euler"))
     if method is None and said not in METHODS:
-        raise NirError(f"from_nir: the graph's metadata say method={said!r}; say which, {' or '.join(METHODS)}.")
+        raise NirError(
+            f"from_nir: the graph's metadata has method={said!r}, which is unknown. Pass {' or '.join(METHODS)}."
+        )
     names = (learnable,) if isinstance(learnable, str) else tuple(learnable)
     neurons = [node for node in described.every_node() if node.kind in NEURONS]
     known = {"delay", *(["v_reset"] if any(node.kind in FIRING for node in neurons) else [])}
     known = known.union(*(node.values for node in neurons))
     if unknown := [name for name in names if name not in known]:
-        raise ArgumentError(f"from_nir: learnable has {unknown[0]!r}; its neurons have {', '.join(sorted(known))}.")
+        raise ArgumentError(
+            f"from_nir: learnable has {unknown[0]!r}, but the parameters of the graph are {', '.join(sorted(known))}."
+        )
     choices = Choices(float(dt), method or said, reset, surrogate_function, names, dtypes.as_dtype(dtype))
     try:
         builder = _Builder(described, choices, [] if lossy else None)
@@ -126,7 +130,7 @@ def from_nir(
 
 
 def _named(error: NirError) -> NirError:
-    """The error with the name of the function that the user called."""
+    """The error with the name of the public function."""
     return error if str(error).startswith("from_nir") else NirError(f"from_nir: {error}")
 
 
@@ -139,15 +143,15 @@ def _warn(net: Net, flat: Flat, graph: Graph, said: str) -> None:
     if choices.method == "euler" and net.error > LARGE and not made_for_it:
         warnings.warn(
             f"from_nir: dt={choices.dt:g} s is {net.error:.2g} of the shortest time constant, so a step of Euler's "
-            f'method is far from the equation. A shorter dt, or method="exponential", is nearer to it; if it was '
-            f"written by steps of this dt, it is as it should be.",
+            f'method is far from the equation. Use a shorter dt or method="exponential". If the graph was written for '
+            f"steps of this dt, you can ignore this warning.",
             RuntimeWarning,
             stacklevel=4,
         )
 
 
 def _warn_of_integrators(flat: Flat, dt: float) -> None:
-    """Warn of IF neurons that need several steps of dt even if all inputs are 1: their weights are for longer steps."""
+    """Warn of IF neurons that need several steps to fire even if all inputs are 1: the weights are for longer steps."""
     for name, node in flat.nodes.items():
         reach = _reach(flat, name) if node.kind == "IF" else math.inf
         if not math.isfinite(reach) or not reach:
@@ -160,7 +164,7 @@ def _warn_of_integrators(flat: Flat, dt: float) -> None:
         implied = unit if share * unit >= LEAST else 1.0 / share
         warnings.warn(
             f"from_nir: {node} reaches at most {share * dt:.2g} of its threshold in a step of dt={dt:g} s, if all its "
-            f"inputs are 1. Its weights imply a step of about {implied:.2g} s: sinabs, for example, writes IF neurons "
+            f"inputs are 1. Its weights imply a step of about {implied:.2g} s: for example, sinabs writes IF neurons "
             f"for dt=1. If they were made for such steps, use from_nir(..., dt={implied:.2g}).",
             RuntimeWarning,
             stacklevel=5,
@@ -169,7 +173,7 @@ def _warn_of_integrators(flat: Flat, dt: float) -> None:
 
 
 def _reach(flat: Flat, name: str) -> float:
-    """The largest input of a node if all signals before its last weights are 1; infinite if it has none there."""
+    """The largest input of a node if all signals before its weights are 1; infinite if there are no weights."""
     total = 0.0
     for source in flat.sources(name):
         node, factor = flat.nodes[source], 1.0
@@ -186,13 +190,13 @@ def _reach(flat: Flat, name: str) -> float:
 
 
 class _Builder:
-    """The making of a Cell from a graph; `lost` is None where nothing may be."""
+    """Make a Cell from a graph. `lost` collects notes; None refuses all losses."""
 
     def __init__(self, graph: Graph, choices: Choices, lost: list[str] | None) -> None:
         self.graph, self.choices, self.lost = graph, choices, lost
         self.flat: Flat = flatten(graph)
-        self.before: dict[str, Shape] = {}  # the shapes of what nodes get
-        self.shapes: dict[str, Shape] = {}  # and give
+        self.before: dict[str, Shape] = {}  # input shapes of the nodes
+        self.shapes: dict[str, Shape] = {}  # output shapes
         self.cells: dict[str, Cell] = {}
         self.plan: list[tuple[str, list[str]]] = []
         self.error = 0.0
@@ -215,12 +219,12 @@ class _Builder:
 
     def _after(self, node: Node, before: Shape) -> Shape:
         if self.lost is not None and node.kind == "Output" and node.values["shape"] != before:
-            self.lost.append(f"{node}: it says {list(node.values['shape'])}, and gives {list(before)}.")
+            self.lost.append(f"{node}: its shape is {list(node.values['shape'])}, but its input is {list(before)}.")
             return before
         return shape_after(node, before)
 
     def _step_cell(self, name: str) -> Cell:
-        """The Cell of a node, of one step: a layer, or a neuron with states."""
+        """The Cell of a node for one time step: a layer, or a neuron with states."""
         node = self.flat.nodes[name]
         if node.kind in NEURONS:
             for word in ("tau", "tau_syn", "tau_mem"):
@@ -230,12 +234,12 @@ class _Builder:
         if node.kind == "Delay":
             steps = delay_in_steps(node, self.choices.dt, self.lost)
             if steps.max() > MOST_LATE:
-                raise NirError(f"{node}: in a cycle, a delay has at most {MOST_LATE} steps, not {steps.max():g}.")
+                raise NirError(f"{node}: in a cycle, a delay can have at most {MOST_LATE} steps, not {steps.max():g}.")
             return DelayLine(steps, self.choices.dtype)
         return layer_of(node, self.before[name], self.choices)
 
     def _over_time(self, name: str) -> Cell:
-        """The Cell of a node, over (T, B, ...)."""
+        """The Cell of a node for (T, B, ...)."""
         node = self.flat.nodes[name]
         if node.kind == "Delay":
             steps, learned = delay_in_steps(node, self.choices.dt, self.lost), "delay" in self.choices.learnable
@@ -247,7 +251,7 @@ class _Builder:
         return nn.TimeDistributed(cell) if layered else cell
 
     def _cycle(self, stage: Stage) -> None:
-        """Make a `Recurrent` of a neuron that comes back to itself through layers alone, a loop of other cycles."""
+        """Make a `Recurrent` of one neuron with feedback through layers, and a `FeedbackLoop` of any other cycle."""
         neuron, *layers = stage.names
         nodes = self.flat.nodes
         alone = nodes[neuron].kind in NEURONS and layers and not stage.kept
@@ -264,7 +268,7 @@ class _Builder:
         name = f"loop_{sum(isinstance(cell, FeedbackLoop) for cell in self.cells.values())}"
         while name in nodes:
             name += "_"
-        self.cells |= inside  # by their names, and first: so they are found, and their Parameters called
+        self.cells |= inside  # first, so that Cells and Parameters are named after their nodes
         self.cells[name] = FeedbackLoop(self.flat, stage, inside, self.shapes)
         self.plan.append((name, []))
 
@@ -273,24 +277,24 @@ class _Builder:
 
 
 class Net(Cell):
-    """A graph of NIR as a Cell over (T, B, ...); `from_nir` makes it.
+    """A NIR graph as a Cell over (T, B, ...). `from_nir` makes it.
 
-    Its Cells have the names that nodes have in the graph, those of graphs inside with a dot: "lif1.w_rec".
+    Its Cells have the names of the nodes, with a dot for inner graphs: "lif1.w_rec".
 
     Attributes:
-        graph: the graph as it was read, as plain data.
-        choices: what NIR leaves open: dt, method, ...
-        lost: what of the graph is not in the Cell, in words.
-        error: the largest dt / tau. One step of Euler's method is off by about half of its square, in what it keeps.
+        graph: the imported graph, as checked data.
+        choices: settings that NIR leaves open: dt, method, ...
+        lost: notes on parts of the graph that the Cell does not reproduce.
+        error: the largest dt / tau. The decay of a step of Euler's method is off by about half of its square.
 
     Inputs:
         x: (T, B, ...) for each Input of the graph, in their order.
 
     Returns:
-        what comes to its Output, (T, B, ...); a tuple if there are several.
+        The input of the Output node, (T, B, ...); a tuple for several Outputs.
 
     Raises:
-        ShapeError: for an input of another shape than the graph says.
+        ShapeError: for an input with another shape than in the graph.
     """
 
     def __init__(
@@ -313,9 +317,11 @@ class Net(Cell):
             setattr(self, self._places[name], cell)
 
     def of_node(self, name: str) -> Cell:
-        """The Cell of a node, by its path; what holds it in a loop over time is left out."""
+        """The Cell of a node, by its path, without the MultiStep or TimeDistributed around it."""
         if name not in self._places:
-            raise ArgumentError(f"of_node: there is no node {name!r} with a Cell; there are {', '.join(self._places)}.")
+            raise ArgumentError(
+                f"of_node: no node {name!r} has a Cell. Nodes with a Cell are {', '.join(self._places)}."
+            )
         cell: Any = getattr(self, self._places[name])
         if isinstance(cell, (nn.MultiStep, nn.TimeDistributed)):
             cell = cell.cell
@@ -323,12 +329,12 @@ class Net(Cell):
 
     def construct(self, *inputs: Tensor) -> Any:
         if len(inputs) != len(self.inputs):
-            raise ShapeError(f"{self!r}: the graph has the Inputs {list(self.inputs)}, but got {len(inputs)}.")
+            raise ShapeError(f"{self!r}: the graph has the Inputs {list(self.inputs)}, but {len(inputs)} were passed.")
         values: dict[str, Tensor] = {}
         for name, x in zip(self.inputs, inputs, strict=True):
             shape = self._shapes[name]
             if x.ndim < 2 or x.shape[2:] != shape:
-                raise ShapeError(f"{self!r}: Input {name!r} takes (T, B, {str(shape)[1:]}, the shape is {x.shape}.")
+                raise ShapeError(f"{self!r}: Input {name!r} takes (T, B, {str(shape)[1:]}, but the shape is {x.shape}.")
             values[name] = x
         for name, sources in self._plan:
             cell = getattr(self, self._places[name]) if name in self._places else None
@@ -345,7 +351,7 @@ class Net(Cell):
 
 
 def _attribute(cell: Cell, name: str) -> str:
-    """A name for an attribute: the node's own, unless a Cell has something of that name already."""
+    """An attribute name for a node: its own name, with underscores if a Cell already has that name."""
     while hasattr(type(cell), name) or name in cell.__dict__ or name in _RESERVED:
         name += "_"
     return name
@@ -355,9 +361,9 @@ _RESERVED = ("graph", "choices", "lost", "error", "inputs", "outputs", "_shapes"
 
 
 class FeedbackLoop(Cell):
-    """Cycles, over time: at each step all their nodes once, with what the edges that close them carried before.
+    """Cycles over time: each time step runs all nodes once, with the values of the step before on the closing edges.
 
-    Before the first step, neurons have given nothing; layers that come back to them, what they make of that.
+    Before the first step, neurons output 0, and feedback layers their response to that.
     """
 
     def __init__(self, flat: Flat, stage: Stage, cells: dict[str, Cell], shapes: dict[str, Shape]) -> None:
@@ -409,13 +415,13 @@ class FeedbackLoop(Cell):
         return hasattr(getattr(self, self.places[name]), "init_state")
 
     def _silent(self, blank: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The values that are carried to the first step."""
+        """The values on the closing edges before the first step."""
         gives: dict[str, Tensor] = {}
         for name in self.stage:
             if self._has_states(name):
                 gives[name] = blank[name]
                 continue
-            zeros = blank[(*self.now[name], *self.before[name])[0]]  # in the shape that the node takes
+            zeros = blank[(*self.now[name], *self.before[name])[0]]  # in the shape of the node's input
             inside = [gives[a] for a in self.now[name] if a in gives]
             gives[name] = getattr(self, self.places[name])(total([*inside, zeros]))
         return {name: gives[name] for name in self.carried}

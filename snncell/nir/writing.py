@@ -1,4 +1,4 @@
-"""Export to NIR: `to_nir` runs a Cell with signals, and each of its calls becomes nodes and edges."""
+"""Export to NIR: `to_nir` runs a Cell with symbolic signals, so that its calls become nodes and edges."""
 
 from __future__ import annotations
 
@@ -45,30 +45,27 @@ def to_nir(
     method: str | None = None,
     lossy: bool = False,
 ) -> Any:
-    """Export a Cell on (T, B, ...) to a graph of NIR, which `nir.write(path, graph)` writes to a file.
+    """Export a Cell on (T, B, ...) to a NIR graph, which you can write to a file with `nir.write(path, graph)`.
 
-    It is the net in prediction: dropout does nothing, and batch normalisation is folded into the weights before it. The
-    Cell is a `SequentialCell`, one of your own whose `construct` calls its Cells and adds what they give, or what
-    `from_nir` made: that keeps its names, and every number that has not been changed.
-
-    A neuron whose step keeps k of its potential has tau = dt / (1 - k), or -dt / ln(k) with method="exponential", by
-    which `from_nir` with the same dt and method has the same steps. dt, method, reset and comparison are in the
-    metadata.
+    The graph is the network in prediction mode: without dropout, and with batch normalisation folded into the weights
+    before it. A neuron that keeps k of its potential in a step gets tau = dt / (1 - k), or -dt / ln(k) with
+    method="exponential". `from_nir` with the same dt and method then gives the same steps.
 
     Args:
-        net: the Cell.
-        dt: seconds of a step.
-        input_shape: of one sample at one step, (N,) or (C, H, W), without time and batch.
-        method: by which readers make steps of the equations: "euler", as other frameworks do, or "exponential"; left
-            out, the method that a net of `from_nir` was read by, or "euler".
-        lossy: write what NIR has no words for as what is nearest to it. `losses(graph)` says what that was.
+        net: a `SequentialCell`; your own Cell, if its `construct` only calls Cells and adds their results; or a result
+            of `from_nir`, which keeps its names, and every number that you have not changed.
+        dt: seconds of a time step.
+        input_shape: shape of one sample at one time step, (N,) or (C, H, W), without time and batch.
+        method: the method with which readers integrate the equations, "euler" as in other frameworks, or "exponential".
+            By default the method of `from_nir` for an imported network, else "euler".
+        lossy: whether to replace features that NIR cannot describe by similar ones. `losses(graph)` lists them.
 
     Returns:
-        an `nir.NIRGraph`.
+        An `nir.NIRGraph`. Its metadata has dt, method, reset and comparison.
 
     Raises:
-        NirError: for what NIR cannot say, by its path in the net, with what lossy=True would write; without the package
-            nir.
+        NirError: for features that NIR cannot describe, with their path and the replacement that lossy=True would
+            write; without the package nir.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 2), nn.MultiStep(nn.LIFNode(tau=10.0, reset="zero")))
@@ -78,18 +75,18 @@ def to_nir(
     """
     nir = package("nir", "to_nir")
     if not isinstance(net, Cell):
-        raise ArgumentError(f"to_nir: net is a Cell, not {came(net)}.")
-    refuse_hooks(net, error_of, "and NIR has no words for that")
+        raise ArgumentError(f"to_nir: net must be a Cell, not {came(net)}.")
+    refuse_hooks(net, error_of, "and NIR cannot describe that")
     for path, cell in net.cells_and_names():
         if cell.quantisers is not None:
             raise error_of(
-                f"{name_of_cell(path, cell)} is quantised, which NIR has no words for. quantise.restore("
-                f"copy.deepcopy(net), rounded=True) is the network with its weights on their grids."
+                f"{name_of_cell(path, cell)} is quantised, which NIR cannot describe. Export quantise.restore("
+                f"copy.deepcopy(net), rounded=True), the network with rounded weights."
             )
     axes = input_shape if isinstance(input_shape, (tuple, list)) else (input_shape,)
     if not axes or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in axes):
         raise ArgumentError(
-            f"to_nir: input_shape is that of a sample at one step, (N,) or (C, H, W), not {input_shape!r}."
+            f"to_nir: input_shape must be that of one sample at one time step, (N,) or (C, H, W), not {input_shape!r}."
         )
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")
@@ -100,7 +97,9 @@ def to_nir(
     shapes = {path: (before[path], after[path]) for path in after}
     if walk.writer.lost and not lossy:
         lines = "\n".join(f"- {text}" for text in walk.writer.lost)
-        raise NirError(f"to_nir: some of the net cannot be said in NIR; lossy=True writes what is named last.\n{lines}")
+        raise NirError(
+            f"to_nir: NIR cannot describe parts of the network. Pass lossy=True to write these replacements:\n{lines}"
+        )
     graph.metadata |= {"writer": "snncell", "dt": float(dt), "method": walk.writer.method}
     graph.metadata.pop("lost", None)
     if walk.writer.lost:
@@ -109,21 +108,21 @@ def to_nir(
 
 
 def losses(graph: Any) -> list[str]:
-    """The losses of a graph that `to_nir` has written with lossy=True, in words, one for each place.
+    """List the features that `to_nir(..., lossy=True)` has replaced in a graph.
 
     Args:
-        graph: an `nir.NIRGraph`, also one that was read from a file.
+        graph: an `nir.NIRGraph`, also one from a file.
 
     Example:
         >>> net = nn.MultiStep(nn.LIFNode())  # its reset subtracts
-        >>> [text.partition(":")[0] for text in snncell.nir.losses(snncell.nir.to_nir(net, 1e-3, 2, lossy=True))]
+        >>> [text.partition(".")[0] for text in snncell.nir.losses(snncell.nir.to_nir(net, 1e-3, 2, lossy=True))]
         ['the net (LIFNode) subtracts the threshold at a spike']
     """
     text = as_text((getattr(graph, "metadata", None) or {}).get("lost", ""))
     return text.split("\n") if text else []
 
 
-# --- the calls of a network as nodes ----------------------------------------------------------------------------------
+# --- convert the calls of a network to nodes --------------------------------------------------------------------------
 
 LEFT_OUT = (
     *(nn.Dropout, nn.Dropout2d, nn.TimeFixedDropout, nn.TimeFixedDropout2d, nn.Readout),
@@ -133,22 +132,22 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.ThresholdBatchNorm)
 
 
 def error_of(text: str) -> NirError:
-    """The error of `to_nir`."""
+    """An error of `to_nir`."""
     return NirError(f"to_nir: {text}")
 
 
-Signal = tuple[str, ...]  # the nodes whose sum it is
+Signal = tuple[str, ...]  # the nodes that are summed
 
 
 class _Calls(DataFlow):
-    """The calls of a network's Cells, each of which becomes nodes."""
+    """The calls of a network's Cells, which become nodes."""
 
-    takes = "that NIR has no word for (it may give signals to Cells, and add them)"
+    takes = "that NIR cannot describe (it may pass signals to Cells, and add them)"
 
     def __init__(self, walk: Walk, net: Cell, path: str, axes: int) -> None:
         super().__init__(net, error_of, self.takes, path, axes)
         self.walk = walk
-        # A node has the name of the TimeDistributed or Stateful that its Cell is in.
+        # Name nodes after the TimeDistributed or Stateful around their Cell.
         around = [self.paths[id(c)] for _, c in net.cells_and_names() if type(c) in (nn.TimeDistributed, nn.Stateful)]
         for outer in sorted(around, key=len, reverse=True):
             inner = below(outer, "cell")
@@ -157,7 +156,7 @@ class _Calls(DataFlow):
                     self.paths[key] = (outer + place[len(inner) :]).lstrip(".")
 
     def place(self, cell: Any, kind: type, path: str, sources: Signal) -> Signal | None:
-        """Put the nodes of a Cell behind a signal."""
+        """Append the nodes of a Cell to a signal."""
         walk = self.walk
         if kind is nn.Stateful:
             return self.through(cell.cell, Sum(sources), self.axes).sources
@@ -166,13 +165,13 @@ class _Calls(DataFlow):
             branch = self.through(cell.branch, x, self.axes)
             return (branch + (x if cell.shortcut is None else self.through(cell.shortcut, x, self.axes))).sources
         if ours(kind) and kind is not nn.SequentialCell:
-            refuse_replacement(cell, path, error_of, "so it is not what NIR would say of it")
+            refuse_replacement(cell, path, error_of, "so its NIR node would compute something else")
         if kind is nn.MultiStep and not cell.return_states:
             return walk.neuron(cell.cell, path, sources)
         if kind is NirIdentity:
             return sources
         if kind in LEFT_OUT:
-            walk.writer.lose(path, cell, "is not said in a graph", "Written is the net without it.")
+            walk.writer.lose(path, cell, "has no NIR node", "The graph has the network without it.")
             return sources
         if issubclass(kind, BatchStatistics):
             return walk.folded(cell, path, sources)
@@ -180,30 +179,30 @@ class _Calls(DataFlow):
         return None if nodes is None else walk.chain(path, nodes, sources)[1]
 
     def unknown(self, cell: Any, path: str) -> Exception:
-        """The exception for a Cell that NIR has no node for."""
+        """The exception for a Cell without a NIR node."""
         where = f"{path or 'the net'} is a {type(cell).__name__}"
         if isinstance(cell, Membrane):
-            return error_of(f"{where}, of one step: nn.MultiStep runs it.")
+            return error_of(f"{where}, which is one time step. Put it into nn.MultiStep.")
         return error_of(f"{where}, for which NIR has no node.")
 
 
 class Walk:
-    """A walk through a net along the signal, which is the sum of what some nodes give."""
+    """Build a graph along the signals of a network."""
 
     def __init__(self, writer: Writer, prefix: str = "", path: str = "") -> None:
         self.writer, self.prefix, self.path = writer, prefix, path
         self.nodes: dict[str, Node | Graph] = {}
         self.edges: list[tuple[str, str]] = []
         self.shapes: dict[str, Shape] = {}
-        self.norms: dict[str, tuple[str, Any, Any, Any]] = {}  # name: Cell, gain, mean, beta
+        self.norms: dict[str, tuple[str, Any, Any, Any]] = {}  # name: (error prefix, gain, mean, beta)
 
     def graph(self, net: Any, shape: Shape) -> Graph:
-        """The graph of a whole net."""
+        """The graph of a whole network."""
         if kind_of(net) is Net:
-            refuse_replacement(net, "", error_of, "so it is not what its graph says")
+            refuse_replacement(net, "", error_of, "so it differs from its graph")
             inputs = [node for node in net.graph.nodes.values() if isinstance(node, Node) and node.kind == "Input"]
             if all(node.values["shape"] != shape for node in inputs):
-                raise ArgumentError(f"to_nir: input_shape={shape}, but the graph of the net says {inputs[0].values}.")
+                raise ArgumentError(f"to_nir: input_shape={shape}, but the graph of the net has {inputs[0].values}.")
             return update_graph(net, self.writer)
         end = _Calls(self, net, "", 2).run(self.node("input", Node("Input", {"shape": shape}), ()))
         self.node("output", Node("Output", {"shape": self.shapes[end[0]]}), end)
@@ -211,7 +210,7 @@ class Walk:
         return Graph(dict(self.nodes), self.edges)
 
     def node(self, name: str, node: Node, signal: Signal) -> Signal:
-        """Put a node behind a signal; the signal that it gives."""
+        """Append a node to a signal, and return its output signal."""
         name = self.free(name)
         node.path = below(self.prefix, name)
         self.shapes[name] = shape_after(node, self.shapes[signal[0]] if signal else node.values["shape"])
@@ -226,7 +225,7 @@ class Walk:
         return name
 
     def _apart(self, signal: Signal) -> Signal:
-        """A signal in which no node counts twice: between two nodes there is one edge."""
+        """A signal without repeated nodes, because two nodes can have only one edge between them."""
         sources: list[str] = []
         for name in signal:
             if name in sources:
@@ -236,7 +235,7 @@ class Walk:
         return tuple(sources)
 
     def chain(self, path: str, nodes: list[Node], signal: Signal) -> tuple[str, Signal]:
-        """Put nodes behind a signal; the name of the first, and the signal that the last gives."""
+        """Append several nodes to a signal. Returns the name of the first and the output signal of the last."""
         first = ""
         for number, node in enumerate(nodes):
             base = path.removeprefix(f"{self.path}.").replace(".", "_") or node.kind.lower()
@@ -245,7 +244,7 @@ class Walk:
         return first, signal
 
     def neuron(self, cell: Any, path: str, signal: Signal) -> Signal:
-        """A neuron that MultiStep runs, and what comes back to it."""
+        """Append a neuron in a MultiStep, with its feedback."""
         shape = self.shapes[signal[0]]
         if kind_of(cell) is not nn.Recurrent:
             layer = nodes_of(self.writer, cell, shape, path, 1)
@@ -258,25 +257,27 @@ class Walk:
         return (name,)
 
     def comes_back(self, cell: nn.Recurrent, path: str, shape: Shape) -> Graph:
-        """A neuron and what comes back to it, as a graph in the graph: not all readers know cycles among others."""
+        """A recurrent neuron and its feedback as an inner graph, because some readers need cycles in an inner graph."""
         inner = below(path, "cell")
         nodes = self.writer.neuron(cell.cell, shape, inner)
         if nodes[0].kind == "Delay":
-            raise NirError(f'to_nir: {inner} has order="read decay jump"; in a Recurrent, NIR has no word for it.')
+            raise NirError(f'to_nir: {inner} has order="read decay jump", which NIR cannot describe in a Recurrent.')
         first, out = self.chain(inner, nodes, self.node("input", Node("Input", {"shape": shape}), ()))
         back = _Calls(self, cell.feedback, below(path, "feedback"), 1).run(out)
         if self.shapes[back[0]] != shape:
-            raise NirError(f"to_nir: {path}.feedback gives {list(self.shapes[back[0]])}, it takes {list(shape)}.")
+            raise NirError(
+                f"to_nir: {path}.feedback returns {list(self.shapes[back[0]])}, but the neuron takes {list(shape)}."
+            )
         self.edges += [(source, first) for source in back]
         self.node("output", Node("Output", {"shape": shape}), out)
         self.merge()
         return Graph(dict(self.nodes), self.edges, {}, self.prefix)
 
     def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
-        """Batch normalisation: a node that `merge` puts into the weights before it."""
+        """Batch normalisation: a placeholder that `merge` folds into the weights before it."""
         where = f"to_nir: {name_of_cell(path, cell)}"
         if kind_of(cell) not in NORMS or cell.use_batch_statistics:
-            raise NirError(f"{where} is another function at each step, or of each batch; NIR has no node for that.")
+            raise NirError(f"{where} depends on the time step or on the batch, and NIR has no node for that.")
         names = ("gamma", "beta", "moving_mean", "moving_variance")
         gamma, beta, mean, variance = (array_of(getattr(cell, name)).astype(np.float64) for name in names)
         name = self.free(path.replace(".", "_") or "norm")
@@ -286,18 +287,18 @@ class Walk:
         return (name,)
 
     def merge(self) -> None:
-        """Put into the weights before them what NIR has no node for, once it is known where each signal goes."""
+        """Fold parts without a NIR node into the weights before them, once all edges are known."""
         for name, (where, gain, mean, beta) in self.norms.items():
             node = self._serving(name)
             if node is None or node.kind not in ("Affine", "Linear", "Conv1d", "Conv2d"):
                 source = next(a for a, b in self.edges if b == name)
                 raise NirError(
-                    f"{where} is folded into the weights of a Dense or a convolution, but it stands behind "
-                    f"{self.nodes[source]}: put it right behind one, of which nothing else takes the output."
+                    f"{where} must be folded into the weights of a Dense or a convolution, but it follows "
+                    f"{self.nodes[source]}. Put it directly after such a layer, and do not use its output elsewhere."
                 )
             weight = node.values["weight"]
             if gain.shape != weight.shape[:1]:
-                raise NirError(f"{where} has {gain.size} features, and {node} before it gives {weight.shape[0]}.")
+                raise NirError(f"{where} has {gain.size} features, but {node} before it has {weight.shape[0]}.")
             bias = node.values.get("bias", np.zeros(weight.shape[0]))
             node.values["weight"] = (weight * gain.reshape(-1, *(1,) * (weight.ndim - 1))).astype(weight.dtype)
             node.values["bias"] = ((bias - mean) * gain + beta).astype(weight.dtype)
@@ -310,16 +311,16 @@ class Walk:
                 self._bias_before(graph, self._serving(name))
 
     def _serving(self, name: str) -> Node | None:
-        """The only node before one, if it gives its output to that one alone."""
+        """The node before `name`, if it is the only one and has no other target."""
         sources = [a for a, b in self.edges if b == name]
         alone = len(sources) == 1 and [a for a, _ in self.edges].count(sources[0]) == 1
         node = self.nodes.get(sources[0]) if alone else None
         return node if isinstance(node, Node) else None
 
     def _bias_before(self, graph: Graph, node: Node | None) -> None:
-        """Move the bias of what comes back to the weights before the neuron, if they are there and serve it alone.
+        """Move the bias of the feedback to the weights before the neuron, if these serve no other node.
 
-        It is the same current at each step, but some readers have nothing come back in the first one.
+        It is the same current at each step, but some readers have no feedback in the first step.
         """
         (source, _) = next(edge for edge in graph.edges if edge[1] == graph.edges[0][1] and edge[0] != "input")
         last = graph.nodes[source]
@@ -329,13 +330,13 @@ class Walk:
             last.kind, node.kind = "Linear", "Affine"
 
 
-# --- a net of from_nir, as its graph with the present numbers ---------------------------------------------------------
+# --- export a network of from_nir: its graph with the present values --------------------------------------------------
 
 
 def update_graph(net: Net, writer: Writer) -> Graph:
-    """The graph of a net, in which what has changed since it was read is what it is now, and all else to the bit."""
+    """The graph of an imported network, with changed values updated and all others kept to the bit."""
     before, _ = _shapes(net.graph, lambda node, shape: shape if node.kind == "Output" else shape_after(node, shape))
-    # Numbers are those that were read where the Cell is what would be made of them again.
+    # A value is kept if importing it again would give the present Cell.
     as_read = (writer.dt, writer.method) == (net.choices.dt, net.choices.method)
     return _graph(net, net.graph, before, writer, as_read)
 
@@ -343,7 +344,7 @@ def update_graph(net: Net, writer: Writer) -> Graph:
 def _shapes(
     graph: Graph, after: Callable[[Node, Shape], Shape] = shape_after
 ) -> tuple[dict[str, Shape], dict[str, Shape]]:
-    """The shapes of what each node gets, and gives, by path."""
+    """Input and output shapes of the nodes, by path."""
     flat = flatten(graph)
     return shapes_of(flat, stages_of(flat), after)
 
@@ -366,7 +367,7 @@ def _node(net: Net, node: Node, shape: Shape, writer: Writer, as_read: bool) -> 
         delay = node.values["delay"] if as_read else cell.steps * writer.dt
         return Node("Delay", {"delay": np.broadcast_to(delay, shape).copy()}, node.metadata, node.path)
     now = _describe_cell(cell, node, shape, writer)
-    again: Cell  # the Cell that the node was made into
+    again: Cell  # the Cell as it was imported
     if node.kind in NEURONS:
         again = neuron_of(node, net.choices)
     elif node.kind == "Delay":
@@ -394,12 +395,10 @@ def _node(net: Net, node: Node, shape: Shape, writer: Writer, as_read: bool) -> 
 
 
 def _describe_cell(cell: Any, node: Node, shape: Shape, writer: Writer) -> Node:
-    """A Cell that one node was made into, as one node."""
+    """A Cell of one node, as one node."""
     layers = nodes_of(writer, cell, shape, node.path, 1)
     nodes = writer.neuron(cell, shape, node.path, node.metadata) if layers is None else layers
     if len(nodes) != 1:
         kinds = " and ".join(one.kind for one in nodes)
-        raise NirError(
-            f"to_nir: {node.path} was {node.kind}, and has become {kinds}, for which the graph has no place."
-        )
+        raise NirError(f"to_nir: {node.path} was imported as {node.kind}, but is now {kinds}, which is not one node.")
     return nodes[0]

@@ -400,13 +400,13 @@ def test_reset_comparison_and_delay_are_in_the_metadata(reset, compare, delay, t
 
 LOST = {
     r"2 \(LIFNode\) subtracts the threshold at a spike": lambda: nn.MultiStep(nn.LIFNode()),
-    r"2 \(ALIFNode\) adapts its threshold.*Written is an LIF": lambda: nn.MultiStep(nn.ALIFNode(reset="zero")),
-    r"2 \(RefractoryLIFNode\) rests after a spike": lambda: nn.MultiStep(nn.RefractoryLIFNode(reset="zero")),
-    r"2 \(MultiSpikeLIFNode\) gives several": lambda: nn.MultiStep(nn.MultiSpikeLIFNode(reset="zero", compare=">")),
+    r"2 \(ALIFNode\) adapts its threshold.*The graph has an LIF": lambda: nn.MultiStep(nn.ALIFNode(reset="zero")),
+    r"2 \(RefractoryLIFNode\) has a refractory period": lambda: nn.MultiStep(nn.RefractoryLIFNode(reset="zero")),
+    r"2 \(MultiSpikeLIFNode\) fires several": lambda: nn.MultiStep(nn.MultiSpikeLIFNode(reset="zero", compare=">")),
     r"2 \(LIFNode\) has delay='reset'": lambda: nn.MultiStep(nn.LIFNode(reset="zero", delay="reset")),
-    r"2 \(Dropout\) is not said": lambda: nn.Dropout(),
-    r"2 \(ReLU\) is not said": lambda: nn.ReLU(),
-    r"2 \(Readout\) is not said": lambda: nn.Readout("max"),
+    r"2 \(Dropout\) has no NIR node": lambda: nn.Dropout(),
+    r"2 \(ReLU\) has no NIR node": lambda: nn.ReLU(),
+    r"2 \(Readout\) has no NIR node": lambda: nn.Readout("max"),
     r"2 \(Dense\) has an activation": lambda: nn.Dense(4, 4, activation="relu"),
 }
 
@@ -414,7 +414,7 @@ LOST = {
 @pytest.mark.parametrize("text", LOST)
 def test_what_nir_cannot_say_is_refused_and_with_lossy_listed(text):
     net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LINode()), LOST[text]())
-    with pytest.raises(NirError, match=rf"(?s)to_nir: .*lossy=True writes.*\n- {text}"):
+    with pytest.raises(NirError, match=rf"(?s)to_nir: .*Pass lossy=True.*\n- {text}"):
         to_nir(net, DT, 3)
     graph = to_nir(net, DT, 3, lossy=True)
     assert len(losses(graph)) == 1
@@ -422,10 +422,10 @@ def test_what_nir_cannot_say_is_refused_and_with_lossy_listed(text):
 
 
 REFUSED = {
-    r"1 is a IzhikevichNode: NIR has no node for it": lambda: nn.MultiStep(nn.IzhikevichNode()),
-    r"1 \(BatchNormThroughTime\) is another function at each step": lambda: nn.BatchNormThroughTime(4, 5),
+    r"1 is a IzhikevichNode, and NIR has no node for it": lambda: nn.MultiStep(nn.IzhikevichNode()),
+    r"1 \(BatchNormThroughTime\) depends on the time step": lambda: nn.BatchNormThroughTime(4, 5),
     r"1 is a LayerNorm, for which NIR has no node": lambda: nn.LayerNorm(4),
-    r"1 is a LIFNode, of one step: nn\.MultiStep runs it": lambda: nn.LIFNode(reset="zero"),
+    r"1 is a LIFNode, which is one time step\. Put it into nn\.MultiStep": lambda: nn.LIFNode(reset="zero"),
     r"1 \(Flatten\) begins at axis 1, which is time or batch": lambda: nn.Flatten(),
     r"1 \(Doubling\): its construct does something .*arithmetic": lambda: Doubling(),
 }
@@ -454,7 +454,7 @@ def test_a_forward_hook_is_not_lost_silently():
 
 
 def test_batch_normalisation_without_weights_before_it_is_refused():
-    with pytest.raises(NirError, match=r"to_nir: 1 \(BatchNorm1d\) is folded into the weights .* node '0' \(LI\)"):
+    with pytest.raises(NirError, match=r"to_nir: 1 \(BatchNorm1d\) must be folded into the weights .* node '0' \(LI\)"):
         to_nir(nn.SequentialCell(nn.MultiStep(nn.LINode()), nn.TimeDistributed(nn.BatchNorm1d(3))), DT, 3)
 
 
@@ -475,27 +475,27 @@ def edged(*edges: tuple[str, str]) -> Any:
 
 
 WRONG = {
-    r"node 'output' \(Output\): it says that it takes \[1, 1, 1\], but gets \[3\]: a type mismatch": lambda: chain(
+    r"node 'output' \(Output\): type mismatch: it takes \[1, 1, 1\], but its input is \[3\]": lambda: chain(
         lif(3), out=(1, 1, 1)
     ),
-    r"node 'n0' \(LIF\): it has parameters for \[4\] neurons, but gets \[3\]": lambda: chain(lif(4)),
-    r"node 'n0' \(Affine\): its weight is \[2, 4\], \(out, in\), but it gets \[3\]": lambda: chain(
+    r"node 'n0' \(LIF\): its parameters are for \[4\] neurons, but its input has \[3\]": lambda: chain(lif(4)),
+    r"node 'n0' \(Affine\): its weight is \[2, 4\], \(out, in\), but its input is \[3\]": lambda: chain(
         nir.Affine(np.ones((2, 4)), np.ones(2))
     ),
-    r"node 'n0' \(LIF\): tau is a positive number of seconds, not -0\.01": lambda: chain(lif(3, tau=-0.01)),
-    r"node 'n0' \(LIF\): tau is made of finite numbers, not nan": lambda: chain(lif(3, tau=np.nan)),
+    r"node 'n0' \(LIF\): tau must be a positive number of seconds, not -0\.01": lambda: chain(lif(3, tau=-0.01)),
+    r"node 'n0' \(LIF\): tau must contain finite numbers, not nan": lambda: chain(lif(3, tau=np.nan)),
     r"node 'n0' \(LIF\): .*v_threshold is above v_reset": lambda: chain(lif(3, v_reset=1.0)),
     r"node 'n0' \(Delay\): delays are not whole steps of dt=0\.001 s.*lossy=True": lambda: chain(
         nir.Delay(full(0.0014, 3))
     ),
     r"the graph has an edge \('n0', 'n9'\), but no node 'n9'": lambda: edged(("input", "n0"), ("n0", "n9")),
     r"the graph has the edge \('input', 'n0'\) twice": lambda: edged(("input", "n0"), ("input", "n0")),
-    r"node 'n0' \(LIF\): nothing comes to it": lambda: edged(("input", "output")),
-    r"nothing goes on from an Output": lambda: edged(("input", "n0"), ("n0", "output"), ("output", "n0")),
-    r"node 'n0' \(Conv2d\): takes \(channels, height, width\), not \[3\]": lambda: chain(
+    r"node 'n0' \(LIF\): no path of edges leads from an Input to it": lambda: edged(("input", "output")),
+    r"edges must not leave an Output": lambda: edged(("input", "n0"), ("n0", "output"), ("output", "n0")),
+    r"node 'n0' \(Conv2d\): the input must be \(channels, height, width\), not \[3\]": lambda: chain(
         nir.Conv2d(None, np.ones((1, 1, 2, 2)), 1, 0, 1, 1, np.zeros(1))
     ),
-    r"node 'n0' \(Flatten\): start_dim=1 and end_dim=-1 are no axes": lambda: chain(nir.Flatten(None, 1, -1)),
+    r"node 'n0' \(Flatten\): start_dim=1 and end_dim=-1 are not axes": lambda: chain(nir.Flatten(None, 1, -1)),
 }
 
 
@@ -514,13 +514,15 @@ def test_an_edge_inside_of_a_graph_to_nowhere_is_named_with_the_graph():
         "output": nir.Output({"output": np.array([3])}),
     }
     graph = nir.NIRGraph(nodes, [("input", "rnn"), ("rnn", "output")], {}, type_check=False)
-    with pytest.raises(NirError, match=r"graph 'rnn' has an edge \('lif', 'n0'\), but no node 'lif'; there are n0,"):
+    with pytest.raises(
+        NirError, match=r"graph 'rnn' has an edge \('lif', 'n0'\), but no node 'lif'\. Its nodes are n0,"
+    ):
         from_nir(graph, DT)
 
 
 def test_lossy_reads_what_can_be_read_and_says_what_it_left():
     net = from_nir(chain(lif(3), out=(1, 1, 3)), DT, lossy=True)
-    assert net.lost == ("node 'output' (Output): it says [1, 1, 3], and gives [3].",)
+    assert net.lost == ("node 'output' (Output): its shape is [1, 1, 3], but its input is [3].",)
     net = from_nir(chain(nir.Delay(full(0.0014, 3))), DT, lossy=True)
     assert "were rounded" in net.lost[0]
     x = data(0, 5, 1, 3)
@@ -539,9 +541,9 @@ def test_wrong_arguments_are_named():
     graph = chain(lif(3))
     with pytest.raises(ArgumentError, match=r"from_nir: method is \"euler\" or \"exponential\", not 'rk4'"):
         from_nir(graph, DT, "rk4")
-    with pytest.raises(ArgumentError, match=r"learnable has 'tua'; its neurons have .*tau"):
+    with pytest.raises(ArgumentError, match=r"learnable has 'tua', but the parameters of the graph are .*tau"):
         from_nir(graph, DT, learnable="tua")
-    with pytest.raises(NirError, match=r"takes the path of a file or an nir\.NIRGraph"):
+    with pytest.raises(NirError, match=r"graph must be the path of a file or an nir\.NIRGraph"):
         from_nir(3, DT)
     for shape in ((), (0,), "3", (2.5,)):
         with pytest.raises(ArgumentError, match="to_nir: input_shape"):
@@ -566,7 +568,7 @@ def test_several_inputs_and_outputs():
     total, raw = net(Tensor(a), Tensor(b))
     np.testing.assert_allclose(total.asnumpy(), 2 * a + b, rtol=1e-6)
     assert np.array_equal(raw.asnumpy(), a)
-    with pytest.raises(ShapeError, match=r"the graph has the Inputs \['a', 'b'\], but got 1"):
+    with pytest.raises(ShapeError, match=r"the graph has the Inputs \['a', 'b'\], but 1 were passed"):
         net(Tensor(a))
 
 
@@ -574,8 +576,10 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "nir", None)
-    with pytest.raises(NirError, match=r"to_nir: needs the package nir: pip install snncell\[nir\]"):
+    with pytest.raises(NirError, match=r"to_nir: needs the package nir\. Install it with pip install snncell\[nir\]"):
         to_nir(nn.Dense(3, 3), DT, 3)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(NirError, match=r"from_nir: needs the package h5py: pip install snncell\[nir\]"):
+    with pytest.raises(
+        NirError, match=r"from_nir: needs the package h5py\. Install it with pip install snncell\[nir\]"
+    ):
         from_nir("graph.nir", DT)

@@ -84,10 +84,10 @@ def test_each_beginning_of_a_file_is_refused(contents, tmp_path):
 
 
 def test_what_is_no_file_is_said(tmp_path):
-    assert "there is no file" in read(tmp_path / "nothing.nir")
-    assert "there is no file" in read(tmp_path)
+    assert "does not exist" in read(tmp_path / "nothing.nir")
+    assert "does not exist" in read(tmp_path)
     (tmp_path / "text.nir").write_text("no HDF5")
-    assert "text.nir is damaged, or no HDF5 file" in read(tmp_path / "text.nir")
+    assert "text.nir is damaged, or not an HDF5 file" in read(tmp_path / "text.nir")
 
 
 def file_of(path: Path) -> Any:
@@ -202,25 +202,25 @@ def a_node_alone(file: Any) -> None:
 
 
 WORDS = {
-    missing_group: "there is no group /node",
+    missing_group: "it has no group /node",
     missing_nodes: "a graph has nodes and edges",
     missing_type: "scale has no type",
-    missing_parameter: r"node 'scale' \(Scale\): there is no scale; it has scale",
-    unknown_parameter: r"node 'scale' \(Scale\): it has 'gain', which is none of its parameters",
-    unknown_type: "node 'scale' is of the type 'Izhikevich', which is none of NIR's: Input,",
+    missing_parameter: r"node 'scale' \(Scale\): scale is missing. Its parameters are scale",
+    unknown_parameter: r"node 'scale' \(Scale\): unknown parameter 'gain'",
+    unknown_type: "node 'scale' has the unknown type 'Izhikevich'. NIR has Input,",
     cycle_of_groups: "by links",
-    soft_link: "is a link to somewhere else",
-    external_link: "is a link to somewhere else",
-    twice: "is in the file twice",
-    absurd_shape: r"would be float32\[1099511627776\], more than a file of this size is trusted with",
-    absurd_chunk: "more than a file of this size is trusted with",
-    absurd_input: "axes have at least one element, and all at most",
-    negative_input: "axes have at least one element",
-    elsewhere: "has its elements in another file",
-    virtual: "has its elements in another file",
+    soft_link: "is a link to another place",
+    external_link: "is a link to another place",
+    twice: "occurs twice in the file",
+    absurd_shape: r"would be float32\[1099511627776\], more than the limit for a file of this size",
+    absurd_chunk: "more than the limit for a file of this size",
+    absurd_input: "Axes must not be empty, and all together at most",
+    negative_input: "Axes must not be empty",
+    elsewhere: "stores its elements in another file",
+    virtual: "stores its elements in another file",
     text_parameter: "scale is made of <U4, not of real numbers",
-    compound: "neither numbers nor text",
-    edges_of_three: "edges are pairs of names",
+    compound: "must contain numbers or text",
+    edges_of_three: "edges must be pairs of names",
     edges_of_numbers: "an edge is a pair of names",
     deep: "nested more than 64 deep",
     a_node_alone: "its /node is a single Scale, not an NIRGraph",
@@ -245,7 +245,7 @@ def test_a_hostile_file_is_refused_in_words_and_without_room_for_it(change, tmp_
 def test_a_graph_that_holds_itself_is_refused():
     graph = nir.NIRGraph.from_list(nir.Scale(np.ones(3)))
     graph.nodes["scale"] = graph
-    with pytest.raises(NirError, match="graphs are nested more than 64 deep, or hold themselves"):
+    with pytest.raises(NirError, match="graphs are nested more than 64 deep, or contain themselves"):
         from_nir(graph, DT)
 
 

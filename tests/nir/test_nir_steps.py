@@ -50,7 +50,8 @@ def test_a_step_that_does_not_fit_the_weights_of_integrators(r, weight, dt, meta
         snncell.nir.from_nir(graph, dt=dt)  # warnings are errors
         return
     words = (
-        rf"\(IF\) reaches at most .* of dt={dt:g} s, .* imply a step of about {implied} s: sinabs.*\.\., dt={implied}\)"
+        rf"\(IF\) reaches at most .* of dt={dt:g} s, .* imply a step of about {implied} s: for example, "
+        rf"sinabs.*\.\., dt={implied}\)"
     )
     with pytest.warns(RuntimeWarning, match=words):
         snncell.nir.from_nir(graph, dt=dt)
