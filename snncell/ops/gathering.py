@@ -235,7 +235,7 @@ def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
         "mark labels to ignore",
     )
     wider, named = "make the last layer as wide as there are classes", f"{ignored} by ignore_index" if ignores else ""
-    low = named or "leave samples without one out"
+    low = named or "remove samples without a label"
     return f"{begin} {low}. Label", f"{begin} {wider}{named and ', or '}{named}. Label"
 
 

@@ -159,7 +159,7 @@ def interpolate(
 def _output_lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> list[tuple[int, int, float]]:
     """The new length of each axis, and the ratio of old to new pixels as two numbers."""
     if (size is None) == (scale_factor is None):
-        raise ArgumentError("interpolate: give either size or scale_factor.")
+        raise ArgumentError("interpolate: pass exactly one of size and scale_factor.")
     name, given = ("size", size) if scale_factor is None else ("scale_factor", scale_factor)
     each = tuple(given) if isinstance(given, (tuple, list)) else (given,) * len(lengths)
     if len(each) != len(lengths):

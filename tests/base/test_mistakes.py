@@ -281,11 +281,11 @@ WORDS = {
     ),
     "label, over time": (
         lambda: nn.CERateLoss()(OVER_TIME, LABELS),
-        r"3 class\(es\), numbered from 0; leave samples without one out\. Label -1 is out of range; it must",
+        r"3 class\(es\), numbered from 0; remove samples without a label\. Label -1 is out of range; it must",
     ),
     "label, too high": (
         lambda: LOSS(OVER_TIME[0], LABELS + 4),
-        r"make the last layer as wide as there are classes, or name .*\. Label 4 is out of range; it must",
+        r"make the last layer as wide as there are classes, or mark .*\. Label 4 is out of range; it must",
     ),
     "objects": (
         lambda: Tensor(np.array([[1, 2]], object)),

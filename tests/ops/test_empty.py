@@ -192,7 +192,7 @@ def test_windows_and_images_without_places_are_refused() -> None:
     for function in (ops.conv2d, ops.conv_transpose2d):
         with pytest.raises(ShapeError, match=r"\(1, 1, 0, 2\) has lengths \(0, 2\); each must be at least 1"):
             function(x, w)
-    with pytest.raises(ShapeError, match=r"an input of shape \(1, 1, 0, 4\) has places \(0, 4\)"):
+    with pytest.raises(ShapeError, match=r"an input of shape \(1, 1, 0, 4\) has lengths \(0, 4\)"):
         ops.conv_transpose2d(x[:, :, :0], ops.zeros((1, 1, 2, 2)))
 
 

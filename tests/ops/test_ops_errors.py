@@ -62,7 +62,7 @@ SHAPES: list[tuple[Any, str]] = [
     (lambda: ops.split(X, [1, 3], 1), r"split: sections \[1, 3\] do not add up to 3, the length of axis 1"),
     (lambda: ops.Split(1, 2)(X), r"[Ss]plit: sections \[1, 1\] do not add up to 3"),
     (lambda: ops.pad(X, (1,)), r"pad: padding \(1,\) for a Tensor with 2 axes; give non-negative numbers"),
-    (lambda: ops.pad(X, (1, -1)), r"pad: padding \(1, -1\) .* none negative"),
+    (lambda: ops.pad(X, (1, -1)), r"pad: padding \(1, -1\) .* non-negative"),
     (lambda: ops.pad(ones(2), (1, 1, 1, 1)), r"pad: padding \(1, 1, 1, 1\) for a Tensor with 1 axes"),
     (lambda: ops.zeros((2, -1)), r"zeros: shape \(2, -1\) has a negative length"),
     (lambda: ops.sum(X, 2), r"sum: axis 2 of a Tensor with 2 axes; it must lie in \[-2, 1\]"),

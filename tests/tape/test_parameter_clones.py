@@ -177,7 +177,7 @@ def test_data_by_either_name_beside_a_device():
         (lambda: Tensor(shape=(-2,), dtype=ms.float32, init="ones"), "-2"),
         (lambda: Tensor(), "Tensor: data: "),
         (lambda: Tensor([1.0], device="Ascend"), "device must be .* not 'Ascend'"),
-        (lambda: Tensor([1.0]).init_data(shape=(3,)), r"init_data: .* of shape \(1,\)"),
+        (lambda: Tensor([1.0]).init_data(shape=(3,)), r"init_data: .* with shape \(1,\)"),
         (lambda: Tensor([1.0]).init_data(0), "init_data: a Tensor is not split"),
     ],
 )
