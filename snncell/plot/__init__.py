@@ -1,21 +1,21 @@
-"""Pictures of spikes, membranes, gradients, weights and trainings: functions that return the Axes they drew on.
+"""Plots of spikes, membrane potentials, gradients, weights and training; each function returns the Axes that it used.
 
-raster, psth                              spikes over time: each one, and their rate
-membrane                                  potentials over time, with the threshold and the spikes
-firing_rates, dead_and_saturated          how often the neurons of each layer fire; which never or always do
-spike_time_differences                    how far two spike trains are apart
-animate                                   spikes on the places of their neurons, as a film
-gradient_norms, gradient_flow             the gradient in each layer at each time step, as lines and as a heat map
-weight_histograms, gradient_to_weight     weights; the size of their gradients beside their own
-update_ratios                             the numbers that gradient_to_weight shows, of updates
-surrogate, surrogate_and_membrane         a spike function with its reverse; over the potentials that it meets
-share_outside                             the share of potentials that a spike function gives no gradient
-training_curves, confusion_matrix         loss and accuracy by epoch; what was taken for what
-energy_by_layer                           what each layer costs, with and without spikes
-learning_rate_search                      what train.find_learning_rate went through
-report, Report, Finding                   a page about a network, with what is wrong with it
+raster, psth                              spikes over time, and their rate
+membrane                                  membrane potentials over time, with threshold and spikes
+firing_rates, dead_and_saturated          distribution of firing rates; dead and saturated neurons, by layer
+spike_time_differences                    spike-timing errors between two recordings
+animate                                   spikes on a plane, as an animation
+gradient_norms, gradient_flow             gradient of each layer at each time step, as lines and as a heat map
+weight_histograms, gradient_to_weight     distribution of weights; ratio of updates (or gradients) to weights
+update_ratios                             the numbers that gradient_to_weight shows
+surrogate, surrogate_and_membrane         surrogate gradients; and the potentials that they meet
+share_outside                             share of potentials without a useful surrogate gradient
+training_curves, confusion_matrix         loss and accuracy by epoch; predicted against true classes
+energy_by_layer                           energy of each layer, with and without spikes
+learning_rate_search                      result of train.find_learning_rate
+report, Report, Finding                   a page about a network, with diagnosed problems
 
-Each takes arrays or Tensors, (T, N) or (T, B, ...), or what `snncell.monitor` has recorded, and an Axes `ax=`.
+You can pass arrays or Tensors, (T, N) or (T, B, ...), or a recording of `snncell.monitor`, and an Axes as `ax=`.
 """
 
 import typing as _typing

@@ -1,4 +1,4 @@
-"""The look of all plots: Axes, sizes, labels and titles; series that can be told apart, in grey too; and legends."""
+"""Common style of all plots: Axes, sizes, labels, titles, series styles, and placement of legends."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import numpy as np
 from snncell.base.signals import import_once
 from snncell.errors import ArgumentError
 
-# Okabe and Ito's palette, distinguishable with any kind of colour vision; black first, for grey prints.
+# Okabe and Ito's palette, distinguishable with any kind of colour vision; black first, for prints in grey.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINES = ("-", "--", ":", "-.")
 MARKERS = "osv^Dx+*"
-# Colour and line of the first twelve series: those with the same line are far apart in grey. More do not fit.
+# Colour and line of the first twelve series. Series with the same line style have clearly different greys.
 _APART = ((0, 0), (1, 1), (2, 2), (3, 3), (4, 0), (5, 1), (6, 2), (0, 1), (5, 3), (0, 2), (1, 0), (0, 3))
 _PAIRS = (*_APART, *(pair for pair in product(range(len(COLOURS)), range(len(LINES))) if pair not in _APART))
 
-_NAMES = 0.33  # of the width of the Axes' place, that the name of a row may take in one line
-COLUMN = 3.3  # inches: a column of a paper of two
-LARGE, SMALL, SMALLEST = 8, 7, 6  # points: titles and labels; ticks, legends and notes; what has little room
+_NAMES = 0.33  # largest width of a row name in one line, as a fraction of the panel
+COLUMN = 3.3  # inches, the width of a column in a two-column paper
+LARGE, SMALL, SMALLEST = 8, 7, 6  # points: titles and labels; ticks, legends and notes; text in little space
 
 
 def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
-    """`ax`, or the Axes of a new figure of that size in inches, in the look of all plots."""
+    """`ax`, or the Axes of a new figure of that size in inches, with the common style."""
     if ax is None:
         plt = import_once("matplotlib.pyplot")  # on first use: importing it takes half a second
-        # As large as on paper; the many dots per inch make it large enough on a screen.
+        # Sizes are those on paper; a high resolution makes the figure large enough on a screen.
         ax = plt.subplots(figsize=(width, height), layout="constrained", dpi=200)[1]
     if not all(hasattr(ax, name) for name in ("xaxis", "yaxis", "tick_params")):
         raise ArgumentError(
-            f"plot: ax is one Axes to draw on, not a {type(ax).__name__}. Of a figure give figure.subplots() or "
-            f"figure.axes[0]; of an array of Axes one of them, axes[0] or axes[0, 0]; or leave ax out."
+            f"plot: ax is one Axes to draw on, not a {type(ax).__name__}. For a figure pass figure.subplots() or "
+            f"figure.axes[0], for an array of Axes one of them, axes[0] or axes[0, 0]; or leave ax out."
         )
     ax.tick_params(which="both", labelsize=SMALL)
     for axis in (ax.xaxis, ax.yaxis):
@@ -47,19 +47,22 @@ def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
 
 
 def panel_size(axes: Any) -> tuple[float, float]:
-    """Width and height of the place of `axes`, with its labels, in points, before a layout moves it."""
+    """Width and height of the panel of `axes`, including labels, in points, before a layout moves it."""
     box, page = axes.get_position(original=True), axes.figure.bbox
     points = 72 / axes.figure.dpi
-    return page.width * box.width * points / 0.775, page.height * box.height * points / 0.77  # a lone Axes' share
+    return (
+        page.width * box.width * points / 0.775,
+        page.height * box.height * points / 0.77,
+    )  # the fractions of a single Axes
 
 
 def _has_layout(axes: Any) -> bool:
-    """True if a layout, constrained or tight, makes room for labels outside of the Axes."""
+    """True if a constrained or tight layout makes room for labels outside of the Axes."""
     return getattr(axes.figure, "get_layout_engine", lambda: None)() is not None
 
 
 def axes_size(axes: Any) -> tuple[float, float]:
-    """Estimate the width and height of the Axes themselves, in points, before a layout moves them."""
+    """Estimate width and height of the Axes without labels, in points, before a layout moves them."""
     width, height = panel_size(axes)
     if not _has_layout(axes):
         return 0.775 * width, 0.77 * height
@@ -67,11 +70,11 @@ def axes_size(axes: Any) -> tuple[float, float]:
 
 
 def _has_twin(axes: Any) -> bool:
-    """True if a second vertical axis stands on the right."""
+    """True if there is a second vertical axis on the right."""
     return any(each is not axes and each.bbox.bounds == axes.bbox.bounds for each in axes.figure.axes)
 
 
-# --- labels and titles ------------------------------------------------------------------------------------------------
+# --- Labels and titles ------------------------------------------------------------------------------------------------
 
 
 def finish(
@@ -83,7 +86,7 @@ def finish(
     handles: Any = None,
     beside: float = 0.0,
 ) -> Any:
-    """Name the axes (`x` is None for time steps), draw the legend and write the title: the end of most plots."""
+    """Final step of most plots: label the axes (`x` is None for time steps), draw the legend and the title."""
     if x is None:
         label_time_axis(axes)
     for axis, names in ((axes.xaxis, x), (axes.yaxis, y)):
@@ -95,7 +98,7 @@ def finish(
 
 
 def label_axis(axis: Any, *names: str) -> None:
-    """Name an axis by the first of the names, from long to short, that fits along it."""
+    """Label an axis with the first of the names, from long to short, that fits along it."""
     upright = axis.axis_name == "y"
     points = axes_size(axis.axes)[1] if upright else 0.95 * panel_size(axis.axes)[0]
     fits = (name for name in names if 0.56 * LARGE * max(map(len, name.split("\n"))) <= 1.05 * points)
@@ -104,12 +107,12 @@ def label_axis(axis: Any, *names: str) -> None:
 
 
 def has_formula(*texts: str) -> bool:
-    """True if Matplotlib can read the formulas ($) in these texts; otherwise they are drawn letter by letter.
+    """True if Matplotlib can parse the formulas ($) in these texts; otherwise they are drawn as plain text.
 
-    A user's name, for example of a Cell, may contain a lone $, so pass each of them as `parse_math=has_formula(name)`.
+    A user's name, for example of a Cell, may contain a single $, so pass each name with `parse_math=has_formula(name)`.
     """
     formulas = [text for text in texts if "$" in text]
-    # Of an odd number, Matplotlib reads none as a formula.
+    # Matplotlib parses no formula if the number of $ is odd.
     if not formulas or any(text.replace(r"\$", "").count("$") % 2 for text in formulas):
         return False
     from matplotlib.mathtext import MathTextParser
@@ -124,7 +127,7 @@ def has_formula(*texts: str) -> bool:
 
 
 def set_title(axes: Any, title: str | None, otherwise: str = "") -> None:
-    """Write `title`, or `otherwise` if it is None, in lines that fit; a line with a formula ($) stays whole."""
+    """Write `title`, or `otherwise` if it is None, in lines that fit. Lines with a formula ($) are not broken."""
     text = otherwise if title is None else title
     letters = max(20, int(0.75 * panel_size(axes)[0] / (0.51 * LARGE)))
     lines = [line if "$" in line else break_line(line, letters) for line in text.split("\n")]
@@ -133,14 +136,14 @@ def set_title(axes: Any, title: str | None, otherwise: str = "") -> None:
 
 
 def break_line(line: str, letters: int) -> str:
-    """Break a line into as few parts of similar length as possible, none longer than `letters` if that can be.
+    """Break a line into as few parts as possible, of similar length and at most `letters` long.
 
-    A part ends rather after a comma than within a phrase. A name and its colon stand alone only if nothing has room
-    beside them; they are a heading then, without the colon.
+    Breaks after a comma are preferred to breaks within a phrase. If only a name with a colon fits on the first line, it
+    becomes a heading without the colon.
     """
     if len(line) <= letters:
         return line
-    words = line.replace(" %", "\0%").split(" ")  # a number stays with its sign
+    words = line.replace(" %", "\0%").split(" ")  # do not separate a number from its % sign
     count = len(textwrap.wrap(line.replace(" %", "\0%"), letters, break_long_words=False, break_on_hyphens=False))
     mean = len(line) / count
 
@@ -158,20 +161,20 @@ def break_line(line: str, letters: int) -> str:
 
 
 def label_time_axis(axes: Any) -> None:
-    """Label the time axis at whole steps."""
+    """Label the time axis, with ticks at whole steps."""
     whole_ticks(axes.xaxis)
     axes.set_xlabel("time step", fontsize=LARGE)
 
 
 def whole_ticks(axis: Any) -> None:
-    """Ticks at whole numbers only."""
+    """Place ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
 def text_width(text: str, size: float) -> float:
-    """The width of a text, in points."""
+    """Width of a text in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -180,14 +183,14 @@ def text_width(text: str, size: float) -> float:
 
 
 def name_rows(axes: Any, places: Any, names: list[str]) -> None:
-    """Name rows at the left; a name that takes much of the panel is broken at a dot or a "_", if its row has room."""
+    """Name rows at the left. Long names are broken at a dot or a "_" if the row is high enough."""
     wide, high = panel_size(axes)[0], axes_size(axes)[1] / max(len(names), 1)
     broken = [name if text_width(name, SMALL) <= _NAMES * wide else _break_name(name) for name in names]
     axes.set_yticks(places, broken if high >= 2.4 * SMALL else names, parse_math=has_formula(*names))
 
 
 def _break_name(name: str) -> str:
-    """A name in two lines, as even as its dots and "_" let them be."""
+    """Break a name into two lines of similar length, at a dot or a "_"."""
     cuts = [n for n, letter in enumerate(name) if n and letter in "._"]
     if not cuts:
         return name
@@ -195,22 +198,22 @@ def _break_name(name: str) -> str:
     return f"{name[:cut]}\n{name[cut:]}"
 
 
-# --- series, a second axis, colours -----------------------------------------------------------------------------------
+# --- Series, a second axis, colours -----------------------------------------------------------------------------------
 
 
 def series_style(number: int) -> dict[str, Any]:
-    """Colour and line style of a plot's `number`-th series, from 0."""
+    """Colour and line style of series `number`, from 0."""
     colour, line = _PAIRS[number % len(_PAIRS)]
     return {"color": COLOURS[colour], "linestyle": LINES[line]}
 
 
 def marker(number: int) -> str:
-    """The marker of a plot's `number`-th series, from 0."""
+    """Marker of series `number`, from 0."""
     return MARKERS[number % len(MARKERS)]
 
 
 def line_style(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
-    """The style of the `number`-th line of so many points, with markers on a dozen of them; hollow for evaluations."""
+    """Style of line `number` with so many points: markers on about twelve of them, hollow for evaluations."""
     colour = series_style(number)["color"]
     return {
         "color": colour,
@@ -223,7 +226,7 @@ def line_style(number: int, points: int, evaluated: bool = False) -> dict[str, A
 
 
 def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> None:
-    """Plot the positive values of a line; its label counts NaN and infinity, and says if all others are zero."""
+    """Plot the positive values of a line. Its label counts NaN and infinity, and says if all other values are zero."""
     array = np.asarray(values, dtype=np.float64)
     lost = int(np.count_nonzero(~np.isfinite(array)))
     shown = np.where(np.isfinite(array) & (array > 0), array, np.nan)
@@ -233,13 +236,15 @@ def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> Non
     label = f"{name} ({', '.join(said)})" if said else name
     style = line_style(number, array.size) | {"linestyle": series_style(number)["linestyle"]}
     around = np.pad(there, 1)
-    alone = np.nonzero(there & ~around[:-2] & ~around[2:])[0].tolist()  # values that no line is drawn to
+    alone = np.nonzero(there & ~around[:-2] & ~around[2:])[
+        0
+    ].tolist()  # isolated values, which have a marker but no line
     style["markevery"] = sorted({*range(0, array.size, style["markevery"]), *alone})
     axes.plot(x, shown, label=legend_label(label) or "_unnamed", **style)
 
 
 def second_axis(axes: Any, name: str) -> Any:
-    """A vertical axis on the right, over the same horizontal one."""
+    """Add a vertical axis on the right with the same horizontal axis."""
     right = axes.twinx()
     right.spines[["top", "left"]].set_visible(False)
     right.tick_params(labelsize=SMALL)
@@ -249,38 +254,39 @@ def second_axis(axes: Any, name: str) -> Any:
 
 
 def colour_bar(axes: Any, image: Any, *names: str, **options: Any) -> Any:
-    """The Axes of a colour bar beside `axes`, with the first of the names that fits."""
+    """Add a colour bar next to `axes`, labelled with the first of the names that fits."""
     bar = axes.figure.colorbar(image, ax=axes, pad=0.02, **options).ax
     label_axis(bar.yaxis, *names)
     bar.tick_params(which="both", labelsize=SMALL)
     return bar
 
 
-# --- legends ----------------------------------------------------------------------------------------------------------
+# --- Legends ----------------------------------------------------------------------------------------------------------
 # Matplotlib's loc="best" alone is not enough: it puts the legend over the lines if no place is free, for example over
 # six lines of `gradient_to_weight`, and does not see the lines of a second axis, as in `training_curves`. Its
 # loc="outside ..." is for the legend of a whole figure, not of one of several Axes.
 
-_SHARE = 0.25  # of the height of the Axes' place, that a legend below may always take
-_LEAST = 0.45  # of that height, that the Axes keep where a legend below takes more
-_UNDER = 46.0  # points, of that height, for the axis' numbers and name
-_LEFT = 30.0  # points, left of the Axes, for their numbers
-_GAP = 4.0  # points, between the legend and the data, and the edges
-# Places of a legend inside, in the order in which they are tried: shares of what is left of width and height.
+_SHARE = 0.25  # a legend below the Axes may always use this fraction of the panel's height
+_LEAST = 0.45  # if it uses more, the Axes must keep this fraction
+_UNDER = 46.0  # points below the Axes for tick labels and the axis label
+_LEFT = 30.0  # points left of the Axes for tick labels
+_GAP = 4.0  # points between the legend, the data and the edges
+# Positions inside the Axes in the order of trials, as fractions of the free width and height.
 _PLACES = ((1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 1.0), (0.5, 0.0), (1.0, 0.5), (0.0, 0.5), (0.5, 0.5))
 
 
 def legend_label(name: str) -> str:
-    """A label of a legend: Matplotlib leaves out those that begin with "_"."""
+    """Make a label visible in the legend, because Matplotlib hides labels that begin with "_"."""
     return f" {name}" if name.startswith("_") else name
 
 
 def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
-    """Draw the legend of `axes`, or of `handles`, if there are any.
+    """Draw the legend of `axes`, or of `handles`, if there are any entries.
 
-    It stands inside where nothing is drawn. If there is no such place, or with `inside=False`, for Axes that are full
-    to the edges, it stands below, if a layout (constrained or tight) makes room for it and the Axes keep enough of the
-    panel. Otherwise it lies over the data, half transparent. `beside` is the width of text next to the Axes, in points.
+    The legend is placed inside of the Axes where nothing is drawn. If there is no such place, or with `inside=False`
+    (for Axes that are full to the edges), it is placed below, provided that a layout (constrained or tight) makes room
+    and the Axes keep enough of the panel. Otherwise it covers the data, half transparent. `beside` is the width of text
+    to the right of the Axes, in points.
     """
     handles = axes.get_legend_handles_labels()[0] if handles is None else list(handles)
     if not handles:
@@ -301,7 +307,7 @@ def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 
 
 
 def _looks(handles: Any) -> tuple[tuple[float, float], ...]:
-    """The size of letters, and the length of a sample in letters: the usual one, and one where there is little room."""
+    """Font size and length of the line samples (in letters): the usual ones, and smaller ones for little space."""
     from matplotlib.patches import Patch
 
     if all(isinstance(handle, Patch) for handle in handles):
@@ -310,14 +316,14 @@ def _looks(handles: Any) -> tuple[tuple[float, float], ...]:
 
 
 def _legend_size(handles: Any, columns: int, size: float, sample: float) -> tuple[float, float]:
-    """Width and height of a legend of so many columns, in points."""
+    """Width and height of a legend with so many columns, in points."""
     labels = [text_width(handle.get_label(), size) for handle in handles]
     wide = sum(part.max() + (sample + 0.8) * size for part in np.array_split(labels, min(columns, len(labels))))
     return wide + (columns - 1) * 1.2 * size, math.ceil(len(handles) / columns) * 1.5 * size
 
 
 def _find_free_place(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
-    """A place inside, of that width and height, in which nothing is drawn, with as few columns as it takes."""
+    """A free place inside of Axes of that width and height, with as few columns as possible."""
     drawn = None
     counts = [n for n in dict.fromkeys((1, 2, 3, len(handles))) if n <= len(handles)]
     for (size, sample), columns in product(_looks(handles), counts):
@@ -336,9 +342,9 @@ def _find_free_place(axes: Any, handles: Any, width: float, height: float) -> di
 
 
 def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
-    """The outlines of what is drawn on these Axes and their twins, in shares of the Axes, and whether each is filled.
+    """Outlines of everything drawn on these Axes and their twins, in Axes coordinates, each with its filled flag.
 
-    A legend may stand on a ground, whose zorder is 0 or below.
+    Backgrounds (zorder 0 or below) are left out, because a legend may cover them.
     """
     from matplotlib.path import Path
 
@@ -346,7 +352,7 @@ def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
     for each in axes.figure.axes:
         if each is not axes and each.bbox.bounds != axes.bbox.bounds:
             continue
-        each.get_xlim(), each.get_ylim()  # what autoscaling has put off is done now
+        each.get_xlim(), each.get_ylim()  # carry out pending autoscaling
         to_share = axes.transAxes.inverted()
         for line in each.lines:
             outlines.append((line.get_path().transformed(line.get_transform() + to_share), False))
@@ -357,7 +363,7 @@ def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
             if marks.get_zorder() <= 0:
                 continue
             places, move, paths = np.ma.getdata(marks.get_offsets()), marks.get_offset_transform(), marks.get_paths()
-            if len(places) > 1 >= len(paths):  # marks at places, of which the places count
+            if len(places) > 1 >= len(paths):  # markers: only their positions count
                 outlines.append((Path(to_share.transform(move.transform(places))), False))
             else:
                 outlines += [(path.transformed(marks.get_transform() + to_share), True) for path in paths]
@@ -378,14 +384,14 @@ def _overlaps(drawn: list[tuple[Any, bool]], left: float, low: float, right: flo
 
 
 def _place_below(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
-    """Place a legend below Axes of that width and height, in as many columns as fit.
+    """A place below Axes of that width and height, with as many columns as fit.
 
-    If it takes too much of the panel: None where a small legend covers only a part of the Axes; else its lines stand
-    close together.
+    If the legend needs too much of the panel, the result is None if a small legend would cover only part of the Axes;
+    otherwise a legend with tight line spacing.
     """
     from matplotlib.transforms import ScaledTranslation
 
-    down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # the axis' numbers, and its name
+    down = SMALL + LARGE + 14.0 if axes.get_xlabel() else SMALL + 8.0  # tick labels, and the axis label
     under = axes.transAxes + ScaledTranslation(0.0, -down / 72.0, axes.figure.dpi_scale_trans)
     panel, widest = panel_size(axes)[1], width + (2 if _has_twin(axes) else 1) * _LEFT
     shares = _SHARE * panel, max(_SHARE * panel, (1.0 - _LEAST) * panel - _UNDER)
@@ -393,7 +399,7 @@ def _place_below(axes: Any, handles: Any, width: float, height: float) -> dict[s
         fit = [n for n in range(len(handles), 0, -1) if _legend_size(handles, n, size, sample)[0] <= widest]
         columns = math.ceil(len(handles) / math.ceil(len(handles) / fit[0])) if fit else 1  # rows of even length
         wide, high = _legend_size(handles, columns, size, sample)
-        # A legend that is wider than the Axes ends where they end, if there are no numbers on their right.
+        # A legend wider than the Axes is aligned with their right edge, unless there are tick labels on the right.
         side, edge = ("center", 0.5) if wide <= width or _has_twin(axes) else ("right", 1.0)
         at = {"loc": f"upper {side}", "bbox_to_anchor": (edge, 0.0), "bbox_transform": under}
         place = {**at, "ncols": columns, "fontsize": size, "handlelength": sample}

@@ -1,11 +1,11 @@
-"""Numbers in the cells of an image, and a colour bar of its height; both follow the image when a layout resizes it."""
+"""Numbers in the cells of an image, and a colour bar of the image's height; both adapt when a layout resizes it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from matplotlib.text import Text  # whoever draws imports this module, nobody else
+from matplotlib.text import Text  # this module is imported only when something is drawn
 from matplotlib.transforms import Bbox
 
 from snncell.plot.axes import LARGE, SMALLEST, panel_size
@@ -13,21 +13,21 @@ from snncell.plot.sources import Array
 
 
 def fit_font_size(points: float, letters: int) -> float:
-    """The size of a number of so many letters in a cell so many points wide; 0 where it could not be read."""
+    """Font size of a number with so many letters in a cell of that width in points; 0 if it would be unreadable."""
     size = min(LARGE, 0.7 * points, 0.75 * points / (0.62 * letters))
     return size if size >= SMALLEST else 0.0
 
 
 class Number(Text):
-    """A number in a cell, hidden while the cell is too small for it."""
+    """A number in a cell, hidden while the cell is too small."""
 
     def __init__(self, row: int, column: int, text: str, cells: int, letters: int, colour: str) -> None:
         super().__init__(column, row, text, color=colour, ha="center", va="center")
         self._said, self._cells, self._letters = text, cells, letters
-        self.set_in_layout(False)  # it lies within the image
+        self.set_in_layout(False)  # a layout need not make room for it, because it lies within the image
 
     def draw(self, renderer: Any, *args: Any, **kwargs: Any) -> None:
-        """Take the size that fits the cell now, and draw."""
+        """Adapt the font size to the current size of the cell, and draw."""
         axes: Any = self.axes
         box = axes.get_window_extent()
         size = fit_font_size(72.0 * min(box.width, box.height) / axes.figure.dpi / self._cells, self._letters)
@@ -37,7 +37,7 @@ class Number(Text):
 
 
 def number_cells(axes: Any, counts: Array, depth: Array) -> None:
-    """Write the counts into their cells, unless no layout gives the cells a size that can be read."""
+    """Write the counts into their cells, unless the cells cannot become large enough to read them."""
     letters, side = len(str(counts.max())), min(panel_size(axes))
     if not fit_font_size(side / len(counts), letters):
         return
@@ -47,7 +47,7 @@ def number_cells(axes: Any, counts: Array, depth: Array) -> None:
 
 
 class _Beside:
-    """The position of Axes next to an image: as high as the image is drawn, as wide as the layout makes them."""
+    """Locator of Axes next to an image: as high as the drawn image, as wide as the layout makes them."""
 
     def __init__(self, image: Any, beside: Any) -> None:
         self._image = image
@@ -61,5 +61,5 @@ class _Beside:
 
 
 def as_high_as(image: Any, bar: Any) -> None:
-    """Keep a colour bar beside an image, which a layout may make lower than its place, and as high as that."""
+    """Keep a colour bar next to an image and at the image's height, which a layout may change."""
     bar.set_axes_locator(_Beside(image, bar))

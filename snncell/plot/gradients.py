@@ -1,4 +1,4 @@
-"""Pictures of gradients over time and layers, of weights, and of the size of updates relative to the weights."""
+"""Plots of gradients over time and layers, of weights, and of update-to-weight ratios."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from snncell.plot.axes import (
 from snncell.plot.sources import Array, all_layers, as_array, step_numbers
 from snncell.tape.parameter import Parameter
 
-NARROWEST = 2.0  # from the darkest colour to the brightest at least, so that noise is not all that is seen
+NARROWEST = 2.0  # smallest ratio of the brightest to the darkest colour, so that noise does not fill the colour range
 
 
 def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
-    """Gradient norms: the size of each layer's gradient at each time step, on a logarithmic axis.
+    """Gradient norms: the L2 norm of each layer's gradient at each time step, on a logarithmic axis.
 
-    A line that falls steeply to the left is a gradient that vanishes through time, one that rises explodes. Steps at
-    which a gradient is exactly zero are left out of the line, and so are NaN and infinity, which the legend counts.
+    You can use it to detect vanishing and exploding gradients: backpropagation runs from right to left, so a line that
+    falls steeply to the left vanishes through time, and one that rises explodes. Steps with a gradient of exactly 0,
+    NaN or infinity are left out of the line; the legend counts NaN and infinity.
 
     Args:
-        gradients: for each layer's name, the gradient of the loss with respect to its input at every step, (T, ...); or
-            a monitor that recorded them, `monitor(net, grad=True)`.
+        gradients: a mapping from layer names to the gradient of the loss with respect to the layer's input at every
+            step, (T, ...); or a monitor that recorded them, `monitor(net, grad=True)`.
         ax, title: the Axes to draw on, by default new ones, and the title above them.
 
     Raises:
@@ -55,17 +56,18 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
 
 
 def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
-    """Gradient flow: the size of the gradient in each layer at each time step, as a heat map with logarithmic colours.
+    """Gradient flow: a heat map of each layer's gradient norm at each time step, with logarithmic colours.
 
-    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. Where it darkens to the left, the
-    gradient vanishes through time, where it darkens downwards, it vanishes through the layers; where it brightens, it
-    explodes. An exact zero, as in a layer that never fires, is hatched; NaN and infinity are cross-hatched in red.
+    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. If it darkens to the left, the
+    gradient vanishes through time; if it darkens downwards, it vanishes through the layers; if it brightens, it
+    explodes. Exact zeros, for example in a layer that never fires, are hatched. NaN and infinity are cross-hatched in
+    red.
 
     Args:
-        gradients: for each layer's name, first layer first, the gradient with respect to its input at every step,
-            (T, ...); or a monitor that recorded them, `monitor(net, grad=True)`.
-        ax: the Axes to draw on; a new one if it is left out. The colour bar takes room from it.
-        title: above it.
+        gradients: a mapping from layer names, first layer first, to the gradient with respect to the layer's input at
+            every step, (T, ...); or a monitor that recorded them, `monitor(net, grad=True)`.
+        ax: the Axes to draw on, by default new ones. The colour bar takes room from them.
+        title: the title above the Axes.
 
     Raises:
         ArgumentError: if there is no layer, or the monitor recorded no gradients.
@@ -75,15 +77,15 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
     if len({len(values) for values in by_layer.values()}) > 1:
         steps = ", ".join(f"{name!r}: {len(values)}" for name, values in by_layer.items())
         raise ShapeError(
-            f"gradient_flow: the layers have different numbers of steps ({steps}); draw those of one length together, "
-            f"or use gradient_norms."
+            f"gradient_flow: the layers have different numbers of steps ({steps}). Draw layers of equal length "
+            f"together, or use gradient_norms."
         )
     norms = np.stack(list(by_layer.values()))
     axes = axes_or_new(ax, height=max(1.8, min(1.2 + 0.2 * len(norms), 8.0)))
     edges = _edges(step_numbers(gradients, next(iter(by_layer)), norms.shape[1], "grad"))
     _heat(axes, norms, edges)
     _hatch_missing(axes, norms, edges)
-    every = -(-len(norms) // 16)  # more names than that do not fit
+    every = -(-len(norms) // 16)  # at most 16 names fit
     name_rows(axes, range(0, len(norms), every), list(by_layer)[::every])
     axes.tick_params(axis="y", length=0)
     set_title(axes, title)
@@ -97,9 +99,11 @@ def _norms_of(gradients: Any, who: str) -> dict[str, Array]:
     norms = {}
     for name, gradient in all_layers(gradients, "grad", who).items():
         if gradient.ndim == 0 or not gradient.shape[0]:
-            raise ShapeError(f"{who}: the gradient of {name!r} is (T, ...) with a step at least, not {gradient.shape}.")
+            raise ShapeError(
+                f"{who}: the gradient of {name!r} must be (T, ...) with at least one step, not {gradient.shape}."
+            )
         rows = gradient.reshape(gradient.shape[0], -1).astype(np.float64)
-        # Divided by its largest element, so that no square runs over; NaN stays NaN.
+        # Divide by the largest element, so that no square overflows; NaN stays NaN.
         largest = np.max(np.abs(rows), axis=1, initial=0.0)
         scale = np.where(np.isfinite(largest) & (largest > 0), largest, 1.0)
         norms[name] = scale * np.sqrt(((rows / scale[:, None]) ** 2).sum(1))
@@ -116,7 +120,7 @@ def _edges(steps: Array) -> Array:
 
 
 def _heat(axes: Any, norms: Array, edges: Array) -> None:
-    """Colours that can be told apart with any kind of colour vision, and become brighter in grey too."""
+    """Draw the heat map, in colours that work for any kind of colour vision and in grey."""
     from matplotlib.colors import LogNorm
 
     seen = np.isfinite(norms) & (norms > 0)
@@ -133,7 +137,7 @@ def _heat(axes: Any, norms: Array, edges: Array) -> None:
 
 
 def _hatch_missing(axes: Any, norms: Array, edges: Array) -> None:
-    """Hatch what has no place on a logarithmic scale, and say what the hatches are."""
+    """Hatch values without a place on a logarithmic scale, with a legend."""
     from matplotlib.patches import Patch, Rectangle
 
     zero: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.4", "hatch": "////", "linewidth": 0.0}
@@ -147,27 +151,29 @@ def _hatch_missing(axes: Any, norms: Array, edges: Array) -> None:
 
 
 def _runs(where: Array) -> list[tuple[int, int, int]]:
-    """For each run of true elements in a row: the row, its first column, and the one after its last."""
+    """The runs of true elements in each row: the row, the first column, and the column after the last."""
     padded = np.pad(where.astype(np.int8), ((0, 0), (1, 1)))
     rows, begins = np.nonzero(np.diff(padded, axis=1) == 1)
     ends = np.nonzero(np.diff(padded, axis=1) == -1)[1]
     return list(zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True))
 
 
-_HEIGHT = 0.8  # of a histogram, the rows being 1 apart
+_HEIGHT = 0.8  # height of a histogram, relative to the distance of rows
 
 
 def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None, Own()] = None) -> dict[str, float]:
     """Update-to-weight ratios: ||after - before||_2 / ||before||_2 of each weight.
 
-    A weight that did not move has the ratio 0, one that was all 0 and moved has infinity.
+    As a rule of thumb, ratios around 1e-3 show a suitable learning rate. An unchanged weight has ratio 0, and a changed
+    weight that was all 0 has ratio infinity.
 
     Args:
-        before: for each name the weights before the update, any shape; copies, since a Parameter changes. With
-            gradients, `update_ratios(weights, {name: w + gradient})`, it is the size of the gradient instead.
-        after: those after it, or the net, of which the Parameters with requires_grad count, by their paths.
-        optimiser: whose groups of Parameters are each taken as one vector, as "group 0", "group 1", ...; `after` is
-            the net then.
+        before: a mapping from names to the weights before the update, any shape. You must pass copies, because an
+            update changes Parameters in place.
+        after: the weights after the update in the same form, or the net, whose trainable Parameters are used by their
+            paths. With `update_ratios(weights, {name: w + gradient})` the result is the gradient-to-weight ratio.
+        optimiser: if given, each of its groups of Parameters counts as one vector, named "group 0", "group 1", ...;
+            `after` must then be the net.
 
     Returns:
         The ratio by name, in the order of `after`, or of each group.
@@ -189,11 +195,11 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
     old, new = (_parameters(x, "update_ratios", n, True) for n, x in (("before", before), ("after", after)))
     if old.keys() != new.keys():
         differ = ", ".join(map(repr, sorted(old.keys() ^ new.keys())))
-        raise ArgumentError(f"update_ratios: before and after name the same weights; only one of them has {differ}.")
+        raise ArgumentError(f"update_ratios: before and after must name the same weights; only one has {differ}.")
     for name, value in new.items():
         if isinstance(value, Parameter) and value is old[name]:
             raise ArgumentError(
-                f"update_ratios: {name!r} before and after are one Parameter. Keep a copy of it before the update: "
+                f"update_ratios: {name!r} before and after are the same Parameter. Copy it before the update: "
                 f"p.asnumpy().copy()."
             )
     pairs = {name: (_numbers(old[name]), _numbers(value)) for name, value in new.items()}
@@ -210,7 +216,7 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
 
 
 def _by_group(pairs: dict[str, tuple[Array, Array]], new: dict[str, Any], optimiser: Any) -> dict[str, Any]:
-    """The weights of each group in a row, before and after."""
+    """The weights of each group concatenated to a vector, before and after."""
     if not isinstance(optimiser, Optimizer):
         raise ArgumentError(f"update_ratios: optimiser is one of snncell.nn, such as nn.Adam, not {came(optimiser)}.")
     numbers = optimiser.group_numbers()
@@ -218,8 +224,8 @@ def _by_group(pairs: dict[str, tuple[Array, Array]], new: dict[str, Any], optimi
     for name, pair in pairs.items():
         if id(new[name]) not in numbers:
             raise ArgumentError(
-                f"update_ratios: {name!r} is not in the optimiser; give the net that it was made of as after, and in "
-                f"before the Parameters that it trains."
+                f"update_ratios: {name!r} is not in the optimiser. Pass the net that the optimiser trains as after, "
+                f"and in before the Parameters that it trains."
             )
         for several, array in zip(groups[f"group {numbers[id(new[name])]}"], pair, strict=True):
             several.append(array.ravel())
@@ -229,19 +235,20 @@ def _by_group(pairs: dict[str, tuple[Array, Array]], new: dict[str, Any], optimi
 def gradient_to_weight(
     ratios: Any, ax: Any = None, title: str | None = None, band: tuple[float, float] = (1e-4, 1e-2)
 ) -> Any:
-    """Draw update-to-weight (or gradient-to-weight) ratios, update by update, on a logarithmic axis.
+    """Update-to-weight (or gradient-to-weight) ratios over the updates, on a logarithmic axis.
 
-    Above the band, a rule of thumb around 1e-3, the learning rate is too high or a gradient explodes; below it the
-    weight hardly learns. The lines leave out ratios of 0, and NaN and infinity, which the legend counts.
+    Above the shaded band, a rule of thumb around 1e-3, the learning rate is too high or a gradient explodes; below it
+    the weight hardly learns. Ratios of 0, NaN and infinity are left out of the lines; the legend counts NaN and
+    infinity.
 
     Args:
-        ratios: for each weight's name its ratios, (updates,); or a list with what `update_ratios` gave each time.
+        ratios: a mapping from each weight's name to its ratios, (updates,); or a list of results of `update_ratios`.
         ax, title: the Axes to draw on, by default new ones, and the title above them.
-        band: from where to where the ground is shaded.
+        band: the bounds of the shaded band.
 
     Raises:
-        ArgumentError: if there is no ratio, or the band does not rise from above 0.
-        ShapeError: for ratios that are no sequence of numbers.
+        ArgumentError: if there is no ratio, or unless 0 < low < high for the band.
+        ShapeError: for ratios that are not a sequence of numbers.
     """
     named = _transpose_ratios(ratios)
     low, high = band
@@ -251,7 +258,7 @@ def gradient_to_weight(
     for number, (name, values) in enumerate(named.items()):
         array = as_array(values, "gradient_to_weight", "ratios")
         if array.ndim != 1 or not array.size:
-            raise ShapeError(f"gradient_to_weight: the ratios of {name!r} are (updates,), not {array.shape}.")
+            raise ShapeError(f"gradient_to_weight: the ratios of {name!r} must be (updates,), not {array.shape}.")
         positive_line(axes, np.arange(1, len(array) + 1), array, name, number)
     axes.axhspan(low, high, color="0.9", linewidth=0, zorder=0, label=f"usual: {low:g} to {high:g}")
     axes.set_yscale("log")
@@ -262,21 +269,21 @@ def gradient_to_weight(
 def weight_histograms(
     net: Any, ax: Any = None, title: str | None = None, bins: int = 60, before: Any = None, trained: bool = True
 ) -> Any:
-    """Draw a histogram of the elements of each Parameter, one above the other, over one axis of values.
+    """Histograms of the elements of each Parameter, one above the other, over a common axis.
 
-    Each is as high as its fullest bin; beside it stand its standard deviation (sd), or the value of elements that are
-    all equal, and the number of elements that are NaN or infinite. The outermost bins also hold elements further out,
-    at most one part in 1000 of a Parameter on each side.
+    Each histogram is scaled to its fullest bin. Next to it stands the standard deviation (sd), or the value if all
+    elements are equal, and the number of NaN and infinite elements. The outermost bins also contain elements further
+    out, at most 0.1 % of a Parameter on each side.
 
     Args:
-        net: a Cell, or for each name an array.
+        net: a Cell, or a mapping from names to arrays.
         ax, title: the Axes to draw on, by default new ones, and the title above them.
-        bins: between the least and the largest value.
-        before: the weights at another time, in the same way, drawn as a dashed outline.
-        trained: of a Cell, whether only the Parameters with requires_grad are drawn.
+        bins: the number of bins.
+        before: the weights at an earlier time, in the same form, drawn as a dashed outline.
+        trained: for a Cell, draw only the Parameters with requires_grad.
 
     Raises:
-        ArgumentError: if there is no Parameter, no bin, or `before` does not have all of them.
+        ArgumentError: if there is no Parameter, no bin, or `before` lacks one of the Parameters.
     """
     arrays = {name: _numbers(value) for name, value in _parameters(net, "weight_histograms", "net", trained).items()}
     old: dict[str, Array] = {}
@@ -315,25 +322,25 @@ def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
 
 
 def _numbers(x: Any) -> Array:
-    """The elements, on whichever device they are, as float64."""
+    """The elements as float64 on the host."""
     return np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x, dtype=np.float64)
 
 
 def _transpose_ratios(ratios: Any) -> dict[str, Any]:
-    """Ratios by name, of what one dictionary for each update holds too."""
+    """Ratios by name, also from a list with one dictionary per update."""
     if isinstance(ratios, Sequence) and ratios and all(isinstance(each, Mapping) for each in ratios):
         names = dict.fromkeys(name for each in ratios for name in each)
         return {str(name): [each.get(name, np.nan) for each in ratios] for name in names}
     if not isinstance(ratios, Mapping) or not ratios:
         raise ArgumentError(
-            "gradient_to_weight: takes the ratios of each weight by name, or a list of what update_ratios gave, with "
-            f"one of them at least, not {show(ratios)}."
+            "gradient_to_weight: takes the ratios of each weight by name, or a list of results of update_ratios, with "
+            f"at least one entry, not {show(ratios)}."
         )
     return {str(name): values for name, values in ratios.items()}
 
 
 def _limits(arrays: list[Array]) -> tuple[float, float]:
-    """Around what lies within 0.1 % from either end of each array."""
+    """The range of all elements without the outermost 0.1 % at each end of each array."""
     finite = [array[np.isfinite(array)] for array in arrays]
     ends = [np.quantile(array, [0.001, 0.999], method="closest_observation") for array in finite if array.size]
     low, high = (min(e[0] for e in ends), max(e[1] for e in ends)) if ends else (0.0, 0.0)
@@ -342,7 +349,7 @@ def _limits(arrays: list[Array]) -> tuple[float, float]:
 
 
 def _stairs(axes: Any, array: Array, edges: Array, row: int, **style: Any) -> None:
-    """A histogram that stands on its row."""
+    """Draw a histogram on its row."""
     counts = np.histogram(np.clip(array[np.isfinite(array)], edges[0], edges[-1]), edges)[0]
     heights = np.where(counts > 0, row + _HEIGHT * counts / max(int(counts.max()), 1), np.nan)
     axes.stairs(heights, edges, baseline=row, **style)

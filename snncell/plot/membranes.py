@@ -1,4 +1,4 @@
-"""Pictures of membrane potentials over time, and of surrogates over the potentials that they meet."""
+"""Plots of membrane potentials over time, and of surrogate gradients over potentials."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from snncell.report.facts import derivative_at, device_of_constants, spike_and_d
 from snncell.surrogate.base import check_spike_function
 from snncell.tape.tensor import Tensor
 
-_FEW = 4  # neurons of a monitor that are shown if none are named
-_MOST = 12  # of an array: more cannot be told apart in grey
-_TRIANGLES = tuple(product("^v<>", (True, False)))  # and whether each is filled
+_FEW = 4  # default number of neurons for a monitor
+_MOST = 12  # largest number of neurons of an array, because more lines are indistinguishable in grey
+_TRIANGLES = tuple(product("^v<>", (True, False)))  # markers, filled or not
 
 
 def membrane(
@@ -59,25 +59,26 @@ def membrane(
     sample: int | None = None,
     neurons: Any = None,
 ) -> Any:
-    """Membrane potentials as lines, with the threshold and a triangle where a neuron spikes.
+    """Membrane potentials over time, with the threshold and a triangle at each spike.
 
-    Each neuron has a triangle of its own, which stands on its line. A layer that does not fire has none.
+    Each neuron has its own kind of triangle, which is drawn on its line. A layer that does not fire has no triangles.
 
     Args:
-        v: (T, N), (T, B, ...) with `sample`, or a monitor, which knows spikes and threshold too: before the reset, if
-            it also recorded `above` and that is v minus a constant threshold, else after it.
-        spikes: the shape of v, if they are to be marked.
-        v_threshold: drawn as a dashed line; a number, or (N,), one for each neuron.
+        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also provides spikes and threshold. A monitor gives
+            potentials before the reset if it also recorded `above` and the threshold is constant, otherwise after the
+            reset.
+        spikes: the spikes to mark, with the shape of v.
+        v_threshold: the threshold, drawn as a dashed line; a number, or (N,), one per neuron.
         ax, title: the Axes to draw on, by default new ones, and the title above them.
-        labels: a name for each neuron that is drawn.
-        layer: which one of a monitor's, or of a mapping's.
-        sample: which one of a batch; a monitor's first if it is left out.
-        neurons: the numbers of those to draw, in the layer; left out, all of at most twelve; of a monitor the four
-            that fire most in the sample, or the first four if no spikes are known.
+        labels: a name for each drawn neuron.
+        layer: the name of a layer, for a monitor or a mapping.
+        sample: the index of a sample; for a monitor 0 by default.
+        neurons: the indices of the neurons to draw. By default all neurons of an array, at most twelve; for a monitor
+            the four neurons that fire most in the sample, or the first four without spikes.
 
     Raises:
         ShapeError: if v is not (T, N), or if spikes, v_threshold or labels do not fit it.
-        ArgumentError: for a sample, neuron or layer that does not exist, or more than twelve neurons of an array.
+        ArgumentError: for an unknown sample, neuron or layer, or more than twelve neurons of an array.
     """
     name, array = one_layer(v, "v", layer, "membrane")
     sample = 0 if is_monitor(v) and sample is None else sample
@@ -97,7 +98,7 @@ def membrane(
 def _complete(
     monitor: Any, name: str, v: Array, spikes: Any, v_threshold: Any
 ) -> tuple[Array, tuple[str, ...], Any, Any]:
-    """The potential of a layer, before the reset if the monitor knows it; its name; spikes and threshold."""
+    """The potential of a layer, before the reset if possible, its axis label, spikes and threshold, from a monitor."""
     known = getattr(monitor.cell(name), "v_threshold", None)
     recorded, above = monitor.spikes.get(name), monitor.above.get(name)
     before = None if recorded is None or above is None else before_reset(v, above, recorded, known)
@@ -108,17 +109,17 @@ def _complete(
 
 
 def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Array | None:
-    """The potential at which neurons decide to fire: what their spike function is given, plus the threshold.
+    """The potential that decides about a spike: the input of the spike function plus the threshold.
 
-    None where that is no potential: where a neuron that did not fire has another one, as with a threshold that moves,
-    or a spike function that is given potentials in parts of a threshold.
+    Returns None if that is not the potential, because it differs from v for neurons that did not fire. This happens
+    with a moving threshold, or a spike function of potentials relative to the threshold.
     """
     if v_threshold is None or not v.size == above.size == spikes.size:
         return None
     threshold = as_array(v_threshold, "membrane", "v_threshold")
     try:
         before: Array = above.reshape(v.shape) + threshold
-    except ValueError:  # a threshold for each of more neurons than were recorded
+    except ValueError:  # one threshold per neuron, but only some neurons were recorded
         return None
     quiet = (spikes == 0).reshape(v.shape) & np.isfinite(v)
     return before if np.allclose(before[quiet], v[quiet], rtol=1e-4, atol=1e-4 * np.abs(threshold).max()) else None
@@ -132,7 +133,7 @@ def _marks_of(spikes: Array, array: Array, potential: Array, sample: int | None)
 
 
 def _places_to_draw(neurons: Any, marks: Array | None, there: Array, watched: bool) -> list[int]:
-    """The positions of the neurons to draw: those that are named, else all, or of a monitor those that fire most."""
+    """The positions of the neurons to draw: the requested ones, or all; for a monitor, the ones that fire most."""
     count = len(there)
     if neurons is not None:
         return neuron_positions(neurons, there, "membrane")
@@ -141,7 +142,7 @@ def _places_to_draw(neurons: Any, marks: Array | None, there: Array, watched: bo
         return sorted(np.argsort(-rates, kind="stable")[:_FEW].tolist())
     if count > _MOST:
         raise ArgumentError(
-            f"membrane: {count} neurons in one picture cannot be told apart. Name those to draw, such as "
+            f"membrane: {count} neurons in one plot cannot be distinguished. Select some of them, for example "
             f"neurons=range({_MOST})."
         )
     return list(range(count))
@@ -151,21 +152,19 @@ def _names(labels: Any, numbers: Array) -> list[str]:
     if labels is None:
         return [f"neuron {n}" for n in numbers]
     if not isinstance(labels, (list, tuple, np.ndarray)):
-        raise ArgumentError(
-            f"membrane: labels are a list of names, one for each neuron that is drawn, not {show(labels)}."
-        )
+        raise ArgumentError(f"membrane: labels must be a list of names, one for each drawn neuron, not {show(labels)}.")
     if len(labels) != len(numbers):
-        raise ShapeError(f"membrane: {len(numbers)} neurons are drawn, and there are {len(labels)} labels.")
+        raise ShapeError(f"membrane: {len(numbers)} neurons are drawn, but there are {len(labels)} labels.")
     return [str(label) for label in labels]
 
 
 def _levels(v_threshold: Any, numbers: Array) -> Array | None:
-    """The threshold of each neuron that is there, (N,)."""
+    """The threshold of each available neuron, (N,)."""
     if v_threshold is None:
         return None
     levels, count = as_array(v_threshold, "membrane", "v_threshold").reshape(-1), len(numbers)
     if levels.size > count > 0 and numbers.max() < levels.size and not all_there(numbers):
-        levels = levels[numbers]  # of a layer of which some were recorded
+        levels = levels[numbers]  # only some neurons of the layer were recorded
     if levels.size not in (1, count):
         raise ShapeError(f"membrane: v_threshold is one number or one for each of {count} neurons, not {levels.size}.")
     return np.broadcast_to(levels, (count,))
@@ -178,7 +177,7 @@ def _draw_potentials(
         style = series_style(place)
         shape, full = _TRIANGLES[place % len(_TRIANGLES)]
         triangle = {"marker": shape, "markersize": 4.5, "markerfacecolor": style["color"] if full else "white"}
-        # The legend shows a line's triangle; the line itself has them elsewhere.
+        # This line has no markers, but the legend shows its triangle.
         known = {} if marks is None else triangle | {"markevery": []}
         axes.plot(steps, v[:, neuron], label=legend_label(name), linewidth=1.2, **style, **known)
         if marks is not None:
@@ -189,29 +188,29 @@ def _draw_potentials(
         axes.axhline(level, color="0.5", linestyle=(0, (6, 3)), linewidth=0.9, label=label)
 
 
-ABOVE = ("potential minus threshold", "above threshold")  # what the horizontal axis is called
-_DRAWS = 64  # of a spike function that fires at random
+ABOVE = ("potential minus threshold", "above threshold")  # labels of the horizontal axis
+_DRAWS = 64  # random draws of a stochastic spike function
 _REACH = np.geomspace(1e-6, 1e2, 401)
-_PLACES = np.concatenate([-_REACH[::-1], [0.0], _REACH])  # where the largest derivative is looked for
+_PLACES = np.concatenate([-_REACH[::-1], [0.0], _REACH])  # points at which the largest derivative is searched
 
 
 def surrogate(
     surrogates: Any, ax: Any = None, range: tuple[float, float] = (-2.0, 2.0), title: str | None = None
 ) -> Any:
-    """Draw surrogate gradients: the spike, the primitive, and the derivative, which is the bprop with dout = 1.
+    """Plot surrogate gradients: the spike function, its primitive, and the derivative used in the backward pass.
 
-    A function that fires at random is shown as the mean of 64 draws, which leaves snncell's random numbers as they
-    were, and one whose constants are arrays as the mean over them.
+    The derivative is the bprop with dout = 1. A stochastic spike function is shown as the mean of 64 draws, which do
+    not change the state of snncell's random numbers. A function with array constants is shown as the mean over them.
 
     Args:
-        surrogates: a spike function, a sequence of them, or a mapping from names to them. Each is a Cell with
-            construct and bprop; if it has no primitive, there is no line of it.
-        ax: the Axes to draw on; a new one if it is left out.
+        surrogates: a spike function, a sequence of them, or a mapping from names to them. Each is a Cell with construct
+            and bprop. The primitive is drawn only if the Cell has one.
+        ax: the Axes to draw on, by default new ones.
         range: the ends of the horizontal axis, potential minus threshold.
-        title: above it; left out, the name of one spike function.
+        title: the title above the Axes. By default the name, if there is one spike function.
 
     Raises:
-        ArgumentError: if there is no spike function, or for a range that does not rise.
+        ArgumentError: if there is no spike function, or unless low < high for the range.
     """
     cells = _name_surrogates(surrogates)
     low, high = map(float, range)
@@ -228,18 +227,18 @@ def surrogate(
 
 
 def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) -> float:
-    """The share of potentials that the derivative of a spike function hardly reaches: 0 if it reaches all, up to 1.
+    """Share of potentials outside of the surrogate's range, from 0 (none) to 1 (all).
 
-    The mean over all elements of [ |f'(above)| <= below max |f'| ]. No useful gradient passes such a neuron at such a
-    step. Elements that are NaN or infinite count as outside.
+    It is the mean over all elements of [ |f'(above)| <= below max |f'| ]. At such a step, no useful gradient passes the
+    neuron. NaN and infinite elements count as outside.
 
     Args:
-        above: potential minus threshold, any shape, such as (T, B, N): the input of a spike function in a neuron.
+        above: potential minus threshold, any shape, for example (T, B, N): the input of a spike function in a neuron.
         surrogate_function: the spike function, a Cell with a bprop.
-        below: the part of the largest derivative that is small.
+        below: the fraction of the largest derivative that counts as small.
 
     Raises:
-        ArgumentError: if there is no element, no spike function, or if `below` is no number above 0.
+        ArgumentError: if there is no element, no spike function, or unless `below` is a number above 0.
 
     Example:
         >>> above = Tensor([-3.0, -0.5, 0.2, 1.5])
@@ -252,7 +251,9 @@ def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) 
     if not array.size:
         raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
     finite = np.isfinite(array)
-    largest = np.max(np.abs(derivative_at(_spread(_PLACES, cell).astype(np.float32), cell)), axis=0)  # of each constant
+    largest = np.max(
+        np.abs(derivative_at(_spread(_PLACES, cell).astype(np.float32), cell)), axis=0
+    )  # for each constant
     inside = np.abs(derivative_at(np.where(finite, array, 0.0), cell)) > part * largest
     return float(1.0 - np.mean(inside & finite))
 
@@ -266,22 +267,21 @@ def surrogate_and_membrane(
     bins: int = 60,
     below: float = 1e-3,
 ) -> Any:
-    """Draw the histogram of the potentials of a layer over the derivative of its spike function.
+    """Histogram of a layer's potentials together with the derivative of its spike function.
 
-    Where the derivative is at most `below` times its largest value, the ground is grey: neurons there are out of its
-    reach, and learn nothing. If these are most of them (`share_outside`), the spike function is too narrow for these
-    potentials. The outermost bins also hold potentials further out, at most one part in 1000 on each side, which show
-    no grey of their own.
+    The background is grey where the derivative is at most `below` times its largest value, because neurons there get no
+    useful gradient. If most potentials lie in the grey range (see `share_outside`), you should choose a wider
+    surrogate. The outermost bins also contain potentials further out, at most 0.1 % on each side.
 
     Args:
-        above: potential minus threshold, any shape, such as (T, B, N); or a monitor that recorded it,
+        above: potential minus threshold, any shape, for example (T, B, N); or a monitor that recorded it,
             `monitor(net, above=True)`.
-        surrogate_function: the spike function, a Cell with a bprop; of a monitor, that of the layer if left out.
-        layer: which one of a monitor's layers, if it has several.
-        ax: the Axes of the histogram, which is returned; a new one if it is left out.
-        title: above it; left out, the layer's name and the share.
-        bins: of the histogram.
-        below: which part of the largest derivative is small.
+        surrogate_function: the spike function, a Cell with a bprop; for a monitor, that of the layer by default.
+        layer: the name of a layer, for a monitor with several.
+        ax: the Axes of the histogram, which is returned; by default new ones.
+        title: the title above the Axes. By default the layer's name and the share outside.
+        bins: the number of bins.
+        below: the fraction of the largest derivative that counts as small.
 
     Raises:
         ArgumentError: if there is no finite element, no spike function, or no bin.
@@ -296,30 +296,30 @@ def surrogate_and_membrane(
     said += f" ({lost} NaN or inf)" if lost else ""
     low, high = np.quantile(values, [0.001, 0.999])
     count = check_count(bins, "surrogate_and_membrane", "bins")
-    edges = np.linspace(min(low, -1.0), max(high, 1.0), count + 1)  # the threshold, and one unit around it at least
+    edges = np.linspace(min(low, -1.0), max(high, 1.0), count + 1)  # at least one unit around the threshold
     axes = axes_or_new(ax, height=2.5)
     _draw_over_derivative(axes, values, cell, edges, below)
     set_title(axes, title, f"{name}: {said}" if name else said)
     return axes
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- Values -----------------------------------------------------------------------------------------------------------
 
 
 def _spike_function(above: Any, name: str, function: Any) -> Any:
-    """The spike function that is given, else the one that a monitor knows of the layer."""
+    """The given spike function, or the layer's one from a monitor."""
     if function is None and is_monitor(above):
         function = above.spike_function(name)
     if function is None:
         raise ArgumentError(
-            "surrogate_and_membrane: which spike function? An array does not know it. Give it, such as "
-            "surrogate_function=surrogate.ATan(); or give a monitor, which knows it: monitor(net, above=True)."
+            "surrogate_and_membrane: which spike function? An array has none. Pass one, for example "
+            "surrogate_function=surrogate.ATan(), or pass a monitor, which has it: monitor(net, above=True)."
         )
     return check_spike_function(function, "surrogate_and_membrane")
 
 
 def _name_surrogates(surrogates: Any) -> dict[str, Any]:
-    """Spike functions by name: that of the class, with the constants where two are of one class."""
+    """Spike functions by class name, with constants in the name if a class occurs more than once."""
     if isinstance(surrogates, Mapping):
         named = {str(name): cell for name, cell in surrogates.items()}
     else:
@@ -332,12 +332,12 @@ def _name_surrogates(surrogates: Any) -> dict[str, Any]:
         numbered = [f"{name} {n}" if names.count(name) > 1 else name for n, name in enumerate(names, 1)]
         named = dict(zip(numbered, cells, strict=True))
     if not named:
-        raise ArgumentError("surrogate: there is no spike function to draw; give one, such as surrogate.ATan().")
+        raise ArgumentError("surrogate: there is no spike function to draw. Pass one, for example surrogate.ATan().")
     return {name: check_spike_function(cell, "surrogate") for name, cell in named.items()}
 
 
 def _spread(x: Array, cell: Cell) -> Array:
-    """x (P,) as (P, 1, ...), or as (P, ...) with the shape that the constants have."""
+    """x (P,) as (P, 1, ...), or as (P, ...) with the shape of the constants."""
     shape = np.broadcast_shapes(*[constant.shape for constant in tensor_constants(cell)])
     return np.broadcast_to(x.reshape(-1, *[1] * len(shape)), (len(x), *shape)).copy()
 
@@ -350,7 +350,7 @@ def _mean(values: Any, points: int) -> Array:
 def _curves(x: Array, cell: Cell) -> dict[str, Array]:
     """Spike, primitive (if there is one) and derivative at x, (P,)."""
     points = _spread(x, cell)
-    if points.size == len(x):  # room for draws: those of one that does not draw are all the same
+    if points.size == len(x):  # repeat each point for random draws; deterministic functions give equal values
         points = np.broadcast_to(x[:, None], (len(x), _DRAWS)).copy()
     spike, derivative = (_mean(y, len(x)) for y in spike_and_derivative(points, cell))
     primitive = getattr(cell, "primitive", None)
@@ -364,17 +364,19 @@ _STYLES: dict[str, Any] = {"spike": ":", "primitive": "--", "derivative": "-"}
 
 
 def _look(kind: str, number: int, of: int) -> dict[str, Any]:
-    """Lines tell the kind; colours too if there is one spike function, else, with markers, which one it is."""
+    """Line style by kind. Colours show the kind for one spike function; for several, colours and markers show the
+    function.
+    """
     style = {"linestyle": _STYLES[kind], "linewidth": 1.4}
     if of == 1:
         return {"color": COLOURS[list(_STYLES).index(kind)], **style}
-    if kind == "spike":  # most have the same
+    if kind == "spike":  # it is the same step for most functions
         return {"color": "0.4", **style}
     return line_style(number, 0) | style | {"markevery": (20 + 12 * (number % 7), 100)}
 
 
 def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
-    """The entries of the legend: each kind of line; of several spike functions each of them before that."""
+    """Legend entries: each kind of line, preceded by the spike functions if there are several."""
     from matplotlib.lines import Line2D
 
     drawn = [kind for kind in _STYLES if any(kind in kinds for kinds in curves.values())]
@@ -385,7 +387,7 @@ def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
 
 
 def _draw_over_derivative(axes: Any, values: Array, cell: Cell, edges: Array, below: float) -> None:
-    """The histogram of the potentials, and on a second axis the derivative."""
+    """Draw the histogram of the potentials, and the derivative on a second axis."""
     heights = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / values.size
     axes.stairs(heights, edges, fill=True, color=COLOURS[6], label="potentials")
     axes.set_xlim(edges[0], edges[-1])

@@ -1,4 +1,4 @@
-"""Pictures of a report: sections of figures with captions, made from facts."""
+"""Figures of a report: sections with captions, from facts about a network."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from snncell.report.activity import STUCK, staying_on
 from snncell.report.facts import Array, Facts, LayerFacts, all_finite, l2_norm
 from snncell.report.training import predictions
 
-MOST_LAYERS = 8  # with a picture of their own, so that a page of a deep net still loads
+MOST_LAYERS = 8  # layers with separate figures, so that the page of a deep net still loads
 TRACES = 3  # neurons whose potential is drawn
-DOTS = 200  # per inch: what a printer shows of a photograph
+DOTS = 200  # per inch, the resolution of a printed photograph
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure and what it shows; without a figure, why there is none."""
+    """A figure and its caption; without a figure, the caption gives the reason."""
 
     caption: str
     figure: Any = None
@@ -35,7 +35,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: a title, a sentence, pictures."""
+    """A section of a report: title, text and figures."""
 
     title: str
     text: str
@@ -43,12 +43,12 @@ class Section:
 
 
 def sections(facts: Facts, monitor: Any) -> list[Section]:
-    """All pictures that these facts allow; where something is missing, the section says what."""
+    """All sections that these facts allow; each section names its missing parts."""
     return [_spikes(facts), _potentials(facts, monitor), _gradients(facts), _weights(facts), _results(facts)]
 
 
 def draw_picture(caption: str, draw: Callable[[Any], Any], height: float = 2.2, width: float = COLUMN) -> Picture:
-    """A picture that `draw` makes on the Axes it is given; if that cannot be, the reason in its place."""
+    """Draw a figure by calling `draw` on new Axes. If that raises an error, the caption contains the reason."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", dpi=DOTS)
@@ -81,20 +81,20 @@ def _spikes(facts: Facts) -> Section:
 
 
 def _raster(layer: LayerFacts) -> Picture:
-    assert layer.spikes is not None  # it has rates
+    assert layer.spikes is not None  # because it has rates
     sample = _sample_to_show(layer)
     spikes = {layer.name: _of_sample(layer.spikes, sample)[: layer.steps_of(sample)]}
     return draw_picture(f"{layer.name}: a mark for every spike, in sample {sample}.", lambda ax: raster(spikes, ax))
 
 
 def _sample_to_show(layer: LayerFacts) -> int:
-    """The sample in which most neurons fire at all late steps, if that is worth a word; else the first."""
+    """The sample in which most neurons fire at all late steps, if there are enough of them; otherwise the first."""
     worst = staying_on(layer)
     return worst.sample if worst is not None and worst.share > STUCK else 0
 
 
 def _of_sample(x: Array, sample: int) -> Array:
-    """(T, B, *features) of a sample, (T, N)."""
+    """(T, B, *features) of one sample, as (T, N)."""
     return x.reshape(len(x), x.shape[1] if x.ndim > 1 else 1, -1)[:, sample]
 
 
@@ -169,7 +169,7 @@ def _weights(facts: Facts) -> Section:
 
 
 def _sizes(facts: Facts, ax: Any) -> None:
-    """Gradient and update of each Parameter, in parts of its norm."""
+    """Draw gradient and update of each Parameter, relative to its norm."""
     weights = [weight for weight in facts.weights if all_finite(weight.value) and weight.size > 0]
     rows = np.arange(len(weights))
     ax.set_xscale("log")
@@ -182,7 +182,7 @@ def _sizes(facts: Facts, ax: Any) -> None:
             ax.plot(shown, rows, label=label, linestyle="", markersize=4, color=colour, marker=mark)
     if facts.updates is not None:
         ax.axvspan(1e-4, 1e-2, color="0.9", zorder=0, label="usual update")
-    else:  # between whole powers of ten, which alone are named: names of others would lie over each other
+    else:  # extend to powers of ten and label only these, because other labels would overlap
         low, high = np.log10(ax.get_xlim())
         ax.set_xlim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
         ax.xaxis.set_minor_formatter("")

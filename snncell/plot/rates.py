@@ -1,4 +1,4 @@
-"""Pictures of spike statistics: firing rates, dead and saturated neurons, differences of spike times."""
+"""Plots of spike statistics: firing rates, dead and saturated neurons, spike-timing errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from snncell.plot.axes import (
 )
 from snncell.plot.sources import Array, as_array, as_spikes, check_rows, one_layer, spiking_layers
 
-# --- rates over a layer -----------------------------------------------------------------------------------------------
+# --- Rates over a layer -----------------------------------------------------------------------------------------------
 
 
 def _rates_by_layer(spikes: Any, who: str) -> dict[str, Array]:
@@ -37,16 +37,16 @@ def _rates_by_layer(spikes: Any, who: str) -> dict[str, Array]:
 
 
 def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins: int = 20) -> Any:
-    """Draw the distribution of the firing rates of each layer's neurons, with an upright line at the median of each.
+    """Distribution of the firing rates of each layer's neurons, with a vertical line at each median.
 
-    The rate of a neuron is its number of spikes / (steps * samples), between 0 and 1. A bin shows the fraction of its
-    layer's neurons, so that layers of different sizes can be compared.
+    The rate of a neuron is its number of spikes / (steps * samples), between 0 and 1. A bin shows the fraction of the
+    layer's neurons, so that you can compare layers of different sizes.
 
     Args:
-        spikes: a monitor, whose layers that fire are drawn, a mapping from names to arrays, or one array, (T, N) or
-            (T, B, ...); every element that is not 0 is a spike.
+        spikes: a monitor, whose firing layers are drawn, a mapping from names to arrays, or one array, (T, N) or (T, B,
+            ...). Every nonzero element is a spike.
         ax, title: the Axes to draw on, by default new ones, and the title above them.
-        bins: how many, from 0 to the highest rate of all layers.
+        bins: the number of bins, from 0 to the highest rate of all layers.
 
     Raises:
         ArgumentError: if no layer fires, for a layer without elements, or for fewer than one bin.
@@ -56,7 +56,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     check_count(bins, "firing_rates", "bins")
     from matplotlib.lines import Line2D
 
-    axes = axes_or_new(ax, height=2.0 + 0.15 * len(rates))  # a line of the legend for each
+    axes = axes_or_new(ax, height=2.0 + 0.15 * len(rates))  # one line of the legend per layer
     edges = np.linspace(0.0, max(float(rate.max()) for rate in rates.values()) or 1.0, bins + 1)
     keys, peak = [], 0.0
     for number, (name, rate) in enumerate(rates.items()):
@@ -64,7 +64,7 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
         heights = np.histogram(rate, edges)[0] / rate.size
         median = float(np.median(rate))
         axes.stairs(heights, edges, linewidth=1.2, **style)
-        # Up to the outline, where the eye finds it: a median between bins has the height of the bin it falls in.
+        # The line ends at the outline of the histogram, at the height of the bin that contains the median.
         height = heights[min(int(np.searchsorted(edges, median, "right")) - 1, bins - 1)]
         look = {"marker": marker(number), "markersize": 5, "markevery": [1], "clip_on": False, "linewidth": 0.8}
         axes.plot([median, median], [0.0, height], label="_median", **look, **style)
@@ -77,18 +77,18 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
 
 
 def _leave_headroom(axes: Any, peak: float, lines: int) -> None:
-    """Room for the legend above the highest bin, so that it is free however narrow a layout makes the Axes."""
+    """Leave room for the legend above the highest bin, even if a layout makes the Axes narrow."""
     points = axes_size(axes)[1]
     above = min((1.5 * lines + 1.5) * SMALL, 0.4 * points)
     axes.set_ylim(0.0, peak * points / (points - above))
     ticks = axes.get_yticks()
-    if ticks[-1] > 1.0:  # there are no more than all neurons
+    if ticks[-1] > 1.0:  # a fraction cannot exceed 1
         top = axes.get_ylim()
         axes.set_yticks(ticks[ticks <= 1.0])
         axes.set_ylim(top)
 
 
-# --- dead and saturated neurons ---------------------------------------------------------------------------------------
+# --- Dead and saturated neurons ---------------------------------------------------------------------------------------
 
 
 class Fractions(NamedTuple):
@@ -100,7 +100,7 @@ class Fractions(NamedTuple):
 
 
 def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str = "fractions") -> dict[str, Fractions]:
-    """The `Fractions` of each layer, for the limits that `dead_and_saturated` explains."""
+    """The `Fractions` of each layer, with the limits of `dead_and_saturated`."""
     if not 0.0 <= dead < saturated <= 1.0:
         raise ArgumentError(
             f"{who}: rates are spikes per step, so 0 <= dead < saturated <= 1; dead is {dead!r}, saturated "
@@ -112,7 +112,7 @@ def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str 
     }
 
 
-_THICKEST = 24.0  # points, of a bar
+_THICKEST = 24.0  # points, largest height of a bar
 
 # Dead neurons are dark and saturated ones hatched, so that both stand out from the light rest in grey.
 _BARS = {
@@ -125,18 +125,18 @@ _BARS = {
 def dead_and_saturated(
     spikes: Any, ax: Any = None, title: str | None = None, *, dead: float = 0.0, saturated: float = 0.95
 ) -> Any:
-    """Draw the fractions of dead, healthy and saturated neurons, a bar for each layer.
+    """Fractions of dead, healthy and saturated neurons, one bar per layer.
 
-    With r a neuron's number of spikes / (steps * samples): it is dead if r <= dead, saturated if r >= saturated, and
-    healthy otherwise. The numbers beside a bar are these fractions in percent: dead / healthy / saturated. A panel that
-    is narrower than two inches has none.
+    With r a neuron's number of spikes / (steps * samples), it is dead if r <= dead, saturated if r >= saturated, and
+    healthy otherwise. The numbers next to a bar are these fractions in percent: dead / healthy / saturated. They are
+    left out if the panel is narrower than two inches.
 
     Args:
-        spikes: a monitor, whose layers that fire are drawn, a mapping from names to arrays, or one array, (T, N) or
-            (T, B, ...); every element that is not 0 is a spike.
+        spikes: a monitor, whose firing layers are drawn, a mapping from names to arrays, or one array, (T, N) or (T, B,
+            ...). Every nonzero element is a spike.
         ax, title: the Axes to draw on, by default new ones, and the title above them.
-        dead: the highest rate of a dead neuron.
-        saturated: the lowest rate of a saturated one.
+        dead: the highest rate of a dead neuron. By default only neurons that never fire are dead.
+        saturated: the lowest rate of a saturated neuron.
 
     Raises:
         ArgumentError: if no layer fires, for a layer without elements, or unless 0 <= dead < saturated <= 1.
@@ -145,11 +145,11 @@ def dead_and_saturated(
     by_layer = fractions(spikes, dead, saturated, "dead_and_saturated")
     axes = axes_or_new(ax, height=1.2 + 0.22 * len(by_layer))
     places, left = np.arange(len(by_layer)), np.zeros(len(by_layer))
-    high = 4.0 * SMALL  # points: room for the legend, of two lines, above the first layer
+    high = 4.0 * SMALL  # points, room for two lines of the legend above the first layer
     rows = max(axes_size(axes)[1] - high, high)  # points
-    thick = min(0.7, _THICKEST * len(by_layer) / rows)  # in rows: a single bar does not fill the panel
+    thick = min(0.7, _THICKEST * len(by_layer) / rows)  # in rows, limited so that a single bar does not fill the panel
     axes.set_ylim(len(by_layer) - 0.5, -0.5 - len(by_layer) * high / rows)
-    beside = 0.0  # points, that the numbers beside the bars take; in a narrow panel the bars need all of it
+    beside = 0.0  # points for the numbers next to the bars; a narrow panel has none
     if panel_size(axes)[0] >= 2 * 72:
         said = [" / ".join(map(whole_percent, layer)) + " %" for layer in by_layer.values()]
         beside = 4.0 + max(text_width(text, SMALL) for text in said)
@@ -167,17 +167,17 @@ def dead_and_saturated(
 
 
 def whole_percent(part: float) -> str:
-    """A fraction in whole percent; what is not quite 0 or 100 does not look like it."""
+    """A fraction in whole percent, with "<1" and ">99" instead of a rounded 0 or 100."""
     if 0.0 < part < 0.005:
         return "<1"
     return ">99" if 0.995 <= part < 1.0 else f"{100 * part:.0f}"
 
 
-# --- differences of spike times ---------------------------------------------------------------------------------------
+# --- Spike-timing errors ----------------------------------------------------------------------------------------------
 
 
 class Differences(NamedTuple):
-    """Spike times of a minus those of b, in steps, pair by pair, and the parts of either's spikes without a partner."""
+    """Spike times of a minus those of b, in steps, and the fractions of each one's spikes without a partner."""
 
     steps: Array
     alone_a: float
@@ -187,10 +187,10 @@ class Differences(NamedTuple):
 def time_differences(
     a: Any, b: Any, *, match: str = "first", within: float | None = None, who: str = "differences"
 ) -> Differences:
-    """The differences in time between the spikes of two recordings of the same neurons.
+    """Differences in time between the spikes of two recordings of the same neurons.
 
     "first" compares the first spikes of each neuron in each sample. "all" compares pairs of spikes of the same neuron
-    and sample, each of which is the other's nearest (the earlier one of two); see event synchronisation, R. Quian
+    and sample that are each other's nearest (the earlier one of two equally near); see event synchronisation, R. Quian
     Quiroga, T. Kreuz, P. Grassberger, Phys. Rev. E 66, 041904 (2002).
     """
     if match not in ("first", "all"):
@@ -200,8 +200,8 @@ def time_differences(
     spikes, other = as_spikes(a, who), as_array(b, who, "b")
     if other.shape not in (spikes.shape, spikes.shape[1:]) or spikes.ndim < 2:
         raise ShapeError(
-            f"{who}: a has shape {spikes.shape}, (T, ...), so b has that shape, for spikes, or {spikes.shape[1:]}, "
-            f"for times, not {other.shape}."
+            f"{who}: a has shape {spikes.shape}, (T, ...), so b must have that shape, for spikes, or "
+            f"{spikes.shape[1:]}, for times, not {other.shape}."
         )
     trains_a = _trains(spikes)
     if other.shape == spikes.shape:
@@ -221,14 +221,14 @@ def time_differences(
 
 
 def _trains(spikes: Array) -> list[Array]:
-    """The times of the spikes of each neuron of each sample."""
+    """The spike times of each neuron of each sample."""
     flat = spikes.reshape(len(spikes), -1)
     column, step = np.nonzero(flat.T)
     return np.split(step.astype(np.float64), np.searchsorted(column, np.arange(1, flat.shape[1])))
 
 
 def _pairs(a: Array, b: Array, within: float) -> Array:
-    """The differences of those that are nearest to each other."""
+    """The differences of pairs that are each other's nearest."""
     if not len(a) or not len(b):
         return np.zeros(0)
     apart = a[:, None] - b[None, :]
@@ -249,25 +249,26 @@ def spike_time_differences(
     labels: tuple[str, str] = ("a", "b"),
     layer: str | None = None,
 ) -> Any:
-    """Spike-timing errors: a histogram of the differences in time between two recordings, or to target times.
+    """Spike-timing errors: a histogram of time differences between two recordings, or to target times.
 
-    Right of 0 the spikes of `a` are later. A narrow histogram says little where many spikes have no partner at all.
+    Positive differences mean that spikes of `a` are later. Note that a narrow histogram says little if many spikes have
+    no partner; the default title therefore counts them.
 
     Args:
-        a: (T, N) or (T, B, ...), or a monitor; every element that is not 0 is a spike.
-        b: the same shape; or (N,) or (B, ...), target times in steps, NaN or below 0 where there should be no spike;
-            or a monitor.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it; left out, the numbers of pairs and of spikes without a partner.
-        match: "first" compares first spikes, "all" each spike with the one of the same neuron and sample that is its
-            nearest, if it is that one's nearest too.
-        within: spikes farther apart than so many steps are no pair; None for any distance.
-        labels: what to call a and b.
-        layer: which one of a monitor's, or of a mapping's.
+        a: (T, N) or (T, B, ...), or a monitor. Every nonzero element is a spike.
+        b: spikes of the same shape; or target times in steps, (N,) or (B, ...), with NaN or a negative number for no
+            spike; or a monitor.
+        ax: the Axes to draw on, by default new ones.
+        title: the title above the Axes. By default the numbers of pairs and of spikes without a partner.
+        match: "first" compares first spikes. "all" compares all spikes of the same neuron and sample that are each
+            other's nearest.
+        within: the largest distance of a pair in steps; None for any distance.
+        labels: names of a and b.
+        layer: the name of a layer, for monitors and mappings.
 
     Raises:
         ShapeError: if the shapes do not fit.
-        ArgumentError: for another `match`, an unknown layer, or if `within` is below 0.
+        ArgumentError: for another `match`, an unknown layer, or a negative `within`.
     """
     who = "spike_time_differences"
     first, second = (
@@ -285,9 +286,9 @@ def spike_time_differences(
 
 
 def _draw_histogram(axes: Any, steps: Array) -> int:
-    """Draw the histogram of the differences; return the width of a bin, in steps."""
+    """Draw the histogram of the differences, and return the width of a bin in steps."""
     reach = max(3, int(np.ceil(np.abs(steps).max()))) if len(steps) else 3
-    wide = -(-(2 * reach + 1) // 61) | 1  # no more than some 60 bins; odd, so that 0 is in the middle of one
+    wide = -(-(2 * reach + 1) // 61) | 1  # about 60 bins at most; an odd width, so that 0 is the centre of a bin
     half = wide * (-(-reach // wide) + 0.5)
     edges = np.arange(-half, half + wide / 2, wide)
     heights = np.histogram(steps, edges)[0]

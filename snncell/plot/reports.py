@@ -1,4 +1,4 @@
-"""report: look at a net over a batch, and write its findings and pictures to a page, HTML or PDF."""
+"""Network report: examine a net on a batch, and write findings and figures to an HTML or PDF page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from snncell.report.probe import examine
 from snncell.report.rules import diagnose
 
 ENDINGS = (".html", ".htm", ".pdf")
-MARKS = {"alarm": "■", "warning": "▲", "note": "○"}  # told apart without colour
+MARKS = {"alarm": "■", "warning": "▲", "note": "○"}  # distinguishable without colour
 NONE = "-"
 
 _STYLE = """
@@ -49,13 +49,13 @@ th, td { padding: .15rem .4rem; } }
 
 
 class Report(Sequence[Finding]):
-    """The findings of a report, the worst first, as a sequence; `print` shows them as text.
+    """The findings of a report as a sequence, most severe first. `print` shows them as text.
 
     Attributes:
-        path: the page that was written.
-        title: of the page.
-        facts: what the findings were made from, as arrays.
-        sections: the parts of the page; each has a `title`, a `text`, and `pictures` with `caption` and `figure`.
+        path: the written page.
+        title: the title of the page.
+        facts: the measurements behind the findings, as arrays.
+        sections: the sections of the page; each has a `title`, a `text`, and `pictures` with `caption` and `figure`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Report(Sequence[Finding]):
         return iter(self._findings)
 
     def of(self, kind: str) -> tuple[Finding, ...]:
-        """The findings of one kind, of those that `Finding` lists."""
+        """The findings of one kind; see `Finding` for all kinds."""
         return tuple(finding for finding in self if finding.kind == kind)
 
     def __str__(self) -> str:
@@ -106,30 +106,30 @@ def report(
     path: str | os.PathLike[str] = "report.html",
     title: str | None = None,
 ) -> Report:
-    """Look at a net over one batch, and write a page that says in plain words what it does and what is wrong with it.
+    """Diagnose a network on one batch, and write a page that explains in words its activity and its problems.
 
-    `Finding` lists what it finds: silent and saturated neurons, surrogates too narrow, gradients that explode, vanish
-    or are missing, a loss or updates of the wrong size, where a NaN begins. Below stand tables and pictures, all within
-    the one file.
+    You can use it when a network does not learn. It finds, for example, silent and saturated neurons, surrogates that
+    are too narrow, gradients that explode, vanish or are missing, a loss or updates of the wrong size, and the origin
+    of a NaN; `Finding` lists all kinds. Tables and figures follow, all in one file.
 
-    The net is called on the batch, in training or in prediction as it is, and on each half of it if there is a loss;
-    each `Stateful` begins at rest. Afterwards Parameters, kept states, the optimiser and the random numbers are what
-    they were, to the bit, also after an error.
+    The net is called on the batch, in its current mode (training or prediction), and on each half of the batch if there
+    is a loss. Each `Stateful` starts from rest. Afterwards Parameters, kept states, the optimiser and the random
+    numbers are restored bit for bit, even after an error.
 
     Args:
-        net: the network; its neurons run over time when it is called.
-        batch: x, or a tuple (x, y) or (x, ..., y), arrays or Tensors as `train.fit` gives them to the net; of a few
-            dozen samples, since a neuron that is silent in two need not be dead.
-        loss: of what the net gives and y (without y, of what it gives alone), a number; without it gradients are
-            left out.
-        optimiser: one of the net's Parameters; one update is tried to see how large it is.
-        log: what `train.fit` gave back, its history, or the path of its log.
-        path, title: where the page is written, .html or .pdf, and what stands above it.
+        net: the network. Its neurons must run over time when it is called.
+        batch: x, or a tuple (x, y) or (x, ..., y), arrays or Tensors, as `train.fit` passes them to the net. You should
+            use a few dozen samples, because a neuron that is silent in two samples need not be dead.
+        loss: a function of the net's output and y (or of the output alone, without y) that returns a number. Without
+            it, gradients are left out.
+        optimiser: an optimiser of the net's Parameters. One update is tried to measure its size.
+        log: the result of `train.fit`, its history, or the path of its log.
+        path, title: the file of the page, .html or .pdf, and its title.
 
     Raises:
         ArgumentError: for a net without neurons, or whose neurons do not run; an empty batch; an optimiser of other
-            Parameters; a log that is none; a path that cannot be written.
-        ShapeError, DTypeError, CallError: for a batch that does not fit the net or the loss, such as x alone where the
+            Parameters; an invalid log; a path that cannot be written.
+        ShapeError, DTypeError, CallError: for a batch that does not fit the net or the loss, for example x alone if the
             loss needs y.
 
     Example:
@@ -149,21 +149,21 @@ def report(
 
 
 def _path_to_write(path: Any) -> Path:
-    """The path, if its ending is known and its folder is there."""
+    """Check that the file extension is known and the folder exists."""
     place = Path(path) if isinstance(path, (str, os.PathLike)) else None
     if place is None or place.suffix.lower() not in ENDINGS:
         came = f"{path!r:.60}" if place is None else repr(place.name)
         raise ArgumentError(f"report: path is a file named *.html or *.pdf, not {came}.")
     if not place.parent.is_dir():
         raise ArgumentError(
-            f"report: there is no folder {str(place.parent)!r} to write {place.name!r} to; make it first."
+            f"report: the folder {str(place.parent)!r} for {place.name!r} does not exist. Create it first."
         )
     if place.is_dir():
-        raise ArgumentError(f"report: {str(place)!r} is a folder; name a file in it.")
+        raise ArgumentError(f"report: {str(place)!r} is a folder. Pass the path of a file in it.")
     return place
 
 
-# --- words and numbers ------------------------------------------------------------------------------------------------
+# --- Words and numbers ------------------------------------------------------------------------------------------------
 
 
 def _summary(findings: Sequence[Finding]) -> str:
@@ -182,14 +182,14 @@ def _about(facts: Facts) -> str:
     words += [f"{sum(weight.value.size for weight in facts.weights)} weights"] if facts.weights else []
     words += [f"{count_noun(shapes[0][1], 'sample')} of {count_noun(shapes[0][0], 'step')}"] if shapes else []
     words += [f"loss {format_number(facts.loss)}"] if facts.loss is not None else []
-    return ", ".join(words) + ("" if facts.differentiated else "; no gradients, as no loss was given") + "."
+    return ", ".join(words) + ("" if facts.differentiated else "; no gradients, because no loss was given") + "."
 
 
 Table = tuple[list[str], list[list[str]]]
 
 
 def _table_of_layers(facts: Facts) -> Table:
-    """Head and rows: what each layer does, in numbers."""
+    """Head and rows of the table of layers."""
     head = ["layer", "neuron", "size", "spikes / step", "never fired", "saturated", "late"]
     head += ["thresholds", "surrogate flat", "gradient norm"]
     return head, [_row_of(layer) for layer in facts.layers]
@@ -216,7 +216,7 @@ def _row_of(layer: LayerFacts) -> list[str]:
 
 
 def _table_of_costs(facts: Facts) -> Table:
-    """Head and rows: the products of the layers with weights."""
+    """Head and rows of the table of operations, for layers with weights."""
     rows = [
         [name, f"{cost.macs:,}", f"{cost.synops:,}", NONE if math.isnan(cost.density) else format_percent(cost.density)]
         for name, cost in facts.costs.items()
@@ -226,19 +226,19 @@ def _table_of_costs(facts: Facts) -> Table:
 
 COLUMNS = (
     f"Surrogate flat: the share of steps at which its derivative is below {format_number(PASSES_NOTHING)} of its peak. "
-    f"Saturated: neurons that fired at more than {format_percent(SATURATED_RATE)} of the steps, of all samples; late: "
-    "of the last third of the steps, in the sample with the most of them. Thresholds: the furthest that a "
-    "potential came from where it began, before the reset, in thresholds. Gradient norm: of the loss, with respect to "
-    "the currents of all steps."
+    f"Saturated: neurons that fired at more than {format_percent(SATURATED_RATE)} of the steps of all samples. Late: "
+    "the same for the last third of the steps, in the sample with the most such neurons. Thresholds: the largest "
+    "distance of a potential from its initial value, before the reset, in units of the threshold. Gradient norm: the "
+    "norm of the gradient of the loss with respect to the currents of all steps."
 )
-COSTS = "Operations of the whole batch over all steps: multiply-accumulates, and those of them whose input is not 0."
+COSTS = "Operations of the whole batch over all steps: multiply-accumulates, and the number of them with nonzero input."
 
 
 # --- HTML -------------------------------------------------------------------------------------------------------------
 
 
 def _write_html(report: Report) -> None:
-    """Write the page as one file that needs no other."""
+    """Write the page as one self-contained file."""
     facts = report.facts
     parts = [
         f"<h1>{escape(report.title)}</h1><p>{escape(_about(facts))}</p>",
@@ -286,24 +286,24 @@ def _figure(picture: Picture) -> str:
 
 
 def png(figure: Any) -> bytes:
-    """A figure as a picture."""
+    """Render a figure as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     stream = io.BytesIO()
     canvas: Any = FigureCanvasAgg(figure)
-    canvas.print_png(stream)  # the same bytes as `savefig` gives, which draws each figure twice
+    canvas.print_png(stream)  # the same bytes as `savefig`, which draws each figure twice
     return stream.getvalue()
 
 
 # --- PDF --------------------------------------------------------------------------------------------------------------
 
 _PAPER = (8.27, 11.69)  # inches: A4
-_ROWS = 3  # of two pictures each
-_LETTERS, _LINES = 108, 72  # of a page of text
+_ROWS = 3  # rows of two figures per page
+_LETTERS, _LINES = 108, 72  # letters per line and lines per page of text
 
 
 def _write_pdf(report: Report) -> None:
-    """The same on paper: pages of text, then of pictures."""
+    """Write the page as PDF: pages of text, then pages of figures."""
     from matplotlib.backends.backend_pdf import PdfPages
     from matplotlib.figure import Figure
 
@@ -332,7 +332,9 @@ def _lines_of(report: Report) -> list[str]:
 
 
 def _columns(table: Table) -> list[str]:
-    """A table as lines; one that is too wide for the page goes on below, with its first column again."""
+    """Format a table as lines. If it is too wide for the page, further columns follow below, with the first column
+    repeated.
+    """
     rows = [table[0], *table[1]]
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     parts = [[0]]

@@ -1,4 +1,4 @@
-"""The inputs of plots: arrays, Tensors, mappings of layers, and monitors become arrays with names; choices of rows."""
+"""Inputs of plots: arrays, Tensors, mappings and monitors as named arrays; selection of samples and neurons."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Array = np.ndarray[Any, Any]
 
 
 def all_layers(x: Any, quantity: str, who: str, name: str = "") -> dict[str, Array]:
-    """The arrays of all layers of a monitor, of a mapping, or of one array, whose name is ""."""
+    """The arrays of all layers of a monitor or a mapping, or of one array, which is named ""."""
     if not is_monitor(x):
         named = x if isinstance(x, Mapping) else {"": x}
         if not named:
-            raise ArgumentError(f"{who}: there are no layers to draw: the mapping is empty.")
+            raise ArgumentError(f"{who}: there are no layers to draw, because the mapping is empty.")
         return {str(key): as_array(value, who, name or quantity) for key, value in named.items()}
     recorded = getattr(x, quantity, None)
     if not recorded:
-        mend = f"Record it: monitor(net, {quantity}=True), and run the net inside the monitor's `with`."
+        fix = f"Record it: monitor(net, {quantity}=True), and run the net inside the monitor's `with`."
         why = _why_missing(recorded, x.layers[0]) if x.layers else ""
-        raise ArgumentError(f"{who}: the monitor holds no {quantity}. {why or mend}")
+        raise ArgumentError(f"{who}: the monitor holds no {quantity}. {why or fix}")
     return {name: as_array(recorded[name], who) for name in x.layers if name in recorded}
 
 
 def spiking_layers(x: Any, who: str, name: str = "") -> dict[str, Array]:
-    """The spikes of all layers by name; of a monitor, of those that fire."""
+    """The spikes of all layers by name; for a monitor, only of layers that fire."""
     layers = all_layers(x, "spikes", who, name)
     firing = {name: array for name, array in layers.items() if layer_fires(x, name)}
     if not firing:
@@ -40,19 +40,19 @@ def spiking_layers(x: Any, who: str, name: str = "") -> dict[str, Array]:
 
 
 def layer_fires(x: Any, name: str) -> bool:
-    """True if a layer gives spikes, which only a monitor knows of: what it holds may be potentials."""
+    """True if a layer outputs spikes. Only a monitor knows of layers that output potentials instead."""
     return not is_monitor(x) or bool(x.fires(name))
 
 
 def _refuse_silent_kind(name: str, who: str) -> NoReturn:
     raise ArgumentError(
-        f"{who}: the layer {name!r} does not fire: what it gives is its potential. Draw that: monitor(net, v=True), "
+        f"{who}: the layer {name!r} does not fire: its output is its potential. To draw that, use monitor(net, v=True) "
         f"and plot.membrane(monitor, layer={name!r})."
     )
 
 
 def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = "") -> tuple[str, Array]:
-    """The name and the array of one layer; the name of an array alone is ""."""
+    """The name and the array of one layer; a single array is named ""."""
     layers = all_layers(x, quantity, who, name)
     if quantity == "spikes" and layer is None:
         layers = spiking_layers(x, who, name)
@@ -72,92 +72,92 @@ def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = ""
 
 
 def _why_missing(recorded: Any, name: str) -> str:
-    """Why a monitor holds no record of a layer, and the mend, as it says so itself."""
+    """The reason why a monitor has no record of a layer, and the fix, from the monitor's own error."""
     try:
         recorded[name]
     except RecordError as error:
         return str(error).partition("recorded. ")[2]
-    except KeyError:  # of what only looks like a monitor
+    except KeyError:  # an object that resembles a monitor
         pass
     return ""
 
 
 def is_monitor(x: Any) -> bool:
-    """True if x holds recordings of a network's layers."""
+    """True if x has recordings of a network's layers."""
     return all(hasattr(x, name) for name in ("layers", "spikes", "steps", "cell"))
 
 
 def step_numbers(x: Any, name: str, count: int, quantity: str) -> Array:
-    """The numbers of the time steps that a layer's `count` rows are: a monitor may have recorded every k-th only."""
+    """The time steps of a layer's `count` rows, because a monitor may record only every k-th step."""
     return np.asarray(x.steps(name, quantity)) if is_monitor(x) else np.arange(count)
 
 
 def steps_before_end(x: Any, name: str) -> Array | None:
-    """The steps (T, B) of a layer before the end of their sample; None if x knows of no lengths."""
+    """Mask (T, B) of a layer's steps before the end of each sample; None if x has no lengths."""
     before_end = getattr(x.spikes, "before_end", None) if is_monitor(x) else None
     there: Array | None = None if before_end is None else before_end(name)
     return there
 
 
 def neuron_numbers(x: Any, name: str, count: int) -> Array:
-    """The numbers of `count` neurons in their layer: a monitor may have recorded some only."""
+    """The indices in their layer of `count` neurons, because a monitor may record only some of them."""
     return np.asarray(x.neurons(name)) if is_monitor(x) else np.arange(count)
 
 
 def as_array(x: Any, who: str, name: str = "x") -> Array:
-    """x as an array of numbers."""
+    """Convert x to an array of numbers."""
     try:
         array = on_host(x) if is_array(x) else np.asarray(x)
-    except (SnncellError, TypeError, ValueError):  # lists of unequal lengths, or what refuses to become an array
+    except (SnncellError, TypeError, ValueError):  # lists of unequal lengths, or objects that are not arrays
         array = np.empty(0, object)
     if array.dtype == object or not (np.issubdtype(array.dtype, np.number) or array.dtype.kind in "bV"):
         raise ArgumentError(
             f"{who}: {name} is an array or a Tensor of numbers, or a monitor, not a {type(x).__name__} of "
             f"{array.dtype}."
         )
-    return array.astype(np.float32) if array.dtype.kind == "V" else array  # bfloat16, which few functions know
+    return array.astype(np.float32) if array.dtype.kind == "V" else array  # bfloat16, which few functions support
 
 
 def real_array_of(x: Any, who: str, name: str) -> Array:
-    """x as an array of float32."""
+    """Convert x to a float32 array."""
     array = as_array(x, who, name)
     if array.dtype.kind == "c":
-        raise ArgumentError(f"{who}: {name} is made of real numbers, not of {array.dtype}.")
+        raise ArgumentError(f"{who}: {name} must contain real numbers, not {array.dtype}.")
     return array.astype(np.float32)
 
 
 def as_spikes(spikes: Any, who: str) -> Array:
-    """The spikes as booleans: every element that is not 0 is a spike."""
+    """Convert to booleans: every nonzero element is a spike."""
     array = as_array(spikes, who, "spikes")
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise ArgumentError(
-            f"{who}: the spikes hold NaN, so the network has diverged; snncell.set_context(check_finite=True) says "
-            "where it began."
+            f"{who}: the spikes contain NaN, so the network has diverged. Use snncell.set_context(check_finite=True) "
+            "to find the first NaN."
         )
     where: Array = array != 0
     return where
 
 
 def check_rows(spikes: Array, who: str) -> Array:
-    """The spikes, unless they have no time steps of several rows, or no elements."""
+    """Raise unless spikes are (T, N) or (T, B, ...) with at least one element."""
     if spikes.ndim < 2:
         raise ShapeError(f"{who}: takes (T, N) or (T, B, ...), not shape {spikes.shape}. One neuron: x[:, None].")
     if spikes.size == 0:
-        raise ArgumentError(f"{who}: an array of shape {spikes.shape} holds nothing to count spikes in.")
+        raise ArgumentError(f"{who}: an array of shape {spikes.shape} is empty, so there are no spikes to count.")
     return spikes
 
 
-# --- choice of a sample or of neurons ---------------------------------------------------------------------------------
+# --- Selection of a sample or of neurons ------------------------------------------------------------------------------
 
 
 def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, numbers: Any = ()) -> Array:
-    """Of (T, B, ...) the neurons of a sample, or the samples of a neuron, (T, N); without a choice the array itself."""
+    """Select the neurons of a sample, or the samples of a neuron: (T, B, ...) -> (T, N). By default return `array`."""
     if sample is None and neuron is None:
         if array.ndim != 2:
             raise ShapeError(f"{who}: takes (T, N), not shape {array.shape}. Choose one sample: x[:, 0].")
         return array
     if sample is not None and neuron is not None:
-        raise ArgumentError(f"{who}: sample={sample} and neuron={neuron} leave one row; choose one of the two.")
+        raise ArgumentError(f"{who}: sample={sample} and neuron={neuron} select a single row. Pass only one of them.")
     if array.ndim < 3:
         raise ShapeError(f"{who}: sample and neuron choose from (T, B, ...), not from shape {array.shape}.")
     flat = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))
@@ -167,7 +167,7 @@ def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, 
 
 
 def sample_of(array: Array, sample: Any, who: str) -> Array:
-    """A sample of (T, B, ...)."""
+    """Select a sample of (T, B, ...)."""
     count = array.shape[1]
     if not isinstance(sample, (int, np.integer)) or not -count <= sample < count:
         raise ArgumentError(f"{who}: there is no sample {sample!r}; there are {count}, from 0.")
@@ -175,7 +175,7 @@ def sample_of(array: Array, sample: Any, who: str) -> Array:
 
 
 def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
-    """The positions of neurons among the recorded ones, by their numbers in the layer."""
+    """The positions of neurons, given by their indices in the layer, among the recorded ones."""
     held, count, whole = numbers.tolist(), len(numbers), all_there(numbers)
     places = []
     for number in neurons if isinstance(neurons, (list, tuple, range, np.ndarray)) else [neurons]:
@@ -194,19 +194,19 @@ def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
 
 
 def all_there(numbers: Array) -> bool:
-    """True if these are the numbers of all neurons of a layer, from 0 on."""
+    """True if these are the indices of all neurons of a layer."""
     return np.array_equal(numbers, np.arange(len(numbers)))
 
 
 class ClassRows(NamedTuple):
-    """A class: its name, and the numbers of the rows that belong to it."""
+    """A class: its name, and the indices of its rows."""
 
     name: str
     members: Array
 
 
 def group_rows(classes: Any, count: int, who: str, rows: str) -> list[ClassRows]:
-    """The rows by class, in the order of the classes; without classes all rows in one group, whose name is ""."""
+    """Group rows by class, in sorted order; without classes all rows form one group named ""."""
     if classes is None:
         return [ClassRows("", np.arange(count))]
     try:
@@ -215,8 +215,8 @@ def group_rows(classes: Any, count: int, who: str, rows: str) -> list[ClassRows]
         labels = np.empty(0, object)
     if labels.dtype.kind not in "biufUS":
         raise ArgumentError(
-            f"{who}: classes are a label for each of the {rows}, numbers or names, not {show(classes)}."
+            f"{who}: classes must be a label for each of the {rows}, numbers or names, not {show(classes)}."
         )
     if labels.shape != (count,):
-        raise ShapeError(f"{who}: there are {count} {rows}, so classes have shape ({count},), not {labels.shape}.")
+        raise ShapeError(f"{who}: there are {count} {rows}, so classes must have shape ({count},), not {labels.shape}.")
     return [ClassRows(str(name), np.nonzero(labels == name)[0]) for name in np.unique(labels)]

@@ -1,4 +1,4 @@
-"""Pictures of spikes over time: rasters, peri-stimulus time histograms (PSTH), animations."""
+"""Plots of spikes over time: raster plots, peri-stimulus time histograms (PSTH), animations."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from snncell.plot.sources import (
     steps_before_end,
 )
 
-# --- raster -----------------------------------------------------------------------------------------------------------
+# --- Raster plot ------------------------------------------------------------------------------------------------------
 
-_MARKS = (("|", 1.0), ("x", 0.3), ("o", 0.15), ("+", 0.5))  # of classes, with areas that look alike
+_MARKS = (("|", 1.0), ("x", 0.3), ("o", 0.15), ("+", 0.5))  # markers of classes, with areas of similar visual weight
 
 
 def raster(
@@ -61,23 +61,23 @@ def raster(
     classes: Any = None,
     psth: int | None = None,
 ) -> Any:
-    """A raster: a mark for every spike, time to the right, neurons upwards; with `neuron`, samples upwards.
+    """Raster plot: a mark for each spike, with time on the horizontal and neurons (or samples) on the vertical axis.
 
     Args:
-        spikes: (T, N), (T, B, ...) with `sample` or `neuron`, or a monitor; every element that is not 0 is a spike.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it; left out, the name of the layer and the number of spikes.
-        colour: of the marks, where there are no classes.
-        layer: which one of a monitor's, or of a mapping's.
-        sample: which one of a batch, whose neurons are the rows; a monitor's first if it is left out.
-        neuron: which one, by its number in the layer, if the rows are to be samples.
-        classes: a label for each row; rows of a class stand together, with its name at the side.
-        psth: draw a histogram in bins of so many steps (`psth`) into the lower part of the Axes' place, as the last
-            Axes of its figure; with classes, the lines of it stand beside the rows.
+        spikes: (T, N), (T, B, ...) with `sample` or `neuron`, or a monitor. Every nonzero element is a spike.
+        ax: the Axes to draw on, by default new ones.
+        title: the title above the Axes. By default the name of the layer and the number of spikes.
+        colour: the colour of the marks if there are no classes.
+        layer: the name of a layer, for a monitor or a mapping.
+        sample: the index of a sample, whose neurons become the rows; for a monitor 0 by default.
+        neuron: the index of a neuron in its layer; samples then become the rows.
+        classes: a label for each row. Rows are grouped by class, and the class names label the axis.
+        psth: if given, also draw a histogram (`psth`) with bins of that many steps. It takes the lower part of the
+            panel, and is the last Axes of the figure. With classes, its lines are shown next to the rows.
 
     Raises:
-        ShapeError: for another number of axes, or if there are not as many classes as rows.
-        ArgumentError: for a sample, neuron, layer or bins that do not exist, a layer that does not fire, or NaN.
+        ShapeError: for another number of axes, or if the number of classes is not that of rows.
+        ArgumentError: for an unknown sample, neuron or layer, invalid bins, a layer that does not fire, or NaN.
     """
     name, array = one_layer(spikes, "spikes", layer, "raster")
     sample = 0 if is_monitor(spikes) and sample is None and neuron is None else sample
@@ -90,7 +90,9 @@ def raster(
     axes = axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
     _draw_raster(axes, rows, steps, groups, colour)
     label_time_axis(axes)
-    if neuron is None and classes is None and not all_there(numbers):  # the numbers of neurons, not those of rows
+    if (
+        neuron is None and classes is None and not all_there(numbers)
+    ):  # label rows with the neurons' indices in the layer
         axes.yaxis.set_major_formatter(lambda row, _: str(numbers[int(row)]) if row in range(len(numbers)) else "")
     label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
     if edges is not None and psth is not None:
@@ -101,7 +103,7 @@ def raster(
 
 
 def _count_spikes(rows: Array, live: Array | None, sample: int | None, what: str) -> str:
-    """The number of spikes, and the rate over the steps (T, B) that are no padding."""
+    """The number of spikes, and their rate over the steps (T, B) that are not padding."""
     count, size = int(rows.sum()), rows.size
     if live is not None:
         size = int(live.sum()) if sample is None else int(live[:, sample].sum()) * rows.shape[1]
@@ -113,10 +115,10 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], 
 
     if not is_color_like(colour):
         raise ArgumentError(
-            f'raster: colour is one of Matplotlib\'s, such as "tab:blue" or "#1f77b4", not {show(colour)}.'
+            f'raster: colour must be a Matplotlib colour, for example "tab:blue" or "#1f77b4", not {show(colour)}.'
         )
     count = max(rows.shape[1], 1)
-    points = 0.7 * panel_size(axes)[1] / count  # that a row is high
+    points = 0.7 * panel_size(axes)[1] / count  # height of a row
     area = float(np.clip(0.8 * points, 1.5, 8.0)) ** 2
     thick = float(np.clip(120 / max(len(rows), 1), 0.4, 1.2))
     bottom, middles = 0, []
@@ -124,14 +126,14 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], 
         at, row = np.nonzero(rows[:, members])
         colour = colour if len(groups) == 1 else COLOURS[number % len(COLOURS)]
         mark, part = _MARKS[number % len(_MARKS)] if points > 3 else _MARKS[0]
-        # Above some number of marks a drawing of lines is larger than a picture of them.
+        # Rasterise many marks, because a vector file would be larger.
         many = len(at) > 20_000
         axes.scatter(steps[at], row + bottom, s=part * area, c=colour, marker=mark, linewidths=thick, rasterized=many)
         middles.append(bottom + (len(members) - 1) / 2)
         bottom += len(members)
         if number < len(groups) - 1:
             axes.axhline(bottom - 0.5, color="0.6", linewidth=0.5)
-    # A mark of the first and the last row is whole: one may be larger than its row, and the axis is a point thick.
+    # Leave room for whole marks in the first and last row, because a mark may be larger than its row.
     edge = max(0.75, (0.5 * math.sqrt(area) + 1.0) / points)
     axes.set_ylim(-edge, count - 1.0 + edge)
     whole_ticks(axes.yaxis)
@@ -139,19 +141,19 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], 
     first, last = (steps[0], steps[-1]) if len(steps) else (0, -1)
     axes.set_xlim(first - 0.5 * stride, last + 0.5 * stride)
     if len(groups) > 1 or groups[0].name:
-        every = math.ceil(8.5 * len(groups) / axes_size(axes)[1])  # more names do not fit
+        every = math.ceil(8.5 * len(groups) / axes_size(axes)[1])  # skip names that do not fit
         names = [name for name, _ in groups][::every]
         axes.set_yticks(middles[::every], names, parse_math=has_formula(*names))
         axes.tick_params(axis="y", length=0)
 
 
 def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[ClassRows]) -> None:
-    """Draw the histogram below the raster; a sample of the line of each class stands to the right of its rows."""
+    """Draw the histogram below the raster, and a sample of each class's line to the right of its rows."""
     from matplotlib.lines import Line2D
 
     below = axes_or_new(_split_place(axes, (3, 1.2)))
     _draw_psth(below, rows, edges, width, groups)
-    label_axis(below.yaxis, "spikes\nper step", "rate")  # short, as the Axes is low
+    label_axis(below.yaxis, "spikes\nper step", "rate")  # short labels, because the Axes is low
     below.set_xlabel(axes.get_xlabel(), fontsize=LARGE)
     axes.set_xlabel("")
     axes.tick_params(axis="x", labelbottom=False)
@@ -164,7 +166,7 @@ def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[
 
 
 def _split_place(axes: Any, heights: tuple[float, float]) -> Any:
-    """A new Axes in the lower part of the place of `axes`, which keeps the upper one; they share the time axis."""
+    """Split the panel of `axes`: new Axes take the lower part and share the time axis."""
     if (place := axes.get_subplotspec()) is not None:
         parts = place.subgridspec(2, 1, height_ratios=heights, hspace=0.12)
         axes.set_subplotspec(parts[0])
@@ -175,7 +177,7 @@ def _split_place(axes: Any, heights: tuple[float, float]) -> Any:
     return axes.figure.add_axes([box.x0, box.y0, box.width, low], sharex=axes)
 
 
-# --- peri-stimulus time histogram -------------------------------------------------------------------------------------
+# --- Peri-stimulus time histogram -------------------------------------------------------------------------------------
 
 
 def psth(
@@ -187,25 +189,27 @@ def psth(
     layer: str | None = None,
     classes: Any = None,
 ) -> Any:
-    """The peri-stimulus time histogram: spikes per neuron and step, over time, with its standard error as a band.
+    """Peri-stimulus time histogram (PSTH): spikes per neuron and step over time, with the standard error as a band.
 
-    A bin of `width` steps shows r = (number of spikes in it) / (rows * steps in it); the band is r +- s / sqrt(rows),
-    s the standard deviation of the rows' own r. Rows are the neurons of (T, N), and the samples of (T, B, ...).
+    A bin of `width` steps shows r = (number of spikes in it) / (rows * steps in it). The band is r +- s / sqrt(rows),
+    with s the standard deviation of r over the rows. Rows are the neurons of (T, N), or the samples of (T, B, ...).
 
     Args:
-        spikes: (T, N) or (T, B, ...), or a monitor; every element that is not 0 is a spike.
+        spikes: (T, N) or (T, B, ...), or a monitor. Every nonzero element is a spike.
         ax, title: the Axes to draw on, by default new ones, and the title above them.
         width: of a bin, in steps; the last bin may be shorter.
-        layer: which one of a monitor's, or of a mapping's.
-        classes: a label for each row; each class gets a line of its own.
+        layer: the name of a layer, for a monitor or a mapping.
+        classes: a label for each row; each class gets its own line.
 
     Raises:
-        ShapeError: if spikes have fewer than two axes, or if there are not as many classes as rows.
-        ArgumentError: for a width below 1, an array without elements, or a layer that is unknown or does not fire.
+        ShapeError: if spikes have fewer than two axes, or if the number of classes is not that of rows.
+        ArgumentError: for a width below 1, an array without elements, or an unknown or silent layer.
     """
     name, array = one_layer(spikes, "spikes", layer, "psth")
     rows = check_rows(as_spikes(array, "psth"), "psth")
-    rows = rows if rows.ndim == 2 else rows.reshape(*rows.shape[:2], -1).mean(2)  # (T, N), or the means of samples
+    rows = (
+        rows if rows.ndim == 2 else rows.reshape(*rows.shape[:2], -1).mean(2)
+    )  # (T, N), or the mean over each sample's neurons
     groups = group_rows(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
     edges = _edges_of_bins(step_numbers(spikes, name, len(rows), "spikes"), width, "psth")
     axes = axes_or_new(ax)
@@ -214,14 +218,14 @@ def psth(
 
 
 def _edges_of_bins(steps: Array, width: int, who: str) -> Array:
-    """The edges of bins of `width` recorded steps: half a step before the first step of each, and after the last."""
+    """The edges of bins of `width` recorded steps, half a step before the first step of each bin and after the last."""
     check_count(width, who, "a bin's width in steps")
     stride = steps[1] - steps[0] if len(steps) > 1 else 1
     return np.append(steps[::width], steps[-1:] + stride) - 0.5 * stride
 
 
 def _draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[ClassRows], band: bool = False) -> None:
-    """A line of steps for each group: the mean of its rows (T, N), in bins of `width` steps."""
+    """Draw a line for each group: the mean of its rows (T, N), in bins of `width` steps."""
     starts = np.arange(0, len(rows), width)
     counts = np.diff(np.append(starts, len(rows)))[:, None]  # the last bin may be shorter
     for number, (name, members) in enumerate(groups):
@@ -240,9 +244,9 @@ def _draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Cl
     label_axis(axes.yaxis, "spikes per\nneuron and step", "spikes\nper step", "rate")
 
 
-# --- animation --------------------------------------------------------------------------------------------------------
+# --- Animation --------------------------------------------------------------------------------------------------------
 
-_CHANNELS = (COLOURS[1], COLOURS[5], COLOURS[0])  # far apart in grey, too
+_CHANNELS = (COLOURS[1], COLOURS[5], COLOURS[0])  # also clearly different in grey
 
 
 def animate(
@@ -258,30 +262,31 @@ def animate(
     layer: str | None = None,
     sample: int | None = None,
 ) -> Any:
-    """Animate spikes over time on a plane, over an image if there is one: each lights up and fades.
+    """Animate spikes on a plane, optionally over an image: each spike lights up and fades.
 
-    A spike is drawn with an opacity of 1, which is multiplied by `fade` at each step. Up to three channels, such as the
-    polarities of an event camera, have colours of their own; of more, a spike of any is shown.
+    A spike starts with opacity 1, which is multiplied by `fade` at each step. Up to three channels, for example the
+    polarities of an event camera, have their own colours. With more channels, a pixel shows a spike of any channel.
 
     Args:
-        spikes: (T, H, W) or (T, C, H, W), (T, N) with `shape`, (T, B, ...) with `sample`, or a monitor; every element
-            that is not 0 is a spike.
-        images: (h, w), or (T, h, w), one for each step, stretched to the plane; drawn in light grey.
-        path: a file to write, .gif, or .mp4 where there is ffmpeg.
-        fps: steps in a second.
-        ax: the Axes to draw on; a new one if it is left out.
-        title: above it; left out, the name of the layer. The time step stands beneath.
-        fade: what is left of a spike after a step, from 0 up to, not including, 1.
-        shape: (H, W) or (C, H, W) of the neurons; if left out for (T, N), the rectangle nearest to a square.
-        layer: which one of a monitor's, or of a mapping's.
-        sample: which one of a batch; a monitor's first if it is left out.
+        spikes: (T, H, W) or (T, C, H, W), (T, N) with `shape`, (T, B, ...) with `sample`, or a monitor. Every nonzero
+            element is a spike.
+        images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
+        path: a file to write: .gif, or .mp4, which needs ffmpeg.
+        fps: steps per second.
+        ax: the Axes to draw on, by default new ones.
+        title: the title above the Axes, by default the name of the layer. The time step is shown below.
+        fade: the fraction of a spike's opacity that remains after a step, at least 0 and below 1.
+        shape: (H, W) or (C, H, W) of the neurons. By default (T, N) becomes the rectangle closest to a square.
+        layer: the name of a layer, for a monitor or a mapping.
+        sample: the index of a sample; for a monitor 0 by default.
 
     Returns:
-        Matplotlib's FuncAnimation; keep it as long as it is to run. Its Axes are `animation._fig.axes`, or `ax`.
+        Matplotlib's FuncAnimation. You must keep a reference to it while it runs. Its Axes are `animation._fig.axes`,
+        or `ax`.
 
     Raises:
-        ShapeError: if the neurons are not on a plane of that shape, or if images do not fit.
-        ArgumentError: for fps or fade that make no sense, for another ending of path, or where ffmpeg is missing.
+        ShapeError: if the neurons or images do not fit the plane.
+        ArgumentError: for invalid fps or fade, another file extension, or a missing ffmpeg.
     """
     _check_film(path, fps, fade)
     name, array = one_layer(spikes, "spikes", layer, "animate")
@@ -310,12 +315,12 @@ def _check_film(path: str | Path | None, fps: float, fade: float) -> None:
         if not FFMpegWriter.isAvailable():
             raise ArgumentError(
                 f"animate: {str(path)!r} needs ffmpeg, and there is no program of that name on the PATH. Install it, "
-                "or write a .gif, which needs nothing."
+                "or write a .gif, which needs no other program."
             )
 
 
 def _planes(array: Array, sample: int | None, shape: tuple[int, ...] | None) -> Array:
-    """(T, C, H, W), with C at most 3."""
+    """Spikes as (T, C, H, W), with C at most 3."""
     if sample is not None:
         if array.ndim < 3:
             raise ShapeError(f"animate: sample chooses from (T, B, ...), not from shape {array.shape}.")
@@ -333,11 +338,11 @@ def _planes(array: Array, sample: int | None, shape: tuple[int, ...] | None) -> 
         spikes = spikes.reshape(len(spikes), *shape)
     if spikes.ndim not in (3, 4):
         raise ShapeError(
-            f"animate: takes (T, H, W), (T, C, H, W) or (T, N), not shape {spikes.shape}. Choose one of a batch: "
-            "sample=0."
+            f"animate: takes (T, H, W), (T, C, H, W) or (T, N), not shape {spikes.shape}. For a batch, choose one "
+            "sample: sample=0."
         )
     if spikes.size == 0:
-        raise ArgumentError(f"animate: an array of shape {spikes.shape} holds nothing to show.")
+        raise ArgumentError(f"animate: an array of shape {spikes.shape} is empty, so there is nothing to show.")
     planes = spikes if spikes.ndim == 4 else spikes[:, None]
     return planes if planes.shape[1] <= len(_CHANNELS) else np.any(planes, axis=1, keepdims=True)
 
@@ -361,7 +366,7 @@ def _film(
     from matplotlib.lines import Line2D
 
     (channels, height, width), colours = planes.shape[1:], _CHANNELS[: planes.shape[1]]
-    trails = planes.astype(np.float32)  # the opacity of each spike's light
+    trails = planes.astype(np.float32)  # opacities
     for step in range(1, len(trails)):
         np.maximum(trails[step], fade * trails[step - 1], out=trails[step])
     axes.set(xticks=[], yticks=[], xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), aspect="equal")
@@ -376,7 +381,7 @@ def _film(
     picture = None
     if backgrounds is not None:
         low, high = float(backgrounds.min()), float(backgrounds.max())
-        # From white to half way to black, so that all spikes stand out.
+        # Use only the lighter half of the greys, so that all spikes stand out.
         picture = axes.imshow(backgrounds[0], cmap="Greys", vmin=low, vmax=low + 2 * ((high - low) or 1.0), **place)
     lights = []
     for colour in colours:

@@ -1,4 +1,4 @@
-"""Pictures of a training: curves over its epochs, the search for a learning rate, the confusion matrix."""
+"""Plots of training: curves over epochs, learning-rate search, confusion matrix."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from snncell.report.probe import records_of
 
 _EVALUATED = ("test_", "val_", "valid_", "validation_", "eval_")
 _NO_MEASURES = ("epoch", "step", "seconds", "loss_scale", "skipped")
-_WITH_UNITS = ("spikes", "synops", "energy")  # beside which shares would be a line at 0
+_WITH_UNITS = ("spikes", "synops", "energy")  # large numbers, next to which accuracies would look like 0
 
 
 def training_curves(
@@ -38,25 +38,26 @@ def training_curves(
     best: str | None = None,
     names: str | Sequence[str] | None = None,
 ) -> Any:
-    """Training curves: losses over the epochs on the left axis, accuracy and all other measures on the right one.
+    """Training curves: losses over the epochs on the left axis, accuracy and other measures on the right axis.
 
-    Training is drawn with solid lines and full markers, evaluation with dashed lines and hollow ones. A dotted line is
-    at the best epoch, a star on the curve that decides it.
+    Training is drawn with solid lines and filled markers, evaluation with dashed lines and hollow markers. A dotted
+    vertical line marks the best epoch, and a star the best value.
 
     Args:
-        log: the result of `train.fit`, its history, the path of its log (.csv, .jsonl), or for each name its values,
-            one for each epoch. Names with "loss" in them are losses; those that begin with "test_", "val_", "valid_",
-            "validation_" or "eval_" are of an evaluation; "epoch", if there, is the horizontal axis. Entries with
-            several numbers for an epoch, such as a confusion matrix, are not drawn.
-        ax, title: the left Axes, which is returned, and the title above it; the right axis is a twin of it.
-        best: the name whose best value is marked; one with "accuracy" in it is best where it is highest, any other
-            where it is lowest. By default the epoch whose weights `train.fit` kept, if log is its result and it was
-            given a `monitor`; otherwise the loss of the evaluation, or else of the training, if there is one.
-        names: which curves are drawn; "energy" means that of training and evaluation both. Left out all but "step",
-            "seconds", learning rates, loss scales, and "spikes", "synops" and "energy", which have scales of their own.
+        log: the result of `train.fit`, its history, the path of its log (.csv, .jsonl), or a mapping from names to
+            values, one per epoch. Names that contain "loss" are losses. Names that begin with "test_", "val_",
+            "valid_", "validation_" or "eval_" are evaluations. "epoch", if present, is the horizontal axis. Entries
+            with several numbers per epoch, such as a confusion matrix, are not drawn.
+        ax, title: the left Axes, which is returned, and the title above it. The right axis is its twin.
+        best: the name whose best value is marked: the highest if the name contains "accuracy", otherwise the lowest.
+            The default is the epoch whose weights `train.fit` kept, if log is its result and it had a `monitor`;
+            otherwise the evaluation loss, or else the training loss.
+        names: the curves to draw; for example, "energy" means that of training and evaluation. By default all except
+            "step", "seconds", learning rates, loss scales, and "spikes", "synops" and "energy", which have other
+            scales.
 
     Raises:
-        ArgumentError: if there is no epoch, no such file, or no such name as `best` or among `names`.
+        ArgumentError: if there is no epoch, the file is missing, or `best` or one of `names` is unknown.
         ShapeError: for values of different lengths.
     """
     columns = _columns(records_of(log, "training_curves"))
@@ -70,22 +71,22 @@ def training_curves(
     at = list(epochs).index(log.best["epoch"]) if kept else None
     lines += _mark_best(axes, right, epochs, curves, kept if kept in curves else best, at, kept not in curves)
     whole_ticks(axes.xaxis)
-    axes.set_zorder(right.get_zorder() + 1)  # the legend lies above the lines of both
+    axes.set_zorder(right.get_zorder() + 1)  # draw the legend above the lines of both axes
     axes.patch.set_visible(False)
     left = _in_words(*([name for name in curves if _is_loss(name)] or curves))
     return finish(axes, title, ("epoch",), (left,), handles=lines)
 
 
-# --- logs -------------------------------------------------------------------------------------------------------------
+# --- Logs -------------------------------------------------------------------------------------------------------------
 
 
 def _columns(records: Any) -> dict[str, Array]:
-    """Values by name; what a record does not hold is NaN."""
+    """Values by name; missing entries of a record become NaN."""
     if not isinstance(records, Mapping):
         if not isinstance(records, Sequence) or not records or not all(isinstance(r, Mapping) for r in records):
             raise ArgumentError(
-                "training_curves: takes what train.fit gave, with an epoch at least, the path of its log, or values by "
-                f"name, not {show(records)}."
+                "training_curves: takes the result of train.fit with at least one epoch, the path of its log, or "
+                f"values by name, not {show(records)}."
             )
         names = dict.fromkeys(name for record in records for name in record)
         entries = {name: [record.get(name) for record in records] for name in names}
@@ -97,17 +98,17 @@ def _columns(records: Any) -> dict[str, Array]:
     columns = {str(name): _floats_of(str(name), values) for name, values in records.items()}
     if len({values.shape for values in columns.values()}) > 1 or any(v.ndim > 1 for v in columns.values()):
         sizes = ", ".join(f"{name!r}: {values.shape}" for name, values in columns.items())
-        raise ShapeError(f"training_curves: there is one value of each name for each epoch, not {sizes}.")
+        raise ShapeError(f"training_curves: each name needs one value per epoch, not {sizes}.")
     return columns or {"nothing": np.zeros(0)}
 
 
 def _is_array(x: Any) -> bool:
-    """True for an entry with axes, such as a confusion matrix; in a CSV it stands as JSON."""
+    """True for an entry with axes, such as a confusion matrix, which a CSV stores as JSON."""
     return x.startswith("[") if isinstance(x, str) else bool(np.ndim(x))
 
 
 def _select_curves(columns: dict[str, Array], names: Sequence[str] | None) -> dict[str, Array]:
-    """The curves that are asked for, else all measures on a common scale: each group has a learning rate of its own."""
+    """The requested curves, or by default all measures with a common scale."""
     if names is None:
         left_out = [
             name
@@ -130,7 +131,7 @@ def _floats_of(name: str, values: Any) -> Array:
         return np.atleast_1d(np.asarray(values, np.float64))
     except (TypeError, ValueError):
         wrong = next(filter(_is_no_number, values if isinstance(values, (list, tuple)) else [values]), values)
-        raise ArgumentError(f"training_curves: {name!r} is numbers, one for each epoch, not {wrong!r}.") from None
+        raise ArgumentError(f"training_curves: {name!r} must be numbers, one per epoch, not {wrong!r}.") from None
 
 
 def _is_no_number(value: Any) -> bool:
@@ -142,19 +143,19 @@ def _is_no_number(value: Any) -> bool:
 
 
 def _plain_name(name: str) -> str:
-    """The name without the prefix for the data that it was measured on."""
+    """The name without the prefix for its data set, for example "test_"."""
     for prefix in (*_EVALUATED, "train_", "training_"):
         name = name.removeprefix(prefix)
     return name
 
 
 def _in_words(*names: str) -> str:
-    """Plain names in words, each of them once."""
+    """Plain names in words, without repetitions."""
     return ", ".join(dict.fromkeys(_plain_name(name).replace("_", " ") for name in names))
 
 
 def _draw_curves(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[Any, list[Any]]:
-    """The right axis, where there is one, and the lines."""
+    """Draw the curves; return the right axis (the left one if there is none) and the lines."""
     losses = [name for name in curves if _is_loss(name)]
     others = [name for name in curves if not _is_loss(name)]
     right = second_axis(axes, _in_words(*others)) if losses and others else axes
@@ -173,9 +174,9 @@ def _draw_curves(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[An
 def _mark_best(
     axes: Any, right: Any, epochs: Array, curves: dict[str, Array], best: str | None, at: int | None, elsewhere: bool
 ) -> list[Any]:
-    """A star at the best value, if there is one that is finite, or at the epoch `at` that was kept.
+    """Draw a star at the best finite value, or at the epoch `at` that was kept.
 
-    `elsewhere`: whether a number that is not drawn decided about that epoch.
+    `elsewhere` means that a measure that is not drawn decided about that epoch.
     """
     losses = sorted(filter(_is_loss, curves), key=lambda name: not name.startswith(_EVALUATED))
     name = best if best is not None else next(iter(losses), None)
@@ -196,35 +197,35 @@ def _mark_best(
     return star
 
 
-# --- the search for a learning rate -----------------------------------------------------------------------------------
+# --- Learning-rate search ---------------------------------------------------------------------------------------------
 
 _PARTS = ("rates", "losses", "smoothed")
 
 
 def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) -> Any:
-    """The loss at each step of a search for a learning rate, over the rate of that step, on a logarithmic axis.
+    """Learning-rate range test: the loss at each step over the learning rate, on a logarithmic axis.
 
-    Dots are the losses of single batches, the line smooths them, a dotted line stands at the suggestion. Where the loss
-    diverges it leaves the picture, which goes to twice the height of the rest.
+    Dots are the losses of single batches, the line is their smoothed curve, and a dotted vertical line marks the
+    suggestion. The vertical axis ends above the initial losses, so a diverging loss leaves the plot.
 
     Args:
-        search: what `train.find_learning_rate` gave.
+        search: the result of `train.find_learning_rate`.
         ax, title: the Axes to draw on, by default new ones, and the title above them.
 
     Raises:
-        ArgumentError: for something else, or a search without a finite loss.
+        ArgumentError: for another object, or a search without a finite loss.
         ShapeError: for rates and losses of different lengths.
     """
     if not all(hasattr(search, name) for name in (*_PARTS, "suggestion")):
-        raise ArgumentError(f"learning_rate_search: takes what train.find_learning_rate gave, not {came(search)}.")
+        raise ArgumentError(f"learning_rate_search: takes the result of train.find_learning_rate, not {came(search)}.")
     rates, losses, smoothed = (np.asarray(getattr(search, name), np.float64) for name in _PARTS)
     if not rates.shape == losses.shape == smoothed.shape or rates.ndim != 1:
         raise ShapeError(
-            f"learning_rate_search: rates, losses and smoothed have an entry for each step, not the shapes "
+            f"learning_rate_search: rates, losses and smoothed must have one entry per step, not the shapes "
             f"{rates.shape}, {losses.shape}, {smoothed.shape}."
         )
     if not np.isfinite(smoothed).any():
-        raise ArgumentError("learning_rate_search: there is nothing to draw: no step had a finite loss.")
+        raise ArgumentError("learning_rate_search: there is nothing to draw, because no step had a finite loss.")
     axes = axes_or_new(ax)
     axes.plot(rates, losses, ".", color=COLOURS[6], markersize=3, label="batch")
     axes.plot(rates, smoothed, color=COLOURS[0], linewidth=1.2, label="smoothed")
@@ -232,7 +233,7 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
         label = f"suggestion {search.suggestion:.2g}"
         axes.axvline(search.suggestion, color=COLOURS[2], linestyle=":", linewidth=1.2, label=label)
     axes.set_xscale("log")
-    # From the least loss to the largest before the smoothed ones are least, and as much again above.
+    # Show the losses up to the minimum of the smoothed curve, and the same range once more above.
     begun = losses[: int(np.nanargmin(smoothed)) + 1]
     least, most = float(losses[np.isfinite(losses)].min()), float(begun[np.isfinite(begun)].max())
     spread = max(most - least, 1e-3 * abs(most), 1e-12)
@@ -240,7 +241,7 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
     return finish(axes, title, ("learning rate", "rate"), ("loss",))
 
 
-# --- the confusion matrix ---------------------------------------------------------------------------------------------
+# --- Confusion matrix -------------------------------------------------------------------------------------------------
 
 
 def confusion_matrix(
@@ -253,23 +254,24 @@ def confusion_matrix(
 ) -> Any:
     """Confusion matrix: rows are the true classes, columns the predicted ones.
 
-    The colour is the share of the row, or with normalise=False the count; the numbers in the cells are counts, where
-    they are not 0 and fit.
+    The colour is the share of the row, or the count with normalise=False. Numbers in the cells are nonzero counts, if
+    they fit.
 
     Args:
-        predicted: classes as integers (N,), or scores (N, C), of which the largest counts; without labels the matrix
-            itself, (C, C) or (1, C, C), of counts, or of shares of all samples as `train.confusion` gives, which are
-            written as percentages.
+        predicted: classes as integers (N,), or scores (N, C), of which the largest counts. Without labels it is the
+            matrix itself, (C, C) or (1, C, C), with counts, or with shares of all samples as `train.confusion` returns
+            them, which are written as percentages.
         labels: the true classes, integers (N,) from 0.
-        names: of the classes; numbers if left out.
-        normalise: whether colours are shares of the true class. The row of a class without samples stays empty.
-        ax: the Axes to draw on; a new one if it is left out. The colour bar takes room from it.
-        title: above it; left out, how many are right.
+        names: of the classes; numbers by default.
+        normalise: divide colours by the number of samples of the true class. The row of a class without samples is
+            empty.
+        ax: the Axes to draw on, by default new ones. The colour bar takes room from them.
+        title: the title above the Axes. By default the number of correct samples.
 
     Raises:
-        DTypeError: for labels or classes that are no integers.
+        DTypeError: for labels or classes that are not integers.
         ShapeError: if predicted and labels do not fit.
-        ArgumentError: for no samples, scores that are NaN, or a class below 0 or beyond the names or scores.
+        ArgumentError: for no samples, scores that are NaN, or a class that is negative or beyond the names or scores.
     """
     counts = _matrix(predicted, names) if labels is None else _count_pairs(predicted, labels, names)
     total = counts.sum(1, keepdims=True)
@@ -291,15 +293,16 @@ def confusion_matrix(
 
 
 def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
-    """The number of times that each true class (row) is taken for each class (column)."""
+    """How often each true class (row) was predicted as each class (column)."""
     guesses = as_array(predicted, "confusion_matrix", "predicted")
     truth = as_array(labels, "confusion_matrix", "labels")
     if truth.ndim != 1 or guesses.ndim not in (1, 2) or len(guesses) != len(truth):
         raise ShapeError(
-            f"confusion_matrix: predicted is (N,) or (N, C) and labels (N,), not {guesses.shape} and {truth.shape}."
+            f"confusion_matrix: predicted must be (N,) or (N, C) and labels (N,), not {guesses.shape} and "
+            f"{truth.shape}."
         )
     if not truth.size:
-        raise ArgumentError("confusion_matrix: labels are empty: there are no samples.")
+        raise ArgumentError("confusion_matrix: labels are empty, so there are no samples.")
     scored = guesses.shape[1] if guesses.ndim == 2 else None
     if scored is not None:
         if names is not None and len(names) != scored:
@@ -310,7 +313,9 @@ def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Ar
     columns = {"predicted": guesses, "labels": truth}
     for what, values in columns.items():
         if values.dtype.kind not in "iub":
-            raise DTypeError(f"confusion_matrix: {what} are integers, not {values.dtype}; convert them: x.astype(int).")
+            raise DTypeError(
+                f"confusion_matrix: {what} must be integers, not {values.dtype}. Convert them: x.astype(int)."
+            )
     known = scored if names is None else len(names)
     classes = max(int(guesses.max()), int(truth.max())) + 1 if known is None else known
     for what, values in columns.items():
@@ -318,7 +323,7 @@ def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Ar
         if wrong.any():
             at = int(wrong.argmax())
             raise ArgumentError(
-                f"confusion_matrix: {what} has class {values[at]} at {at}; with {classes} classes they are 0 to "
+                f"confusion_matrix: {what} has class {values[at]} at {at}; with {classes} classes they must be 0 to "
                 f"{classes - 1}."
             )
     counts = np.zeros((classes, classes), np.int64)
@@ -327,18 +332,18 @@ def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Ar
 
 
 def _matrix(matrix: Any, names: Sequence[str] | None) -> Array:
-    """A matrix of counts, as integers, or of shares of all samples, as float64."""
+    """A matrix of counts as integers, or of shares of all samples as float64."""
     counts: Array = as_array(matrix, "confusion_matrix", "predicted")
     counts = counts[0] if counts.ndim == 3 and len(counts) == 1 else counts
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
         raise ShapeError(
-            f"confusion_matrix: without labels predicted is a matrix (C, C) of counts or shares, not {counts.shape}. "
-            f"Of predictions give the labels too."
+            f"confusion_matrix: without labels predicted must be a matrix (C, C) of counts or shares, not "
+            f"{counts.shape}. For predictions pass the labels too."
         )
     if names is not None and len(names) != len(counts):
         raise ArgumentError(f"confusion_matrix: there are {len(names)} names, but {len(counts)} classes.")
     if not (counts >= 0).all() or not 0 < counts.sum() < np.inf:
-        raise ArgumentError("confusion_matrix: the matrix holds counts or shares, from 0 on, and not only zeros.")
+        raise ArgumentError("confusion_matrix: the matrix must contain non-negative counts or shares, not all 0.")
     if counts.dtype.kind in "iub":
         return counts.astype(np.int64)
     shares: Array = counts.astype(np.float64)
@@ -346,7 +351,7 @@ def _matrix(matrix: Any, names: Sequence[str] | None) -> Array:
 
 
 def _name_classes(axes: Any, names: Sequence[str] | None, classes: int) -> None:
-    every = math.ceil(7.5 * classes / min(axes_size(axes)))  # more do not fit
+    every = math.ceil(7.5 * classes / min(axes_size(axes)))  # skip names that do not fit
     said = [str(name) for name in (range(classes) if names is None else names)][::every]
     places = range(0, classes, every)
     upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * panel_size(axes)[0]

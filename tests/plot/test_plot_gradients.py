@@ -174,7 +174,7 @@ def test_gradient_plots_refuse_what_does_not_fit():
         plot.gradient_flow({})
     with pytest.raises(errors.ShapeError, match=r"different numbers of steps \('a': 3, 'b': 4\)"):
         plot.gradient_flow({"a": np.ones((3, 1)), "b": np.ones((4, 1))})
-    with pytest.raises(errors.ShapeError, match=r"gradient_norms: the gradient of 'a' is \(T, \.\.\.\)"):
+    with pytest.raises(errors.ShapeError, match=r"gradient_norms: the gradient of 'a' must be \(T, \.\.\.\)"):
         plot.gradient_norms({"a": np.float32(1.0)})
     with pytest.raises(errors.ArgumentError, match=r"holds no grad\. Record it: monitor\(net, grad=True\)"):
         plot.gradient_flow(monitor(spikes={"a": np.ones((3, 1))}))

@@ -57,9 +57,9 @@ def test_update_ratios_without_a_size_to_compare_with():
 
 def test_update_ratios_refuse_what_does_not_fit():
     net = nn.Dense(2, 1)
-    with pytest.raises(errors.ArgumentError, match=r"'weight' before and after are one Parameter\. Keep a copy"):
+    with pytest.raises(errors.ArgumentError, match=r"'weight' before and after are the same Parameter\. Copy it"):
         plot.update_ratios(net, net)
-    with pytest.raises(errors.ArgumentError, match="only one of them has 'bias'"):
+    with pytest.raises(errors.ArgumentError, match="only one has 'bias'"):
         plot.update_ratios({"weight": net.weight.asnumpy()}, net)
     with pytest.raises(errors.ShapeError, match=r"'a' has shape \(2,\) before the update, \(3,\) after it"):
         plot.update_ratios({"a": np.ones(2)}, {"a": np.ones(3)})
@@ -97,7 +97,7 @@ def test_gradient_to_weight_refuses_what_does_not_fit():
     for nothing in ({}, [], None, [1e-3]):
         with pytest.raises(errors.ArgumentError, match="gradient_to_weight: takes the ratios of each weight by name"):
             plot.gradient_to_weight(nothing)
-    with pytest.raises(errors.ShapeError, match=r"the ratios of 'a' are \(updates,\), not \(\)"):
+    with pytest.raises(errors.ShapeError, match=r"the ratios of 'a' must be \(updates,\), not \(\)"):
         plot.gradient_to_weight({"a": 1e-3})
     with pytest.raises(errors.ArgumentError, match=r"band is \(low, high\) with 0 < low < high, not \(0, 1\)"):
         plot.gradient_to_weight({"a": [1e-3]}, band=(0, 1))
@@ -320,16 +320,16 @@ def test_training_curves_refuse_what_is_no_log(tmp_path):
     with pytest.raises(errors.ArgumentError, match=r"line 2 of .*half\.jsonl' is no record"):
         plot.training_curves(tmp_path / "half.jsonl")
     (tmp_path / "bad.csv").write_text("epoch,loss\n1,low\n")
-    with pytest.raises(errors.ArgumentError, match="training_curves: 'loss' is numbers, one for each epoch, not 'low'"):
+    with pytest.raises(errors.ArgumentError, match="training_curves: 'loss' must be numbers, one per epoch, not 'low'"):
         plot.training_curves(tmp_path / "bad.csv")
     for nothing in ([], [1.0, 2.0], 3, snncell.train.Result()):
-        with pytest.raises(errors.ArgumentError, match=r"takes what train.fit gave, with an epoch at least"):
+        with pytest.raises(errors.ArgumentError, match=r"takes the result of train.fit with at least one epoch"):
             plot.training_curves(nothing)
     for nothing in ({}, {"epoch": [1, 2]}, {"loss": []}):
         with pytest.raises(errors.ArgumentError, match="there is nothing to draw"):
             plot.training_curves(nothing)
     with pytest.raises(
-        errors.ShapeError, match=r"one value of each name for each epoch, not 'loss': \(3,\), 'acc': \(2,\)"
+        errors.ShapeError, match=r"each name needs one value per epoch, not 'loss': \(3,\), 'acc': \(2,\)"
     ):
         plot.training_curves({"loss": LOSS, "acc": [0.1, 0.2]})
     with pytest.raises(errors.ArgumentError, match=r"best is one of loss, accuracy, .* there is no 'f1'"):
@@ -409,18 +409,18 @@ def test_numbers_that_do_not_fit_are_left_out(rng):
 
 
 def test_confusion_matrix_refuses_what_does_not_fit():
-    with pytest.raises(errors.ArgumentError, match="labels has class 3 at 1; with 3 classes they are 0 to 2"):
+    with pytest.raises(errors.ArgumentError, match="labels has class 3 at 1; with 3 classes they must be 0 to 2"):
         plot.confusion_matrix(np.eye(3)[[0, 1]], [0, 3])
-    with pytest.raises(errors.ArgumentError, match="predicted has class 2 at 0; with 2 classes they are 0 to 1"):
+    with pytest.raises(errors.ArgumentError, match="predicted has class 2 at 0; with 2 classes they must be 0 to 1"):
         plot.confusion_matrix([2, 1], [0, 1], names=["a", "b"])
     with pytest.raises(errors.ArgumentError, match="labels has class -1 at 1"):
         plot.confusion_matrix([0, 1], [0, -1])
     with pytest.raises(errors.ArgumentError, match="2 names, but scores of 3 classes"):
         plot.confusion_matrix(np.eye(3), [0, 1, 2], names=["a", "b"])
-    with pytest.raises(errors.DTypeError, match=r"labels are integers, not float64; convert them"):
+    with pytest.raises(errors.DTypeError, match=r"labels must be integers, not float64\. Convert them"):
         plot.confusion_matrix([0, 1], [0.0, 1.0])
     with pytest.raises(
-        errors.ShapeError, match=r"predicted is \(N,\) or \(N, C\) and labels \(N,\), not \(2,\) and \(3,\)"
+        errors.ShapeError, match=r"predicted must be \(N,\) or \(N, C\) and labels \(N,\), not \(2,\) and \(3,\)"
     ):
         plot.confusion_matrix([0, 1], [0, 1, 1])
     with pytest.raises(errors.ShapeError, match=r"not \(\) and \(1,\)"):

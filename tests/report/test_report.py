@@ -674,7 +674,7 @@ MISTAKES = {
     "a file that is no log": refused("^report: log: .*test_report.py' is no log", log=lambda: __file__),
     "no log": refused("log is what train.fit gives back", log=lambda: 3),
     "another ending": refused(r"path is a file named \*.html or \*.pdf, not 'report.docx'", path=lambda: "report.docx"),
-    "no folder": refused("there is no folder 'nowhere' to write 'r.html' to", path=lambda: "nowhere/r.html"),
+    "no folder": refused("the folder 'nowhere' for 'r.html' does not exist", path=lambda: "nowhere/r.html"),
     "no path": refused("^report: path is a str or a PathLike, not 3", path=lambda: 3),
 }
 

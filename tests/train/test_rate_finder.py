@@ -223,7 +223,7 @@ def test_the_picture_shows_what_was_found() -> None:
     nothing = train.RateSearch(rates, rates * np.nan, rates * np.nan, None, True)
     with pytest.raises(ArgumentError, match="no step had a finite loss"):
         plot.learning_rate_search(nothing)
-    with pytest.raises(ShapeError, match="an entry for each step"):
+    with pytest.raises(ShapeError, match="must have one entry per step"):
         plot.learning_rate_search(train.RateSearch(rates, rates[:2], rates, None, True))
-    with pytest.raises(ArgumentError, match=r"takes what train\.find_learning_rate gave"):
+    with pytest.raises(ArgumentError, match=r"takes the result of train\.find_learning_rate"):
         plot.learning_rate_search([1.0])
