@@ -114,7 +114,6 @@ def _folders(folder: Path) -> dict[str, File]:
 
 
 def _files(folder: Path) -> list[File]:
-    """All files in a folder and its subfolders, sorted, without hidden files."""
     return sorted(File(root, name) for root, _, names in os.walk(folder) for name in names if name[0] != ".")
 
 

@@ -75,7 +75,6 @@ class Events(np.ndarray[Any, Any]):
         return events
 
     def __array_finalize__(self, source: Any) -> None:
-        """Keep the sensor size in views, parts and copies."""
         self.sensor_size = getattr(source, "sensor_size", (0, 0, 0))
 
     def __getitem__(self, key: Any) -> Any:

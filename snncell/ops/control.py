@@ -205,7 +205,6 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    """True if a state of the first shape grows to the second one by broadcasting."""
     return len(shape) <= len(to) and all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))
 
 

@@ -196,7 +196,6 @@ def conv2d(
 
 
 def _lengths_of(x: Tensor, what: str, name: str) -> Ints:
-    """The lengths of an input or a weight (., ., *lengths), none of which may be 0."""
     lengths = x.shape[2:]
     if 0 in lengths:
         raise ShapeError(f"{name}: {what} of shape {x.shape} has lengths {lengths}; each must be at least 1.")

@@ -118,7 +118,6 @@ def _argument_positions(fn: Any, grad_position: Any, who: str) -> tuple[int, ...
 
 
 def _select_arguments(args: Sequence[Any], positions: Sequence[int], who: str) -> list[Tensor]:
-    """The arguments with respect to which a Jacobian is taken."""
     chosen = [args[position] for position in positions if -len(args) <= position < len(args)]
     for x in chosen:
         if not isinstance(x, Tensor):
@@ -177,7 +176,6 @@ def _at_once(count: int, swept: Recording) -> bool:
 
 
 def _jacobian(stacked: Tensor, axis: int, out: Tensor, x: Tensor) -> Tensor:
-    """Combine rows (axis 0) or columns (axis -1) into one Jacobian."""
     last = transpose(stacked, (*range(1, stacked.ndim), 0)) if axis else stacked
     return reshape(last, (*out.shape, *x.shape))
 

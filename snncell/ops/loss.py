@@ -50,7 +50,6 @@ def _as_real(value: Any, who: str, name: str) -> Tensor:
 
 
 def _weigh_losses(each: Tensor, weight: Any, who: str) -> Tensor:
-    """Multiply losses by weights that broadcast to them."""
     if weight is None:
         return each
     factor = _as_real(weight, who, "weight")

@@ -401,7 +401,6 @@ def _adjoint(x: Tensor) -> Tensor:
 
 
 def _invert(x: Tensor) -> Tensor:
-    """Logical not of booleans, inverted bits of integers."""
     return ar.logical_not(x) if x.dtype.category == 0 else -x - 1
 
 

@@ -82,7 +82,6 @@ def pad(
 
 
 def _from_the_last(pairs: Sequence[Any], tensor: Tensor) -> list[int]:
-    """Convert NumPy's padding to PyTorch's."""
     if any(len(pair) != 2 for pair in pairs) or len(pairs) not in (1, tensor.ndim):
         raise ShapeError(
             f"pad: padding {show(pairs)} for a Tensor with {tensor.ndim} axes; give a pair (before, after) for each "

@@ -146,7 +146,6 @@ def next_key() -> Tensor:
 
 @primitive
 def _following(key: Any) -> Any:
-    """The key after `key`."""
     return key + np.array([0, 1])
 
 
@@ -175,7 +174,6 @@ def own_key() -> Any:
 
 
 def go_on_from(key: Any) -> None:
-    """Set the key of this thread's next draw."""
     _SEQUENCES.key = key
 
 

@@ -182,7 +182,6 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
 
 @Composite
 def _squares(x: Tensor, *, axis: tuple[int, ...], keepdims: bool) -> Tensor:
-    """Sum of squared distances from the mean."""
     # In two passes, because mean(x^2) - mean(x)^2 loses precision by cancellation.
     return _reduce_axes(_sum, tr.square(x - mean(x, axis, keepdims=True)), axis, keepdims)
 

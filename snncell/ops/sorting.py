@@ -35,13 +35,11 @@ _argsort.no_gradient()
 
 @primitive
 def _along(x: Any, order: Any) -> Any:
-    """Reorder the elements of each row."""
     return np.take_along_axis(x, order, -1)
 
 
 @primitive
 def _back(x: Any, order: Any) -> Any:
-    """The inverse of `_along`."""
     # np.empty suffices, because an order is a permutation and writes every element.
     out = np.empty_like(x)
     np.put_along_axis(out, order, x, -1)

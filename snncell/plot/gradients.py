@@ -64,10 +64,9 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
     red.
 
     Args:
-        gradients: a mapping from layer names, first layer first, to the gradient with respect to the layer's input at
-            every step, (T, ...); or a monitor that recorded them, `monitor(net, grad=True)`.
-        ax: the Axes to draw on, by default new ones. The colour bar takes room from them.
-        title: the title above the Axes.
+        gradients: as for `gradient_norms`, first layer first.
+        ax, title: the Axes to draw on, by default new ones, and the title above them. The colour bar takes room from
+            the Axes.
 
     Raises:
         ArgumentError: if there is no layer, or the monitor recorded no gradients.
@@ -111,7 +110,6 @@ def _norms_of(gradients: Any, who: str) -> dict[str, Array]:
 
 
 def _edges(steps: Array) -> Array:
-    """The edges of the columns, half way between steps."""
     if len(steps) == 1:
         return np.array([steps[0] - 0.5, steps[0] + 0.5])
     middles = (steps[1:] + steps[:-1]) / 2.0
@@ -322,7 +320,6 @@ def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
 
 
 def _numbers(x: Any) -> Array:
-    """The elements as float64 on the host."""
     return np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x, dtype=np.float64)
 
 
@@ -349,7 +346,6 @@ def _limits(arrays: list[Array]) -> tuple[float, float]:
 
 
 def _stairs(axes: Any, array: Array, edges: Array, row: int, **style: Any) -> None:
-    """Draw a histogram on its row."""
     counts = np.histogram(np.clip(array[np.isfinite(array)], edges[0], edges[-1]), edges)[0]
     heights = np.where(counts > 0, row + _HEIGHT * counts / max(int(counts.max()), 1), np.nan)
     axes.stairs(heights, edges, baseline=row, **style)

@@ -205,9 +205,9 @@ def surrogate(
     Args:
         surrogates: a spike function, a sequence of them, or a mapping from names to them. Each is a Cell with construct
             and bprop. The primitive is drawn only if the Cell has one.
-        ax: the Axes to draw on, by default new ones.
+        ax, title: the Axes to draw on, by default new ones, and their title, by default the name of a single spike
+            function.
         range: the ends of the horizontal axis, potential minus threshold.
-        title: the title above the Axes. By default the name, if there is one spike function.
 
     Raises:
         ArgumentError: if there is no spike function, or unless low < high for the range.
@@ -278,8 +278,8 @@ def surrogate_and_membrane(
             `monitor(net, above=True)`.
         surrogate_function: the spike function, a Cell with a bprop; for a monitor, that of the layer by default.
         layer: the name of a layer, for a monitor with several.
-        ax: the Axes of the histogram, which is returned; by default new ones.
-        title: the title above the Axes. By default the layer's name and the share outside.
+        ax, title: the Axes of the histogram, by default new ones, and their title, by default the layer and the share
+            outside.
         bins: the number of bins.
         below: the fraction of the largest derivative that counts as small.
 

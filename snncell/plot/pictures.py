@@ -94,7 +94,6 @@ def _sample_to_show(layer: LayerFacts) -> int:
 
 
 def _of_sample(x: Array, sample: int) -> Array:
-    """(T, B, *features) of one sample, as (T, N)."""
     return x.reshape(len(x), x.shape[1] if x.ndim > 1 else 1, -1)[:, sample]
 
 

@@ -128,13 +128,11 @@ def dead_and_saturated(
     """Fractions of dead, healthy and saturated neurons, one bar per layer.
 
     With r a neuron's number of spikes / (steps * samples), it is dead if r <= dead, saturated if r >= saturated, and
-    healthy otherwise. The numbers next to a bar are these fractions in percent: dead / healthy / saturated. They are
-    left out if the panel is narrower than two inches.
+    healthy otherwise. The numbers next to a bar are these fractions in percent. They are left out if the panel is
+    narrower than two inches.
 
     Args:
-        spikes: a monitor, whose firing layers are drawn, a mapping from names to arrays, or one array, (T, N) or (T, B,
-            ...). Every nonzero element is a spike.
-        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        spikes, ax, title: as for `firing_rates`.
         dead: the highest rate of a dead neuron. By default only neurons that never fire are dead.
         saturated: the lowest rate of a saturated neuron.
 
@@ -221,7 +219,6 @@ def time_differences(
 
 
 def _trains(spikes: Array) -> list[Array]:
-    """The spike times of each neuron of each sample."""
     flat = spikes.reshape(len(spikes), -1)
     column, step = np.nonzero(flat.T)
     return np.split(step.astype(np.float64), np.searchsorted(column, np.arange(1, flat.shape[1])))
@@ -258,8 +255,8 @@ def spike_time_differences(
         a: (T, N) or (T, B, ...), or a monitor. Every nonzero element is a spike.
         b: spikes of the same shape; or target times in steps, (N,) or (B, ...), with NaN or a negative number for no
             spike; or a monitor.
-        ax: the Axes to draw on, by default new ones.
-        title: the title above the Axes. By default the numbers of pairs and of spikes without a partner.
+        ax, title: the Axes to draw on, by default new ones, and their title, by default the numbers of pairs and of
+            spikes without a partner.
         match: "first" compares first spikes. "all" compares all spikes of the same neuron and sample that are each
             other's nearest.
         within: the largest distance of a pair in steps; None for any distance.

@@ -189,7 +189,6 @@ Table = tuple[list[str], list[list[str]]]
 
 
 def _table_of_layers(facts: Facts) -> Table:
-    """Head and rows of the table of layers."""
     head = ["layer", "neuron", "size", "spikes / step", "never fired", "saturated", "late"]
     head += ["thresholds", "surrogate flat", "gradient norm"]
     return head, [_row_of(layer) for layer in facts.layers]
@@ -216,7 +215,6 @@ def _row_of(layer: LayerFacts) -> list[str]:
 
 
 def _table_of_costs(facts: Facts) -> Table:
-    """Head and rows of the table of operations, for layers with weights."""
     rows = [
         [name, f"{cost.macs:,}", f"{cost.synops:,}", NONE if math.isnan(cost.density) else format_percent(cost.density)]
         for name, cost in facts.costs.items()
@@ -286,7 +284,6 @@ def _figure(picture: Picture) -> str:
 
 
 def png(figure: Any) -> bytes:
-    """Render a figure as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     stream = io.BytesIO()

@@ -65,8 +65,8 @@ def raster(
 
     Args:
         spikes: (T, N), (T, B, ...) with `sample` or `neuron`, or a monitor. Every nonzero element is a spike.
-        ax: the Axes to draw on, by default new ones.
-        title: the title above the Axes. By default the name of the layer and the number of spikes.
+        ax, title: the Axes to draw on, by default new ones, and their title, by default the layer and the number of
+            spikes.
         colour: the colour of the marks if there are no classes.
         layer: the name of a layer, for a monitor or a mapping.
         sample: the index of a sample, whose neurons become the rows; for a monitor 0 by default.
@@ -195,10 +195,8 @@ def psth(
     with s the standard deviation of r over the rows. Rows are the neurons of (T, N), or the samples of (T, B, ...).
 
     Args:
-        spikes: (T, N) or (T, B, ...), or a monitor. Every nonzero element is a spike.
-        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        spikes, ax, title, layer: as for `raster`, without a default title.
         width: of a bin, in steps; the last bin may be shorter.
-        layer: the name of a layer, for a monitor or a mapping.
         classes: a label for each row; each class gets its own line.
 
     Raises:
@@ -273,8 +271,8 @@ def animate(
         images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
         path: a file to write: .gif, or .mp4, which needs ffmpeg.
         fps: steps per second.
-        ax: the Axes to draw on, by default new ones.
-        title: the title above the Axes, by default the name of the layer. The time step is shown below.
+        ax, title: the Axes to draw on, by default new ones, and their title, by default the layer. The step is shown
+            below.
         fade: the fraction of a spike's opacity that remains after a step, at least 0 and below 1.
         shape: (H, W) or (C, H, W) of the neurons. By default (T, N) becomes the rectangle closest to a square.
         layer: the name of a layer, for a monitor or a mapping.

@@ -150,7 +150,6 @@ def _plain_name(name: str) -> str:
 
 
 def _in_words(*names: str) -> str:
-    """Plain names in words, without repetitions."""
     return ", ".join(dict.fromkeys(_plain_name(name).replace("_", " ") for name in names))
 
 
@@ -260,13 +259,13 @@ def confusion_matrix(
     Args:
         predicted: classes as integers (N,), or scores (N, C), of which the largest counts. Without labels it is the
             matrix itself, (C, C) or (1, C, C), with counts, or with shares of all samples as `train.confusion` returns
-            them, which are written as percentages.
+            them. Shares are written as percentages.
         labels: the true classes, integers (N,) from 0.
         names: of the classes; numbers by default.
         normalise: divide colours by the number of samples of the true class. The row of a class without samples is
             empty.
-        ax: the Axes to draw on, by default new ones. The colour bar takes room from them.
-        title: the title above the Axes. By default the number of correct samples.
+        ax, title: the Axes to draw on, by default new ones, and their title, by default the number of correct samples.
+            The colour bar takes room from the Axes.
 
     Raises:
         DTypeError: for labels or classes that are not integers.

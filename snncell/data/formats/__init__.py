@@ -122,7 +122,6 @@ def read_events(
 
 
 def _no_table(path: Any) -> ArgumentError:
-    """The error for columns or time_unit with a format that defines both itself."""
     return ArgumentError(
         f"read_events: columns and time_unit apply to tables only (.npy, .npz, .mat, HDF5 and CSV), and "
         f"{os.fspath(path)} is not a table. Leave them out."

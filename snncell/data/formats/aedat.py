@@ -194,7 +194,6 @@ def _packet(path: Any, data: bytes, start: int) -> tuple[int, int, int, int, int
 
 
 def _column(events: Array, offset: int) -> Array:
-    """A 32-bit word of each event."""
     return np.ascontiguousarray(events[:, offset : offset + 4]).view("<u4")[:, 0]
 
 

@@ -290,7 +290,6 @@ def _rows(text: str, begin: int) -> Iterator[tuple[str, str]]:
 
 
 def _lines(text: str, skipped: int) -> Iterator[str]:
-    """The lines after the first `skipped` rows."""
     lines = iter(io.StringIO(text, newline=None))
     while skipped:
         skipped -= bool(next(lines).split("#")[0].strip())

@@ -145,7 +145,6 @@ def _surface(z: Array, waves: Iterable[Array], alpha: float) -> Array:
 
 
 def _scale_columns(f: Array, low: Array, high: Array) -> Array:
-    """Scale each column to [0, 1]."""
     # `tiny` makes a constant column 0 instead of NaN.
     unit: Array = (f - low) / np.maximum(high - low, np.finfo(float).tiny)
     return unit
@@ -264,7 +263,6 @@ def yin_yang(
 
 
 def _class_of(x: float, y: float, small: float, big: float) -> int:
-    """The class of a point; -1 outside of the sign."""
     if math.sqrt((x - big) ** 2 + (y - big) ** 2) > big:
         return -1
     right, left = (math.sqrt((x - part * big) ** 2 + (y - big) ** 2) for part in (1.5, 0.5))

@@ -156,7 +156,6 @@ def draw_between(value: Any, rng: Generator) -> Any:
 
 
 def select(events: Events, which: Any) -> Events:
-    """Index events by a slice, booleans or indices."""
     part: Events = events[which]
     return part
 
@@ -172,7 +171,6 @@ def with_columns(events: Events, sensor_size: tuple[int, int, int] | None = None
 
 
 def has_rows(events: Events) -> bool:
-    """True for events with y."""
     return "y" in (events.dtype.names or ())
 
 

@@ -370,5 +370,4 @@ def _crop_events(events: Events, firsts: list[int], size: tuple[int, int]) -> Ev
 
 
 def _between(column: Any, first: int, count: int) -> Any:
-    """True for numbers in [first, first + count)."""
     return (column >= first) & (column < first + count)
