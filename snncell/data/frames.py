@@ -59,8 +59,8 @@ def to_frames(
 
     You must choose the bins by exactly one of these:
 
-    - `n_bins`: that many bins of equal length. With t0 the time of the first event, t1 that of the last, and D = t1 + 1
-      - t0 in microseconds, an event is in bin floor((t - t0) n_bins / D).
+    - `n_bins`: that many bins of equal length. With t0 and t1 the times of the first and the last event, and the length
+      D = t1 - t0 + 1 in microseconds, an event is in bin floor((t - t0) n_bins / D).
     - `window`: bins of that many microseconds. Bin b is [t0 + b s, t0 + b s + window) with s = window - overlap.
     - `count`: bins of that many consecutive events, in the order of the array, with s = count - overlap.
 

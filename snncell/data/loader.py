@@ -158,8 +158,8 @@ class Loader:
     `train.fit` accept. T is one of a few lengths, so that a jitted step is traced for few shapes.
 
     Each pass over the Loader is an epoch. Epoch e (0, 1, ...) shuffles by a generator seeded with (seed, e), and a
-    transform draws for sample i from one seeded with (seed, e, i). Results therefore do not depend on `workers`,
-    `processes` or `prefetch`.
+    transform draws for sample i from one seeded with (seed, e, i). Neither therefore depends on `workers`, `processes`,
+    `prefetch` or `batch_size`.
 
     Args:
         dataset: any object with `len` and `[i]`, such as a PyTorch data set. A sample is an array, a tuple or list, or

@@ -38,11 +38,11 @@ def scan(
 ) -> tuple[Any, Any]:
     """Loop over time: run `carry, y = f(carry, x)` for each step of `xs` and stack the ys.
 
-    You can use `scan` to write a neuron, a recurrent layer or any other recurrence. `f` is traced once, so it should
-    not depend on the values of Tensors by `if` or `while`.
+    You can use `scan` to write a neuron, a recurrent layer or any other recurrence. `f` is traced once, so it must not
+    depend on the values of Tensors by `if` or `while`.
 
-    If all of `f` is elementwise and its states have one shape, the compiler fuses the forward loop into one kernel and
-    the backward loop into another. `f` may also multiply states (rows of one batch) by matrices that are the same at
+    If `f` is elementwise and its states have one shape, the compiler fuses the forward loop into one kernel and the
+    backward loop into another. `f` may also multiply states (rows of one batch) by matrices that are the same at
     every step. Any other `f` runs step by step on a precompiled plan. Instructions that are the same at every step are
     hoisted out of the loop. Without a carry all steps run at once, as in `snncell.vmap`. `snncell.explain` shows the
     plan. Tensors that `f` captures get gradients.

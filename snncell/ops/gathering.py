@@ -167,7 +167,7 @@ def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
 
 
 def take_slices(x: Tensor, places: Any, axis: int) -> Tensor:
-    """`gather` for known positions in a NumPy array, which are not checked for gradients or dtypes."""
+    """`gather` at known positions, given as a NumPy array of integers."""
     with beside(x):
         result: Tensor = _gather.bind(x, Tensor(np.asarray(places, np.int64)), axis=axis, only_within=None)
     return result
@@ -187,9 +187,7 @@ def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
 def _check_hot(lowest: int, highest: int, _: Any, attrs: dict[str, Any]) -> None:
     depth, name = attrs["depth"], attrs["name"]
     words = name if isinstance(name, str) else name[int(lowest >= 0)]
-    more = (
-        f" for depth {depth}" if words.startswith("one_hot") else ""
-    )  # callers that speak of classes mention no depth
+    more = f" for depth {depth}" if words.startswith("one_hot") else ""  # other callers speak of classes
     _refuse_positions(lowest, highest, 0, depth, words, ArgumentError, more)
 
 

@@ -50,10 +50,8 @@ def panel_size(axes: Any) -> tuple[float, float]:
     """Width and height of the panel of `axes`, including labels, in points, before a layout moves it."""
     box, page = axes.get_position(original=True), axes.figure.bbox
     points = 72 / axes.figure.dpi
-    return (
-        page.width * box.width * points / 0.775,
-        page.height * box.height * points / 0.77,
-    )  # the fractions of a single Axes
+    # 0.775 and 0.77 are the fractions of the figure that a single Axes takes.
+    return page.width * box.width * points / 0.775, page.height * box.height * points / 0.77
 
 
 def _has_layout(axes: Any) -> bool:
@@ -232,9 +230,7 @@ def positive_line(axes: Any, x: Any, values: Any, name: str, number: int) -> Non
     label = f"{name} ({', '.join(said)})" if said else name
     style = line_style(number, array.size) | {"linestyle": series_style(number)["linestyle"]}
     around = np.pad(there, 1)
-    alone = np.nonzero(there & ~around[:-2] & ~around[2:])[
-        0
-    ].tolist()  # isolated values, which have a marker but no line
+    alone = np.nonzero(there & ~around[:-2] & ~around[2:])[0].tolist()  # isolated values need a marker
     style["markevery"] = sorted({*range(0, array.size, style["markevery"]), *alone})
     axes.plot(x, shown, label=legend_label(label) or "_unnamed", **style)
 

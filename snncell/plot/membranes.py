@@ -251,9 +251,7 @@ def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) 
     if not array.size:
         raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
     finite = np.isfinite(array)
-    largest = np.max(
-        np.abs(derivative_at(_spread(_PLACES, cell).astype(np.float32), cell)), axis=0
-    )  # for each constant
+    largest = np.max(np.abs(derivative_at(_spread(_PLACES, cell).astype(np.float32), cell)), axis=0)  # per constant
     inside = np.abs(derivative_at(np.where(finite, array, 0.0), cell)) > part * largest
     return float(1.0 - np.mean(inside & finite))
 

@@ -90,9 +90,7 @@ def raster(
     axes = axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
     _draw_raster(axes, rows, steps, groups, colour)
     label_time_axis(axes)
-    if (
-        neuron is None and classes is None and not all_there(numbers)
-    ):  # label rows with the neurons' indices in the layer
+    if neuron is None and classes is None and not all_there(numbers):  # label rows by the neurons' indices
         axes.yaxis.set_major_formatter(lambda row, _: str(numbers[int(row)]) if row in range(len(numbers)) else "")
     label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
     if edges is not None and psth is not None:
@@ -205,9 +203,7 @@ def psth(
     """
     name, array = one_layer(spikes, "spikes", layer, "psth")
     rows = check_rows(as_spikes(array, "psth"), "psth")
-    rows = (
-        rows if rows.ndim == 2 else rows.reshape(*rows.shape[:2], -1).mean(2)
-    )  # (T, N), or the mean over each sample's neurons
+    rows = rows if rows.ndim == 2 else rows.reshape(*rows.shape[:2], -1).mean(2)  # (T, N), or means per sample (T, B)
     groups = group_rows(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
     edges = _edges_of_bins(step_numbers(spikes, name, len(rows), "spikes"), width, "psth")
     axes = axes_or_new(ax)
