@@ -135,6 +135,7 @@ class Bins(NamedTuple):
 
     @property
     def has_rows(self) -> bool:
+        """True for events with y."""
         return "y" in (self.recordings[0].dtype.names or ())
 
     def refuse(self, who: str, wrong: Array) -> None:

@@ -27,6 +27,7 @@ Seed = Annotated[int, Within(0)]
 
 
 def takes_rng(transform: Callable[..., Any]) -> bool:
+    """True for a callable with an argument `rng`."""
     try:
         return "rng" in inspect.signature(transform).parameters
     except (TypeError, ValueError):  # C functions have no signature

@@ -46,10 +46,12 @@ def entries(sample: Any) -> dict[Any, Any]:
 
 
 def first_entry(sample: Any) -> tuple[Any, Any]:
+    """The name and the value of a sample's first entry."""
     return next(iter(entries(sample).items()), (0, None))
 
 
 def with_entry(sample: Any, name: Any, value: Any) -> Any:
+    """A copy of a sample with one entry replaced."""
     if isinstance(sample, dict):
         return {**sample, name: value}
     if not isinstance(sample, (tuple, list)):

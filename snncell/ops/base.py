@@ -308,6 +308,7 @@ def as_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
 
 
 def as_axis(axis: Any, ndim: int, name: str, argument: str = "axis") -> int:
+    """Convert one axis to a non-negative axis."""
     number = as_int(axis, name, argument)
     if not ndim:
         raise ShapeError(f"{name}: axis {number} of a Tensor with 0 axes does not exist.")
@@ -317,6 +318,7 @@ def as_axis(axis: Any, ndim: int, name: str, argument: str = "axis") -> int:
 
 
 def as_int(x: Any, name: str, argument: str) -> int:
+    """Check that `x` is an integer."""
     # Integers of more than 64 bits are refused later, with a better message; only huge ones are refused here.
     if isinstance(x, bool) or not isinstance(x, (int, np.integer)) or abs(int(x)) >= 2**80:
         raise ArgumentError(f"{name}: {argument} is an integer, not {show(x)}.")
@@ -324,11 +326,13 @@ def as_int(x: Any, name: str, argument: str) -> int:
 
 
 def as_ints(value: Any, name: str, argument: str) -> tuple[int, ...]:
+    """Convert an integer, or a tuple or list of integers, to a tuple."""
     numbers = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return tuple(as_int(n, name, argument) for n in numbers)
 
 
 def as_number(value: Any, name: str, argument: str) -> int | float:
+    """Check that `value` is a Python or NumPy number."""
     # The last of NUMBERS is bfloat16, which does not derive from np.floating.
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating, dtypes.NUMBERS[-1])):
         raise ArgumentError(f"{name}: {argument} is a number, not {show(value)}.")
@@ -355,6 +359,7 @@ def refuse_size(sizes: tuple[int, ...], name: str) -> None:
 
 
 def probability(p: Any, name: str, argument: str) -> float:
+    """Check that `p` is a number in [0, 1]."""
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0.0 <= p <= 1.0:
         raise ArgumentError(f"{name}: {argument} is a number in [0, 1], not {show(p)}.")
     return float(p)

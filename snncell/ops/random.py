@@ -174,6 +174,7 @@ def own_key() -> Any:
 
 
 def go_on_from(key: Any) -> None:
+    """Set the key of this thread's next draw."""
     _SEQUENCES.key = key
 
 

@@ -164,12 +164,14 @@ def label_time_axis(axes: Any) -> None:
 
 
 def whole_ticks(axis: Any) -> None:
+    """Place ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
 def text_width(text: str, size: float) -> float:
+    """Width of a text in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -203,6 +205,7 @@ def series_style(number: int) -> dict[str, Any]:
 
 
 def marker(number: int) -> str:
+    """Marker of series `number`, from 0."""
     return MARKERS[number % len(MARKERS)]
 
 

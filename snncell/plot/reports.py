@@ -284,6 +284,7 @@ def _figure(picture: Picture) -> str:
 
 
 def png(figure: Any) -> bytes:
+    """Render a figure as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     stream = io.BytesIO()

@@ -83,6 +83,7 @@ def _why_missing(recorded: Any, name: str) -> str:
 
 
 def is_monitor(x: Any) -> bool:
+    """True if x has recordings of a network's layers."""
     return all(hasattr(x, name) for name in ("layers", "spikes", "steps", "cell"))
 
 
@@ -118,6 +119,7 @@ def as_array(x: Any, who: str, name: str = "x") -> Array:
 
 
 def real_array_of(x: Any, who: str, name: str) -> Array:
+    """Convert x to a float32 array."""
     array = as_array(x, who, name)
     if array.dtype.kind == "c":
         raise ArgumentError(f"{who}: {name} must contain real numbers, not {array.dtype}.")
@@ -165,6 +167,7 @@ def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, 
 
 
 def sample_of(array: Array, sample: Any, who: str) -> Array:
+    """Select a sample of (T, B, ...)."""
     count = array.shape[1]
     if not isinstance(sample, (int, np.integer)) or not -count <= sample < count:
         raise ArgumentError(f"{who}: there is no sample {sample!r}; there are {count}, from 0.")
@@ -191,6 +194,7 @@ def neuron_positions(neurons: Any, numbers: Array, who: str) -> list[int]:
 
 
 def all_there(numbers: Array) -> bool:
+    """True if these are the indices of all neurons of a layer."""
     return np.array_equal(numbers, np.arange(len(numbers)))
 
 

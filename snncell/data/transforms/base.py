@@ -156,6 +156,7 @@ def draw_between(value: Any, rng: Generator) -> Any:
 
 
 def select(events: Events, which: Any) -> Events:
+    """Index events by a slice, booleans or indices."""
     part: Events = events[which]
     return part
 
@@ -171,6 +172,7 @@ def with_columns(events: Events, sensor_size: tuple[int, int, int] | None = None
 
 
 def has_rows(events: Events) -> bool:
+    """True for events with y."""
     return "y" in (events.dtype.names or ())
 
 
