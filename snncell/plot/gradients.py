@@ -166,12 +166,10 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
     weight that was all 0 has ratio infinity.
 
     Args:
-        before: a mapping from names to the weights before the update, any shape. You must pass copies, because an
-            update changes Parameters in place.
+        before: a mapping from names to copies of the weights before the update (an update changes Parameters in place).
         after: the weights after the update in the same form, or the net, whose trainable Parameters are used by their
             paths. With `update_ratios(weights, {name: w + gradient})` the result is the gradient-to-weight ratio.
-        optimiser: if given, each of its groups of Parameters counts as one vector, named "group 0", "group 1", ...;
-            `after` must then be the net.
+        optimiser: treat each of its groups as one vector, "group 0", "group 1", ...; `after` must then be the net.
 
     Returns:
         The ratio by name, in the order of `after`, or of each group.

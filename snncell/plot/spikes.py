@@ -271,12 +271,10 @@ def animate(
             below.
         fade: the fraction of a spike's opacity that remains after a step, at least 0 and below 1.
         shape: (H, W) or (C, H, W) of the neurons. By default (T, N) becomes the rectangle closest to a square.
-        layer: the name of a layer, for a monitor or a mapping.
-        sample: the index of a sample; for a monitor 0 by default.
+        layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample; for a monitor 0.
 
     Returns:
-        Matplotlib's FuncAnimation. You must keep a reference to it while it runs. Its Axes are `animation._fig.axes`,
-        or `ax`.
+        Matplotlib's FuncAnimation, to which you must keep a reference. Its Axes are `animation._fig.axes`, or `ax`.
 
     Raises:
         ShapeError: if the neurons or images do not fit the plane.
