@@ -144,19 +144,21 @@ KINDS = {
 
 
 def default_of(p: inspect.Parameter) -> str | None:
-    """A default as the page shows it."""
+    """Return the text of a default value."""
     return None if p.default is p.empty else repr(p.default)
 
 
 class Docstrings(griffe.Extension):
-    """Rewrites every docstring of the package before griffe parses it."""
+    """Rewrite every docstring of the package before griffe parses it."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of one object."""
         if obj.is_class and obj.docstring and any("with_fields" in str(one.value) for one in obj.decorators):
             take_fields(obj)
+        if obj.is_class and "__new__" in obj.members and "__init__" not in obj.members:
+            obj.set_member("__init__", obj.members["__new__"])  # griffe reads the signature from there
         if obj.docstring:
             obj.docstring.value = "\n\n".join(sections(cleaned(obj.docstring.value), obj.is_class))
-            for one in obj.docstring.parsed:  # kept: what is changed in it is what is shown
+            for one in obj.docstring.parsed:  # griffe caches this list, so changes of it are shown
                 if one.kind is griffe.DocstringSectionKind.parameters:
                     one.value = together(one.value)

@@ -34,8 +34,10 @@ ENCODERS: dict[str, Callable[..., Tensor]] = {
 class Scores(Cell):
     """Outputs (B, C) of a network for samples (B, F): encode, run, average over time.
 
+    Its attribute `network` takes the encoded samples (T, B, F), or (B, F) without an encoder. It returns (T, B, C) or
+    (B, C).
+
     Args:
-        network: takes the encoded samples (T, B, F), or (B, F) without an encoder; returns (T, B, C) or (B, C).
         encoder: a name of `ENCODERS`, a function (x, steps), or None.
         steps: T.
     """

@@ -139,9 +139,11 @@ class SortedEvents(NamedTuple):
 
     Attributes:
         inner: the number of columns of the matrix.
-        held, group: the steps and the samples of a block. firsts: for each block, the index of each column's first
-        event. rows: the row of each event within its block. values: of all events, or one for all. total: the number of
-        events.
+        held, group: the steps and the samples of a block.
+        firsts: for each block, the index of each column's first event.
+        rows: the row of each event within its block.
+        values: of all events, or one for all.
+        total: the number of events.
     """
 
     inner: int
