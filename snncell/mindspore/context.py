@@ -8,4 +8,6 @@ from snncell.base.config import (
     set_context as set_context,
 )
 
+__all__ = ["GRAPH_MODE", "PYNATIVE_MODE", "get_context", "set_context"]
+
 _guard(globals())

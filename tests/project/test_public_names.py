@@ -59,6 +59,16 @@ def test_signatures_show_no_private_words(name: str) -> None:
     assert not found
 
 
+@pytest.mark.parametrize("name", PACKAGES)
+def test_functions_say_where_users_import_them_from(name: str) -> None:
+    package = package_of(name)
+    for one in map(vars(package).get, package.__all__):
+        if inspect.isfunction(one):
+            assert one.__module__ in (*PACKAGES, "snncell.tape.state")  # of which two packages show functions
+            assert getattr(importlib.import_module(one.__module__), one.__name__, one) is one
+            assert inspect.getsource(one)
+
+
 def test_private_words_are_found() -> None:
     for signature in ("(x: 'Annotated[Any, Own()]')", "(x: Any = <a.B object at 0x1>)", "(x: '_Pair')"):
         assert PRIVATE.search(signature)

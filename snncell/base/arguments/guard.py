@@ -281,6 +281,7 @@ def says_something(function: Callable[..., Any]) -> bool:
     return any(hint not in ("Any", "typing.Any") and not hint.endswith("Own()]") for hint in _hints(function))
 
 
+_FACES: set[str] = set()  # the modules that have called `guard`
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # so that two modules export one identical wrapper
 
 
@@ -337,6 +338,7 @@ def guard(face: dict[str, Any], own: bool = False) -> None:
     """
     face.setdefault("__getattr__", missing_from(face["__name__"]))
     list_public(face)
+    _FACES.add(face["__name__"])
     shown = face.get("__all__", face) if own else face
     for name, one in list(face.items()):
         if name.startswith("_") or not ours(one) or name not in shown:
@@ -345,6 +347,8 @@ def guard(face: dict[str, Any], own: bool = False) -> None:
             continue
         if inspect.isfunction(one) and not hasattr(one, "__wrapped__") and _hints(one):
             face[name] = _CHECKED.setdefault(one, check_arguments(one, name, 0, face["__name__"]))
+        elif inspect.isfunction(one) and one.__module__ not in _FACES and one.__module__.startswith(face["__name__"]):
+            one.__module__ = face["__name__"]  # where users import it, as `help` and pickle name it
         elif isinstance(one, type) and not issubclass(one, BaseException):
             _guard_class(one)
 

@@ -168,14 +168,17 @@ def export_lazily(face: dict[str, Any], home: str, names: Sequence[str]) -> None
 def list_public(face: dict[str, Any]) -> None:
     """Let `dir()`, completion and `import *` list the public names of a module, without its imports and submodules.
 
+    Without `__all__`, these are the names that a package imports from snncell, or that a module defines.
+
     Args:
         face: the module's globals(). `guard` calls this for packages.
     """
-    package = __name__.partition(".")[0]
+    is_package = "__path__" in face
+    root = __name__.partition(".")[0] if is_package else face["__name__"]
 
     def is_public(name: str, one: Any) -> bool:
-        home = getattr(one, "__module__", None) or package  # a constant has none
-        return not name.startswith("_") and not isinstance(one, ModuleType) and home.partition(".")[0] == package
+        home = getattr(one, "__module__", None) or (root if is_package else "")  # a constant has none
+        return not name.startswith("_") and not isinstance(one, ModuleType) and f"{home}.".startswith(f"{root}.")
 
     if "__all__" not in face:
         face["__all__"] = sorted(name for name, one in face.items() if is_public(name, one))
