@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -119,7 +118,10 @@ def install() -> None:
 
 
 def export(face: dict[str, Any]) -> None:
-    """Set a package's `__all__`, and append its names to its docstring, grouped by the modules' titles.
+    """Set a package's `__all__`, and append its names to its docstring, one per line, grouped by the modules' titles.
+
+    `help` of a package repeats the methods of `Cell` for each of its classes, which takes thousands of pages for
+    `snncell.nn`. So its docstring, which `help` shows first, is the overview.
 
     Args:
         face: the package's globals(), before `guard`, because `guard` changes the functions' `__module__`.
@@ -132,12 +134,15 @@ def export(face: dict[str, Any]) -> None:
     for name in names:
         home = face[name].__module__
         inside = home.startswith(f"{face['__name__']}.")
-        heading = (sys.modules[home].__doc__ or home).splitlines()[0] if inside else "From other packages."
+        heading = (sys.modules[home].__doc__ or home).splitlines()[0] if inside else "From other parts of snncell."
         families.setdefault(heading, []).append(name)
-    lists = [
-        f"{heading}\n{textwrap.indent(textwrap.fill(', '.join(family), 116), '    ')}"
-        for heading, family in families.items()
-    ]
+
+    def line(name: str) -> str:
+        first = (face[name].__doc__ or "").strip().partition("\n")[0]
+        text = f"    {name:<26} {first}".rstrip()
+        return text if len(text) <= 118 else f"{text[:114].rpartition(' ')[0]} ..."
+
+    lists = ["\n".join([heading, *map(line, family)]) for heading, family in families.items()]
     face["__doc__"] = "\n\n".join([face["__doc__"].rstrip(), *lists])
 
 
