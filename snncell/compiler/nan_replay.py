@@ -152,7 +152,7 @@ def _fault_without_place(loop: ReplayedSteps, direction: str, what: str, spot: S
     step = spot.entry[0] if over_time and spot.entry else None
     head = f"{direction}{loop.who}" + ("" if step is None else f", time step {step}")
     spot = spot if step is None else spot._replace(entry=spot.entry[1:], shape=spot.shape[1:])
-    cause = "but no operation does in a step by itself: a sum over time is too large, or rounding decides"
+    cause = "but no operation of a single step does: a sum over time overflows, or the result depends on rounding"
     return Fault(what, spot, cause, loop.place, loop=f"{head}: ", step=step)
 
 

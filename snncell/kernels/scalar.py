@@ -24,7 +24,7 @@ reduction and minimax approximation; S. Moshier, Cephes, expf.c, for the two par
 from __future__ import annotations
 
 import os
-from math import atan as atan_f8, erf as erf_f8  # noqa: F401 - for generated loops, as what is not used here of NumPy
+from math import atan as atan_f8, erf as erf_f8  # noqa: F401 - used by generated loops
 from typing import Any
 
 import numpy as np

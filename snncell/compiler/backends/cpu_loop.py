@@ -43,12 +43,12 @@ RECOMPUTED_BYTES = 1 << 19  # cache for the rematerialised states of a segment
 
 
 LEGEND = """
-# c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all
-# n            units (elements, or rows where there are products), block of them at a time, per0, ... elements in each
-# x0, ...      the sequences, a row for each step, with h0, ...: 1, or 0 if one row stands for all
-# a0, ...      what is the same at every step; s0, ...: numbers; n0_0, ...: lengths of axes
-# inner0, ...  rows of the matrix whose rows are added up (matrix0), or -1: then x0 has the sums; with events and sizes
-# last0, ...   the states after the last step; o0, ...: results; q0, ...: sums over time; p0, ...: stored states
+# c0, c1, ...  the initial states, with strides m0, ...: 1, or 0 for a broadcast scalar
+# n            units (elements, or rows if there are products), in blocks of `block` units, with per0, ... elements each
+# x0, ...      the sequences, a row per step, with strides h0, ...: 1, or 0 if one row serves all steps
+# a0, ...      loop-invariant operands; s0, ...: numbers; n0_0, ...: lengths of axes
+# inner0, ...  rows of a gathered matrix (matrix0), with its events and sizes; -1 if x0 has the product already
+# last0, ...   the final states; o0, ...: results; q0, ...: sums over time; p0, ...: checkpoints
 """
 
 

@@ -27,12 +27,12 @@ from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
 LEGEND = """
-# c0, c1, ...  the states before the first step, with m0, ...: 1, or 0 if one element stands for all
-# n            elements; n0, n1, ... the axes that they have, along which g0, g1, ... count
-# x0, ...      the sequences, with h0, ...: the elements of a row, or 0 if one row stands for all
-# a0, ...      what is the same at every step; s0, ...: numbers
-# last0, ...   the states after the last step; o0, ...: results; q0, ...: sums over time; p0, ...: stored states
-# kept0, ...   room for the states between those that were stored
+# c0, c1, ...  the initial states, with strides m0, ...: 1, or 0 for a broadcast scalar
+# n            elements; n0, n1, ...: the lengths of their axes, with indices g0, g1, ...
+# x0, ...      the sequences, with strides h0, ...: the elements of a row, or 0 if one row serves all steps
+# a0, ...      loop-invariant operands; s0, ...: numbers
+# last0, ...   the final states; o0, ...: results; q0, ...: sums over time; p0, ...: checkpoints
+# kept0, ...   scratch memory for the states between checkpoints
 """
 
 

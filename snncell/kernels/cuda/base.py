@@ -238,7 +238,7 @@ class Runtime:
         """A context that holds the stream and keeps its operations out of another thread's recording."""
         return self._recording
 
-    # --- what threads and other libraries share ---
+    # --- memory that threads and other libraries share ---
 
     @property
     def shared(self) -> bool:

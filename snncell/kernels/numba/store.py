@@ -96,7 +96,7 @@ def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
     """Claim a file before compiling it. If another process is compiling it, call `told` and wait: look again then."""
     place, end, pause = _place(path), time.monotonic() + LONGEST, PAUSES[0]
     while not _make_claim(place):
-        if not counts(place):
+        if not is_foreign_claim(place):
             _remove_file(place)
             if _make_claim(place):
                 break
@@ -126,13 +126,13 @@ def release_claims() -> Iterator[None]:
             _release(place)
 
 
-def counts(place: Path) -> bool:
+def is_foreign_claim(place: Path) -> bool:
     """True if another process has a valid claim in this file and may be compiling."""
     here = files.owner().partition("-")[0]
-    return stands(place) and _signature(place) not in {f"{here}-{number}" for number in _related}
+    return is_valid_claim(place) and _signature(place) not in {f"{here}-{number}" for number in _related}
 
 
-def stands(place: Path) -> bool:
+def is_valid_claim(place: Path) -> bool:
     """True if the file is a valid claim whose owner may be alive."""
     signed = _signature(place)
     try:
@@ -262,7 +262,7 @@ def clear(folder: Path) -> tuple[int, int]:
 def _remove_abandoned(folder: Path) -> None:
     files.remove_abandoned(folder)
     for entry, _ in files.entries(folder):
-        if _CLAIM.fullmatch(entry.name) and not stands(folder / entry.name):
+        if _CLAIM.fullmatch(entry.name) and not is_valid_claim(folder / entry.name):
             _remove_file(folder / entry.name)
 
 
