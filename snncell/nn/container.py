@@ -157,6 +157,11 @@ class CellList(_Sequence):
 
     Use it if you loop over layers yourself. A plain Python list would hide their Parameters from the network. Pass
     Cells, or a list of them.
+
+    Example:
+        >>> layers = nn.CellList([nn.Dense(3, 4, has_bias=False), nn.Dense(4, 1)])
+        >>> [p.name for p in layers.trainable_params()]
+        ['0.weight', '1.weight', '1.bias']
     """
 
 

@@ -236,7 +236,6 @@ def _differs(cell: Any, name: str, before: dict[str, Any]) -> bool:
 
 
 def _restore(cell: Any, before: dict[str, Any]) -> None:
-    """Undo changes of attributes."""
     for name in [name for name in vars(cell) if _differs(cell, name, before)]:
         if name in before:
             vars(cell)[name] = before[name]

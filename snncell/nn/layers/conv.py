@@ -85,7 +85,6 @@ class _Conv(Cell):
         return tuple_of(self.kernel_size, self.axes, type(self).__name__, "kernel_size", 1)
 
     def _of_each_axis(self) -> list[tuple[int, ...]]:
-        """Stride and dilation, one number per axis."""
         who = type(self).__name__
         return [tuple_of(n, self.axes, who, "stride or dilation", 1) for n in (self.stride, self.dilation)]
 
@@ -143,6 +142,10 @@ class Conv2d(_Conv):
 
     For sequences (T, B, C, H, W), wrap it in `TimeDistributed`. Lengths can be an int or a pair, and `padding` also
     (top, bottom, left, right).
+
+    Example:
+        >>> nn.Conv2d(3, 8, 5, stride=2)(ops.ones((1, 3, 32, 32))).shape
+        (1, 8, 16, 16)
     """
 
     axes = 2
@@ -249,6 +252,10 @@ class MaxPool2d(_MaxPool):
 
     Pass stride explicitly: if you leave it out, an ArgumentWarning points to the different defaults of MindSpore (1)
     and PyTorch (kernel_size).
+
+    Example:
+        >>> nn.MaxPool2d(2, stride=2)(ops.ones((1, 3, 32, 32))).shape
+        (1, 3, 16, 16)
     """
 
     operation = staticmethod(ops.max_pool2d)

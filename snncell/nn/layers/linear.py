@@ -199,6 +199,10 @@ class Embedding(Cell):
     """Embedding: look up rows of a learned table by integers, (...) -> (..., embedding_size).
 
     Use it for tokens or other categories.
+
+    Example:
+        >>> nn.Embedding(100, 8)(Tensor([[1, 5, 2]])).shape
+        (1, 3, 8)
     """
 
     vocab_size: Annotated[Count, field(meaning="the number of rows")]

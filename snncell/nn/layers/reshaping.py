@@ -212,6 +212,10 @@ class Flatten(Cell):
     """Flatten: join the axes from `start_dim` to `end_dim`; by default all but the batch.
 
     For sequences (T, B, ...), use `nn.Flatten(2)`, or wrap it in `TimeDistributed`.
+
+    Example:
+        >>> nn.Flatten()(ops.ones((4, 2, 3))).shape
+        (4, 6)
     """
 
     start_dim: int = field(1, meaning="the first axis to join")

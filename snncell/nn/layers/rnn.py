@@ -355,6 +355,11 @@ class RNN(_RecurrentNetwork):
         The output (T, B, H), or (T, B, 2 H) if bidirectional, and the last states, as hx.
 
     Source: Elman, "Finding Structure in Time", Cognitive Science 1990; names and weights as in MindSpore and PyTorch.
+
+    Example:
+        >>> out, h = nn.RNN(3, 4)(ops.ones((6, 2, 3)))  # (T, B, I)
+        >>> out.shape, h.shape
+        ((6, 2, 4), (1, 2, 4))
     """
 
     equations = RNN_EQUATIONS["tanh"]

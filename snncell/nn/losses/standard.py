@@ -170,6 +170,10 @@ class CrossEntropyLoss(ReducibleLoss):
         ArgumentError: for a label out of range.
         ShapeError: for shapes that do not fit.
         DTypeError: for float labels that are not probabilities in the shape of the logits.
+
+    Example:
+        >>> round(nn.CrossEntropyLoss()(ops.zeros((2, 4)), Tensor([0, 3])).item(), 4)  # log 4
+        1.3863
     """
 
     weight: Numbers | None = CLASS_WEIGHT

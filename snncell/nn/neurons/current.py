@@ -180,7 +180,6 @@ class AlphaNode(Neuron):
 
 
 def _neuron(cell: Any, who: str, name: str) -> Any:
-    """Return `cell` after checking that it is a one-step Cell."""
     if not isinstance(cell, Cell) or not hasattr(cell, "init_state"):
         raise ArgumentError(f"{who}: {name} must be a neuron, an object such as nn.ALIFNode(), not {show(cell)}.")
     return cell

@@ -260,7 +260,6 @@ class ParametricLIFNode(Neuron):
     ranges: ClassVar = {"w": LOGIT}
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Create the Parameter w from the initial tau."""
         who, tau = type(self).__name__, given["tau"]
         if isinstance(tau, (Parameter, Derived)):
             raise ArgumentError(

@@ -83,7 +83,6 @@ class PSN(_Parallel):
     compare: Literal[">", ">="] = COMPARE
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Draw the weights and create the mask."""
         steps, order = self.steps, self.order
         self.weight = Parameter(initializer(HeUniform(5**0.5), (steps, steps)), name="weight")
         self.bias = Parameter(ops.full((steps, 1), -1.0), name="bias")
@@ -136,7 +135,6 @@ class SlidingPSN(_Parallel):
     compare: Literal[">", ">="] = COMPARE
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Draw the weights."""
         order = self.order
         halved = Tensor(0.5 ** np.arange(order - 1, -1, -1), float32)
         drawn = initializer(HeUniform(5**0.5), (1, order))
@@ -195,7 +193,6 @@ class Readout(Cell):
     tau: float | None = field(None, STEPS, 'time constant of "exp" (None is the number of steps)', quiet=True)
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Create the decoder of "first"."""
         self.first = FirstSpikeTime()
 
     def construct(self, x: Tensor) -> Any:

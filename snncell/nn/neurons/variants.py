@@ -75,7 +75,6 @@ class ILIFNode(EulerLeak):
     own_function = True
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Set the rounding spike function."""
         self.fire_by(Rounding(given["most"]), given["most"])
 
     def spikes(self, h: Any, threshold: Any = None) -> Any:

@@ -21,9 +21,19 @@ class SGD(Optimizer):
         b = momentum b + (1 - dampening) g       b = g at the first step
         p = p - rate b                           or p - rate (g + momentum b) with nesterov
 
-    See `Optimizer` for the arguments that all optimisers share.
+    Args:
+        params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
+        momentum: decay factor of b; 0 uses the gradient alone, and 0.9 is common.
+        dampening: the share of the gradient that does not enter b.
+        nesterov: whether to use Nesterov momentum, which needs a momentum and no dampening.
 
     Source: Sutskever et al., ICML 2013.
+
+    Example:
+        >>> p = Parameter([1.0, 2.0], name="p")
+        >>> _ = nn.SGD([p], learning_rate=0.5)([Tensor([1.0, -1.0])])  # a gradient for each Parameter
+        >>> p.tolist()
+        [0.5, 2.5]
     """
 
     def __init__(
@@ -96,7 +106,12 @@ class RMSProp(Optimizer):
         m = momentum m + rate g / sqrt(s + epsilon)
         p = p - m
 
-    With `centered`, the square of the moving mean of g is subtracted from s, which makes it a variance.
+    Args:
+        params, learning_rate, weight_decay, loss_scale: see `Optimizer`.
+        decay: decay factor of the mean square s.
+        momentum: decay factor of the step m.
+        epsilon: added to s, so that the step does not divide by 0.
+        centered: whether to subtract the square of the moving mean of g from s, which makes it a variance.
 
     Source: Hinton, Neural Networks for Machine Learning, lecture 6e.
     """
@@ -143,10 +158,23 @@ class Adam(Optimizer):
         v = beta2 v + (1 - beta2) g^2            v^ = v / (1 - beta2^t)
         p = p - rate m^ / (sqrt(v^) + eps)
 
-    `weight_decay` is added to the gradient; use `AdamW` to decouple it. With `use_amsgrad`, the largest v so far
-    replaces v, so that the effective rate of an element never grows.
+    Args:
+        params, learning_rate, loss_scale: see `Optimizer`.
+        beta1, beta2: decay factors of the means of g and g^2; the defaults are the paper's.
+        eps: added to the root, so that the step does not divide by 0.
+        weight_decay: added to the gradient, times the Parameter; use `AdamW` to decouple it.
+        use_amsgrad: whether to use the largest v so far, so that the effective rate of an element never grows.
 
     Source: Kingma and Ba, "Adam", ICLR 2015; Reddi, Kale and Kumar, "On the convergence of Adam and beyond", ICLR 2018.
+
+    Example:
+        >>> net, loss = nn.Dense(3, 2), nn.MSELoss()
+        >>> optimiser = nn.Adam(net.trainable_params(), 1e-2)
+        >>> gradients_of = value_and_grad(lambda x, y: loss(net(x), y), None, optimiser.parameters)
+        >>> value, gradients = gradients_of(ops.ones((4, 3)), ops.zeros((4, 2)))
+        >>> _ = optimiser(gradients)
+        >>> optimiser.global_step.item()
+        1
     """
 
     def __init__(

@@ -181,7 +181,6 @@ def _entries(params: Any, who: str) -> list[Any]:
 
 
 def _check_entries(entries: list[Any], who: str) -> ParameterTuple:
-    """Check that these are distinct trainable Parameters."""
     if not entries:
         raise ParameterError(f"{who}: there are no Parameters to train.")
     seen: dict[int, int] = {}

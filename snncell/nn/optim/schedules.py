@@ -140,6 +140,11 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
 class ExponentialDecayLR(LearningRateSchedule):
     """Exponential decay: learning_rate decay_rate^(step / decay_steps); with `is_stair` the exponent is rounded
     down.
+
+    Example:
+        >>> rates = nn.ExponentialDecayLR(0.5, decay_rate=0.5, decay_steps=10)
+        >>> [round(rates(Tensor(float(step))).item(), 4) for step in (0, 10, 20)]
+        [0.5, 0.25, 0.125]
     """
 
     def __init__(
@@ -155,7 +160,13 @@ class ExponentialDecayLR(LearningRateSchedule):
 
 
 class CosineDecayLR(LearningRateSchedule):
-    """Cosine decay: min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps."""
+    """Cosine decay: min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps.
+
+    Example:
+        >>> rates = nn.CosineDecayLR(0.0, 0.5, decay_steps=10)
+        >>> [round(rates(Tensor(float(step))).item(), 4) for step in (0, 5, 10)]
+        [0.5, 0.25, 0.0]
+    """
 
     def __init__(self, min_lr: NotNegative, max_lr: NotNegative, decay_steps: Count) -> None:
         super().__init__()

@@ -52,7 +52,6 @@ class _Times(Primitive):
     """
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Check the times in an eager call."""
         (x,) = arrays
         if IN_USE and isinstance(x, DeviceArray) and x.size:
             every = {"axis": tuple(range(x.ndim)), "keepdims": False}
@@ -224,15 +223,17 @@ class EventPropLIF(Cell):
 
         a_k = -(g_k - (v_threshold / tau_mem) sum_{j > k} a_j exp(-(T_j - T_k) / tau_mem)) / V'(T_k)
 
-    the gradient of a weight is sum_k a_k kappa(T_k - t_e), and that of an input time is -w_e sum_k a_k kappa'(T_k -
-    t_e), over the spikes T_k after t_e. The adjoint variables of the paper are
+    the gradients of a weight and of an input time are, over the spikes T_k after t_e,
+
+        dL / dw_e = sum_k a_k kappa(T_k - t_e),   dL / dt_e = -w_e sum_k a_k kappa'(T_k - t_e)
+
+    The adjoint variables of the paper are
 
         lambda_V(t) = -(1 / tau_mem) sum_{T_k > t} a_k exp(-(T_k - t) / tau_mem)
         lambda_I(t) = -(1 / tau_syn) sum_{T_k > t} a_k kappa(T_k - t)
 
     They obey tau_mem lambda_V' = -lambda_V and tau_syn lambda_I' = lambda_V - lambda_I backwards in time. At T_k,
-    lambda_V jumps by (v_threshold lambda_V + g_k) / (tau_mem V'(T_k)), and the gradient of w_e is -tau_syn
-    lambda_I(t_e).
+    lambda_V jumps by (v_threshold lambda_V + g_k) / (tau_mem V'(T_k)). The gradient of w_e is -tau_syn lambda_I(t_e).
 
     For training, you should know the following:
 
@@ -253,10 +254,10 @@ class EventPropLIF(Cell):
         v_threshold: the threshold, in the unit of V.
         spikes: K, the number of spikes that are computed per neuron; later ones are ignored.
         t_max: the end of the simulation, in the unit of the times; later spikes are ignored.
-        weight_init: initial weight, (out_channels, in_channels). None draws from a normal distribution with mean 3 / (n
-            p) and deviation 1 / (sqrt(n) p) thresholds, where n = in_channels and p = max kappa. If each input spikes
-            once, all at the same time, V then peaks at 3 +- 1 thresholds. Use larger weights if few inputs spike, or if
-            spikes are far apart.
+        weight_init: initial weight, (out_channels, in_channels). None draws from a normal distribution, in units of the
+            threshold, with mean 3 / (n p) and deviation 1 / (sqrt(n) p), where n = in_channels and p = max kappa. If
+            each input spikes once, all at the same time, V then peaks at 3 +- 1 thresholds. Use larger weights if few
+            inputs spike, or if spikes are far apart.
         dtype: dtype of the weight and the computation, float32 or float64.
 
     Inputs:

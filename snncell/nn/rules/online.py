@@ -135,7 +135,6 @@ class OTTTDense(Ranged, Cell):
     bias: Parameter | None = None  # None without a bias, as in MindSpore
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Create the spike function and the Parameters."""
         in_channels, out_channels, dtype = self.in_channels, self.out_channels, given["dtype"]
         self.surrogate_function = fixed_surrogate(given["surrogate_function"], self)
         self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, (out_channels, in_channels), dtype)
@@ -247,7 +246,6 @@ class EProp(Ranged, Cell):
     dtype: FloatDtype = DTYPE
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Create the spike function and the Parameters."""
         inputs, neurons, dtype = self.in_channels, self.out_channels, given["dtype"]
         self.surrogate_function = fixed_surrogate(given["surrogate_function"], self)
         self.weight = create_parameter(given["weight_init"], _normal(inputs), (neurons, inputs), dtype)

@@ -84,7 +84,6 @@ class STDP(Cell):
     w_max: float = field(1.0, None, "upper bound of the weights", convert=as_number, quiet=True)
 
     def _complete(self, given: dict[str, Any]) -> None:
-        """Check that w_min is below w_max."""
         if not self.w_min < self.w_max:
             raise ArgumentError(f"STDP: w_min must be below w_max, but they are {self.w_min} and {self.w_max}.")
 

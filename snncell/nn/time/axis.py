@@ -73,6 +73,10 @@ class TimeDistributed(Cell):
     Raises:
         ArgumentError: for a layer over time in `cell`, because it would take the T B rows for steps.
         ShapeError: for an input without time and batch axes, or a Cell that does not keep the first axis.
+
+    Example:
+        >>> nn.TimeDistributed(nn.Conv2d(1, 4, 3))(ops.ones((10, 2, 1, 8, 8))).shape  # (T, B, C, H, W)
+        (10, 2, 4, 8, 8)
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -197,7 +201,6 @@ def step_mask(tensor: Tensor, counts: Tensor) -> Tensor:
 
 
 def _refuse_lengths(lengths: Tensor, shape: tuple[int, ...], who: str) -> None:
-    """Raise an ArgumentError for lengths outside 0 to T."""
     counts = lengths._data
     if not isinstance(counts, np.ndarray) or counts.dtype.kind not in "iu":
         return

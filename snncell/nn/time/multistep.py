@@ -57,7 +57,6 @@ def count_states(cell: Cell) -> int:
 
 
 def _inputs_of(cell: Cell) -> list[inspect.Parameter]:
-    """The parameters of a Cell's construct."""
     if getattr(cell, "construct", None) is None:
         raise without_construct(cell)
     return list(inspect.signature(cell.construct).parameters.values())
@@ -114,8 +113,8 @@ class MultiStep(Cell):
         cell: a Cell of one step, `construct(x, *states) -> (output, *states)`. The output can be any structure of
             Tensors. For example, return `((spike, v), *states)` to record potentials next to spikes.
         return_states: return `(y, (state, ...))` with the last states, instead of y.
-        checkpoint_every: save the states only every so many steps and recompute the others in the backward pass, which
-            saves memory. The default None saves all; see `ops.scan`.
+        checkpoint_every: save the states only every that many steps, and rematerialise the steps between them in the
+            backward pass, which saves memory; see `ops.scan`. By default each step saves its states.
 
     Inputs:
         x: (T, B, ...).

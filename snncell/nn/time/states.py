@@ -212,12 +212,16 @@ class Recurrent(Cell):
 
         out, *states = cell(x + feedback(out_before), *states)
 
-    Use it for recurrent spiking networks: `nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(n, n)))`. The result is
-    again a Cell of one time step; its first state is the previous output.
+    Use it for recurrent spiking networks. The result is again a Cell of one time step, whose first state is the
+    previous output, so run it by `MultiStep`.
 
     Args:
         cell: the neuron.
         feedback: a layer from the output to the input of the neuron, for example `Dense(n, n)`.
+
+    Example:
+        >>> nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(3, 3)))(ops.ones((5, 2, 3))).shape  # (T, B, N)
+        (5, 2, 3)
     """
 
     def __init__(self, cell: Annotated[Cell, Own()], feedback: Annotated[Cell, Own()]) -> None:
