@@ -1,24 +1,24 @@
-"""Training: `fit`, and its parts for a training loop of your own.
+"""Training: `fit`, and its building blocks for your own training loop.
 
-fit, Result                          the whole training
+fit, Result                          train a network
 evaluate                             loss, accuracy, firing rate and metrics on data
-find_learning_rate, RateSearch       a learning rate to begin with, from steps with one that rises
-Model                                MindSpore's words for it: train, fit, eval, predict
-Callback, Training                   what `fit` tells of a training, and of what
-RunContext                           the same for callbacks of MindSpore's names
-Checkpoint, EarlyStopping, EMA       callbacks: files to go on from, best weights, average weights
-Log, TensorBoard                     callbacks: a line of a file for each epoch; numbers and pictures for TensorBoard
-LossMonitor, TimeMonitor, History    callbacks of MindSpore's: what it prints, and keeps
-ModelCheckpoint, CheckpointConfig    weights in numbered files
-ReduceLROnPlateau, LambdaCallback    a rate that sinks; functions as a callback
-Metric, Accuracy, Loss, MAE, MSE     metrics as objects, for a Model; TopKCategoricalAccuracy, Precision, Recall, F1
-training_step, measure               a jitted step; what is measured of a batch
+find_learning_rate, RateSearch       learning-rate finder
+Model                                MindSpore's API: train, fit, eval, predict
+Callback, Training                   base class of callbacks, and the state of a training that they get
+RunContext                           the same for callbacks with MindSpore's method names
+Checkpoint, EarlyStopping, EMA       callbacks: checkpoints, early stopping, moving average of the weights
+Log, TensorBoard                     callbacks: one line per epoch in a file; TensorBoard
+LossMonitor, TimeMonitor, History    MindSpore's callbacks that print and record
+ModelCheckpoint, CheckpointConfig    MindSpore's checkpoints: weights in numbered files
+ReduceLROnPlateau, LambdaCallback    reduce the learning rate on a plateau; functions as a callback
+Metric, Accuracy, Loss, MAE, MSE     metric objects for Model; TopKCategoricalAccuracy, Precision, Recall, F1
+training_step, measure               a jitted training step; the numbers measured on a batch
 accuracy, top_k, confusion, metric   metrics, as functions and by name
-Monitored                            metrics of what a monitor records: spikes, synaptic operations, energy
-Spikes                               the firing rate of some Cells
-clip_by_global_norm, clip_by_value   of gradients
-Batches                              arrays, a batch at a time, as often as they are gone through
-save_state, load_state               a training as a file, to be continued to the bit
+Monitored                            metrics of a monitor's recordings: spikes, synaptic operations, energy
+Spikes                               the firing rate of chosen Cells
+clip_by_global_norm, clip_by_value   gradient clipping
+Batches                              shuffled batches of arrays
+save_state, load_state               the whole state of a training in a file, to resume it bit for bit
 """
 
 # ruff: noqa: F403 (each module lists in `__all__` what it shows)

@@ -1,4 +1,4 @@
-"""Batches of a training: arrays in batches, checks of data, and prefetching on a thread."""
+"""Batches for training: arrays in batches, data checks, and prefetching on a thread."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ __all__ = ["Batches"]
 
 
 class Batches:
-    """Batches of arrays, shuffled anew in every epoch.
+    """Batches of arrays, shuffled in every epoch.
 
-    The order is drawn from snncell's random numbers, so that you can repeat it with `snncell.set_seed`.
+    The order is drawn from snncell's random numbers, so you can repeat it with `snncell.set_seed`.
 
     Args:
-        arrays: what `Tensor` takes, with the same first axis: inputs, then the target. Arrays of NumPy are not copied.
+        arrays: inputs, then the target: anything that `Tensor` takes, with the same first axis. NumPy arrays are not
+            copied.
         batch_size, shuffle, drop_last: as for `data.batches`.
-        time_first: the inputs are (T, N, ...), like those of `data.randman` and `data.padded`, and their batches
-            (T, B, ...). Inputs of one axis, such as lengths, are (N,), and the target, the last array, (N, ...).
+        time_first: True if the inputs are (T, N, ...), like those of `data.randman` and `data.padded`. Their batches
+            are (T, B, ...). Inputs with one axis, such as lengths, are (N,), and the target, the last array, is (N,
+            ...).
 
     Raises:
         ShapeError: if the first axes differ.
-        ArgumentError: if that gives no batch at all.
+        ArgumentError: if there is no complete batch.
 
     Example:
         >>> data = snncell.train.Batches(ops.ones((5, 2)), ops.zeros(5), batch_size=2)
@@ -61,7 +63,7 @@ class Batches:
         time_first: bool = False,
     ) -> None:
         if not arrays:
-            raise ArgumentError("Batches: arrays are inputs and a target; there are none.")
+            raise ArgumentError("Batches: arrays are inputs and a target, but there are none.")
         self.arrays = [on_host(array) for array in arrays]
         self.time_first = time_first
         if time_first:
@@ -75,9 +77,9 @@ class Batches:
         if len(set(lengths)) != 1:
             inner = {array.shape[1] for array in self.arrays[:-1] if array.ndim > 1}
             first = not time_first and inner == {lengths[-1]}
-            mend = " Of inputs (T, N, ...), time first: train.Batches(..., time_first=True)." if first else ""
+            hint = " For inputs (T, N, ...) use train.Batches(..., time_first=True)." if first else ""
             raise ShapeError(
-                f"Batches: the arrays have different lengths {lengths}; they need one for each sample.{mend}"
+                f"Batches: the arrays have different lengths {lengths}; each needs one entry for each sample.{hint}"
             )
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ArgumentError(f"Batches: batch_size is an integer of at least 1, not {batch_size!r}.")
@@ -96,7 +98,7 @@ class Batches:
             yield self._of(chosen)
 
     def in_parts(self, cut: Callable[[int], dict[int, slice]]) -> Iterator[tuple[int, dict[int, tuple[Tensor, ...]]]]:
-        """The same batches in parts: how many samples a batch has, and by number those parts of it that `cut` gives."""
+        """The same batches in parts: the number of samples of each batch, and the parts from `cut`, by number."""
         for chosen in in_turn(len(self.arrays[0]), self.batch_size, self.shuffle, self.drop_last):
             yield len(chosen), {number: self._of(chosen[part]) for number, part in cut(len(chosen)).items()}
 
@@ -108,37 +110,37 @@ class Batches:
         return (*(x.swapaxes(0, 1) if x.ndim > 1 else x for x in batch[:-1]), batch[-1])
 
     def description(self) -> dict[str, Any]:
-        """A description that tells these data from others: shapes, dtypes, a hash of the elements, and their order."""
+        """A description to identify these data: shapes, dtypes, a hash of the elements, and their order."""
         contents = {f"array {n}": describe_array(a) for n, a in enumerate(self.arrays)}
         order = {"batch_size": self.batch_size, "shuffle": self.shuffle, "drop_last": self.drop_last}
         return contents | order | ({"time_first": True} if self.time_first else {})
 
 
 def as_batches(data: Any, batch_size: int, shuffle: bool, who: str) -> Any:
-    """Data as an iterable of batches that can be used again for every epoch."""
+    """Data as an iterable of batches that can be iterated again for every epoch."""
     if isinstance(data, tuple):
         return Batches(*data, batch_size=batch_size, shuffle=shuffle)
     again = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
     if isinstance(data, type) or hasattr(data, "__next__") or not (data is None or again):
         raise ArgumentError(
-            f"{who} are a tuple of arrays, or batches that can be gone through again and again, not {came(data)}. Make "
-            f"a list of it, or a class with a method __iter__."
+            f"{who} are a tuple of arrays, or batches that can be iterated again and again, not {came(data)}. Make a "
+            f"list of it, or a class with a method __iter__."
         )
     return data
 
 
 def as_batch(batch: Any, who: str) -> tuple[Any, ...]:
-    """Inputs and target of a batch, with a Tensor for each array, number and list of numbers."""
+    """Inputs and target of a batch, with arrays, numbers and lists of numbers converted to Tensors."""
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         several = isinstance(batch, (tuple, list, dict))
         kind = f"a {type(batch).__name__}" + (f" of {len(batch)}" if several else "")
-        mend = ""
+        hint = ""
         if isinstance(batch, dict):
             names = ", ".join(f"b[{name!r:.40}]" for name in [*batch][:4])
-            mend = f" Of dicts make tuples: a class whose __iter__ yields ({names}) of each b, the target last."
+            hint = f" Convert dicts b to tuples by a class whose __iter__ yields ({names}), the target last."
         raise ArgumentError(
-            f"{who}: a batch is a tuple (inputs, ..., target) of Tensors or arrays, not {kind}.{mend} Arrays of all "
-            f"samples are given as a tuple too."
+            f"{who}: a batch is a tuple (inputs, ..., target) of Tensors or arrays, not {kind}.{hint} Pass arrays of "
+            f"all samples as a tuple, too."
         )
     *inputs, target = batch
     parts = (*(as_data(x) for x in inputs), as_data(target))
@@ -157,25 +159,25 @@ def as_batch(batch: Any, who: str) -> tuple[Any, ...]:
 #     thread:  make 1 | make 2 | make 3 | ...
 #     caller:         | step 1 | step 2 | ...
 #
-# Two queues connect them. The caller asks for a batch, and the thread puts it into the other queue; it is at most one
-# batch ahead of the requests. Both use one sequence of random numbers, in the same order as without a thread: data that
-# draw random numbers wait in `_Maker.turn` until the caller asks for the batch that is being made, because all steps
-# before it are done by then. They continue from the caller's key, and return the new key with the batch. Data that draw
-# nothing never wait.
+# Two queues connect them. The caller requests a batch, and the thread puts it into the other queue. The thread is at
+# most one batch ahead of the requests. Both share one sequence of random numbers, in the same order as without a
+# thread: data that draw random numbers wait in `_Maker.turn` until the caller requests the batch that is being made,
+# because all earlier steps are done by then. They continue from the caller's key, and return the new key with the
+# batch. Data that draw nothing never wait.
 #
 # The queues are `SimpleQueue`s because their methods are C functions, so that an interruption leaves no lock behind.
 
-# The fewest bytes of a batch that pay for a thread, which costs some 0.1 ms a batch: on two busy cores it made copies
-# of 2 MB beside a step of 1.4 ms 4 % slower, and those of 4 MB 5 % faster.
+# The smallest batch, in bytes, that is worth a thread, which costs about 0.1 ms per batch. On two busy cores, with a
+# step of 1.4 ms, it was 4 % slower for batches of 2 MB, and 5 % faster for 4 MB.
 LEAST_BYTES = 1 << 22
-_SETTINGS = ("space", "smooth", "wide", "unfused", "stops")  # of the caller's thread, which data may depend on
+_SETTINGS = ("space", "smooth", "wide", "unfused", "stops")  # settings of the caller's thread that data may depend on
 _END: Any = object()
 
 
 def prefetch_batches(
     source: Iterable[Any], convert: Callable[[Any], Any], prefetch: bool
 ) -> AbstractContextManager[Iterable[Any]]:
-    """Prefetch the items of `source`, converted, in their order; without `prefetch` make them on demand.
+    """Context manager: prefetch the items of `source`, converted, in order; without `prefetch` make them on demand.
 
     Nothing is prefetched while a GPU is in use, because its steps run in parallel with the host anyway.
     """
@@ -183,9 +185,9 @@ def prefetch_batches(
 
 
 def should_prefetch(source: Any) -> bool:
-    """True for data whose prefetching is safe and pays: `Batches` of at least LEAST_BYTES.
+    """True for data that are safe and worth prefetching: `Batches` of at least LEAST_BYTES.
 
-    Only they are known to depend on nothing that a step changes but the random numbers.
+    Only these are known to depend on nothing that a step changes, except the random numbers.
     """
     if getattr(type(source), "__iter__", None) is not Batches.__iter__:
         return False
@@ -202,17 +204,17 @@ class _Ahead:
         self._process = os.getpid()
         settings = present_settings(*_SETTINGS)
         maker = _Maker(source, convert, self._asked, self._made, settings, own_key(), draws_for_main())
-        # If an interruption comes between the start and `__exit__`, the thread ends when nobody has this any more.
+        # If an interruption prevents `__exit__`, the thread ends when this object is garbage-collected.
         self._forgotten = weakref.ref(self, self._asked.put)
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(maker.run,), name="snncell data", daemon=True)
 
     def __enter__(self) -> _Ahead:
-        deferring(self._thread.start)  # interrupted, `threading` would keep a thread that never begins, and our data
+        deferring(self._thread.start)  # if interrupted, `threading` would keep a thread that never starts, and our data
         return self
 
     def __exit__(self, *_: Any) -> None:
-        """End the thread after the batch that it is making; its iterator is closed then."""
+        """End the thread after its present batch; this also closes its iterator."""
         self._asked.put(None)
         self._thread.join()
 
@@ -220,8 +222,8 @@ class _Ahead:
         while True:
             if os.getpid() != self._process:
                 raise ForkError(
-                    "this process was forked while a thread of its parent made batches ahead, which is not here. Go "
-                    "through the data in the process that began to, or give prefetch=False."
+                    "this process was forked while a thread of its parent prefetched batches, and lacks that thread. "
+                    "Iterate over the data in the process that started to, or pass prefetch=False."
                 )
             self._asked.put((own_key(),))
             batch, key, error = take_from(self._made)
@@ -231,7 +233,7 @@ class _Ahead:
                 try:
                     raise error
                 finally:
-                    del error  # which refers to this frame
+                    del error  # it refers to this frame
             if batch is _END:
                 return
             yield batch
@@ -246,11 +248,11 @@ class _Maker:
     asked: SimpleQueue[Any]
     made: SimpleQueue[Any]
     settings: dict[str, Any]
-    key: Any  # the caller's, when it asked last
-    main: bool  # whether the caller draws as the main thread
-    number: int = 0  # of the batch that is being made
-    wanted: int = 0  # the batches that were asked for
-    drawing: bool = False  # whether it is this thread's turn to draw
+    key: Any  # the caller's random key at its last request
+    main: bool  # whether the caller draws random numbers as the main thread
+    number: int = 0  # the number of the batch that is being made
+    wanted: int = 0  # the number of requested batches
+    drawing: bool = False  # whether it is this thread's turn to draw random numbers
     over: bool = False
 
     def run(self) -> None:
@@ -271,23 +273,23 @@ class _Maker:
                 self.drawing = False
                 self.number += 1
         finally:
-            # An error refers to this frame: what it refers to would not be closed, nor be freed.
+            # An error refers to this frame, which would keep the objects below alive and unclosed.
             del batch, error, items
             del self.source, self.convert
 
     def may_begin(self) -> bool:
-        """Wait until the next batch may be made; returns whether the caller still wants it."""
+        """Wait until the next batch may be made; returns whether the caller still needs it."""
         while not self.over and (self.number > self.wanted or not self.asked.empty()):
             self.hear()
         return not self.over
 
     def turn(self) -> None:
-        """Wait until the caller asks for the batch that is being made, and draw from its random numbers then."""
+        """Wait until the caller requests the present batch, and then continue its random numbers."""
         if self.drawing:
             return
         while not self.over and self.wanted <= self.number:
             self.hear()
-        self.drawing = True  # also if it is over: nobody gets what is drawn then
+        self.drawing = True  # harmless at the end, when the batch is discarded
         go_on_from(self.key)
 
     def hear(self) -> None:
@@ -304,12 +306,12 @@ class _Maker:
 
 
 def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
-    """Raise a ShapeError if the net runs over the samples in place of time.
+    """Raise a ShapeError if the net treats the samples as time steps.
 
-    The shapes alone cannot show it where T equals the batch size, or where the data (B, F) have no time axis. The net
-    is traced for this batch and for one sample more: if the first axis of a sequence grows, it is the samples. Data
-    whose axis of samples is unknown, such as a list of batches, are not checked; nor are data (B, F) in their own
-    order, because their rows may be the steps of one recording.
+    Shapes alone cannot show this if T equals the batch size, or if the data (B, F) have no time axis. So the net is
+    traced for this batch and for one more sample: if the first axis of a sequence grows, it is the batch axis. Data
+    with an unknown batch axis, such as a list of batches, are not checked. Unshuffled data (B, F) are not checked,
+    because their rows may be the steps of one recording.
     """
     if not isinstance(batch, tuple) or not all(isinstance(x, Tensor) for x in batch):
         return
@@ -330,12 +332,12 @@ def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
 
 
 def _is_shuffled(data: Any) -> bool:
-    """True if the data come in a random order; a DataLoader of PyTorch says so by its sampler."""
+    """True if the data come in random order; PyTorch's DataLoader shows this by its sampler."""
     return bool(getattr(data, "shuffle", type(getattr(data, "sampler", None)).__name__ == "RandomSampler"))
 
 
 def _batch_axes(data: Any, inputs: list[Tensor]) -> list[int] | None:
-    """The axis of the samples in each input; None if the source of the data does not determine it."""
+    """The batch axis of each input; None if it is unknown for this kind of data."""
     if isinstance(data, Batches):
         return [int(data.time_first and x.ndim > 1) for x in inputs]
     if isinstance(data, Loader):
@@ -347,12 +349,12 @@ def _batch_axes(data: Any, inputs: list[Tensor]) -> list[int] | None:
 
 
 def _trace_shapes(net: Cell, inputs: list[Tensor], shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The shapes of the sequences that layers run over, for inputs of these shapes; up to an error, if there is one."""
+    """The shapes of the sequences that layers run over, for inputs of these shapes, up to the first error."""
     trace = Trace(who="fit")
     quiet: dict[str, Any] = {"watch": None, "tape": None, "notes": []}
     with _restore_cells(net), record_sequences() as noted, settings(trace=trace, **quiet):
         stand_ins = [trace.new_input(shape, x._data.dtype) for shape, x in zip(shapes, inputs, strict=True)]
-        # The step that follows raises what this batch causes. A net for one batch size is right to refuse another one.
+        # Ignore errors: the step that follows raises any error of this batch, and a net may refuse other batch sizes.
         with suppress(Exception):
             net(*stand_ins)
     return list(noted)
@@ -360,7 +362,7 @@ def _trace_shapes(net: Cell, inputs: list[Tensor], shapes: list[tuple[int, ...]]
 
 @contextmanager
 def _restore_cells(net: Cell) -> Iterator[None]:
-    """Restore the attributes of all Cells and the states of each Stateful after the body."""
+    """Context manager: restore the attributes of all Cells and the states of each Stateful."""
     attributes = [(vars(cell), dict(vars(cell))) for cell in cells_of(net)]
     with ExitStack() as stack:
         for stateful in find_statefuls(net):

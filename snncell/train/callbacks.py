@@ -1,4 +1,4 @@
-"""Callbacks of a training: their base class, the `Training` that they are given, and their order."""
+"""Callbacks: their base class, the `Training` that they get, and their order."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Record = dict[str, Any]
 class Result:
     """The result of `fit`.
 
-    history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step; of further groups of the
-        optimiser "learning_rate_1", ...), "loss", then as asked for "accuracy", "firing_rate" and metrics by their
-        names, the same with "test_" before them, and numbers of callbacks.
-    best: the record whose weights the net has in the end: the best one with `monitor` or `patience`, else the last.
-    monitored: the number that decided which record is the best, or "".
+    history: a record for each epoch: "epoch", "step", "learning_rate" (of the next step; further parameter groups have
+        "learning_rate_1", ...), "loss", then if requested "accuracy", "firing_rate" and metrics by their names; the
+        same with the prefix "test_"; and numbers of callbacks.
+    best: the record whose weights the net has at the end: the best one with `monitor` or `patience`, else the last.
+    monitored: the number that determined the best record, or "".
     stopped: why it ended before its last epoch, or "".
     stopped_early: whether patience ended it.
-    seconds: the time of this call.
+    seconds: the duration of this call.
     """
 
     history: list[Record] = field(default_factory=list)
@@ -43,13 +43,13 @@ class Result:
     monitored: str = ""
 
     def __repr__(self) -> str:
-        """In a line: the epochs, the numbers of the best one, why it ended, and the time."""
+        """One line: the epochs, the numbers of the best one, why it ended, and the time."""
         numbers = [f"{name}={x:.4g}" for name, x in self.best.items() if isinstance(x, (int, float))]
         ended = f"; stopped: {self.stopped}" if self.stopped else ""
         return f"Result({len(self.history)} epochs; best: {', '.join(numbers) or 'none'}{ended}; {self.seconds:.1f} s)"
 
     def _repr_html_(self) -> str:
-        """For notebooks: a table with a row for each of the last epochs."""
+        """A table for notebooks with a row for each of the last epochs."""
         shown = self.history[-ROWS:]
         names = [name for name, x in (shown[-1] if shown else {}).items() if isinstance(x, (int, float))]
         rows = [[f"{record[name]:.4g}" if name in record else "" for name in names] for record in shown]
@@ -61,18 +61,18 @@ class Training:
     """The present state of a training, for callbacks; `fit` keeps it up to date.
 
     Attributes:
-        net, loss, optimiser: of the training.
+        net, loss, optimiser: the arguments of `fit`.
         data, test: the batches to train on and to evaluate on; test may be None.
-        epochs: how many `fit` was asked for.
+        epochs: the number of epochs requested from `fit`.
         epoch: the number of the present epoch, from 1.
-        batch: how many batches of the epoch have been trained on.
-        batches: how many an epoch has, or None if the data do not tell.
-        updated: whether the optimiser took a step at the last batch: with `accumulate=n` at every n-th and at the last
-            one of an epoch, and not if the loss scale was too large for its gradients.
+        batch: the number of batches of this epoch that are done.
+        batches: the number of batches of an epoch, or None if unknown.
+        updated: whether the optimiser took a step at the last batch. With `accumulate=n` it does at every n-th batch
+            and at the last one of an epoch. It does not if the loss scale was too large for its gradients.
         measured: the numbers of the last batch by name, Tensors. Reading one waits for the step.
         record: the numbers of the epoch, after its evaluation. A callback may add numbers, which go into the history,
             the log, and checkpoints.
-        result: the result of `fit`, with the records of the epochs that are done.
+        result: the result of `fit`, with the records of the finished epochs.
     """
 
     net: Cell
@@ -90,43 +90,43 @@ class Training:
     record: Record = field(default_factory=dict)
     result: Result = field(default_factory=Result)
     writer: Callable[[Any], None] | None = field(default=None, repr=False)
-    begun: int = 0  # batches of the epoch, the present one counted
-    earlier: int = 0  # batches of the epochs before
+    begun: int = 0  # batches of this epoch, including the present one
+    earlier: int = 0  # batches of earlier epochs
     evaluating: bool = False
-    evaluated: int = 0  # batches of an evaluation, the present one counted
-    of_evaluation: Any = field(default=None, repr=False)  # its present batch
+    evaluated: int = 0  # batches of an evaluation, including the present one
+    of_evaluation: Any = field(default=None, repr=False)  # the present batch of an evaluation
 
     @cached_property
     def run_context(self) -> Any:
-        """The `RunContext` for methods of callbacks that have MindSpore's names."""
+        """The `RunContext` for callbacks with MindSpore's method names."""
         return plugin("run context")(self)
 
     @property
     def updated(self) -> bool:
-        """Whether the optimiser took a step at the last batch; with a loss scale, reading it waits for the step."""
+        """Whether the optimiser took a step at the last batch; with a loss scale, reading this waits for the step."""
         return self.due and (self.step_before is None or self.step != int(self.step_before.item()))
 
     @property
     def step(self) -> int:
-        """The number of steps that the optimiser has taken, in all."""
+        """The total number of optimiser steps."""
         return int(self.optimiser.global_step.item())
 
     @property
     def history(self) -> list[Record]:
-        """The records of the epochs that are done."""
+        """The records of the finished epochs."""
         return self.result.history
 
     @property
     def stopped(self) -> str:
-        """Why the training ends, or "" while it goes on."""
+        """Why the training ends, or "" while it continues."""
         return self.result.stopped
 
     def stop(self, why: str = "stopped by a callback") -> None:
-        """End the training once the present step, or evaluation, is done. An epoch that it cuts has no record."""
+        """End the training after the present step or evaluation. An unfinished epoch gets no record."""
         self.result.stopped = self.result.stopped or why
 
     def save(self, file: Any) -> None:
-        """Write the training to a file, from which `fit(resume=...)` goes on to the bit, within an epoch too.
+        """Save the training to a file, from which `fit(resume=...)` continues bit for bit, also within an epoch.
 
         Raises:
             CheckpointError: if the file cannot be written.
@@ -136,7 +136,7 @@ class Training:
 
 
 def _by_older_name(name: str, older: str, doc: str) -> Callable[[Any, Any], None]:
-    """A method by a name of MindSpore's, which calls the one of its older name unless a subclass overrides it."""
+    """A method with a MindSpore name, which calls the one with the older name unless a subclass overrides it."""
 
     def method(self: Any, run_context: Any) -> None:
         getattr(self, older)(run_context)
@@ -154,17 +154,17 @@ class Callback:
         data only), on_epoch_end
 
     on_fit_begin is called before the first epoch, and on_fit_end, or on_error, after the last one. At on_step_end a GPU
-    may still be computing the loss, so only a callback that reads it waits. `training.record` has the numbers of the
-    epoch from on_evaluation_end on.
+    may still be computing the loss, so a callback waits only if it reads the loss. `training.record` contains the
+    numbers of the epoch from on_evaluation_end on.
 
-    Methods by MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
+    Methods with MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
     on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" in place of "train";
-    or, for both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. For each event you should define
-    one method: if you define the one that takes the training, the others of its event are not called.
+    or, for both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. You should define one method for
+    each event: if you define the one that takes the training, the others of that event are not called.
 
     Attributes:
-        order: callbacks of a smaller order are called first, at the end of the training last; those of the same order
-            as they were given.
+        order: callbacks with a smaller order are called first, and at the end of the training last. Equal orders keep
+            the order in the list.
         first_rank_only: whether only rank 0 calls it in a distributed training, for example because it writes files.
             Its random numbers are then separate from those of the training.
 
@@ -184,48 +184,48 @@ class Callback:
     first_rank_only: ClassVar[bool] = False
 
     def on_fit_begin(self, training: Training) -> None:
-        """Before the first epoch, when a training that is resumed has been read."""
+        """Called before the first epoch, after a resume has loaded the training."""
         self.on_train_begin(training.run_context)
 
     def on_epoch_begin(self, training: Training) -> None:
-        """Before the first batch of an epoch."""
+        """Called before the first batch of an epoch."""
         self.on_train_epoch_begin(training.run_context)
 
     def on_step_begin(self, training: Training) -> None:
-        """Before a batch."""
+        """Called before a batch."""
         self.on_train_step_begin(training.run_context)
 
     def on_step_end(self, training: Training) -> None:
-        """After a batch: `training.measured` is of it."""
+        """Called after a batch; `training.measured` contains its numbers."""
         self.on_train_step_end(training.run_context)
 
     def on_evaluation_begin(self, training: Training) -> None:
-        """Before the net is evaluated on the test data."""
+        """Called before the net is evaluated on the test data."""
         self.on_eval_begin(training.run_context)
         self.on_eval_epoch_begin(training.run_context)
 
     def on_evaluation_end(self, training: Training) -> None:
-        """After the evaluation; the net still has the weights that were evaluated."""
+        """Called after the evaluation; the net still has the evaluated weights."""
         self.on_eval_epoch_end(training.run_context)
         self.on_eval_end(training.run_context)
 
     def on_epoch_end(self, training: Training) -> None:
-        """When the record of an epoch is in the history."""
+        """Called when the record of an epoch is in the history."""
         self.on_train_epoch_end(training.run_context)
 
     def on_fit_end(self, training: Training) -> None:
-        """At the end of a training, also of one that was stopped or interrupted."""
+        """Called at the end of a training, also if it was stopped or interrupted."""
         self.on_train_end(training.run_context)
 
     def on_error(self, training: Training, error: BaseException) -> None:
-        """When the training ends by an error, which `fit` raises afterwards."""
+        """Called when the training ends by an error, which `fit` raises afterwards."""
 
     def state(self) -> dict[str, Any]:
-        """The state to keep in checkpoints: NumPy arrays, and whatever JSON can say, by name; {} for none, ever."""
+        """The state for checkpoints: NumPy arrays and JSON values by name; always {} for a callback without state."""
         return {}
 
     def resume(self, state: dict[str, Any], training: Training) -> None:
-        """Go on from a state that was kept; raise an ArgumentError for one that `state` cannot give."""
+        """Restore a saved state; raise an ArgumentError for one that `state` cannot return."""
 
     # --- by MindSpore's names -----------------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class Callback:
 
 
 def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_context: Any) -> None:
-    """Call the callbacks that have a method for steps of an evaluation; `when` is "begin" or "end"."""
+    """Call the callbacks with a method for steps of an evaluation; `when` is "begin" or "end"."""
     for callback in callbacks:
         names = (f"on_eval_step_{when}", f"step_{when}")
         if any(getattr(type(callback), name) is not getattr(Callback, name) for name in names):
@@ -275,7 +275,7 @@ def tell_step_of_evaluation(callbacks: Iterable[Callback], when: str, run_contex
 
 # --- check and order --------------------------------------------------------------------------------------------------
 
-# What Keras and Lightning call the events for which MindSpore's names differ from theirs.
+# Keras' and Lightning's names of events that MindSpore names differently.
 ELSEWHERE = {
     "on_batch_begin": "on_step_begin",
     "on_batch_start": "on_step_begin",
@@ -295,19 +295,19 @@ ELSEWHERE = {
 
 
 def sort_callbacks(callbacks: Any) -> list[Callback]:
-    """Callbacks in the order of their calls; an ArgumentError for others, and for methods that cannot be called."""
+    """Check callbacks and their methods, and sort them in the order of their calls."""
     given = [callbacks] if isinstance(callbacks, Callback) else callbacks
     if not isinstance(given, (list, tuple)):
         raise ArgumentTypeError(f"fit: callbacks are a list of train.Callback, not {came(given)}.")
     for callback in given:
         if not isinstance(callback, Callback):
             raise ArgumentTypeError(
-                f"fit: callbacks are train.Callback, and among them there is {came(callback)}. A function f is one as "
-                f"the method of a class: class Own(train.Callback): def on_epoch_end(self, training): f(training)."
+                f"fit: callbacks are train.Callback, but one of them is {came(callback)}. Make a function f the method "
+                f"of a class: class Own(train.Callback): def on_epoch_end(self, training): f(training)."
             )
         _refuse_methods(type(callback))
     if len({id(callback) for callback in given}) < len(given):
-        raise ArgumentError("fit: one of the callbacks is there twice.")
+        raise ArgumentError("fit: one of the callbacks occurs twice.")
     return sorted(given, key=lambda callback: callback.order)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: the callback that writes them, and the notes from which `fit(resume=...)` continues."""
+"""Training checkpoints: the callback that writes them, and the notes from which `fit(resume=...)` continues."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ File = str | os.PathLike[str]
 
 
 class Checkpoint(Callback):
-    """Checkpoints of a training: files from which `fit(resume=file)` continues to the bit.
+    """Training checkpoints: files from which `fit(resume=file)` continues bit for bit.
 
-    A file is replaced as a whole or not at all. `fit(checkpoint=file)` adds this callback for the last epoch, and also
-    writes the file when the training is interrupted.
+    Files are replaced atomically. `fit(checkpoint=file)` adds this callback for the last epoch, and also writes the
+    file when the training is interrupted.
 
     Args:
-        file: the path. Words in braces stand for "epoch", "step", or after an epoch a number of its record, for example
+        file: the path. It may contain "epoch", "step", or after an epoch a number of its record in braces, for example
             "run-{epoch:03d}.ckpt" or "best-{test_loss:.3f}.ckpt".
         every: write after every so many epochs.
-        steps: write after every so many steps of the optimiser instead.
-        best: write only when this number of the record, such as "test_loss", is better than ever.
-        keep: how many files of changing names are kept; older ones are deleted. By default all.
-        higher_is_better: True or False for a number to which the rule of `EarlyStopping` does not apply.
+        steps: write after every so many optimiser steps instead.
+        best: write only when this number of the record, such as "test_loss", is the best so far.
+        keep: the number of files with changing names to keep; older ones are deleted. Default: all.
+        higher_is_better: True or False for a number that does not follow the rule of `EarlyStopping`.
 
     Raises:
-        ArgumentError: for settings that exclude each other, or words in braces that no record has.
+        ArgumentError: for settings that exclude each other, or names in braces that no record has.
         CheckpointError: if a file cannot be written.
 
     Example:
@@ -55,7 +55,7 @@ class Checkpoint(Callback):
         ['run-3.ckpt', 'run-4.ckpt']
     """
 
-    order: ClassVar[int] = 5  # after all that may still change a record, or keep something of the epoch
+    order: ClassVar[int] = 5  # after all callbacks that change the record or their own state
     first_rank_only: ClassVar[bool] = True
 
     def __init__(
@@ -70,29 +70,29 @@ class Checkpoint(Callback):
         if steps is not None and (every is not None or best is not None):
             other = "every" if every is not None else "best"
             raise ArgumentError(
-                f"Checkpoint: steps is written within epochs, {other} after them; make two Checkpoints."
+                f"Checkpoint: steps writes within epochs, but {other} after them; make two Checkpoints."
             )
-        path_to_write(file, "Checkpoint")  # said now, not after an epoch
+        path_to_write(file, "Checkpoint")  # fail now, not after an epoch
         self.file, self.every, self.steps = os.fspath(file), every or 1, steps
         self.names = {name for _, name, _, _ in string.Formatter().parse(self.file) if name is not None}
         if keep is not None and not self.names:
             raise ArgumentError(
-                f"Checkpoint: keep={keep} is of files of changing names, and {self.file!r} is always the same; write "
+                f"Checkpoint: keep={keep} needs files with changing names, but {self.file!r} is always the same; write "
                 f'"{Path(self.file).stem}-{{epoch}}{Path(self.file).suffix}".'
             )
         if higher_is_better is not None and best is None:
-            raise ArgumentError("Checkpoint: higher_is_better is of the number that best names; give best too.")
+            raise ArgumentError("Checkpoint: higher_is_better needs best, the number that it describes.")
         self.keep = keep
         self.best = None if best is None else name_in_records(best)
         self.higher_is_better = is_better_higher(best or "") if higher_is_better is None else higher_is_better
-        self.value = math.inf  # of the best, made so that lower is better
+        self.value = math.inf  # the best number so far, negated if higher is better
         self.written: list[str] = []
-        self.last: tuple[int, int] | None = None  # the place of the file that was written last: epochs and batches
+        self.last: tuple[int, int] | None = None  # epochs and batches of the last written file
 
     def on_fit_begin(self, training: Training) -> None:
         self.last = _place(training)
         self.written = list(dict.fromkeys([*self._written_before(training), *self.written]))
-        if not training.history:  # what was best is of another training
+        if not training.history:  # forget an earlier training
             self.value = math.inf
 
     def on_step_end(self, training: Training) -> None:
@@ -108,7 +108,7 @@ class Checkpoint(Callback):
             self.write(training)
 
     def _written_before(self, training: Training) -> list[str]:
-        """The existing files of the epochs or steps before a resume, the oldest first."""
+        """The existing files of the epochs or steps before a resume, oldest first."""
         if self.keep is None:
             return []
         numbers: list[dict[str, Any]] = training.history
@@ -136,7 +136,7 @@ class Checkpoint(Callback):
         numbers |= {} if training.batch else training.record
         if missing := self.names - numbers.keys():
             raise ArgumentError(
-                f"Checkpoint: {self.file!r} asks for {missing.pop()!r}, and there are {', '.join(numbers)}."
+                f"Checkpoint: {self.file!r} needs {missing.pop()!r}, but the record has only {', '.join(numbers)}."
             )
         file = self.file.format(**numbers) if self.names else self.file
         training.save(file)
@@ -156,7 +156,7 @@ class Checkpoint(Callback):
 
 
 def _place(training: Training) -> tuple[int, int]:
-    """The epochs and batches that are done. Not the step: one that a loss scale was too large for changes the scale."""
+    """The finished epochs and batches. The step would not do, because a step that is skipped changes the loss scale."""
     return len(training.history), training.batch
 
 
@@ -167,14 +167,14 @@ def refuse_notes(stored: Stored, who: str) -> None:
     """Raise a CheckpointError if notes are not as `fit` writes them."""
     history, kept = stored.notes.get("history"), stored.notes.get("callbacks")
     if not isinstance(history, list) or not all(_is_record(record, n) for n, record in enumerate(history, 1)):
-        raise CheckpointError(f"{who} is damaged: its history is no list with a record of numbers for each epoch.")
+        raise CheckpointError(f"{who} is damaged: its history is not a list with a record of numbers for each epoch.")
     named = isinstance(kept, list) and all(isinstance(one, list) and [*map(type, one)] == [str, dict] for one in kept)
     if not named:
-        raise CheckpointError(f"{who} is damaged: what it says of callbacks is {str(kept)[:200]}.")
+        raise CheckpointError(f"{who} is damaged: its notes on callbacks are {str(kept)[:200]}.")
 
 
 def note_callbacks(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]]:
-    """The states of the callbacks that have one, as notes and as arrays."""
+    """The states of callbacks that have one, as notes and arrays."""
     notes: list[Any] = []
     arrays: dict[str, Any] = {}
     for callback in callbacks:
@@ -186,13 +186,13 @@ def note_callbacks(callbacks: list[Callback]) -> tuple[list[Any], dict[str, Any]
 
 
 def resume_callbacks(callbacks: list[Callback], training: Training, stored: Stored, who: str) -> None:
-    """Restore the states of callbacks; a CheckpointError for states of others, or one that is refused."""
+    """Restore the states of callbacks; a CheckpointError if they are other callbacks, or refuse their states."""
     keeping = [callback for callback in callbacks if callback.state()]
     names, before = [type(one).__name__ for one in keeping], [name for name, _ in stored.notes["callbacks"]]
     if names != before:
         raise CheckpointError(
-            f"{who} was written with callbacks that keep something: {', '.join(before) or 'none'}; now there are "
-            f"{', '.join(names) or 'none'}. Give the same ones, in the same order."
+            f"{who} was written with these callbacks that have a state: {', '.join(before) or 'none'}; now there are "
+            f"{', '.join(names) or 'none'}. Pass the same callbacks, in the same order."
         )
     for n, (callback, (name, notes)) in enumerate(zip(keeping, stored.notes["callbacks"], strict=True)):
         before_name = f"callback {n} "
@@ -200,11 +200,11 @@ def resume_callbacks(callbacks: list[Callback], training: Training, stored: Stor
         try:
             callback.resume({**notes, **arrays}, training)
         except (ArgumentError, TypeError, ValueError, KeyError, AttributeError) as error:
-            raise CheckpointError(f"{who} is damaged: the state of {name} is none that it takes: {error}") from error
+            raise CheckpointError(f"{who} is damaged: {name} refuses its state: {error}") from error
 
 
 def describe_data(data: Any) -> Any:
-    """Describe data, so that a resume with other data is refused; of a user's own batches only class and number."""
+    """A description of data, to refuse a resume with other data; for a user's own batches only class and number."""
     if isinstance(data, (Batches, Loader)):
         return data.description()
     return None if data is None else [type(data).__name__, len(data) if hasattr(data, "__len__") else None]

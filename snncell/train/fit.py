@@ -1,4 +1,4 @@
-"""`fit`: checks its arguments, and makes a run and its callbacks of them."""
+"""`fit`: train a network. This module checks the arguments, and runs the epochs and callbacks."""
 
 from __future__ import annotations
 
@@ -81,70 +81,73 @@ def fit(
     distributed: bool = False,
     test: Any = None,
 ) -> Result:
-    """Train a network: jitted steps over all data, epoch after epoch.
+    """Train a network: jitted training steps over all data, epoch after epoch.
 
     Args:
-        net: called with the inputs of a batch. It is compiled, so that an encoder in it does not see whether its input
-            is in range: check the data before. Its Cells are in training for the steps, in prediction for `validation`,
-            and afterwards as they were. Each `Stateful` in it is reset before a pass over the data. The input that its
-            construct calls `lengths`, of padded sequences, goes to loss and accuracy too, if they take `lengths`.
-        loss: a function, or a Cell, of the net's output and the target that gives a number.
-        optimiser: made from the Parameters to train. A schedule of its learning rate counts steps.
-        data: a tuple of arrays (inputs, ..., target) with one entry for each sample, which are shuffled; or an iterable
-            of such tuples, a batch each, that can be gone through again and again (`data.Loader`, `train.Batches`,
-            PyTorch's DataLoader). Arrays are whatever `Tensor` takes; in batches also tuples, lists and dicts of them.
-            Batches of your own should draw their order from snncell's random numbers (`ops.randperm`), so that a resume
-            finds the same; it compares only their class and number.
-        epochs: how many in all, those of a resumed training included.
-        validation: other data, on which the net is evaluated after each epoch. The records name these numbers
-            "test_loss", "test_accuracy" and so on, because they come from data that the net has not trained on.
-        test_every: evaluate after every so many epochs instead; or a list of the epochs with an evaluation after them.
-        batch_size: of arrays.
-        accuracy: a function of the net's output and the target whose mean is shown as accuracy; None for none.
+        net: the network, called with the inputs of a batch. It is compiled, so an encoder in it cannot check the range
+            of its input; you should check the data before. Its Cells are in training mode for the steps, in prediction
+            mode for `validation`, and restored afterwards. Each `Stateful` in it is reset before a pass over the data.
+            If loss and accuracy take `lengths`, they get the input of the same name of the net's construct (padded
+            sequences).
+        loss: a function or a Cell of the net's output and the target that returns a number.
+        optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
+        data: a tuple of arrays (inputs, ..., target) with one entry per sample, which are shuffled. Or an iterable of
+            batches, each such a tuple, that can be iterated many times (`data.Loader`, `train.Batches`, PyTorch's
+            DataLoader). Arrays are anything that `Tensor` takes; batches may also contain tuples, lists and dicts of
+            them. Your own batches should draw their order from snncell's random numbers (`ops.randperm`), so that a
+            resumed training sees the same order; a resume compares only their class and number.
+        epochs: the total number of epochs, including those before a resume.
+        validation: other data for an evaluation after each epoch. The records call its numbers "test_loss",
+            "test_accuracy" and so on, because the net has not trained on these data.
+        test_every: evaluate after every so many epochs; or a list of the epochs to evaluate after.
+        batch_size: the batch size, if the data are arrays.
+        accuracy: a function of the net's output and the target, whose mean is shown as accuracy; None for none.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
-            of either by the name to show. "spikes", "synops", "energy" and other `Monitored` need `validation`.
-        firing_rate: Cells whose output is spikes (`MultiStep`, not the neuron inside): the share of elements that are
-            not 0 is shown, without the steps after `lengths`.
-        accumulate: the optimiser takes a step for so many batches, by the mean of their gradients over all samples, and
-            at the end of an epoch one for those that are left: for batches that do not fit into memory at once.
-        clip_norm, clip_value: limits of the gradients: `clip_by_value`, then `clip_by_global_norm`.
-        loss_scale: an `amp.DynamicLossScaler`, or a number for a constant scale, for gradients of float16 that would
-            vanish. A step whose gradients are not all finite is skipped, see `training_step`. Records then have
-            "loss_scale", of the next step, and "skipped", the number of such steps in the epoch.
-        monitor: a number of the records; in the end the net gets the weights of the epoch in which it was best.
-        patience: stop when `monitor` has not improved for so many epochs; by default "test_loss", or
-            "loss" without `validation`.
+            of these by the name to show. "spikes", "synops", "energy" and other `Monitored` metrics need `validation`.
+        firing_rate: Cells whose output is spikes (the `MultiStep`, not the neuron inside). The share of nonzero
+            elements is shown, without the steps after `lengths`.
+        accumulate: gradient accumulation, for batches that do not fit into memory: the optimiser takes one step for so
+            many batches, with the mean gradient over all samples, and one for the remaining batches of an epoch.
+        clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
+        loss_scale: an `amp.DynamicLossScaler`, or a number for a constant scale, so that float16 gradients do not
+            underflow. A step with a gradient that is not finite is skipped, see `training_step`. Records then contain
+            "loss_scale", that of the next step, and "skipped", the number of skipped steps in the epoch.
+        monitor: a number of the records. At the end the net gets the weights of the epoch with the best number.
+        patience: stop when `monitor` has not improved for so many epochs. The default of `monitor` is then "test_loss",
+            or "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
-        checkpoint: a file that is written after each epoch; for more see `train.Checkpoint`. With one, Ctrl-C and
-            SIGTERM end the training after the step and write the file; `fit` then returns, or goes on with SIGTERM. A
-            second signal acts at once. Without one, Ctrl-C raises KeyboardInterrupt as ever.
-        resume: go on from that file, or from another one that is given. It continues to the bit, within an epoch too:
+        checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. With it, Ctrl-C and
+            SIGTERM end the training after the present step and write the file. Then `fit` returns, or SIGTERM takes
+            effect. A second signal takes effect at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt as
+            usual.
+        resume: True to continue from that file, or another file. Training continues bit for bit, also within an epoch:
             weights, moments, step, order of the samples, log.
         log: a file, .csv or .jsonl, with a line for each epoch.
-        progress: whether a bar is shown.
-        prefetch: whether a thread makes the next batch of `data` and `validation` during a step, so that one more is in
-            memory; never with a GPU, whose steps run beside the host anyway. By default it does for arrays and
-            `train.Batches`, where that pays; True says that other data too depend on nothing that a step changes
-            (weights, an optimiser's step, a monitor). Data that draw random numbers of snncell's wait for the step, and
-            draw the same.
-        distributed: train on all ranks of the job that `snncell.distributed.init()` has joined. All must call `fit` in
-            the same way, with all of the data. Each batch is cut into shards; gradients, numbers and BatchNorm's
-            statistics are means over all samples in one order, so that any number of ranks gives the same bits. A mean
-            that loss or a metric takes is one of a shard. Rank 0 writes checkpoint, log and bar; a stop, or an
-            interruption, of one rank ends the training on all.
+        progress: whether to show a progress bar.
+        prefetch: whether a thread prepares the next batch of `data` and `validation` during a step, which keeps one
+            more batch in memory. Never with a GPU, whose steps run in parallel with the host anyway. By default arrays
+            and `train.Batches` are prefetched if that is faster. With True you promise that other data do not depend on
+            values that a step changes (weights, the optimiser's step, a monitor). Data that use snncell's random
+            numbers wait for the step, so they draw the same numbers.
+        distributed: train on all ranks of the job joined by `snncell.distributed.init()`. All ranks must call `fit` in
+            the same way, with all of the data. Each batch is cut into shards. Gradients, numbers and BatchNorm's
+            statistics are means over all samples in a fixed order, so any number of ranks gives the same bits. A mean
+            that a loss or metric takes is over one shard. Rank 0 writes checkpoint, log and progress bar. If one rank
+            stops or is interrupted, all ranks stop.
         test: an older name of `validation`.
 
     Returns:
         A `Result`, with the history.
 
     Raises:
-        ArgumentError: for settings that make no sense, or data without a batch.
-        TrainingError: if the loss of an epoch is not finite, its test loss (or `monitor`) is NaN, or after it a trained
-            Parameter is not finite: a spike of NaN is 0, so the loss need not tell. With loss_scale also if a step with
-            the smallest scale there is, or every step of an epoch with the same one, has gradients that are not finite.
-            It says where the data hold NaN. The checkpoint of the epoch before stays.
-        CheckpointError: for a resume from a missing file, or one of another net, optimiser or loss, other data or other
-            settings, naming what differs.
+        ArgumentError: for invalid settings, or data without a batch.
+        TrainingError: if the loss of an epoch is not finite, if its test loss (or `monitor`) is NaN, or if a trained
+            Parameter is not finite after it. The last check is needed because a neuron with potential NaN does not
+            spike, so the loss may stay finite. With loss_scale also if a step with the smallest possible scale, or all
+            steps of an epoch with a constant scale, have gradients that are not finite. The error says where the data
+            contain NaN. The checkpoint of the last epoch stays.
+        CheckpointError: for a resume from a missing file, or from one with another net, optimiser, loss, data or
+            settings; it names the difference.
         RankError: with distributed, if no job was joined, if ranks call it with other nets, data or settings, or if one
             has ended.
 
@@ -166,7 +169,7 @@ def fit(
     if resume is True and checkpoint is None:
         raise ArgumentError("fit: resume=True goes on from the file that checkpoint names; give checkpoint too.")
     if checkpoint is not None:
-        path_to_write(checkpoint, "fit")  # said now, not after an epoch
+        path_to_write(checkpoint, "fit")  # fail now, not after an epoch
     check_optimiser(net, loss, optimiser, "fit")
     ranks = choose_processes(distributed)
     own, scaler = sort_callbacks(callbacks), as_scaler(loss_scale, "fit")
@@ -195,7 +198,7 @@ def fit(
             raise ArgumentError(
                 f"fit: the metric {min(heard)!r} is measured on validation data; give validation=(inputs, target)."
             )
-        with watch_metrics(net, heard):  # what cannot be watched is said now, not after an epoch
+        with watch_metrics(net, heard):  # fail now, not after an epoch
             pass
         run.compile(accuracy, functions, heard, spikes if spikes.cells else None, limits, accumulate, scaler)
         return run(made, checkpoint if resume is True else resume or None, monitor)
@@ -217,7 +220,7 @@ def _epochs_to_evaluate(test_every: Any, log: Any) -> int | list[int]:
 
 
 def check_optimiser(net: Any, loss: Any, optimiser: Any, who: str) -> None:
-    """Raise an ArgumentError for an optimiser that is none, or that trains something else."""
+    """Raise an ArgumentError for an invalid optimiser, or one that trains another network."""
     if isinstance(loss, Optimizer) and not isinstance(optimiser, Optimizer):
         raise ArgumentError(f"{who}: loss and optimiser are swapped: {who}(net, loss, optimiser, data, ...).")
     if not isinstance(net, Cell) or not isinstance(optimiser, Optimizer):
@@ -234,8 +237,8 @@ def check_optimiser(net: Any, loss: Any, optimiser: Any, who: str) -> None:
             )
 
 
-_PROBED = 4  # batches that are searched for an infinite gradient
-_PASS = "pass "  # of the names of what a pass keeps in a checkpoint
+_PROBED = 4  # the number of batches to search for an infinite gradient
+_PASS = "pass "  # prefix of a pass's arrays in a checkpoint
 
 
 class Run:
@@ -250,10 +253,10 @@ class Run:
         self.training, self.prefetch, self.processes = training, prefetch, processes
         self.parts = (training.net, training.loss)
         self.callbacks: list[Callback] = []
-        self.checkpoint: File | None = None  # the file that errors name
-        self.pass_: DataPass | None = None  # the epoch that is under way
-        self.before: Values = []  # the weights at its beginning; none if a checkpoint within it was resumed
-        self.test_every: Any = 1  # number of epochs, or a list of those with an evaluation after them
+        self.checkpoint: File | None = None  # named in errors
+        self.pass_: DataPass | None = None  # the present epoch
+        self.before: Values = []  # the weights at its beginning; empty if training was resumed within it
+        self.test_every: Any = 1  # evaluate after so many epochs, or after those in this list
         training.batches = len(training.data) if hasattr(training.data, "__len__") else None
         training.writer = self.save
 
@@ -308,24 +311,24 @@ class Run:
                 raise
             training.result.best = training.history[-1] if training.history else {}
             self.tell("on_fit_end", reverse=True)
-            self.stopped()  # all have come here: files that one has written are there for the others
+            self.stopped()  # wait for all ranks, so that files written by one exist for the others
         training.result.seconds = time.perf_counter() - begun
         return training.result
 
     def tell(self, name: str, reverse: bool = False) -> None:
-        """Call a method of each callback that is told on this process."""
+        """Call a method of each callback that runs on this process."""
         for callback in self.told()[:: -1 if reverse else 1]:
             with self.processes.apart(callback.first_rank_only):
                 getattr(callback, name)(self.training)
-            for key, value in self.training.record.items():  # before a log, or a checkpoint, has it
+            for key, value in self.training.record.items():  # check before it goes into a log or a checkpoint
                 if not isinstance(value, (int, float, list)):
                     raise ArgumentError(
-                        f"fit: a record holds numbers, and the callback {type(callback).__name__} has put a "
-                        f"{type(value).__name__} at {key!r} into it: float(x) of a Tensor, or x.tolist() of an array."
+                        f"fit: a record contains numbers, but the callback {type(callback).__name__} has put a "
+                        f"{type(value).__name__} at {key!r} into it. Convert it by float(x) or x.tolist()."
                     )
 
     def told(self) -> list[Callback]:
-        """The callbacks that are told on this process."""
+        """The callbacks that run on this process."""
         return [callback for callback in self.callbacks if self.processes.first or not callback.first_rank_only]
 
     def stopped(self) -> bool:
@@ -338,7 +341,7 @@ class Run:
     # --- an epoch -----------------------------------------------------------------------------------------------------
 
     def epoch(self) -> None:
-        """One epoch: train on the data, evaluate on the validation data, append the record."""
+        """Run one epoch: train on the data, evaluate on the validation data, append the record."""
         training = self.training
         training.epoch, training.record = len(training.history) + 1, {}
         if self.pass_ is None:
@@ -373,7 +376,7 @@ class Run:
         self.tell("on_step_begin")
 
     def after_batch(self, numbers: dict[str, Tensor]) -> bool:
-        """Call `on_step_end`; returns whether to leave the epoch, possible only between two steps of the optimiser."""
+        """Call `on_step_end`; returns whether to leave the epoch; this is possible only between optimiser steps."""
         training = self.training
         assert self.pass_ is not None
         training.batch, training.measured, training.due = self.pass_.batch, numbers, self.step.updated
@@ -408,7 +411,7 @@ class Run:
         trained = training.optimiser.trainable_params()
         if not self.before or not trained:
             return ""
-        # Each rank looks at whole batches, so that all come to the same result without an exchange.
+        # Each rank checks whole batches, so that all get the same result without communication.
         with count_batches(training.data, "fit: data", OneProcess(), False) as batches:
             some = (batch for _, batch in islice(batches, _PROBED))
             return infinite_gradient(training.net, training.loss, trained, self.before, training.epoch, some)
@@ -417,22 +420,22 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that a resume must not change, apart from net and optimiser. It hashes all the data."""
+        """The settings, apart from net and optimiser, that a resume must not change. This hashes all the data."""
         training = self.training
         loss = "" if isinstance(training.loss, Cell) else getattr(training.loss, "__qualname__", "")
         settings = {"loss": loss, "monitor": self.monitor, **self.asked}
         return {"data": describe_data(training.data), "test data": describe_data(training.test), "setting": settings}
 
     def save(self, file: File) -> None:
-        """Write the training to a file, on the first process only."""
+        """Save the training to a file; only the first process does."""
         if not self.processes.first:
             return
         training = self.training
-        under_way = self.pass_ if self.pass_ is not None and self.pass_.key is not None else None  # one that has begun
+        under_way = self.pass_ if self.pass_ is not None and self.pass_.key is not None else None  # a started epoch
         if under_way is not None and not self.step.updated:
             raise CheckpointError(
-                "fit: a checkpoint is written between two steps of the optimiser, and gradients are being accumulated; "
-                "save where training.updated is true."
+                "fit: a checkpoint is written between two steps of the optimiser, but gradients are being accumulated; "
+                "save only when training.updated is true."
             )
         kept, arrays = note_callbacks(self.callbacks)
         notes = {**self.settings, "history": training.history, "callbacks": kept}
@@ -443,14 +446,14 @@ class Run:
         save_state(file, training.net, training.optimiser, notes, arrays, training.loss)
 
     def take_up(self, file: File) -> None:
-        """Continue from a checkpoint."""
+        """Resume from a checkpoint."""
         training, who = self.training, f"fit: {os.fspath(file)}"
-        if not os.path.exists(file):  # where a path that is none is not there either
+        if not os.path.exists(file):
             raise CheckpointError(
-                f"fit: resume: there is no file {os.fspath(file)}; resume=Path(file).exists() goes on where there is "
-                f"one, and begins where there is none."
+                f"fit: resume: there is no file {os.fspath(file)}; resume=Path(file).exists() resumes only if the file "
+                f"exists."
             )
-        # All of the file is looked at before any of it is taken: one that does not fit changes nothing.
+        # Check the whole file before using any of it, so that a file that does not fit changes nothing.
         stored = read_state(file, training.net, training.optimiser, self.settings, training.loss)
         refuse_notes(stored, who)
         training.result.history = stored.notes["history"]
@@ -474,11 +477,11 @@ _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGT
 
 @contextmanager
 def note_signals(stop: Callable[[str], None]) -> Iterator[None]:
-    """Within this context Ctrl-C and SIGTERM call `stop`, so that the training ends after its step.
+    """Context manager: Ctrl-C and SIGTERM call `stop`, so that the training ends after its present step.
 
-    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal acts at once. Signal handlers of
-    the user stay in place. On other threads than the main one the context does nothing, because Python handles signals
-    on the main thread alone.
+    Schedulers end a job by SIGTERM, which is raised again afterwards. A second signal takes effect at once. The user's
+    signal handlers stay in place. On other threads than the main thread this does nothing, because Python handles
+    signals only there.
     """
     received: list[int] = []
 

@@ -36,21 +36,21 @@ def mark_class_score(score: Score) -> Score:
 
 @mark_class_score
 def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Numbers | None = None) -> Tensor:
-    """Accuracy: the share of samples whose largest output is at their label; NaN if an output is NaN, like a loss.
+    """Accuracy: the share of samples whose largest output is at their label; NaN if an output is NaN, as for a loss.
 
     Args:
-        output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first.
-        labels: class numbers, integers (B,); or a probability for each class, (B, C), of which the largest counts.
-        ignore_index: a class number that does not count; `train.fit` takes that of the loss. Where no label counts the
-            accuracy is NaN, like `nn.CrossEntropyLoss`.
-        lengths: integers (B,), the number of steps of each sample in outputs (T, B, C); all T if left out. Later steps
-            change nothing.
+        output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first item.
+        labels: class numbers, integers (B,); or a probability for each class, (B, C), where the largest one counts.
+        ignore_index: a class number to ignore; `train.fit` uses that of the loss. If all labels are ignored, the
+            accuracy is NaN, as in `nn.CrossEntropyLoss`.
+        lengths: integers (B,), the number of steps of each sample in outputs (T, B, C), so that later steps are
+            ignored. Default: all T.
 
     Raises:
         DTypeError: for labels that are neither.
-        ArgumentError: for a class number that the outputs have no place for, or labels (B, C) that are below 0 or do
-            not add up to 1 (to 1 %) for each sample. On the GPU under `jit`, which does not wait for a check, the
-            accuracy of either is 0.
+        ArgumentError: for a class number out of range, or for labels (B, C) that are negative or do not add up to 1 (up
+            to 1 %) for each sample. On the GPU under `jit`, which does not wait for a check, the accuracy of such a
+            sample is 0.
         ShapeError: for shapes that do not fit.
 
     Example:
@@ -80,7 +80,7 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
 
 
 def over_time(output: Any, target: Tensor) -> bool:
-    """True of an output that is (T, B, C), by its labels (B,) or (B, C)."""
+    """True if the output is (T, B, C), judged by its labels (B,) or (B, C)."""
     scores = _scores(output)
     return scores.ndim == target.ndim + (2 if _by_number(scores, target) else 1)
 
@@ -99,12 +99,12 @@ def _scores(output: Any) -> Tensor:
 
 
 def _by_number(scores: Tensor, target: Tensor) -> bool:
-    """True of labels that are class numbers, not probabilities."""
+    """True if labels are class numbers, not probabilities."""
     return target.dtype.category <= 1 and target.shape in (scores.shape[:-1], scores.shape[1:-1])
 
 
 def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
-    """1 for each sample whose largest score is at its label, one-hot (B, C), else 0; NaN if a score of it is."""
+    """1 for each sample whose largest score is at its one-hot label (B, C), else 0; NaN if any of its scores is NaN."""
     largest = hot(ops.argmax(scores, -1), scores.shape[-1], -1, "")
     return ops.select(ops.any(ops.isnan(scores), -1), float("nan"), (largest * label).sum(-1))
 
@@ -124,7 +124,7 @@ def _unfit(scores: Tensor, target: Tensor) -> Exception:
 
 
 def _of_classes(target: Tensor) -> Tensor:
-    """1 for each sample whose labels (B, C) are probabilities; refused where they are not."""
+    """1 for each sample whose labels (B, C) are probabilities; an error for other labels."""
     wide = target.astype("float32")
     fits = ops.logical_and(ops.greater_equal(ops.min(wide, -1), 0.0), ops.less_equal(ops.abs(wide.sum(-1) - 1.0), 0.01))
     who = (
@@ -142,11 +142,11 @@ _TOP = re.compile(r"top[-_ ]?(\d+)")
 
 
 def top_k(k: Count) -> Metric:
-    """Top-k accuracy: the share of samples for which fewer than k classes have a larger output than the label's.
+    """Top-k accuracy: the share of samples where fewer than k classes have a larger output than the label.
 
     Returns:
-        A function (output, labels, lengths=None) -> number: outputs (B, C), or (T, B, C), which are summed over time,
-        up to `lengths`, and class numbers (B,), of which those below 0 do not count. NaN if an output is NaN.
+        A function (output, labels, lengths=None) -> number, for outputs (B, C), or (T, B, C), which are summed over
+        time up to `lengths`, and class numbers (B,). Negative labels are ignored. NaN if an output is NaN.
 
     Example:
         >>> output, labels = Tensor([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]]), Tensor([2, 1])
@@ -167,12 +167,12 @@ def top_k(k: Count) -> Metric:
 
 @mark_class_score
 def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
-    """The confusion matrix, as shares of the samples: at [i, j] those of class i whose largest output is j's.
+    """Confusion matrix, as shares of the samples: [i, j] is the share with class i whose largest output is j's.
 
-    Its arguments are those of the function that `top_k` returns.
+    The arguments are those of the function that `top_k` returns.
 
     Returns:
-        (1, C, C), float32, whose mean over the first axis `fit` and `evaluate` give as a nested list.
+        (1, C, C), float32. `fit` and `evaluate` return its mean over the first axis as a nested list.
 
     Example:
         >>> output, labels = Tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]), Tensor([0, 0, 1, 1])
@@ -186,7 +186,7 @@ def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tenso
 
 
 def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs (B, C), labels one-hot (B, C), zeros where one does not count, and 1 or 0 for each sample that does."""
+    """Outputs (B, C), one-hot labels (B, C) that are 0 if ignored, and 1 or 0 for each sample that counts or not."""
     scores = as_tensor(output[0] if isinstance(output, (tuple, list)) and output else output, who, "output")
     target = as_tensor(labels, who, "labels")
     if target.dtype.is_float or target.ndim != 1 or scores.ndim not in (2, 3) or scores.shape[-2] != target.shape[0]:
@@ -208,14 +208,14 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
 
 
 class Monitored:
-    """A metric of the recordings of `snncell.monitor`, such as spikes or energy, in place of output and target.
+    """A metric of the recordings of `snncell.monitor`, such as spikes or energy, instead of output and target.
 
-    `fit(validation=..., metrics=...)` and `evaluate` measure it in prediction, batch by batch. Training steps are not
-    recorded, because that would slow them down.
+    `fit(validation=..., metrics=...)` and `evaluate` measure it in prediction mode, batch by batch. Training steps are
+    not recorded, because that would slow them down.
 
     Args:
-        of: a function of the `Monitor` of one batch that gives a number, a mean over the samples.
-        v, above, inputs: what the monitor records beside spikes, as in `snncell.monitor`.
+        of: a function of the `Monitor` of one batch that returns a number, a mean over the samples.
+        v, above, inputs: further quantities for the monitor to record, as in `snncell.monitor`.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3, weight_init=0.5), nn.MultiStep(nn.IFNode()))
@@ -233,19 +233,19 @@ class Monitored:
 
 
 def spikes(monitor: Monitor) -> float:
-    """The spikes of all layers that fire, per sample."""
+    """The number of spikes per sample of all spiking layers."""
     fired = [monitor.spikes[name] for name in monitor.layers if monitor.fires(name)]
     return float(sum(np.count_nonzero(array) / array.shape[1] for array in fired))
 
 
 def energy(monitor: Monitor) -> float:
-    """The energy per sample, in J, by the default table of `monitoring.energy`."""
+    """The energy per sample in J, by the default table of `monitoring.energy`."""
     return float(monitor.energy().joules)
 
 
 @contextmanager
 def watch_metrics(net: Cell, metrics: dict[str, Monitored]) -> Iterator[Callable[[], dict[str, float]]]:
-    """Record the calls of a net; the context is a function that returns the metrics of the last call."""
+    """Context manager: record the calls of a net; yields a function that returns the metrics of the last call."""
     if not metrics:
         yield dict
         return
@@ -261,7 +261,7 @@ def _number(name: str, metric: Monitored, monitor: Monitor) -> float:
         raise RecordError(f"metric {name!r}: {error}") from None
     value = np.asarray(found.asnumpy() if hasattr(found, "asnumpy") else found)
     if value.ndim or value.dtype.kind not in "biuf":
-        raise ArgumentError(f"metric {name!r} is a function of a monitor that gives a number; it gave {came(found)}.")
+        raise ArgumentError(f"metric {name!r} is a function of a monitor that returns a number, not {came(found)}.")
     return float(value)
 
 
@@ -277,13 +277,13 @@ NAMED: dict[str, Metric | Monitored] = {
 
 
 def metric(name: str) -> Metric | Monitored:
-    """The metric of a name: "accuracy", "confusion", "top5" and the like, or "spikes", "synops", "energy".
+    """The metric with a name: "accuracy", "confusion", "top5" and the like, or "spikes", "synops", "energy".
 
-    The first ones are functions of (output, target). The last ones are `Monitored`, per sample: spikes of all layers,
-    synaptic operations, and joules as `monitoring.energy` estimates them.
+    The first ones are functions of (output, target). The last ones are `Monitored`, per sample: the spikes of all
+    layers, synaptic operations, and joules as estimated by `monitoring.energy`.
 
     Raises:
-        ArgumentError: for another name, saying what there is.
+        ArgumentError: for an unknown name; it lists the known ones.
 
     Example:
         >>> snncell.train.metric("top1")(Tensor([[0.1, 0.9]]), Tensor([1])).item()
@@ -307,7 +307,7 @@ def _of_name(name: str, who: str) -> Metric | Monitored:
 
 
 def name_metrics(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, Monitored]]:
-    """Metrics by their names in records: functions of (output, target), and of a monitor."""
+    """Metrics by their names in records: functions of (output, target), and functions of a monitor."""
     if not isinstance(metrics, dict):
         several = isinstance(metrics, Iterable) and not isinstance(metrics, str)
         pairs = [(_name_of(one, who), one) for one in (metrics if several else [metrics])]
@@ -330,7 +330,7 @@ def name_metrics(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, M
 
 
 def _name_of(one: Any, who: str) -> str:
-    """The name of a metric that is given without one."""
+    """The name of a metric that was passed without one."""
     if isinstance(one, str):
         return one
     name = getattr(one, "__name__", type(one).__name__)

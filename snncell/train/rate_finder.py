@@ -31,7 +31,7 @@ from snncell.train.steps import clip_by_both, training_step
 __all__ = ["RateSearch", "find_learning_rate"]
 
 Array = np.ndarray[Any, Any]
-DIVERGED = 4.0  # times the least loss
+DIVERGED = 4.0  # the search ends when the loss is so many times the smallest one
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class RateSearch:
 
     rates: the learning rate of each step, (n,), of the first group; n is less than `steps` if the loss diverged.
     losses: the loss of each step's batch, before the step, (n,).
-    smoothed: the losses without their noise, (n,).
-    suggestion: the rate at which the loss falls most steeply; None if it falls nowhere.
-    diverged: whether the loss became four times as large as it had been, or not finite, before the last step.
+    smoothed: the smoothed losses, (n,).
+    suggestion: the rate where the loss falls most steeply; None if it never falls.
+    diverged: whether the loss grew to four times its smallest value, or was not finite, before the last step.
     """
 
     rates: Array
@@ -67,31 +67,32 @@ def find_learning_rate(
     loss_scale: Annotated[LossScaler | float | None, Own()] = None,
     smoothing: Positive = 3.0,
 ) -> RateSearch:
-    """Take training steps with a learning rate that rises exponentially, and see where the loss falls most steeply.
+    """Learning-rate range test: raise the rate exponentially, and find where the loss falls most steeply.
 
     rate_i = lowest (highest / lowest)^(i / (steps - 1))
 
     smoothed_i = sum_j k(i - j) loss_j / sum_j k(i - j),   k(n) = e^(-n^2 / (2 smoothing^2))
 
-    The window has two sides, because a lag of n steps would be a factor of the rate. The suggestion is where the
-    derivative of smoothed by the logarithm of the rate is least, between the end of the plateau of the beginning, where
-    a tenth of the fall is done for good, and the least loss. The search ends when an average of the last losses is four
-    times the least one. It is a place to begin: if the curve falls little, you should look at the picture.
+    The smoothing window is symmetric, because a lag of n steps would shift the rate by a factor. The suggestion is the
+    rate where the derivative of smoothed by the logarithm of the rate is smallest, between the end of the initial
+    plateau (where a tenth of the fall is done for good) and the smallest loss. The search ends when an average of the
+    last losses is four times the smallest one. You should use the suggestion as a starting point, and look at the plot
+    if the loss falls only a little.
 
-    Afterwards all is as it was, to the bit: weights, statistics, moments, step and rate, the states of a `Stateful`,
-    training or prediction, snncell's random numbers, and the place of a `data.Loader`.
+    Afterwards everything is restored bit for bit: weights, statistics, moments, step and rate, the states of a
+    `Stateful`, the training mode, snncell's random numbers, and the position of a `data.Loader`.
 
     Args:
-        net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are used again
-            until there are enough steps. The groups of the optimiser keep the proportions of their rates; a schedule
-            counts with its present rate.
+        net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are repeated until
+            there are enough steps. The optimiser's groups keep the ratios of their rates; a schedule counts with its
+            present rate.
         lowest, highest: the rates of the first and of the last step.
-        steps: how many at most, three at least.
+        steps: the number of steps, at least three.
         smoothing: the width of the window, in steps.
 
     Raises:
-        ArgumentError: for bounds in the wrong order, fewer than three steps, a first group whose rate is 0 where
-            another's is not, and as `fit`.
+        ArgumentError: for bounds in the wrong order, for fewer than three steps, for a first group with rate 0 if
+            another has a nonzero rate, and as for `fit`.
 
     Source: Smith, "Cyclical learning rates for training neural networks", WACV 2017.
 
@@ -113,11 +114,11 @@ def find_learning_rate(
     if batches is None:
         raise ArgumentError("find_learning_rate: there are no data to train on.")
     probe, shares = _with_rates_to_set(optimiser)
-    scaler = copy.deepcopy(as_scaler(loss_scale, "find_learning_rate"))  # the scale is not to move either
+    scaler = copy.deepcopy(as_scaler(loss_scale, "find_learning_rate"))  # so that the user's scale does not change
     step = training_step(net, loss, probe, clip_by_both(clip_norm, clip_value), None, loss_scale=scaler)
     rates = lowest * (highest / lowest) ** (np.arange(steps) / (steps - 1))
     losses: list[float] = []
-    total = weight = 0.0  # of an exponential average, without the weight of its beginning at 0
+    total = weight = 0.0  # of an exponential average, with bias correction for its start at 0
     least = math.inf
     with _as_before(net, loss, optimiser, batches):
         for rate, batch in zip(rates, _endless(batches, (net, loss)), strict=False):
@@ -126,7 +127,7 @@ def find_learning_rate(
             losses.append(float(step(*batch)["loss"]))
             total, weight = 0.9 * total + losses[-1], 0.9 * weight + 1.0
             smooth = total / weight
-            if not smooth <= DIVERGED * least:  # a NaN neither
+            if not smooth <= DIVERGED * least:  # also true for NaN
                 break
             least = min(least, smooth)
     return _result(rates, np.array(losses), steps, smoothing)
@@ -136,9 +137,9 @@ def find_learning_rate(
 
 
 def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
-    """An optimiser of the same Parameters and moments whose rates are numbers of its own; its rates beside the first's.
+    """A copy of the optimiser with constant rates and the same moments, and its rates relative to the first.
 
-    The one that was given keeps its schedules, and functions that were traced with it stay good.
+    The original keeps its schedules, and functions traced with it stay valid.
     """
     now = [float(rate) for rate in optimiser.rates()]
     if now[0] == 0.0 and any(now):
@@ -147,13 +148,13 @@ def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
             f"have no proportion to it. Put a group that learns first."
         )
     probe, groups = copy.copy(optimiser), optimiser.groups
-    # The groups of an optimiser cannot be set, because its jitted steps depend on them; the copy has no step yet.
+    # An optimiser refuses to set its groups, because jitted steps depend on them. The copy has no step yet.
     Cell.__setattr__(probe, "groups", CellList([groups[number].without_schedule() for number in range(len(groups))]))
     return probe, [rate / now[0] if now[0] else 1.0 for rate in now]
 
 
 def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Batches, from the beginning again at the end."""
+    """Batches, repeated without end."""
     while True:
         for cell in cells_of(*parts):
             cell.training = True
@@ -169,7 +170,7 @@ def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 
 @contextmanager
 def _as_before(net: Cell, loss: Any, optimiser: Optimizer, batches: Any) -> Iterator[None]:
-    """Whatever is trained within, afterwards it is as it was."""
+    """Context manager: restore everything that the search trains."""
     cells = [part for part in (net, loss, optimiser) if isinstance(part, Cell)]
     parameters = dict.fromkeys(p for cell in cells for p in cell.get_parameters())
     values = [(p, Tensor(np.array(p.asnumpy()))) for p in parameters]
@@ -186,7 +187,7 @@ def _as_before(net: Cell, loss: Any, optimiser: Optimizer, batches: Any) -> Iter
                 batches.resume(place)
 
 
-# --- what is made of the losses ---------------------------------------------------------------------------------------
+# --- suggestion -------------------------------------------------------------------------------------------------------
 
 
 def _result(rates: Array, losses: Array, steps: int, smoothing: float) -> RateSearch:
@@ -199,7 +200,7 @@ def _result(rates: Array, losses: Array, steps: int, smoothing: float) -> RateSe
     low = int(np.argmin(smoothed[:finite])) if finite else 0
     if low > 0:
         fall = smoothed[: low + 1]
-        # Noise of the batches has slopes too, on the plateau before the fall.
+        # Ignore slopes on the plateau before the fall, which are noise of the batches.
         plateau = fall >= fall[-1] + 0.9 * (fall.max() - fall[-1])
         first = int(np.flatnonzero(plateau)[-1])
         suggestion = float(rates[first + int(np.argmin(np.gradient(fall, np.log(rates[: low + 1]))[first:]))])

@@ -1,4 +1,4 @@
-"""Callbacks that choose weights and rates: early stopping, ReduceLROnPlateau, the moving average of the weights."""
+"""Callbacks for weights and learning rates: early stopping, ReduceLROnPlateau, moving average of the weights."""
 
 from __future__ import annotations
 
@@ -35,23 +35,22 @@ __all__ = ["EMA", "EarlyStopping", "ReduceLROnPlateau"]
 class EarlyStopping(Callback):
     """Early stopping: keep the best weights, and stop when the monitored number no longer improves.
 
-    Parameters that are not trained and persistent buffers are kept and restored with the weights.
-    `fit(monitor=..., patience=...)` adds this callback. In a training loop of your own, call `update` after each epoch
-    and `restore` at the end.
+    Untrained Parameters and persistent buffers are kept and restored with the weights. `fit(monitor=..., patience=...)`
+    adds this callback. In your own training loop, call `update` after each epoch and `restore` at the end.
 
     Args:
-        patience: how many epochs without a better one there may be; with None it never stops.
-        monitor: a number of the records. Accuracies, "top5" and the like are better higher, any other one lower. You
-            can write MindSpore's "eval_" for "test_".
-        min_delta: by how much it must be better to count.
-        higher_is_better: True or False for a number to which that rule does not apply.
+        patience: the number of epochs without improvement before it stops; None to never stop.
+        monitor: a number of the records. For accuracies, "top5" and the like, larger is better; for others, smaller.
+            You can write MindSpore's "eval_" instead of "test_".
+        min_delta: the smallest change that counts as an improvement.
+        higher_is_better: True or False for a number that does not follow that rule.
         mode: the same in MindSpore's words: "min", "max", or "auto" for the rule.
-        restore_best_weights: whether the net gets the weights of the best epoch in the end.
-        verbose: whether the end is printed.
+        restore_best_weights: whether the net gets the best weights at the end.
+        verbose: whether to print when it stops.
 
     Raises:
         ArgumentError: for a record without the number.
-        TrainingError: if the number is NaN, which is neither better nor worse.
+        TrainingError: if the number is NaN, because NaN is neither better nor worse.
 
     Source: Prechelt, "Early Stopping - But When?", 1998.
 
@@ -63,7 +62,7 @@ class EarlyStopping(Callback):
         1
     """
 
-    order: ClassVar[int] = 1  # it knows what others have added to a record, and puts the best weights back after EMA
+    order: ClassVar[int] = 1  # after callbacks that add to the record; at the end, it restores weights after EMA
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class EarlyStopping(Callback):
         self.weights: dict[str, Any] = {}
 
     def on_fit_begin(self, training: Training) -> None:
-        if not training.history:  # what it knows is of another training
+        if not training.history:  # forget an earlier training
             self._begin()
         if self.stopped:
             self._stop(training)
@@ -119,13 +118,13 @@ class EarlyStopping(Callback):
             training.result.stopped_early = self.stopped
 
     def update(self, record: dict[str, Any], net: Cell, loss: Any = None) -> bool:
-        """Look at the record of an epoch; whether to stop. A loss that is a Cell has weights to keep as well."""
+        """Check the record of an epoch; returns whether to stop. Pass a loss that is a Cell, to keep its weights."""
         if self.monitor not in record:
-            raise ArgumentError(f"monitor is one of {', '.join(record)}; there is no {self.monitor!r}.")
+            raise ArgumentError(f"monitor is one of {', '.join(record)}, not {self.monitor!r}.")
         if math.isnan(record[self.monitor]):
             raise TrainingError(
                 f"EarlyStopping: {self.monitor} of epoch {record['epoch']} is nan, which is neither better nor worse "
-                f"than another; look at what it is measured on, or let monitor be another number."
+                f"than another value. Check the data that it is measured on, or monitor another number."
             )
         value = -record[self.monitor] if self.higher_is_better else record[self.monitor]
         if value < self.best - self.min_delta:
@@ -137,11 +136,11 @@ class EarlyStopping(Callback):
 
     @property
     def stopped(self) -> bool:
-        """True if its patience is at an end."""
+        """True if its patience has run out."""
         return self.patience is not None and self.waited >= self.patience
 
     def restore(self, net: Cell, loss: Any = None) -> None:
-        """Put the best weights back, into those that `update` was given."""
+        """Restore the best weights, in the objects that `update` got."""
         restore_values(net, loss, self.weights, "EarlyStopping.restore")
 
     def state(self) -> dict[str, Any]:
@@ -169,16 +168,16 @@ def monitored_number(training: Training, monitor: str, who: str) -> float | None
         return float(training.record[name])
     if name.startswith("test_") and training.test is not None and "test_loss" not in training.record:
         return None
-    raise ArgumentError(f"{who} is one of {', '.join(training.record)}; there is no {monitor!r}.")
+    raise ArgumentError(f"{who} is one of {', '.join(training.record)}, not {monitor!r}.")
 
 
 def is_better_higher(monitor: str) -> bool:
-    """True if larger is better for the number of this name: accuracies, "top5" and the like."""
+    """True if larger is better for a number with this name: accuracies, "top5" and the like."""
     return "accuracy" in monitor or name_in_records(monitor).removeprefix("test_").startswith("top")
 
 
 def name_in_records(monitor: str) -> str:
-    """The name of a number in records: "test_" for MindSpore's "eval_", an ArgumentError for "val_" of Keras."""
+    """The name of a number in records: "test_" for MindSpore's "eval_"; an ArgumentError for Keras' "val_"."""
     if monitor.startswith(("val_", "validation_")):
         name = "test_" + monitor.partition("_")[2]
         raise ArgumentError(f"no record has {monitor!r}; fit(validation=(inputs, target)) measures {name!r}.")
@@ -193,13 +192,13 @@ class ReduceLROnPlateau(Callback):
 
     Args:
         monitor, patience, mode, min_delta: as for `EarlyStopping`.
-        factor: in (0, 1).
-        verbose: whether each new rate is printed.
-        cooldown: how many epochs after a change do not count.
-        min_lr: the lowest rate.
+        factor: the factor, in (0, 1).
+        verbose: whether to print each new rate.
+        cooldown: the number of epochs after a reduction that do not count.
+        min_lr: the smallest rate.
 
     Raises:
-        ArgumentError: for a record without the number, and an optimiser whose rate follows a schedule.
+        ArgumentError: for a record without the number, or an optimiser with a learning-rate schedule.
         TrainingError: if the number is NaN.
 
     Example:
@@ -213,7 +212,7 @@ class ReduceLROnPlateau(Callback):
         True
     """
 
-    order: ClassVar[int] = 1  # it knows what others have added to a record
+    order: ClassVar[int] = 1  # after callbacks that add to the record
 
     def __init__(
         self,
@@ -236,9 +235,9 @@ class ReduceLROnPlateau(Callback):
         if any(group.schedule is not None for group in groups):
             raise ArgumentError(
                 f"ReduceLROnPlateau: the learning rate of the {type(training.optimiser).__name__} follows a schedule; "
-                f"make the optimiser with a number."
+                f"create the optimiser with a number."
             )
-        if not training.history:  # what it knows is of another training
+        if not training.history:  # forget an earlier training
             self.best, self.waited, self.cooling = math.inf, 0, 0
 
     def on_epoch_end(self, training: Training) -> None:
@@ -283,19 +282,19 @@ class ReduceLROnPlateau(Callback):
 
 
 class EMA(Callback):
-    """Exponential moving average (EMA) of the weights, for the evaluations and for the net after the training.
+    """Exponential moving average (EMA) of the weights, for evaluations and for the net after the training.
 
     a <- d a + (1 - d) w   after each step of the optimiser,   a = w before the first
 
-    It averages the Parameters that the optimiser trains. Training steps continue from w: the Parameters hold the
-    average only during an evaluation, so that `EarlyStopping` and `fit(monitor=...)` keep it as the best weights.
-    Checkpoints hold both. `load_state` loads w. To get the average, call `fit(resume=file)` with the number of epochs
-    that are already done, which trains no further.
+    It averages the Parameters that the optimiser trains. Training steps continue from w. The Parameters hold the
+    average only during an evaluation, so `EarlyStopping` and `fit(monitor=...)` keep the average as the best weights.
+    Checkpoints contain both, and `load_state` loads w. To get the average, call `fit(resume=file)` with the number of
+    epochs that are already done, so that it does not train further.
 
     Args:
-        decay: d, in [0, 1). It averages over the last 1 / (1 - d) steps or so.
-        use_buffers: whether floats that are not trained are averaged too: other Parameters of net and loss, such as the
-            statistics of a `BatchNorm`, and persistent buffers.
+        decay: d, in [0, 1). It averages over about the last 1 / (1 - d) steps.
+        use_buffers: whether to average untrained floats, too: other Parameters of net and loss, such as the statistics
+            of a `BatchNorm`, and persistent buffers.
 
     Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 1992;
         with d as Tarvainen and Valpola, "Mean teachers are better role models", NIPS 2017.
@@ -309,7 +308,7 @@ class EMA(Callback):
         True
     """
 
-    order: ClassVar[int] = 2  # others have looked at the average when it takes that away
+    order: ClassVar[int] = 2  # other callbacks see the average before this one restores the weights
 
     def __init__(self, decay: Annotated[float, Within(0.0, 1.0, open_high=True)], use_buffers: bool = False) -> None:
         self.decay, self.use_buffers = float(decay), use_buffers
@@ -322,14 +321,14 @@ class EMA(Callback):
         self._take(training, None)
 
     def _take(self, training: Training, values: dict[str, Any] | None) -> None:
-        """Begin with the weights as they are, or go on from averages; of one training after another, too."""
+        """Start from the present weights, or continue from averages; also for a second training."""
         self.weights, buffers = self._averaged(training)
         if self.averages and values is None:
             return
         begin = {str(n): p.asnumpy() for n, p in enumerate(self.weights)} if values is None else values
         self.averages = [Parameter(np.array(begin[str(n)]), requires_grad=False) for n in range(len(self.weights))]
         self.buffers = {path: x if values is None else Tensor(values[path]) for path, (_, _, x) in buffers.items()}
-        self.__dict__.pop("_update", None)  # averages of another training are other Parameters
+        self.__dict__.pop("_update", None)  # compile again, because the averages are new Parameters
 
     def _forget(self) -> None:
         self.averages, self.in_place = [], False
@@ -337,7 +336,7 @@ class EMA(Callback):
 
     @cached_property
     def _update(self) -> Callable[[], None]:
-        """The step of the averages, compiled."""
+        """The compiled step of the averages."""
         pairs = [*zip(self.averages, self.weights, strict=True)]
 
         def update() -> None:
@@ -347,11 +346,11 @@ class EMA(Callback):
         compiled: Callable[[], None] = jit(update)
         return compiled
 
-    def __getstate__(self) -> dict[str, Any]:  # a copy, and a pickle, compile the step for themselves
+    def __getstate__(self) -> dict[str, Any]:  # copies and pickles compile their own step
         return {name: value for name, value in self.__dict__.items() if name != "_update"}
 
     def _averaged(self, training: Training) -> tuple[list[Parameter], dict[str, tuple[Cell, str, Tensor]]]:
-        """The Parameters that there are averages of, and the buffers."""
+        """The Parameters and buffers that are averaged."""
         trained = list(training.optimiser.parameters)
         if not self.use_buffers:
             return trained, {}
@@ -362,7 +361,7 @@ class EMA(Callback):
         return trained + others, {f"buffer/{path}": place for path, place in buffers if place[2].dtype.is_float}
 
     def _between(self, a: Tensor, w: Tensor) -> Tensor:
-        # In this form what never changes, such as a frozen weight, stays the same to the bit.
+        # This form keeps a value that never changes, such as a frozen weight, bitwise equal.
         return (w + self.decay * (a - w)).astype(a.dtype)
 
     def on_step_end(self, training: Training) -> None:
@@ -374,7 +373,7 @@ class EMA(Callback):
 
     def on_fit_end(self, training: Training) -> None:
         self._exchange(training)
-        self._forget()  # in another `fit` it begins anew
+        self._forget()  # so that another `fit` starts again
 
     def on_error(self, training: Training, error: BaseException) -> None:
         if self.in_place:
@@ -382,11 +381,11 @@ class EMA(Callback):
         self._forget()
 
     def _exchange(self, training: Training) -> None:
-        """Put the averages in the place of the weights, and these in theirs."""
+        """Exchange the averages and the weights."""
         both = [*zip(self.weights, self.averages, strict=True)]
         pairs = [(a, Tensor(np.array(b.asnumpy()))) for one, other in both for a, b in ((one, other), (other, one))]
         places = self._averaged(training)[1]
-        # A buffer that is set has what was traced before traced again; one that never changes stays.
+        # Skip buffers that never change, because setting one makes traced functions trace again.
         changed = {path: place for path, place in places.items() if self.buffers.get(path, place[2]) is not place[2]}
         assign_values(pairs, [(cell, name, self.buffers[path]) for path, (cell, name, _) in changed.items()], "EMA")
         self.buffers |= {path: buffer for path, (_, _, buffer) in changed.items()}

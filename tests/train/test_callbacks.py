@@ -332,10 +332,10 @@ class WithoutTraining(train.Callback):
 
 
 WRONG = [
-    ([3], r"callbacks are train\.Callback, and among them there is an? int"),
+    ([3], r"callbacks are train\.Callback, but one of them is an? int"),
     ("Log", r"callbacks are a list of train\.Callback, not a str"),
     (train.EarlyStopping, "an instance is meant"),
-    ([print], r"A function f is one as the method of a class"),
+    ([print], r"Make a function f the method of a class"),
     ([train.EMA], r"the class EMA; an instance is meant: train\.EMA\(decay\)\. A"),
     ([Misnamed()], r"method on_train_step_ends, which nothing calls\. Did you mean on_train_step_end\?"),
     ([FromElsewhere()], r"on_train_batch_end, .* Did you mean on_train_step_end\?"),
@@ -349,7 +349,7 @@ def test_what_is_no_callback_is_named(given, words):
     with pytest.raises(ArgumentError, match=words):
         simple(callbacks=given)
     twice = Heard()
-    with pytest.raises(ArgumentError, match="there twice"):
+    with pytest.raises(ArgumentError, match="occurs twice"):
         simple(callbacks=[twice, twice])
 
     class Own(train.Callback):
@@ -636,7 +636,7 @@ def test_a_number_may_be_better_higher_whatever_it_is_called(tmp_path):
 
     assert written(True) == ["True-1", "True-2", "True-4"]
     assert written(None) == ["None-1"]
-    with pytest.raises(ArgumentError, match="higher_is_better is of the number that best names"):
+    with pytest.raises(ArgumentError, match="higher_is_better needs best"):
         train.Checkpoint(tmp_path / "x", higher_is_better=True)
 
 
@@ -653,11 +653,14 @@ def test_any_of_them_can_be_resumed(tmp_path):
 
 
 REFUSED = [
-    (lambda folder: train.Checkpoint(folder / "a", every=1, steps=2), "steps is written within epochs, every after"),
-    (lambda folder: train.Checkpoint(folder / "a", steps=2, best="loss"), "steps is written within epochs, best after"),
+    (lambda folder: train.Checkpoint(folder / "a", every=1, steps=2), "steps writes within epochs, but every after"),
+    (lambda folder: train.Checkpoint(folder / "a", steps=2, best="loss"), "steps writes within epochs, but best after"),
     (lambda folder: train.Checkpoint(folder / "a", keep=2), r'always the same; write "a-\{epoch\}"'),
-    (lambda folder: simple(callbacks=[train.Checkpoint(folder / "{f1}")]), "asks for 'f1', and there are epoch, step"),
-    (lambda folder: simple(callbacks=[train.Checkpoint(folder / "a", best="f1")]), "there is no 'f1'"),
+    (
+        lambda folder: simple(callbacks=[train.Checkpoint(folder / "{f1}")]),
+        "needs 'f1', but the record has only epoch, step",
+    ),
+    (lambda folder: simple(callbacks=[train.Checkpoint(folder / "a", best="f1")]), "not 'f1'"),
     (lambda folder: simple(metrics=["top"]), "there is no metric 'top'.*'top5' is meant"),
     (lambda folder: simple(metrics=[lambda out, y: out.mean()]), "a lambda among metrics has no name; give a dict"),
     (lambda folder: simple(metrics=["top2", "top2"]), "two metrics are called 'top2'"),
@@ -686,7 +689,7 @@ def test_a_resume_with_other_callbacks_is_refused_and_changes_nothing(tmp_path):
         return ""
 
     assert run(train.EMA(0.9)) == ""
-    assert "written with callbacks that keep something: EMA; now there are none" in run(resume=True)
+    assert "written with these callbacks that have a state: EMA; now there are none" in run(resume=True)
     assert "decay was 0.9 and is 0.5" in run(train.EMA(0.5), resume=True)
     assert "now there are EarlyStopping, EMA" in run(train.EMA(0.9), train.EarlyStopping(2, "loss"), resume=True)
 

@@ -125,8 +125,8 @@ def test_an_own_metric_of_a_monitor_is_measured_and_checked():
     assert 0.0 < found["highest"] <= 1.0 and found["loihi"] > 0.0
     for wrong, words in (
         (train.Monitored(lambda m: m.v["body"].max()), "metric 'own': .*monitor.net, v=True"),
-        (train.Monitored(lambda m: m.spikes["body"]), "metric 'own' is a function of a monitor that gives a number"),
-        (train.Monitored(lambda m: "much"), "metric 'own' is a function of a monitor that gives a number"),
+        (train.Monitored(lambda m: m.spikes["body"]), "metric 'own' is a function of a monitor that returns a number"),
+        (train.Monitored(lambda m: "much"), "metric 'own' is a function of a monitor that returns a number"),
         (train.Monitored, "not the class Monitored"),
     ):
         with pytest.raises(ArgumentError, match=words):
@@ -358,7 +358,7 @@ def test_curves_are_drawn_of_a_log_with_matrices_and_units(ending, tmp_path):
         axes = plot.training_curves(source, names="energy")
         assert [line.get_label() for line in axes.lines] == ["energy, evaluation"]
         np.testing.assert_allclose(axes.lines[0].get_ydata(), [r["test_energy"] for r in result.history])
-        with pytest.raises(ArgumentError, match="there is no 'power'"):
+        with pytest.raises(ArgumentError, match="not 'power'"):
             plot.training_curves(source, names=["energy", "power"])
 
 

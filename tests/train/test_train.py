@@ -593,7 +593,7 @@ REFUSED = [
     (
         lambda n, o: train.fit(n, LOSS, o, XY, 1, patience=1, monitor="f1", progress=False),
         ArgumentError,
-        "monitor is one of epoch, step, learning_rate, loss, accuracy; there is no 'f1'",
+        "monitor is one of epoch, step, learning_rate, loss, accuracy, not 'f1'",
     ),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, clip_norm=0), ArgumentError, "clip_norm is a finite number above 0"),
     (lambda n, o: train.fit(n, LOSS, o, XY, 1, clip_value=-1), ArgumentError, "clip_value is a finite number above"),
@@ -613,9 +613,9 @@ REFUSED = [
         ArgumentError,
         "takes a Cell, a loss and an optimiser.*not a Net and a",
     ),
-    (lambda n, o: train.fit(n, LOSS, o, list(XY), 1, progress=False), ArgumentError, "are given as a tuple too"),
+    (lambda n, o: train.fit(n, LOSS, o, list(XY), 1, progress=False), ArgumentError, "all samples as a tuple, too"),
     (lambda n, o: train.fit(n, LOSS, o, None, 1), ArgumentError, "there are no data"),
-    (lambda n, o: train.fit(n, LOSS, o, iter([XY]), 1), ArgumentError, "gone through again and again, not a list_iter"),
+    (lambda n, o: train.fit(n, LOSS, o, iter([XY]), 1), ArgumentError, "iterated again and again, not a list_iter"),
     (lambda n, o: train.fit(n, LOSS, o, 3, 1), ArgumentError, "data are a tuple of arrays, or batches"),
     (lambda n, o: train.fit(n, LOSS, o, [], 1), ArgumentError, "data give no batch"),
     (

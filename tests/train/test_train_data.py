@@ -102,7 +102,7 @@ def test_what_may_be_meant_is_not_refused(x, y):
 
 
 def test_time_first_arrays_without_saying_so_are_told_how():
-    with pytest.raises(ShapeError, match=r"lengths \[7, 4\].*Of inputs \(T, N, \.\.\.\), time first.*time_first=True"):
+    with pytest.raises(ShapeError, match=r"lengths \[7, 4\].*For inputs \(T, N, \.\.\.\) use.*time_first=True"):
         train.Batches(batch_first().swapaxes(0, 1), TARGETS["labels"])
     with pytest.raises(ShapeError, match=r"for each sample\.$"):
         train.Batches(np.ones((7, 3, 2)), TARGETS["labels"])

@@ -396,7 +396,7 @@ def test_a_child_is_told_that_the_thread_is_not_there() -> None:
         try:
             next(batches)
         except ForkError as error:
-            return "made batches ahead" in str(error)
+            return "prefetched batches" in str(error)
         return False
 
     with prefetch_batches(Own("batches", DRAWS["eager"]), lambda x: x, True) as found:
