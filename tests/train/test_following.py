@@ -358,7 +358,7 @@ def test_curves_are_drawn_of_a_log_with_matrices_and_units(ending, tmp_path):
         axes = plot.training_curves(source, names="energy")
         assert [line.get_label() for line in axes.lines] == ["energy, evaluation"]
         np.testing.assert_allclose(axes.lines[0].get_ydata(), [r["test_energy"] for r in result.history])
-        with pytest.raises(ArgumentError, match="not 'power'"):
+        with pytest.raises(ArgumentError, match="there is no 'power'"):
             plot.training_curves(source, names=["energy", "power"])
 
 
