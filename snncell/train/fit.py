@@ -86,16 +86,15 @@ def fit(
     Args:
         net: the network, called with the inputs of a batch. It is compiled, so an encoder in it cannot check the range
             of its input; you should check the data before. Its Cells are in training mode for the steps, in prediction
-            mode for `validation`, and restored afterwards. Each `Stateful` in it is reset before a pass over the data.
-            If loss and accuracy take `lengths`, they get the input of the same name of the net's construct (padded
-            sequences).
+            mode for `validation`, and restored afterwards. Each `Stateful` is reset before a pass over the data. If
+            loss and accuracy take `lengths`, they get the input of that name of the net's construct (padded sequences).
         loss: a function or a Cell of the net's output and the target that returns a number.
         optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
         data: a tuple of arrays (inputs, ..., target) with one entry per sample, which are shuffled. Or an iterable of
-            batches, each such a tuple, that can be iterated many times (`data.Loader`, `train.Batches`, PyTorch's
-            DataLoader). Arrays are anything that `Tensor` takes; batches may also contain tuples, lists and dicts of
-            them. Your own batches should draw their order from snncell's random numbers (`ops.randperm`), so that a
-            resumed training sees the same order; a resume compares only their class and number.
+            such tuples, one per batch, that can be iterated many times (`data.Loader`, `train.Batches`, PyTorch's
+            DataLoader). Arrays are anything that `Tensor` takes; batches may contain tuples, lists and dicts of them.
+            Your own batches should draw their order from snncell's random numbers (`ops.randperm`), so that a resumed
+            training sees the same order; a resume compares only their class and number.
         epochs: the total number of epochs, including those before a resume.
         validation: other data for an evaluation after each epoch. The records call its numbers "test_loss",
             "test_accuracy" and so on, because the net has not trained on these data.
@@ -106,21 +105,20 @@ def fit(
             of these by the name to show. "spikes", "synops", "energy" and other `Monitored` metrics need `validation`.
         firing_rate: Cells whose output is spikes (the `MultiStep`, not the neuron inside). The share of nonzero
             elements is shown, without the steps after `lengths`.
-        accumulate: gradient accumulation, for batches that do not fit into memory: the optimiser takes one step for so
-            many batches, with the mean gradient over all samples, and one for the remaining batches of an epoch.
+        accumulate: gradient accumulation, for batches that do not fit into memory: one optimiser step for so many
+            batches, with the mean gradient over all samples, and one for the remaining batches of an epoch.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
         loss_scale: an `amp.DynamicLossScaler`, or a number for a constant scale, so that float16 gradients do not
             underflow. A step with a gradient that is not finite is skipped, see `training_step`. Records then contain
-            "loss_scale", that of the next step, and "skipped", the number of skipped steps in the epoch.
-        monitor: a number of the records. At the end the net gets the weights of the epoch with the best number.
-        patience: stop when `monitor` has not improved for so many epochs. The default of `monitor` is then "test_loss",
-            or "loss" without `validation`.
+            "loss_scale" (of the next step) and "skipped", the number of skipped steps in the epoch.
+        monitor: a number of the records; in the end the net gets the weights of the epoch with the best number.
+        patience: stop when `monitor` has not improved for so many epochs; `monitor` is then by default "test_loss", or
+            "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. With it, Ctrl-C and
             SIGTERM end the training after the present step and write the file. Then `fit` returns, or SIGTERM takes
-            effect. A second signal takes effect at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt as
-            usual.
-        resume: True to continue from that file, or another file. Training continues bit for bit, also within an epoch:
+            effect. A second signal acts at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt as usual.
+        resume: True to continue from that file, or another file to continue from, bit for bit, also within an epoch:
             weights, moments, step, order of the samples, log.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether to show a progress bar.
@@ -129,11 +127,11 @@ def fit(
             and `train.Batches` are prefetched if that is faster. With True you promise that other data do not depend on
             values that a step changes (weights, the optimiser's step, a monitor). Data that use snncell's random
             numbers wait for the step, so they draw the same numbers.
-        distributed: train on all ranks of the job joined by `snncell.distributed.init()`. All ranks must call `fit` in
+        distributed: train on all ranks of the job joined by `snncell.distributed.init()`, which must all call `fit` in
             the same way, with all of the data. Each batch is cut into shards. Gradients, numbers and BatchNorm's
             statistics are means over all samples in a fixed order, so any number of ranks gives the same bits. A mean
             that a loss or metric takes is over one shard. Rank 0 writes checkpoint, log and progress bar. If one rank
-            stops or is interrupted, all ranks stop.
+            stops, all ranks stop.
         test: an older name of `validation`.
 
     Returns:
@@ -142,14 +140,13 @@ def fit(
     Raises:
         ArgumentError: for invalid settings, or data without a batch.
         TrainingError: if the loss of an epoch is not finite, if its test loss (or `monitor`) is NaN, or if a trained
-            Parameter is not finite after it. The last check is needed because a neuron with potential NaN does not
-            spike, so the loss may stay finite. With loss_scale also if a step with the smallest possible scale, or all
-            steps of an epoch with a constant scale, have gradients that are not finite. The error says where the data
-            contain NaN. The checkpoint of the last epoch stays.
+            Parameter is not finite after it, because the loss may stay finite: a neuron with potential NaN does not
+            spike. With loss_scale also if a step with the smallest possible scale, or all steps of an epoch with a
+            constant scale, have gradients that are not finite. The error says where the data contain NaN. The
+            checkpoint of the last epoch stays.
         CheckpointError: for a resume from a missing file, or from one with another net, optimiser, loss, data or
             settings; it names the difference.
-        RankError: with distributed, if no job was joined, if ranks call it with other nets, data or settings, or if one
-            has ended.
+        RankError: with distributed, if no job was joined, or if ranks differ in net, data or settings, or have ended.
 
     NaN in the arrays and lists of batches of `validation` causes a RuntimeWarning at the beginning.
 
