@@ -1,1 +1,1 @@
-"""Benchmarks beside the other frameworks: `python -m benchmarks` (`__main__.py`), and scripts of single subjects."""
+"""Benchmarks against other frameworks: `python -m benchmarks` (`__main__.py`), and scripts for single subjects."""

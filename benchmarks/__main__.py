@@ -1,9 +1,9 @@
-"""Benchmarks beside the other frameworks: `python -m benchmarks [--rows NAME ...] [--peers NAME ...] [--quick]`.
+"""Benchmarks against other frameworks: `python -m benchmarks [--rows NAME ...] [--peers NAME ...] [--quick]`.
 
-Without options it makes an environment with the peers (once; it is kept), compares what all compute, measures every row
-in turns within one run, then the sweeps, digits end to end and what there is of snncell alone, and writes tables and
-plots to `benchmarks/results`. With `--rows` or `--quick` it prints, and writes files only to the folder of `--write`.
-`--list` names the rows; `--cost-model` measures the kernels for `docs/cost-model.md`.
+Without options it creates an environment with all peers and keeps it. It compares the results of all contestants, and
+measures them in turns within one run: every row, the sweeps, the digits end to end, and snncell alone. It writes tables
+and plots to `benchmarks/results`. With `--rows` or `--quick` it prints, and writes files to the folder of `--write`
+only. `--list` names the rows; `--cost-model` measures the kernels for `docs/cost-model.md`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,20 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add("--rows", nargs="*", metavar="NAME", help="these rows, or groups of rows, only; no name: none")
     add("--sweeps", nargs="*", metavar="NAME", help="these sweeps only: density, steps, neurons, batch, threads")
-    add("--figures", nargs="*", metavar="NAME", help="of these only: digits, first, demo, busy, prefetch, spike-times")
-    add("--peers", nargs="+", metavar="NAME", help="beside these only; none: snncell alone")
+    add(
+        "--figures",
+        nargs="*",
+        metavar="NAME",
+        help="these figures only: digits, first, demo, busy, prefetch, spike-times",
+    )
+    add("--peers", nargs="+", metavar="NAME", help="compare with these peers only; none: snncell alone")
     add("--quick", action="store_true", help="tiny sizes, three rounds: to see whether everything runs")
-    add("--threads", type=int, metavar="N", help="so many cores and threads for everybody")
-    add("--rounds", type=int, default=15, metavar="N", help="how often each contestant has its turn")
-    add("--no-memory", action="store_true", help="leave out the most memory of each, in processes of their own")
-    add("--here", action="store_true", help="in this environment, with what is installed in it")
+    add("--threads", type=int, metavar="N", help="number of cores and threads of each contestant")
+    add("--rounds", type=int, default=15, metavar="N", help="number of turns of each contestant")
+    add(
+        "--no-memory", action="store_true", help="do not measure peak memory, which takes a process for each contestant"
+    )
+    add("--here", action="store_true", help="use this environment and its installed peers")
     add("--write", type=Path, metavar="FOLDER", help="write tables and plots to this folder")
     add("--json", type=Path, metavar="FILE", help="also write the rows' figures to this file")
     add("--cost-model", action="store_true", help="measure the kernels, and write the table of docs/cost-model.md")
@@ -42,7 +49,7 @@ def options() -> argparse.Namespace:
 
 
 def limit_threads(threads: int) -> None:
-    """Give this process so many cores, before anybody counts them."""
+    """Limit this process to a number of cores. Call it before a library counts them."""
     for name in THREADS:
         os.environ[name] = str(threads)
     if hasattr(os, "sched_setaffinity"):
@@ -50,7 +57,7 @@ def limit_threads(threads: int) -> None:
 
 
 def chosen(known: dict[str, Any], names: list[str] | None, others: bool) -> dict[str, Any]:
-    """The rows (sweeps, figures) of these names and groups; all but large ones where nothing in particular is asked."""
+    """Select rows, sweeps or figures by names and groups. Without names, select all except the large ones."""
     group_of = {name: getattr(each, "group", name) for name, each in known.items()}
     if names is None:
         return {name: each for name, each in known.items() if not others and not group_of[name].endswith("-large")}
@@ -97,7 +104,7 @@ def main() -> None:
         run.sweeps(chosen(run.known_sweeps, given.sweeps, others))
         run.figures(chosen(run.known_figures, given.figures, others))
         del run.about["incomplete"]
-    finally:  # what an interrupted run has measured is kept, and said to be a part
+    finally:  # keep the results of an interrupted run, marked as incomplete
         print(f"\n{run.page()}")
         if folder and run.found:
             run.write(folder)

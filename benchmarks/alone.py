@@ -1,4 +1,4 @@
-"""snncell alone: first calls, the demo, a step beside other processes, data made while steps run, exact spike times."""
+"""Benchmarks of snncell alone: first calls, the demo, a busy machine, prefetching, exact spike times."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ CACHES = ("empty disk cache", "filled disk cache")
 
 
 def first_call(quick: bool) -> list[Line]:
-    """A new neuron, forward and reverse, in fresh processes."""
+    """A new neuron, forward and backward, in fresh processes."""
     shapes = {"small, serial kernels": (16, 4, 64)} | ({} if quick else {"large, parallel kernels": (16, 64, 2048)})
     lines = []
     for kind, shape in shapes.items():
@@ -106,7 +106,7 @@ def others_computing(count: int) -> Iterator[None]:
 
 
 def busy(quick: bool) -> list[Line]:
-    """A training step of the demo's network, on a quiet machine and beside two other processes."""
+    """A training step of the demo's network, on an idle machine and next to two busy processes."""
     from snncell.demo import DigitNet
 
     rounds, calls = (2, 10) if quick else (5, 200)
@@ -138,7 +138,7 @@ def busy(quick: bool) -> list[Line]:
 
 
 class Binned:
-    """Batches of events, which are binned into (T, B, inputs) as they are wanted."""
+    """Batches of events, binned into (T, B, inputs) when they are read."""
 
     def __init__(self, batches: int, shape: tuple[int, int, int], events: int) -> None:
         self.shape, rng = shape, np.random.default_rng(0)
@@ -155,7 +155,7 @@ class Binned:
 
 
 def prefetch(quick: bool) -> list[Line]:
-    """A training on events that are binned between steps, or while one runs."""
+    """A training on events that are binned between steps, or by prefetching during a step."""
     steps, batch, inputs = (4, 2, 10) if quick else (100, 64, 700)
     data = Binned(3 if quick else 12, (steps, batch, inputs), 100 if quick else 1 << 18)
     lif = [nn.MultiStep(nn.LIFNode(surrogate_function=SuperSpike())) for _ in range(2)]

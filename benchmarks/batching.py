@@ -1,4 +1,4 @@
-"""The cost of `vmap` beside a function that takes the batch, and of a Jacobian beside its rows one after the other.
+"""Cost of `vmap` compared with a batched function, and of a Jacobian compared with one backward pass for each row.
 
     python benchmarks/batching.py [--markdown FILE]
 
@@ -35,7 +35,7 @@ def drawn(*shape: int) -> Tensor:
 
 
 def of_slices() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
-    """Functions of one slice, or of all of them as a first axis; the first argument has the slices."""
+    """Functions of one slice, and of all slices as a first axis. The first argument has the slices."""
     weights = (drawn(784, 128), drawn(128), drawn(128, 10), drawn(10))
 
     def mlp(x: Tensor, w: Tensor, b: Tensor, v: Tensor, c: Tensor) -> Tensor:
@@ -57,12 +57,12 @@ def of_slices() -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]]:
 
 
 def squared(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The sum of the squares of what a function gives."""
+    """The sum of squares of the result of a function."""
     return lambda *xs: ops.square(fn(*xs)).sum()
 
 
 def vmap_rows() -> list[str]:
-    """A row for each function: its values, and gradients taken outside and inside."""
+    """A row for each function: values, and gradients outside and inside of `vmap`."""
     lines = []
     for name, (fn, given) in of_slices().items():
         axes = (0, *(None for _ in given[1:]))
@@ -88,7 +88,7 @@ def vmap_rows() -> list[str]:
 
 
 def row_by_row(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The Jacobian by a reverse for each element of the output, in a loop of Python."""
+    """The Jacobian by one backward pass for each output element, in a Python loop."""
 
     def jacobian(x: Tensor) -> Tensor:
         out, pull = snncell.vjp(fn, x)
@@ -98,7 +98,7 @@ def row_by_row(fn: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 
 
 def of_vectors(size: int) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Functions of a vector that give one of as many elements."""
+    """Functions from a vector to a vector of the same length."""
     w = drawn(size, size)
     return {
         "tanh": ops.tanh,
@@ -131,16 +131,16 @@ def jacobian_rows() -> list[str]:
 
 
 def main() -> None:
-    """Measure, print the tables, and write them where they are wanted."""
+    """Measure, then print or write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     lines = [
-        "# What vmap and Jacobians cost",
+        "# Cost of vmap and Jacobians",
         "",
         "- command: python benchmarks/batching.py --markdown FILE",
         f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}",
-        "- medians of calls measured in turns, on two cores beside other programs; results equal to rounding",
+        "- medians of calls that take turns, on two shared cores; results are equal to rounding",
         "",
         f"## vmap over {BATCH} slices, and the same function given the batch, both jitted",
         "",
@@ -148,7 +148,7 @@ def main() -> None:
         "| --- | --- | --- | --- | --- |",
         *vmap_rows(),
         "",
-        "## Jacobians of n outputs by n inputs, and the same by a reverse for each row",
+        "## Jacobians of n outputs by n inputs, compared with one backward pass for each row",
         "",
         "The ratios say how many times faster than row by row. `jit` unrolls the rows of a loop of Python, here up to "
         f"{UNROLLED}.",

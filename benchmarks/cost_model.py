@@ -1,4 +1,4 @@
-"""Each kernel's bytes and operations beside the bandwidth of copies and the rate of BLAS, and how far it is from them.
+"""Cost model: the bytes and operations of each kernel compared with copy bandwidth and the rate of BLAS.
 
 The bound of a kernel is the larger of the time that its bytes take at the bandwidth of a copy and the time that its
 operations take at the rate of a product of large matrices. Counted are the least bytes that must go through memory

@@ -219,7 +219,7 @@ def page(launcher: str) -> list[str]:
     alone = found[1, False]["alone"]
     lines = ["# Training on several processes", "", "- command: python benchmarks/distributed.py --markdown FILE"]
     lines.append(f"- {cores} cores; Python {platform.python_version()}, snncell {snncell.__version__}, MPICH's wheel")
-    lines.append(f"- load average {load:.0f}: beside other programs, where that is more than the cores")
+    lines.append(f"- load average {load:.0f}; a load above the number of cores comes from other programs")
     lines.append(f"- a step of {BATCH} samples in all, 700-256-256-20, LIF, {STEPS} time steps: the least milliseconds")
     lines.append(f"- one process without distributed=True: {alone:.1f}")
     lines += ["", "| ranks | threads each | step, in order | step, fast |", "| --- | --- | --- | --- |"]
@@ -227,7 +227,7 @@ def page(launcher: str) -> list[str]:
         both = [found[ranks, fast] for fast in (False, True)]
         name = f"{ranks}, more than cores" if ranks > cores else str(ranks)
         lines.append(f"| {name} | {both[0]['threads']:.0f} | {both[0]['step']:.1f} | {both[1]['step']:.1f} |")
-    lines += ["", "The sum of a gradient of 4 MB over all ranks, the least milliseconds:", ""]
+    lines += ["", "Sum of a gradient of 4 MB over all ranks, minimum in milliseconds:", ""]
     lines += ["| ranks | gathered and added in order | Allreduce |", "| --- | --- | --- |"]
     for ranks in (1, 2, 4):
         lines.append(
@@ -239,11 +239,11 @@ def page(launcher: str) -> list[str]:
 
 
 def overlapped(found: dict[str, float]) -> list[str]:
-    """The section on what fast mode hides behind the reverse."""
-    lines = ["", "## Exchanges beside the reverse", ""]
+    """The section on the overlap of fast mode with the backward pass."""
+    lines = ["", "## Overlap of the all-reduce with the backward pass", ""]
     lines.append(f"- fast mode, 2 ranks; {DEPTH} times Dense({WIDTH}) and LIF, {DEEP_STEPS} steps, {EACH} samples each")
     lines.append(f"- gradient {1e-6 * found['bytes']:.1f} MB; medians in milliseconds, of a second training each")
-    lines += ["", "| gradients are sent | step | of it behind the reverse, up to the update |", "| --- | --- | --- |"]
+    lines += ["", "| gradients are sent | step | after the backward pass, up to the update |", "| --- | --- | --- |"]
     for name in ("at the end", "as they come"):
         lines.append(f"| {name} | {found[name]:.0f} | {found[f'{name}, behind']:.0f} |")
     return lines
@@ -262,8 +262,8 @@ def model(milliseconds: float, pair: dict[str, float]) -> list[str]:
     )
     lines.append(f"- {BATCH} samples on each rank: step {milliseconds:.1f} ms, gradient {1e-6 * size:.2f} MB")
     lines += [f"- {name}: {1e6 * a:g} us, {1e-9 * b:g} GB/s (assumed)" for name, (a, b) in NETWORKS.items()]
-    lines.append("- nothing is hidden behind the reverse: most of this net's gradient is its first layer's")
-    lines += ["", "The share of each rank's time that is spent on its samples, by the model:", ""]
+    lines.append("- nothing overlaps with the backward pass, because most of this gradient belongs to the first layer")
+    lines += ["", "Share of each rank's time that its samples take, by the model:", ""]
     head = [f"{network}, {way}" for network in NETWORKS for way in ("in order", "fast")]
     lines += [f"| ranks | {' | '.join(head)} |", f"| --- {'| --- ' * len(head)}|"]
     for ranks in RANKS:

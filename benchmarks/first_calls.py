@@ -241,9 +241,9 @@ def _head(rounds: int) -> list[str]:
         f"- processor: {platform.processor() or platform.machine()}, {os.cpu_count()} cores",
         f"- versions: Python {platform.python_version()}, {', '.join(versions)}",
         "",
-        "Counted is the first call with all that it imports and compiles, from an empty cache (cold) and in the next",
-        "process (warm), but not `import snncell`; of the demo the whole process. `here` is this version, `before` the",
-        "checkout that it was measured against, in turns.",
+        "The time is that of the first call with its imports and compilation, without `import snncell`. The cache is",
+        "empty (cold) or filled by an earlier process (warm). The demo counts the whole process. `here` is this",
+        "version, and `before` is another checkout that takes turns with it.",
         "",
     ]
 
@@ -280,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(lines[-1], flush=True)
     for name, kernels in made.items():
         if kernels:
-            lines += ["", f"Kernels of `{name}`, in the order in which they are compiled:", ""]
+            lines += ["", f"Kernels of `{name}`, in the order of compilation:", ""]
             lines += ["| kernel | CPU s |", "| --- | --- |"]
             lines += [f"| {' | '.join(kernel.split())} |" for kernel in kernels]
     if "launch" in given.only:

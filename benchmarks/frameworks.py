@@ -1,4 +1,4 @@
-"""Parts that contestants share: the surrogate of the user's own in each framework, forward and backward, Adam.
+"""Shared parts of contestants: the same custom surrogate in each framework, forward and backward, and Adam.
 
 SuperSpike:  s = x > 0  with the derivative  1 / (1 + 10 |x|)^2
 """
@@ -82,7 +82,7 @@ def snncell_lif_layer(every: int | None = None) -> Any:
 
 
 def torch_lif_layer(x: Any) -> Any:
-    """The loop that one writes, over the slices of `unbind`."""
+    """A loop over the slices of `unbind`, as a user of PyTorch writes it."""
     import torch
 
     spike, v, out = torch_spike(), torch.zeros_like(x[0]), []
@@ -95,7 +95,7 @@ def torch_lif_layer(x: Any) -> Any:
 
 
 def spikingjelly_lif_layer() -> Callable[[Any], Any]:
-    """Its LIFNode, which runs a loop of PyTorch's operations on a CPU."""
+    """SpikingJelly's LIFNode, a loop of PyTorch's operations on a CPU."""
     from spikingjelly.activation_based import functional, neuron
 
     node = neuron.LIFNode(tau=2.0, v_reset=None, surrogate_function=spikingjelly_spike(), step_mode="m")
@@ -111,7 +111,7 @@ NORSE = {"tau_mem_inv": 500.0, "v_leak": 0.0, "v_th": 1.0, "v_reset": 0.0}
 
 
 def norse_lif_layer(x: Any) -> Any:
-    """Its LIFBox, step by step, with its "super" surrogate, which is 1 / (1 + |x|)^2 whatever alpha is."""
+    """Norse's LIFBox, step by step, with its "super" surrogate: 1 / (1 + |x|)^2 for any alpha."""
     import torch
     from norse.torch.functional.lif_box import LIFBoxFeedForwardState, LIFBoxParameters, lif_box_feed_forward_step
     from norse.torch.functional.reset import reset_subtract
@@ -126,7 +126,7 @@ def norse_lif_layer(x: Any) -> Any:
 
 
 def snntorch_lif_layer() -> Callable[[Any], Any]:
-    """Its Leaky neuron, step by step, whose resets come a step later, and as constants."""
+    """snnTorch's Leaky neuron, step by step. Its reset is detached and comes one step later."""
     import snntorch
     import torch
 
@@ -143,7 +143,7 @@ def snntorch_lif_layer() -> Callable[[Any], Any]:
 
 
 def snncell_like(kind: str) -> Callable[[Any], Any]:
-    """The layer of another framework that has equations of its own, by snncell."""
+    """The snncell layer with the equations of another framework."""
     if kind == "Norse":
         return nn.MultiStep(nn.LIFNode.like("norse.LIFBox", **NORSE, method="super", reset_method="reset_subtract"))
     layer = nn.MultiStep(nn.LIFNode.like("snntorch", beta=0.5, spike_grad=SuperSpike()))
@@ -158,13 +158,13 @@ TORCH_LAYERS: dict[str, Callable[[], Callable[[Any], Any]]] = {
 }
 OTHERS = ("snnTorch", "Norse")
 DETACHED = (
-    "snnTorch's Leaky resets a step later, and no gradient goes through the reset; Norse's LIFBox has a surrogate of "
-    "its own. Both are compared with snncell's neurons of these equations (`like`), of the same work."
+    "snnTorch's Leaky resets one step later, without a gradient through the reset. Norse's LIFBox has another "
+    "surrogate. Both are compared with snncell's neurons with the same equations (`like`), which do the same work."
 )
 
 
 def compared(kind: str, contestant: Contestant, reference: Callable[[Any], Contestant]) -> Contestant:
-    """The contestant; one of other equations with what snncell gives of those, by a layer of them."""
+    """The contestant. If its equations differ, it carries the results of the snncell layer with those equations."""
     return replace(contestant, reference=reference(snncell_like(kind))) if kind in OTHERS else contestant
 
 

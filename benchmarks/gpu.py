@@ -1,4 +1,4 @@
-"""The CUDA backend on this machine's card:
+"""Test and measure the CUDA backend on the card of this machine:
 `python -m benchmarks.gpu [--out FOLDER] [--small] [--no-tests] [--assembler]`.
 
 Runs the tests of `tests/device` on the card, then measures, and writes `gpu-<card>.json` and `.md` to
@@ -55,7 +55,7 @@ print(time.perf_counter() - start)
 
 
 def seconds(f: Callable[[], Any], rounds: int = ROUNDS, calls: int = 1) -> float:
-    """The median time of a call, with the card's work done."""
+    """The median time of a call, synchronised with the card."""
     device = runtime()
     f()
     found = []
@@ -80,7 +80,7 @@ def copy_bandwidth(size: int) -> float:
 
 
 def launches() -> dict[str, float]:
-    """The host's time for a launch: the slope between Programs of one kernel and of many, eager ones beside."""
+    """Host time of a launch: the slope from Programs with one kernel to many kernels, and of eager operations."""
     x = ops.ones(256)
     w = ops.ones((256, 2))
 
@@ -98,7 +98,7 @@ def launches() -> dict[str, float]:
 
 
 def lif(steps: int, neurons: int, bandwidth: float) -> tuple[dict[str, Any], dict[str, Callable[[], Any]]]:
-    """A LIF layer, forward and forward with backward, beside what its traffic takes at the card's copy bandwidth."""
+    """An LIF layer, forward and with backward, compared with its memory traffic at the copy bandwidth of the card."""
     rng = np.random.default_rng(0)
     x, dout = (rng.standard_normal((steps, neurons), dtype=np.float32) for _ in range(2))
     layer = nn.MultiStep(nn.LIFNode(tau=2.0, surrogate_function=SuperSpike()))
@@ -124,7 +124,7 @@ def _run_of(kind: str, x: Any, dout: Any) -> Callable[[], Any]:
 
 
 def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, float]:
-    """Milliseconds of what is installed for CUDA, and the ratio to ours."""
+    """Milliseconds of the installed CUDA peers, and the ratio to our time."""
     try:
         import torch
     except ImportError:
@@ -151,7 +151,7 @@ def peers(factories: dict[str, Callable[[], Any]], ours: float) -> dict[str, flo
 
 
 def losses(device: str, sizes: tuple[int, int, int, int, int], steps: int) -> tuple[list[float], float]:
-    """The losses of training steps of a recurrent network in one place, and the median seconds of a step."""
+    """Losses of training steps of a recurrent network on one device, and the median seconds of a step."""
     times, batch, *widths = sizes
     given = Sizes(times, batch, tuple(widths), recurrent=True, density=0.05).given()
     snncell.set_context(device_target="GPU" if device == "gpu" else "CPU")
@@ -165,7 +165,7 @@ def losses(device: str, sizes: tuple[int, int, int, int, int], steps: int) -> tu
 
 
 def feedforward(device: str, sizes: tuple[int, int, int, int], steps: int) -> tuple[list[float], float]:
-    """The same of a network of two layers without feedback."""
+    """The same for a network of two layers without feedback."""
     snncell.set_context(device_target="GPU" if device == "gpu" else "CPU")
     times, batch, inputs, hidden = sizes
     snncell.set_seed(0)
@@ -197,7 +197,7 @@ def feedforward(device: str, sizes: tuple[int, int, int, int], steps: int) -> tu
 
 
 def agreement(run: Any, sizes: Any, steps: int) -> dict[str, Any]:
-    """The distance of the card's losses from the CPU's, and the time of steps."""
+    """The distance between the losses of the card and the CPU, and the time of steps."""
     (mine, fast), (theirs, slow) = run("gpu", sizes, steps), run("cpu", sizes, steps)
     snncell.set_context(device_target="GPU")
     apart = max(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(mine, theirs, strict=True))
@@ -219,7 +219,7 @@ def tests() -> str:
 
 
 def sanitized() -> str:
-    """The words of compute-sanitizer on a training step, where it is installed."""
+    """The output of compute-sanitizer for a training step, if it is installed."""
     tool = shutil.which("compute-sanitizer")
     if tool is None:
         return "compute-sanitizer is not installed"
@@ -234,10 +234,10 @@ def sanitized() -> str:
 def assembler() -> str:
     """Registers and spilled bytes of the kernels of loops over time, as a page."""
     lines = [
-        "# The kernels of loops over time, as the assembler sees them",
+        "# Registers of CUDA kernels of loops over time",
         "",
-        "`python -m benchmarks.gpu --assembler`: registers of a thread, and bytes that it spills to memory for want of",
-        "registers. It needs no card; none was at hand, so there are no times.",
+        "`python -m benchmarks.gpu --assembler`: registers of each thread, and bytes that it spills to memory if the",
+        "registers are too few. This needs no card. There was no card, so there are no times.",
         "",
         "| loop | dtype | compute capability | registers | spilled bytes |",
         "| --- | --- | --- | --- | --- |",

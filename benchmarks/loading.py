@@ -112,7 +112,9 @@ def main() -> None:
     lines = ["# Loading events", "", "- command: python benchmarks/loading.py --markdown FILE"]
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}")
     lines.append(f"- {SAMPLES} recordings of 700 channels, some 8,000 events, in windows of 10 ms, {BATCH} a batch")
-    lines.append("- milliseconds for a batch, the least of passes made in turns; batches equal to the bit in all rows")
+    lines.append(
+        "- milliseconds for a batch, minimum of passes that take turns; batches are equal to the bit in all rows"
+    )
     lines += ["", "| | sample by sample | a batch at once | ratio |", "| --- | --- | --- | --- |"]
     words = data.SHDLike(SAMPLES, 1)
     recordings = [words[number] for number in range(SAMPLES)]
@@ -132,7 +134,7 @@ def main() -> None:
             folder_of_digits.mkdir()
             write_digits(folder_of_digits)
         count, contestants = readers(folder_of_digits)
-        lines += ["", f"{count} recordings of N-MNIST, the most of passes made in turns", ""]
+        lines += ["", f"{count} recordings of N-MNIST, maximum of passes that take turns", ""]
         lines += ["| reader | recordings a second |", "| --- | --- |"]
         for name, seconds in in_turns(contestants, rounds=15).items():
             lines.append(f"| {name} | {count / min(seconds):,.0f} |")

@@ -1,4 +1,4 @@
-"""The scalar functions of generated float32 loops beside libm's: `python benchmarks/mathematics.py`
+"""Scalar functions of generated float32 loops compared with libm: `python benchmarks/mathematics.py`
 
 For each function: ns per element of a loop over 4096 numbers (they stay in the nearest caches), in turns with the same
 loop calling libm, medians of rounds; and the largest error over every 997th float32, in units of the last place.
@@ -49,7 +49,7 @@ def applied(start, stop, x, out):
 
 
 def loop_of(call: str) -> Callable[[Any, Any], None]:
-    """A kernel of one thread that puts what a call gives for each element, {}, into the result."""
+    """A kernel of one thread that applies a function, {}, to each element."""
     kernel = build(
         "applied", SOURCE.format(call.format("x[i]")), ((dtypes.float32, 1, False), (dtypes.float32, 1, True))
     )

@@ -1,4 +1,4 @@
-"""Measuring a row: its contestants in turns, and the most memory that each takes, in a process of its own."""
+"""Measure a row: contestants in turns, and the peak memory of each in a separate process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Timing:
 
 
 def measured(row: Row, sizes: Any, peers: list[str], rounds: int) -> list[Timing]:
-    """Time the contestants at such sizes, in turns."""
+    """Time the contestants of the row in turns."""
     made, first = row.made(sizes, peers), {}
     for name, contestant in made.items():
         start = time.perf_counter()

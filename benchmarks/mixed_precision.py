@@ -1,4 +1,4 @@
-"""A training step with products in float16 and in bfloat16 beside one in float32, on the CPU, in turns.
+"""Mixed precision on the CPU: training steps with products in float16, bfloat16 and float32, in turns.
 
 python benchmarks/mixed_precision.py [--markdown FILE]
 """
@@ -60,13 +60,13 @@ def steps(make: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
 
 
 def main() -> None:
-    """Measure, print a table, and write it where it is wanted."""
+    """Measure, then print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     lines = ["# Mixed precision", "", "- command: python benchmarks/mixed_precision.py --markdown FILE"]
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}, CPU")
-    lines.append("- milliseconds of a training step, the least of steps made in turns")
+    lines.append("- milliseconds of a training step, minimum of steps that take turns")
     lines += ["", f"| | {' | '.join(WAYS)} |", "| --- |" + " --- |" * len(WAYS)]
     for make in (dense, convolutional):
         times = in_turns(steps(make), rounds=15)

@@ -1,4 +1,4 @@
-"""The frameworks that stand beside snncell: which are there, and their threads."""
+"""Peers: the frameworks to compare with, their versions and threads."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ LEAST_TIME = 0.1  # seconds for the repetitions of one figure
 
 
 def in_turns(*functions: Callable[[], Any]) -> list[float]:
-    """The least seconds of each; on one thread those of the processor, which other programs take none of."""
+    """The minimum seconds of each. On one thread it is processor time, which excludes other programs."""
     clock = time.process_time if os.environ.get("NUMBA_NUM_THREADS") == "1" else time.perf_counter
     times: list[list[float]] = [[] for _ in functions]
     begun = time.perf_counter()
@@ -45,7 +45,7 @@ def spikes(rng: Any, shape: tuple[int, int], density: float) -> Any:
 
 
 def ways(x: Any, w: Any, dout: Any) -> dict[str, tuple[Callable[[], Any], ...]]:
-    """By events, by BLAS, and as snncell chooses, of the product and of the gradient of its matrix."""
+    """The product and its weight gradient by events, by BLAS, and by the choice of snncell."""
     out, gradient = np.empty_like(dout), np.empty_like(w)
 
     def three(target: Any, a: Any, b: Any, sparse: Any, by_columns: bool) -> tuple[Callable[[], Any], ...]:
@@ -62,7 +62,7 @@ def ways(x: Any, w: Any, dout: Any) -> dict[str, tuple[Callable[[], Any], ...]]:
 
 
 def sweep() -> None:
-    """The choice, beside both ways."""
+    """The choice compared with both ways."""
     rng = np.random.default_rng(0)
     cells = " | ".join(f"{100 * density:g} %" for density in DENSITIES)
     print(f"events / BLAS (chosen / better)\n\n| rows, n | product | limit | {cells} |")
@@ -90,7 +90,7 @@ def sweep() -> None:
 
 
 def rates() -> None:
-    """The parts of a product of events, and BLAS, in nanoseconds of what each is in proportion to."""
+    """The costs of the parts of an event product and of BLAS, in nanoseconds per unit of work."""
     rng = np.random.default_rng(0)
     print("| rows, k, n | density | search: element | sort: event | forward, gradient, BLAS: multiplication |")
     print("| --- " * 5 + "|")

@@ -71,13 +71,13 @@ def contestants(recurrent: bool) -> tuple[dict[str, Callable[[], Any]], dict[str
 
 
 def main() -> None:
-    """Measure, print a table, and write it where it is wanted."""
+    """Measure, then print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
-    lines = ["# What recording costs", "", "- command: python benchmarks/recording.py --markdown FILE"]
+    lines = ["# Cost of recording", "", "- command: python benchmarks/recording.py --markdown FILE"]
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}")
-    lines.append("- medians of training steps measured in turns; gradients equal to the bit in all rows")
+    lines.append("- medians of training steps that take turns; gradients are equal to the bit in all rows")
     lines += ["", "| network | recorded | step | ratio |", "| --- | --- | --- | --- |"]
     for recurrent in (False, True):
         kind = "recurrent" if recurrent else "feed-forward"

@@ -1,4 +1,4 @@
-"""Training steps and forward passes of LSTM and GRU beside PyTorch's, by size.
+"""LSTM and GRU compared with PyTorch: training steps and forward passes by size.
 
     NUMBA_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/recurrent_layers.py [--markdown FILE]
 
@@ -48,17 +48,17 @@ def compared(name: str, batch: int, steps: int, width: int) -> str:
 
 
 def main() -> None:
-    """Measure, print the page, and write it where it is wanted."""
+    """Measure, then print or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     blas = ", ".join(sorted({own["architecture"] for own in threadpool_info() if "architecture" in own}))
-    lines = ["# LSTM and GRU beside PyTorch", ""]
+    lines = ["# LSTM and GRU compared with PyTorch", ""]
     lines.append("- command: python benchmarks/recurrent_layers.py --markdown FILE, on one thread (see the script)")
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, PyTorch {torch.__version__}")
     lines.append(f"- numpy {np.__version__}, whose BLAS uses its kernels for {blas}")
-    lines.append("- float32, inputs as wide as the layer; medians in milliseconds, of calls in turns")
+    lines.append("- float32, inputs as wide as the layer; medians in milliseconds, of calls that take turns")
     lines += ["", "| layer | batch | steps | units | training step | PyTorch | ratio | forward | PyTorch | ratio |"]
     lines.append("|" + " --- |" * 10)
     lines += [compared(name, *size) for name in ("LSTM", "GRU") for size in SIZES]

@@ -1,4 +1,4 @@
-"""Count how often a report is right: healthy and sick networks made at random, and the findings of `plot.report`.
+"""Measure the accuracy of `plot.report` on random healthy and faulty networks.
 
     python benchmarks/report.py [--part "held out"] [--healthy 50] [--sick 2] [--markdown FILE]
 
@@ -35,13 +35,14 @@ from snncell.errors import SnncellError
 from snncell.report.probe import examine
 from snncell.report.rules import diagnose
 
-# The first seed of each part. Those held out before are of a table that was known when limits were last chosen.
+# The first seed of each part. The earlier held-out seeds were known when the limits were last chosen.
 PARTS = {"held out": 40_000, "held out before": 20_000, "tuning": 0}
+TITLES = {"held out": "## Held-out seeds", "held out before": "## Earlier held-out seeds", "tuning": "## Tuning seeds"}
 
 
 @dataclass
 class Seen:
-    """The report of one network: the severity of each kind, the worst, or that it refused the batch."""
+    """The report of one network: the highest severity of each kind, or the refusal of the batch."""
 
     about: str
     severities: dict[str, str] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Seen:
         return {kind for kind, severity in self.severities.items() if severity == "alarm"}
 
     def names(self, kinds: frozenset[str]) -> bool:
-        """True if a sickness that these kinds stand for is named."""
+        """True if the report names one of these kinds."""
         return bool(self.more_than_notes() & kinds) or (REFUSED in kinds and REFUSED in self.refused)
 
 
@@ -73,7 +74,7 @@ def reported(case: Any) -> Seen:
 
 
 def run(part: str, well: int, ill: int) -> tuple[list[Seen], dict[str, list[Seen]]]:
-    """Reports on so many healthy networks, and on so many with each sickness."""
+    """Report on `healthy` networks without a fault, and on `sick` networks for each fault."""
     first = PARTS[part]
     with testing.unfused():
         fine = []
@@ -97,20 +98,20 @@ def _say(what: str, seen: Seen) -> None:
 
 
 def tables(part: str, fine: list[Seen], planted: dict[str, list[Seen]]) -> list[str]:
-    """Lines of Markdown: the totals, hits by sickness, hits and false alarms by kind."""
+    """Markdown lines: totals, hits for each fault, hits and false alarms for each kind."""
     ill = [(name, seen) for name, all_seen in planted.items() for seen in all_seen]
     named = sum(seen.names(SICKNESSES[name].kinds) for name, seen in ill)
     anything = sum(bool(seen.more_than_notes() or seen.refused) for _, seen in ill)
     warned, alarmed = (sum(bool(found(seen)) for seen in fine) for found in (Seen.more_than_notes, Seen.alarms))
     lines = [
-        f"## Seeds {part}",
+        TITLES[part],
         "",
-        f"- of {len(ill)} sick networks, {named} were named for what they have ({named / len(ill):.0%}), and of "
-        f"{anything} something was said ({anything / len(ill):.0%})",
+        f"- of {len(ill)} faulty networks, the report named the fault of {named} ({named / len(ill):.0%}), and had a "
+        f"finding for {anything} ({anything / len(ill):.0%})",
         f"- of {len(fine)} healthy networks, {warned} got a warning or an alarm ({warned / len(fine):.0%}), "
         f"{alarmed} an alarm ({alarmed / len(fine):.0%})",
         "",
-        "| sickness | networks | named | by an alarm | nothing said | kinds that name it |",
+        "| fault | networks | named | by an alarm | no finding | kinds that name it |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, all_seen in planted.items():
@@ -123,12 +124,12 @@ def tables(part: str, fine: list[Seen], planted: dict[str, list[Seen]]) -> list[
 
 
 def _said(kinds: frozenset[str]) -> str:
-    """Kinds in words."""
+    """The kinds as text."""
     return ", ".join([*sorted(kinds - {REFUSED}), *(["refused by an error"] if REFUSED in kinds else [])])
 
 
 def _by_kind(fine: list[Seen], ill: list[tuple[str, Seen]]) -> list[str]:
-    """Of each kind: where it was expected and found, where it was said beside the sickness, and of healthy networks."""
+    """Count each kind: as the expected finding, as another finding, and for healthy networks."""
     expected, beside, false, alarms = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for name, seen in ill:
         for kind in seen.more_than_notes():
@@ -136,7 +137,7 @@ def _by_kind(fine: list[Seen], ill: list[tuple[str, Seen]]) -> list[str]:
     for seen in fine:
         false.update(seen.more_than_notes())
         alarms.update(seen.alarms())
-    lines = ["| kind | names what was planted | said beside it | false, of healthy ones | of these, alarms |"]
+    lines = ["| kind | names the planted fault | other findings | false, for healthy networks | of these, alarms |"]
     lines.append("| --- | --- | --- | --- | --- |")
     for kind in snncell.report.findings.KINDS:
         if any(counts[kind] for counts in (expected, beside, false)):
@@ -145,21 +146,21 @@ def _by_kind(fine: list[Seen], ill: list[tuple[str, Seen]]) -> list[str]:
 
 
 def main() -> None:
-    """Make the networks, report on them, print the tables, and write them where they are wanted."""
+    """Report on all networks, and print or write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--healthy", type=int, default=50, help="networks of a part")
     parser.add_argument("--sick", type=int, default=2, help="networks of a part with each sickness")
     parser.add_argument("--part", choices=[*PARTS, "all"], default="held out")
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()
-    lines = ["# How often a report is right", ""]
+    lines = ["# Accuracy of `plot.report`", ""]
     asked = f"--part '{options.part}' --healthy {options.healthy} --sick {options.sick}"
     lines.append(f"- command: python benchmarks/report.py {asked} --markdown FILE")
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, numpy {np.__version__}")
     lines.append(
-        "- the limits of the report were chosen on the tuning seeds and on the examples; the seeds held out were drawn"
+        "- the limits of the report were chosen on the tuning seeds and on the examples; the held-out seeds were drawn"
     )
-    lines += ["  after that, once", ""]
+    lines += ["  once, after that", ""]
     for part in PARTS if options.part == "all" else [options.part]:
         lines += tables(part, *run(part, options.healthy, options.sick))
     tell(lines, options.markdown)

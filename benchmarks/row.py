@@ -1,4 +1,4 @@
-"""A row of the table: one workload, with one definition of its shapes and weights, and who computes it.
+"""A row of the benchmark: one workload with its shapes, weights and contestants.
 
 A contestant is a function of the arrays of a row (inputs, weights: NumPy's) that gives a `Contestant`; its name is that
 of a peer, with more behind a comma ("PyTorch, one thread"). All get the same arrays, and what they find is compared at
@@ -20,7 +20,7 @@ OURS = "snncell"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A contestant that has its arrays.
+    """A contestant with its arrays.
 
     run: what is measured, to the end of the work; with `before`, it takes what that gives, which is not measured.
     reference: what snncell computes with this contestant's own equations, if they differ from the row's.
@@ -33,7 +33,7 @@ class Contestant:
     reference: Contestant | None = None
 
     def once(self) -> Any:
-        """Run it, and what comes before it."""
+        """Run it, with its preparation."""
         return self.run() if self.before is None else self.run(self.before())
 
     def results(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Row:
     remark: str = ""
 
     def made(self, sizes: Any, peers: list[str]) -> dict[str, Contestant]:
-        """The contestants that are there, at such sizes."""
+        """The available contestants for these sizes."""
         given = self.given(sizes)
         made = {name: make(*given) for name, make in self.contestants.items() if peer_of(name) in (OURS, *peers)}
         if "PyTorch" in made:
@@ -75,11 +75,11 @@ class Row:
         return made
 
     def resized(self, changes: dict[str, Any]) -> Any:
-        """The sizes with some changed."""
+        """A copy of the sizes with some changes."""
         return replace(self.sizes, **changes) if changes else self.sizes
 
     def compare(self, peers: list[str]) -> list[str]:
-        """Refuse contestants that find something else than snncell; in words, how close they are."""
+        """Raise an error if results differ from snncell's. Return notes on the distances."""
         made = {name: each for name, each in self.made(self.checked, peers).items() if "," not in name}
         ours = made.pop(OURS)
         mine, words = ours.results(), []

@@ -1,4 +1,4 @@
-"""One run: what is measured of rows, sweeps and single figures, and the report of it."""
+"""One run: it measures rows, sweeps and figures, and writes a report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD = (
 
 
 class Run:
-    """A run beside these peers."""
+    """A run with these peers."""
 
     known_rows: ClassVar = ROWS
     known_sweeps: ClassVar[dict[str, Any]] = dict.fromkeys([*sweeps.SWEEPS, "threads"])

@@ -28,7 +28,7 @@ def megabytes(size: float | None) -> str:
 
 
 def by_group(rows: dict[str, Row], found: Measured) -> list[str]:
-    """A table for each group, under its name, with the remarks on its rows."""
+    """Return a titled table for each group, with the remarks on its rows."""
     parts = []
     for group, title in GROUPS.items():
         inside = {name: timings for name, timings in found.items() if rows[name].group == group}
@@ -39,7 +39,7 @@ def by_group(rows: dict[str, Row], found: Measured) -> list[str]:
 
 
 def summary(rows: dict[str, Row], found: Measured) -> str:
-    """A line for each row: ours, the fastest peer, the ratio (its time in ours), the goal."""
+    """Return a table with our time, the fastest peer, the ratio of their times and the goal of each row."""
     lines = ["| workload | snncell | fastest peer | its time | ratio | goal |", "| --- | --- | --- | --- | --- | --- |"]
     for name, timings in found.items():
         row, ours, best = rows[name], timings[0], fastest_peer(timings)
@@ -51,7 +51,7 @@ def summary(rows: dict[str, Row], found: Measured) -> str:
 
 
 def details(rows: dict[str, Row], found: Measured) -> str:
-    """A line for each contestant of each row."""
+    """Return a table with a line for each contestant of each row."""
     head = "| workload | contestant | median | minimum | in snncell's | first call | most memory |"
     lines = [head, "| --- | --- | --- | --- | --- | --- | --- |"]
     for name, timings in found.items():
@@ -62,13 +62,13 @@ def details(rows: dict[str, Row], found: Measured) -> str:
 
 
 def page(title: str, about: dict[str, str], *parts: str) -> str:
-    """A report: the machine and the command first."""
+    """Return a page that starts with the machine and the command."""
     facts = "\n".join(f"- {key}: {value}" for key, value in about.items())
     return "\n\n".join([f"# {title}", facts, *parts]) + "\n"
 
 
 def put_between_markers(file: Path, table: str) -> bool:
-    """Put a table in the place of the one between the markers of a file; whether there are any."""
+    """Replace the table between the markers of a file. Return False if the file has no markers."""
     text = file.read_text(encoding="utf-8")
     pattern = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.S)
     if not pattern.search(text):

@@ -1,4 +1,4 @@
-"""Measuring side by side: contestants in turns, and code in fresh processes; and what becomes of the figures."""
+"""Time contestants in turns, run code in fresh processes, and print or write the figures."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _learned_decay(case: Case, rng: Any) -> None:
     node.beta._data = np.array(rng.choice([1.0095, 1.2, -0.1]), np.float32)  # as no write to it would
 
 
-@sickness("a neuron of one's own that keeps too much", "constant out of range", conv=False)
+@sickness("a custom neuron that keeps too much", "constant out of range", conv=False)
 def _keeps_too_much(case: Case, rng: Any) -> None:
     case.net.neurons[_one_hidden(case, rng)].cell = Growing(1.0 + float(rng.uniform(0.01, 0.3)))
     case.optimiser = nn.Adam(case.net.trainable_params(), 1e-3)
