@@ -1,4 +1,4 @@
-"""Training on several processes, of one machine or many, which `mpiexec` starts (extra `mpi`)."""
+"""Distributed training with MPI: several processes, on one machine or many, started by `mpiexec` (extra `mpi`)."""
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.arguments.names import missing_from as _missing_from

@@ -1,4 +1,4 @@
-"""Gradients over all ranks of a job: shards of a batch, and the mean of their gradients."""
+"""Cut a batch into shards, and all-reduce their gradients."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from snncell.tape.tensor import Tensor, wrap
 
 
 def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
-    """This rank's shards of a batch (inputs, ..., target) that every rank is given.
+    """Iterate over the shards of a batch that belong to this rank, for your own training loop.
 
-    Whatever draws random numbers while a shard is computed draws those of the shard, on whichever rank it is. Of a
-    batch of few samples a rank may have none.
+    Pass the whole batch on every rank. Random numbers drawn while you compute a shard belong to the shard, so they do
+    not depend on the rank. For a small batch, a rank may get no shard.
 
     Args:
-        batch: inputs (B, ...) or (T, B, ...), and last the target, with an entry for each of B samples.
+        batch: inputs (B, ...) or (T, B, ...), then the target with an entry for each of the B samples.
 
     Raises:
-        ArgumentError: for inputs with no axis for the samples, or with two; in a jitted function.
+        ArgumentError: if the axis of the samples is missing or ambiguous; in a jitted function.
         RankError: before `init`.
 
     Example:
@@ -53,13 +53,14 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
     ranks = join_job("distributed.shards")
     if TRACING.trace is not None:
         raise ArgumentError(
-            "distributed.shards: a jitted function is traced once, and shards are other ones at each call. Give the "
-            "jitted function a shard: for x_part, y_part in distributed.shards(x, y): gradients(x_part, y_part)."
+            "distributed.shards: you cannot call it in a jitted function, because that is traced once, but shards "
+            "differ in each call. Pass a shard to the jitted function: for x_part, y_part in distributed.shards(x, y): "
+            "gradients(x_part, y_part)."
         )
     parts = tuple(as_data(part) for part in batch)
     if not parts or not isinstance(parts[-1], Tensor) or not parts[-1].ndim:
         raise ArgumentError(
-            f"distributed.shards: takes inputs and a target with an entry for each sample, not {came(batch)}."
+            f"distributed.shards: pass inputs, then a target with an entry for each sample, not {came(batch)}."
         )
     cuts = shard_slices(len(parts[-1]), ranks.shards)
     own = [shard for shard in ranks.own if cuts[shard].stop > cuts[shard].start]
@@ -72,27 +73,29 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
 def mean_gradients(
     grads: Annotated[Sequence[Any], Own()], samples: Annotated[int | Sequence[int] | None, Own()] = None
 ) -> tuple[Tensor, ...]:
-    """All-reduce gradients: their mean over all ranks, the same on each of them.
+    """All-reduce gradients: their mean over all ranks, equal on each of them.
 
-    G = sum_i n_i g_i / sum_i n_i, of a loss that is a mean over samples the gradient of all samples at once. It is
-    added in the order of the shards, in float32 at least: of `shards`, to the same bits on any number of ranks.
+    G = sum_i n_i g_i / sum_i n_i
+
+    For a loss that is a mean over samples, G is the gradient of the whole batch. Sums are added in the order of the
+    shards, in float32 at least. With `shards` they have the same bits on any number of ranks.
 
     Args:
         grads: the gradients of this rank, a tuple of Tensors; or a list of such tuples, one for each of its `shards`.
-            In a jitted function this is a step like others, which waits for the other ranks at each call; let there be
-            one of it. In fast mode, gradients are on their way there while those of the layers before are computed.
-        samples: how many samples they are of, n_i: a number, or a list of them; left out, all count the same.
+            In a jitted function, call this once: the step then waits for the other ranks at each call. In fast mode it
+            sends gradients while those of earlier layers are still computed.
+        samples: the number of samples n_i of each gradient, a number or a list; by default all have the same weight.
 
     Returns:
-        Tensors of the shapes and dtypes of the gradients, where these are.
+        Tensors with the shapes, dtypes and devices of the gradients.
 
     Raises:
-        ArgumentError: for no gradients at all, or another number of samples than of gradients.
+        ArgumentError: without any gradients, or if the lengths of `grads` and `samples` differ.
         ShapeError: for gradients of different shapes or dtypes.
         RankError: before `init`.
 
     Example:
-        A step of data that each rank has for itself:
+        A jitted step with separate data on each rank:
 
         >>> snncell.distributed.init()
         >>> net, x, y = nn.Dense(3, 2), ops.uniform((10, 3)), ops.zeros((10, 2))
@@ -117,7 +120,7 @@ def mean_gradients(
             return tuple(map(Tensor, arrays))
         return tuple([wrap(move_to_space(x, space_of(g._data))) for x, g in zip(arrays, tuples[0], strict=True)])
     if not flat:
-        raise ArgumentError("distributed.mean_gradients: in a jitted function a rank has gradients at each call.")
+        raise ArgumentError("distributed.mean_gradients: in a jitted function, every rank must pass gradients.")
     return _END.bind_all(*hand_over(flat, mean), taker=mean)
 
 
@@ -125,19 +128,19 @@ def mean_gradients(
 
 
 class Taker(Protocol):
-    """Takes gradients as they are computed, those with the numbers in one of its `buckets` together."""
+    """Receives gradients as they are computed, together with the others of their bucket."""
 
     buckets: list[list[int]]
 
     def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
-        """Take the gradients of a bucket, given with their numbers."""
+        """Receive the gradients of a bucket, with their numbers."""
 
 
 def hand_over(grads: Sequence[Tensor], taker: Taker) -> list[Tensor]:
-    """Hand gradients over to `taker` as they are computed, and return them unchanged.
+    """Pass gradients to `taker` as they are computed, and return them unchanged.
 
-    In a jitted function a bucket is handed over as soon as it is complete, so that its exchange overlaps the backward
-    pass of the earlier layers.
+    In a jitted function a bucket is passed as soon as it is complete, so that its exchange overlaps the backward pass
+    of the earlier layers.
     """
     found: dict[int, Tensor] = {}
     for bucket in taker.buckets:
@@ -147,13 +150,13 @@ def hand_over(grads: Sequence[Tensor], taker: Taker) -> list[Tensor]:
 
 
 class _Take(Primitive):
-    """The identity on gradients, which hands them over to a taker."""
+    """Identity on gradients that passes them to a taker."""
 
     as_stored = EVERYWHERE
     outside = early = True
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        # Without taking them: a trace is this rank's own affair.
+        # Do not pass them on, because other ranks may not trace at the same time.
         return [(x.shape, x.dtype) for x in inputs]
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -170,7 +173,7 @@ _TAKE = _Take("take_gradients", _takes_over, multiple=True).no_gradient()
 
 
 class _End(Primitive):
-    """The means of gradients that were taken."""
+    """The means of the gradients that were taken."""
 
     as_stored = EVERYWHERE
     outside = True
@@ -190,14 +193,14 @@ Kind = tuple[tuple[int, ...], Any]  # shape and dtype
 class _Mean:
     """The mean of gradients over all ranks, for one call after another.
 
-    `counts` are the numbers of samples of the shards, `kinds` shape and dtype of the gradients of each. The gradients
-    are numbered, those of one shard after another.
+    `counts` are the numbers of samples of the shards, `kinds` shapes and dtypes of the gradients of each shard.
+    Gradients are numbered shard by shard.
     """
 
     def __init__(self, ranks: Ranks, counts: Sequence[int], kinds: Sequence[Sequence[Kind]]) -> None:
         self.ranks, self.counts, self.kinds = ranks, counts, kinds
         self.each = len(kinds[0]) if kinds else 0
-        # One shard may go in the buckets of its sums; several are added up first.
+        # A single shard can use the buckets of the sums; several shards are added first.
         self.buckets = [list(range(self.each * len(kinds)))]
         if len(kinds) == 1 and kinds[0]:
             self.buckets = sums_of(ranks, _layout(kinds[0])).buckets
@@ -220,13 +223,13 @@ class _Mean:
                 self.sums.take([numbers[n] % self.each for n in own], [np.asarray(arrays[n]) for n in own])
 
     def _begin(self) -> None:
-        """Agree with the other ranks on what there is."""
+        """Exchange specs and sample counts with the other ranks."""
         self.ranks.begin_anew()
         there = [kinds for kinds, count in zip(self.kinds, self.counts, strict=True) if count]
         self.agreed = _agree_on_specs(self.ranks, there)
         self.total = self.ranks.gathered(np.array(float(sum(self.counts))), "distributed.mean_gradients")
         if not self.agreed or not sum(self.total):
-            raise ArgumentError("distributed.mean_gradients: no rank has gradients of any sample.")
+            raise ArgumentError("distributed.mean_gradients: no rank passed gradients with samples.")
         self.sums = sums_of(self.ranks, _layout(self.agreed))
 
     def end(self) -> list[Array]:
@@ -241,24 +244,24 @@ def _layout(kinds: Sequence[Kind]) -> VectorLayout:
 
 
 def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[list[Sequence[Tensor]], list[int]]:
-    """The gradients of each shard, and its number of samples."""
+    """The gradients and the number of samples of each shard."""
     several = isinstance(grads, list) and all(isinstance(one, (tuple, list)) for one in grads)
     tuples = grads if several else [grads]
     if not all(isinstance(one, (tuple, list)) and all(isinstance(g, Tensor) for g in one) for one in tuples):
         raise ArgumentError(
-            f"distributed.mean_gradients: takes a tuple of Tensors, or a list of such tuples, not {came(grads)}."
+            f"distributed.mean_gradients: grads must be a tuple of Tensors, or a list of them, not {came(grads)}."
         )
     numbers = [1] * len(tuples) if samples is None else samples if isinstance(samples, (list, tuple)) else [samples]
     whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= 0 for n in numbers)
     if len(numbers) != len(tuples) or not whole:
         raise ArgumentError(
-            f"distributed.mean_gradients: samples are a number for each of {len(tuples)} gradients, not "
+            f"distributed.mean_gradients: samples must be a number for each of {len(tuples)} gradients, not "
             f"{samples!r:.99}."
         )
     if len(tuples) > len(ranks.own):
         raise ArgumentError(
-            f"distributed.mean_gradients: there are gradients of {len(tuples)} shards, and this rank has "
-            f"{len(ranks.own)}. Call it once for each batch."
+            f"distributed.mean_gradients: grads has {len(tuples)} shards, but this rank has {len(ranks.own)}. Call it "
+            f"once for each batch."
         )
     if any(len(one) != len(tuples[0]) for one in tuples):
         raise ShapeError(
@@ -268,7 +271,7 @@ def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[list[Sequence[Ten
 
 
 def _agree_on_specs(ranks: Ranks, found: Sequence[Sequence[Kind]]) -> list[Kind]:
-    """Shape and dtype of each gradient, which some ranks may not have; a ShapeError if they differ."""
+    """Shape and dtype of each gradient, also for ranks without gradients. Raises a ShapeError if ranks differ."""
     own = [[[list(shape), np.dtype(dtype).name] for shape, dtype in one] for one in found]
     found_there = ranks.objects(own, "distributed.mean_gradients")
     of_ranks = [(rank, kind) for rank, kinds_there in enumerate(found_there) for kind in kinds_there]
@@ -276,7 +279,7 @@ def _agree_on_specs(ranks: Ranks, found: Sequence[Sequence[Kind]]) -> list[Kind]
     if kinds and (odd := odd_rank([json.dumps(kind) for kind in kinds])):
         (rank, kind), (other, usual) = of_ranks[odd[0]], of_ranks[odd[1]]
         raise ShapeError(
-            f"distributed.mean_gradients: the gradients of a shard on rank {rank} are {kind}, and of one on rank "
+            f"distributed.mean_gradients: gradients of a shard on rank {rank} are {kind}, but of one on rank "
             f"{other} {usual}."
         )
     return [(tuple(shape), dtypes.as_dtype(name).dtype) for shape, name in kinds[0]] if kinds else []

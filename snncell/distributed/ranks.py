@@ -1,4 +1,4 @@
-"""The ranks of a job: the processes that one `mpiexec` has started, their exchanges and sums, and their end."""
+"""The ranks of a job (processes started by one `mpiexec`): exchanges, sums, and the end of a job."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from snncell.base.signals import deferring
 from snncell.errors import RankError
 
 Array = np.ndarray[Any, Any]
-Node = tuple[int, int]  # the shards from one number up to another one, without that
+Node = tuple[int, int]  # a range of shards: first, last + 1
 
-_SUM = "a sum over all shards"  # of gradients, losses or statistics; the name of the exchange
-LARGE = 1 << 16  # bytes from which on a sum is shared among the ranks: each adds a part of the elements
-PAUSE = 2e-4  # seconds between two questions of the progress thread: they take the core from kernels
-# Tags of messages: a rank's program is over; it has left `fit` by an error; a part of a vector; none has this one; it
-# has waited for long in an exchange.
+_SUM = "a sum over all shards"  # name of the exchange of gradients, losses or statistics
+LARGE = 1 << 16  # bytes; for larger sums, each rank adds a part of the elements
+PAUSE = 2e-4  # seconds between two calls of the progress thread, because each takes the core from kernels
+# Message tags: the program of a rank has ended; it has left `fit` by an error; a part of a vector; never sent; it waits
+# for long in an exchange.
 _LEFT, _FAILED, _PART, _NOTHING, _WAITS = 1, 2, 3, 4, 5
 
 
 class ProgressThread:
-    """A thread that lets MPI make progress while this rank computes, from `begin` to `end`; unused with one rank.
+    """A thread that calls MPI while this rank computes, because MPI only moves messages while it is called.
 
-    MPI moves messages only while it is called. Kernels let other threads of Python's run, so a thread that calls it now
-    and then is enough, on any MPI that takes calls from several threads.
+    It runs from `begin` to `end`, and only if there are several ranks and MPI allows calls from several threads.
+    Kernels release the GIL, so the thread gets its turn.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
@@ -45,9 +45,9 @@ class ProgressThread:
         self.thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Go on from now on."""
+        """Start the thread."""
         if self.helps and self.thread is None:
-            deferring(self._start)  # interrupted, it could be a thread that never begins, or one that nobody ends
+            deferring(self._start)  # an interruption could leave a thread that is never started or never joined
 
     def _start(self) -> None:
         self.over.clear()
@@ -55,7 +55,7 @@ class ProgressThread:
         self.thread.start()
 
     def end(self) -> None:
-        """Go on no more: no call of MPI is under way behind this."""
+        """Stop the thread; it makes no further calls of MPI."""
         if self.thread is not None:
             self.over.set()
             self.thread.join()
@@ -67,16 +67,16 @@ class ProgressThread:
 
 
 class Ranks:
-    """All ranks of a job, as one of them sees them: its number `rank`, their number `size`.
+    """All ranks of a job, seen from one of them: its number `rank`, their number `size`.
 
-    Exchanges wait by asking again and again: Ctrl-C is heard meanwhile, ranks that share a core let each other go on,
-    and one that has left is noticed. Each batch is cut into `shards`; with `fast`, sums are MPI's, in whatever order.
+    Waiting is polling, so that Ctrl-C works, ranks that share a core let each other run, and ended ranks are noticed.
+    Each batch is cut into `shards`. With `fast`, MPI computes sums, in any order.
     """
 
     def __init__(self, mpi: Any, shards: int, fast: bool) -> None:
         self.mpi, self.base = mpi, mpi.COMM_WORLD.Dup()
         self.comm = self.base.Dup()
-        self.left: list[Any] = []  # exchanges that were begun, or that an error has come between
+        self.left: list[Any] = []  # exchanges in progress, or interrupted by an error
         self.rank, self.size = int(self.comm.rank), int(self.comm.size)
         self.shards, self.fast = shards, fast
         self.nodes = rank_nodes(shards, self.size)
@@ -85,7 +85,7 @@ class Ranks:
         self.progress = ProgressThread(mpi, mpi.COMM_WORLD.Dup())
 
     def wait(self, requests: Iterable[Any], what: str = "an exchange") -> None:
-        """Wait until requests of MPI are done. After 30 s a message with the name of the exchange says who is awaited.
+        """Wait for requests of MPI. After 30 s, a message with the name of the exchange says which ranks are missing.
 
         Raises:
             RankError: if another rank has ended its program, or has left `fit` by an error.
@@ -96,21 +96,21 @@ class Ranks:
             for request in under_way:
                 while not request.Test():
                     asked += 1
-                    if asked < 500:  # let another process have this core; to sleep takes far longer than most exchanges
+                    if asked < 500:  # yield the core; sleeping would take much longer than most exchanges
                         getattr(os, "sched_yield", lambda: time.sleep(0))()
                     else:
                         time.sleep(5e-5)
                     if not asked % 200 and (seconds := time.monotonic() - begun) > 1.0:
                         patience = self.ending.wait_on(what, seconds, patience)
-            self.ending.taken += 1  # on all ranks alike, however many messages it was
+            self.ending.taken += 1  # one exchange, equal on all ranks, however many messages it had
             self.left = [request for request in self.left if request not in under_way]
         except BaseException:
-            self.left += under_way  # which hold their arrays: MPI may write to them still
+            self.left += under_way  # keeps the arrays alive, because MPI may still write to them
             raise
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A context of what all ranks do: an error by which one leaves it reaches those that wait for it there."""
+        """A context for code that all ranks run: an error on this rank is reported to the others."""
         try:
             self.begin_anew()
             yield
@@ -120,39 +120,40 @@ class Ranks:
             raise
 
     def begin_anew(self) -> None:
-        """Begin anew after a call of `fit` that failed, on all ranks: exchanges that some waited in are over."""
+        """Start a new part of the job after a failed call of `fit`, so that interrupted exchanges are dropped."""
         end = self.ending
         if end.failed:
-            self.comm, request = self.base.Idup()  # the one before stays: nobody knows what is under way in it
+            self.comm, request = self.base.Idup()  # the old one is kept, because messages may still be in progress
             end.part, end.taken, end.failed = end.part + 1, 0, False
             self.wait([request], "the beginning of another call after an error")
 
     def gathered(self, own: Array, what: str = "an exchange") -> list[Array]:
-        """The array of every rank; they have one shape. `what` names the exchange, as in `wait`."""
+        """All-gather: the arrays of all ranks, which must have one shape. `what` names the exchange, as in `wait`."""
         own = np.asarray(own, order="C")
         found = np.empty((self.size, *own.shape), own.dtype)
         self.wait([self.comm.Iallgather(_bytes(own), _bytes(found))], what)
         return list(found)
 
     def objects(self, own: Any, what: str) -> list[Any]:
-        """The object of every rank, of what JSON has; other objects in it become text."""
+        """All-gather objects as JSON; other objects inside become text."""
         return [json.loads(text) for text in self.texts(json.dumps(own, default=str).encode(), what)]
 
     def texts(self, own: bytes, what: str = "an exchange") -> list[bytes]:
-        """The bytes of every rank, of any length. `what` names the exchange, as in `wait`."""
+        """All-gather bytes of any length. `what` names the exchange, as in `wait`."""
         lengths = [int(n) for n in self.gathered(np.array(len(own)), what)]
         padded = np.zeros(max(lengths), np.uint8)
         padded[: len(own)] = np.frombuffer(own, np.uint8)
         return [part[:length].tobytes() for part, length in zip(self.gathered(padded, what), lengths, strict=True)]
 
     def any(self, flag: bool) -> bool:
-        """True if it is on one of the ranks."""
+        """True if the flag is true on any rank."""
         return (self.size > 1 and any(map(bool, self.gathered(np.array(flag))))) or flag
 
     def summed(self, own: dict[int, Array], like: Array) -> Array:
-        """The sum over all shards, of vectors like `like`; `own` are those of this rank's shards, which are added to.
+        """The sum over all shards of vectors like `like`. `own`, the vectors of this rank's shards, are overwritten.
 
-        They are added in the order of a tree over the shards, so to the same bits on any number of ranks: `rank_nodes`.
+        Vectors are added in the order of a tree over the shards (see `rank_nodes`), so that the bits do not depend on
+        the number of ranks.
         """
         if self.fast:
             total = np.zeros_like(like)
@@ -169,7 +170,7 @@ class Ranks:
         there = np.logical_or.reduce(self.gathered(there, _SUM))
         parts = [np.zeros_like(like) if part is None else part for part in mine]
         if like.nbytes < LARGE:
-            found = np.empty((sum(map(len, self.nodes)), like.size), like.dtype)  # of every rank those of its nodes
+            found = np.empty((sum(map(len, self.nodes)), like.size), like.dtype)  # the nodes of all ranks
             counts = [len(nodes) * like.size * found.itemsize for nodes in self.nodes]
             self.wait([self.comm.Iallgatherv(_bytes(np.concatenate(parts)), [_bytes(found), counts])], _SUM)
             return self._tree(list(found), there)
@@ -182,9 +183,9 @@ class Ranks:
         return total[: like.size]
 
     def _exchanged(self, parts: list[Array], ends: list[int]) -> list[Array]:
-        """Of every rank the part of its nodes' vectors that this one adds, in their order.
+        """Receive this rank's part of the elements, for all nodes of all ranks.
 
-        By messages between each two: MPICH's Ialltoallv took ten times as long for 4 MB on two ranks.
+        It uses messages between pairs, because MPICH's Ialltoallv took ten times as long for 4 MB on two ranks.
         """
         rows: list[Array] = []
         requests = []
@@ -203,32 +204,32 @@ class Ranks:
         return rows
 
     def _tree(self, rows: list[Array], there: Array) -> Array:
-        """The sum of the nodes of all ranks, of which those without a shard that is there are none."""
+        """The sum of the nodes of all ranks. Nodes without present shards are skipped."""
         numbered = [node for own in self.nodes for node in own]
         known = {node: row if there[slice(*node)].any() else None for node, row in zip(numbered, rows, strict=True)}
         total = add_nodes((0, self.shards), known)
         return np.zeros_like(rows[0]) if total is None else total
 
     def sum_begun(self, vector: Array) -> Any:
-        """The request of a sum by MPI, which is put in the vector's place; no rank waits here."""
-        # By functions in C alone: an interruption between them would free a vector that MPI still writes to. What is
-        # left holds it, should nobody come to wait for it.
+        """Start an in-place sum by MPI, and return its request. No rank waits here."""
+        # One call of C functions, because an interruption between Python statements could free a vector that MPI still
+        # writes to. `left` keeps it alive even if `wait` is never called.
         self.left.extend(map(self.comm.Iallreduce, [self.mpi.IN_PLACE], [vector], [self.mpi.SUM]))
         return self.left[-1]
 
 
 def odd_rank(values: Sequence[Hashable]) -> tuple[int, int] | None:
-    """The lowest rank whose value differs from that of most ranks, and the lowest of these; None if all are equal.
+    """The first rank with an unusual value, and the first rank with the most common value; None if all are equal.
 
-    Every rank gets the same answer, so that all of them name the same rank. Of two ranks, rank 1 is the odd one.
+    All ranks get the same answer, so that all error messages name the same rank. Of two ranks, rank 1 is the odd one.
     """
-    usual, _ = Counter(values).most_common(1)[0]  # of equal counts the first
+    usual, _ = Counter(values).most_common(1)[0]  # the first one for equal counts
     odd = next((rank for rank, value in enumerate(values) if value != usual), None)
     return None if odd is None else (odd, values.index(usual))
 
 
 def _bytes(array: Array) -> Array:
-    """An array as the bytes that MPI is given, whatever its dtype."""
+    """The bytes of an array, for MPI."""
     return array.reshape(-1).view(np.uint8)
 
 
@@ -236,10 +237,10 @@ def _bytes(array: Array) -> Array:
 
 
 def rank_nodes(shards: int, ranks: int) -> list[list[Node]]:
-    """For each rank the largest nodes of the tree that lie within its shards.
+    """For each rank, the largest nodes of the binary tree that lie within its shards.
 
-    The sum of all shards is that of the first half and that of the second, and so on down to single ones: what a rank
-    adds by itself is part of the same sum on any number of ranks.
+    The sum over all shards is the sum of its two halves, and so on recursively. What a rank adds locally is therefore a
+    part of the same sum for any number of ranks.
 
     >>> from snncell.distributed.ranks import rank_nodes
     >>> rank_nodes(4, 2), rank_nodes(4, 3)
@@ -261,10 +262,7 @@ def rank_nodes(shards: int, ranks: int) -> list[list[Node]]:
 
 
 def add_nodes(node: Node, known: dict[Node, Any]) -> Any:
-    """The sum of a node, of arrays that are known of some below; None where there is nothing to add.
-
-    Arrays are added in place, so they belong to nobody else afterwards.
-    """
+    """The sum of a node from known sums of nodes below it, or None if there are none. Arrays are added in place."""
     if node in known:
         return known[node]
     low, high = node
@@ -278,48 +276,48 @@ def add_nodes(node: Node, known: dict[Node, Any]) -> Any:
     return first
 
 
-# --- the end of a job: a rank that fails ends all of them, and one that is done waits for the others -----------------
+# --- the end of a job: a failing rank ends all of them, and a finished rank waits for the others ----------------------
 
-_WORDS = 4  # of a message: part and exchanges; of an error, the rank that had it first, and whether it was sys.exit
-TOLD = 0.3  # seconds for the launcher to hand on what was said: it drops what it has not read when the job ends
-SILENT = 30.0  # seconds for which a rank waits without a word
-GRACE = 3.0  # seconds before, when it asks the others whether they wait too
-FIRST = 3.0  # seconds for which the others let rank 0 speak, of an error that all may have
+_WORDS = 4  # length of a message: part, exchanges; for an error also its first rank, and 1 for sys.exit
+TOLD = 0.3  # seconds for the launcher to forward output, because it drops unread output when the job ends
+SILENT = 30.0  # seconds before a waiting rank prints a message
+GRACE = 3.0  # seconds earlier, when it asks the other ranks whether they wait too
+FIRST = 3.0  # seconds by which other ranks delay an error, so that rank 0 prints a common one first
 
 
 class Ending:
-    """The end of a rank's program, by an error or not.
+    """Handles the end of a rank's program, by an error or not.
 
-    MPI itself knows of no errors of Python's: the others would wait forever for one that has raised an exception, or
-    has left by `sys.exit`. A job has parts: another one begins where a call of `fit` has failed. `taken` counts the
-    exchanges of the present part that this rank has taken part in.
+    MPI does not know Python's exceptions: without this class, other ranks would wait forever for a rank that has failed
+    or called `sys.exit`. A job has parts: a new part begins after a failed call of `fit`. `taken` counts the exchanges
+    of the present part in which this rank has taken part.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self.mpi, self.comm = mpi, comm
         self.others = [rank for rank in range(comm.size) if rank != comm.rank]
         self.part, self.taken, self.failed = 0, 0, False
-        self.left: dict[int, tuple[int, ...]] = {}  # those whose program is over: their part, and its exchanges
-        self.caused: BaseException | None = None  # the error that another rank's has led to here
-        self.origin: tuple[int, ...] = (comm.rank, 0)  # the rank that had it, and whether that was sys.exit
-        self.waiting: dict[int, tuple[int, ...]] = {}  # where other ranks wait, as far as they have told
-        self.told_waiting = (-1, -1)  # where this rank has told the others that it waits
+        self.left: dict[int, tuple[int, ...]] = {}  # ended ranks: (part, exchanges)
+        self.caused: BaseException | None = None  # an error raised here because another rank failed
+        self.origin: tuple[int, ...] = (comm.rank, 0)  # the rank that failed first, and 1 for sys.exit
+        self.waiting: dict[int, tuple[int, ...]] = {}  # (part, exchanges) where other ranks have said that they wait
+        self.told_waiting = (-1, -1)  # (part, exchanges) where this rank has said that it waits
         self.sent: list[Any] = []
         self.before = sys.excepthook
-        self.process = os.getpid()  # a child that is forked is no rank
+        self.process = os.getpid()  # to recognise forked children, which are not ranks
 
     def watch(self) -> None:
-        """From now on, an exception that nobody catches ends the job, and the end of the program waits for all."""
+        """From now on, an uncaught exception ends the job, and the end of the program waits for all ranks."""
         sys.excepthook = self._failed
-        atexit.register(self._done)  # before MPI's own end, which was registered earlier
+        atexit.register(self._done)  # runs before MPI finalises, because that was registered earlier
 
     def _failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Say which rank has failed, and end all."""
+        """Print the error and the rank that failed, and end all ranks."""
         if os.getpid() != self.process:
             self.before(kind, error, trace)
             return
-        # An error that all of them have is told once, and one that another has caused not before its own: by then the
-        # job is over.
+        # Wait, so that an error of all ranks is printed once, and an error caused by another rank not before that one.
+        # The job usually ends during the wait.
         time.sleep(FIRST * (2 if error is self.caused else 1 if self.comm.rank else 0))
         sys.stdout.flush()
         text = "".join(traceback.format_exception(kind, error, trace))
@@ -332,7 +330,7 @@ class Ending:
         self.mpi.COMM_WORLD.Abort(1)
 
     def _done(self) -> None:
-        """Tell the others that this rank's program is over, and wait until theirs are."""
+        """Tell the others that this rank's program has ended, and wait for theirs."""
         if os.getpid() != self.process:
             return
         self._tell(_LEFT)
@@ -352,22 +350,22 @@ class Ending:
                 )
 
     def failed_here(self, error: BaseException) -> None:
-        """Tell the others that this rank goes on elsewhere, by an error."""
+        """Tell the others that this rank has left by an error."""
         self.failed = True
-        if isinstance(error, SystemExit):  # Python says nothing of it
+        if isinstance(error, SystemExit):  # Python prints nothing for it
             _say(f"rank {self.comm.rank} has left fit by sys.exit({error.code!r:.200}).")
         own = self.comm.rank, int(isinstance(error, SystemExit))
         self._tell(_FAILED, *(self.origin if error is self.caused else own))
 
     def _tell(self, what: int, *more: int) -> None:
-        """Send the others how far this rank has come, and more of what has happened."""
+        """Send the others this rank's part and exchanges, and further numbers."""
         word = np.zeros(_WORDS, np.int64)
         word[: 2 + len(more)] = self.part, self.taken, *more
         self.sent = [request for request in self.sent if not request.Test()]
         self.sent += [self.comm.Isend(word, rank, what) for rank in self.others]
 
     def _heard(self, rank: int, what: int) -> tuple[int, ...] | None:
-        """The last message of that kind from a rank, or None: its part and exchanges at that time, and more."""
+        """The last message with a tag from a rank, or None."""
         word = np.zeros(_WORDS, np.int64)
         if not self.comm.Iprobe(rank, what):
             return None
@@ -377,17 +375,16 @@ class Ending:
     def refuse_waiting(self) -> None:
         """Raise a RankError if this rank would wait forever for another one.
 
-        That is one whose program has ended, or that has left `fit` by an error, before the exchange that this one waits
-        in. One that took part in it may have ended since.
+        This is the case if the other has ended its program, or has left `fit` by an error, before the present exchange.
         """
         for rank in self.others:
             while word := self._heard(rank, _FAILED):
-                if word[0] == self.part:  # not of a call that has failed here too
-                    # A rank that has only heard of the error names the one that had it.
+                if word[0] == self.part:  # not for an earlier call that has also failed here
+                    # Name the rank that failed first, not one that only reacted.
                     self.origin = origin, by_exit = word[2:]
-                    how, mend = ("sys.exit", "") if by_exit else ("an error", f" See what rank {origin} says of it.")
+                    how, more = ("sys.exit", "") if by_exit else ("an error", f" See the message of rank {origin}.")
                     self.caused = RankError(
-                        f"fit: rank {origin} has left it by {how}, and rank {self.comm.rank} waits for it.{mend}"
+                        f"fit: rank {origin} has left it by {how}, and rank {self.comm.rank} waits for it.{more}"
                     )
                     raise self.caused
             if rank not in self.left and (word := self._heard(rank, _LEFT)):
@@ -395,16 +392,15 @@ class Ending:
             if rank in self.left and self.left[rank] <= (self.part, self.taken):
                 raise RankError(
                     f"distributed: rank {rank} has ended its program, and rank {self.comm.rank} waits for it. All "
-                    f"ranks go through the same calls of snncell.distributed and fit(distributed=True): see what only "
-                    f"some of them do (if rank() == 0: ...; sys.exit())."
+                    f"ranks must make the same calls of snncell.distributed and fit(distributed=True). Check code that "
+                    f"only some ranks run (if rank() == 0: ...; sys.exit())."
                 )
 
     def wait_on(self, what: str, seconds: float, patience: float) -> float:
-        """Go on waiting: notice ranks that have left, and say which ones are awaited when the patience is over.
+        """Keep waiting: notice ended ranks, and print the missing ranks when `patience` is over.
 
-        The awaited ranks are those that do not wait in the same exchange. A rank that waits for long tells the others,
-        which tell it whether they wait too. The lowest of the waiting ranks says so, on behalf of all. The result is
-        the time after which it says so again.
+        Missing ranks are those that do not wait in the same exchange. A rank that waits for long tells the others,
+        which reply if they wait too. The lowest waiting rank prints the message for all. Returns the next patience.
         """
         self.refuse_waiting()
         here = self.part, self.taken
@@ -421,7 +417,7 @@ class Ending:
         if awaited and self.comm.rank < min(together, default=self.comm.size):
             _say(
                 f"rank {self.comm.rank} has waited {seconds:.0f} s for {_ranks(awaited)} in {what}, and goes on "
-                f"waiting. Is a process stopped, does it still compute, or does it go through other calls?"
+                f"waiting. Is a process stopped, does it still compute, or does it make other calls?"
             )
         return 2 * patience
 

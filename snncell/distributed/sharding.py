@@ -1,7 +1,4 @@
-"""Shards of a batch: cutting it, the random numbers of each, and sums over all shards.
-
-Sums are added in a fixed order, with the same bits on any number of ranks, or by MPI in buckets.
-"""
+"""Cut batches into shards, draw random numbers for each shard, and add over shards."""
 
 from __future__ import annotations
 
@@ -23,9 +20,10 @@ from snncell.tape.tensor import Tensor
 
 
 def shard_slices(samples: int, shards: int) -> list[slice]:
-    """The samples of each shard, as even as can be; of few samples the first shards have two or three, others none.
+    """The samples of each shard, as evenly as possible.
 
-    No shard has a single one unless the batch has, because batch normalisation of one sample has no variance.
+    For few samples, the first shards have two or three and others none. A shard never has a single sample unless the
+    batch has, because batch normalisation of one sample has no variance.
 
     >>> from snncell.distributed.sharding import shard_slices
     >>> [[(one.start, one.stop) for one in shard_slices(samples, 4)] for samples in (10, 5)]
@@ -39,18 +37,18 @@ def shard_slices(samples: int, shards: int) -> list[slice]:
 
 
 class Cutter:
-    """Cuts batches (inputs, ..., target) by samples.
+    """Cut batches (inputs, ..., target) by samples.
 
-    The target, an array, has an entry for each sample. Of inputs that is the first axis, (B, ...), or behind time the
-    second one, (T, B, ...); numbers are the same for all. Where both are as long, an input of two axes is (B, ...), and
-    others are as in the batches before.
+    The target has an entry for each sample. Inputs have samples on the first axis, (B, ...), or on the second one after
+    time, (T, B, ...); numbers are not cut. If both axes have that length, an input of two axes is (B, ...), and others
+    are cut as in earlier batches.
     """
 
     def __init__(self) -> None:
-        self.axes: dict[int, int] = {}  # of inputs that left no doubt
+        self.axes: dict[int, int] = {}  # axes of inputs in unambiguous batches
 
     def pieces(self, batch: tuple[Any, ...], cuts: Iterable[slice]) -> Iterator[tuple[Any, ...]]:
-        """Parts of a batch; an ArgumentError for inputs that no axis of samples is found of."""
+        """Parts of a batch. Raises an ArgumentError if the axis of the samples is missing or ambiguous."""
         samples = len(batch[-1])
         refuse_lists(batch)
         leaves, structure = flatten(batch[:-1])
@@ -60,7 +58,7 @@ class Cutter:
             yield (*unflatten(structure, chosen), batch[-1][cut])
 
     def _axis(self, number: int, x: Tensor, samples: int) -> int | None:
-        """The axis of the samples, or None of a number."""
+        """The axis of the samples; None for a number."""
         if not x.ndim:
             return None
         found = [axis for axis in (0, 1) if x.ndim > axis and x.shape[axis] == samples]
@@ -71,23 +69,23 @@ class Cutter:
         elif found:
             raise ArgumentError(
                 f"distributed: an input of shape {x.shape} in a batch of {samples} samples may be (B, ...) or "
-                f"(T, B, ...), since both axes have that length. Give train.Batches(..., time_first=True or False) or "
-                f"a data.Loader, or another batch size."
+                f"(T, B, ...), because both axes have that length. Use train.Batches(..., time_first=True or False), a "
+                f"data.Loader, or another batch size."
             )
         else:
             raise ArgumentError(
-                f"distributed: an input of shape {x.shape} has no axis for the {samples} samples of its target; inputs "
-                f"are (B, ...) or (T, B, ...)."
+                f"distributed: an input of shape {x.shape} has no axis for the {samples} samples of its target. Inputs "
+                f"must be (B, ...) or (T, B, ...)."
             )
         return found[0]
 
 
 def refuse_lists(tree: Any) -> None:
-    """Raise an ArgumentError for EventLists, which have no axis to cut."""
+    """Raise an ArgumentError for EventLists, because they have no axis to cut."""
     if isinstance(tree, EventLists):
         raise ArgumentError(
-            "distributed: a batch of EventLists is not cut into shards. Give arrays (events.to_dense()), or a "
-            "data.Loader, which makes the shards one by one."
+            "distributed: a batch of EventLists cannot be cut into shards. Pass arrays (events.to_dense()), or a "
+            "data.Loader, which makes each shard separately."
         )
     if isinstance(tree, (tuple, list)):
         for item in tree:
@@ -100,14 +98,14 @@ def _cut(x: Tensor, axis: int | None, cut: slice) -> Tensor:
     return x if axis is None else x[cut] if axis == 0 else x[:, cut]
 
 
-# --- random numbers, which do not depend on the rank that computes a shard --------------------------------------------
+# --- random numbers of a shard, independent of the rank that computes it ----------------------------------------------
 
 Key = tuple[int, int]  # seed and number of the next draw
 
 
 @contextmanager
 def aside() -> Iterator[Key]:
-    """A context in which shards draw; behind it all ranks go on with the same number, whatever shards they had."""
+    """A context for drawing in shards. Afterwards all ranks continue with the same random number."""
     seed, drawn = (int(number) for number in present_key().asnumpy())
     try:
         yield seed, drawn
@@ -116,29 +114,29 @@ def aside() -> Iterator[Key]:
 
 
 def draw_for_shard(key: Key, shard: int) -> None:
-    """Draw from the sequence that belongs to a shard, at this place of the sequence of all."""
+    """Draw from the sequence of a shard, which depends on the key of all ranks and the shard's number."""
     seed = np.random.SeedSequence((*key, shard)).generate_state(1, np.uint64)[0]
     go_on_from(np.array([int(seed) >> 2, 0]))
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------
 
-BUCKET = 1 << 20  # bytes that go together in fast mode
+BUCKET = 1 << 20  # bytes of a bucket in fast mode
 
 
 class VectorLayout(NamedTuple):
-    """Arrays as vectors, one of each dtype that they are computed in."""
+    """Arrays joined to vectors, one for each dtype of computation."""
 
     shapes: list[tuple[int, ...]]
     dtypes: list[np.dtype[Any]]
 
     @classmethod
     def of(cls, arrays: Sequence[Any]) -> VectorLayout:
-        """The layout of arrays; of float16 and bfloat16 sums are float32, in which they do not overflow."""
+        """The layout of arrays. float16 and bfloat16 are summed in float32, so that sums do not overflow."""
         return cls([tuple(x.shape) for x in arrays], [np.dtype(compute_dtype(np.dtype(x.dtype))) for x in arrays])
 
     def vectors(self, arrays: Sequence[Array], factor: float = 1.0) -> dict[Any, Array]:
-        """The arrays, each times a number, as vectors that are nobody else's."""
+        """Copy the arrays, each times a number, into new vectors."""
         found = {}
         for dtype in dict.fromkeys(self.dtypes):
             parts = [np.ravel(x).astype(dtype) for x, own in zip(arrays, self.dtypes, strict=True) if own == dtype]
@@ -147,14 +145,14 @@ class VectorLayout(NamedTuple):
         return found
 
     def empty(self) -> dict[Any, Array]:
-        """Vectors of these lengths and dtypes."""
+        """Vectors of zeros."""
         sizes = dict.fromkeys(self.dtypes, 0)
         for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
             sizes[dtype] += int(np.prod(shape))
         return {dtype: np.zeros(size, dtype) for dtype, size in sizes.items()}
 
     def arrays(self, vectors: dict[Any, Array]) -> list[Array]:
-        """The arrays that vectors are of."""
+        """Views of the arrays in vectors."""
         places, found = dict.fromkeys(self.dtypes, 0), []
         for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
             begin = places[dtype]
@@ -163,13 +161,13 @@ class VectorLayout(NamedTuple):
         return found
 
     def span(self, numbers: Sequence[int]) -> tuple[int, int]:
-        """The begin and the end, in the vector of their dtype, of arrays that follow each other there."""
+        """Begin and end of consecutive arrays in the vector of their dtype."""
         dtype = self.dtypes[numbers[0]]
         sizes = [int(np.prod(shape)) * (own == dtype) for shape, own in zip(self.shapes, self.dtypes, strict=True)]
         return sum(sizes[: min(numbers)]), sum(sizes[: max(numbers) + 1])
 
     def add(self, places: list[Array], numbers: Sequence[int], arrays: Sequence[Array], factor: float) -> None:
-        """Add some of the arrays, each times a number, to their places among all."""
+        """Add some arrays, each times a number, to their places."""
         for number, x in zip(numbers, arrays, strict=True):
             place, dtype = places[number], self.dtypes[number]
             place += x.astype(dtype, copy=False) * dtype.type(factor)
@@ -179,7 +177,7 @@ Vectors = dict[int, dict[Any, Array]]  # by shard, and by dtype
 
 
 def sum_over_shards(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Array]:
-    """The sums over all shards of arrays that are given as vectors, which are added to."""
+    """The sums over all shards of arrays, given as vectors, which are overwritten."""
     like = layout.empty()
     return layout.arrays(
         {dtype: ranks.summed({s: one[dtype] for s, one in own.items()}, like[dtype]) for dtype in like}
@@ -187,15 +185,15 @@ def sum_over_shards(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Ar
 
 
 class InOrder:
-    """Sums of arrays over shards, and over the batches of a step, in the order of the shards: see `Ranks.summed`.
+    """Sums of arrays over shards and batches of a step, in the order of the shards: see `Ranks.summed`.
 
-    For each shard of each batch `expect`, then `take` of its arrays, in any order; then `begin`, and `end`. `buckets`
-    are the numbers of the arrays that are exchanged together.
+    For each shard of each batch call `expect`, then `take` for its arrays in any order; finally `begin` and `end`.
+    `buckets` are the numbers of arrays that are exchanged together.
     """
 
     def __init__(self, ranks: Ranks, layout: VectorLayout) -> None:
         self.ranks, self.layout = ranks, layout
-        self.buckets = [list(range(len(layout.shapes)))]  # exchanged at the end: the first in order is not there first
+        self.buckets = [list(range(len(layout.shapes)))]  # one exchange at the end, because the order is fixed
         self.vectors: Vectors = {}
         self.places: dict[int, list[Array]] = {}
         self.present = (0, 0)
@@ -204,31 +202,32 @@ class InOrder:
         return f"sums over {self.ranks.shards} shards"
 
     def expect(self, shard: int, count: int, last: bool) -> None:
-        """The next arrays are of that shard, to be added times a number; `last` if nothing is added behind them."""
+        """Announce arrays of a shard, to be added times `count`; `last` if no more are added to them afterwards."""
         if shard not in self.vectors:
             self.vectors[shard] = self.layout.empty()
             self.places[shard] = self.layout.arrays(self.vectors[shard])
         self.present = shard, count
 
     def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
-        """Add some of the arrays, given with their numbers in the layout."""
+        """Add some arrays, given with their numbers in the layout."""
         shard, count = self.present
         self.layout.add(self.places[shard], numbers, arrays, count)
 
     def begin(self) -> None:
-        """Begin to exchange: not yet, because what comes first in the order is not what is there first."""
+        """Do nothing: the exchange starts in `end`, because the order of additions is fixed."""
 
     def end(self) -> list[Array]:
-        """The sums; afterwards there is nothing to be added to."""
+        """Exchange, return the sums, and start again from zero."""
         sums = sum_over_shards(self.ranks, self.layout, self.vectors)
         self.vectors, self.places = {}, {}
         return sums
 
 
 class InBuckets:
-    """The sums of `InOrder` by MPI, in whatever order: a bucket is on its way as soon as all of its arrays are there.
+    """The sums of `InOrder` by MPI in any order: a bucket is sent as soon as all of its arrays are complete.
 
-    Buckets go in the same order on all ranks, and that is from the last array to the first: as gradients come.
+    Buckets are sent in the same order on all ranks, from the last array to the first, as the backward pass computes
+    them.
     """
 
     def __init__(self, ranks: Ranks, layout: VectorLayout) -> None:
@@ -243,16 +242,16 @@ class InBuckets:
         self.vectors = self.layout.empty()
         self.places = self.layout.arrays(self.vectors)
         self.present = (0, False)
-        self.complete: set[int] = set()  # the arrays that nothing is added to any more
+        self.complete: set[int] = set()  # arrays to which nothing more is added
         self.requests: list[Any] = []
         self.sent = 0  # buckets
 
     def expect(self, shard: int, count: int, last: bool) -> None:
-        """The next arrays are of that shard."""
+        """Announce arrays of a shard."""
         self.present = count, last
 
     def take(self, numbers: Sequence[int], arrays: Sequence[Array]) -> None:
-        """Add some of the arrays, and send the buckets that are full."""
+        """Add some arrays, and send complete buckets."""
         count, last = self.present
         self.layout.add(self.places, numbers, arrays, count)
         if last:
@@ -260,7 +259,7 @@ class InBuckets:
             self._send()
 
     def begin(self) -> None:
-        """Send the buckets that are left."""
+        """Send the remaining buckets."""
         self.complete.update(range(len(self.places)))
         self._send()
 
@@ -283,7 +282,7 @@ class InBuckets:
 
 
 def _buckets(layout: VectorLayout) -> list[list[int]]:
-    """The numbers of arrays that go together, at least BUCKET bytes of one dtype; from the last array to the first."""
+    """Group arrays of one dtype into buckets of at least BUCKET bytes, from the last array to the first."""
     buckets: list[list[int]] = []
     open_ones: dict[Any, list[int]] = {}
     for number in reversed(range(len(layout.shapes))):
@@ -301,5 +300,5 @@ Sums = InOrder | InBuckets
 
 
 def sums_of(ranks: Ranks, layout: VectorLayout) -> Sums:
-    """The sums of the kind that a job was joined for."""
+    """Sums in order or in buckets, depending on `fast`."""
     return InBuckets(ranks, layout) if ranks.fast else InOrder(ranks, layout)

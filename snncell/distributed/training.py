@@ -1,4 +1,4 @@
-"""Data-parallel training: `train.fit(distributed=True)`, in which each rank trains on its shards of every batch."""
+"""Data-parallel training, `train.fit(distributed=True)`: each rank trains on its shards of every batch."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from snncell.train.state import buffers_of, describe_cell, find_difference, weig
 from snncell.train.steps import Clip, Counted, OneProcess, TrainStep, step_in_two
 
 Numbers = dict[str, Any]
-Shards = dict[int, tuple[Any, ...]]  # those of a batch that a rank has, by number
+Shards = dict[int, tuple[Any, ...]]  # the shards of a batch on one rank, by number
 
 
 class Share(NamedTuple):
     """A rank's shards of a batch, and the number of samples of the whole batch.
 
-    `digest` tells the whole batch from others, of data that each rank has made in its own way.
+    `digest` is a checksum of the whole batch, to compare data that each rank has loaded separately.
     """
 
     samples: int
@@ -56,9 +56,9 @@ _WIDE = np.dtype(np.float64)
 
 
 class Shares:
-    """Batches of data as this rank's shards of them: (samples of the batch, its shards), or (0, a batch) to be cut.
+    """Iterate over batches as this rank's shards: (samples of the batch, its shards), or (0, a whole batch to cut).
 
-    Data that have a method `in_parts` make the shards of a rank alone: `Batches` and `Loader`.
+    Data with a method `in_parts`, such as `Batches` and `Loader`, make only the shards of this rank.
     """
 
     def __init__(self, source: Any, ranks: Ranks) -> None:
@@ -70,7 +70,7 @@ class Shares:
         parts, whole = (
             next((n for n, one in enumerate(family) if name in vars(one)), None) for name in ("in_parts", "__iter__")
         )
-        if parts is not None and whole is not None and parts <= whole:  # of the batches that its `__iter__` gives
+        if parts is not None and whole is not None and parts <= whole:  # unless a subclass overrides only `__iter__`
             yield from self.source.in_parts(self.of)
         else:
             yield from ((0, batch) for batch in self.source)
@@ -81,7 +81,7 @@ class Shares:
         return {shard: cuts[shard] for shard in self.ranks.own if cuts[shard].stop > cuts[shard].start}
 
     def converted(self, item: tuple[int, Any], parts_of: Callable[[Any], tuple[Any, ...]]) -> Share:
-        """The share that an item of these is."""
+        """Convert an item to a share."""
         samples, found = item
         if samples:
             return Share(samples, {shard: parts_of(part) for shard, part in found.items()})
@@ -97,7 +97,7 @@ class Shares:
 class Means:
     """Means of numbers over the samples of all shards.
 
-    A rank may have no shard of the first batch: it is told names and shapes by the others.
+    A rank without a shard of the first batch learns names and shapes from the others.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -106,7 +106,7 @@ class Means:
         self.layout: VectorLayout | None = None
 
     def of(self, found: dict[int, tuple[int, Numbers]], share: Share) -> Numbers:
-        """The means of numbers, given with their samples by shard; a RankError if other ranks have another batch."""
+        """The means of numbers, given with samples by shard. Raises a RankError if ranks have different batches."""
         layout = self.layout or self._told(next((numbers for _, numbers in found.values()), None))
         own: Vectors = {}
         for shard, (count, numbers) in found.items():
@@ -117,9 +117,9 @@ class Means:
             rows = self.ranks.gathered(np.array([share.samples, share.digest], np.int64))
             odd, usual = odd_rank([tuple(row.tolist()) for row in rows]) or (self.ranks.rank, 0)
             raise RankError(
-                f"fit: rank {odd} has another batch than rank {usual}. All ranks go through the same batches in the "
-                f"same order, and take their shards of each: let whoever shuffles draw from snncell's random numbers "
-                f"(data.Loader, train.Batches), or seed it alike on all ranks (torch.manual_seed)."
+                f"fit: rank {odd} has a different batch than rank {usual}. All ranks must get the same batches in the "
+                f"same order, and take their shards of each. Shuffle with snncell's random numbers (data.Loader, "
+                f"train.Batches), or with the same seed on all ranks (torch.manual_seed)."
             )
         return {name: Tensor(np.asarray(x / samples)) for name, x in zip(self.names, sums, strict=True)}
 
@@ -132,11 +132,11 @@ class Means:
 
 
 class Sharded(TrainStep):
-    """A step of the mean of the gradients of all shards, of one batch or of several.
+    """A training step with the mean of the gradients of all shards, for one batch or several (gradient accumulation).
 
-    G = sum n g / sum n over the shards of all batches, n the samples of a shard: the batches of a shard in their order,
-    then the shards in the order of `Ranks.summed`. Each shard of a batch begins with the statistics (BatchNorm's moving
-    ones) that the batch began with; behind it they are the mean over all samples.
+    G = sum n g / sum n over the shards of all batches, with n samples in a shard. The batches of a shard are added in
+    their order, then the shards in the order of `Ranks.summed`. Each shard starts with the statistics from before the
+    batch (such as BatchNorm's moving mean); afterwards they are the mean over all samples.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Sharded(TrainStep):
     def _combine(
         self, named: list[tuple[str, Parameter]], changed: Array, after: dict[int, tuple[int, list[Array]]]
     ) -> None:
-        """Give the statistics that a batch has changed their mean over its shards."""
+        """Set changed statistics to their mean over the shards."""
         layout = VectorLayout([(), *(p.shape for _, p in named)], [_WIDE] * (len(named) + 1))
         values = {
             shard: (count, [x for x, one in zip(all_of, changed, strict=True) if one])
@@ -211,8 +211,8 @@ class Sharded(TrainStep):
             for (path, p), mean, one in zip(named, means, few, strict=True):
                 if not p.dtype.is_float and (mean != one).any():
                     raise ArgumentError(
-                        f"fit: Parameter {path!r}, {p.dtype.name}, is not trained, and shards of a batch give it "
-                        f"different values, of which there is no mean. Make it float, or train in one process."
+                        f"fit: Parameter {path!r}, {p.dtype.name}, is not trained, but shards of a batch give it "
+                        f"different integers, which have no mean. Make it float, or train in one process."
                     )
         _put([(p, Tensor(mean)) for (_, p), mean in zip(named, means, strict=True)])
 
@@ -226,7 +226,7 @@ class Sharded(TrainStep):
         self.waiting, self.samples = 0, 0
 
 
-# Beside the numbers that are shown: no metric has a name like these.
+# Internal numbers; the space keeps them apart from names of metrics.
 _FINITE, _CHANGED = " finite", " changed"
 
 
@@ -244,18 +244,18 @@ _BEGINNING = "the comparison of nets and settings at the beginning of fit"  # th
 
 
 class AllRanks(OneProcess):
-    """The processes of a training on all ranks of a job."""
+    """All ranks of a job, as the processes of a training."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.first = ranks.rank == 0
 
     def batches(self, source: Any) -> Any:
-        """The batches of data as shards of this rank, to be `counted`."""
+        """The batches of data as shards of this rank, for `counted`."""
         return Shares(source, self.ranks)
 
     def counted(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Counted]:
-        """A function that converts an item of `batches` to a `Share`, and counts the samples of the whole batch."""
+        """A function that converts an item of `batches` to (samples of the whole batch, `Share`)."""
         shares = Shares(source, self.ranks)
 
         def of_item(item: Any) -> Counted:
@@ -273,14 +273,14 @@ class AllRanks(OneProcess):
         scaling: Scaling | None,
         accumulate: int,
     ) -> TrainStep:
-        """The training step, by the mean of the gradients of all shards."""
+        """The training step with the mean of the gradients of all shards."""
         functions = step_in_two(of_batch, optimiser, clip, scaling)
         trained = {id(p) for p in optimiser.parameters}
         statistics = {path: p for path, p in weights_of(*parts).items() if id(p) not in trained}
         return Sharded(self.ranks, functions, optimiser, statistics, accumulate, scaling is not None)
 
     def measured(self, of_batch: Callable[..., Numbers]) -> Callable[[Any], Numbers]:
-        """A function that measures the means over all shards of a counted batch."""
+        """A function that returns the means of numbers over all shards of a batch."""
         means = Means(self.ranks)
 
         def of_all(batch: Share) -> Numbers:
@@ -294,7 +294,7 @@ class AllRanks(OneProcess):
         return of_all
 
     def apart(self, alone: bool) -> AbstractContextManager[Any]:
-        """A context in which a callback of one rank cannot change the random numbers of the training."""
+        """A context in which a callback on one rank does not change the random numbers of the training."""
         return replaying(present_key()) if alone else nullcontext()
 
     def together(self) -> AbstractContextManager[Any]:
@@ -302,7 +302,7 @@ class AllRanks(OneProcess):
         return self.ranks.together()
 
     def asked(self) -> dict[str, Any]:
-        """The number of shards, on which the bits depend; with fast sums they depend on the number of ranks anyway."""
+        """The number of shards, because the bits depend on it; None in fast mode, where they depend on the ranks."""
         return {"shards": None if self.ranks.fast else self.ranks.shards}
 
     def any(self, flag: bool) -> bool:
@@ -315,18 +315,18 @@ class AllRanks(OneProcess):
         rows = self.ranks.gathered(own, "fit, which compares the states of the ranks")
         if odd := odd_rank([tuple(row[1:].tolist()) for row in rows]):
             raise RankError(
-                f"fit: rank {odd[0]} has drawn another number of random numbers than rank {odd[1]}. A callback or the "
-                f"data draw on some ranks alone; let them draw on all, or from a generator of their own."
+                f"fit: rank {odd[0]} has drawn a different number of random numbers than rank {odd[1]}. A callback or "
+                f"the data draw on some ranks only. Draw on all ranks, or from a separate generator."
             )
         return any(bool(row[0]) for row in rows)
 
     def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
-        """Raise an error for a `Stateful`, which has no shards, and for nets or settings that differ between ranks."""
+        """Raise for a `Stateful`, which has no shards, and for networks or settings that differ between ranks."""
         for cell in (cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()):
             if isinstance(cell, Stateful):
                 raise ArgumentError(
-                    "fit: a Stateful keeps states from batch to batch, and with distributed=True a rank has other "
-                    "samples than that. Give whole sequences to a MultiStep, or train in one process."
+                    "fit: a Stateful keeps states from batch to batch, but with distributed=True a rank gets other "
+                    "samples in each batch. Pass whole sequences to a MultiStep, or train in one process."
                 )
         makes = {"net": parts[0], "loss": parts[1], "optimiser": optimiser}
         descriptions = {name: describe_cell(cell) for name, cell in makes.items() if isinstance(cell, Cell)}
@@ -342,25 +342,25 @@ class AllRanks(OneProcess):
         for place, name in enumerate(named):
             if odd := odd_rank([text[16 * place : 16 * place + 16] for text in texts]):
                 raise RankError(
-                    f"fit: {name} of rank {odd[0]} differs from that of rank {odd[1]} before the first step. Make net "
-                    f"and optimiser after distributed.init(), in the same way on all ranks."
+                    f"fit: {name} of rank {odd[0]} differs from that of rank {odd[1]} before the first step. Make "
+                    f"network and optimiser after distributed.init(), in the same way on all ranks."
                 )
 
     def _refuse_settings(self, own: dict[str, Any]) -> None:
-        """Raise a RankError for a call of `fit` that differs between ranks."""
+        """Raise a RankError for arguments of `fit` that differ between ranks."""
         rows = self.ranks.objects(own, _BEGINNING)
         for name in dict.fromkeys(name for row in rows for name in row):
             if odd := odd_rank([json.dumps(row.get(name), sort_keys=True) for row in rows]):
                 found = find_difference(*(rows[rank].get(name) for rank in odd))
-                path, *values = found or ("it", "another", "another")
-                here, usual = ("not there" if value is None else value for value in values)
-                mend = " Every rank is given all of the data, and takes its shards of each batch." * ("data" in name)
+                path, *values = found or ("it", "different", "different")
+                here, usual = ("missing" if value is None else value for value in values)
+                fix = " Pass all of the data on every rank; it takes its shards of each batch." * ("data" in name)
                 raise RankError(
-                    f"fit: rank {odd[0]} was given another {name} than rank {odd[1]}: {path} is {here} on rank "
-                    f"{odd[0]} and {usual} on rank {odd[1]}.{mend}"
+                    f"fit: the {name} of rank {odd[0]} differs from that of rank {odd[1]}: {path} is {here} on rank "
+                    f"{odd[0]} and {usual} on rank {odd[1]}.{fix}"
                 )
 
 
 def train_on_ranks() -> AllRanks:
-    """The processes of `train.fit(distributed=True)`; a RankError if this process has not joined a job."""
+    """The ranks for `train.fit(distributed=True)`. Raises a RankError before `init`."""
     return AllRanks(join_job("fit: distributed=True"))

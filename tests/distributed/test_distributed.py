@@ -62,12 +62,12 @@ def test_a_sum_is_the_same_bits_however_many_ranks_add_parts_of_it(shards: int) 
 )
 def test_a_job_is_joined_first(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_JOB", [])  # that examples in docstrings may have joined here
-    with pytest.raises(RankError, match=r"has joined no job: call snncell.distributed.init\(\), before"):
+    with pytest.raises(RankError, match=r"has joined no job\. Call snncell.distributed.init\(\) before"):
         call()
 
 
 def test_settings_are_looked_at_before_mpi_is_asked() -> None:
-    with pytest.raises(ArgumentError, match="with fast=True each rank has one shard; leave shards out"):
+    with pytest.raises(ArgumentError, match=r"with fast=True each rank has one shard\. Leave shards out"):
         distributed.init(shards=4, fast=True)
 
 
