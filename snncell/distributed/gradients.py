@@ -75,15 +75,14 @@ def mean_gradients(
 ) -> tuple[Tensor, ...]:
     """All-reduce gradients: their mean over all ranks, equal on each of them.
 
-    G = sum_i n_i g_i / sum_i n_i
-
-    For a loss that is a mean over samples, G is the gradient of the whole batch. Sums are added in the order of the
-    shards, in float32 at least. With `shards` they have the same bits on any number of ranks.
+    G = sum_i n_i g_i / sum_i n_i, which is the gradient of the whole batch for a loss that is a mean over samples. Sums
+    are added in the order of the shards, in float32 at least. With `shards` they have the same bits on any number of
+    ranks.
 
     Args:
         grads: the gradients of this rank, a tuple of Tensors; or a list of such tuples, one for each of its `shards`.
-            In a jitted function, call this once: the step then waits for the other ranks at each call. In fast mode it
-            sends gradients while those of earlier layers are still computed.
+            In a jitted function, call this once: the step then waits for the other ranks. In fast mode it sends
+            gradients while those of earlier layers are still computed.
         samples: the number of samples n_i of each gradient, a number or a list; by default all have the same weight.
 
     Returns:
