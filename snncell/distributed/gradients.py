@@ -80,9 +80,8 @@ def mean_gradients(
     ranks.
 
     Args:
-        grads: the gradients of this rank, a tuple of Tensors; or a list of such tuples, one for each of its `shards`.
-            In a jitted function, call this once: the step then waits for the other ranks. In fast mode it sends
-            gradients while those of earlier layers are still computed.
+        grads: a tuple of Tensors; or a list of such tuples, one for each of this rank's `shards`. In a jitted function,
+            call this once; the step then waits for the other ranks. In fast mode it overlaps the backward pass.
         samples: the number of samples n_i of each gradient, a number or a list; by default all have the same weight.
 
     Returns:
