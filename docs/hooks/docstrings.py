@@ -42,7 +42,9 @@ def is_table(paragraph: str) -> bool:
 
 def block(paragraph: str) -> str:
     """Convert a paragraph of a description. Several formulas in one line get one line each."""
-    if not is_table(paragraph):
+    if all(line.startswith("    ") for line in paragraph.splitlines()):  # formulas that are set off by an indentation
+        return f"```text\n{textwrap.dedent(paragraph)}\n```"
+    if paragraph.startswith("- ") or not is_table(paragraph):
         return escaped(paragraph)
     lines = paragraph if "\n" in paragraph else paragraph.replace(";  ", "\n")
     return f"```text\n{lines}\n```"

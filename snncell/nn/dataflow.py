@@ -35,8 +35,7 @@ Sources = tuple[Any, ...]  # a Signal is the sum of these outputs, in the export
 
 
 def overridden(cell: Any, allowed: tuple[str, ...] = ()) -> tuple[type, list[str]]:
-    """The class of this package that a Cell derives from, and the names of its methods that a subclass or object
-    replaces.
+    """The package class that a Cell derives from, and the names of its methods that a subclass or object replaces.
 
     `__init__` and names in `allowed` do not count, because they do not change the computation.
     """

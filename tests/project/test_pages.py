@@ -225,6 +225,8 @@ MARKDOWN = {
     "h = v + x": "```text\nh = v + x\n```",
     "h = v + x;  s = f(h)": "```text\nh = v + x\ns = f(h)\n```",
     "a      one\nbc     two": "```text\na      one\nbc     two\n```",
+    "It is:\n\n    v_rest = 0": "It is:\n\n```text\nv_rest = 0\n```",
+    "- One.\n- Two_2.": "- One.\n- Two\\_2.",
     "i = 2 i\nand so on": "```text\ni = 2 i\nand so on\n```",
     "A step of size x, as in v = h - x, `a*b`.": "A step of size x, as in v = h - x, `a*b`.",
     "An a * b in [0, 1], where x < 1.": r"An a \* b in \[0, 1\], where x &lt; 1.",

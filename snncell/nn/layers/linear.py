@@ -87,8 +87,7 @@ class Dense(Cell):
 
 
 class Linear(Dense):
-    """Dense layer with PyTorch's argument names, like `mindspore.mint.nn.Linear`: y = x W^T + b, over the last
-    axis.
+    """Dense layer with PyTorch's argument names, like `mindspore.mint.nn.Linear`: y = x W^T + b.
 
     Args:
         in_features: length of the last axis of x.

@@ -253,8 +253,7 @@ class MSETemporalLoss(ClassLoss):
         return self.of_times(times, targets, steps)
 
     def of_times(self, times: Tensor, targets: Tensor, steps: Count | Tensor) -> Tensor:
-        """The loss of spike times (B, C) or (F, B, C), within a number of steps, which can be one per sample, (B,
-        1).
+        """The loss of spike times (B, C) or (F, B, C), for a number of steps, or one per sample, (B, 1).
 
         A silent neuron, whose time is inf, has the loss inf. You can pass ops.minimum(times, steps - 1) to count it as
         a spike at the end; it then has no gradient, and the gradients of the other neurons do not change.

@@ -152,8 +152,7 @@ class CERateLoss(CrossEntropyOverTime):
 
 @with_fields
 class TETLoss(CrossEntropyOverTime):
-    """Temporal efficient training (TET): cross entropy of a readout at each step, plus a pull towards one
-    potential.
+    """Temporal efficient training (TET): cross entropy at each step, plus a pull towards one potential.
 
         (1 - a) (1 / T) sum_t CE(x[t], y) + a (1 / T) sum_t mean_c (x[t] - phi)^2,  a = mse_weight, phi = mse_target
 

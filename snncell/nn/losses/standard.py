@@ -193,7 +193,7 @@ class CrossEntropyLoss(ReducibleLoss):
 
 @with_fields
 class NLLLoss(_OfOperation):
-    """Negative log-likelihood of classes: -logits[label], weighted by class, for log-probabilities; see
+    """Negative log-likelihood of classes for log-probabilities: -logits[label], weighted by class; see
     `ops.nll_loss`.
 
     Inputs:
@@ -362,8 +362,9 @@ class CosineEmbeddingLoss(ReducibleLoss):
 
 @with_fields
 class TripletMarginLoss(ReducibleLoss):
-    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin); see
-    `ops.triplet_margin_loss`.
+    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin).
+
+    See `ops.triplet_margin_loss`.
 
     Inputs:
         anchor, positive, negative: vectors (..., D) of one shape.

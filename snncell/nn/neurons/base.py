@@ -85,9 +85,7 @@ def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None
 
 
 def beyond(h: Any, v_threshold: Any, counted: bool) -> Any:
-    """Compute the argument of the spike function: h - v_threshold, or in units of the threshold if spikes are
-    counted.
-    """
+    """The argument of the spike function: h - v_threshold, or h / v_threshold - 1 if spikes are counted."""
     if counted:
         return h / v_threshold - 1.0
     return h - v_threshold
@@ -212,17 +210,13 @@ class Neuron(Membrane):
         self.fire_by(self._make_function(*(given[name] for name in SPIKE_FUNCTION)), given["max_spikes"])
 
     def init_state(self, x: Tensor) -> Any:
-        """Create the states before the first time step; the potential starts at v_reset unless the class says
-        otherwise.
-        """
+        """Create the initial states; the potential starts at v_reset unless the class says otherwise."""
         values = [getattr(self, one) if isinstance(one, str) else one for one in (self.starts, *self.other_states)]
         states = [self.filled(x, value) for value in values]
         return tuple(states) if self.other_states else states[0]
 
     def starting_at(self, name: str) -> Neuron:
-        """Return this neuron with the named constant as its initial potential. Presets need it because frameworks
-        differ.
-        """
+        """Return this neuron with the named constant as its initial potential, because frameworks differ in it."""
         setattr(self, "starts", name)  # a change like any other, which a compiled Cell notices
         return self
 
@@ -251,9 +245,7 @@ class Neuron(Membrane):
         return spike_function(surrogate_function, compare, max_spikes, who)
 
     def fire_by(self, function: Any, max_spikes: int | None) -> None:
-        """Set the spike function as it is, and the spike limit; from then on the threshold and the reset have
-        ranges.
-        """
+        """Set the spike function and the spike limit, and check threshold and reset against them."""
         super().__setattr__("surrogate_function", function)
         super().__setattr__("max_spikes", max_spikes)
         for name in ("v_threshold", "v_reset"):

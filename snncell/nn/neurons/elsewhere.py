@@ -1,6 +1,4 @@
-"""Presets of other frameworks' neurons: the table that `like` calls, and the names without a preset, with the
-reason.
-"""
+"""Presets of other frameworks' neurons: the table that `like` calls, and names without a preset."""
 
 from __future__ import annotations
 

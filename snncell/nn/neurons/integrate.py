@@ -105,8 +105,7 @@ class EulerLeak(Neuron):
 
 @with_fields(by_place="tau v_threshold v_reset reset detach_reset decay_input surrogate_function")
 class LIFNode(EulerLeak):
-    """Leaky integrate and fire (LIF): the potential follows the input, forgets exponentially, and fires at a
-    threshold.
+    """Leaky integrate and fire (LIF): the potential follows the input, decays, and fires at a threshold.
 
         h = v + (x - (v - v_rest)) / tau         decay_input=True
         h = v - (v - v_rest) / tau + x           decay_input=False

@@ -22,8 +22,7 @@ V_REST = field(0.0, FINITE, "resting potential")
 
 @with_fields
 class QIFNode(Neuron):
-    """Quadratic integrate and fire (QIF): above a critical potential v_c the potential grows until the neuron
-    fires.
+    """Quadratic integrate and fire (QIF): above a critical potential v_c, v grows until the neuron fires.
 
         h = v + (x + a0 (v - v_rest) (v - v_c)) / tau
         s = surrogate(h - v_threshold)

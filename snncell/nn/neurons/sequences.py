@@ -48,8 +48,7 @@ class _Parallel(Cell):
 
 @with_fields
 class PSN(_Parallel):
-    """Parallel spiking neuron (PSN): computes all time steps at once by learned weights between steps, without a
-    reset.
+    """Parallel spiking neuron (PSN): all time steps at once, by learned weights between steps, without a reset.
 
         h[t] = sum over t' of weight[t, t'] x[t'] + bias[t]
         s[t] = surrogate(h[t])

@@ -1,5 +1,4 @@
-"""Base class of optimisers, and parameter groups. An optimiser is created from Parameters and called with
-gradients.
+"""Base class of optimisers, and parameter groups.
 
 Learning rates, moments and the step count are Parameters. So a jitted training step includes the optimiser, and a new
 learning rate compiles nothing.

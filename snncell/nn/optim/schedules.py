@@ -138,8 +138,7 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
 
 
 class ExponentialDecayLR(LearningRateSchedule):
-    """Exponential decay: learning_rate decay_rate^(step / decay_steps); with `is_stair` the exponent is rounded
-    down.
+    """Exponential decay: learning_rate decay_rate^(step / decay_steps); `is_stair` rounds the exponent down.
 
     Example:
         >>> rates = nn.ExponentialDecayLR(0.5, decay_rate=0.5, decay_steps=10)
@@ -259,8 +258,9 @@ class PiecewiseConstantLR(LearningRateSchedule):
 
 
 class PolynomialDecayLR(LearningRateSchedule):
-    """Polynomial decay: end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps,
-    1))^power.
+    """Polynomial decay from learning_rate to end_learning_rate.
+
+        end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps, 1))^power
 
     Args:
         learning_rate: the rate at step 0.

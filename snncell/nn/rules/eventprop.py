@@ -47,9 +47,7 @@ def _no_time() -> ArgumentError:
 
 
 class _Times(Primitive):
-    """Identity that raises for NaN and -inf. A compiled Program on the GPU skips the check, because it would have
-    to wait.
-    """
+    """Identity that raises for NaN and -inf. On the GPU, compiled Programs skip the check, because it must wait."""
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
         (x,) = arrays
@@ -146,9 +144,7 @@ def _sent_back_by_operations(
     tau_syn: float,
     v_threshold: float,
 ) -> tuple[Tensor, Tensor]:
-    """`sent_back` as a differentiable expression of all events and spikes, (B, E, N, K), for higher-order
-    gradients.
-    """
+    """`sent_back` as a differentiable expression of events and spikes, (B, E, N, K), for higher orders."""
     samples, inputs, of_each = times.shape
     rank = ops.argsort(order)  # rank of each event in time
     before = rank[:, :, None, None] <= places[:, None]
@@ -205,8 +201,7 @@ def _checked_constant(name: str, check: Callable[[Any, str], Any]) -> Any:
 
 
 class EventPropLIF(Cell):
-    r"""EventProp: a dense layer of LIF neurons from spike times to spike times, with exact gradients instead of
-    surrogates.
+    r"""EventProp: a dense layer of LIF neurons from spike times to spike times, with exact gradients.
 
         tau_mem dV/dt = -V + I,   tau_syn dI/dt = -I
         an input spike adds its weight to I; if V reaches v_threshold, the neuron spikes and V becomes 0

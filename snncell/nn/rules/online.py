@@ -81,8 +81,7 @@ DTYPE = field(dtypes.float32, None, "dtype of the Parameters", keep=False)
 
 @with_fields
 class OTTTDense(Ranged, Cell):
-    """Online training through time (OTTT): a dense layer of LIF neurons whose gradient needs no memory of earlier
-    steps.
+    """Online training through time (OTTT): a dense layer of LIF neurons that trains without a stored past.
 
         u[t] = decay v[t - 1] + W x[t] + b
         s[t] = surrogate(u[t] - v_threshold)

@@ -239,9 +239,7 @@ def mean_over_time(tensor: Tensor, lengths: Any, who: str) -> Tensor:
 
 
 def sum_over_time(tensor: Tensor) -> Tensor:
-    """The sum of a sequence (T, B, ...) over time, in the order of the steps, so that padding with 0 changes no
-    bit.
-    """
+    """The sum of a sequence (T, B, ...) over time, step by step, so that padding with 0 changes no bit."""
     # NumPy adds up several columns row by row, but a single column in parts that depend on its length.
     alone = math.prod(tensor.shape[1:]) == 1
     return ops.cumsum(tensor, 0)[-1] if alone and tensor.shape[0] else ops.sum(tensor, 0)

@@ -51,9 +51,7 @@ class InPotential(Wrapper):
 
 
 class SinabsEnd(Neuron):
-    """The end of a step in sinabs: the reset subtracts subtract_value, and min_v_mem limits the potential from
-    below.
-    """
+    """The end of a step in sinabs: the reset subtracts subtract_value, and min_v_mem is a lower limit."""
 
     starts = "at_first"
     at_first = 0.0
@@ -109,9 +107,7 @@ class SinabsCuba(SinabsEnd, CubaLIFNode):
 
 
 class SinabsALIF(SinabsEnd, ALIFNode):
-    """ALIF: the surrogate is as wide as the threshold, which is a constant for its gradient but not for the
-    reset's.
-    """
+    """ALIF: the surrogate is as wide as the threshold, which only the gradient of the reset reaches."""
 
     relative = False
     decay = "alpha"
@@ -135,9 +131,7 @@ class SinabsALIF(SinabsEnd, ALIFNode):
 
 
 class SinabsLeak(Membrane):
-    """ExpLeak: v = beta v + x, or beta v + (1 - beta) x with norm_input; the floor limits the state but not the
-    output.
-    """
+    """ExpLeak: v = beta v + x, or beta v + (1 - beta) x with norm_input; the floor limits only the state."""
 
     beta: Any
     min_v_mem: Any = None
@@ -211,8 +205,7 @@ OF_FUNCTIONS = " grad_width grad_scale reset_value subtract_value as_shipped"
 
 
 def firing(p: Sinabs, threshold: Any) -> dict[str, Any]:
-    """Options of sinabs's spike. It counts spikes unless spike_fn is "SingleSpike"; the surrogate gets v -
-    threshold.
+    """Options of sinabs's spike, which is a count unless spike_fn is "SingleSpike".
 
     SingleExponential is grad_scale / w exp(-|v - threshold| / w), with w = grad_width threshold.
     """

@@ -71,9 +71,7 @@ class TorchSynaptic(TorchEnd, CubaLIFNode):
 
 
 class TorchAlpha(AlphaNode):
-    """Alpha with snnTorch's own "subtract": it subtracts the threshold from e, clears i, and adds the last i to the
-    potential.
-    """
+    """Alpha with snnTorch's "subtract": e falls by the threshold, i is cleared, and v gains the last i."""
 
     def construct(self, x: Tensor, e: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
         alpha, beta = self.alpha, self.beta
@@ -156,9 +154,7 @@ def refuse_inhibition(p: SnnTorch) -> None:
 
 
 def torch_leaky(p: SnnTorch) -> Neuron:
-    """Leaky. With inhibition only the neuron with the largest potential of a sample (N,) may fire; each resets
-    itself.
-    """
+    """Leaky. With inhibition, only the neuron of a sample (N,) with the largest potential can fire."""
     refuse_inhibition(p)
     options = firing(p, "reset" if p.reset_delay else None)
     learned = p.learn_graded_spikes_factor

@@ -23,9 +23,7 @@ absent(
 
 
 class SpyxCuba(CubaLIFNode):
-    """CuBaLIF: the previous spike is subtracted before the potential decays, so that the subtracted amount decays
-    too.
-    """
+    """CuBaLIF: the previous spike is subtracted before the potential decays, so the amount decays too."""
 
     def _resets_at_end(self) -> bool:
         return False
