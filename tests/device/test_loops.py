@@ -216,7 +216,7 @@ def test_what_is_mixed_is_named() -> None:
         net(y[None])
     with pytest.raises(DeviceError, match=r"Parameter 'weight' is on the CPU"):
         jit(net)(y[None])
-    with pytest.raises(DeviceError, match=r'no device \'tpu\'; there are "cpu" and "gpu"'):
+    with pytest.raises(DeviceError, match=r'device must be "cpu" or "gpu", not .tpu.'):
         x.to("tpu")
 
 
