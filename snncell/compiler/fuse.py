@@ -53,11 +53,13 @@ class FusionGroup:
 def fuse(program: Program) -> list[FusionGroup]:
     """Group the instructions of a Program, in an order in which the groups can run.
 
-    Each instruction goes into the earliest legal group: it runs over the same shape, comes no earlier than the inputs,
-    and shares an operand or a result with the instruction (or has one element only). If there is none, the instruction
-    opens a new group at the end. Then each loop sinks into the first loop that uses one of its results, if that is
-    legal, because an operand may come from a loop that was opened later than the instruction's group. Finally, loops
-    rematerialise Values that would pass through memory, if that moves fewer bytes.
+    Each instruction goes into the earliest legal group. A group is legal if it runs over the same shape, comes no
+    earlier than the inputs, and shares an operand or a result with the instruction (or has one element only). If there
+    is none, the instruction opens a new group at the end.
+
+    Then each loop sinks into the first loop that uses one of its results, if that is legal. This helps because an
+    operand may come from a loop that was opened later than the instruction's group. Finally, loops rematerialise Values
+    that would pass through memory, if that moves fewer bytes.
     """
     groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes each Value

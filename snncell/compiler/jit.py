@@ -299,18 +299,22 @@ def jit(
     comparisons. With `snncell.set_context(check_finite=True)`, `fn` is not compiled but runs operation by operation.
 
     `jit` compares the Python values that `fn` reads outside of its arguments at each call, and traces `fn` again if one
-    has changed. For example, `loss_weight[0] = 0.5` between two calls takes effect. These values are globals, variables
-    of enclosing functions, defaults, attributes of Cells and other objects, containers, environment variables, NumPy
-    arrays and PyTorch tensors, also those that functions called by `fn` read. The comparison of an array needs a copy
-    and about 0.1 ms per MB at each call; above 16 MB you get a warning. Tensors cost nothing. Code of libraries is not
-    followed. Functions that read a clock or a file, such as `time.time()` and `open()`, cause a warning, because a
+    has changed. For example, `loss_weight[0] = 0.5` between two calls takes effect. `jit` compares globals, variables
+    of enclosing functions, defaults, attributes of objects, containers, environment variables, NumPy arrays and PyTorch
+    tensors. It also compares the values that functions called by `fn` read, but does not follow code of libraries. The
+    comparison of an array needs a copy and about 0.1 ms per MB at each call; above 16 MB you get a warning. Tensors
+    cost nothing. Functions that read a clock or a file, such as `time.time()` and `open()`, cause a warning, because a
     trace keeps the first result. Pass such values as arguments.
 
-    Python code runs when `fn` is traced, not at each call. Therefore these are errors: random numbers of `np.random` or
-    `random` (use `ops.normal` or `ops.uniform`), a value that `fn` both reads and changes at each call, a Tensor stored
-    in an attribute or a global, an iterator that is read or returned, and a result that is an object with Tensors
-    inside. Results can be Tensors in tuples, lists, dicts, views of dicts, and dataclasses. `log.append(...)` on a list
-    that `fn` does not read is allowed, but runs only when `fn` is traced.
+    Python code runs when `fn` is traced, not at each call. For example, `log.append(...)` on a list that `fn` does not
+    read runs only then. Therefore `jit` raises an error for:
+
+    - random numbers of `np.random` or `random`: use `ops.normal` or `ops.uniform` instead;
+    - a value that `fn` both reads and changes at each call;
+    - a Tensor that is stored in an attribute or a global;
+    - an iterator that is read or returned;
+    - a result that is an object with Tensors inside. You can return Tensors in tuples, lists, dicts, views of dicts,
+      and dataclasses.
 
     Args:
         fn: a function or Cell. A branch on a Tensor's value is an error, because the value is not known in the trace.
@@ -318,8 +322,9 @@ def jit(
         input_signature: a Tensor like each argument, or a tuple of them (None for an argument that may be anything).
             Arguments of other shapes or dtypes raise an error, so that they never cause a new trace.
         jit_config, capture_mode, jit_level, fullgraph: options of MindSpore without an effect. There is one way to
-        compile, by tracing, and no fallback. dynamic, compile_once, hash_args, options: options of MindSpore, too. An
-        unsupported value raises an error that names the alternative.
+            compile, by tracing, and no fallback.
+        dynamic, compile_once, hash_args, options: options of MindSpore, too. An unsupported value raises an error that
+            names the alternative.
 
     Returns:
         A callable with the same arguments and results.

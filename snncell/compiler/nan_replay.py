@@ -2,7 +2,7 @@
 
 `set_context(check_finite=True)` checks the results of a loop, which runs as one kernel. If the check fails, the
 function of one time step is called eagerly for each step. The results of every operation are checked, and the error
-reports the number of the step. A fault in the backward pass is found in the same way: the steps run forward once more,
+reports the number of the step. A fault in the backward pass is found in the same way. The steps run forward once more,
 and then backwards one after the other, each on its own tape.
 """
 
@@ -101,9 +101,10 @@ def look_at_gradients(
 
     Args:
         inputs: the inputs of the loop: states, sequences, and constants.
-        states, sequences: the numbers of states and of sequences. captured: the last inputs as the step has captured
-        them, so that Parameters have names. douts: the gradients, or None, of the last states and of the collected
-        results. grads: the gradients of the inputs.
+        states, sequences: the numbers of states and of sequences.
+        captured: the last inputs as the step has captured them, so that Parameters have names.
+        douts: the gradients, or None, of the last states and of the collected results.
+        grads: the gradients of the inputs.
     """
     faults = _faults(grads, (*inputs, *douts))
     if not faults:

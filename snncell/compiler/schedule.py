@@ -1,7 +1,7 @@
 """The schedule of a loop over time: the instructions before, in and after it, and the legality of a single kernel.
 
-`passes/hoist.py` partitions the body. The schedule keeps only the instructions that results depend on, and merges them
-with those of a forward step that is rematerialised between checkpoints: both have one prologue, and one list of
+`passes/hoist.py` partitions the body. The schedule keeps only the instructions that results depend on. It merges them
+with those of a forward step that is rematerialised between checkpoints, so that both share a prologue and a list of
 operands to load. Legality is decided on the schedule, before any source is generated.
 """
 
@@ -197,7 +197,7 @@ def obstacle(schedule: LoopSchedule) -> str | None:
 
     A kernel gives each thread a block of elements, and runs all steps on it. Therefore every Value in the loop must be
     elementwise over one shape, so that element n depends only on elements n of other Values. With products, the blocks
-    are of rows: row n may depend only on rows n, and a product must be of the rows of a Value in the loop and a
+    are of rows, and row n may depend only on rows n. A product must be of the rows of a Value in the loop and a
     constant matrix.
     """
     parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions

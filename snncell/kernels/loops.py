@@ -118,8 +118,8 @@ def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable
     if far:
         lines.append("held = 0")
         flush = [line for k in far for line in sums[k].moved(f"far{k}[lane]", f"lanes{k}[lane]")]
-        # The lanes are flushed after exactly NEAR iterations, whether or not axes are merged: which axes are merged
-        # depends on the fusion, and therefore on the sizes, but the bits must not.
+        # The lanes are flushed after exactly NEAR iterations, even if axes are merged. Which axes are merged depends on
+        # the fusion, and therefore on the sizes, but the bits must not.
         inner = [
             "first = 0",
             f"while first < {count}:",
@@ -245,9 +245,10 @@ def scan_recomputing(
 ) -> list[str]:
     """A loop over time in the opposite direction of another one, whose states were stored every `every` steps.
 
-    For each segment, the last first, the other loop is rematerialised from the stored states, with all states in the
-    cache of the block; then this loop runs over the segment. `fetch` loads the states before the first step of a
-    `segment`, and `recomputed` is a step of the other loop. In `step`, `turn` counts within the segment.
+    It processes one segment after the other, the last first. The other loop is rematerialised from the stored states,
+    with all states of the segment in the cache of the block. Then this loop runs over the segment. `fetch` loads the
+    states before the first step of a `segment`, and `recomputed` is a step of the other loop. In `step`, `turn` counts
+    within the segment.
     """
     place = f"t = {'first + turn' if backwards else 'steps - 1 - first - turn'}"
     segment = [

@@ -1,8 +1,8 @@
 """Scalar functions of formulas, for NumPy, generated loops and CUDA.
 
 A formula is a plain Python function of operators and of names such as `exp`. NumPy evaluates it on arrays (`NUMPY`),
-generated loops on scalars (`LOOP`, `CUDA`). In a loop, a name is an imported function, an expression if Numba has no
-scalar version of NumPy's function, or a function of this file if that version does not vectorise.
+generated loops on scalars (`LOOP`, `CUDA`). In a loop, a name is an imported function or an expression. If Numba's
+version of it does not vectorise, the name is a function of this file.
 
 A call of libm prevents vectorisation: it takes 2 to 8 ns per element. The functions here, `<name>_f4` for float32, are
 plain arithmetic without branches or calls. LLVM turns their conditional expressions into selects and vectorises loops

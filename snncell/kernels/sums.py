@@ -5,8 +5,8 @@ is wrong by 1 %, and a count stops at 2**24. NumPy uses pairwise summation only 
 along other axes has two levels: NEAR terms are added in the dtype of the elements, then these partial sums in float64.
 The relative error of a float32 sum of terms with one sign stays below 1e-6, without a float64 copy of a large array.
 
-Terms keep their order and blocks their positions, so that zeros after the last term do not change the bits: a padded
-sequence has the same sum as the sequence. Generated loops do the same (`kernels/loops.py`).
+Terms keep their order and blocks their positions, so that zeros after the last term do not change the bits. For
+example, a padded sequence has the same sum as the sequence. Generated loops do the same (`kernels/loops.py`).
 """
 
 from __future__ import annotations

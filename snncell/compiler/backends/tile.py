@@ -171,8 +171,8 @@ class KernelBlock:
             stores: the stores of the step's phases.
             array_of: the names of the arrays with the states before the step.
             targets: the arrays for the states after it.
-            sequences, summed: Values that are stored in `o0[t]`, ..., and added to `z0`, ... near: for sequences that
-            may be stored elsewhere, the statements that choose where.
+            sequences, summed: Values that are stored in `o0[t]`, ..., and added to `z0`, ...
+            near: for sequences that may be stored elsewhere, the statements that choose where.
         """
         array_of = array_of | {value: targets[n] for value, n in stores.direct.items()}
         lines: list[str] = []

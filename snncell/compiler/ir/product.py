@@ -4,7 +4,7 @@
     Contraction  (..., k), (..., m) -> (k, m)        the gradient of its weights
 
 Passes look for products and for their operands. If a product were a reshape to two axes, a matrix product and a reshape
-back, passes would have to match all three instructions, and also a transpose in the backward pass.
+back, passes would have to match all three instructions. In the backward pass they would have to match a transpose, too.
 """
 
 from __future__ import annotations
@@ -194,9 +194,9 @@ def _product_of_events(
 class ProductOfEvents(EventOperation):
     """A product with known events of its first operand: `x @ y` or, if `by_columns`, `x.T @ y` along all rows.
 
-    In a loop, the operation of a step multiplies its rows of `x`, but the event lists cover all steps, with the rows of
-    one step after those of the previous one. Therefore it is computed for all steps together, and in the loop only by
-    kernels that take a row's events from such a list (`schedule.py`).
+    In a loop, the operation of a step multiplies its rows of `x`. But the event lists cover all steps, with the rows of
+    one step after those of the previous one. Therefore the product is computed for all steps together, and in the loop
+    only by kernels that take a row's events from such a list (`schedule.py`).
     """
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:

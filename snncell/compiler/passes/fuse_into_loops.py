@@ -24,10 +24,10 @@ def fuse_into_loops(program: Program) -> Program:
         before: y = add(x, b); last, s = scan[v + y](v0, y); total = sum(s, axis=0)
         after:  last, total = scan[v + (x + b), sums s](v0, x, b)
 
-    A bias added before a neuron, or a mean over time after it, would each read and write a whole sequence; inside of
-    the loop they are a few instructions on registers. A producer is fused into every loop that reads its sequence.
-    Therefore all users must be loops that are single kernels, because any other user needs the sequence in memory
-    anyway. Loops that rematerialise states are left unchanged.
+    For example, a bias added before a neuron, or a mean over time after it, would each read and write a whole sequence.
+    Inside of the loop they are a few instructions on registers. A producer is fused into every loop that reads its
+    sequence. Therefore all users must be loops that are single kernels, because any other user needs the sequence in
+    memory anyway. Loops that rematerialise states are left unchanged.
     """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
@@ -247,10 +247,10 @@ def multiply_in_loops(program: Program) -> Program:
         after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
 
     Without this pass, the product writes the input of all neurons and steps, and the loop reads it: more bytes than all
-    others of a spiking layer together. In the loop, the rows of the matrix that belong to a step's events are gathered
-    for the neurons of a block, from a strip of the matrix that stays in cache. The number of events is known only at
-    run time. If there are many, or if the loop is not a single kernel, the product runs as a whole before the loop
-    (`hoist.py`). A product with other users is not fused, because it must be written anyway.
+    others of a spiking layer together. The fused loop instead gathers the matrix rows that belong to a step's events,
+    for the neurons of a block. They come from a strip of the matrix that stays in cache. The number of events is known
+    only at run time. If there are many, or if the loop is not a single kernel, the product runs as a whole before the
+    loop (`hoist.py`). A product with other users is not fused, because it must be written anyway.
     """
     users = users_of(program)
     taken = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}

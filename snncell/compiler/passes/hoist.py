@@ -8,9 +8,9 @@
                 g = sum(total, axis=0)            reductions: of sums, where f(sum of v') = sum of f(v')
 
 A product over a whole sequence is one large product, and the remaining loop of most neurons is one kernel. Elementwise
-instructions stay in the loop even if they depend on sequences alone, because they cost no memory traffic there; but not
-if an instruction before the loop needs them. An instruction runs on totals only if its operation allows it (`additive`,
-`proportional`), on floats, and only after an instruction that is not elementwise.
+instructions stay in the loop even if they depend on sequences alone, because they cost no memory traffic there. They
+are hoisted only if an instruction before the loop needs them. An instruction runs on totals only if its operation
+allows it (`additive`, `proportional`), on floats, and only after an instruction that is not elementwise.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@
     conv_weight(broadcast(x), y)  ->  conv_weight(x, sum_t(y))       the gradient of its weights
 
 In convolutions, the steps are merged with the batch by a reshape; a reshape that reverts this is removed. For T steps,
-the product has 1 / T of the work, and the remaining sum is next to the loop that computes the spikes, where the next
-pass, `fuse_into_loops`, fuses it. Results agree only to rounding, so the pass applies to floats. It does not apply to
-float16 and bfloat16, in which a sum over time can overflow or lose digits, nor to a product with another user, because
-it is computed anyway.
+the product has 1 / T of the work. The remaining sum is next to the loop that computes the spikes, and the next pass,
+`fuse_into_loops`, fuses it into this loop.
+
+Results agree only to rounding, so the pass applies to floats. It is not legal for float16 and bfloat16, in which a sum
+over time can overflow or lose digits. It leaves products with another user alone, because they are computed anyway.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@
 Here the backward step needs u, for the surrogate, and s. The loop stores u, and the backward step recomputes s. It
 could also start from v and x, but these are more bytes.
 
-The backward step needs some Values of the step. It can read them, or Values from which they are computed: each choice
-is a cut of the graph from the inputs of the step to the needed Values. The cheapest cut is found by a maximum flow
-(Ford and Fulkerson 1956). The capacity of a Value is the number of bytes that move if it is stored: written and read,
-or only read if it exists anyway as an input or a result. This pays because loops over time are bound by memory:
-arithmetic on registers costs less than a sequence in memory. Matrix products are the exception, and are stored if
-possible.
+The backward step needs some Values of the step. It can read them, or other Values from which they are computed. Each
+choice is a cut of the graph from the inputs of the step to the needed Values, and the cheapest cut is found by a
+maximum flow (Ford and Fulkerson 1956). The capacity of a Value is the number of bytes that move if it is stored. It is
+written and read, or only read if it exists anyway as an input or a result. This pays because loops over time are bound
+by memory: arithmetic on registers costs less than a sequence in memory. Matrix products are the exception, and are
+stored if possible.
 """
 
 from __future__ import annotations

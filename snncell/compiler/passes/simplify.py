@@ -43,8 +43,8 @@ def eliminate_common_subexpressions(program: Program) -> Program:
         after:  a = exp(x); c = mul(a, a)
 
     This pays because a `bprop` often repeats instructions of the forward pass or of another `bprop`. It is legal for
-    all instructions, because they have no effects: random numbers come from a state that is an input, and a write to a
-    Parameter is not an instruction.
+    all instructions, because they have no effects. For example, random numbers come from a state that is an input, and
+    a write to a Parameter is not an instruction.
     """
     replaced: dict[Value, Value] = {}
     first_of: dict[Any, Instruction] = {}
@@ -128,9 +128,9 @@ def fold_constants(program: Program) -> Program:
         after:  d = constant; y = mul(x, d)
 
     A folded result stays in memory as long as the Program, so instructions with more than FOLDED_BYTES of results are
-    not folded. Other exceptions are constants on the device, which would be evaluated during compilation; instructions
-    without a constant operand, such as `zeros(shape)`, which read no memory; and operations that communicate with other
-    processes, because they must run each time.
+    not folded. Constants on the device are not folded either, because they would be evaluated during compilation.
+    Instructions without a constant operand, such as `zeros(shape)`, read no memory. Operations that communicate with
+    other processes must run each time.
     """
     known = {value: array for array, value in program.constants}
     instructions, constants = [], list(program.constants)

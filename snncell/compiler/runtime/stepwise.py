@@ -138,9 +138,9 @@ class _StepPlan:
 class _StepRun:
     """A running loop with its own arrays, because the same loop may run on other threads.
 
-    Double buffering: every launch has two arrays for each result, for even and for odd steps, so that the states before
-    a step can be read while those after it are written. Results that are rows of sequences are written directly into
-    the sequences.
+    Every launch has two arrays for each result, one for even and one for odd steps (double buffering). So it can read
+    the states before a step while it writes those after it. Results that are rows of sequences are written directly
+    into the sequences.
     """
 
     def __init__(

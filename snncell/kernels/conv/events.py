@@ -1,9 +1,9 @@
 """Event-driven convolutions of spikes: the work is proportional to the number of events, the nonzero elements.
 
-For results, the events of an image are sorted by pixel. The events in one row of a window are then contiguous, and a
+For results, the events of an image are sorted by pixel, so that the events in one row of a window are contiguous. A
 pixel of the results is the sum of a row of weights for each event in its window. For the gradient of the weights, the
-events are sorted by channel: the gradient of a weight, for all outputs, is the sum of a row of the gradient of the
-results for each event of its channel. In both cases the sums of WIDTH outputs stay in registers over all events
+events are sorted by channel. The gradient of a weight, for all outputs, is the sum over the channel's events of a row
+of the result gradient. In both cases the sums of WIDTH outputs stay in registers over all events
 (`intrinsics/panels.py`), and the order of summation depends only on the sizes.
 
 A kernel runs its units from `start` to `stop`; its scratch memory has a row for each part of `grain` units.

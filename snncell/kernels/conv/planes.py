@@ -122,9 +122,12 @@ class ConvolutionPlan(NamedTuple):
     """The plan of a correlation or a weight gradient: kernel arguments and sizes of scratch memory.
 
     Attributes:
-        geometry, offsets, views: kernel arguments. units: of the kernel that multiplies. blocks: of weights: eight
-        outputs for a correlation, four for a gradient of weights. rooms: elements of the two scratch arrays of a part.
-        work: multiplications. partial: elements of the sums of a unit, for a gradient of weights.
+        geometry, offsets, views: kernel arguments.
+        units: of the kernel that multiplies.
+        blocks: of weights: eight outputs for a correlation, four for a gradient of weights.
+        rooms: elements of the two scratch arrays of a part.
+        work: multiplications.
+        partial: elements of the sums of a unit, for a gradient of weights.
     """
 
     geometry: Any

@@ -5,8 +5,8 @@ Two neighbouring results of a window of r elements, y[i] = sum over k of d[i + k
     y = A [(G g) * (B d)],    with matrices A (2, r + 1), G (r + 1, r), B (r + 1, r + 1),
 
 so they take r + 1 multiplications instead of 2 r. For two axes the transforms are applied along one axis and then the
-other: four results of a 3x3 window take 16 multiplications instead of 36, and of a 5x5 window 36 instead of 100. The
-sums over channels come before A, so the transforms cost little if there are many channels.
+other. For example, four results of a 3x3 window take 16 multiplications instead of 36, and of a 5x5 window 36 instead
+of 100. The sums over channels come before A, so the transforms cost little if there are many channels.
 
 With a stride, y[i] = sum over k of d[i stride + k] g[k] is a sum of such correlations, one per phase of the stride. For
 example, two results of a window of three with stride 2 take 3 + 2 multiplications instead of 6.

@@ -1,6 +1,6 @@
 """Spike times of neurons with two exponentials, from event to event; see `nn/rules/eventprop.py` for the equations.
 
-All computations are in float64. The decay between two events is the same for all neurons, so an event costs only a few
+All computations are in float64. The decay between two events is the same for all neurons. So an event costs only a few
 additions per neuron, and exponentials are necessary only per event and per spike. `find_spikes` is the kernel, and its
 units are parts of the samples. The other functions are parts of it.
 """

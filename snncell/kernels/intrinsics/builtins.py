@@ -1,8 +1,8 @@
 """Intrinsics: functions with a Python body, and their own type and lowering to LLVM IR in compiled kernels.
 
-This module does not import Numba, because the source of a kernel imports the functions that it calls, and a kernel that
-is loaded from the cache needs neither Numba nor its IR builder. Registrations wait in `PENDING` until a kernel is
-compiled.
+This module does not import Numba. The source of a kernel imports the functions that it calls, but a kernel that is
+loaded from the cache needs neither Numba nor its IR builder. Therefore registrations wait in `PENDING` until a kernel
+is compiled.
 
 `least` and `bitcast` replace `min` and `view`: Numba compiles a function for each call of those, but one or two
 instructions for these.

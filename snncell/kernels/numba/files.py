@@ -1,7 +1,7 @@
 """The cache folder: where it is, and how its files are read and written safely; environment variables of snncell.
 
-Writes are atomic: other processes see a whole file or none. Reads trust no file name: a file is opened without
-following links and without blocking (a named pipe would block), and its type and owner are checked before it is read.
+Writes are atomic: other processes see a whole file or none. Reads trust no file name. They open a file without
+following links and without blocking (a named pipe would block), and check its type and owner before they read it.
 """
 
 from __future__ import annotations

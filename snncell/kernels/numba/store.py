@@ -74,7 +74,7 @@ def _try_in(folder: Path, act: Callable[[], None]) -> bool:
 # A claim is a file next to the code file, with its owner's number in it. Claims only save time: a process that cannot
 # make one, or has waited for too long, compiles anyway. A claim is invalid if its owner has died, if it is older than
 # `LONGEST`, or if its owner is this process or a process that it was forked from (which may be waiting for this one).
-# Claims are made in the order in which kernels call each other, so two processes never wait for each other.
+# Claims are made in the order in which kernels call each other, so that two processes never wait for each other.
 
 LONGEST = 120.0  # seconds: the lifetime of a claim, and the longest wait
 UNSIGNED = 5.0  # seconds after which a claim without an owner is invalid; owners sign as soon as they have made it

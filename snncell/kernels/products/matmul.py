@@ -1,9 +1,10 @@
 """Matrix products: BLAS, or event-driven kernels for a sparse matrix of spikes.
 
-An event is a nonzero element. A row of the result is the sum of the rows of the other operand that belong to the events
-of a row (for the transposed matrix, of a column). The other operand is packed into panels of DEPTH rows and WIDTH
-columns, half of an L2 cache. All rows of the result are computed with one panel before the next, so each element is
-loaded from memory once. The sums of a row stay in registers over all its events of a panel.
+An event is a nonzero element. For example, a row of the result with three events is the sum of three rows of the other
+operand. The other operand is packed into panels of DEPTH rows and WIDTH columns, half of an L2 cache. All rows of the
+result are computed with one panel before the next, so each element is loaded from memory once. The sums of a row stay
+in registers over all its events of a panel. For the product with the transposed matrix, the events are sorted by column
+first.
 
 A kernel runs its units from `start` to `stop`. Sums run over the events in the order of their places, so the bits do
 not depend on the number of threads and the partition of the result.
