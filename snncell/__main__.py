@@ -1,4 +1,4 @@
-"""`python -m snncell demo`, `python -m snncell info` and `python -m snncell cache`."""
+"""Command line: `python -m snncell demo`, `info` and `cache`."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def _cuda() -> str:
 
 
 def _cache() -> dict[str, str]:
-    """Rows about the folder of compiled kernels and its size."""
+    """Rows with the folder of compiled kernels and its size."""
     folder = cache_folder()
     if folder is None:
-        return {"cache folder": "none: this user has no home folder; SNNCELL_CACHE_DIR names one"}
+        return {"cache folder": "none, because this user has no home folder; set SNNCELL_CACHE_DIR to a folder"}
     count, size = store.size(folder)
     rows = {"cache folder": str(folder)}
     try:
         most = f"{store.size_limit() / store.MEGABYTE:g} MB"
     except ArgumentError as error:
-        return rows | {"cache size": f"{size / store.MEGABYTE:.1f} MB, {count} files", "cache bound": str(error)}
-    return rows | {"cache size": f"{size / store.MEGABYTE:.1f} of {most}, {count} files"}
+        return rows | {"cache size": f"{size / store.MEGABYTE:.1f} MB in {count} files", "cache limit": str(error)}
+    return rows | {"cache size": f"{size / store.MEGABYTE:.1f} MB of at most {most} in {count} files"}
 
 
 def cache(clear: bool) -> int:
-    """Print the folder of compiled kernels and its size, or remove them; 0 for success."""
+    """Print the folder of compiled kernels and its size, or delete its files. Return the exit status."""
     folder = cache_folder()
     if clear and folder is not None and folder.is_dir():
         try:
@@ -58,7 +58,7 @@ def cache(clear: bool) -> int:
             print(error, file=sys.stderr)
             return 1
         count, size = store.clear(folder)
-        print(f"removed {count} files, {size / store.MEGABYTE:.1f} MB, from {folder}")
+        print(f"removed {count} files ({size / store.MEGABYTE:.1f} MB) from {folder}")
         return 0
     _print_rows(_cache())
     return 0
@@ -80,8 +80,9 @@ def info() -> None:
             name: _version(name)
             for name in ("numpy", "numba", "numba-cuda", "scipy", "matplotlib", "safetensors", "tbb")
         },
-        "threads": f"{numba.config.NUMBA_NUM_THREADS} of {os.cpu_count()} processors, layer: {threading_layer()}",
-        "parallel from": f"{PARALLEL_SIZE} elements of plain arithmetic on",
+        "threads": f"{numba.config.NUMBA_NUM_THREADS} on {os.cpu_count()} processors",
+        "layer": threading_layer(),
+        "parallel": f"elementwise loops from {PARALLEL_SIZE} elements",
         "BLAS": f"{blas.get('name')} {blas.get('version')}",
         "CUDA": _cuda(),
         **_cache(),
@@ -90,23 +91,31 @@ def info() -> None:
 
 
 def _epochs(text: str) -> int:
-    """A number of epochs from the command line."""
+    """Parse the number of epochs."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number of epochs from 1 on, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, not {text!r}")
     return int(text)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; 0 if it went well."""
-    parser = argparse.ArgumentParser(prog="python -m snncell", description="Spiking networks with custom reverses.")
+    """Run a command, and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m snncell", description="Spiking neural networks in plain Python, compiled by Numba."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser("demo", help="train a spiking network on handwritten digits and draw what it does")
-    demo.add_argument("--epochs", type=_epochs, default=30, help="times through the data, 1 or more")
-    demo.add_argument("--seed", type=int, default=0)
-    demo.add_argument("--folder", default="plots", help="where the pictures go")
-    commands.add_parser("info", help="print versions, threads, BLAS, CUDA, cache folder")
-    store = commands.add_parser("cache", help="print where compiled kernels are kept, and how much that is")
-    store.add_argument("--clear", action="store_true", help="remove them")
+    demo = commands.add_parser(
+        "demo", help="train a spiking network on handwritten digits, and write plots and a report"
+    )
+    demo.add_argument(
+        "--epochs", type=_epochs, default=30, help="passes over the training data, at least 1 (default: 30)"
+    )
+    demo.add_argument(
+        "--seed", type=int, default=0, help="seed of the weights and of the order of samples (default: 0)"
+    )
+    demo.add_argument("--folder", default="plots", help="folder for the plots and the report (default: plots)")
+    commands.add_parser("info", help="print versions, threads, BLAS, CUDA and the cache folder")
+    store = commands.add_parser("cache", help="print the folder of compiled kernels and its size")
+    store.add_argument("--clear", action="store_true", help="delete the compiled kernels")
     options = parser.parse_args(arguments)
     if options.command == "info":
         info()

@@ -33,10 +33,10 @@ class TriangleSpike(Cell):
 
 
 class DigitNet(Cell):
-    """64 pixels -> 128 LIF -> 64 LIF -> 10 neurons that integrate without firing.
+    """A network of 64 pixels, 128 LIF neurons, 64 LIF neurons and 10 readout neurons that do not fire.
 
-    A pixel's brightness is a constant current for `steps` time steps. The class is that of the largest membrane of the
-    last layer, averaged over time.
+    The brightness of a pixel is a constant current for `steps` time steps. The predicted class is the readout neuron
+    with the largest mean potential.
     """
 
     def __init__(self, steps: int = 16) -> None:
@@ -58,24 +58,24 @@ class DigitNet(Cell):
 
 @contextmanager
 def _clock(seconds: dict[str, float], part: str) -> Iterator[None]:
-    """Add the time of the body to that of a part."""
+    """Add the time of the body to the time of a part."""
     start = time.perf_counter()
     yield
     seconds[part] += time.perf_counter() - start
 
 
 def accuracy(net: Cell, images: Any, labels: Any) -> float:
-    """The fraction of images that are read right."""
+    """The fraction of images that are classified correctly."""
     return float((net(Tensor(images)).argmax(1) == Tensor(labels)).mean())
 
 
 def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress: bool = True) -> float:
-    """Train, test, draw, and return the accuracy on the test images.
+    """Train and test the network, write the plots and the report, and return the test accuracy.
 
     Args:
         epochs: passes over the training images.
-        seed: of weights and order.
-        folder: for the pictures and the report.
+        seed: seed of the weights and of the order of samples.
+        folder: folder for the plots and the report.
         progress: whether to show a progress bar.
     """
     from tqdm import tqdm
@@ -104,14 +104,14 @@ def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress:
     with tqdm(total=epochs * per_epoch, unit="step", disable=not progress) as bar:
         for epoch in range(epochs):
             for x, y in batches(images, labels, batch_size=64):
-                with clock("training" if epoch else "first epoch"):  # which traces, and compiles what is not yet kept
+                with clock("training" if epoch else "first epoch"):  # includes tracing and compiling
                     loss = train(x, y)
                 bar.update()
             bar.set_postfix(epoch=epoch + 1, loss=f"{float(loss):.4f}")
     net.set_train(False)
     with clock("evaluation"):
         trained, tested = accuracy(net, images, labels), accuracy(net, test_images, test_labels)
-    with clock("pictures"):
+    with clock("plots"):
         written = draw(net, test_images[:32], test_labels[:32], Path(folder))
     with clock("report"):
         written.append(page(net, test_images[:128], test_labels[:128], Path(folder)))
@@ -123,21 +123,23 @@ def _report(trained: float, tested: float, seconds: dict[str, float], written: l
     from tqdm import tqdm
 
     total = sum(seconds.values())
-    tqdm.write(f"training accuracy {trained:.4f}\ntest accuracy {tested:.4f}\ntime {total:.1f} s, of which")
+    tqdm.write(f"training accuracy {trained:.4f}\ntest accuracy {tested:.4f}\ntime {total:.1f} s:")
     for part, time_of_part in seconds.items():
         tqdm.write(f"  {part:<11}{time_of_part:6.2f} s  {time_of_part / total:4.0%}")
     tqdm.write("written: " + ", ".join(map(str, written)))
 
 
 def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
-    """Write a raster, membrane traces, and the gradients' norms over time of each layer."""
+    """Plot a spike raster, membrane potentials, and the gradient norms over time of each layer."""
     import matplotlib.pyplot as plt
 
     from snncell import plot
 
     folder.mkdir(parents=True, exist_ok=True)
     y = Tensor(labels)
-    with snncell.monitor(net, v="layer3", above="layer2", grad=True) as monitor:  # spikes of all layers without asking
+    with snncell.monitor(
+        net, v="layer3", above="layer2", grad=True
+    ) as monitor:  # records the spikes of all layers by default
         snncell.grad(lambda x: nn.CrossEntropyLoss()(net(x), y))(Tensor(images))
 
     def save(name: str, figure: Any) -> Path:
@@ -148,21 +150,21 @@ def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
 
     raster, rows = plt.subplots(2, 1, figsize=(7, 5.5), layout="constrained")
     for row, layer in zip(rows, ("layer1", "layer2"), strict=True):
-        plot.raster(monitor, ax=row, layer=layer, title=f"{layer}, shown a {labels[0]} as a constant current")
+        plot.raster(monitor, ax=row, layer=layer, title=f"{layer}, input: digit {labels[0]} as a constant current")
     traces, (left, right) = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
     spikes, threshold = monitor.spikes["layer2"][:, 0], net.lif2.v_threshold
-    # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
+    # Neurons that fire at about every third step show charging, threshold crossing and reset.
     busy = np.argsort(np.abs(spikes.mean(0) - 0.3), kind="stable")[:3]
     before_reset = monitor.above["layer2"][:, 0] + threshold
     plot.membrane(before_reset, spikes, threshold, left, "layer2: potential before the reset", neurons=busy)
     digits = [f"digit {n}" for n in range(10)]
-    plot.membrane(monitor.v["layer3"][:, 0], ax=right, labels=digits, title=f"layer3, shown a {labels[0]}")
+    plot.membrane(monitor.v["layer3"][:, 0], ax=right, labels=digits, title=f"layer3, input: digit {labels[0]}")
     norms = plot.gradient_norms(monitor, title=f"gradient of the loss of {len(labels)} images").figure
     return [save("raster.png", raster), save("membrane.png", traces), save("gradient_norms.png", norms)]
 
 
 def page(net: DigitNet, images: Any, labels: Any, folder: Path) -> Path:
-    """Write the report on the network, with its findings in plain words."""
+    """Write the report page with the findings about the network."""
     from snncell import plot
 
     path = folder / "report.html"

@@ -1,8 +1,8 @@
 """Diagnose a network over a batch: facts, measures, and a table of rules that turns them into findings.
 
-probe, facts                    one call of the network, and what is known from it, as plain arrays
-training, gradients, activity   measures: facts in, numbers under the name of a rule out
-findings, rules                 the form of findings and rules; the table of rules, and all measures judged by it
+probe, facts                    run the network on a batch; the recorded arrays
+training, gradients, activity   measures: functions from facts to the numbers of a rule
+findings, rules                 classes of findings and rules; the table of rules, and `diagnose`
 
-It is internal: `snncell.plot.report` draws a page of it.
+The package is internal. Users call `snncell.plot.report`, which writes the findings to a page.
 """

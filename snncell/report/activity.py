@@ -11,35 +11,36 @@ from snncell.report.facts import PASSES_NOTHING, Array, Facts, LayerFacts, all_f
 from snncell.report.findings import Measurement, count_noun, make_measurement
 from snncell.report.training import at_chance, is_trained, same_outputs
 
-LATE_STEPS = 8  # at least: a neuron that fires at each of three steps need not go on so
-SATURATED_RATE = 0.95  # a neuron that fires at 95 of 100 steps says next to nothing
-SATURATED = 0.25  # of the neurons, over all steps, or over the late ones of all samples together
-# Of the neurons, in the worst sample and its last third of the steps. Two fifths of a layer may answer a strong input
-# with a spike at every step, and rest for another; those whose potentials are many thresholds up are held there.
+LATE_STEPS = 8  # the least number: a neuron that fires at three steps in a row need not continue
+SATURATED_RATE = 0.95  # a neuron that fires at 95 of 100 steps carries almost no information
+SATURATED = 0.25  # share of the neurons, over all steps, or over the late steps of all samples
+# Share of the neurons, in the last third of the steps of the worst sample. Two fifths of a layer may respond to a
+# strong input with a spike at every step, and be silent for another one. Very high potentials do not come down again.
 STUCK, MOST_STUCK = 0.25, 0.5
 HELD = ((50.0, 0.2), (10.0, 0.4))  # thresholds, and the share
-# A layer sleeps fast if no potential comes within nine tenths of the threshold, or none is where the surrogate is a
-# hundredth of its peak.
+# A layer is asleep if no potential exceeds a tenth of the distance to the threshold, or if the derivative of the
+# surrogate is below a hundredth of its peak at all potentials.
 FAR, WAKES = 0.9, 0.01
-# Of the steps of neurons that fire, and of potentials, in widths: where they spread less, they are only far away.
+# Share of the steps of firing neurons, and spread of the potentials in widths of the surrogate. Potentials with a
+# smaller spread are only far from the threshold.
 NARROW, NARROW_SPREAD = 0.9, 4.0
-WIDE_SPREAD = 10.0  # thresholds, beyond which it is the potentials that are too wide
-NEAR_PEAK = 0.95  # a derivative that is this part of its peak at nearly all potentials tells none of them from another
-# Potentials reach some twenty thresholds in nets that learn, and sums without a leak more. How far, at the late steps
-# of the worst sample, and by how many of the neurons: any of these is a warning, or an alarm. Upwards a spike takes the
-# potential back, so what goes on rising outruns the reset. Downwards nothing does: a neuron without a leak that is
-# inhibited sinks by its input, step after step, and is silent, as it is meant to be. So the limits there are further.
+WIDE_SPREAD = 10.0  # thresholds; beyond this the potentials are too wide, not the surrogate too narrow
+NEAR_PEAK = 0.95  # a derivative above this part of its peak at nearly all potentials does not distinguish them
+# (thresholds, share of the neurons) at the late steps of the worst sample; each pair is enough. Potentials reach about
+# twenty thresholds in networks that learn, and more in neurons without a leak. A spike lowers a high potential, so the
+# input exceeds the reset if it still rises. Nothing raises a low one: an inhibited neuron without a leak falls at every
+# step, and is silent, as it should be. So the limits below rest are wider.
 LARGE = ((30.0, 0.5), (50.0, 0.1), (-100.0, 0.25))
 FAR_TOO_LARGE = ((100.0, 0.5), (1000.0, 0.1), (-300.0, 0.5), (-3000.0, 0.1))
-# A sum over T steps grows linearly, from the second quarter to the last by 2.3; what grows tenfold does so at a rate.
+# A sum over T steps grows linearly, from the second quarter to the last by 2.3; a factor of ten is exponential growth.
 RUNAWAY_GROWTH, RUNAWAY_LEVEL, RUNAWAY_STEPS = 10.0, 10.0, 8
 
 
-# --- the late steps of the worst sample, which averages over batch and steps would hide -------------------------------
+# --- Late steps of the worst sample -----------------------------------------------------------------------------------
 
 
 class LateShare(NamedTuple):
-    """The share of the neurons in each sample with some property at the last `steps` steps, and the worst sample."""
+    """The share of neurons with a property at the last `steps` steps, for each sample."""
 
     shares: Array
     steps: int
@@ -56,7 +57,7 @@ class LateShare(NamedTuple):
 
 
 def _last(layer: LayerFacts, array: Array | None) -> Array | None:
-    """The last third of the steps of each sample, `LATE_STEPS` at least if there are as many, else None.
+    """The last third of the steps of each sample, but at least `LATE_STEPS`; None for shorter samples.
 
     (T, B, *features) -> (steps, B, units, positions)
     """
@@ -69,7 +70,7 @@ def _last(layer: LayerFacts, array: Array | None) -> Array | None:
 
 
 def staying_on(layer: LayerFacts, thresholds: float = 0.0) -> LateShare | None:
-    """The neurons that fire at nearly all late steps, with potentials so many thresholds up if that is above 0."""
+    """The share of neurons that fire at nearly all late steps, with potentials above `thresholds` if that is not 0."""
     spikes = _last(layer, layer.spikes)
     if spikes is None or not layer.spiking:
         return None
@@ -83,7 +84,7 @@ def staying_on(layer: LayerFacts, thresholds: float = 0.0) -> LateShare | None:
 
 
 def _late_heights(layer: LayerFacts, side: float) -> Array | None:
-    """The potentials on a side, 1 up or -1 down, in thresholds (root mean square over late steps and positions).
+    """Potentials above (side 1) or below (-1) rest, in thresholds: root mean square over late steps and positions.
 
     (B, units); potentials on the other side count as 0.
     """
@@ -94,18 +95,18 @@ def _late_heights(layer: LayerFacts, side: float) -> Array | None:
 
 
 def far_away(layer: LayerFacts, thresholds: float) -> LateShare | None:
-    """The neurons whose potential is more than so many thresholds up (down, if negative) at the late steps."""
+    """The share of neurons with potentials beyond `thresholds` at the late steps; below rest if it is negative."""
     heights = _late_heights(layer, float(np.sign(thresholds)))
     if heights is None:
         return None
     return LateShare((heights > abs(thresholds)).mean(1), max(LATE_STEPS, layer.shape[0] // 3))
 
 
-# --- silence ----------------------------------------------------------------------------------------------------------
+# --- Silence ----------------------------------------------------------------------------------------------------------
 
 
 def dead_neurons(facts: Facts) -> Iterator[Measurement]:
-    """Neurons that never fired; a last layer without any spike is `silent_output`."""
+    """Measure neurons that never fired. An output layer without spikes is measured by `silent_output`."""
     for layer in facts.layers:
         if layer.rates is None or (layer.silent and layer is facts.layers[-1] and len(facts.layers) > 1):
             continue
@@ -127,7 +128,7 @@ def dead_neurons(facts: Facts) -> Iterator[Measurement]:
 
 
 def _largest_slope_words(reach: Array | None, never: Array) -> dict[str, float | str]:
-    """The largest derivative that neurons had which never fired, under a name for each way to say it."""
+    """The largest surrogate derivative of silent neurons, under the name that selects its phrase in the rule."""
     if reach is None:
         return {}
     best = float(reach[never].max())
@@ -146,19 +147,19 @@ def _where(layer: LayerFacts) -> str:
 
 
 def _silent_before(facts: Facts, layer: LayerFacts) -> LayerFacts | None:
-    """The layer before this one, if it sends nothing."""
+    """The layer before this one, if it is silent."""
     position = list(facts.layers).index(layer)
     before = facts.layers[position - 1] if position else None
     return before if before is not None and before.silent else None
 
 
 def _reach(layer: LayerFacts) -> Array | None:
-    """The largest derivative, in parts of its peak, that each unit's surrogate had at any step."""
+    """The largest surrogate derivative of each unit over all steps, relative to the peak."""
     return None if layer.relative_slopes is None else layer.relative_slopes.max(0)
 
 
 def _asleep_in(layer: LayerFacts) -> Array:
-    """True for each sample of a layer that is far from a spike, (B,); False where it is not known."""
+    """Mask (B,) of the samples in which a layer is far from a spike; False if that is unknown."""
     samples = layer.shape[1] if len(layer.shape) > 1 else 1
     if layer.above is None or not layer.above.size or not all_finite(layer.above):
         return np.zeros(samples, bool)
@@ -171,14 +172,14 @@ def _asleep_in(layer: LayerFacts) -> Array:
 
 
 def _stuck(facts: Facts, layer: LayerFacts) -> str:
-    """The sign that a layer without any spike keeps a trained net from learning, or ""."""
+    """The evidence that a silent layer prevents a trained network from learning, or ""."""
     if not layer.silent or not is_trained(facts) or not all_finite(layer.above):
         return ""
     return same_outputs(facts) or at_chance(facts)
 
 
 def silent_output(facts: Facts) -> Iterator[Measurement]:
-    """A last layer of spiking neurons that gave no spike."""
+    """Measure an output layer of spiking neurons without a spike."""
     layer = facts.layers[-1] if facts.layers else None
     if layer is None or len(facts.layers) < 2 or not layer.silent:
         return
@@ -192,7 +193,7 @@ def silent_output(facts: Facts) -> Iterator[Measurement]:
 
 
 def silent_samples(facts: Facts) -> Iterator[Measurement]:
-    """A layer that fires, and gives no spike for some of the samples, which what comes after it cannot tell apart."""
+    """Measure layers without spikes for some samples. Later layers cannot distinguish these samples."""
     for layer in facts.layers:
         if layer.spikes is None or not layer.spiking or len(layer.shape) < 2 or layer.silent:
             continue
@@ -204,7 +205,7 @@ def silent_samples(facts: Facts) -> Iterator[Measurement]:
 
 
 def equal_outputs(facts: Facts) -> Iterator[Measurement]:
-    """Outputs that do not depend on the sample, while the inputs do."""
+    """Measure outputs that are equal for all samples although the inputs differ."""
     same = same_outputs(facts)
     silent = next((layer.name for layer in facts.layers if layer.silent), None)
     if same and silent is None:
@@ -213,23 +214,23 @@ def equal_outputs(facts: Facts) -> Iterator[Measurement]:
         yield make_measurement("equal outputs: of silence", same=same, silent=silent, trained=is_trained(facts))
 
 
-# --- too much ---------------------------------------------------------------------------------------------------------
+# --- Saturation -------------------------------------------------------------------------------------------------------
 
 
 def saturated_neurons(facts: Facts) -> Iterator[Measurement]:
-    """Neurons that fire at nearly every step; where a spike has a size, firing often is no fault."""
+    """Measure neurons that fire at nearly every step. If spikes have sizes, frequent spikes are no fault."""
     for layer in facts.layers:
         if layer.rates is None or _has_graded_spikes(layer) or layer.shape[0] < 2:
             continue
         share = float((layer.rates > SATURATED_RATE).mean())
-        # An output may stay on where that is its class.
+        # An output neuron may fire at every step for its class.
         late = {} if layer is facts.layers[-1] and len(facts.layers) > 1 else _stays_on(layer, share)
         rule = "saturated: late" if late.get("stuck") and share <= SATURATED else "saturated"
         yield make_measurement(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
 
 
 def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
-    """The neurons that fire at nearly all late steps; of the worst sample, if that is worse than the share over all."""
+    """Numbers about neurons that fire at nearly all late steps, over all samples and in the worst sample."""
     spikes, worst = _last(layer, layer.spikes), staying_on(layer)
     if spikes is None or worst is None:
         return {}
@@ -247,14 +248,14 @@ def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
 
 
 def _has_graded_spikes(layer: LayerFacts) -> bool:
-    """True if its spikes have several sizes."""
-    assert layer.spikes is not None  # whoever has rates has spikes
+    """True if the spikes of a layer have several sizes."""
+    assert layer.spikes is not None  # because `rates` is known
     fired = layer.spikes[layer.spikes != 0]
     return bool(fired.size and fired.min() != fired.max() and len(layer.by_unit(layer.spikes)) > 1)
 
 
 def narrow_surrogates(facts: Facts) -> Iterator[Measurement]:
-    """A surrogate much narrower than the potentials of neurons that fire; `dead_neurons` has those that do not."""
+    """Measure surrogates much narrower than the potentials of firing neurons; silent ones: `dead_neurons`."""
     for layer in facts.layers:
         narrowed = narrowness(layer)
         if narrowed is not None:
@@ -265,7 +266,7 @@ def narrow_surrogates(facts: Facts) -> Iterator[Measurement]:
 
 
 def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
-    """The share of steps that the surrogate does not see, and the spread of the potentials, if it is too narrow."""
+    """The share of steps where a surrogate that is too narrow has no gradient, and the spread of the potentials."""
     if layer.rates is None or layer.relative_slopes is None or layer.above is None or layer.slope is None:
         return None
     alive = layer.rates > 0
@@ -280,7 +281,7 @@ def narrowness(layer: LayerFacts) -> tuple[float, float] | None:
 
 
 def wide_surrogates(facts: Facts) -> Iterator[Measurement]:
-    """A surrogate that is the same at nearly all potentials, though it is not made to be: a straight-through one is."""
+    """Measure surrogates whose derivative is nearly constant, except straight-through ones, which are by design."""
     for layer in facts.layers:
         slope, slopes = layer.slope, layer.relative_slopes
         if slope is not None and slopes is not None and slopes.size and not slope.constant:
@@ -288,11 +289,11 @@ def wide_surrogates(facts: Facts) -> Iterator[Measurement]:
             yield make_measurement("wide surrogate", layer, near_peak=NEAR_PEAK, share=share)
 
 
-# --- potentials -------------------------------------------------------------------------------------------------------
+# --- Potentials -------------------------------------------------------------------------------------------------------
 
 
 def large_potentials(facts: Facts) -> Iterator[Measurement]:
-    """Potentials that are many thresholds away from where they began; large ones where no threshold is known."""
+    """Measure potentials many thresholds away from their start, or large ones if no threshold is known."""
     for layer in facts.layers:
         if layer.heights is not None:
             yield from _in_thresholds(layer, layer.heights)
@@ -322,7 +323,7 @@ def _in_thresholds(layer: LayerFacts, heights: Array) -> Iterator[Measurement]:
 
 
 def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
-    """Potentials that grow at a rate, beyond what a threshold or a sum explains."""
+    """Measure potentials that grow exponentially, faster than a sum over time."""
     for layer in facts.layers:
         if layer.v is None or len(layer.v) < RUNAWAY_STEPS or not all_finite(layer.v):
             continue
@@ -332,7 +333,7 @@ def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
         quarter = len(size) // 4
         early, late = size[quarter : 2 * quarter].mean(0), size[-quarter:].mean(0)
         grown = (late > RUNAWAY_GROWTH * early) & (late > RUNAWAY_LEVEL * (threshold or 1.0))
-        if threshold is None:  # a readout of few outputs may wait for its input
+        if threshold is None:  # a readout may be near 0 until its input arrives
             grown &= bool(late.mean() > RUNAWAY_GROWTH * early.mean())
         if grown.any():
             sample = int(np.argmax(np.where(grown, late, 0.0)))
@@ -342,7 +343,7 @@ def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
 
 
 def constants_out_of_range(facts: Facts) -> Iterator[Measurement]:
-    """Constants that a neuron's equations are not made for, such as a decay above 1.
+    """Measure constants outside of their valid range, such as a decay above 1.
 
     A neuron of your own may name no constant: then the potential that a step keeps, if it is more than the whole.
     """

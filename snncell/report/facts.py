@@ -1,4 +1,4 @@
-"""Facts of a net over one batch, as plain arrays, from which measures and pictures are made; slopes of surrogates."""
+"""Recorded arrays of a network over one batch, for measures and plots, and derivatives of surrogates."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from snncell.tape.transforms import vjp
 
 Array = np.ndarray[Any, Any]
 
-# A derivative below this part of its peak hardly passes a gradient: beside one neuron at the threshold, it would take a
-# thousand such neurons to matter as much.
+# Below this part of its peak, a derivative passes almost no gradient: a thousand such neurons have the gradient of one
+# neuron at the threshold.
 PASSES_NOTHING = 1e-3
-# Where the derivative is looked at to find its peak and its width: 0, and both sides of it, in units of potential.
+# Potentials at which the derivative is evaluated to find its peak and its width.
 _GRID = np.concatenate([-np.logspace(2, -4, 241), [0.0], np.logspace(-4, 2, 241)])
 
 
 def tensor_constants(function: Cell) -> list[Tensor]:
-    """The Tensors among the constants of a spike function, and of what it is made of."""
+    """The Tensors among the constants of a spike function and of the functions inside of it."""
     cells = [cell for _, cell in function.cells_and_names()]
     return [value for cell in cells for value in vars(cell).values() if isinstance(value, Tensor)]
 
@@ -37,7 +37,7 @@ def device_of_constants(function: Cell) -> str:
 
 
 def spike_and_derivative(x: Array, function: Cell) -> tuple[Array, Array]:
-    """The output of a spike function, and its bprop with dout = 1. Nobody hears of it: no hook, no random number."""
+    """The output of a spike function, and its bprop with dout = 1, without hooks and random numbers."""
     with replaying(present_key()), settings(smooth=False):
         run = function.construct if function.bprop is None else lambda v: run_with_bprop(function, (v,), {})
         out, pull = vjp(run, Tensor(x).to(device_of_constants(function)))
@@ -46,13 +46,13 @@ def spike_and_derivative(x: Array, function: Cell) -> tuple[Array, Array]:
 
 
 def derivative_at(x: Array, function: Cell) -> Array:
-    """The derivative of a spike function, its bprop with dout = 1, at x, of a shape that its constants fit."""
+    """The derivative of a spike function (bprop with dout = 1) at x, whose shape must fit the constants."""
     return spike_and_derivative(x, function)[1]
 
 
 @dataclass(frozen=True)
 class Slope:
-    """The derivative of a surrogate, in parts of its peak."""
+    """The derivative of a surrogate, relative to its peak."""
 
     name: str  # of the spike function
     derivative: Callable[[Array], Array]  # at potentials minus threshold, (T, B, *features)
@@ -78,11 +78,11 @@ class Slope:
 
     @property
     def constant(self) -> bool:
-        """True if it is the same wherever it is looked at, as that of a straight-through surrogate."""
+        """True if the derivative is constant, as for a straight-through surrogate."""
         return bool((self._on_grid == self._on_grid[:1]).all())
 
     def relative(self, above: Array) -> Array:
-        """The derivative at these potentials, in parts of its peak; 0 where that is 0."""
+        """The derivative at these potentials, relative to its peak; 0 if the peak is 0."""
         peak = np.where(self.peak > 0, self.peak, np.inf)
         return np.abs(self.derivative(above)) / peak
 
@@ -95,12 +95,12 @@ def slope_of_surrogate(function: Cell | None, features: tuple[int, ...]) -> Slop
     return Slope(type(function).__name__, lambda above: derivative_at(above, function), features if several else ())
 
 
-# --- facts ------------------------------------------------------------------------------------------------------------
+# --- Facts ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ConstantFacts:
-    """A constant of a neuron, learned or not: its entries, and the range that its equations are made for.
+    """A constant of a neuron, learned or fixed: its entries and its valid range.
 
     low, high, closed, text: as for `cell.ranges.Range`; the ends are numbers or arrays.
     """
@@ -122,14 +122,14 @@ class ConstantFacts:
 
     @property
     def furthest(self) -> float:
-        """The entry that is furthest outside; NaN if one is."""
+        """The entry furthest out of range; NaN if there is one."""
         beyond = np.maximum(self.low - self.value, self.value - self.high)
         return float(self.value.flat[int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))])
 
 
 @dataclass(frozen=True, repr=False)
 class LayerFacts:
-    """The facts of one layer of neurons; None is what is not known, or not there."""
+    """The facts of one layer of neurons; None for unknown ones."""
 
     name: str  # its path in the net
     neuron: str = "neuron"  # its class
@@ -155,12 +155,12 @@ class LayerFacts:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(T, B, *features) of the first thing that was recorded; () if nothing was."""
+        """(T, B, *features) of the first recorded array; () without any."""
         return next((a.shape for a in (self.spikes, self.v, self.above, self.grad) if a is not None), ())
 
     @property
     def unit(self) -> str:
-        """The unit of shared weights: a neuron, or in a layer with positions a channel, all of whose positions do."""
+        """The noun for a unit: a channel in convolutional layers, else a neuron."""
         return "channel" if len(self.shape) > 3 else "neuron"
 
     def by_unit(self, array: Array) -> Array:
@@ -176,7 +176,7 @@ class LayerFacts:
         return self.shape[0] if self.before_end is None else int(self.before_end[:, sample].sum())
 
     def late(self, array: Array, steps: int) -> Array:
-        """The last `steps` steps of each sample of (T, B, *features); the first step again where it has fewer."""
+        """The last `steps` steps of each sample of (T, B, *features); shorter samples repeat their first step."""
         if self.before_end is None:
             return array[-steps:]
         numbers = np.maximum(self.before_end.sum(0) - steps + np.arange(steps)[:, None], 0)
@@ -191,19 +191,19 @@ class LayerFacts:
 
     @cached_property
     def silent(self) -> bool:
-        """True if not one spike was seen of a layer that spikes."""
+        """True for a spiking layer without a spike."""
         return self.rates is not None and not self.rates.any()
 
     @cached_property
     def relative_slopes(self) -> Array | None:
-        """The surrogate's derivative at every potential, in parts of its peak, (everything else, units)."""
+        """The surrogate's derivative at every potential, relative to its peak, (everything else, units)."""
         if self.slope is None or self.above is None:
             return None
         return self.by_unit(self.slope.relative(self.above))
 
     @cached_property
     def heights(self) -> Array | None:
-        """The potential, before a reset, above where it began, in thresholds, (T, B, *features); negative below it."""
+        """The potential before the reset, relative to its start, in thresholds, (T, B, *features)."""
         if self.above is None or not self.reach:
             return None
         return np.asarray(self.above.astype(np.float64) / self.reach + 1.0)
@@ -218,14 +218,14 @@ class LayerFacts:
 
 @dataclass(frozen=True, repr=False)
 class Weight:
-    """A trainable Parameter by path: its value, its gradient and what one update changed it by, where known."""
+    """A trainable Parameter: its path, value, gradient, and the change by one update, if known."""
 
     name: str
     value: Array
     grad: Array | None = None
     update: Array | None = None
-    left_out: bool = False  # an optimiser is there, and does not have it
-    group: int | None = None  # its number, where the optimiser has several
+    left_out: bool = False  # True if there is an optimiser without it
+    group: int | None = None  # its group, if the optimiser has several
 
     @property
     def size(self) -> float:
@@ -238,7 +238,7 @@ class Weight:
 
 @dataclass(frozen=True, repr=False)
 class Facts:
-    """The facts of a net over one batch."""
+    """The facts of a network over one batch."""
 
     layers: Sequence[LayerFacts] = ()  # in the order of the net
     weights: Sequence[Weight] = ()  # the trainable Parameters
@@ -270,7 +270,7 @@ def all_finite(array: Array | None) -> bool:
 
 
 def batch_axis(shape: Sequence[int], samples: int) -> int | None:
-    """The axis of the samples: the second of (T, B, ...), else the first of (B, ...); None if neither does."""
+    """The axis of the samples: 1 for (T, B, ...), 0 for (B, ...), None if neither fits."""
     for axis in (1, 0) if len(shape) > 2 else (0, 1):
         if len(shape) > axis and shape[axis] == samples:
             return axis

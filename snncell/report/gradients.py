@@ -11,17 +11,17 @@ import numpy as np
 from snncell.report.facts import Array, Facts, LayerFacts, Weight, all_finite, l2_norm
 from snncell.report.findings import Measurement, make_measurement
 
-# A factor near 1 in a long sequence is what a sum over time comes to; more than this at every step is growth at a rate.
+# A sum over time in a long sequence has a factor near 1 per step. A larger factor means exponential growth.
 EXPLODING_FACTOR = 1.1
-# A reset takes from the gradient too: shrinking at up to twice the rate of the leak is the neuron's own forgetting.
+# A reset reduces the gradient too, so the leak explains a decrease of up to twice its own rate.
 LEAK_EXPLAINS = 2.0
-# A gradient is multiplied by the surrogate's slope; if that alone grows by half of it (in powers), nothing propagates.
+# The gradient is proportional to the surrogate's derivative. If that grows by half of the exponent, it is the cause.
 SLOPES_EXPLAIN = 0.5
-# The feedback is what amplifies if it does so by half of what is seen at least: it is estimated from means.
+# The feedback is the cause if it explains at least half of the growth, because its gain is estimated from means.
 FEEDBACK_EXPLAINS = 0.5
-# Fewer steps tell no factor.
+# With fewer steps there is no reliable factor.
 FEWEST_STEPS = 6
-# An earlier layer's gradient comes through the later ones: growing at nearly their rate, it has inherited it.
+# The gradient of an earlier layer passes through the later ones. If it grows at nearly their rate, they are the cause.
 INHERITED = 0.7
 
 
@@ -38,7 +38,7 @@ class Trend(NamedTuple):
 
 
 def trend(norms: Array | None) -> Trend | None:
-    """The trend of norms (T,), or None where too few are finite and above 0."""
+    """The trend of norms (T,), or None if too few of them are finite and positive."""
     if norms is None:
         return None
     steps = np.flatnonzero((norms > 0) & np.isfinite(norms))
@@ -49,7 +49,7 @@ def trend(norms: Array | None) -> Trend | None:
 
 
 def through_time(facts: Facts) -> Iterator[Measurement]:
-    """Gradients that grow or shrink backwards; the last layer in which they do is measured, where it comes from."""
+    """Measure gradients that grow or shrink backwards through time, in the last layer that causes it."""
     later: list[Trend] = []
     for layer in reversed(facts.layers):
         own = trend(layer.norms)
@@ -71,7 +71,7 @@ def _is_inherited(own: Trend, later: list[Trend]) -> bool:
 
 
 def _of_slopes(layer: LayerFacts, own: Trend) -> bool:
-    """True if a gradient is larger at early steps because the surrogate is: potentials that drift away from it."""
+    """True if gradients are larger at early steps only because potentials drift away from the threshold."""
     if layer.slope is None or layer.above is None:
         return False
     slopes = layer.slope.relative(layer.above).astype(np.float64).reshape(*layer.above.shape[:2], -1)
@@ -101,7 +101,7 @@ def _gain_of_feedback(layer: LayerFacts) -> float | None:
 
 
 def through_depth(facts: Facts) -> Iterator[Measurement]:
-    """The gradients of neighbouring layers, but for what growth through time explains."""
+    """Measure the ratio of gradients of neighbouring layers, without growth through time."""
     known = [layer for layer in facts.layers if layer.grad is not None and all_finite(layer.grad)]
     for before, after in pairwise(known):
         # At the last steps the way through time is short: what differs there is depth's.
@@ -112,14 +112,14 @@ def through_depth(facts: Facts) -> Iterator[Measurement]:
 
 
 def _late(layer: LayerFacts) -> float:
-    """The norm of the gradient in the last eighth of the steps at which it is not zero, four at least."""
+    """The gradient norm over the last eighth, but at least four, of the steps with a nonzero gradient."""
     assert layer.norms is not None  # whoever asks has a gradient
     norms = layer.norms[layer.norms > 0]
     return float(np.median(norms[-max(4, len(norms) // 8) :])) if len(norms) else 0.0
 
 
 def no_gradient(facts: Facts) -> Iterator[Measurement]:
-    """Parameters whose gradient is exactly zero, those of one Cell together."""
+    """Measure Parameters whose gradient is exactly zero, grouped by Cell."""
     if not facts.differentiated:
         return
     without: dict[str, list[Weight]] = {}
@@ -147,7 +147,7 @@ def _of_one_cell(rule: str, weights: list[Weight], **numbers: str) -> Measuremen
 
 
 def detached_resets(facts: Facts) -> Iterator[Measurement]:
-    """Neurons whose reset counts as a constant in the reverse."""
+    """Measure neurons whose reset is a constant in the backward pass."""
     names = [layer.name for layer in facts.layers if layer.detached]
     if names:
         place, share = names[0] if len(names) == 1 else "", len(names) / len(facts.layers)

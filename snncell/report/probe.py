@@ -1,4 +1,4 @@
-"""Take the facts of a net over a batch: one call, one gradient, one update on trial, then everything is put back.
+"""Record a network over a batch: one call, one gradient, and one trial update, after which all state is restored.
 
 Before that, check that net, batch, loss, optimiser and log belong together.
 """
@@ -38,14 +38,14 @@ from snncell.tape.tensor import Tensor, beside
 
 Loss = Callable[..., Any]
 
-# --- facts of one layer: the recordings of a monitor, and the attributes of the neuron --------------------------------
+# --- Facts of one layer -----------------------------------------------------------------------------------------------
 
 LARGEST_FEEDBACK = 1024  # neurons: the eigenvalues of a larger matrix take longer than all the rest
 NUDGE = 1e-3  # by how much a potential is moved to see what a step keeps of it, in thresholds
 
 
 def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
-    """The facts of a layer that was recorded."""
+    """The facts of a recorded layer."""
     cell = monitor.cell(name)
     recorded = {kind: getattr(monitor, kind) for kind in ("spikes", "above", "v", "grad")}
     arrays = {kind: of_kind.get(name) for kind, of_kind in recorded.items()}
@@ -110,7 +110,7 @@ def _values(x: Any) -> Array:
 
 
 def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
-    """The distance from rest to the threshold, in the units of the spike function: what that sees without input."""
+    """The distance from rest to the threshold, in units of the input of the spike function."""
     run = MultiStep(cell)
     try:
         with settings(unfused=True), replaying(present_key()), Monitor(run, spikes=False, above=True) as seen:
@@ -123,7 +123,7 @@ def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
 
 
 def _drop(cell: Cell) -> float:
-    """By how much a spike at the threshold lowers the potential, where that is differentiated."""
+    """The decrease of the potential by a spike at the threshold, if the reset is differentiated."""
     reset = getattr(cell, "reset", None)
     if reset is None or getattr(cell, "detach_reset", False) or not hasattr(cell, "v_threshold"):
         return 0.0
@@ -132,7 +132,7 @@ def _drop(cell: Cell) -> float:
 
 
 def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
-    """The factor that a step without input keeps of a small change of the potential; None where it is not known."""
+    """The factor by which a step without input multiplies a small change of the potential; None if unknown."""
     try:
         x = ops.zeros((1, *features)).to(place)
         with beside(x):
@@ -148,7 +148,7 @@ def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
 
 
 def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | None:
-    """The spectral radius of what comes back to the neurons, as a matrix from outputs to inputs."""
+    """The spectral radius of the feedback weights, as a matrix from outputs to inputs."""
     count = int(np.prod(features))
     if not 0 < count <= LARGEST_FEEDBACK:
         return None
@@ -166,7 +166,7 @@ def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | No
 def examine(
     net: Cell, batch: Any, loss: Loss | None = None, optimiser: Optimizer | None = None, log: Any = None
 ) -> tuple[Facts, Monitor]:
-    """The facts of `net` over `batch`, and the monitor that watched; afterwards all is as it was, to the bit."""
+    """The facts of `net` over `batch`, and the monitor. The state of the network stays the same to the bit."""
     fit_together(net, loss, optimiser)
     records = history(log)
     inputs, target = parts(batch)
@@ -199,12 +199,12 @@ def examine(
     return facts, trial.monitor
 
 
-# --- all is put back --------------------------------------------------------------------------------------------------
+# --- Restoring the state ----------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def leave_untouched(*cells: Any) -> Iterator[None]:
-    """Put back Parameters, kept states and random numbers at the end."""
+    """Context manager: restore Parameters, kept states and random numbers at the end."""
     before = [(p, p._data) for cell in cells if isinstance(cell, Cell) for p in cell.get_parameters()]
     with ExitStack() as stack:
         stack.enter_context(replaying(present_key()))
@@ -222,11 +222,11 @@ def _statefuls(*cells: Any) -> list[Stateful]:
     return list(dict.fromkeys(c for part in parts for _, c in part.cells_and_names() if isinstance(c, Stateful)))
 
 
-# --- one call, one gradient, one update -------------------------------------------------------------------------------
+# --- One call, one gradient, one update -------------------------------------------------------------------------------
 
 
 class _Trial:
-    """A call of the net on a batch, and what follows from it."""
+    """A call of the network on a batch, with its gradients and a trial update."""
 
     def __init__(
         self, net: Cell, inputs: list[Tensor], target: Tensor | None, loss: Loss | None, optimiser: Any
@@ -246,7 +246,7 @@ class _Trial:
         self.value: float | None = None
 
     def run(self) -> None:
-        """Call the net within the monitor, and differentiate, if there is a loss."""
+        """Call the network within the monitor, and compute gradients if there is a loss."""
         self._at_rest()
         monitoring = False
         try:
@@ -298,7 +298,7 @@ class _Trial:
         return value.reshape(())
 
     def halves(self) -> float | None:
-        """The mean of the losses of the two halves of the batch, each by its samples; None where it has no halves."""
+        """The mean loss of the two halves of the batch, weighted by their samples; None for a single sample."""
         shapes = [self.monitor.spikes[name].shape for name in self.monitor.layers if name in self.monitor.spikes]
         samples = shapes[0][1] if shapes and len(shapes[0]) > 1 else 0
         cut = samples // 2
@@ -318,7 +318,7 @@ class _Trial:
         return (cut * losses[0] + (samples - cut) * losses[1]) / samples
 
     def guessing(self) -> float | None:
-        """The loss of equal scores for all classes, if it is that of guessing among C classes, ln C; else None."""
+        """The loss of equal scores for all C classes, if it is ln C, the chance level; else None."""
         if self.scores is None or self.target is None:
             return None
         if not is_classification(self.scores.shape, self.target.asnumpy()):
@@ -332,7 +332,7 @@ class _Trial:
         return chance if abs(loss - chance) < AT_CHANCE * chance else None
 
     def update(self) -> None:
-        """Try one update; whoever holds the net `leave_untouched` puts it back."""
+        """Try one update. The caller restores the state by `leave_untouched`."""
         if self.optimiser is None:
             return
         steps = self.optimiser.global_step._data
@@ -342,7 +342,7 @@ class _Trial:
             self.updates[id(parameter)] = parameter.asnumpy() - self.before[id(parameter)]
 
     def weights(self) -> list[Weight]:
-        """The trained Parameters of the net, and of the loss."""
+        """The trainable Parameters of the network and of the loss."""
         cells = [cell for cell in (self.net, self.loss) if isinstance(cell, Cell)]
         names = {id(p): path for cell in reversed(cells) for path, p in cell.parameters_and_names()}
         held = None if self.optimiser is None else self.optimiser.group_numbers()
@@ -360,11 +360,11 @@ class _Trial:
         ]
 
 
-# --- arguments that belong together -----------------------------------------------------------------------------------
+# --- Checks of arguments ----------------------------------------------------------------------------------------------
 
 
 def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
-    """Check that the loss is one, and the optimiser one of this net."""
+    """Check the loss, and that the optimiser belongs to this network."""
     if not isinstance(net, Cell):
         raise ArgumentError(f"report: net is a network, a Cell, not {came(net)}.")
     if loss is not None and not callable(loss):
@@ -391,7 +391,7 @@ def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
 
 
 def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
-    """Inputs and target of a batch, as `train.fit` takes them, as Tensors; no target if it is x alone."""
+    """The inputs and the target of a batch as Tensors; the target is None if the batch is x alone."""
     several = isinstance(batch, (tuple, list)) and all(isinstance(x, Tensor) or is_array(x) for x in batch)
     entries = list(batch) if several or isinstance(batch, tuple) else [batch]
     entries = [batch] if isinstance(batch, EventLists) else entries
@@ -410,7 +410,7 @@ def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
 
 
 def history(log: Any) -> Sequence[Mapping[str, Any]]:
-    """The records of a training: what `train.fit` gave back, its history, or the path of its log."""
+    """The records of a training, from the `Result` of `train.fit`, its history, or the path of its log."""
     if isinstance(log, (str, os.PathLike)) and not os.path.isfile(log):
         raise ArgumentError(
             f"report: log: there is no file {str(log)!r}. Give the path of the *.csv or *.jsonl that "
@@ -428,7 +428,7 @@ def history(log: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def records_of(log: Any, who: str) -> Any:
-    """The records of a log, or its columns, whichever it has."""
+    """The records of a log file in either format."""
     if not isinstance(log, (str, os.PathLike)):
         return getattr(log, "history", log)
     path = Path(log)
@@ -451,7 +451,7 @@ def _record(path: Path, number: int, line: str, who: str) -> dict[str, Any]:
 
 
 def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
-    """Check that the loss can be called with the net's output and the target, if there is one."""
+    """Check that the loss accepts the output of the network, and the target if there is one."""
     if loss is None:
         return
     try:

@@ -1,7 +1,7 @@
-"""The table of rules: the text, the advice and the limits of everything that a report can say.
+"""The table of rules of a report: the text, the fix and the limits of each finding.
 
-A rule is named by the kind of its findings and, after a colon, by its case; measures yield numbers under this name. How
-bad it is: `note`, `warning` and `alarm` are at least that, `graded` what its limits say. `findings.Rule` has the rest.
+The name of a rule is the kind of its findings and, after a colon, the case, for example "dead: out of reach". Measures
+yield numbers under this name. `note`, `warning` and `alarm` set the lowest severity; with `graded` only the limits do.
 """
 
 from __future__ import annotations
@@ -24,104 +24,104 @@ graded, note, warning, alarm = (partial(_rule, severity) for severity in (None, 
 
 _CLIPPED = "gradients (train.fit(clip_norm=1.0))"
 _OF_GRADIENTS = (
-    "If it explodes, mend that first; else look for a reverse that divides by zero: snncell.testing.check_bprop, "
-    "snncell.set_context(check_finite=True)."
+    "If it explodes, fix that first. Otherwise look for a custom gradient that divides by zero: "
+    "snncell.testing.check_bprop, snncell.set_context(check_finite=True)."
 )
 _FOLLOWS = " Also not finite: {follows}."
 _NEVER_FIRED = (
     "{share:%} of {it.rates.size:{it.unit}} never fired {where}",
     "; their potentials are {broken}",
-    "; their surrogate is below {nothing} of its peak at every potential they had (it reaches {faint} of it), so no "
-    "gradient can wake them",
-    "; their surrogate is below {nothing} of its peak at every potential they had (it is {zero} there), so no gradient "
-    "can wake them",
-    "; the surrogate of {lost_of_them:%} of these is below {nothing} of its peak at every step, so no gradient can "
-    "wake them",
-    "; their surrogate reaches {reaches} of its peak, so a gradient can still wake them",
+    "; the derivative of their surrogate is below {nothing} of its peak at all their potentials (at most {faint} of "
+    "it), so no gradient can make them fire",
+    "; the derivative of their surrogate is below {nothing} of its peak at all their potentials (it is {zero}), so no "
+    "gradient can make them fire",
+    "; for {lost_of_them:%} of these, the derivative of the surrogate is below {nothing} of its peak at every step, so "
+    "no gradient can make them fire",
+    "; the derivative of their surrogate reaches {reaches} of its peak, so a gradient can still make them fire",
     ".",
-    " It gets no spikes: {cause.name} before it is silent.",
-    " Training has not woken them: {stuck}.",
+    " The layer receives no spikes, because {cause.name} before it is silent.",
+    " Training has not made them fire: {stuck}.",
 )
 _SILENT_OUTPUT = (
     "the output layer gave no spike {where}",
-    "; its surrogate reaches {reaches} of its peak",
+    "; the derivative of its surrogate reaches {reaches} of its peak",
     ".",
-    " Training has not woken it: {stuck}.",
+    " Training has not made it fire: {stuck}.",
 )
 _FIRED_TOO_OFTEN = (
-    "{share:%} of {it.rates.size:{it.unit}} fired at more than {rate:%} of the steps; the layer's mean rate is {mean} "
-    "spikes per step.",
-    " {everywhere:%} did so in the last {worst.steps} of {it.shape[0]} steps, in all samples together, and "
-    "{worst.share:%} in sample {worst.sample}.",
+    "{share:%} of {it.rates.size:{it.unit}} fired at more than {rate:%} of the time steps; the layer's mean rate is "
+    "{mean} spikes per step.",
+    " In the last {worst.steps} of {it.shape[0]} steps, {everywhere:%} did so over all samples, and {worst.share:%} in "
+    "sample {worst.sample}.",
     " In sample {sample.sample}, {sample.share:%} did so in the last {sample.steps} of {it.shape[0]} steps",
-    ", with potentials more than {far} thresholds up",
+    ", with potentials more than {far} thresholds above the start",
     "; more than {limit:%} did in {beyond} of {it.shape[1]:sample}.",
 )
 _LESS = (
-    "Lower the input or the weights before it, raise v_threshold, or normalise the current (nn.BatchNorm1d before the "
-    "neurons)."
+    "Lower the input or the weights before the layer, raise v_threshold, or normalise the current (nn.BatchNorm1d "
+    "before the neurons)."
 )
-_WAKE = "Raise the input or the weights before it, lower v_threshold, or take a longer tau; "
+_WAKE = "Raise the input or the weights before the layer, lower v_threshold, or use a longer tau; "
 _WIDER = "a lower sharpness of {it.slope.name}, or a surrogate with long tails such as surrogate.ATan()"
 _NARROW = (
-    "the derivative of {it.slope.name} is below {nothing} of its peak at {share:%} of the steps of neurons that fire: "
-    "it reaches {it.slope.width} from the threshold, their potentials spread over {spread} to either side."
+    "the derivative of {it.slope.name} is below {nothing} of its peak at {share:%} of the steps of neurons that fire, "
+    "because it reaches {it.slope.width} from the threshold and their potentials spread over {spread} to either side."
 )
 _RUN_AWAY = (
     "in sample {sample}, mean |v| grows from {early} in the second quarter of the steps to {late} in the last one",
     ", at a threshold of {threshold}",
-    "; it grows tenfold or more in {many:sample}.",
-    " The spectral radius of its feedback is {radius}.",
+    "; it grows by a factor of ten or more in {many:sample}.",
+    " The spectral radius of the feedback weights is {radius}.",
 )
 _CONSTANT = (
     "{constant.name} of the {it.neuron} is {constant.furthest:.5g}",
-    " ({outside} of its {several} entries are outside, and this one furthest)",
+    " ({outside} of its {several} entries are out of range, this one furthest)",
     "; {constant.name} {constant.text}.",
 )
 _GROWS_BACKWARDS = (
     "the gradient grows by a factor of {factor} per step backwards through time, {total} over {steps} steps."
 )
 _SHRINKS_BACKWARDS = (
-    "the gradient shrinks to {factor} per step backwards through time: the first steps get {total} of what the last "
-    "ones get."
+    "the gradient shrinks to {factor} per step backwards through time: the first steps receive {total} of the gradient "
+    "of the last steps."
 )
-_TINY_UPDATES = "one update changes weights by at most {largest} of their size: nothing will be learned soon."
+_TINY_UPDATES = "one update changes weights by at most {largest} of their size, so the network will learn very slowly."
 _STANDS = "the training loss hardly falls: {first} in epoch 1, {last} in epoch {epochs}"
-_RISES = "the {what} loss rises: {least} in epoch {best}, {last} in epoch {epochs}"
-_LOST_AGAIN = _RISES + ": {lost:%} of what it had fallen by is lost again."
-_ABOVE_THE_FIRST = _RISES + ", more than the {first} of the first."
-_SLOWER = "Lower the learning rate, or let it decay (nn.CosineDecayLR)."
-_STOP = "Stop earlier (train.fit(patience=...)), or regularise: weight_decay, nn.Dropout, more data."
-_RATE_GOES = "{name} goes from {first} in epoch 1 to {last} in epoch {epochs}"
+_RISES = "the {what} loss rises from {least} in epoch {best} to {last} in epoch {epochs}"
+_LOST_AGAIN = _RISES + ", and so loses {lost:%} of its earlier decrease."
+_ABOVE_THE_FIRST = _RISES + ", above the {first} of epoch 1."
+_SLOWER = "Lower the learning rate, or use a schedule that decays (nn.CosineDecayLR)."
+_STOP = "Stop earlier (train.fit(patience=...)), or regularise with weight_decay, nn.Dropout or more data."
+_RATE_GOES = "{name} changes from {first} in epoch 1 to {last} in epoch {epochs}"
 
-# A gradient that a sum over time accumulates grows linearly. Resets and adaptation alone come to some hundreds over a
-# sequence, in nets that learn; a thousand is a fault, and after a million float32 has forgotten what late steps say.
+# A gradient that is a sum over time grows linearly. In networks that learn, resets and adaptation multiply it by some
+# hundreds over a sequence. A thousand is a fault; after a million, float32 loses the gradient of late steps.
 _EXPLODING = above(warning=1e3, alarm=1e6)
-# From the last to the first steps: what comes early has no say beside what comes late.
+# From the last to the first steps: below this, early steps do not influence the weights.
 _VANISHING = 1e-4
 
 RULES: dict[str, Rule] = {
     # --- numbers that are not finite ----------------------------------------------------------------------------------
     "not finite: in a weight": alarm(
         ("{bad} of {size} weights are {what}.", _FOLLOWS),
-        "Load the last weights that were finite; lower the learning rate, or clip gradients.",
+        "Load the last finite weights. Then lower the learning rate, or clip gradients.",
     ),
     "not finite: in an input": alarm(
         ("{bad} of {size} entries are {what}, the first at index {first}.", _FOLLOWS),
-        "Clean the data: np.nan_to_num, or drop these.",
+        "Clean the data, for example with np.nan_to_num, or drop these samples.",
     ),
     "not finite: in a layer": alarm(
         ("{what} from step {step} on in its {quantity}, {bad} of {size} entries at that step.", _FOLLOWS),
-        "snncell.set_context(check_finite=True) names the neuron and the operation; look for a division by zero, a "
-        "logarithm or a root in its step, and for potentials that run away.",
+        "snncell.set_context(check_finite=True) names the neuron and the operation. Look for a division by zero, a "
+        "logarithm or a root in its step, and for potentials that grow without limit.",
     ),
     "not finite: in the loss": alarm(
         ("the loss is {loss}.", _FOLLOWS),
-        "Look at the loss: a logarithm of 0, or a target out of range.",
+        "Check the loss for a logarithm of 0, and the targets for values out of range.",
     ),
     "not finite: in a current's gradient": alarm(
         (
-            "the gradient of its current is not finite at {bad} of {size} steps, backwards from step {last}.",
+            "the gradient of its current is not finite at {bad} of {size} steps, from step {last} backwards.",
             _FOLLOWS,
         ),
         _OF_GRADIENTS,
@@ -131,10 +131,10 @@ RULES: dict[str, Rule] = {
     ),
     # --- the loss -----------------------------------------------------------------------------------------------------
     "mis-scaled loss: a sum": graded(
-        "the loss is a sum over the batch: {facts.loss} of the whole batch, {facts.halves} of half of it, so that the "
-        "size of a step depends on the batch size.",
-        'Take the mean over samples: reduction="mean", or .mean() in place of .sum().',
-        # 1 of a mean, 2 of a sum. Between lies a sum beside other terms, and what a batch's statistics do to a mean.
+        "the loss is a sum over the batch: {facts.loss} for the whole batch, {facts.halves} for half of it. So the "
+        "size of an update depends on the batch size.",
+        'Use the mean over samples: reduction="mean", or .mean() instead of .sum().',
+        # 1 for a mean, 2 for a sum. A sum with other terms, or a mean with batch statistics, lies between.
         ratio=above(warning=1.8),
     ),
     # Gradient over weight, of all Parameters at once: where only some are so, the net is at fault, not the loss. Beyond
@@ -142,25 +142,26 @@ RULES: dict[str, Rule] = {
     # adds to them.
     "mis-scaled loss: large gradients": graded(
         "gradients are at least {least} times as large as the weights, in {where}.",
-        f"Divide the loss: by samples, steps or neurons; or clip the {_CLIPPED}.",
+        f"Divide the loss by the number of samples, steps or neurons, or clip the {_CLIPPED}.",
         least=above(warning=1e2),
     ),
     "mis-scaled loss: tiny gradients": graded(
         "gradients are at most {most} of the weights, in {where}.",
-        "Multiply the loss, or look for what stops the gradient: a loss that is met already, a flat surrogate.",
+        "Multiply the loss by a constant, or find the reason for the small gradient, such as a loss that is already at "
+        "its minimum, or a flat surrogate.",
         most=below(warning=1e-7),
         follows=True,
     ),
     # --- updates ------------------------------------------------------------------------------------------------------
     "learning rate: large updates": warning(
-        "one update changes it by {largest} times its size (about 0.001 is usual, beyond {usual} the net is soon "
-        "another one); {change} by more than {limit}.",
-        "Lower the learning rate, {lower} times to begin with, or clip gradients.",
+        "one update changes it by {largest} times its size (about 0.001 is usual, and {usual} is too much); {change} "
+        "by more than {limit}.",
+        "Lower the learning rate, first by a factor of {lower}, or clip gradients.",
         largest=above(alarm=1.0),  # the net is another one after one step
     ),
     "learning rate: tiny updates": graded(
         _TINY_UPDATES,
-        "Raise the learning rate, unless training is to end.",
+        "Raise the learning rate, unless the training is about to end.",
         largest=below(note=1e-6),
         follows=True,
     ),
@@ -174,20 +175,20 @@ RULES: dict[str, Rule] = {
         (
             "the training loss is {loss} in epoch {epoch}, far above the {facts.guessing} of guessing",
             ", and {last} in epoch {epochs}",
-            ": the net is sure of what is wrong, as after a learning rate that is too high.",
+            ": the network is confident in wrong answers, as after a learning rate that is too high.",
         ),
-        "Begin again from new weights with a learning rate a hundred times lower; if the loss was as large before the "
-        "first update, scale the outputs down.",
+        "Start again from new weights with a learning rate a hundred times lower. If the loss was already as large "
+        "before the first update, scale the outputs down.",
     ),
     # --- over the epochs ----------------------------------------------------------------------------------------------
     "loss curve: not finite": alarm(
-        "the training loss is not finite from epoch {epoch} on.",
+        "the training loss is not finite since epoch {epoch}.",
         f"Lower the learning rate, or clip {_CLIPPED}.",
     ),
-    "loss curve: stands": note(_STANDS + ".", "If it has not learned already, see the other findings."),
+    "loss curve: stands": note(_STANDS + ".", "If the network has not learned the task yet, see the other findings."),
     "loss curve: stands at chance": warning(
         _STANDS + "; {why}.",
-        "See the other findings; where they name nothing, raise the learning rate, or train on one batch alone.",
+        "See the other findings. If there are none, raise the learning rate, or try to fit a single batch.",
         follows=True,
     ),
     "loss curve: training above its first": alarm(_ABOVE_THE_FIRST, _SLOWER),
@@ -196,18 +197,18 @@ RULES: dict[str, Rule] = {
     "loss curve: training rises": graded(_LOST_AGAIN, _SLOWER, lost=above(note=0.1, warning=0.3)),
     "loss curve: test rises": graded(_LOST_AGAIN, _STOP, lost=above(note=0.3)),
     "growth: a rate": warning(
-        _RATE_GOES + ": neurons are on their way to firing all the time.",
-        "Regularise the rates (nn.TargetRateRegulariser), lower the learning rate, or normalise the current.",
+        _RATE_GOES + ": the neurons will soon fire at every step.",
+        "Regularise the firing rates (nn.TargetRateRegulariser), lower the learning rate, or normalise the current.",
     ),
     "growth: a rate dies out": graded(
-        _RATE_GOES + ", {left:%} of what it was: neurons fall silent.",
-        "Lower the learning rate, or keep neurons awake by a regulariser (nn.SilenceRegulariser).",
+        _RATE_GOES + ", {left:%} of its first value: neurons become silent.",
+        "Lower the learning rate, or add a regulariser against silent neurons (nn.SilenceRegulariser).",
         # Rates settle within a few times of what they were; one that has fallen so far is on its way to its end.
         left=below(warning=0.05),
     ),
     "growth: not finite": alarm(
-        "{name} is not finite from epoch {epoch} on.",
-        "See where it comes from; snncell.set_context(check_finite=True) names the first operation.",
+        "{name} is not finite since epoch {epoch}.",
+        "Find the origin: snncell.set_context(check_finite=True) names the first operation that is not finite.",
     ),
     "growth: in every epoch": graded(
         "|{name}| grows in every epoch, from {first} to {last} in {epochs} epochs.",
@@ -217,90 +218,91 @@ RULES: dict[str, Rule] = {
     ),
     "accuracy": note(
         (
-            "{right:%} of {samples:sample} {are} read right; by chance, with {classes} classes, {chance:%}.",
-            " Every sample is taken for class {only}.",
-            " Most often, {often:time}, class {label} is taken for class {guess}.",
+            "{right:%} of {samples:sample} {are} classified correctly; chance is {chance:%} for {classes} classes.",
+            " Every sample is classified as class {only}.",
+            " The most frequent error, {often:time}, is class {guess} for class {label}.",
         ),
     ),
     # --- what was asked of the training -------------------------------------------------------------------------------
     "labels: of no class": alarm(
-        "{wrong:label} of {count} are no class of the {classes} outputs, 0 to {last}: labels go from {least} to "
-        "{most}.",
-        "Count classes from 0 on, or give the net an output for each.",
+        "{wrong:label} of {count} are out of range: there are {classes} outputs, for classes 0 to {last}, and labels "
+        "from {least} to {most}.",
+        "Number the classes from 0, or give the network one output per class.",
     ),
     "labels: of one class": graded(
-        "all {count} labels are class {label}, and the net has {classes} outputs.",
-        "Shuffle the data before they are cut into batches; give a report a batch as in training.",
+        "all {count} labels are class {label}, but the network has {classes} outputs.",
+        "Shuffle the data before you make batches, and pass a batch as in training to the report.",
         count=above(warning=7),  # so few may be of one class by chance
     ),
     "silent output: label": warning(
         "the neuron of the label is silent (its spike time is inf) in {count} of {samples:sample}; these have no "
-        "gradient, and teach nothing.",
-        "Mask these samples out of the loss and its regulariser, as the docstring of nn.EventPropLIF shows, and raise "
+        "gradient, so the network learns nothing from them.",
+        "Mask these samples in the loss and in its regulariser, as the docstring of nn.EventPropLIF shows, and raise "
         "the weights of neurons that are silent in a whole batch.",
     ),
     "not recorded": note(
-        "the {cell} runs its time steps itself, so none of them can be recorded.",
-        "Look at what it returns: a spike time of inf, or an output of zeros, is a silent neuron.",
+        "the {cell} runs its time steps itself, so its activity cannot be recorded.",
+        "Look at its output: a spike time of inf, or an output of zeros, means a silent neuron.",
     ),
     "not trained: nothing there": warning(
-        "the net has no Parameter that could be trained.",
-        "Set requires_grad=True for those that are to learn: net.set_grad().",
+        "the network has no trainable Parameter.",
+        "Set requires_grad=True for Parameters that should learn, for example by net.set_grad().",
     ),
     "not trained: left out": warning(
-        "the optimiser does not have {left:Parameter} of {count} that could be trained: {names}.",
-        "Make it from net.trainable_params(); freeze what is not to learn (requires_grad=False).",
+        "the optimiser does not have {left:Parameter} of {count} that are trainable: {names}.",
+        "Pass net.trainable_params() to the optimiser, and freeze Parameters that should not learn "
+        "(requires_grad=False).",
     ),
     # --- gradients ----------------------------------------------------------------------------------------------------
     "no gradient: no input": note(
-        ("{its} is exactly zero, as all its inputs are 0", ": no spike comes from {silent}", "."),
-        "It comes with the first spikes, see there.",
+        ("{its} is exactly zero, because all its inputs are 0", ": no spike comes from {silent}", "."),
+        "It becomes nonzero with the first spikes, see the findings about silent layers.",
     ),
     "no gradient: behind a flat surrogate": note(
         "{its} is exactly zero; the surrogate's derivative is 0 at every potential of {flat}.",
-        "Mend {flat} first.",
+        "Fix {flat} first.",
     ),
     "no gradient: anywhere": alarm(
-        "no Parameter gets a gradient: all {count} are exactly zero.",
-        "Look at the last layer first: a loss that does not depend on the net, or ops.stop_gradient, argmax or a "
-        "comparison on the way to it.",
+        "no Parameter receives a gradient: all {count} gradients are exactly zero.",
+        "Check the path from the last layer to the loss: the loss may not depend on the network, or there is an "
+        "ops.stop_gradient, an argmax or a comparison.",
     ),
     "no gradient": alarm(
         "{its} is exactly zero.",
-        "Look for a comparison (v > 1) where a spike function belongs, ops.stop_gradient, a Cell that is never called, "
-        "a bprop that returns zeros or forgets the Parameter (internal_params), or silent layers on its way to the "
-        "loss; freeze what is not to learn (requires_grad=False).",
+        "Look for a comparison (v > 1) instead of a spike function, ops.stop_gradient, a Cell that is not called, a "
+        "bprop that returns zeros or omits the Parameter (internal_params), or silent layers between it and the loss. "
+        "Freeze Parameters that should not learn (requires_grad=False).",
     ),
     "exploding recurrence: a gradient": graded(
         (
             _GROWS_BACKWARDS,
-            " The spectral radius of its feedback is {radius}; times the surrogate's derivative (root mean square), "
-            "a step multiplies by about {feedback}.",
+            " The spectral radius of the feedback weights is {radius}. Times the surrogate's derivative (root mean "
+            "square), a step multiplies the gradient by about {feedback}.",
         ),
-        "Scale the feedback weights down (spectral radius times mean derivative below 1), take a lower or wider "
+        "Scale the feedback weights down (spectral radius times mean derivative below 1), use a lower or wider "
         f"surrogate, or clip the {_CLIPPED}.",
         total=_EXPLODING,
     ),
     "exploding gradient: through time": graded(
         (
             _GROWS_BACKWARDS,
-            " Its feedback does not amplify: it multiplies by about {feedback} per step.",
+            " The feedback does not amplify it: a step multiplies by about {feedback}.",
             " Its reset multiplies the gradient of a neuron at the threshold by {reset}.",
         ),
-        "Take a lower or wider surrogate, by which reset and adaptation multiply, detach the reset "
-        f"(detach_reset=True), cut the sequence (nn.Truncated), or clip the {_CLIPPED}.",
+        "Use a lower or wider surrogate, because reset and adaptation multiply the gradient by its derivative, detach "
+        f"the reset (detach_reset=True), truncate the sequence (nn.Truncated), or clip the {_CLIPPED}.",
         total=_EXPLODING,
     ),
     "vanishing gradient: through time": graded(
         _SHRINKS_BACKWARDS,
-        "Take a wider surrogate or detach the reset (detach_reset=True), which stands in the way at every step; a "
-        "readout that looks at every step (its mean) brings gradients to early ones.",
+        "Use a wider surrogate, or detach the reset (detach_reset=True), which reduces the gradient at every step. A "
+        "readout over all time steps, such as a mean, gives early steps a direct gradient.",
         total=below(warning=_VANISHING),
         follows=True,
     ),
     "vanishing gradient: by the leak": graded(
-        _SHRINKS_BACKWARDS + " A step keeps {it.leak} of the potential, which explains it: the neuron forgets.",
-        "If early steps matter, take a longer tau, or a readout that looks at every step (its mean).",
+        _SHRINKS_BACKWARDS + " The reason is the leak: a step keeps {it.leak} of the potential.",
+        "If early steps matter, use a longer tau, or a readout over all time steps, such as a mean.",
         total=below(note=_VANISHING),
         follows=True,
     ),
@@ -313,15 +315,15 @@ RULES: dict[str, Rule] = {
     ),
     "vanishing gradient: through depth": graded(
         "the gradient at {it.name} is {ratio} of that at {after.name}, the layer after it.",
-        "Bring the potentials of {it.name} nearer to its threshold or take a wider surrogate there, raise the weights "
-        "between the two, or add a shortcut (nn.SEWBlock).",
+        "Bring the potentials of {it.name} closer to its threshold, use a wider surrogate there, raise the weights "
+        "between the two layers, or add a shortcut (nn.SEWBlock).",
         ratio=below(warning=1e-3),
         follows=True,
     ),
     "detached reset": note(
-        "the reset of {names} counts as a constant in the reverse (detach_reset=True), {share:%} of the layers: "
-        "gradients are not those of the whole dynamics.",
-        "Nothing, if it is meant so, as in many papers; else detach_reset=False.",
+        "the reset of {names} is a constant in the backward pass (detach_reset=True), in {share:%} of the layers, so "
+        "gradients leave out a part of the dynamics.",
+        "Nothing to do if you intend this, as many papers do. Otherwise set detach_reset=False.",
     ),
     # --- silence ------------------------------------------------------------------------------------------------------
     # Some neurons are silent over a batch in every net that computes with few spikes, and at initialisation whole
@@ -330,46 +332,48 @@ RULES: dict[str, Rule] = {
     # batch, and the rest does its work: two thirds are a loss, nine tenths a fault.
     "dead": graded(
         _NEVER_FIRED,
-        f"{_WAKE}a regulariser of rates (nn.SilenceRegulariser) has the gradient wake them.",
+        f"{_WAKE}a regulariser of firing rates (nn.SilenceRegulariser) gives silent neurons a gradient.",
         share=above(note=0.1),
         asleep="warning",
         stuck="alarm",
     ),
     "dead: out of reach": graded(
         _NEVER_FIRED,
-        f"{_WAKE}a wider surrogate reaches neurons further from the threshold.",
+        f"{_WAKE}a wider surrogate has a gradient for neurons further from the threshold.",
         share=above(note=0.1),
         lost=above(warning=2 / 3, alarm=0.9),
         asleep="warning",
         stuck="alarm",
     ),
     "dead: under a narrow surrogate": graded(
-        _NEVER_FIRED, "Take a wider surrogate first, see there.", share=above(note=0.1)
+        _NEVER_FIRED, "Use a wider surrogate first, see the finding about it.", share=above(note=0.1)
     ),
-    "dead: behind a silent layer": note(_NEVER_FIRED, "Mend {cause.name} first."),
+    "dead: behind a silent layer": note(_NEVER_FIRED, "Fix {cause.name} first."),
     "silent output": note(
         _SILENT_OUTPUT,
-        "Lower its v_threshold, raise its weights, or read potentials instead of spikes: nn.LINode, fire=False.",
+        "Lower its v_threshold, raise its weights, or use potentials instead of spikes (nn.LINode, fire=False).",
         asleep="warning",
         lost="alarm",
         stuck="alarm",
     ),
-    "silent output: behind a silent layer": note(_SILENT_OUTPUT, "Mend {cause.name} first, which sends it no spikes."),
+    "silent output: behind a silent layer": note(
+        _SILENT_OUTPUT, "Fix {cause.name} first, because it sends no spikes to the output layer."
+    ),
     "silent samples": graded(
-        "it gives no spike for {silent} of {it.shape[1]:sample}, sample {first} the first of them; what comes after it "
-        "cannot tell these apart.",
-        "Bring samples to one scale (inputs of equal strength), raise the input, or lower v_threshold.",
+        "it gives no spike for {silent} of {it.shape[1]:sample}, first for sample {first}. Layers after it cannot "
+        "distinguish these samples.",
+        "Normalise the samples so that their inputs are equally strong, raise the input, or lower v_threshold.",
         # A net is none the worse for it while it is not trained, or where samples are near their first spike.
         share=above(note=0.1),
         asleep=above(warning=0.2),
     ),
     "equal outputs": alarm(
         "{same}.",
-        "Look at the layers for a part that is silent or saturated; the loss cannot tell the samples apart.",
+        "Look for layers that are silent or saturated, because the loss cannot distinguish the samples.",
     ),
     "equal outputs: of silence": note(
-        "{same}: no spike comes from {silent}, and the loss cannot tell the samples apart.",
-        "Mend {silent} first.",
+        "{same}, because {silent} gives no spikes. The loss cannot distinguish the samples.",
+        "Fix {silent} first.",
         # Before training, layers that are silent yet near their thresholds wake by themselves.
         trained="warning",
     ),
@@ -384,59 +388,61 @@ RULES: dict[str, Rule] = {
     ),
     "saturated: late": warning(
         _FIRED_TOO_OFTEN,
-        f"{_LESS} Look at these samples for inputs out of scale; neurons that stay on need a leak or a full reset.",
+        f"{_LESS} Check whether the inputs of these samples are too large. Neurons that fire at every step need a leak "
+        "or a full reset.",
     ),
     # --- the surrogate ------------------------------------------------------------------------------------------------
     # Of neurons that fire, potentials cross the threshold, so a surrogate that nine in ten steps do not see is narrow
     # (`activity.narrowness`). Beyond ten thresholds it is the potentials that are too wide.
     "narrow surrogate": warning(
         _NARROW,
-        f"Take a wider surrogate: {_WIDER}; or scale the weights so that potentials stay near the threshold.",
+        f"Use a wider surrogate ({_WIDER}), or scale the weights so that potentials stay near the threshold.",
         share=above(alarm=0.99),
     ),
     "narrow surrogate: beside wide potentials": warning(
         _NARROW,
-        f"Scale the weights before it down, or give it a reset: potentials span many thresholds. Else {_WIDER}.",
+        "Scale the weights before the layer down, or use a reset, because potentials span many thresholds. Otherwise "
+        f"use {_WIDER}.",
         share=above(alarm=0.99),
     ),
     "wide surrogate": graded(
-        "the derivative of {it.slope.name} is above {near_peak} of its peak at {share:%} of the steps: gradients do "
-        "not tell neurons near their threshold from others.",
-        "Take a narrower surrogate (about one threshold wide): a higher sharpness of {it.slope.name}.",
+        "the derivative of {it.slope.name} is above {near_peak} of its peak at {share:%} of the steps, so gradients do "
+        "not distinguish neurons near their threshold from others.",
+        "Use a narrower surrogate, about one threshold wide: a higher sharpness of {it.slope.name}.",
         share=above(warning=0.95),  # it tells nearly no potential from another
     ),
     # --- potentials ---------------------------------------------------------------------------------------------------
     "large potentials": warning(
         (
             "in sample {worst.sample} the potentials of {worst.share:%} of the neurons are more than {thresholds} "
-            "thresholds {side} where they began, in the last {worst.steps} of {it.shape[0]} steps (root mean square); "
-            "the largest there is {largest} thresholds away.",
+            "thresholds {side} their start, in the last {worst.steps} of {it.shape[0]} steps (root mean square). The "
+            "largest is {largest} thresholds away.",
             " The surrogate is flat at {flat:%} of these steps.",
         ),
-        "Scale the inputs or the weights before it down (inputs of 0 to 255 by 1 / 255), normalise the current "
-        "(nn.BatchNorm1d before the neurons), and look at the neuron's leak, reset and feedback.",
+        "Scale the inputs or the weights before the layer down (for example, pixels of 0 to 255 by 1 / 255), normalise "
+        "the current (nn.BatchNorm1d before the neurons), and check the neuron's leak, reset and feedback.",
         far_too_large="alarm",
     ),
     "large potentials: without a threshold": graded(
-        "potentials reach {largest}, in sample {sample} at step {step}, and are finite by luck.",
-        "Scale its input down, and look at its leak and at the weights before it.",
+        "potentials reach {largest}, in sample {sample} at step {step}, close to the limit of float32.",
+        "Scale the input down, and check the leak and the weights before the layer.",
         largest=above(alarm=1e6),  # float32 then resolves no input of the size of one
     ),
-    "exploding recurrence: potentials": alarm(_RUN_AWAY, "Give the neuron a reset or a leak, or lower its input."),
+    "exploding recurrence: potentials": alarm(_RUN_AWAY, "Use a neuron with a reset or a leak, or lower its input."),
     "exploding recurrence: potentials, by feedback": alarm(
         _RUN_AWAY,
-        "Scale the feedback weights down (spectral radius about 1), or give the neuron a reset and a leak.",
+        "Scale the feedback weights down (spectral radius about 1), or use a neuron with a reset and a leak.",
     ),
-    "constant out of range": warning(_CONSTANT, "Give a value of that range when the neuron is made."),
+    "constant out of range": warning(_CONSTANT, "Pass a value in this range to the neuron."),
     "constant out of range: learned": warning(
         _CONSTANT,
-        "It is learned: put it back, and lower its learning rate, or learn it in a form that stays in its range, as "
-        "nn.ParametricLIFNode does.",
+        "The constant is learned: reset it and lower its learning rate, or learn it in a form that stays in its range, "
+        "as nn.ParametricLIFNode does.",
     ),
     "constant out of range: a step keeps too much": graded(
         "a step of the {it.neuron} multiplies a small change of the potential by {leak:.5g}, measured at rest without "
-        "input: potentials grow by themselves, {growth} times in {steps:step}.",
-        "Keep the factor of the potential at 1 or below, of learned ones too: ops.sigmoid of a Parameter.",
+        "input, so potentials grow without input, by a factor of {growth} in {steps:step}.",
+        "Keep the factor of the potential at 1 or below. For a learned factor, use ops.sigmoid of a Parameter.",
         leak=above(warning=1.005),  # measured in float32: one part in two hundred is no rounding
     ),
 }
@@ -446,7 +452,7 @@ MEASURES = (*training.MEASURES, *gradients.MEASURES, *activity.MEASURES)
 
 
 def diagnose(facts: Facts) -> tuple[Finding, ...]:
-    """The findings of all rules, the worst first."""
+    """Apply all rules; the worst findings come first."""
     rules = [(RULES[m.rule], RULES[m.rule].judge(m)) for measure in MEASURES for m in measure(facts)]
     findings = [finding for _, finding in rules if finding is not None]
     blocking = _blocking(facts, findings)
@@ -455,19 +461,19 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     for rule, finding in rules:
         if finding is None:
             continue
-        # What follows from a layer at its place or after it, which no gradient passes, is a note.
+        # A finding that is caused by a layer without gradients, at its place or later, is only a note.
         place = names.index(finding.layer) if finding.layer in names else 0
         causes = [(what, name) for what, name in blocking if rule.follows and names.index(name) >= place]
         if causes:
             what, name = causes[0]
-            text = f"{finding.text} It follows from the {what} of {name}."
-            finding = replace(finding, severity="note", text=text, mend=f"Mend {name} first.")
+            text = f"{finding.text} The cause is the {what} of {name}."
+            finding = replace(finding, severity="note", text=text, mend=f"Fix {name} first.")
         explained.append(finding)
     return by_severity(explained)
 
 
 def _blocking(facts: Facts, findings: Sequence[Finding]) -> list[tuple[str, str]]:
-    """The layers in the way of gradients: those that none can wake, slept through a training, or see too little."""
+    """Layers that stop gradients: silent ones that cannot fire or did not learn to, and narrow surrogates."""
     silent = {layer.name for layer in facts.layers if layer.silent}
     quiet = [
         ("silence", finding.layer)

@@ -1,4 +1,4 @@
-"""Measures of trainings: numbers that are not finite, loss, updates, labels, and the epochs of a log."""
+"""Measures of the training: values that are not finite, loss, updates, labels, and the records of a log."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ FEWEST_EPOCHS = 3  # an accuracy needs some to be believed
 FLAT = 0.02  # of the first loss: what a loss of random batches wanders about without learning
 FIRST_UPDATES = 10  # fewer are no training
 SAME = 1e-6  # outputs that differ by less than float32 resolves are the same
-# Update over weight. About 1e-3 is what works; beyond a tenth the net is another one after ten steps. Adam's first
-# updates are the rate times the sign of the gradient, three times those to come or more.
+# Update relative to the weight. About 1e-3 works well; a tenth replaces the weights within ten steps. The first updates
+# of Adam are the rate times the sign of the gradient, at least three times as large as later ones.
 LARGE_UPDATE, FIRST_FACTOR = 0.1, 3.0
 FAR_ABOVE_CHANCE = 3.0  # times the loss of guessing: scores that are confident and wrong; untrained nets begin near one
 WAITED = 5  # epochs, after which a loss that has not moved will not move by itself
-# Spikes per step: rates settle within a few times of what they were; a net whose rates have grown so far, to so much,
-# is on its way to saturation.
+# Spikes per step: rates usually stay within a factor of a few. A network whose rates grow by this factor to this value
+# will saturate.
 RATE_GROWS, RATE_HIGH = 3.0, 0.4
 GROWING_EPOCHS = 3  # fewer are no growth
 _NO_MEASURES = ("epoch", "step", "seconds")
 
 
-# --- the score of guessing, and signs that a training got further -----------------------------------------------------
+# --- Chance level, and evidence of learning ---------------------------------------------------------------------------
 
 
 def logged_numbers(facts: Facts, name: str) -> list[float]:
-    """The numbers of the records by one name; a table has empty places."""
+    """The numbers under one name in the records, which may lack some."""
     return [float(record[name]) for record in facts.history if record.get(name) not in (None, "")]
 
 
 def is_trained(facts: Facts) -> bool:
-    """True if the net has been trained before: there is a log, or its optimiser has taken steps."""
+    """True if the network has been trained: there is a log, or its optimiser has taken steps."""
     return bool(facts.history) or (facts.updates or 0) >= FIRST_UPDATES
 
 
@@ -49,7 +49,7 @@ def is_classification(shape: Sequence[int], labels: Array) -> bool:
 
 
 def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
-    """Guesses and labels (B,), and the number of classes, where outputs are scores and targets are class numbers."""
+    """Predictions (B,), labels (B,) and the number of classes, if outputs are scores and targets class numbers."""
     out, labels = facts.output, facts.target
     if out is None or labels is None or not is_classification(out.shape, labels):
         return None
@@ -60,7 +60,7 @@ def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
 
 
 def at_chance(facts: Facts) -> str:
-    """The sign in the log that nothing was learned: a loss, or accuracies, as guessing has them; else ""."""
+    """The evidence in the log that nothing was learned: a loss or an accuracy at chance level; else ""."""
     losses = logged_numbers(facts, "loss")
     if losses and facts.guessing is not None and losses[-1] >= (1 - AT_CHANCE) * facts.guessing:
         epochs, guessing = count_noun(len(losses), "epoch"), format_number(facts.guessing)
@@ -78,7 +78,7 @@ def at_chance(facts: Facts) -> str:
 
 
 def hardly_falls(losses: Sequence[float]) -> bool:
-    """True if a loss neither falls nor rises by more than it wanders."""
+    """True if the trend of a loss is smaller than its fluctuations."""
     if len(losses) < 2 or not all(map(math.isfinite, losses)):
         return False
     first, limit = losses[0], FLAT * abs(losses[0])
@@ -86,7 +86,7 @@ def hardly_falls(losses: Sequence[float]) -> bool:
 
 
 def same_outputs(facts: Facts) -> str:
-    """The sign that all samples have one output, though the inputs differ; else ""."""
+    """The statement that all samples have one output although the inputs differ; else ""."""
     out = facts.output
     if out is None or not all_finite(out) or not facts.layers:
         return ""
@@ -104,11 +104,11 @@ def _differ(x: Array, axis: int | None) -> bool:
     return l2_norm(rows - rows[:1]) > SAME * max(l2_norm(rows), 1e-30)
 
 
-# --- not finite -------------------------------------------------------------------------------------------------------
+# --- Not finite -------------------------------------------------------------------------------------------------------
 
 
 def not_finite(facts: Facts) -> Iterator[Measurement]:
-    """The place where a NaN or an infinite number comes first, with the names of the places that follow from it."""
+    """Measure where a NaN or an infinite number occurs first, with the names of the places it spreads to."""
     places = [*_bad_inputs(facts), *_bad_layers(facts), *_bad_results(facts)]
     if places:
         first, *rest = places
@@ -129,7 +129,7 @@ def _bad_inputs(facts: Facts) -> Iterator[Measurement]:
 
 
 def _bad_layers(facts: Facts) -> list[Measurement]:
-    """The earliest step first, and at one step the earlier layer."""
+    """Sort by time step, then by layer."""
     places: list[Measurement] = []
     for layer in facts.layers:
         recorded = [("potential", layer.v), ("potential", layer.above), ("output", layer.spikes)]
@@ -161,22 +161,22 @@ def _bad_steps(x: Array) -> Array:
 
 
 def _count_bad(x: Array) -> dict[str, int | str]:
-    """The number of entries that are not finite, of all, and what they are."""
+    """The number of entries that are not finite, the number of all entries, and a noun: NaN or infinite."""
     what = "NaN" if np.isnan(x).any() else "infinite"
     return {"bad": int((~np.isfinite(x)).sum()), "size": x.size, "what": what}
 
 
-# --- the loss, and updates --------------------------------------------------------------------------------------------
+# --- Loss and updates -------------------------------------------------------------------------------------------------
 
 
 def summed_loss(facts: Facts) -> Iterator[Measurement]:
-    """The loss of a batch over the mean of its halves."""
+    """Measure the ratio of the loss of a batch to the mean loss of its halves."""
     if facts.loss is not None and facts.halves and math.isfinite(facts.loss):
         yield make_measurement("mis-scaled loss: a sum", facts=facts, ratio=facts.loss / facts.halves)
 
 
 def size_of_gradients(facts: Facts) -> Iterator[Measurement]:
-    """The least and the largest size of a gradient beside its weight, of all Parameters."""
+    """Measure the smallest and the largest gradient relative to its weight, over all Parameters."""
     ratios = [ratio for _, ratio in _ratios(facts, "grad") if ratio > 0]
     if ratios:
         where = "the one Parameter that has some" if len(ratios) == 1 else f"all {len(ratios)} Parameters"
@@ -185,14 +185,14 @@ def size_of_gradients(facts: Facts) -> Iterator[Measurement]:
 
 
 def _ratios(facts: Facts, change: str) -> list[tuple[Weight, float]]:
-    """The norms of finite gradients or updates, in parts of their weights': matrices and kernels, if there are any."""
+    """The norms of finite gradients or updates relative to their weights; only of matrices and kernels if possible."""
     weights = [weight for weight in facts.weights if weight.value.ndim > 1] or list(facts.weights)
     changes = [(w, getattr(w, change)) for w in weights if all_finite(w.value) and w.size > 0]
     return [(w, l2_norm(x) / w.size) for w, x in changes if x is not None and all_finite(x)]
 
 
 def size_of_updates(facts: Facts) -> Iterator[Measurement]:
-    """Updates that are large or tiny beside the weights, the worst named."""
+    """Measure updates that are large or tiny relative to the weights."""
     ratios = _ratios(facts, "update")
     if not ratios or facts.updates is None:
         return
@@ -209,11 +209,11 @@ def size_of_updates(facts: Facts) -> Iterator[Measurement]:
         yield make_measurement(f"learning rate: tiny updates{stands}", worst, largest=largest)
 
 
-# --- what was asked of the training -----------------------------------------------------------------------------------
+# --- Labels, optimiser and log ----------------------------------------------------------------------------------------
 
 
 def invalid_labels(facts: Facts) -> Iterator[Measurement]:
-    """Labels that are no classes of the output, or all the same."""
+    """Measure labels outside of the classes of the output, or all equal."""
     out, target = facts.output, facts.target
     if out is None or target is None or target.dtype.kind not in "iu" or target.ndim != 1 or not target.size:
         return
@@ -229,7 +229,7 @@ def invalid_labels(facts: Facts) -> Iterator[Measurement]:
 
 
 def not_trained(facts: Facts) -> Iterator[Measurement]:
-    """Parameters that could be trained, and that the optimiser does not have."""
+    """Measure trainable Parameters that the optimiser does not have."""
     if facts.differentiated and not facts.weights:
         yield make_measurement("not trained: nothing there")
     left = [weight.name for weight in facts.weights if weight.left_out]
@@ -240,7 +240,7 @@ def not_trained(facts: Facts) -> Iterator[Measurement]:
 
 
 def loss_curve(facts: Facts) -> Iterator[Measurement]:
-    """A loss that is not finite, rises, hardly falls, or rises on the test data alone."""
+    """Measure a loss that is not finite, rises, hardly falls, or rises only on the validation data."""
     losses, tests = logged_numbers(facts, "loss"), logged_numbers(facts, "test_loss")
     bad = [epoch for epoch, loss in enumerate(losses, 1) if not math.isfinite(loss)]
     if bad:
@@ -268,7 +268,7 @@ def _rising(what: str, losses: list[float]) -> Iterator[Measurement]:
 
 
 def far_above_chance(facts: Facts) -> Iterator[Measurement]:
-    """A loss that was many times that of guessing and is not below it now, as after updates that were too large."""
+    """Measure a loss far above chance that is still above it, as after updates that were too large."""
     losses = logged_numbers(facts, "loss")
     if facts.guessing is None or not losses or not all(map(math.isfinite, losses)) or losses[-1] < facts.guessing:
         return
@@ -281,7 +281,7 @@ def far_above_chance(facts: Facts) -> Iterator[Measurement]:
 
 
 def growing_numbers(facts: Facts) -> Iterator[Measurement]:
-    """Numbers of the log other than losses and accuracies that run away, or rates that die out."""
+    """Measure numbers in the log, except losses and accuracies, that grow without limit, and rates that vanish."""
     for name in dict.fromkeys(name for record in facts.history for name in record):
         if name in _NO_MEASURES or "learning_rate" in name or "loss" in name or "accuracy" in name:
             continue
@@ -302,7 +302,7 @@ def growing_numbers(facts: Facts) -> Iterator[Measurement]:
 
 
 def _of_rate(name: str, series: list[float]) -> Iterator[Measurement]:
-    """A firing rate at which neurons no longer carry information: they fire all the time, or fall silent."""
+    """Measure a firing rate that grows towards saturation, or falls towards silence."""
     first, last = series[0], series[-1]
     numbers = {"name": name, "first": first, "last": last, "epochs": len(series)}
     if last > RATE_HIGH and last > RATE_GROWS * first:
@@ -312,7 +312,7 @@ def _of_rate(name: str, series: list[float]) -> Iterator[Measurement]:
 
 
 def classification_accuracy(facts: Facts) -> Iterator[Measurement]:
-    """The share of samples that are read right, and the classes that are confused most."""
+    """Measure the accuracy, and the most frequent confusion of two classes."""
     read = predictions(facts)
     if read is None:
         return
@@ -328,7 +328,7 @@ def classification_accuracy(facts: Facts) -> Iterator[Measurement]:
 
 
 def silent_labels(facts: Facts) -> Iterator[Measurement]:
-    """Samples whose label neuron never spikes, where the output is spike times (B, C)."""
+    """Measure samples whose label neuron never spikes, for outputs of spike times (B, C)."""
     times, labels = facts.output, facts.target
     if times is None or labels is None or times.ndim != 2 or labels.shape != times.shape[:1]:
         return
@@ -340,7 +340,7 @@ def silent_labels(facts: Facts) -> Iterator[Measurement]:
 
 
 def not_recorded(facts: Facts) -> Iterator[Measurement]:
-    """Spiking layers of which a monitor sees no step."""
+    """Measure spiking layers that a monitor cannot record."""
     for name in facts.unseen:
         path, _, cell = name.rpartition(" ")
         yield make_measurement("not recorded", path, cell=cell.strip("()"))

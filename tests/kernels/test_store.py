@@ -407,11 +407,11 @@ def test_the_commands_show_and_empty_it(folder: Path, capsys: pytest.CaptureFixt
     filled(folder, 3, 500_000)
     assert commands.main(["cache"]) == 0
     said = capsys.readouterr().out
-    assert str(folder) in said and "1.4 of 512 MB, 3 files" in said
+    assert str(folder) in said and "1.4 MB of at most 512 MB in 3 files" in said
     commands.info()
-    assert "cache size    1.4 of 512 MB, 3 files" in capsys.readouterr().out
+    assert "cache size    1.4 MB of at most 512 MB in 3 files" in capsys.readouterr().out
     assert commands.main(["cache", "--clear"]) == 0
-    assert capsys.readouterr().out == f"removed 3 files, 1.4 MB, from {folder}\n"
+    assert capsys.readouterr().out == f"removed 3 files (1.4 MB) from {folder}\n"
     assert list(folder.iterdir()) == []
     if sys.platform != "win32":
         filled(folder, 3)

@@ -492,7 +492,7 @@ def test_what_averages_hide_is_found_in_the_worst_sample_and_the_last_third_of_t
     assert not (hidden.rates > 0.95).any()
     found = {f.kind: f for f in diagnose(net(hidden, layer("b"))) if f.severity != "note"}
     assert set(found) == {"saturated", "large potentials", "constant out of range"}
-    assert found["saturated"].text.startswith("0 % of 128 neurons fired at more than 95 % of the steps")
+    assert found["saturated"].text.startswith("0 % of 128 neurons fired at more than 95 % of the time steps")
     assert (
         "In sample 5, 27 % did so in the last 33 of 100 steps, with potentials more than 50 thresholds up; "
         in found["saturated"].text
@@ -523,7 +523,7 @@ def test_a_silent_layer_behind_a_silent_layer_is_not_blamed():
     facts = net(quiet(-5.0, name="a"), quiet(-1.0, name="b"), quiet(-1.0, name="c"))
     assert worst(facts) == {("dead", "a", "alarm")}
     texts = {f.layer: f.mend for f in diagnose(facts) if f.kind in ("dead", "silent output")}
-    assert texts["b"].startswith("Mend a first") and texts["c"].startswith("Mend b first")
+    assert texts["b"].startswith("Fix a first") and texts["c"].startswith("Fix b first")
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -535,44 +535,48 @@ def text_of(facts, kind):
 
 
 WORDS = [
-    (net(output=np.eye(5)[[3] * B] + RNG.random((B, 5)) / 9), "accuracy", "Every sample is taken for class 3."),
+    (net(output=np.eye(5)[[3] * B] + RNG.random((B, 5)) / 9), "accuracy", "Every sample is classified as class 3."),
     (net(layer("a"), some_dead(0.6, -5.0)), "dead", "60 % of 20 neurons never fired in 8 samples of 40 steps"),
-    (net(layer("a"), some_dead(0.6, -5.0)), "dead", "below 0.001 of its peak at every potential they had"),
-    (net(layer("a"), some_dead(0.6, -5.0)), "dead", "at every potential they had (it is 0 there)"),
+    (net(layer("a"), some_dead(0.6, -5.0)), "dead", "below 0.001 of its peak at all their potentials"),
+    (net(layer("a"), some_dead(0.6, -5.0)), "dead", "at all their potentials (it is 0)"),
     (net(quiet(np.nan, name="b"), layer("c")), "dead", "steps; their potentials are not finite."),
     (
         net(quiet(-0.3, name="b"), layer("c"), output=SAME),
         "dead",
-        "Training has not woken them: the output is the same for all 8 samples, though the inputs differ.",
+        "Training has not made them fire: the output is the same for all 8 samples, though the inputs differ.",
     ),
     (
         net(quiet(-0.3, name="b"), layer("c"), history=epochs(1.9, 1.6)),
         "dead",
-        "Training has not woken them: the loss is 1.6 after 2 epochs, and that of guessing is 1.61.",
+        "Training has not made them fire: the loss is 1.6 after 2 epochs, and that of guessing is 1.61.",
     ),
     (
         net(quiet(-0.3, name="b"), layer("c"), guessing=None, history=epochs(3.0, 2.0, 1.0, accuracy=0.2)),
         "dead",
         "at most 20 % were read right in 3 epochs, and guessing gets 25 %.",
     ),
-    (net(quiet(-0.3, name="b"), layer("c"), output=SAME), "equal outputs", "no spike comes from b, and"),
+    (net(quiet(-0.3, name="b"), layer("c"), output=SAME), "equal outputs", "because b gives no spikes."),
     (net(history=epochs(221.0, 62.0)), "learning rate", "is 62 in epoch 2, far above the 1.61 of guessing"),
     (net(weights=[weight(grad=1e-10)]), "mis-scaled loss", "in the one Parameter that has some."),
     (net(growing(1.5)), "exploding gradient", "grows by a factor of 1.5 per step"),
-    (net(growing(1.5, recurrent=True, radius=4.0)), "exploding recurrence", "spectral radius of its feedback is 4;"),
+    (
+        net(growing(1.5, recurrent=True, radius=4.0)),
+        "exploding recurrence",
+        "spectral radius of the feedback weights is 4.",
+    ),
     (net(growing(1.5, recurrent=True, radius=0.1, drop=5.0)), "exploding gradient", "at the threshold by 2."),
-    (net(growing(0.5)), "vanishing gradient", "A step keeps 0.5 of the potential"),
+    (net(growing(0.5)), "vanishing gradient", "a step keeps 0.5 of the potential"),
     (
         net(layer("a", v=with_nan(layer().v, 37)), layer("b")),
         "not finite",
         "NaN from step 37 on in its potential, 3 of 160",
     ),
-    (net(loss=12.8, halves=6.4), "mis-scaled loss", "12.8 of the whole batch, 6.4 of half of it"),
+    (net(loss=12.8, halves=6.4), "mis-scaled loss", "12.8 for the whole batch, 6.4 for half of it"),
     (net(weights=[weight(update=0.5)]), "learning rate", "by 5 times its size"),
     (
         net(output=np.eye(5)[np.arange(B) % 5]),
         "accuracy",
-        "100 % of 8 samples are read right; by chance, with 5 classes, 20 %",
+        "100 % of 8 samples are classified correctly; chance is 20 % for 5 classes",
     ),
 ]
 
@@ -583,7 +587,7 @@ def test_findings_have_numbers_in_their_words(facts, kind, words):
 
 
 @pytest.mark.parametrize(
-    ("scale", "mend"), [(1.0, "Take a wider surrogate"), (100.0, "Scale the weights before it down")]
+    ("scale", "mend"), [(1.0, "Use a wider surrogate"), (100.0, "Scale the weights before the layer down")]
 )
 def test_what_is_too_narrow_or_too_wide_is_told_by_the_threshold(scale, mend):
     facts = net(layer("a", slope=triangle(0.001), above=RNG.normal(-0.4, 0.5, (T, B, N)) * scale), layer("b"))
@@ -603,7 +607,7 @@ def test_one_is_counted_in_the_singular():
     one = replace(one, **{name: getattr(one, name)[:, :1, :1] for name in ("above", "spikes", "v", "grad")})
     assert "100 % of 1 neuron never fired in 1 sample of 40 steps" in text_of(net(one, layer("c")), "dead")
     facts = net(output=np.eye(5)[:1], target=np.array([1]))
-    assert text_of(facts, "accuracy").startswith("0 % of 1 sample is read right")
+    assert text_of(facts, "accuracy").startswith("0 % of 1 sample is classified correctly")
 
 
 def test_facts_print_in_a_line():
@@ -709,7 +713,7 @@ def test_which_axis_counts_the_samples(shape, samples, axis):
 
 def test_a_step_that_keeps_too_much_over_many_steps_is_a_finding_and_no_overflow():
     facts = Facts([LayerFacts("a", leak=1.5, v=np.zeros((5000, 1, 1)))])
-    assert "potentials grow by themselves, inf times in 5000 steps" in text_of(facts, "constant out of range")
+    assert "potentials grow without input, by a factor of inf in 5000 steps" in text_of(facts, "constant out of range")
 
 
 def test_a_column_of_a_log_that_is_empty_says_nothing():

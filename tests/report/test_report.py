@@ -153,7 +153,8 @@ def test_a_planted_fault_is_found_and_no_other(plant):
 def test_a_dead_layer_is_described(sick):
     (finding,) = [f for f in sick.of("dead") if f.severity == "alarm"]
     words = (
-        "lif2: 100 % of 24 neurons never fired in 16 samples of 50 steps; their surrogate is below 0.001 of its peak"
+        "lif2: 100 % of 24 neurons never fired in 16 samples of 50 steps; the derivative of their surrogate is below "
+        "0.001 of its peak"
     )
     assert words in str(finding) and words[6:] in sick.path.read_text(encoding="utf-8")
 
