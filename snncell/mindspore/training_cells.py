@@ -38,7 +38,7 @@ class WithLossCell(Cell):
     """
 
     def __init__(self, backbone: Cell, loss_fn: Callable[..., Any]) -> None:
-        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
+        super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         self.backbone, self.loss_fn = backbone, loss_fn
 
     def construct(self, data: Any, label: Any) -> Any:
@@ -64,7 +64,7 @@ class WithEvalCell(Cell):
     """
 
     def __init__(self, network: Cell, loss_fn: Callable[..., Any], add_cast_fp32: bool = False) -> None:
-        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
+        super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         self.network, self.loss_fn, self.add_cast_fp32 = network, loss_fn, add_cast_fp32
 
     def construct(self, data: Any, label: Any) -> Any:
@@ -98,7 +98,7 @@ class WithGradCell(Cell):
         loss_fn: Callable[..., Any] | None = None,
         sens: Annotated[Tensor | float | None, Own()] = None,
     ) -> None:
-        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
+        super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
         if sens is not None and not isinstance(sens, Tensor):
             sens = check_interval(sens, -math.inf, math.inf, "WithGradCell", "sens")
@@ -132,7 +132,7 @@ class ForwardValueAndGrad(Cell):
         get_by_list: bool = False,
         sens_param: bool = False,
     ) -> None:
-        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
+        super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         if not callable(network) or isinstance(network, type):
             raise ArgumentError(f"ForwardValueAndGrad: network is a function or a Cell, not {came(network)}.")
         self.network = network
@@ -174,7 +174,7 @@ class TrainOneStepCell(Cell):
         sens: Positive | None = None,
         return_grad: bool = False,
     ) -> None:
-        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
+        super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         if not isinstance(optimizer, Optimizer):
             raise ArgumentError(
                 f"TrainOneStepCell: optimizer is an optimiser, such as nn.Adam(network.trainable_params()), not "
@@ -261,7 +261,7 @@ class ParameterUpdate(Cell):
     """
 
     def __init__(self, param: Annotated[Parameter, Own()]) -> None:
-        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
+        super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         if not isinstance(param, Parameter):
             raise ParameterError(f"ParameterUpdate: param is a Parameter, not {came(param)}.")
         self.param = param
@@ -290,7 +290,7 @@ class GradAccumulationCell(Cell):
     """
 
     def __init__(self, network: Cell, micro_size: Count) -> None:
-        super().__init__(auto_prefix=False)  # whose Parameters keep the names of their network
+        super().__init__(auto_prefix=False)  # do not rename the Parameters of the network
         self.network, self.micro_size = network, micro_size
 
     def construct(self, *inputs: Any) -> Any:

@@ -312,15 +312,15 @@ def sort_callbacks(callbacks: Any) -> list[Callback]:
 
 
 def _refuse_methods(kind: type[Callback]) -> None:
-    """Raise an ArgumentError for a method on_... that is no event, or does not take what an event gives."""
+    """Raise an ArgumentError for a method on_... that is not an event, or does not accept the event's arguments."""
     events = [name for name in dir(Callback) if name.startswith("on_")]
     for name in [name for name in dir(kind) if name.startswith("on_") and callable(getattr(kind, name))]:
         if name not in events:
             near = ELSEWHERE.get(name) or nearest(name, events)
             meant = f" Did you mean {near}?" if near else f" There are {', '.join(events)}."
             raise ArgumentError(
-                f"fit: the callback {kind.__name__} has a method {name}, which nothing calls.{meant} A method of one's "
-                f"own has a name without on_."
+                f"fit: the callback {kind.__name__} has a method {name}, which nothing calls.{meant} Begin the names "
+                f"of your own methods without on_."
             )
         takes = [one for one in inspect.signature(getattr(Callback, name)).parameters if one != "self"]
         if wrong := misfit(getattr(kind, name), (None, *takes)):

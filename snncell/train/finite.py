@@ -1,6 +1,6 @@
-"""Numbers that are not finite: the check of losses and Parameters for NaN and inf, and loss scaling.
+"""NaN and inf in a training: checks of losses and Parameters, and loss scaling.
 
-The check names the cause: NaN in the data, or an infinite gradient.
+The checks name the cause: NaN in the data, or an infinite gradient.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from snncell.train.state import File, is_count, is_number, refuse_misfit, weight
 def refuse_epoch(
     training: Training, value: float, clipped: bool, checkpoint: File | None, cause: Callable[[], str]
 ) -> None:
-    """Raise a TrainingError if the loss of an epoch, or after it a Parameter that is trained, is not finite.
+    """Raise a TrainingError if the loss of an epoch, or a trained Parameter after it, is not finite.
 
     Args:
         training: in the epoch.
@@ -43,42 +43,42 @@ def refuse_epoch(
     epoch, file = training.epoch, name_checkpoint(checkpoint, training.epoch)
     if not math.isfinite(value):
         limit = "" if clipped else ", or limit the gradients (clip_norm=1.0)"
-        mend = nan_in(training.data, "the data") or cause() or f"Lower the learning rate{limit}."
-        raise TrainingError(f"fit: the loss of epoch {epoch} is {value}. {mend}{file}")
+        hint = nan_in(training.data, "the data") or cause() or f"Lower the learning rate{limit}."
+        raise TrainingError(f"fit: the loss of epoch {epoch} is {value}. {hint}{file}")
     own = {id(parameter) for parameter in training.optimiser.parameters}
     for path, parameter in weights_of(training.net, training.loss).items():
         bad = int(parameter.size - np.isfinite(parameter.asnumpy()).sum()) if id(parameter) in own else 0
         if bad:
-            mend = nan_in(training.data, "the data") or cause() or "Look whether the data are finite;"
+            hint = nan_in(training.data, "the data") or cause() or "Check whether the data are finite."
             raise TrainingError(
                 f"fit: after epoch {epoch} {bad} of {parameter.size} elements of Parameter {path!r} are NaN or inf. "
-                f"The loss need not tell: a spike of NaN is 0. {mend} snncell.set_context(check_finite=True) names "
-                f"where it begins.{file}"
+                f"The loss may still be finite, because a spike of NaN is 0. {hint} "
+                f"snncell.set_context(check_finite=True) names the first NaN or inf.{file}"
             )
 
 
 def refuse_test_loss(training: Training, value: float, checkpoint: File | None) -> None:
-    """Raise a TrainingError for a test loss of NaN, which says nothing of the epoch; inf is a bad one."""
+    """Raise a TrainingError for a test loss of NaN, which does not rate the epoch; inf is just a bad loss."""
     if math.isnan(value):
-        mend = nan_in(training.test, "the test data") or (
-            "The loss of the data is finite: look whether the test data are, and what net and loss give of them."
+        hint = nan_in(training.test, "the test data") or (
+            "The loss of the training data is finite, so check the test data, and the outputs of net and loss for them."
         )
         file = name_checkpoint(checkpoint, training.epoch)
-        raise TrainingError(f"fit: the test loss of epoch {training.epoch} is nan. {mend}{file}")
+        raise TrainingError(f"fit: the test loss of epoch {training.epoch} is nan. {hint}{file}")
 
 
 def warn_of_nan(test: Any) -> None:
-    """Warn of test data that hold NaN: the loss of a spiking net need not tell."""
+    """Warn about NaN in the test data, because the loss of a spiking net may hide it."""
     if fault := nan_in(test, "the test data"):
         warnings.warn(
-            f"fit: {fault} A spike of NaN is 0, so the test loss need not tell.", RuntimeWarning, stacklevel=5
+            f"fit: {fault} A spike of NaN is 0, so the test loss may be finite.", RuntimeWarning, stacklevel=5
         )
 
 
 def nan_in(data: Any, who: str) -> str:
-    """The first array of data that holds NaN, as a sentence with the mend; "" if none does.
+    """A sentence about the first array of data that contains NaN, with a hint; "" for none.
 
-    Looked at are arrays and lists of batches; what makes its batches on the way is not gone through for this.
+    It checks arrays and lists of batches, but not data that make batches on demand.
     """
     by_batch = isinstance(data, (list, tuple))
     batches = data if by_batch else [data.arrays] if isinstance(data, Batches) else []
@@ -90,20 +90,17 @@ def nan_in(data: Any, who: str) -> str:
                 name = "the target" if place == len(parts) - 1 else "the input" if len(parts) == 2 else f"input {place}"
                 where = f"{name} of batch {number}" if by_batch else f"{name} of sample {bad[0]}"
                 more = "" if by_batch or len(bad) == 1 else f" and {len(bad) - 1} more"
-                return (
-                    f"{who[0].upper()}{who[1:]} hold NaN: {where}{more}. Leave them out, or fill them: np.nan_to_num."
-                )
+                return f"{who[0].upper()}{who[1:]} contain NaN: {where}{more}. Remove them, or use np.nan_to_num."
     return ""
 
 
 def infinite_gradient(
     net: Cell, loss: Callable[..., Tensor], trained: list[Parameter], before: Values, epoch: int, batches: Iterator[Any]
 ) -> str:
-    """Describe the first infinite gradient, or loss, of some batches at the weights from before an epoch; "" for none.
+    """Describe the first infinite gradient or loss of some batches at the weights from before an epoch; "" for none.
 
-    The gradient by an input (T, B, ...) locates the overflow: the backward pass runs from the last time step to the
-    first, so it overflows at the last step whose gradient is not finite. The Parameters keep the values that they have
-    now.
+    The gradient by an input (T, B, ...) locates the overflow. The backward pass runs from the last time step to the
+    first, so it overflows at the last step whose gradient is not finite. The Parameters keep their present values.
     """
     now = values_of([parameter for parameter, _ in before])
     measured = measure(net, loss, None)
@@ -146,20 +143,20 @@ def _last_infinite(gradient: Tensor, target: Any) -> int:
 
 
 def _samples_of_nan(part: Any) -> Any:
-    """The entries of the first axis that hold NaN, of an array of floats."""
+    """The samples of a float array that contain NaN."""
     if not (is_array(part) or isinstance(part, Tensor)) or not getattr(part, "shape", ()):
         return ()
     values = on_host(part)
     if values.dtype.kind not in "fc" or not values.size:
         return ()
     with np.errstate(all="ignore"):
-        if not np.isnan(values.sum()):  # no second array for those without; inf - inf is looked at again
+        if not np.isnan(values.sum()):  # saves memory; a NaN sum may also come from inf - inf
             return ()
     return np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(1))
 
 
 def name_checkpoint(checkpoint: File | None, epoch: int) -> str:
-    """A sentence that says of which epoch the checkpoint is, if there is one."""
+    """A sentence that names the epoch of the checkpoint, if there is one."""
     return f" {os.fspath(checkpoint)} is of epoch {epoch - 1}." if checkpoint and epoch > 1 else ""
 
 
@@ -169,7 +166,7 @@ _COUNTS = ("taken", "skipped", "lost")
 
 
 def as_scaler(given: Any, who: str) -> LossScaler | None:
-    """Convert a number to a static scaler; a scaler or None is returned as it is.
+    """Convert a number to a static scaler; a scaler or None is returned unchanged.
 
     Raises:
         ArgumentError: for anything else.
@@ -185,7 +182,7 @@ def as_scaler(given: Any, who: str) -> LossScaler | None:
 
 
 class Scaling:
-    """A scaler for the training steps of net and loss; a skipped step does not change their statistics."""
+    """Loss scaling for the training steps of net and loss; a skipped step does not change their statistics."""
 
     def __init__(self, scaler: LossScaler, net: Any, loss: Any, optimiser: Optimizer) -> None:
         self.scaler, self.optimiser = scaler, optimiser
@@ -204,7 +201,7 @@ class Scaling:
         return of_batch
 
     def gradients(self, of_loss: Callable[..., Any], batch: Any) -> Any:
-        """The numbers of a batch, and its gradients unscaled; where these are not finite, statistics stay."""
+        """The numbers of a batch and its unscaled gradients; if these are not finite, statistics are restored."""
         before = values_of(self.statistics)
         (_, numbers), scaled = of_loss(*batch)
         grads = self.scaler.unscale(scaled)
@@ -212,18 +209,18 @@ class Scaling:
         return numbers, grads
 
     def update(self, grads: Any, clip: Callable[[Any], Any] | None) -> None:
-        """Take the step if all gradients are finite, and change the scale."""
+        """Take the step if all gradients are finite, and adjust the scale."""
         finite = all_finite(grads)
         step_if(finite, self.optimiser, grads if clip is None else clip(grads))
         self.scaler.adjust(finite)
 
 
 class ScaledLoss(Callback):
-    """Put the loss scale and the number of skipped steps into records, and the scaler into checkpoints."""
+    """Add the loss scale and the number of skipped steps to records, and the scaler to checkpoints."""
 
     def __init__(self, scaler: LossScaler, checkpoint: Any) -> None:
         self.scaler, self.checkpoint = scaler, checkpoint
-        self.before = self._counted()  # when the epoch began
+        self.before = self._counted()  # at the beginning of the epoch
 
     def on_epoch_begin(self, training: Training) -> None:
         self.before = self._counted()
@@ -234,19 +231,19 @@ class ScaledLoss(Callback):
         training.record |= {"loss_scale": scale, "skipped": skipped}
         if lost:
             why = (
-                f"{lost} step(s) had gradients that are not finite although the loss scale had sunk to its floor, "
-                f"{scale:g}: it is not the scale."
+                f"{lost} step(s) had gradients that are not finite at the smallest loss scale, {scale:g}, so the scale "
+                f"is not the cause."
             )
         elif skipped and not taken and scale == self.before["scale"]:
             why = (
-                f"none of the {skipped} step(s) had finite gradients with the loss scale {scale:g}. Give a smaller "
-                f"one, or amp.DynamicLossScaler()."
+                f"none of the {skipped} step(s) had finite gradients with the loss scale {scale:g}. Use a smaller one, "
+                f"or amp.DynamicLossScaler()."
             )
         else:
             return
-        mend = nan_in(training.data, "the data") or "snncell.set_context(check_finite=True) names where it begins."
+        hint = nan_in(training.data, "the data") or "snncell.set_context(check_finite=True) names the first NaN or inf."
         raise TrainingError(
-            f"fit: in epoch {training.epoch} {why} {mend}" + name_checkpoint(self.checkpoint, training.epoch)
+            f"fit: in epoch {training.epoch} {why} {hint}" + name_checkpoint(self.checkpoint, training.epoch)
         )
 
     def _counted(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Logging of a training: a file with a line for each epoch, a progress bar, TensorBoard."""
+"""Logging: a file with a line for each epoch, a progress bar, TensorBoard."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = ["Log", "TensorBoard"]
 
 
 class Log(Callback):
-    """Log a training to a file, a line for each epoch: CSV with a header (.csv), or JSON (.jsonl).
+    """Log a training to a file, one line for each epoch: CSV with a header (.csv), or JSON lines (.jsonl).
 
-    Numbers are written so that they can be read back to the bit; one that only some epochs have is empty in the others.
-    A new log replaces the file; that of a resumed training begins with the lines of its history. `fit(log=file)` adds
+    Numbers are written so that they can be read back exactly. In CSV, a number that only some epochs have is empty in
+    the others. A new log replaces the file; the log of a resumed training begins with its history. `fit(log=file)` adds
     this callback.
 
     Args:
@@ -44,7 +44,7 @@ class Log(Callback):
         records: the lines to begin with.
 
     Raises:
-        ArgumentError: for another ending, or a folder that is not there.
+        ArgumentError: for another file extension, or a missing folder.
 
     Example:
         >>> import tempfile, pathlib
@@ -59,7 +59,7 @@ class Log(Callback):
 
     def __init__(self, file: str | os.PathLike[str], records: list[Record] | None = None) -> None:
         self.path = Path(file)
-        self.columns: dict[str, None] = {}  # of the lines that this has written
+        self.columns: dict[str, None] = {}  # the columns written so far
         if self.path.suffix not in (".csv", ".jsonl"):
             raise ArgumentError(f"Log: the file log is named *.csv or *.jsonl, not {self.path.name!r}.")
         if not self.path.parent.is_dir():
@@ -99,11 +99,11 @@ class Log(Callback):
 
 # --- progress bar -----------------------------------------------------------------------------------------------------
 
-_PAUSE = 0.2  # seconds: to read a number, a step that a card is still busy with must be waited for
+_PAUSE = 0.2  # seconds between updates, because reading a number waits for the GPU
 
 
 class Bar(ExitStack):
-    """A progress bar of steps. Its estimate leaves out steps in which kernels were compiled."""
+    """A progress bar of steps. Its time estimate ignores steps in which kernels were compiled."""
 
     def __init__(self, total: int | None, initial: int, shown: bool) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Bar(ExitStack):
         self.bar.set_description_str(f"another process compiles {kernels}" if elsewhere else f"compiling {kernels}")
 
     def show(self, values: dict[str, Any], refresh: bool = False) -> None:
-        """Put names and values behind the bar."""
+        """Show names and values after the bar."""
         self.bar.set_postfix(values, refresh=refresh)
 
     def step(self) -> None:
@@ -131,15 +131,15 @@ class Bar(ExitStack):
             return
         bar = self.bar
         bar.set_description_str("", refresh=False)
-        bar.unpause()  # the time since the bar was last drawn counts for nothing
+        bar.unpause()  # exclude the time since the bar was last drawn from the estimate
         bar.update()
-        bar.initial += bar.n - bar.last_print_n  # nor do the steps of that time
+        bar.initial += bar.n - bar.last_print_n  # and the steps of that time
         bar.last_print_n = bar.n
         bar.refresh()
 
 
 class Progress(Callback):
-    """Show a training as a progress bar, with the numbers of batches and epochs."""
+    """Progress bar of a training, with the numbers of batches and epochs."""
 
     order: ClassVar[int] = 4
 
@@ -186,24 +186,23 @@ class Progress(Callback):
 
 
 class TensorBoard(Callback):
-    """Log a training for TensorBoard, into a folder for `tensorboard --logdir`.
+    """Log a training for TensorBoard: numbers, histograms, spike rasters and reports for `tensorboard --logdir`.
 
-    After each epoch it writes the numbers of the record, by the steps of the optimiser; a confusion matrix is drawn. If
-    you resume a training, or begin it anew in the same folder, the new numbers hide later ones of the folder. It
-    changes no bit of the training.
+    After each epoch it writes the numbers of the record against the optimiser's step; a confusion matrix is drawn. If
+    you resume a training, or restart it in the same folder, new numbers hide the later numbers in the folder. It does
+    not change the training in any bit.
 
     Args:
-        folder: is created if it is missing.
-        steps: write the numbers of a batch after every so many batches too, as "batch/loss". Each waits for its step.
+        folder: the folder, which is created if it is missing.
+        steps: also write the numbers of a batch, as "batch/loss", after every so many batches. Each waits for its step.
         every: draw histograms and pictures after every so many epochs, and before the first one.
-        histograms: whether the distribution of each Parameter is written, as "weights/" and its name.
-        batch: (inputs, ..., target), or inputs alone, for pictures: a raster of the first sample for each layer that
-            fires.
-        report: whether the folder gets the page of `plot.report` on the batch, with its findings and pictures.
+        histograms: whether to write the distribution of each Parameter, as "weights/" and its name.
+        batch: (inputs, ..., target), or only inputs, for pictures: a raster of the first sample for each spiking layer.
+        report: whether to add the page of `plot.report` on the batch, with its findings and pictures.
 
     Raises:
-        ArgumentError: without the package tensorboardX, or before the first step for a folder that cannot be written, a
-            report without a batch, or a batch that does not fit the net.
+        ArgumentError: without the package tensorboardX; and before the first step for a folder that cannot be written,
+            a report without a batch, or a batch that does not fit the net.
 
     Example:
         >>> import tempfile, pathlib
@@ -229,18 +228,18 @@ class TensorBoard(Callback):
         report: bool = False,
     ) -> None:
         if report and batch is None:
-            raise ArgumentError("TensorBoard: report=True looks at a batch; give batch=(inputs, target) too.")
+            raise ArgumentError("TensorBoard: report=True needs a batch; pass batch=(inputs, target).")
         self.folder, self.steps, self.every = Path(folder), steps, every
         self.histograms, self.report = histograms, report
         self.batch = None if batch is None else parts(batch)
-        _tensorboardx()  # its absence is an error now, not after the first epoch
+        _tensorboardx()  # fail now if it is missing, not after the first epoch
         self._writer: Any = None
 
     def on_fit_begin(self, training: Training) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # What follows the step that a training goes on from was written by another one. A name has the second in
-            # it alone, and two trainings may begin within one.
+            # Purge what an earlier training wrote after this step. Add nanoseconds to the file name, because it
+            # contains only seconds and two trainings may start within one.
             own = {"purge_step": training.step + 1, "filename_suffix": f".{time.time_ns()}"}
             self._writer = _tensorboardx().SummaryWriter(str(self.folder), **own)
         except OSError as error:
@@ -279,7 +278,7 @@ class TensorBoard(Callback):
         array = np.asarray(value, np.float64)
         if array.size == 1:
             self._writer.add_scalar(name, array.item(), step)
-        elif array.ndim > 1:  # where it is no matrix of shares nothing is drawn
+        elif array.ndim > 1:  # draws nothing unless it is a matrix of shares
             self._picture(name, draw_picture("", lambda ax: confusion_matrix(array, ax=ax), 2.8).figure, step)
 
     def _look(self, training: Training, report: bool) -> None:
@@ -298,7 +297,7 @@ class TensorBoard(Callback):
             self._report(training)
 
     def _rasters(self, training: Training) -> Iterator[tuple[str, Any]]:
-        """A figure of each layer that fires."""
+        """A raster figure of each spiking layer."""
         assert self.batch is not None
         net = training.net
         with phases(net), leave_untouched(net), Monitor(net, samples=1) as monitor:
@@ -328,8 +327,8 @@ class TensorBoard(Callback):
 
 
 def _pixels(figure: Any) -> np.ndarray[Any, Any]:
-    """A figure as (H, W, 3), 8 bits."""
-    image = import_once("PIL.Image").open(io.BytesIO(png(figure)))  # Matplotlib brings Pillow
+    """A figure as an 8-bit array (H, W, 3)."""
+    image = import_once("PIL.Image").open(io.BytesIO(png(figure)))  # Pillow is a dependency of Matplotlib
     return np.asarray(image.convert("RGB"))
 
 
@@ -338,5 +337,5 @@ def _tensorboardx() -> Any:
         return import_once("tensorboardX")
     except ImportError as error:
         raise ArgumentError(
-            f'TensorBoard: needs the package tensorboardX: pip install "snncell[tensorboard]" brings it ({error}).'
+            f'TensorBoard: needs the package tensorboardX: pip install "snncell[tensorboard]" installs it ({error}).'
         ) from None

@@ -1,4 +1,4 @@
-"""Measures of a batch: loss, accuracy, metrics and firing rate, with the lengths of padded sequences."""
+"""Measurements on a batch: loss, accuracy, metrics and firing rate, with the lengths of padded sequences."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ __all__ = ["Spikes", "measure"]
 
 
 class Lengths(NamedTuple):
-    """The lengths of the samples, (B,), and the numbers of steps that their padded sequences can have."""
+    """The lengths of the samples, (B,), and the possible numbers of steps of their padded sequences."""
 
     counts: Tensor
     steps: tuple[int, ...]
 
     def are_of(self, x: Tensor) -> bool:
-        """True of a sequence (T, B, ...) of this batch."""
+        """True if x is a sequence (T, B, ...) of this batch."""
         return x.ndim > 1 and x.shape[0] in self.steps and x.shape[1:2] == self.counts.shape
 
 
 def find_batch_lengths(net: Any, inputs: Sequence[Any]) -> Lengths | None:
-    """The input that `net.construct` calls `lengths`; None if it has none."""
+    """The input named `lengths` of `net.construct`; None if there is none."""
     counts = find_lengths(net, inputs, {})
     if counts is None:
         return None
     leaves = [[x] if isinstance(x, EventLists) else structure.flatten(x)[0] for x in inputs if x is not counts]
     shapes = [tuple(leaf.shape) for each in leaves for leaf in each if leaf.ndim > 1]
-    # Of both first axes, for there are nets that are given the samples first, and swap the axes.
+    # Both of the first two axes may be time, because some nets take the samples first and swap the axes.
     return Lengths(as_tensor(counts, "lengths"), shapes[0][:2] if shapes else ())
 
 
 def refuse_lengths(net: Any, inputs: Sequence[Any]) -> None:
-    """Raise a CallError where the lengths of a `data.Loader`, the second input, are one more than the net takes."""
+    """Raise a CallError if the net does not take the lengths that a `data.Loader` passes as the second input."""
     counts = inputs[1] if len(inputs) > 1 else None
     if not isinstance(counts, Tensor) or counts.ndim != 1 or counts.dtype.is_float or takes_lengths(net):
         return
@@ -65,22 +65,22 @@ def refuse_lengths(net: Any, inputs: Sequence[Any]) -> None:
         except TypeError:
             return
         raise CallError(
-            f"{name} has no argument for the lengths of padded sequences, which a Loader gives after the first input. "
-            f"Take them, def construct(self, x, lengths), or leave them out: data.Loader(..., lengths=False)."
+            f"{name} has no argument for the lengths of padded sequences, which a Loader passes after the first input. "
+            f"Define construct(self, x, lengths), or leave the lengths out: data.Loader(..., lengths=False)."
         ) from None
 
 
 def score_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:
     """A loss or score of the net's output; it gets the lengths if it takes them."""
-    score = hasattr(getattr(fn, "func", fn), "of_classes")  # of a partial, too
+    score = hasattr(getattr(fn, "func", fn), "of_classes")  # unwraps functools.partial
     if lengths is None or not takes_lengths(fn) or (score and not over_time(output, target)):
         return fn(output, target)
     first = next(iter(structure.flatten(output)[0]), None)
     if first is not None and lengths.steps and first.shape[:1] and first.shape[0] not in lengths.steps:
         raise ShapeError(
-            f"lengths: the net's input is of {' or '.join(map(str, lengths.steps))} steps, and its output, of shape "
-            f"{first.shape}, is not, so a loss or accuracy that takes lengths needs others. Let the net give them too, "
-            f"(output, lengths), and give a function of both: def loss(out, y)."
+            f"lengths: the net's input has {' or '.join(map(str, lengths.steps))} steps, but its output, of shape "
+            f"{first.shape}, has not, so a loss or accuracy needs other lengths. Return them from the net, too, as "
+            f"(output, lengths), and use them in your own loss: def loss(out, y)."
         )
     return fn(output, target, lengths=lengths.counts)
 
@@ -89,7 +89,7 @@ def score_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: L
 
 
 def spiking_cells(chosen: Any, who: str) -> list[Cell]:
-    """A Cell, or several, as a list."""
+    """A list of the chosen Cells."""
     several = isinstance(chosen, Iterable) and not isinstance(chosen, (Cell, str, bytes, dict, Tensor))
     cells = list(chosen) if several else [chosen]
     for cell in cells:
@@ -100,16 +100,16 @@ def spiking_cells(chosen: Any, who: str) -> list[Cell]:
 
 
 class Spikes:
-    """Firing rate of Cells: the share of the elements of their spikes that are not 0.
+    """Firing rate of Cells: the share of nonzero elements in their spikes.
 
-    Use it as a context. Every call of these Cells within it counts, also while a function is traced.
+    Use it as a context manager. It counts every call of these Cells in its body, also while a function is traced.
 
     Args:
-        cells: a Cell, or several: what runs a layer over time, such as a `MultiStep`. Of a tuple that one gives, the
+        cells: a Cell, or several: those that run a layer over time, such as a `MultiStep`. If one returns a tuple, its
             first Tensor counts.
 
     Raises:
-        ArgumentError: for something that is no Cell.
+        ArgumentError: for an object that is not a Cell.
 
     Example:
         >>> layer = nn.MultiStep(nn.IFNode())
@@ -137,22 +137,22 @@ class Spikes:
         self.heard += structure.flatten(out)[0][:1]
 
     def refuse_inner(self, net: Cell) -> None:
-        """Raise an ArgumentError for a Cell of one step inside of a `MultiStep` of `net`, which is not heard."""
+        """Raise an ArgumentError for a Cell inside of a `MultiStep` of `net`, whose calls cannot be observed."""
         for path, outer in net.cells_and_names():
             inner = {id(cell) for _, cell in outer.cell.cells_and_names()} if isinstance(outer, MultiStep) else set()
             for cell in self.cells:
                 if id(cell) in inner:
                     raise ArgumentError(
-                        f"firing_rate: {type(cell).__name__} is one step of the MultiStep {path or 'net'!r}, inside of "
-                        f"whose kernel nobody listens. Give the MultiStep."
+                        f"firing_rate: {type(cell).__name__} is one step of the MultiStep {path or 'net'!r}, so its "
+                        f"calls inside the kernel cannot be observed. Pass the MultiStep."
                     )
 
     def rate(self, lengths: Numbers | None = None) -> Tensor:
-        """The firing rate of all calls since the last time.
+        """The firing rate of all calls since the last `rate`.
 
         Args:
-            lengths: integers (B,), the number of steps of each sample; all T if left out. Later steps do not count,
-                but for spikes of another batch, of which all do.
+            lengths: integers (B,), the number of steps of each sample; all T by default. Later steps do not count.
+                Spikes of another batch size count completely.
 
         Raises:
             ArgumentError: without a call, or for lengths below 0 or above T.
@@ -162,11 +162,11 @@ class Spikes:
         return self.rate_of(Lengths(as_tensor(lengths, "Spikes", "lengths"), tuple(len(x) for x in self.heard)))
 
     def rate_of(self, lengths: Lengths | None) -> Tensor:
-        """`rate`, in which lengths count for sequences that have one of their numbers of steps."""
+        """`rate`; lengths apply to sequences with one of their numbers of steps."""
         heard, self.heard = self.heard, []
         if not heard:
-            raise ArgumentError("firing_rate: none of its Cells was called. Give Cells that the network calls.")
-        # Counted, not added up as floats, of which large sums would depend on the order.
+            raise ArgumentError("firing_rate: none of its Cells was called. Pass Cells that the network calls.")
+        # Count in integers, because large sums of floats depend on the order.
         fired: Any = 0
         count: Any = 0
         for spikes in map(ops.stop_gradient, heard):
@@ -196,17 +196,17 @@ def measure(
     """A function (*inputs, target) -> (loss, {"accuracy": ..., "firing_rate": ...}) of a batch.
 
     Args:
-        net: called with the inputs: whatever `Tensor` takes, and tuples, lists and dicts of that. The input that its
-            construct calls `lengths` goes to loss and accuracy, if they take `lengths`; the firing rate leaves out
+        net: called with the inputs: anything that `Tensor` takes, and tuples, lists and dicts of that. If loss and
+            accuracy take `lengths`, they get the input of that name of the net's construct; the firing rate ignores
             later steps.
-        loss: a function of the net's output and the target that gives a number.
+        loss: a function of the net's output and the target that returns a number.
         accuracy: another such function, or None.
-        spikes: whose firing rate, or None.
+        spikes: the `Spikes` for the firing rate, or None.
         metrics: more functions like accuracy, by name. An array is averaged over its first axis.
     """
     score = accuracy
-    # A label that does not count in the loss does not in the accuracy either.
-    # `train.accuracy` is `share_right` with the check of arguments around it.
+    # The accuracy ignores the labels that the loss ignores. `__wrapped__`: `train.accuracy` is `share_right` with
+    # argument checks.
     if getattr(accuracy, "__wrapped__", accuracy) is share_right and hasattr(loss, "ignore_index"):
         score = partial(share_right, ignore_index=loss.ignore_index)
 
@@ -236,7 +236,7 @@ def measure(
 
 
 def _result_of(name: str, value: Any) -> Tensor:
-    """The result of a function of the user's, after checking that it is a Tensor."""
+    """Check that a user's function returned a Tensor."""
     if not isinstance(value, Tensor):
-        raise ArgumentError(f"{name} is a function of (output, target) that gives a Tensor; it gave {came(value)}.")
+        raise ArgumentError(f"{name} is a function of (output, target) that returns a Tensor, not {came(value)}.")
     return value

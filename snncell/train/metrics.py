@@ -300,8 +300,8 @@ def _of_name(name: str, who: str) -> Metric | Monitored:
         meant = f" {near!r} is meant?" if near else ""
         there = f"{', '.join(map(repr, NAMED))} and 'top5' (any number)"
         raise ArgumentError(
-            f"{who}: there is no metric {show(name)}, but {there}.{meant} Of one's own it is a function of (output, "
-            f"target) that gives a Tensor."
+            f"{who}: there is no metric {show(name)}; known metrics are {there}.{meant} You can also pass a function "
+            f"of (output, target) that returns a Tensor."
         )
     return NAMED[name]
 
@@ -317,8 +317,8 @@ def name_metrics(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, M
     for name, one in pairs:
         if not isinstance(name, str) or name in RESERVED or name.startswith("test_"):
             raise ArgumentError(
-                f"{who}: metrics: {show(name)} is no name for a metric; a record has {', '.join(RESERVED)} and "
-                f"test_... already."
+                f"{who}: metrics: {show(name)} cannot be the name of a metric, because a record uses "
+                f"{', '.join(RESERVED)} and test_... itself."
             )
         if name in found:
             raise ArgumentError(f"{who}: two metrics are called {name!r}; give a dict: metrics={{name: function}}.")

@@ -1,4 +1,4 @@
-"""Passes over data: an evaluation, and an epoch of training, which a checkpoint can continue after any step."""
+"""Passes over data: an evaluation, and an epoch of training that a checkpoint can continue after any step."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def evaluate(
     firing_rate: Annotated[Cell | Iterable[Cell], Own()] = (),
     prefetch: bool | None = None,
 ) -> Means:
-    """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in prediction.
+    """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in prediction mode.
 
-    Its arguments are as for `fit`; arrays are not shuffled. Each `Stateful` begins at rest. Afterwards the phases and
-    states of net and loss are as they were.
+    The arguments are those of `fit`; arrays are not shuffled. Each `Stateful` starts at rest. Afterwards the modes and
+    states of net and loss are restored.
 
     Returns:
-        Numbers by name, and nested lists for metrics with axes. A batch counts by the length of its target.
+        Numbers by name, and nested lists for metrics with axes. Each batch is weighted by the length of its target.
 
     Raises:
         ArgumentError: for data without a batch.
@@ -72,9 +72,9 @@ def evaluate_with(
     prefetch: bool | None,
     around: Callable[[Step], Step] = lambda step: step,
 ) -> Means:
-    """`evaluate`, with a wrapper `around` its step, as for `measure_means`."""
+    """`evaluate` with a wrapper `around` its step, as for `measure_means`."""
     if data is None:
-        raise ArgumentError("evaluate: data are a tuple of arrays, or batches; there are none.")
+        raise ArgumentError("evaluate: data are a tuple of arrays, or batches, not None.")
     with (
         Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes,
         phases(net, loss),
@@ -90,7 +90,7 @@ def evaluate_with(
 
 
 def tell_callbacks(step: Step, training: Training, callbacks: Sequence[Callback]) -> Step:
-    """A step of an evaluation that calls the callbacks before and after it."""
+    """An evaluation step that calls the callbacks before and after it."""
 
     def told(batch: Any) -> dict[str, Any]:
         training.evaluated, training.of_evaluation = training.evaluated + 1, batch
@@ -105,7 +105,7 @@ def tell_callbacks(step: Step, training: Training, callbacks: Sequence[Callback]
 def measure_with_loss(
     net: Cell, loss: Any, accuracy: Any, spikes: Spikes | None, metrics: dict[str, Any]
 ) -> Callable[..., dict[str, Tensor]]:
-    """`measure`, jitted, with the loss among its numbers."""
+    """Jitted `measure` with the loss among its numbers."""
     of_one = measure(net, loss, accuracy, spikes, metrics)
 
     def of_batch(*batch: Tensor) -> dict[str, Tensor]:
@@ -126,7 +126,7 @@ def measure_means(
     processes: OneProcess,
     around: Callable[[Step], Step] = lambda step: step,
 ) -> Means:
-    """The means of all numbers over one pass through the data, in prediction; `around` wraps the step."""
+    """The means of all numbers over one pass through the data, in prediction mode; `around` wraps the step."""
     for cell in cells_of(*parts):
         cell.training = False
     for stateful in find_statefuls(*parts):
@@ -142,7 +142,7 @@ def measure_means(
 def count_batches(
     source: Any, who: str, processes: OneProcess, prefetch: bool | None
 ) -> AbstractContextManager[Iterable[Any]]:
-    """Pairs of the number of samples and the batch, prefetched where that is safe and pays."""
+    """Context manager: pairs of the number of samples and the batch, prefetched if that is safe and faster."""
     counted = processes.counted(source, lambda batch: as_batch(batch, who))
     return prefetch_batches(
         processes.batches(source), counted, should_prefetch(source) if prefetch is None else prefetch
@@ -162,35 +162,37 @@ class Measurements:
         self.counts.append(count)
 
     def columns(self) -> dict[str, Any]:
-        """The numbers by name as arrays, float64, with an entry for each batch."""
+        """The numbers by name as float64 arrays, with an entry for each batch."""
         names = list(self.numbers[0]) if self.numbers else []
         return {name: np.array([_wide(each[name]) for each in self.numbers]) for name in names}
 
     def arrays(self) -> dict[str, Any]:
-        """All of it as arrays, for a checkpoint."""
+        """The content as arrays, for a checkpoint."""
         columns = {f"number {name}": x for name, x in self.columns().items()}
         return {"counts": np.array(self.counts, np.int64), **columns}
 
     def take(self, names: list[Any], arrays: dict[str, Any], batches: int) -> None:
-        """Restore the arrays that `arrays` returned; an ArgumentError for others."""
+        """Restore the result of `arrays`; an ArgumentError for other arrays."""
         counts = arrays.get("counts", np.zeros(0))
         columns = {name: arrays.get(f"number {name}", counts) for name in names}
         right = len(arrays) == len(columns) + 1 and counts.dtype == np.int64 and counts.shape == (batches,)
         if not right or any(x.dtype != np.float64 or x.shape[:1] != (batches,) for x in columns.values()):
-            raise ArgumentError(f"what was measured of {batches} batches is not in it.")
+            raise ArgumentError(f"the measurements of {batches} batches are missing or wrong.")
         self.counts = counts.tolist()
         self.numbers = [{name: columns[name][n] for name in names} for n in range(batches)]
 
     def means(self, who: str) -> Means:
-        """The means of the numbers: a float each, or a nested list; an ArgumentError without a batch."""
+        """The means of the numbers: floats, or nested lists; an ArgumentError without a batch."""
         if not self.numbers:
-            raise ArgumentError(f"{who} give no batch. An iterator gives its batches once; give a list, or Batches.")
+            raise ArgumentError(
+                f"{who} give no batch. An iterator gives its batches only once; pass a list or Batches."
+            )
         shares = np.array(self.counts, np.float64) / sum(self.counts)
         return {name: np.tensordot(shares, values, 1).tolist() for name, values in self.columns().items()}
 
 
 def _wide(number: Any) -> Any:
-    """A number, or an array of them, in float64."""
+    """A number or array in float64."""
     return np.asarray(number.asnumpy() if isinstance(number, Tensor) else number, np.float64)
 
 
@@ -200,33 +202,33 @@ def _wide(number: Any) -> Any:
 class DataPass:
     """A pass over the training data: one epoch.
 
-    A checkpoint within it holds the measurements, the states of `Stateful`s, and the position in the data: that of a
-    `Loader`; of other data the number of batches and the random numbers from which their order was drawn, so that a
-    resume repeats the pass up to there.
+    A checkpoint within it contains the measurements, the states of all `Stateful` Cells, and the position in the data.
+    For a `Loader`, that is its own position. For other data, it is the number of batches and the random state from
+    which their order was drawn, so that a resume can repeat the pass up to there.
     """
 
     def __init__(self, parts: tuple[Any, ...], data: Any, processes: OneProcess) -> None:
         self.parts, self.data, self.processes = parts, data, processes
         self.measurements = Measurements()
-        self.key: Any = None  # of the random numbers at its beginning
-        self.states: list[Any] = []  # of Statefuls, to begin with
-        self.over = False  # whether all its batches had been trained on when a checkpoint was written
-        self.first: int | None = None  # the batch that this process began with, once it has
+        self.key: Any = None  # the random state at its beginning
+        self.states: list[Any] = []  # the initial states of Statefuls
+        self.over = False  # whether all its batches were done when a checkpoint was written
+        self.first: int | None = None  # the first batch that this process trains on, after it has started
 
     @property
     def batch(self) -> int:
-        """The number of batches that have been trained on."""
+        """The number of batches that are done."""
         return len(self.measurements.counts)
 
     @property
     def given(self) -> int | None:
-        """The number of batches from the data since the beginning or a resume; None if none are to be skipped."""
+        """The number of batches taken from the data since the beginning or a resume; None if none are to be skipped."""
         return None if self.first is None or self.over else self.batch - self.first
 
     def run(
         self, step: TrainStep, prefetch: bool | None, begin: Callable[[Any], None], end: Callable[..., bool]
     ) -> bool:
-        """Train on the remaining batches; returns whether the pass came to its end. `end(numbers)` can stop it."""
+        """Train on the remaining batches; returns whether the pass is complete. `end(numbers)` can stop it."""
         for cell in cells_of(*self.parts):
             cell.training = True
         for stateful in find_statefuls(*self.parts):
@@ -240,11 +242,11 @@ class DataPass:
         with count_batches(source, "fit: data", self.processes, prefetch) as batches:
             left = iter(batches)
             self.first = self.batch
-            for number in range(skipped):  # those that were trained on before
+            for number in range(skipped):  # batches that were done before the resume
                 if next(left, None) is None:
                     raise CheckpointError(
-                        f"fit: {skipped} batches of the epoch were trained on before, and the data give {number}. "
-                        f"Resume with the data as they were."
+                        f"fit: {skipped} batches of the epoch were trained on before, but the data give only {number}. "
+                        f"Resume with the same data."
                     )
             if skipped:
                 go_on_from(key)
@@ -255,8 +257,8 @@ class DataPass:
                 samples, batch = item
                 begin(batch)
                 numbers = step(batch)
-                # Gradients that wait are either joined by the next batch, or it was the last one, and they make a step,
-                # of which callbacks must be told. Between two steps nothing is read ahead: a checkpoint may be written.
+                # While gradients accumulate, read the next batch to see whether this was the last one, which completes
+                # the step before callbacks run. Otherwise read nothing ahead, because a checkpoint may be written.
                 waiting = not step.updated
                 item = next(left, None) if waiting else None
                 if waiting and item is None:
@@ -273,7 +275,7 @@ class DataPass:
         """The notes for a checkpoint within this pass."""
         kept = [stateful.kept() for stateful in find_statefuls(*self.parts)]
         inputs = [one and [list(one.shape), one.dtype] for one in kept]
-        # A Loader whose pass is over stands at the next one; other data are gone through, and give no more.
+        # At the end of a pass, a Loader is at the beginning of the next one, unlike other data.
         over = self.over or (self.given and isinstance(self.data, Loader) and not self.data.state(self.given)["batch"])
         numbers = list(self.measurements.columns())
         return {"batch": self.batch, "over": bool(over), "key": self.key, "numbers": numbers, "inputs": inputs}
@@ -287,11 +289,11 @@ class DataPass:
         return found
 
     def take(self, notes: Any, arrays: dict[str, Any], who: str) -> None:
-        """Continue where a checkpoint was written; a CheckpointError for notes and arrays that this does not write."""
+        """Continue from a checkpoint; a CheckpointError for invalid notes or arrays."""
         arrays = dict(arrays)
         try:
             if not _are_notes(notes):
-                raise ArgumentError(f"its place in the epoch is {str(notes)[:200]}")
+                raise ArgumentError(f"its position in the epoch is {str(notes)[:200]}")
             self.states = self._states(notes["inputs"], arrays)
             self.measurements.take(notes["numbers"], arrays, notes["batch"])
         except ArgumentError as error:
@@ -299,10 +301,10 @@ class DataPass:
         self.key, self.over = notes["key"], notes["over"]
 
     def _states(self, inputs: list[Any], arrays: dict[str, Any]) -> list[Any]:
-        """The states of each `Stateful`, taken out of the arrays."""
+        """Take the states of each `Stateful` out of the arrays."""
         own = find_statefuls(*self.parts)
         if len(inputs) != len(own):
-            raise ArgumentError(f"it has states of {len(inputs)} Statefuls, and there are {len(own)}")
+            raise ArgumentError(f"it has states of {len(inputs)} Statefuls, but the net has {len(own)}")
         found: list[Any] = []
         for n, (stateful, given) in enumerate(zip(own, inputs, strict=True)):
             names = sorted(
@@ -314,7 +316,7 @@ class DataPass:
 
 
 def _are_notes(notes: Any) -> bool:
-    """True if notes are of the form that `DataPass.notes` returns them."""
+    """True if notes have the form that `DataPass.notes` returns."""
     if not isinstance(notes, dict) or notes.keys() != {"batch", "over", "key", "numbers", "inputs"}:
         return False
     key, numbers = notes["key"], notes["numbers"]

@@ -1,4 +1,4 @@
-"""State of a training, in memory and as a file: weights, buffers, optimiser, random numbers, notes."""
+"""The state of a training, in memory and as a file: weights, buffers, optimiser, random numbers, notes."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def save_state(
     arrays: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> None:
-    """Save a training to a safetensors file, from which `load_state` continues to the bit.
+    """Save a training to a safetensors file, from which `load_state` continues bit for bit.
 
-    The file is replaced as a whole. It holds the Parameters and buffers of net and loss, the step, rate and moments of
-    the optimiser, the state of the random numbers, and a description of net, loss and optimiser, so that `load_state`
-    can refuse others. It does not hold the states of a `Stateful`.
+    The file is replaced atomically. It contains the Parameters and buffers of net and loss, the step, rate and moments
+    of the optimiser, and the random state. It also describes net, loss and optimiser, so that `load_state` can refuse
+    others. It does not contain the states of a `Stateful`.
 
     Args:
         file: the path.
-        net, optimiser: of the training.
-        notes: anything that JSON can say.
+        net, optimiser: the trained net and its optimiser.
+        notes: any JSON values.
         arrays: more NumPy arrays, by name.
-        loss: the loss, if it is a Cell; of a function nothing is kept.
+        loss: the loss, if it is a Cell; a function has no state.
 
     Raises:
         CheckpointError: if the file cannot be written.
@@ -70,21 +70,21 @@ def load_state(
     expected: dict[str, Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Load a training that `save_state` wrote: weights, optimiser and random numbers are as they were.
+    """Load a training saved by `save_state`: weights, optimiser and random numbers.
 
-    Without an optimiser only the Parameters and buffers of `net` are loaded, for example to make predictions.
+    Without an optimiser, only the Parameters and buffers of `net` are loaded, for example to make predictions.
 
     Args:
         file: the path.
-        net, optimiser, loss: made like those that were saved.
-        expected: notes that must be as they were.
+        net, optimiser, loss: created like the saved ones.
+        expected: notes that must be equal to the saved ones.
 
     Returns:
-        The notes and the arrays that were given.
+        The saved notes and arrays.
 
     Raises:
-        CheckpointError: if the file is missing, damaged or of something else, or was written with another net,
-            optimiser or loss or other notes, naming the difference; then nothing is loaded.
+        CheckpointError: if the file is missing, damaged or not a training, or was written with another net, optimiser,
+            loss or notes; it names the difference, and nothing is loaded.
     """
     stored = read_state(file, net, optimiser, expected, loss)
     stored.load()
@@ -92,7 +92,7 @@ def load_state(
 
 
 def _by_last_names(make: Any) -> Any:
-    """The description of an optimiser with the last parts of the names in its groups, as older files have it."""
+    """The description of an optimiser with only the last parts of its groups' names, as in older files."""
     result = make
     for path, facts in make.items() if isinstance(make, dict) else ():
         if isinstance(facts, dict) and isinstance(facts.get("names"), list):
@@ -102,7 +102,7 @@ def _by_last_names(make: Any) -> Any:
 
 
 def _without_new_defaults(cell: Cell, before: Any, now: dict[str, Any]) -> dict[str, Any]:
-    """The description of a Cell without the settings that an older file lacks and that have their default value."""
+    """The description of a Cell without settings that an older file lacks and that have their default value."""
     if not isinstance(before, dict):
         return now
     result = dict(now)
@@ -118,7 +118,7 @@ def _without_new_defaults(cell: Cell, before: Any, now: dict[str, Any]) -> dict[
 
 
 def _defaults(kind: type) -> dict[str, Any]:
-    """The default values of the settings of a class of this package, or of the one that a user's class derives from."""
+    """The default settings of a class of this package, or of the base class that a user's class derives from."""
     defaults: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.partition(".")[0] == __name__.partition(".")[0] and "__init__" in vars(base):
@@ -128,7 +128,7 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 
 class Stored(NamedTuple):
-    """The checked content of a file of a training."""
+    """The checked content of a training's file."""
 
     notes: dict[str, Any]
     arrays: dict[str, Any]
@@ -141,7 +141,7 @@ class Stored(NamedTuple):
         seeds = [] if self.random is None else [assign_seed(*self.random)]
         assign_values([*self.values, *seeds], self.buffers, "load_state")
         if self.random is not None:
-            set_seed(*self.random)  # threads that begin to draw later do so from it
+            set_seed(*self.random)  # for threads that start to draw later
 
 
 def assign_values(
@@ -166,8 +166,8 @@ def read_state(
     where = os.fspath(file)
     if not {"made", "notes"} <= text.keys() or _RANDOM not in stored:
         raise CheckpointError(
-            f"load_state: {where} holds no training; if it holds weights, snncell.load_checkpoint(file, net) puts them "
-            f"into a Cell."
+            f"load_state: {where} contains no training. If it contains weights, load them into a Cell by "
+            f"snncell.load_checkpoint(file, net)."
         )
     makes, notes = (_from_json(text[name], f"load_state: {where}: {name}") for name in ("made", "notes"))
     now = _describe_parts(net, optimiser, loss) | (expected or {})
@@ -187,7 +187,7 @@ def read_state(
     arrays = {name.removeprefix("more/"): stored.pop(name) for name in list(stored) if name.startswith("more/")}
     random = refuse_misfit({_RANDOM: present_key()}, {_RANDOM: stored.pop(_RANDOM)}, f"load_state: {where}")[_RANDOM]
     if (random < 0).any():
-        raise CheckpointError(f"load_state: {where} is damaged: {random.tolist()} is no place in the random numbers.")
+        raise CheckpointError(f"load_state: {where} is damaged: {random.tolist()} is not a valid random state.")
     own: dict[str, Any] = {f"net/{path}": p for path, p in weights_of(net, loss).items()}
     if optimiser is None:
         others = ("optimiser/", *(("net/loss/", "buffer/loss/") if loss is None else ()))
@@ -205,11 +205,11 @@ def read_state(
 def refuse_misfit(
     own: dict[str, Any], stored: dict[str, Any], who: str, error: type[SnncellError] = CheckpointError
 ) -> dict[str, Any]:
-    """Check that the stored arrays are those of the Tensors, in shapes and dtypes; returns them."""
+    """Check that stored arrays match the Tensors in shapes and dtypes, and return them."""
     for path, want in own.items():
         have = stored.get(path)
         if have is None:
-            raise error(f"{who} is damaged: there is no {path!r} in it.")
+            raise error(f"{who} is damaged: {path!r} is missing.")
         if have.shape != want.shape or have.dtype != want.dtype.dtype:
             raise error(
                 f"{who} is damaged: {path!r} is {have.dtype}{list(have.shape)} in it, not "
@@ -217,14 +217,14 @@ def refuse_misfit(
             )
     for path in stored:
         if path not in own:
-            raise error(f"{who} is damaged: {path!r} in it belongs to nothing.")
+            raise error(f"{who} is damaged: {path!r} is not a known entry.")
     return stored
 
 
 def _from_json(text: str, what: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
-        _flat(content)  # it is not nested too deeply to be gone through
+        _flat(content)  # raises if it is nested too deeply
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{what} is damaged: {error}.") from None
     if not isinstance(content, dict):
@@ -233,17 +233,17 @@ def _from_json(text: str, what: str) -> dict[str, Any]:
 
 
 def cells_of(*parts: Any) -> list[Cell]:
-    """All Cells of net and loss, if they are Cells."""
+    """All Cells of net and loss."""
     return [cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()]
 
 
 def find_statefuls(*parts: Any) -> list[Stateful]:
-    """Each `Stateful` of net and loss, once."""
+    """All `Stateful` Cells of net and loss."""
     return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
 
 
 def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
-    """The Parameters of a net by path, and of a loss that is a Cell, by "loss/" and path."""
+    """The Parameters of a net by path, and those of a loss that is a Cell by "loss/" and path."""
     weights = dict(net.parameters_dict())
     of_loss = loss.parameters_dict() if isinstance(loss, Cell) else {}
     known = {id(parameter) for parameter in weights.values()}
@@ -251,12 +251,12 @@ def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
 
 
 def values_to_keep(net: Cell, loss: Any = None) -> dict[str, Tensor]:
-    """The Parameters by path as in `weights_of`, and by "buffer/" and path the buffers."""
+    """The Parameters by path as in `weights_of`, and the buffers by "buffer/" and path."""
     return weights_of(net, loss) | {f"buffer/{path}": place[2] for path, place in buffers_of(net, loss).items()}
 
 
 def restore_values(net: Cell, loss: Any, values: dict[str, Any], who: str) -> None:
-    """Assign arrays to the Parameters and buffers of `values_to_keep`, by their names."""
+    """Assign arrays to the Parameters and buffers of `values_to_keep`, by name."""
     own, buffers = weights_of(net, loss), buffers_of(net, loss)
     weights = [(own[path], Tensor(value)) for path, value in values.items() if path in own]
     kept = [(*buffers[path][:2], Tensor(values[f"buffer/{path}"])) for path in buffers if f"buffer/{path}" in values]
@@ -264,7 +264,7 @@ def restore_values(net: Cell, loss: Any, values: dict[str, Any], who: str) -> No
 
 
 def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor]]:
-    """The buffers that are kept, with Cell and attribute, by path as in `weights_of`."""
+    """The persistent buffers, with Cell and attribute, by path as in `weights_of`."""
     places = dict(net.kept_buffers())
     of_loss = loss.kept_buffers() if isinstance(loss, Cell) else {}
     places |= {f"loss/{path}": place for path, place in of_loss.items() if place not in places.values()}
@@ -272,19 +272,19 @@ def buffers_of(net: Cell, loss: Any = None) -> dict[str, tuple[Cell, str, Tensor
 
 
 def _describe_parts(net: Cell, optimiser: Optimizer | None, loss: Any) -> dict[str, Any]:
-    """Describe net, optimiser and loss; the description of a loss that is no Cell is empty."""
+    """Describe net, optimiser and loss; a loss that is a function has an empty description."""
     parts = {"net": net, "loss": loss} if optimiser is None else {"net": net, "optimiser": optimiser, "loss": loss}
     return {name: describe_cell(part) if isinstance(part, Cell) else {} for name, part in parts.items()}
 
 
 def _own(optimiser: Optimizer) -> dict[str, Parameter]:
-    """The state of an optimiser: its Parameters other than those that it trains."""
+    """The state of an optimiser: its Parameters except those that it trains."""
     trained = {id(parameter) for parameter in optimiser.parameters}
     return {path: p for path, p in optimiser.parameters_dict().items() if id(p) not in trained}
 
 
 def describe_cell(cell: Cell) -> dict[str, Any]:
-    """Describe a Cell and all Cells below it: classes, settings, constants, shapes and dtypes of Parameters."""
+    """Describe a Cell and its descendants: classes, settings, constants, shapes and dtypes of Parameters."""
     facts: dict[str, Any] = {}
     for path, inner in cell.cells_and_names():
         facts[path] = {"class": type(inner).__name__} | {
@@ -292,7 +292,7 @@ def describe_cell(cell: Cell) -> dict[str, Any]:
             for name, value in vars(inner).items()
             if name not in _INTERNAL and _plain(value) and not name.startswith("_")
         }
-        changing = inner.kept_buffers()  # of which values are saved, and may be others by now
+        changing = inner.kept_buffers()  # the file contains their values, which may have changed
         for name, value in vars(inner).items():
             several = enumerate(value) if isinstance(value, (tuple, list)) else ()
             for label, item in [(name, value), *((f"{name}.{n}", item) for n, item in several)]:
@@ -302,7 +302,7 @@ def describe_cell(cell: Cell) -> dict[str, Any]:
         facts[f"Parameter {path}"] = f"{p.dtype.name}{list(p.shape)}"
     groups: list[Any] = list(cell.groups) if isinstance(cell, Optimizer) else []
     for number, group in enumerate(groups):
-        if group.schedule is None:  # a callback may have changed the present one
+        if group.schedule is None:  # use the initial rate, because a callback may have changed the present one
             facts["learning_rate" + (f" of group {number}" if len(groups) > 1 else "")] = group.initial_rate
     return facts
 
@@ -313,20 +313,20 @@ def describe_array(array: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> bool:
-    """True if a setting is a number, a text, or several of them."""
+    """True if a setting is a number, a text, or a sequence of these."""
     if isinstance(value, (tuple, list)):
         return bool(value) and all(map(_plain, value))
     return value is None or isinstance(value, (bool, int, float, str))
 
 
 def describe_difference(before: Any, now: Any) -> str | None:
-    """The first difference, as a sentence, or None."""
+    """A sentence about the first difference, or None."""
     if (found := find_difference(before, now)) is None:
         return None
     name, old, new = found
     if old is None:
-        return f"{name} was not there, and is {new}"
-    return f"{name} was {old}, and is not there" if new is None else f"{name} was {old} and is {new}"
+        return f"{name} was missing and is {new}"
+    return f"{name} was {old} and is missing" if new is None else f"{name} was {old} and is {new}"
 
 
 def find_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] | None:
@@ -346,7 +346,7 @@ def _flat(tree: Any, path: str = "") -> dict[str, str]:
 
 
 def is_number(value: Any) -> bool:
-    """True for a number as JSON has it."""
+    """True for a JSON number."""
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63)
 
 

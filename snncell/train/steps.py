@@ -1,4 +1,4 @@
-"""Training steps: forward, backward, gradient clipping, optimiser; gradient accumulation over several batches."""
+"""Training steps: forward, backward, gradient clipping and accumulation, optimiser."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ Clip = Callable[[Any], Any]
 
 
 class TrainStep:
-    """A training step of `fit`: an optimiser's step for each batch."""
+    """A training step of `fit`: one optimiser step for each batch."""
 
     def __init__(self, step: Callable[..., Numbers]) -> None:
         self.step = step
 
     @property
     def updated(self) -> bool:
-        """Whether no gradients wait for those of further batches."""
+        """Whether no gradients are being accumulated."""
         return True
 
     def __call__(self, batch: Any) -> Numbers:
-        """Train on a counted batch; returns the numbers that were measured."""
+        """Train on a counted batch; returns the measured numbers."""
         return self.step(*batch)
 
     def finish(self) -> None:
-        """Take a step with the gradients that are left at the end of an epoch."""
+        """Take a step with the remaining gradients at the end of an epoch."""
 
 
 def training_step(
@@ -55,13 +55,15 @@ def training_step(
 ) -> Callable[..., Numbers]:
     """A jitted training step, (*inputs, target) -> {"loss": ..., ...}: forward, backward, optimiser.
 
+    Use it in your own training loop, if `fit` does not do what you need.
+
     Args:
         net, loss, accuracy, spikes: as for `measure`.
-        optimiser: called with the gradients of its Parameters, which are zeros for frozen ones.
-        clip: a function of the tuple of gradients that gives such a tuple, or None.
+        optimiser: called with the gradients of its Parameters; gradients of frozen ones are zeros.
+        clip: a function that maps a tuple of gradients to such a tuple, or None.
         loss_scale: an `amp.LossScaler`, or a number for a constant scale. The gradients are those of the scaled loss,
-            divided by the scale before they are clipped. A step whose gradients are not all finite is skipped:
-            Parameters, statistics, moments and the number of the step stay as they are.
+            divided by the scale before they are clipped. A step with a gradient that is not finite is skipped:
+            Parameters, statistics, moments and step number stay unchanged.
 
     Example:
         >>> net = nn.Dense(2, 1)
@@ -78,7 +80,7 @@ def training_step(
 def fused_step(
     measured: Callable[..., Any], optimiser: Optimizer, clip: Clip | None, scaling: Scaling | None = None
 ) -> Callable[..., Numbers]:
-    """`training_step` for a function that `measure` returns."""
+    """`training_step` for a function from `measure`."""
     gradients = _gradients(measured, optimiser, scaling)
 
     def step(*batch: Tensor) -> Numbers:
@@ -97,7 +99,7 @@ def step_in_two(
     """The step as two jitted functions: batch -> (numbers, gradients), and gradients -> None, which updates."""
 
     def update(*wide: Tensor) -> None:
-        # What is unscaled stays as wide as it is: in float16 it could vanish again.
+        # Unscaled gradients stay in float32, because they could underflow in float16.
         pairs = zip(wide, optimiser.parameters, strict=True)
         _update(optimiser, wide if scaling else tuple(g.astype(p.dtype) for g, p in pairs), clip, scaling)
 
@@ -105,7 +107,6 @@ def step_in_two(
 
 
 def _update(optimiser: Optimizer, grads: Any, clip: Clip | None, scaling: Scaling | None) -> None:
-    """Take a step of the optimiser, if it may be taken."""
     if scaling is not None:
         scaling.update(grads, clip)
     else:
@@ -113,17 +114,17 @@ def _update(optimiser: Optimizer, grads: Any, clip: Clip | None, scaling: Scalin
 
 
 def _gradients(measured: Callable[..., Any], optimiser: Optimizer, scaling: Scaling | None) -> Callable[..., Any]:
-    """A function batch -> (numbers, gradients of the optimiser's Parameters, of frozen ones zeros)."""
+    """A function batch -> (numbers, gradients of the optimiser's Parameters); gradients of frozen ones are zeros."""
     if optimiser.loss_scale != 1.0:
         raise ArgumentError(
-            f"The {type(optimiser).__name__} was made with loss_scale={optimiser.loss_scale:g}, by which it divides "
-            f"gradients, and these are of the loss as it is. Leave it out there, and give it here: "
+            f"The {type(optimiser).__name__} was created with loss_scale={optimiser.loss_scale:g} and divides "
+            f"gradients by it, but these are gradients of the unscaled loss. Leave it out there, and pass it here: "
             f"loss_scale={optimiser.loss_scale:g}."
         )
     differentiated = measured if scaling is None else scaling.scaled(measured)
 
     def gradients(*batch: Tensor) -> Any:
-        trained = optimiser.trainable_params()  # as they are now: a Parameter may be frozen, or thawed
+        trained = optimiser.trainable_params()  # read at each trace, because Parameters may be frozen or unfrozen
         of_loss = ops.value_and_grad(differentiated, None, trained, has_aux=True)
         if scaling is not None:
             numbers, grads = scaling.gradients(of_loss, batch)
@@ -137,10 +138,10 @@ def _gradients(measured: Callable[..., Any], optimiser: Optimizer, scaling: Scal
 
 
 class Accumulated(TrainStep):
-    """A step for every `count` batches, by the mean of their gradients.
+    """Gradient accumulation: one optimiser step for every `count` batches, with the mean of their gradients.
 
-    G = sum_i n_i g_i / sum_i n_i, added in the order of the batches, n_i the samples of batch i: of a loss that is a
-    mean over samples it is the gradient of all these samples at once.
+    G = sum_i n_i g_i / sum_i n_i, added in the order of the batches, with n_i the samples of batch i. If the loss is a
+    mean over samples, G is the gradient of all these samples together.
     """
 
     def __init__(self, gradients: Callable[..., Any], update: Callable[..., None], count: int) -> None:
@@ -170,12 +171,11 @@ class Accumulated(TrainStep):
             self.waiting, self.samples, self.total = 0, 0, ()
 
 
-KEPT_TRACES = 32  # of functions that all trainings share: for so many lists of shapes
+KEPT_TRACES = 32  # the number of traces, one per list of shapes, of functions that all trainings share
 
 
 @partial(Jitted, limit=KEPT_TRACES)
 def _weigh(weight: Tensor, *grads: Tensor) -> tuple[Tensor, ...]:
-    """Each gradient times a number."""
     return tuple(_times(g, weight) for g in grads)
 
 
@@ -188,7 +188,7 @@ def _accumulate(weight: Tensor, *totals_and_grads: Tensor) -> tuple[Tensor, ...]
 
 
 def _times(g: Tensor, weight: Tensor) -> Tensor:
-    """A gradient times a number, in float32 at least: sums of float16 would overflow."""
+    """A gradient times a number, at least in float32, because sums in float16 would overflow."""
     wide = g.astype("float32") if g.dtype.itemsize < 4 else g
     return wide * weight.astype(wide.dtype)
 
@@ -199,10 +199,12 @@ def _times(g: Tensor, weight: Tensor) -> Tensor:
 def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[Tensor, ...]:
     """Gradient clipping by global norm: scale all gradients together so that their norm is at most `max_norm`.
 
+    Use it for networks over many time steps, where gradients can explode.
+
     g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
 
-    n is computed from g / max |g|, in float32 at least, so that no square overflows or vanishes. If a gradient has an
-    infinity or a NaN, all become NaN.
+    n is computed from g / max |g|, at least in float32, so that no square overflows or underflows. If a gradient
+    contains an infinity or a NaN, all become NaN.
 
     Raises:
         ArgumentError: for a max_norm that is not above 0.
@@ -248,16 +250,16 @@ Counted = tuple[int, Any]  # the samples of a batch, and the batch
 
 
 class OneProcess:
-    """The processes of a training on one process."""
+    """A training on one process, with the interface of a distributed training."""
 
-    first = True  # whether this is the process that writes files
+    first = True  # whether this process writes files
 
     def batches(self, source: Any) -> Any:
         """The batches of data, to be `counted`."""
         return source
 
     def counted(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Counted]:
-        """A function that makes a batch of what `batches` gives, and counts its samples."""
+        """A function that converts an item of `batches` to a batch, and counts its samples."""
 
         def of_batch(batch: Any) -> Counted:
             parts = parts_of(batch)
@@ -274,13 +276,13 @@ class OneProcess:
         scaling: Scaling | None,
         accumulate: int,
     ) -> TrainStep:
-        """The step of a training, of batches that are counted."""
+        """The training step, for counted batches."""
         if accumulate == 1:
             return TrainStep(fused_step(of_batch, optimiser, clip, scaling))
         return Accumulated(*step_in_two(of_batch, optimiser, clip, scaling), accumulate)
 
     def measured(self, of_batch: Callable[..., Numbers]) -> Callable[[Any], Numbers]:
-        """A function of a counted batch that measures it."""
+        """A function that measures a counted batch."""
         return lambda batch: of_batch(*batch)
 
     def any(self, flag: bool) -> bool:
@@ -292,7 +294,7 @@ class OneProcess:
         return nullcontext()
 
     def together(self) -> AbstractContextManager[Any]:
-        """A context around all that the processes do together."""
+        """A context for everything that the processes do together."""
         return nullcontext()
 
     def asked(self) -> dict[str, Any]:

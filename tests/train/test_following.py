@@ -223,7 +223,7 @@ class Stop(train.Callback):
     ("make", "words"),
     [
         (lambda folder: train.TensorBoard(folder / "file" / "run"), "TensorBoard: cannot write into the folder"),
-        (lambda folder: train.TensorBoard(folder, report=True), "give batch="),
+        (lambda folder: train.TensorBoard(folder, report=True), "pass batch="),
         (lambda folder: train.TensorBoard(folder, batch=ops.ones((3, 3, 99))), "99"),
     ],
     ids=["a file in the way", "a report on nothing", "another batch"],

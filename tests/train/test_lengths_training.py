@@ -86,7 +86,7 @@ def test_a_loss_without_lengths_is_given_none_and_an_accuracy_of_decoded_outputs
 
 def test_lengths_of_an_output_with_another_number_of_steps_are_refused():
     with pytest.raises(
-        errors.ShapeError, match=r"input is of 9 or 5 steps, and its output, of shape \(3, 5, 2\), is not"
+        errors.ShapeError, match=r"input has 9 or 5 steps, but its output, of shape \(3, 5, 2\), has not"
     ):
         train.evaluate(Net(pool=3), nn.CERateLoss(), loader([9]), accuracy=None)
 

@@ -263,7 +263,7 @@ def test_the_weights_of_a_loss_are_put_back_and_resumed_too(tmp_path):
     snncell.set_seed(8)
     parts, found = with_loss(4, checkpoint=tmp_path / "run", resume=True)
     assert bits(*parts) == bits(*whole) and found.history == expected.history
-    with pytest.raises(CheckpointError, match=r"another loss: Parameter scale was not there|another loss: class was"):
+    with pytest.raises(CheckpointError, match=r"another loss: Parameter scale was missing|another loss: class was"):
         train.load_state(tmp_path / "run", *parts[::2], loss=LOSS)
     (net, loss, _), found = with_loss(40, 3.0, patience=2)
     assert found.stopped_early and found.best is not found.history[-1]
@@ -421,7 +421,7 @@ def test_a_resume_without_a_file_or_from_weights_alone(tmp_path, checkpoint):
     with pytest.raises(CheckpointError, match=r"fit: resume: there is no file .*none; resume=Path"):
         fit(net, adam(net), 1, checkpoint=tmp_path / "none", resume=True)
     snncell.save_checkpoint(net, tmp_path / "weights")
-    with pytest.raises(CheckpointError, match=r"weights holds no training.*snncell\.load_checkpoint"):
+    with pytest.raises(CheckpointError, match=r"weights contains no training.*snncell\.load_checkpoint"):
         train.load_state(tmp_path / "weights", net, adam(net))
     with pytest.raises(CheckpointError, match=r"checkpoint of a training: train\.load_state\(file, net\) loads"):
         snncell.load_checkpoint(checkpoint, net)
@@ -684,7 +684,7 @@ def test_weights_of_nan_end_the_training_though_the_loss_is_finite_and_keep_the_
     kept = path.read_bytes()
     assert math.isfinite(float(LOSS(net(Tensor(broken)), Tensor(y))))  # or this would be another test
     message = (
-        r"epoch 1 .* Parameter '0\.weight' are NaN or inf.*spike of NaN is 0\. The data hold NaN: .* 3\. .*check_fin"
+        r"epoch 1 .* Parameter '0\.weight' are NaN or inf.*spike of NaN is 0\. The data contain NaN: .* 3\. .*check_fin"
     )
     with pytest.raises(TrainingError, match=message):
         trained(broken, epochs=2)
@@ -712,7 +712,7 @@ SQUARES = (np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32))
 def test_data_of_nan_are_named_instead_of_the_learning_rate(place, given):
     net, name = nn.Dense(3, 2), ("input", "target")[place]
     where = "of sample 3" if given in ("arrays", "Batches") else "of batch 0"
-    words = rf"the loss of epoch 1 is nan\. The data hold NaN: the {name} {where}\. Leave them out"
+    words = rf"the loss of epoch 1 is nan\. The data contain NaN: the {name} {where}\. Remove them"
     data = GIVEN[given](holed(SQUARES, place))
     with pytest.raises(TrainingError, match=words) as caught:
         train.fit(net, nn.MSELoss(), adam(net), data, 1, accuracy=None, progress=False)
@@ -725,10 +725,10 @@ def test_data_of_nan_are_named_instead_of_the_learning_rate(place, given):
 def test_test_data_of_nan_are_warned_of_and_end_the_training(place, given, patience):
     net, test = nn.Dense(3, 2), GIVEN[given](holed(SQUARES, place))
     options = {"test": test, "patience": patience, "accuracy": None, "progress": False}
-    words = r"the test loss of epoch 1 is nan\. The test data hold NaN: the .*Leave"
+    words = r"the test loss of epoch 1 is nan\. The test data contain NaN: the .*Remove"
     with warnings.catch_warnings(record=True, action="always") as warned, pytest.raises(TrainingError, match=words):
         train.fit(net, nn.MSELoss(), adam(net), SQUARES, 3, **options)
-    assert str(warned[0].message).startswith("fit: The test data hold NaN: the ")
+    assert str(warned[0].message).startswith("fit: The test data contain NaN: the ")
     assert len(warned) == 1 and warned[0].filename == __file__
 
 
@@ -739,7 +739,9 @@ def test_nan_in_the_test_data_of_a_spiking_net_is_told_once_though_the_loss_is_f
         train.Batches(x.swapaxes(0, 1), y, batch_size=8, time_first=True)
         for x, y in (arrays, holed(arrays, 0, (slice(3, 5), 1)))
     )
-    with pytest.warns(RuntimeWarning, match=r"The test data hold NaN: the input of sample 3 and 1 more\. ") as warned:
+    with pytest.warns(
+        RuntimeWarning, match=r"The test data contain NaN: the input of sample 3 and 1 more\. "
+    ) as warned:
         result = train.fit(net, LOSS, adam(net), good, 3, validation=bad, progress=False)
     assert len(warned) == 1
     assert all(math.isfinite(record["test_loss"]) for record in result.history)
@@ -751,7 +753,9 @@ def test_a_test_loss_of_nan_from_finite_data_says_so_and_one_of_inf_is_only_bad(
 
     test, options = (SQUARES[0], SQUARES[1] + 1.0), {"accuracy": None, "progress": False, "patience": 1}
     net = nn.Dense(3, 2)
-    with pytest.raises(TrainingError, match=r"test loss of epoch 1 is nan\. The loss of the data is finite: look"):
+    with pytest.raises(
+        TrainingError, match=r"test loss of epoch 1 is nan\. The loss of the training data is finite, so check"
+    ):
         train.fit(net, lambda *a: loss(*a, math.nan), adam(net), SQUARES, 3, validation=test, **options)
     result = train.fit(net, lambda *a: loss(*a, math.inf), adam(net), SQUARES, 3, validation=test, **options)
     assert result.history[0]["test_loss"] == math.inf
@@ -806,7 +810,7 @@ def test_a_setting_that_an_older_file_lacks_has_its_default_value(tmp_path, name
         del makes["optimiser"][""][setting]
         write_arrays(file, arrays, {**text, "made": json.dumps(makes)}, "test")
         object.__setattr__(optimiser, setting, not value if isinstance(value, bool) else value + 0.125)
-        with pytest.raises(CheckpointError, match=f"another optimiser: {setting} was not there, and is"):
+        with pytest.raises(CheckpointError, match=f"another optimiser: {setting} was missing and is"):
             train.load_state(file, net, optimiser)
         object.__setattr__(optimiser, setting, value)
     assert "momentum" not in plain or kind is not nn.Momentum  # it has to be written
@@ -825,7 +829,7 @@ def test_a_setting_of_a_class_of_the_user_has_to_be_in_the_file(tmp_path):
     makes = json.loads(text["made"])
     del makes["optimiser"][""]["own"]
     write_arrays(tmp_path / "run", arrays, {**text, "made": json.dumps(makes)}, "test")
-    with pytest.raises(CheckpointError, match="own was not there, and is 3"):
+    with pytest.raises(CheckpointError, match="own was missing and is 3"):
         train.load_state(tmp_path / "run", net, optimiser)
 
 
