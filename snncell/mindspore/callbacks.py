@@ -1,4 +1,4 @@
-"""MindSpore's callbacks: print losses and times, keep a history, call functions, save checkpoints to numbered files."""
+"""MindSpore's callbacks: print losses and times, record a history, call functions, save numbered checkpoints."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ __all__ = [
 
 
 class RunParameters:
-    """The parts of a run and its position, by MindSpore's names: `RunContext.original_args()`.
+    """The parts and the position of a run, by MindSpore's names: `RunContext.original_args()`.
 
     A callback may set further attributes, which stay for the run.
 
     Attributes:
         network, train_network: the network that is trained.
-        optimizer, loss_fn, train_dataset, valid_dataset: its other parts.
+        optimizer, loss_fn, train_dataset, valid_dataset: the other parts.
         metrics: the metrics of a `Model`, by name, or None.
         list_callback: the callbacks.
         initial_epoch: the number of epochs before this run; the other counts include them.
         mode: "train", or "eval" during an evaluation.
-        epoch_num, cur_epoch_num: the number of all epochs, and of the present one, from 1.
-        batch_num: the number of batches of an epoch; where the data do not tell, of those until now.
-        cur_step_num: the number of the present batch, from 1, in all epochs; or in an evaluation.
+        epoch_num, cur_epoch_num: the total number of epochs, and the number of the present one, from 1.
+        batch_num: the number of batches of an epoch, or if unknown, the number so far.
+        cur_step_num: the number of the present batch, from 1, over all epochs; or in an evaluation.
         batch: the present batch of an evaluation: inputs, then the target.
         net_outputs: the loss of the last batch, a Tensor.
         eval_results: the results of the last evaluation, by name; {} before the first one.
@@ -76,7 +76,7 @@ class RunParameters:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self:
-            raise RecordError(f"original_args: there is no {name!r}.")
+            raise RecordError(f"original_args: has no {name!r}.")
         return getattr(self, name)
 
     def __contains__(self, name: object) -> bool:
@@ -115,7 +115,7 @@ _POSITION: dict[str, Callable[[RunParameters, Any], Any]] = {  # attributes that
 
 
 class RunContext:
-    """A run, for MindSpore's callbacks: its parts, its position, and a way to stop it.
+    """The argument of MindSpore's callbacks: the parts and position of a run, and a method to stop it.
 
     Example:
         >>> class StopAtStep(snncell.train.Callback):
@@ -133,7 +133,7 @@ class RunContext:
         self._parameters = RunParameters(training)
 
     def original_args(self) -> RunParameters:
-        """The parts of the run and its position."""
+        """The parts and the position of the run."""
         return self._parameters
 
     def request_stop(self) -> None:
@@ -141,7 +141,7 @@ class RunContext:
         self._training.stop("stopped by a callback")
 
     def get_stop_requested(self) -> bool:
-        """True after a request to stop."""
+        """True after `request_stop`."""
         return bool(self._training.stopped)
 
 
@@ -149,10 +149,10 @@ class RunContext:
 
 
 class LossMonitor(Callback):
-    """Print the loss of batches, "epoch: 1 step: 32, loss is 0.51", and with a validation its results after each epoch.
+    """Print the loss of batches, "epoch: 1 step: 32, loss is 0.51", and evaluation results after each epoch.
 
     Args:
-        per_print_times: print after every so many batches, each of which it waits for; 0 for none.
+        per_print_times: print after every so many batches; 0 for never. Each print waits for its batch.
 
     Raises:
         TrainingError: for a loss that is not finite.
@@ -193,7 +193,7 @@ class TimeMonitor(Callback):
     """Print the time of each epoch: "Train epoch time: 123.4 ms, per step time: 3.9 ms".
 
     Args:
-        data_size: the number of batches of an epoch; by default as many as there were.
+        data_size: the number of batches of an epoch; by default the counted number.
 
     Example:
         >>> net = nn.Dense(1, 1)
@@ -204,7 +204,7 @@ class TimeMonitor(Callback):
     """
 
     def __init__(self, data_size: Count | None = None) -> None:
-        self.data_size, self.begun = data_size, {"train": 0.0, "eval": 0.0}  # an evaluation is within an epoch
+        self.data_size, self.begun = data_size, {"train": 0.0, "eval": 0.0}  # evaluations happen within an epoch
 
     def epoch_begin(self, run_context: RunContext) -> None:
         """Start the clock."""
@@ -220,7 +220,7 @@ class TimeMonitor(Callback):
 
 
 class History(Callback):
-    """Keep the loss of the last batch of each epoch, and the results of evaluations.
+    """Record the loss of the last batch of each epoch, and the results of evaluations.
 
     Attributes:
         epoch: {"epoch": [...]}, the numbers of the epochs.
@@ -243,7 +243,7 @@ class History(Callback):
         return f"History({len(self.epoch['epoch'])} epochs{'; last: ' if last else ''}{', '.join(last)})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: a table with a row for each of the last epochs."""
+        """A table for notebooks with a row for each of the last epochs."""
         columns = [*self.epoch.values(), *self.history.values()]
         rows = list(zip(*(map(str, values) for values in columns), strict=False))[-ROWS:]
         return titled_table(repr(self), ("epoch", *self.history), rows, numbers=len(columns))
@@ -271,7 +271,7 @@ class LambdaCallback(Callback):
             function for that event, or None.
 
     Raises:
-        ArgumentError: for something that is no function.
+        ArgumentError: for an object that is not a function.
 
     Example:
         >>> told = []
@@ -307,7 +307,7 @@ class LambdaCallback(Callback):
         vars(self).update(functions)
 
     def step_begin(self, run_context: RunContext) -> None:
-        """Nothing: with methods of steps, the class is called at those of an evaluation, too."""
+        """Do nothing. A class that defines methods for steps is also called at the steps of an evaluation."""
 
     step_end = step_begin
 
@@ -319,10 +319,10 @@ class CheckpointConfig:
     """When `ModelCheckpoint` writes, and how many files it keeps.
 
     Args:
-        save_checkpoint_steps: after every so many batches; 0 to go by seconds.
-        save_checkpoint_seconds: after the first batch that ends so long after the last file; 0 to go by batches.
-        keep_checkpoint_max: the number of files to keep; it deletes its older ones. 0 for all.
-        saved_network: the Cell to save instead of the network that is trained.
+        save_checkpoint_steps: write after every so many batches; 0 to use seconds.
+        save_checkpoint_seconds: write after the first batch that ends so long after the last file; 0 to use batches.
+        keep_checkpoint_max: the number of files to keep; older files of this run are deleted. 0 keeps all.
+        saved_network: the Cell to save instead of the trained network.
 
     Raises:
         ArgumentError: for 0 batches and 0 seconds.
@@ -340,7 +340,7 @@ class CheckpointConfig:
         saved_network: Annotated[Cell | None, Own()] = None,
     ) -> None:
         if not save_checkpoint_steps and not save_checkpoint_seconds:
-            raise ArgumentError("CheckpointConfig: save_checkpoint_steps or save_checkpoint_seconds is above 0.")
+            raise ArgumentError("CheckpointConfig: save_checkpoint_steps or save_checkpoint_seconds must be above 0.")
         if saved_network is not None and not isinstance(saved_network, Cell):
             raise ArgumentError(f"CheckpointConfig: saved_network is a Cell, not {came(saved_network)}.")
         self.save_checkpoint_steps, self.save_checkpoint_seconds = save_checkpoint_steps, save_checkpoint_seconds
@@ -350,16 +350,16 @@ class CheckpointConfig:
 class ModelCheckpoint(Callback):
     """Save the network's Parameters to files "PREFIX-EPOCH_STEP.ckpt", which `load_checkpoint` reads.
 
-    If the folder has files of this prefix already, the prefix becomes "PREFIX_1" and so on. Use `train.Checkpoint` for
-    files from which a training continues to the bit.
+    If the folder already contains files with this prefix, the prefix becomes "PREFIX_1" and so on. Use
+    `train.Checkpoint` for files from which you can resume a training bit for bit.
 
     Args:
         prefix: the beginning of the names.
-        directory: the folder, which is made if it is missing; by default the present one.
-        config: when it writes; by default `CheckpointConfig()`.
+        directory: the folder, which is created if it is missing; by default the present one.
+        config: when to write; by default `CheckpointConfig()`.
 
     Raises:
-        ArgumentError: for a prefix that is no part of a file's name.
+        ArgumentError: for a prefix that cannot be part of a file name.
         CheckpointError: if a file cannot be written.
 
     Example:
@@ -371,7 +371,7 @@ class ModelCheckpoint(Callback):
         ['own-1_1.ckpt', 'own-2_1.ckpt', 'own-3_1.ckpt']
     """
 
-    order: ClassVar[int] = 5  # after all that may still change a Parameter
+    order: ClassVar[int] = 5  # after all callbacks that change Parameters
     first_rank_only: ClassVar[bool] = True
 
     def __init__(
@@ -381,7 +381,7 @@ class ModelCheckpoint(Callback):
         config: Annotated[CheckpointConfig | None, Own()] = None,
     ) -> None:
         if not prefix or Path(prefix).name != prefix:
-            raise ArgumentError(f"ModelCheckpoint: prefix is what names of files begin with, not {prefix!r}.")
+            raise ArgumentError(f"ModelCheckpoint: prefix is the beginning of file names, not {prefix!r}.")
         if config is not None and not isinstance(config, CheckpointConfig):
             raise ArgumentError(f"ModelCheckpoint: config is a CheckpointConfig, not {came(config)}.")
         self.prefix, self.directory = prefix, Path(directory or ".")
@@ -398,12 +398,14 @@ class ModelCheckpoint(Callback):
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CheckpointError(f"ModelCheckpoint: no folder {str(self.directory)!r} can be made: {error}.") from None
+            raise CheckpointError(
+                f"ModelCheckpoint: the folder {str(self.directory)!r} cannot be created: {error}."
+            ) from None
         self.prefix, self.written = self._free_prefix(), []
         self.last_step, self.last_time = run_context.original_args().cur_step_num, time.monotonic()
 
     def _free_prefix(self) -> str:
-        """The prefix, with a number if there are files of it."""
+        """The prefix, with a number if files with this prefix exist."""
         base = re.sub(r"_\d+$", "", self.prefix) if self.written else self.prefix
         names, number, prefix = os.listdir(self.directory), 0, base
         while any(re.fullmatch(rf"{re.escape(prefix)}-\d+_\d+\.ckpt", name) for name in names):

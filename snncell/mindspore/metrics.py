@@ -1,4 +1,4 @@
-"""MindSpore's metrics as objects: `update` for each batch, `eval` in the end."""
+"""MindSpore's metric objects: `update` for each batch, and `eval` at the end."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
 
 
 class Metric:
-    """The base of metrics: a mean over samples, and a function of it.
+    """Base class of metrics: a mean over samples, and a function of it.
 
-    Subclasses define `measured(output, target)`, a Tensor whose mean over all samples is taken, and `result(mean)` if
-    the metric is something else than that mean. In `Model`, `measured` is part of the compiled step. In your own loop,
-    call `clear`, `update` for each batch, and `eval`.
+    Subclasses define `measured(output, target)`, a Tensor whose mean over all samples is taken. They also define
+    `result(mean)` if the metric is a function of that mean. In `Model`, `measured` is part of the compiled step. In
+    your own loop, call `clear`, then `update` for each batch, and `eval`.
 
-    Or they define all of `clear`, `update(output, target)` and `eval`, as in MindSpore. `Model` then runs the network
-    once more for each batch that it evaluates.
+    Alternatively, you can define all of `clear`, `update(output, target)` and `eval`, as in MindSpore. `Model` then
+    runs the network once more for each batch that it evaluates.
 
     Example:
         >>> class Mean(snncell.train.Metric):
@@ -55,15 +55,15 @@ class Metric:
 
     @property
     def collects(self) -> bool:
-        """True for a metric with an `update` of its own, which gets each batch as it is."""
+        """True for a metric with its own `update`, which gets the output of each batch."""
         return type(self).update is not Metric.update and not isinstance(self, Loss)
 
     def measured(self, output: Any, target: Any) -> Tensor:
-        """The mean over a batch: a number, or an array whose first axis is averaged over."""
+        """The mean over a batch: a number, or an array that is averaged over its first axis."""
         raise NotImplementedError
 
     def result(self, mean: Any) -> Any:
-        """The metric, of the mean over all samples: a number, or a nested list of them."""
+        """The metric from the mean over all samples: a number, or a nested list of numbers."""
         return mean
 
     def clear(self) -> None:
@@ -81,21 +81,21 @@ class Metric:
         self._total, self._count = self._total + value * len(target), self._count + len(target)
 
     def eval(self) -> Any:
-        """The metric of all batches since `clear`; an ArgumentError if there was none."""
+        """The metric of all batches since `clear`; an ArgumentError without a batch."""
         if not self._count:
-            raise ArgumentError(f"{type(self).__name__}: there was no batch to measure; update(output, target) first.")
+            raise ArgumentError(f"{type(self).__name__}: no batch was measured; call update(output, target) first.")
         return self.result((self._total / self._count).tolist())
 
 
 class Accuracy(Metric):
-    """The share of samples whose largest output is at their label, as `train.accuracy`."""
+    """Accuracy: the share of samples whose largest output is at their label, as in `train.accuracy`."""
 
     def measured(self, output: Any, target: Any) -> Tensor:
         return accuracy(output, target)
 
 
 class TopKCategoricalAccuracy(Metric):
-    """The share of samples whose label is among the k classes of the largest outputs."""
+    """Top-k accuracy: the share of samples whose label is among the k classes with the largest outputs."""
 
     def __init__(self, k: Count) -> None:
         super().__init__()
@@ -153,41 +153,41 @@ class _OfClasses(Metric):
         return float(each.mean()) if self.average else each.tolist()
 
     def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
-        """Numerator and denominator: of the shares of right samples, of a class's samples, and of its predictions."""
+        """Numerator and denominator, from shares: correct samples, samples of each class, predictions of each class."""
         raise NotImplementedError
 
 
 class Precision(_OfClasses):
-    """Of the samples that are said to be of a class, the share that is: for each class, or with `average` the mean."""
+    """Precision: the correct share of the samples predicted as a class, for each class, or with `average` the mean."""
 
     def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
         return right, said
 
 
 class Recall(_OfClasses):
-    """Of the samples of a class, the share that is said to be: for each class, or with `average` the mean."""
+    """Recall: the share of a class's samples that are predicted as it, for each class, or with `average` the mean."""
 
     def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
         return right, of_class
 
 
 class F1(_OfClasses):
-    """2 precision recall / (precision + recall): for each class, or with `average` the mean."""
+    """F1 score, 2 precision recall / (precision + recall): for each class, or with `average` the mean."""
 
     def _parts(self, right: Any, of_class: Any, said: Any) -> tuple[Any, Any]:
         return 2.0 * right, of_class + said
 
 
 class Loss(Metric):
-    """The mean of the loss over samples; among the metrics of a `Model`, its loss function's."""
+    """The mean loss over samples; as a metric of a `Model`, that of its loss function."""
 
     def measured(self, output: Any, target: Any) -> Any:
         return output
 
     def update(self, *inputs: Any) -> None:
-        """Take the loss of a batch, which counts as one sample."""
+        """Add the loss of a batch, which counts as one sample."""
         if len(inputs) != 1:
-            raise ArgumentError(f"Loss: update takes the loss of a batch alone, not {len(inputs)} arguments.")
+            raise ArgumentError(f"Loss: update takes only the loss of a batch, not {len(inputs)} arguments.")
         (loss,) = inputs
         super().update(loss, ops.zeros(1))
 
@@ -208,7 +208,7 @@ NAMES: dict[str, Callable[[], Metric]] = {
 
 
 def as_metrics(given: Any) -> dict[str, Any]:
-    """The metrics of a `Model` by name, each a `Metric`, or a metric of `train.fit` (function, name, `Monitored`)."""
+    """The metrics of a `Model` by name: `Metric` objects, or metrics of `train.fit` (function, name, `Monitored`)."""
     if given is None:
         return {}
     if isinstance(given, (set, frozenset)):
@@ -219,13 +219,13 @@ def as_metrics(given: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, one in pairs:
         if not isinstance(name, str):
-            raise ArgumentError(f"Model: metrics: {show(name)} is no name; give a dict: metrics={{name: metric}}.")
+            raise ArgumentError(f"Model: metrics: {show(name)} is not a name; pass a dict: metrics={{name: metric}}.")
         if isinstance(one, str) and one in NAMES:
             one = NAMES[one]()
         elif isinstance(one, str) and one not in NAMED and not one.startswith("top"):
             raise ArgumentError(
-                f"Model: there is no metric {show(one)}, but {', '.join(map(repr, NAMES))}; of one's own it is a "
-                f"Metric, or a function of (output, target)."
+                f"Model: there is no metric {show(one)}; known metrics are {', '.join(map(repr, NAMES))}. You can also "
+                f"pass a Metric, or a function of (output, target)."
             )
         if isinstance(one, type) or not (callable(one) or isinstance(one, (str, Metric)) or hasattr(one, "records")):
             raise ArgumentError(
@@ -233,8 +233,8 @@ def as_metrics(given: Any) -> dict[str, Any]:
             )
         if isinstance(one, Metric) and getattr(one.measured, "__func__", None) is Metric.measured and not one.collects:
             raise ArgumentError(
-                f"Model: metrics: {type(one).__name__} has no method measured(self, output, target), which gives the "
-                f"mean over a batch; update and eval are made of it."
+                f"Model: metrics: {type(one).__name__} has no method measured(self, output, target), which returns the "
+                f"mean over a batch; update and eval need it."
             )
         found[name] = one
     return found

@@ -1,4 +1,4 @@
-"""MindSpore's Model: train, evaluate and predict with a network, its loss, optimiser and metrics in one object."""
+"""MindSpore's Model: a network with its loss, optimiser and metrics, to train, evaluate and predict."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ __all__ = ["Model"]
 
 
 class Model:
-    """A network with its loss, optimiser and metrics: `train.fit` and `train.evaluate` by MindSpore's names.
+    """MindSpore's Model: a network with its loss, optimiser and metrics. It calls `train.fit` and `train.evaluate`.
 
-    A step is one compiled Program, and gives the bits of `train.fit`.
+    A training step is one compiled Program, with bitwise the results of `train.fit`.
 
     Args:
-        network: a Cell. Without loss_fn it takes all columns of a batch, and returns the loss; a `nn.TrainOneStepCell`
-            has loss and optimiser.
+        network: a Cell. Without loss_fn it takes all columns of a batch and returns the loss. A `nn.TrainOneStepCell`
+            contains loss and optimiser.
         loss_fn: a function or Cell of the output and the last column.
-        optimizer: made from Parameters of the network; needed to train.
-        metrics: names, such as {"accuracy", "loss"}, or a dict of metrics by name: names, `train.Metric`, functions of
-            (output, target), `train.Monitored`. They are measured in evaluations.
-        eval_network: a Cell to evaluate instead of network and loss_fn, which takes all columns of a batch, such as a
-            `nn.WithEvalCell`.
+        optimizer: an optimiser of the network's Parameters; only training needs it.
+        metrics: names, such as {"accuracy", "loss"}, or a dict by name of names, `train.Metric` objects, functions of
+            (output, target), and `train.Monitored`. Evaluations measure them.
+        eval_network: a Cell to evaluate instead of network and loss_fn. It takes all columns of a batch, as a
+            `nn.WithEvalCell` does.
         eval_indexes: the positions of loss, output and label in the result of eval_network; by default 0, 1 and 2.
         amp_level: "O0", or "O1" for products in float16: `amp.auto_mixed_precision`.
         loss_scale: as for `train.fit`.
@@ -84,7 +84,7 @@ class Model:
             raise ArgumentError(f"Model: loss_fn is a function or a Cell, not {came(loss_fn)}.")
         if isinstance(network, TrainOneStepCell):
             if loss_fn is not None or optimizer is not None:
-                raise ArgumentError("Model: a TrainOneStepCell has loss and optimiser; give none beside it.")
+                raise ArgumentError("Model: a TrainOneStepCell contains loss and optimiser; do not pass others.")
             refuse_own_step(network)
             network, optimizer = network.network, cast(Any, network).optimizer
         self.network, self.loss_fn, self.optimizer = network, loss_fn, optimizer
@@ -120,11 +120,11 @@ class Model:
 
         Args:
             epoch: the number of the last epoch.
-            train_dataset: data as for `train.fit` (batches that are tuples of columns, the target last; a tuple of
+            train_dataset: data as for `train.fit` (batches that are tuples of columns, the target last; or a tuple of
                 arrays, which are shuffled), or a data set with create_tuple_iterator() and get_dataset_size().
             callbacks: one or several, called in order.
-            dataset_sink_mode, sink_size: MindSpore's, without effect; callbacks are called at each step in any case.
-            initial_epoch: the number of epochs before, which count.
+            dataset_sink_mode, sink_size: MindSpore's, without effect; callbacks are always called at each step.
+            initial_epoch: the number of earlier epochs, which count.
 
         Returns:
             The `Result` of `train.fit`.
@@ -147,7 +147,7 @@ class Model:
         sink_size: int = -1,
         initial_epoch: Size = 0,
     ) -> Result:
-        """Train the network, and evaluate it between epochs, by loss and metrics.
+        """Train the network, and evaluate loss and metrics between epochs.
 
         Args:
             epoch, train_dataset, callbacks, initial_epoch: as for `train`.
@@ -165,13 +165,13 @@ class Model:
 
     def _fit(self, who: str, epoch: int, data: Any, test: Any, every: Any, callbacks: Any, initial: int) -> Result:
         if self.optimizer is None:
-            raise ArgumentError(f"Model.{who}: there is no optimiser: Model(network, loss_fn, optimizer).")
+            raise ArgumentError(f"Model.{who}: the optimiser is missing: Model(network, loss_fn, optimizer).")
         if initial > epoch:
-            raise ArgumentError(f"Model.{who}: initial_epoch is {initial}, and the last epoch {epoch}.")
+            raise ArgumentError(f"Model.{who}: initial_epoch is {initial}, but the last epoch is {epoch}.")
         if test is not None and self.eval_network is not None:
             raise ArgumentError(
-                "Model.fit: valid_dataset is evaluated with the network and loss_fn that are trained; with another one "
-                "call model.eval in a callback, or leave it out."
+                "Model.fit: valid_dataset is evaluated with the trained network and loss_fn, not with eval_network. "
+                "Call model.eval in a callback, or leave eval_network out."
             )
         given = [*sort_callbacks(() if callbacks is None else callbacks)]
         whole = self.loss_fn is None
@@ -191,7 +191,7 @@ class Model:
         )
 
     def finish(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Replace means in a record by the results of their metrics; it is returned."""
+        """Replace means in a record by the results of their metrics, and return the record."""
         for before in ("", "test_"):
             for name, one in self.metrics.items():
                 if isinstance(one, Metric) and not one.collects and before + name in record:
@@ -199,17 +199,17 @@ class Model:
         return record
 
     def collecting(self) -> dict[str, Metric]:
-        """The metrics with an `update` of their own, by name."""
+        """The metrics with their own `update`, by name."""
         found = {name: one for name, one in self.metrics.items() if isinstance(one, Metric) and one.collects}
         if found and (self.eval_network is not None or self.loss_fn is None):
             raise ArgumentError(
-                f"Model: {min(found)!r} has its own update, which is given what network gives; it needs network and "
-                f"loss_fn apart, without an eval_network. Or give it a method measured(self, output, target)."
+                f"Model: {min(found)!r} has its own update, which needs the output of network; so pass network and "
+                f"loss_fn separately, without an eval_network. Or define a method measured(self, output, target)."
             )
         if found and find_statefuls(self.network):
             raise ArgumentError(
-                f"Model: {min(found)!r} has its own update, for which the network runs once more on each batch, and "
-                f"there is a Stateful in it, which would go on. Give it a method measured(self, output, target)."
+                f"Model: {min(found)!r} has its own update, for which the network runs once more on each batch. This "
+                f"would change the states of the Stateful in it. Define a method measured(self, output, target)."
             )
         return found
 
@@ -221,7 +221,7 @@ class Model:
         callbacks: Annotated[Callback | Sequence[Callback] | None, Own()] = None,
         dataset_sink_mode: bool = False,
     ) -> dict[str, Any]:
-        """Measure the metrics on data, in prediction.
+        """Measure the metrics on data, in prediction mode.
 
         Args:
             valid_dataset, callbacks, dataset_sink_mode: as for `train`; arrays are not shuffled.
@@ -230,7 +230,7 @@ class Model:
             The metrics by name.
 
         Raises:
-            ArgumentError: without metrics, or a loss for them.
+            ArgumentError: without metrics, or without a loss that they need.
         """
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')
@@ -260,8 +260,8 @@ class Model:
             return self.network, self.loss_fn, metrics, False
         if metrics:
             raise ArgumentError(
-                f"Model.eval: the network gives the loss alone, so that {min(metrics)!r} has no output to measure. "
-                f"Give network and loss_fn apart, or an eval_network."
+                f"Model.eval: the network returns only the loss, so {min(metrics)!r} has no output to measure. "
+                f"Pass network and loss_fn separately, or an eval_network."
             )
         return self.network, output_as_loss, metrics, True
 
@@ -271,7 +271,7 @@ class Model:
         return lambda outs, _target: function(outs[output], outs[label])
 
     def predict(self, *predict_data: Any) -> Any:
-        """The output of the network for the inputs of a batch, in prediction, compiled.
+        """The output of the network for the inputs of a batch, compiled, in prediction mode.
 
         Example:
             >>> snncell.train.Model(nn.ReLU()).predict(Tensor([-1.0, 2.0]))
@@ -317,7 +317,7 @@ def as_columns(data: Any, twice: bool, who: str) -> Any:
     if not own and not twice:
         return data
     if isinstance(data, type) or (not own and not hasattr(data, "__iter__")):
-        raise ArgumentError(f"{who} are batches that can be gone through again and again, not {show(data)}.")
+        raise ArgumentError(f"{who} are batches that can be iterated again and again, not {show(data)}.")
     sized = hasattr(data, "get_dataset_size") or hasattr(data, "__len__")
     return (_Sized if sized else _Columns)(data, twice, who)
 
@@ -326,12 +326,12 @@ def as_columns(data: Any, twice: bool, who: str) -> Any:
 
 
 def output_as_loss(output: Any, _target: Any) -> Any:
-    """The loss function of a network whose output is the loss."""
+    """The loss function of a network that returns the loss."""
     return output
 
 
 class LossPart:
-    """The loss function of a network whose output is a tuple with the loss in it."""
+    """The loss function of a network that returns the loss in a tuple."""
 
     def __init__(self, place: int) -> None:
         self.place = place
@@ -339,28 +339,29 @@ class LossPart:
     def __call__(self, outs: Any, _target: Any) -> Any:
         if not isinstance(outs, (tuple, list)) or not -len(outs) <= self.place < len(outs):
             raise ArgumentError(
-                f"Model.eval: eval_network gives a tuple, its loss at {self.place} (eval_indexes), not {came(outs)}."
+                f"Model.eval: eval_network returns a tuple with the loss at {self.place} (eval_indexes), not "
+                f"{came(outs)}."
             )
         return outs[self.place]
 
 
 def refuse_own_step(cell: TrainOneStepCell) -> None:
-    """Raise an ArgumentError for a step that does something else than `train.fit`, which takes its parts."""
+    """Raise an ArgumentError for a step that differs from `train.fit`, which uses only its parts."""
     if type(cell).construct is not TrainOneStepCell.construct or cell.is_hooked:
-        has = "hooks" if cell.is_hooked else "a construct"
+        has = "hooks" if cell.is_hooked else "construct"
         raise ArgumentError(
-            f"Model: the {type(cell).__name__} has {has} of its own, and Model takes loss and optimiser alone out of a "
+            f"Model: the {type(cell).__name__} has its own {has}, but Model uses only loss and optimiser of a "
             f"nn.TrainOneStepCell. Call it in a loop, jit(cell), or clip and scale by train.fit(clip_norm=...)."
         )
     if cell.sens != 1.0:
         raise ArgumentError(
-            f"Model: the TrainOneStepCell has sens={cell.sens:g}, a factor of its gradients, and Model takes those of "
-            f"the loss. Leave it out, or call the step in a loop, jit(cell)."
+            f"Model: the TrainOneStepCell has sens={cell.sens:g}, a factor of its gradients, but Model uses those of "
+            f"the loss. Leave sens out, or call the step in a loop, jit(cell)."
         )
 
 
 def metrics_to_compile(metrics: dict[str, Any]) -> dict[str, Any]:
-    """The metrics that are part of the compiled step, as `train.fit` takes them."""
+    """The metrics that are part of the compiled step, in the form for `train.fit`."""
     apart = {name for name, one in metrics.items() if isinstance(one, Loss) or getattr(one, "collects", False)}
     own = {name: one for name, one in metrics.items() if name not in apart}
     return {name: one.measured if isinstance(one, Metric) else one for name, one in own.items()}

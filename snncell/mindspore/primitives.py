@@ -1,6 +1,6 @@
-"""MindSpore's primitive classes: an operation as an object that is made first and called later, `ops.Sigmoid()(x)`.
+"""MindSpore's primitive classes: operations as objects that you create first and call later, `ops.Sigmoid()(x)`.
 
-Users find them in `snncell.ops`, which imports this module when one of them is first used.
+You can find them in `snncell.ops`, which imports this module on first use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from snncell.tape.tensor import Tensor
 
 
 class PrimitiveClass:
-    """An operation whose options are given when it is made and whose operands when it is called."""
+    """Base class of operations as objects: options are passed to the constructor, operands to the call."""
 
     function: ClassVar[Callable[..., Any]]
 
@@ -40,7 +40,7 @@ class PrimitiveClass:
 
     def __call__(self, *operands: Any, **named: Any) -> Any:
         function, who = type(self).function, type(self).__name__
-        if not isfunction(function):  # elementwise operations check their operands themselves
+        if not isfunction(function):  # elementwise operations check their own operands
             return function(*operands, **named, **self.options)
         plan = plan_of(function)
         operands = plan.taken(who, operands, named)
@@ -151,7 +151,7 @@ ZerosLike = _class_of("ZerosLike", new.zeros_like)
 
 
 class MatMul(PrimitiveClass):
-    """`ops.matmul`, with either operand transposed first."""
+    """`ops.matmul`, with options to transpose either operand."""
 
     def __init__(self, transpose_a: bool = False, transpose_b: bool = False) -> None:
         super().__init__(transpose_a=transpose_a, transpose_b=transpose_b)
@@ -166,7 +166,7 @@ class MatMul(PrimitiveClass):
 
 
 class BatchMatMul(MatMul):
-    """`MatMul` of batches of matrices."""
+    """`MatMul` for batches of matrices."""
 
 
 class Squeeze(PrimitiveClass):
@@ -175,11 +175,11 @@ class Squeeze(PrimitiveClass):
     function = staticmethod(sh.squeeze)
 
     def __init__(self, axis: Lengths = ()) -> None:
-        super().__init__(axis=None if axis == () else axis)  # MindSpore's () stands for all axes
+        super().__init__(axis=None if axis == () else axis)  # MindSpore's () means all axes
 
 
 class GeLU(_Plain):
-    """`ops.gelu` by tanh, as MindSpore's primitive has it."""
+    """`ops.gelu` with the tanh approximation, as in MindSpore's primitive."""
 
     @staticmethod
     def function(x: Numbers) -> Tensor:
@@ -221,7 +221,7 @@ class Conv2D(PrimitiveClass):
 
 
 class Dropout2D(PrimitiveClass):
-    """Sets whole channels to 0 with probability 1 - keep_prob, at every call; returns (result, mask).
+    """Set whole channels to 0 with probability 1 - keep_prob, at every call; returns (result, mask).
 
     See `ops.dropout2d`.
     """
@@ -233,7 +233,7 @@ class Dropout2D(PrimitiveClass):
 
 
 class Dropout(Dropout2D):
-    """`ops.dropout`, always on, with the probability of keeping an element. Returns the result alone."""
+    """`ops.dropout` at every call, with the probability of keeping an element; returns only the result."""
 
     def __call__(self, x: Any) -> Tensor:
         return random.dropout(x, 1.0 - self.options["keep_prob"])

@@ -55,7 +55,7 @@ class WithEvalCell(Cell):
 
     Args:
         network, loss_fn: as for `WithLossCell`.
-        add_cast_fp32: whether loss and label are computed with y as float32.
+        add_cast_fp32: whether to convert y and label to float32 first.
 
     Example:
         >>> loss, y, label = nn.WithEvalCell(nn.ReLU(), nn.MSELoss())(Tensor([2.0]), Tensor([0.0]))
@@ -79,7 +79,7 @@ def _as_float32(x: Tensor) -> Tensor:
 
 
 class WithGradCell(Cell):
-    """The gradients of `loss_fn(network(data), label)` for a network's trainable Parameters, as a tuple.
+    """The gradients of `loss_fn(network(data), label)` with respect to the network's trainable Parameters, as a tuple.
 
     Args:
         network: a Cell.
@@ -111,7 +111,7 @@ class WithGradCell(Cell):
 
 
 class ForwardValueAndGrad(Cell):
-    """A network's value and gradients from one run: (value, gradients), the latter as from `ops.GradOperation`.
+    """The value and the gradients of a network from one run: (value, gradients), as from `ops.GradOperation`.
 
     Args:
         network: a function or Cell of Tensors.
@@ -147,16 +147,16 @@ class ForwardValueAndGrad(Cell):
 class TrainOneStepCell(Cell):
     """A training step as a Cell: forward, backward, optimiser; it returns the loss.
 
-    With `jit`, and in GRAPH_MODE, it is one compiled Program, as `train.training_step` is.
+    With `jit`, and in GRAPH_MODE, it is one compiled Program, like `train.training_step`.
 
     Args:
         network: returns the loss of a batch, such as a `WithLossCell`.
-        optimizer: made from Parameters of the network.
-        sens: a factor of the gradients, beside the optimiser's `loss_scale`, which divides them; by default 1.
-        return_grad: whether it returns `(loss, {name: gradient})`.
+        optimizer: an optimiser of the network's Parameters.
+        sens: a factor of the gradients, in addition to the optimiser's `loss_scale`, which divides them; by default 1.
+        return_grad: whether to return `(loss, {name: gradient})`.
 
     Raises:
-        ArgumentError: for something else than an optimiser, or one with Parameters that are not the network's.
+        ArgumentError: for an object that is not an optimiser, or an optimiser of other Parameters.
 
     Example:
         >>> net = nn.Dense(2, 1)
@@ -186,12 +186,12 @@ class TrainOneStepCell(Cell):
 
     @property
     def weights(self) -> Sequence[Parameter]:
-        """The Parameters of the optimiser that are not frozen."""
+        """The trainable Parameters of the optimiser."""
         return self.optimizer.trainable_params()
 
     @property
     def grad(self) -> ops.GradOperation:
-        """For your own `construct`: `self.grad(self.network, self.weights)(*inputs, sens)`."""
+        """The gradient operation for your own `construct`: `self.grad(self.network, self.weights)(*inputs, sens)`."""
         return ops.GradOperation(get_by_list=True, sens_param=True)
 
     def construct(self, *inputs: Any) -> Any:
@@ -202,13 +202,13 @@ class TrainOneStepCell(Cell):
             return loss
         paths = {id(parameter): path for path, parameter in self.network.parameters_and_names()}
         names = [parameter.name or paths[id(parameter)] for parameter in weights]
-        if len(set(names)) < len(names):  # of one name in several layers: by their paths
+        if len(set(names)) < len(names):  # use paths, because layers share a name
             names = [paths[id(parameter)] for parameter in weights]
         return loss, dict(zip(names, grads, strict=True))
 
 
 def _trained_weights(network: Any, optimiser: Optimizer | None, who: str) -> Sequence[Parameter]:
-    """The Parameters that gradients are taken of."""
+    """The Parameters to differentiate with respect to."""
     if not isinstance(network, Cell):
         raise ArgumentError(f"{who}: network is a Cell, not {came(network)}.")
     own = {id(parameter) for parameter in network.get_parameters()}
@@ -227,17 +227,17 @@ def _trained_weights(network: Any, optimiser: Optimizer | None, who: str) -> Seq
 
 
 def _gradients_of_scaled(network: Cell, weights: Sequence[Parameter], sens: Any, who: str) -> Callable[..., Any]:
-    """A function that returns the value of a network and the gradients of Parameters, from `sens` if there is one."""
+    """A function that returns the value of a network and the gradients of Parameters, starting from `sens` if given."""
     if sens is None:
         return ops.value_and_grad(network, None, tuple(weights))
 
-    def scaled(*inputs: Any) -> Any:  # its gradient, of the sum of value times sens, is that from sens
+    def scaled(*inputs: Any) -> Any:  # the gradient of sum(value * sens) is the gradient that starts from sens
         value = network(*inputs)
         if not isinstance(value, Tensor):
-            raise ArgumentError(f"{who}: with sens the network gives one Tensor, not {came(value)}.")
+            raise ArgumentError(f"{who}: with sens the network returns one Tensor, not {came(value)}.")
         factor = sens if isinstance(sens, Tensor) else ops.full(value.shape, float(sens), value.dtype)
         if factor.shape not in ((), value.shape):
-            raise ShapeError(f"{who}: sens has shape {factor.shape}, what the network gives {value.shape}.")
+            raise ShapeError(f"{who}: sens has shape {factor.shape}, but the output of the network {value.shape}.")
         return value * ops.stop_gradient(factor).astype(value.dtype), value
 
     def run(*inputs: Any) -> Any:
@@ -271,7 +271,7 @@ class ParameterUpdate(Cell):
 
 
 class GradAccumulationCell(Cell):
-    """Run a network on equal parts of a batch, one after the other, and add the results: out = sum_i network(part i).
+    """Run a network on equal parts of a batch one by one, and add up the results: out = sum_i network(part i).
 
     If the loss is a mean over samples, the sum is `micro_size` times that of the batch. Use `train.fit(accumulate=...)`
     to train with batches that do not fit into memory.
@@ -281,7 +281,7 @@ class GradAccumulationCell(Cell):
         micro_size: the number of parts.
 
     Raises:
-        ShapeError: for a batch that cannot be cut into so many.
+        ShapeError: for a batch that cannot be divided into equal parts.
 
     Example:
         >>> loss = nn.WithLossCell(nn.ReLU(), nn.MSELoss())

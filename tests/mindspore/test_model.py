@@ -186,11 +186,11 @@ def test_the_other_cells():
         (lambda: nn.WithGradCell(made()[0], sens=Tensor([1.0]))(Tensor(X)), ShapeError, r"sens has shape \(1,\)"),
         (lambda: nn.GradAccumulationCell(nn.ReLU(), 3)(Tensor(X)), ShapeError, "cannot be cut into 3 equal parts"),
         (lambda: nn.ParameterUpdate(Tensor(1.0)), ParameterError, "param is a Parameter, not a Tensor"),
-        (lambda: train.Model(stepping(Halved)), ArgumentError, "the Halved has a construct of its own"),
+        (lambda: train.Model(stepping(Halved)), ArgumentError, "the Halved has its own construct"),
         (lambda: train.Model(stepping(sens=2.0)), ArgumentError, "the TrainOneStepCell has sens=2, a factor"),
-        (lambda: train.Model(hooked()), ArgumentError, "the TrainOneStepCell has hooks of its own"),
+        (lambda: train.Model(hooked()), ArgumentError, "the TrainOneStepCell has its own hooks"),
         (lambda: train.Model(LOSS, made()[1]), ArgumentError, r"Model\(network, loss_fn, optimizer\)"),
-        (lambda: train.Model(made()[0], LOSS).train(1, batches()), ArgumentError, "there is no optimiser"),
+        (lambda: train.Model(made()[0], LOSS).train(1, batches()), ArgumentError, "the optimiser is missing"),
         (lambda: train.Model(made()[0], LOSS).eval(batches()), ArgumentError, "there are no metrics"),
         (lambda: train.Model(made()[0], LOSS, metrics={"acuracy"}), ArgumentError, "there is no metric 'acuracy'"),
         (lambda: train.Model(made()[0], LOSS, metrics={"a": 3}), ArgumentError, "is a Metric, a function"),
@@ -201,10 +201,10 @@ def test_the_other_cells():
         (lambda: train.Model(*_fitting()).train(1, None), ArgumentError, "train_dataset: there are no data"),
         (lambda: train.Model(*_fitting()).train(1, batches(), initial_epoch=2), ArgumentError, "initial_epoch is 2"),
         (lambda: train.Model(*_fitting()).train(1, batches(), print), ArgumentError, "are a list of train.Callback"),
-        (lambda: train.ModelCheckpoint("a/b"), ArgumentError, "prefix is what names of files begin with"),
-        (lambda: train.CheckpointConfig(0), ArgumentError, "is above 0"),
+        (lambda: train.ModelCheckpoint("a/b"), ArgumentError, "prefix is the beginning of file names"),
+        (lambda: train.CheckpointConfig(0), ArgumentError, "must be above 0"),
         (lambda: train.LambdaCallback(3), ArgumentError, "on_train_epoch_begin is a function"),
-        (lambda: train.Accuracy().eval(), ArgumentError, "there was no batch"),
+        (lambda: train.Accuracy().eval(), ArgumentError, "no batch was measured"),
         (lambda: train.MAE().update(Tensor([1.0]), Tensor([1.0, 2.0])), ShapeError, r"shape \(1,\), the target"),
     ],
 )
@@ -575,7 +575,7 @@ def test_a_metric_with_an_update_of_its_own_is_given_each_batch():
     with pytest.raises(ArgumentError, match="'largest' has its own update"):
         train.Model(net, LOSS, metrics={"largest": Largest()}, eval_network=nn.WithEvalCell(net, LOSS)).eval(batches())
     kept = nn.SequentialCell(nn.Dense(4, 3), nn.Stateful(nn.LIFNode()))
-    with pytest.raises(ArgumentError, match="there is a Stateful in it, which would go on"):
+    with pytest.raises(ArgumentError, match="This would change the states of the Stateful in it"):
         train.Model(kept, LOSS, metrics={"largest": Largest()}).eval(batches())
 
 
