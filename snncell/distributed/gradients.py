@@ -221,7 +221,6 @@ class _Mean:
                 self.sums.take([numbers[n] % self.each for n in own], [np.asarray(arrays[n]) for n in own])
 
     def _begin(self) -> None:
-        """Exchange specs and sample counts with the other ranks."""
         self.ranks.begin_anew()
         there = [kinds for kinds, count in zip(self.kinds, self.counts, strict=True) if count]
         self.agreed = _agree_on_specs(self.ranks, there)
@@ -242,7 +241,6 @@ def _layout(kinds: Sequence[Kind]) -> VectorLayout:
 
 
 def _by_shard(ranks: Ranks, grads: Any, samples: Any) -> tuple[list[Sequence[Tensor]], list[int]]:
-    """The gradients and the number of samples of each shard."""
     several = isinstance(grads, list) and all(isinstance(one, (tuple, list)) for one in grads)
     tuples = grads if several else [grads]
     if not all(isinstance(one, (tuple, list)) and all(isinstance(g, Tensor) for g in one) for one in tuples):

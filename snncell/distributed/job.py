@@ -93,7 +93,6 @@ def _mpi() -> Any:
 
 
 def _share_cores(ranks: Ranks, threads: int | None) -> None:
-    """Give the parallel kernels of this rank its part of the machine's cores."""
     node = ranks.comm.Split_type(ranks.mpi.COMM_TYPE_SHARED)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
     mine = np.zeros(max(os.cpu_count() or 1, cores[-1] + 1), np.int64)

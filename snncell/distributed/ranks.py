@@ -229,7 +229,6 @@ def odd_rank(values: Sequence[Hashable]) -> tuple[int, int] | None:
 
 
 def _bytes(array: Array) -> Array:
-    """The bytes of an array, for MPI."""
     return array.reshape(-1).view(np.uint8)
 
 

@@ -58,7 +58,6 @@ class Cutter:
             yield (*unflatten(structure, chosen), batch[-1][cut])
 
     def _axis(self, number: int, x: Tensor, samples: int) -> int | None:
-        """The axis of the samples; None for a number."""
         if not x.ndim:
             return None
         found = [axis for axis in (0, 1) if x.ndim > axis and x.shape[axis] == samples]

@@ -198,7 +198,6 @@ class Sharded(TrainStep):
     def _combine(
         self, named: list[tuple[str, Parameter]], changed: Array, after: dict[int, tuple[int, list[Array]]]
     ) -> None:
-        """Set changed statistics to their mean over the shards."""
         layout = VectorLayout([(), *(p.shape for _, p in named)], [_WIDE] * (len(named) + 1))
         values = {
             shard: (count, [x for x, one in zip(all_of, changed, strict=True) if one])
@@ -347,7 +346,6 @@ class AllRanks(OneProcess):
                 )
 
     def _refuse_settings(self, own: dict[str, Any]) -> None:
-        """Raise a RankError for arguments of `fit` that differ between ranks."""
         rows = self.ranks.objects(own, _BEGINNING)
         for name in dict.fromkeys(name for row in rows for name in row):
             if odd := odd_rank([json.dumps(row.get(name), sort_keys=True) for row in rows]):

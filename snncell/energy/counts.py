@@ -229,7 +229,6 @@ def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations
 
 
 def _operations_in(step: Instruction) -> Operations:
-    """Multiplications and additions of one instruction of a Program."""
     size, name = math.prod(step.outputs[0].shape), step.op.name
     if isinstance(step.op, (Dot, Product)):  # counted as dense, because spikes inside of a neuron are not recorded
         terms = size * step.inputs[0].shape[-1]

@@ -255,7 +255,6 @@ def axes_of(node: Node, count: int) -> tuple[int, int]:
 
 
 def _windows(node: Node, before: Shape) -> Shape:
-    """The shape after a convolution or a pool."""
     values, axes = node.values, _AXES[node.kind]
     if len(before) != axes + 1:
         raise NirError(

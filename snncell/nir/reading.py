@@ -130,7 +130,6 @@ def from_nir(
 
 
 def _named(error: NirError) -> NirError:
-    """The error with the name of the public function."""
     return error if str(error).startswith("from_nir") else NirError(f"from_nir: {error}")
 
 

@@ -344,7 +344,6 @@ def update_graph(net: Net, writer: Writer) -> Graph:
 def _shapes(
     graph: Graph, after: Callable[[Node, Shape], Shape] = shape_after
 ) -> tuple[dict[str, Shape], dict[str, Shape]]:
-    """Input and output shapes of the nodes, by path."""
     flat = flatten(graph)
     return shapes_of(flat, stages_of(flat), after)
 

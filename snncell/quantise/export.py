@@ -114,7 +114,6 @@ class _Exporter(DataFlow):
         self.add(*product_of(cell, self.signal, place, self.limit), place)
 
     def _requantise(self, quantiser: Any, place: ExportedCell) -> None:
-        """Append the quantiser of a layer's input."""
         if not isinstance(quantiser, Uniform) or not (
             quantiser.scale == "moving" or isinstance(quantiser.scale, float)
         ):

@@ -107,7 +107,6 @@ class IntegerProduct(IntegerLayer):
         return np.concatenate(parts, 1)
 
     def _pads(self, lengths: tuple[int, ...], spans: tuple[int, ...]) -> Pairs:
-        """Zeros before and after each axis, for windows of these spans."""
         count = len(spans)
         if self.pad_mode == "valid":
             return ((0, 0),) * count
@@ -356,7 +355,6 @@ class IntegerNet:
         write_arrays(file, arrays, {"format": FORMAT, "layers": json.dumps(described)}, "save")
 
     def _describe(self) -> tuple[list[Any], dict[str, Any]]:
-        """The layers as JSON, and their arrays by name."""
         arrays: dict[str, Any] = {}
         return [_describe_layer(layer, str(place), arrays) for place, layer in enumerate(self.layers)], arrays
 

@@ -106,7 +106,6 @@ def product_of(
 
 
 def _levels(cell: Any, place: ExportedCell) -> tuple[Array, Array]:
-    """The levels of the weights, and the steps of the outputs: one for all, or one for each."""
     if cell.weight.dtype.itemsize < 4:
         place.refuse(f"its Parameters are {cell.weight.dtype.name}", "make it with dtype=float32")
     quantiser = cell.quantisers.weight

@@ -242,7 +242,6 @@ def restore(net: Cell, rounded: bool = False) -> Cell:
 
 
 def _values_computed_with(cell: Any) -> list[tuple[str, Any]]:
-    """Parameters and constants of a prepared Cell by name, with their rounded values."""
     values = dict(cell.quantisers.in_place(cell))
     if isinstance(cell.quantisers, StateGrids) and isinstance(cell, (EulerLeak, LINode)):
         values["tau"] = 1.0 / cell.quantisers.rate(cell.tau)
@@ -283,7 +282,6 @@ def _grids(path: str, cell: Any, weights: Any, states: Any, activations: Any, de
 
 
 def _refuse_cell(path: str, cell: Cell) -> None:
-    """Raise for a Cell that cannot be prepared."""
     who = f"{path} ({type(cell).__name__})" if path else type(cell).__name__
     if cell.bprop is not None:
         raise ArgumentError(
@@ -374,7 +372,6 @@ def fold(net: Cell) -> Cell:
 
 
 def _fold_in(container: Any, path: str, uses: Counter[int]) -> None:
-    """Fold each normalisation of a SequentialCell into the layer before it."""
     members = [(name, cell) for name, cell in container._members() if isinstance(cell, Cell)]  # repeated Cells too
     folded: list[int] = []
     for place, (name, cell) in enumerate(members):
@@ -396,7 +393,6 @@ def _inside(cell: Cell) -> Cell:
 
 
 def _refuse_fold(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: Counter[int]) -> None:
-    """Raise for a layer and a normalisation that cannot be folded."""
     who = f"fold: {name_of_cell(members[1][0], norm)}"
     for path, member in members:
         refuse_hooks(member, _error, "and cannot be folded", path)
@@ -427,7 +423,6 @@ def _refuse_fold(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: C
 
 
 def _scale_layer(layer: Any, norm: Any) -> None:
-    """Write the folded weights and bias into the layer."""
     mean, var, gamma, beta = (
         p.asnumpy().astype(np.float64) for p in (norm.moving_mean, norm.moving_variance, norm.gamma, norm.beta)
     )

@@ -103,7 +103,6 @@ def _call_maker(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
 
 
 def _layers(who: str, settings: dict[str, Any], inputs: int, outputs: int) -> Cell:
-    """The default network: layers of spiking neurons, and a last layer of weights."""
     hidden, layers = settings["hidden"], list[Cell]()
     for width in [hidden] if isinstance(hidden, int) else hidden:
         neuron = make_setting(who, "neuron", settings["neuron"], nn, Neuron)
