@@ -74,7 +74,7 @@ def test_the_demo_learns_and_draws(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert accuracy > 0.85
     assert f"test accuracy {accuracy:.4f}" in printed
-    for part in ("first epoch", "training", "evaluation", "pictures"):
+    for part in ("first epoch", "training", "evaluation", "plots"):
         assert part in printed
     for name in ("raster.png", "membrane.png", "gradient_norms.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
@@ -113,7 +113,7 @@ def test_a_demo_without_an_epoch_is_a_usage_error(given, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["demo", "--epochs", given])
     assert caught.value.code == 2
-    assert f"argument --epochs: a whole number of epochs from 1 on, not '{given}'" in capsys.readouterr().err
+    assert f"argument --epochs: must be an integer of at least 1, not '{given}'" in capsys.readouterr().err
 
 
 def test_the_demo_writes_a_report_on_what_it_trained(tmp_path, monkeypatch):

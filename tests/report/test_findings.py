@@ -494,7 +494,7 @@ def test_what_averages_hide_is_found_in_the_worst_sample_and_the_last_third_of_t
     assert set(found) == {"saturated", "large potentials", "constant out of range"}
     assert found["saturated"].text.startswith("0 % of 128 neurons fired at more than 95 % of the time steps")
     assert (
-        "In sample 5, 27 % did so in the last 33 of 100 steps, with potentials more than 50 thresholds up; "
+        "In sample 5, 27 % did so in the last 33 of 100 steps, with potentials more than 50 thresholds above the start; "
         in found["saturated"].text
     )
     assert "in sample 5 the potentials of 27 % of the neurons" in found["large potentials"].text
