@@ -494,11 +494,11 @@ def test_what_averages_hide_is_found_in_the_worst_sample_and_the_last_third_of_t
     assert set(found) == {"saturated", "large potentials", "constant out of range"}
     assert found["saturated"].text.startswith("0 % of 128 neurons fired at more than 95 % of the time steps")
     assert (
-        "In sample 5, 27 % did so in the last 33 of 100 steps, with potentials more than 50 thresholds above the start; "
-        in found["saturated"].text
+        "In sample 5, 27 % did so in the last 33 of 100 steps, with potentials more than 50 thresholds above the "
+        "start; " in found["saturated"].text
     )
     assert "in sample 5 the potentials of 27 % of the neurons" in found["large potentials"].text
-    assert "the largest there is 367 thresholds" in found["large potentials"].text
+    assert "The largest is 367 thresholds" in found["large potentials"].text
     assert "The surrogate is flat at 27 % of these steps" in found["large potentials"].text
     assert "alpha of the LIFNode is 1.0095; alpha is what a step keeps, from 0 to 1." in (
         found["constant out of range"].text
