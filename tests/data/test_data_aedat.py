@@ -181,7 +181,7 @@ def test_aedat_4() -> None:
     assert events[:2].tolist() == [(913716224, 35, 443, 1), (913716224, 36, 443, 1)] and events["t"][-1] == 913716303
     digest = hashlib.sha256(b"".join(events[name].astype("<i8").tobytes() for name in "txyp"))
     assert digest.hexdigest() == "d772b38013808ccdb27922431d277ab9b5b4752ed5307c14b609a7b6aa634b75"
-    with pytest.raises(FileError, match=r"faery\.aedat4, event \d+: x is from 0 up to below 50 of sensor_size"):
+    with pytest.raises(FileError, match=r"faery\.aedat4, event \d+: x must be at least 0 and below 50 of sensor_size"):
         read_events(FAERY, (50, 480, 2))
     with pytest.raises(ArgumentError, match="columns and time_unit apply to tables"):
         read_events(FAERY, time_unit="ms")

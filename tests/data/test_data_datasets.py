@@ -280,7 +280,7 @@ def test_the_sensor_of_a_folder_is_the_smallest_that_holds_all_recordings(tmp_pa
     assert dataset[0][0].sensor_size == dataset.sensor_size == (30, 60, 2)
     dataset = data.EventFolder(tmp_path, sensor_size=(20, 60, 2))
     assert len(dataset[1][0]) == 2
-    with pytest.raises(FileError, match=r"0.csv, line 3 \(byte 16\): x is from 0 up to below 20 of sensor_size"):
+    with pytest.raises(FileError, match=r"0.csv, line 3 \(byte 16\): x must be at least 0 and below 20 of sensor_size"):
         dataset[0]
     with pytest.raises(AttributeError, match="'EventFolder' has no attribute 'sensors'"):
         _ = dataset.sensors
@@ -403,14 +403,14 @@ def ragged(rows, dtype):
         ("spikes/times", None, r"dataset /spikes/times: a dataset as in SHD is expected, but it is missing"),
         ("spikes/units", np.zeros(2), r"/spikes/units: a list of integers of any length per sample is expected"),
         ("spikes/times", ([[1], [2]], np.int32), r"dataset /spikes/times: a list of floats, in seconds, of any length"),
-        ("labels", [0], r"dataset /labels: as many samples are expected in each of them, not 2 in /spikes/times, 2 in"),
+        ("labels", [0], r"/labels: equally many samples are expected in each of them, not 2 in /spikes/times, 2 in"),
         ("labels", [0, 3], r"dataset /labels, index 1: a label from 0 to 2 is expected, not 3"),
         ("labels", [-1, 0], r"dataset /labels, index 0: a label from 0 to 2"),
         ("labels", [0.5, 0], r"dataset /labels: one integer per sample is expected, not float64"),
         ("extra/speaker", [0, 1, 2], r"dataset /extra/speaker: 2 speakers are expected, not 3"),
-        ("spikes/times", ([[0.1], [0.2, 0.3]], "f2"), r"dataset /spikes/times, index 0: as many times as units"),
+        ("spikes/times", ([[0.1], [0.2, 0.3]], "f2"), r"dataset /spikes/times, index 0: equally many times and units"),
         ("spikes/times", ([[np.nan] * 3, [0]], "f2"), r"dataset /spikes/times, index 0: times in seconds are expected"),
-        ("spikes/units", ([[1, 700, 2], [0]], "u2"), r"dataset /spikes/units, index 0, spike 1: x is from 0 up to"),
+        ("spikes/units", ([[1, 700, 2], [0]], "u2"), r"dataset /spikes/units, index 0, spike 1: x must be at least 0"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file_is_said_with_its_dataset_and_index(tmp_path, name, value, said):

@@ -73,7 +73,9 @@ def test_bytes_of_anything_are_no_bin(path):
 
 def test_an_event_outside_of_the_sensor_is_named_with_its_byte(path):
     path.write_bytes(bytes([0, 240, 0, 0, 0, 1, 2, 0, 0, 100, 33, 4, 0, 0, 200]))
-    with pytest.raises(FileError, match=r"byte 10: x is from 0 up to below 20 of sensor_size \(20, 20, 2\), not 33\."):
+    with pytest.raises(
+        FileError, match=r"byte 10: x must be at least 0 and below 20 of sensor_size \(20, 20, 2\), not 33\."
+    ):
         read_events(path, (20, 20, 2))
 
 
@@ -195,12 +197,12 @@ def test_what_has_no_events_is_refused_in_words(path):
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [
-        ("t", 0.5, "event 2: t has integers of microseconds, not 0.5"),
-        ("t", np.nan, "event 2: t has integers of microseconds, not nan"),
-        ("x", np.inf, "event 2: x has integers, not inf"),
-        ("t", 1e18, "event 2: t has integers of microseconds, not 1e[+]18"),
-        ("x", -1, r"event 2: x is from 0 up to below 65535, not -1"),
-        ("y", 65535, "event 2: y is from 0 up to below 65535, not 65535"),
+        ("t", 0.5, "event 2: t must be integers of microseconds, not 0.5"),
+        ("t", np.nan, "event 2: t must be integers of microseconds, not nan"),
+        ("x", np.inf, "event 2: x must be integers, not inf"),
+        ("t", 1e18, "event 2: t must be integers of microseconds, not 1e[+]18"),
+        ("x", -1, r"event 2: x must be at least 0 and below 65535, not -1"),
+        ("y", 65535, "event 2: y must be at least 0 and below 65535, not 65535"),
         ("p", 3, ""),
     ],
 )
@@ -297,7 +299,7 @@ def test_names_of_columns_comments_and_a_mark_of_byte_order(path):
     [
         ("t,x,y,p\n1,2,3,0\n2,a,3,1\n", r"line 3 \(byte 16\): 4 numbers are expected, not '2,a,3,1'"),
         ("t,x,y,p\n1,2,3,0\n\n2,3,1\n", r"line 4 \(byte 17\): 4 numbers are expected, not '2,3,1'"),
-        ("t,x,y,p\n1,2,3,0\n2.5,3,1,1\n", r"line 3 \(byte 16\): t has integers of microseconds, not 2.5"),
+        ("t,x,y,p\n1,2,3,0\n2.5,3,1,1\n", r"line 3 \(byte 16\): t must be integers of microseconds, not 2.5"),
         (
             "t,x,y\n1,2,3\n",
             r"line 1 \(byte 0\): columns t, x, p and optionally y are expected, and of t, x, y none is p",
@@ -305,7 +307,7 @@ def test_names_of_columns_comments_and_a_mark_of_byte_order(path):
         ("hello, world\n", r"line 1 \(byte 0\): columns t, x, p"),
         ("1 2 3 4 5\n", r"line 1 \(byte 0\): a table with one row per event and 3 or 4 columns"),
         ("# nothing\n", r"byte 0: one row per event is expected, but there are no rows"),
-        ("t,x,p\nnan,1,1\n", r"line 2 \(byte 6\): t has integers of microseconds, not nan"),
+        ("t,x,p\nnan,1,1\n", r"line 2 \(byte 6\): t must be integers of microseconds, not nan"),
         ("t,x,p\n1_0,1,1\n", r"rows of 3 numbers are expected"),
     ],
 )

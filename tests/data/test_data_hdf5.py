@@ -70,9 +70,9 @@ def test_times_in_seconds_and_a_sensor(tmp_path: Path) -> None:
     events = read_events(tmp_path / "file", (346, 260, 2), columns=paths, time_unit="s")
     assert events.tolist() == [(1504645177415600, 3, 5, 1), (1504645177425100, 4, 6, 0)]
     assert events.sensor_size == (346, 260, 2)
-    with pytest.raises(FileError, match=r"event 0: x is from 0 up to below 3 of sensor_size \(3, 9, 2\), not 3"):
+    with pytest.raises(FileError, match=r"event 0: x must be at least 0 and below 3 of sensor_size \(3, 9, 2\), not 3"):
         read_events(tmp_path / "file", (3, 9, 2), columns=paths, time_unit="s")
-    with pytest.raises(FileError, match=r'event 0: t has integers of microseconds, .* with time_unit="s"'):
+    with pytest.raises(FileError, match=r'event 0: t must be integers of microseconds, .* with time_unit="s"'):
         read_events(tmp_path / "file", columns=paths)
 
 

@@ -156,7 +156,7 @@ WRONG: list[tuple[bytes, str]] = [
     ),
     (
         write.HEADER_RAW.replace(b"640x480", b"3x480") + words_of(0x80000000, 1 << 28 | 3 << 11, dtype="<u4"),
-        r"byte 72: x is from 0 up to below 3 of sensor_size \(3, 480, 2\), not 3",
+        r"byte 72: x must be at least 0 and below 3 of sensor_size \(3, 480, 2\), not 3",
     ),
 ]
 

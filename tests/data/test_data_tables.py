@@ -102,7 +102,7 @@ def test_units_of_integers_are_exact(tmp_path: Path, dtype: str) -> None:
     found = read_events(path, time_unit="ns")["t"].tolist()
     assert found == [(each + 500) // 1000 for each in t]
     if t[-1] == now:
-        with pytest.raises(FileError, match=r"event \d: t has integers of microseconds, not 1.7\d*e[+]24"):
+        with pytest.raises(FileError, match=r"event \d: t must be integers of microseconds, not 1.7\d*e[+]24"):
             read_events(path, time_unit="s")
     else:
         assert read_events(path, time_unit="s")["t"].tolist() == [each * 1_000_000 for each in t]
@@ -154,7 +154,7 @@ def test_a_table_without_a_header_is_read_only_in_the_one_order_that_fits(tmp_pa
         for name in "txyp":
             np.testing.assert_array_equal(events[name], table[:, fitting[0].index(name)])
     else:
-        with pytest.raises(FileError, match=r"(the columns (are not|can be)|is from 0 up to below 65535)"):
+        with pytest.raises(FileError, match=r"(the columns (are not|can be)|must be at least 0 and below 65535)"):
             read_events(tmp_path / "a.csv")
 
 
@@ -179,7 +179,7 @@ def test_x_y_p_t_is_in_microseconds_as_text_and_in_milliseconds_as_npy(tmp_path:
 
 def test_x_y_p_t_with_fractions_as_text_needs_a_unit(tmp_path: Path) -> None:
     write_text(tmp_path / "file.csv", "5,2,1,0.25\n1,3,0,0.5\n")
-    with pytest.raises(FileError, match=r'line 1 .*: t has integers of microseconds, not 0\.25, .* time_unit="s"'):
+    with pytest.raises(FileError, match=r'line 1 .*: t must be integers of microseconds, not 0\.25, .* time_unit="s"'):
         read_events(tmp_path / "file.csv")
     assert read_events(tmp_path / "file.csv", time_unit="ms")["t"].tolist() == [250, 500]
 
@@ -214,7 +214,7 @@ def test_nanoseconds_since_1970_as_integers_without_a_float_between(tmp_path: Pa
     ]
     assert read_events(tmp_path / "file")["t"].tolist() == [now, now + 1, now - 290]
     write_text(tmp_path / "file", f"t x p\n{now}.5 1 0\n")
-    with pytest.raises(FileError, match=r"line 2 \(byte 6\): t has integers of microseconds, not 1\.7"):
+    with pytest.raises(FileError, match=r"line 2 \(byte 6\): t must be integers of microseconds, not 1\.7"):
         read_events(tmp_path / "file")
 
 
@@ -238,7 +238,9 @@ def test_a_first_line_with_width_and_height_is_the_sensor(tmp_path: Path, blank:
     columns = {"t": 0, "x": 2, "y": 1, "p": 3}
     assert read_events(tmp_path / "events.txt", columns=columns, time_unit="s")["x"].tolist() == [7, 8]
     write_text(tmp_path / "events.txt", f"{blank}9 180\n0.5 3 7 1\n0.25 9 8 0\n")
-    with pytest.raises(FileError, match=r"line \d .*: x is from 0 up to below 9 of sensor_size \(9, 180, 2\), not 9"):
+    with pytest.raises(
+        FileError, match=r"line \d .*: x must be at least 0 and below 9 of sensor_size \(9, 180, 2\), not 9"
+    ):
         read_events(tmp_path / "events.txt", time_unit="s")
 
 

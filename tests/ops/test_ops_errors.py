@@ -87,7 +87,7 @@ SHAPES: list[tuple[Any, str]] = [
     (lambda: ops.avg_pool1d(ones(1, 1, 3), 4), r"avg_pool1d: a window of 4 elements .* has length 3"),
     (lambda: ops.rfft(Tensor(1.0)), r"rfft: needs a last axis of at least one element, the shape is \(\)"),
     (lambda: ops.fft(ones(2, 0)), r"fft: needs a last axis of at least one element, the shape is \(2, 0\)"),
-    (lambda: ops.irfft(ones(4), 9), r"irfft: 4 frequencies are not those of a signal of length 9"),
+    (lambda: ops.irfft(ones(4), 9), r"irfft: 4 frequencies do not belong to a signal of length 9"),
     (lambda: X.item(), r"Tensor.item: needs exactly one element, this Tensor has shape \(2, 3\)"),
     (lambda: bool(X), r"A Tensor of shape \(2, 3\) is neither true nor false. Reduce it first"),
     (lambda: Tensor([[1.0], [1.0, 2.0]]), r"Tensor: data: the nested list is ragged"),

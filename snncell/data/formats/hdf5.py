@@ -80,7 +80,7 @@ class SpikeFile:
             self.labels = _integers(path, file, "/labels")
             if {*counts} != {len(self.labels)}:
                 found = f"{counts[0]} in /spikes/times, {counts[1]} in /spikes/units, {len(self.labels)} in /labels"
-                raise fault(path, "dataset /labels", f"as many samples are expected in each of them, not {found}")
+                raise fault(path, "dataset /labels", f"equally many samples are expected in each of them, not {found}")
             if "/extra/keys" in file:
                 self.keys = _names(path, file)
             if "/extra/speaker" in file:
@@ -103,7 +103,9 @@ class SpikeFile:
         times, units = self._read("times", index), self._read("units", index)
         place = f"dataset /spikes/times, index {index}"
         if len(times) != len(units):
-            raise fault(self.path, place, f"as many times as units are expected, not {len(times)} and {len(units)}")
+            raise fault(
+                self.path, place, f"equally many times and units are expected, not {len(times)} and {len(units)}"
+            )
         t = times.astype(np.float64)
         if not np.isfinite(t).all() or (abs(t) >= 1e9).any():
             raise fault(self.path, place, "times in seconds are expected, and some are not finite")

@@ -100,9 +100,9 @@ def recording(
         lowest = -LATEST if name == "t" else 0
         if len(column) and (column.min() < lowest or column.max() >= limits[name]):
             number = int(((column < lowest) | (column >= limits[name])).argmax())
-            bound = f"from {lowest} up to below {limits[name]}"
+            bound = f"at least {lowest} and below {limits[name]}"
             known = f" of sensor_size {tuple(size)}" if size and name != "t" else ""
-            raise fault(path, place(number), f"{name} is {bound}{known}, not {column[number]}")
+            raise fault(path, place(number), f"{name} must be {bound}{known}, not {column[number]}")
     if size is None:
         width, height, polarities = (int(whole[name].max()) + 1 if len(whole.get(name, ())) else 1 for name in "xyp")
         size = (width, height, max(polarities, 2))
@@ -112,15 +112,15 @@ def recording(
 def _integers(path: Any, name: str, column: Array, place: Place) -> Array:
     """Check that all numbers are integers, and map polarities -1 and 1 to 0 and 1."""
     if column.dtype.kind not in "iubf":
-        raise fault(path, "", f"{name} has integers, not {column.dtype}")
+        raise fault(path, "", f"{name} must be integers, not {column.dtype}")
     if column.dtype.kind == "f":
         fractions = ~(column == np.floor(column)) | (np.abs(column) > EXACT)  # true for NaN too
         if fractions.any():
             number = int(fractions.argmax())
             unit = " of microseconds" if name == "t" else ""
             fraction = name == "t" and abs(column[number]) <= EXACT
-            hint = ', and times in another unit are read with time_unit="s", "ms" or "ns"' if fraction else ""
-            raise fault(path, place(number), f"{name} has integers{unit}, not {column[number]}{hint}")
+            hint = '; for times in another unit pass time_unit="s", "ms" or "ns"' if fraction else ""
+            raise fault(path, place(number), f"{name} must be integers{unit}, not {column[number]}{hint}")
         column = column.astype(np.int64)
     if column.dtype.kind == "b":
         column = column.astype(np.uint8)
