@@ -72,7 +72,7 @@ def test_times_in_seconds_and_a_sensor(tmp_path: Path) -> None:
     assert events.sensor_size == (346, 260, 2)
     with pytest.raises(FileError, match=r"event 0: x must be at least 0 and below 3 of sensor_size \(3, 9, 2\), not 3"):
         read_events(tmp_path / "file", (3, 9, 2), columns=paths, time_unit="s")
-    with pytest.raises(FileError, match=r'event 0: t must be integers of microseconds, .* with time_unit="s"'):
+    with pytest.raises(FileError, match=r'event 0: t must be integers of microseconds, .* pass time_unit="s"'):
         read_events(tmp_path / "file", columns=paths)
 
 
