@@ -212,7 +212,7 @@ def test_large_times_do_not_wrap() -> None:
         ({"count": 3, "overlap": -1}, "overlap is -1, but it must be at least 0 and below count = 3"),
         ({"n_bins": 3, "overlap": 1}, "overlap is 1, but n_bins allows none"),
         ({"n_bins": 3, "start": 5, "end": 5}, "end=5 is not after start=5"),
-        ({"count": 3, "end": 5}, r"start and end are times, and count=3 .* crop the events first, data.CropTime"),
+        ({"count": 3, "end": 5}, r"start and end are times, but count=3 .* crop the events first, data.CropTime"),
         ({"n_bins": 3, "start": 2**63}, f"start is an integer, not {2**63}"),
         ({"window": 2**30, "start": -(2**62), "end": 2**62}, r"span 2\*\*63 microseconds or more"),
         ({"n_bins": 3, "sensor_size": (2, 4, 2)}, r"event 1 \(x=5, y=0, p=0\) lies outside of sensor_size \(2, 4, 2\)"),

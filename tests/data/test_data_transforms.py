@@ -376,7 +376,7 @@ def test_arrays_of_no_events() -> None:
         (lambda e: data.ToFrame(), ArgumentError, "ToFrame: give one of n_bins, window"),
         (lambda e: data.ToFrame(time_window=3), CallError, "Did you mean window"),
         (lambda e: data.RandomCrop(100)(e), ArgumentError, r"RandomCrop: \(100, 100\) does not fit into sensor_size"),
-        (lambda e: data.DropEvent(1.5), ArgumentError, "DropEvent: p is from 0.0 to 1.0"),
+        (lambda e: data.DropEvent(1.5), ArgumentError, "DropEvent: p must be from 0.0 to 1.0"),
         (lambda e: data.DropEvent((0.5, 0.1)), ArgumentError, "with the lower one first"),
         (lambda e: data.DropPixel(), ArgumentError, "either the coordinates of pixels or a hot_pixel_frequency"),
         (lambda e: data.DropPixel([(0, 50)])(e), ArgumentError, r"DropPixel: coordinates must be \(x, y\) of pixels"),
