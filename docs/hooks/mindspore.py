@@ -422,7 +422,7 @@ def _() -> None:
     sgd = nn.SGD(net.trainable_params(), 0.1, loss_scale=1024.0)
     refused(
         errors.ArgumentError,
-        "give it here: loss_scale=1024",
+        "pass it here: loss_scale=1024",
         lambda: train.fit(net, nn.MSELoss(), sgd, PAIRS, 1, progress=False),
     )
 
@@ -1160,7 +1160,7 @@ def _() -> None:
 
 @row("layers", "losses of values whose shapes differ", "are broadcast", "`ShapeError`")
 def _() -> None:
-    refused(errors.ShapeError, "one shape", lambda: nn.MSELoss()(ops.ones((4, 1)), ops.ones(4)))
+    refused(errors.ShapeError, "the same shape", lambda: nn.MSELoss()(ops.ones((4, 1)), ops.ones(4)))
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -215,7 +215,8 @@ class Place(str):
 def place_of_instruction() -> Place:
     """The place that a trace stores for the present operation: the innermost line that is not machinery."""
     frame: FrameType | None = sys._getframe(1)
-    line, cells, backward = "", [], False
+    cells: list[Any] = []
+    line, backward = "", False
     while frame is not None:
         mark = mark_of(frame)
         if isinstance(mark, Reversing):

@@ -122,12 +122,13 @@ class _TraceLike(Protocol):
     """The part of a trace that Tensors, Parameters and the tape use; `tracing.Trace` documents it."""
 
     count: int
-    line: str
     eager: bool
     cells: dict[Any, None]
     written: dict[Any, Any]
     gradient_targets: dict[Any, None]
 
+    @property
+    def line(self) -> str: ...  # a property, because traces store a Place, a subclass of str
     def outside(self, inputs: Any) -> bool: ...
     def stepping_out(self) -> AbstractContextManager[Any]: ...
     def record(self, op: Any, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any: ...

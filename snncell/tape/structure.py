@@ -221,8 +221,7 @@ def refuse_results(structure: Any, who: str) -> None:
         else:
             continue
         raise TraceError(
-            f"{who}: returned a {type(value).__name__}, which {kind}: every call would give the object of the first. "
-            f"{fix}."
+            f"{who}: returned a {type(value).__name__}, which {kind}: every call would return the same object. {fix}."
         )
 
 
@@ -383,7 +382,7 @@ class Signal:
         raise SnncellError("arithmetic other than the sum of signals")
 
     def _refuse_value(self, *_: Any) -> Any:
-        raise SnncellError("a decision by the values, or the type, of a signal")
+        raise SnncellError("a decision that depends on the value or type of a signal")
 
     __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __matmul__ = __rmatmul__ = _refuse_arithmetic
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refuse_arithmetic

@@ -164,7 +164,7 @@ def fit(
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 0:
         raise ArgumentError(f"fit: epochs is a number of epochs, not {epochs!r}.")
     if resume is True and checkpoint is None:
-        raise ArgumentError("fit: resume=True goes on from the file that checkpoint names; give checkpoint too.")
+        raise ArgumentError("fit: resume=True continues from the file of checkpoint; pass checkpoint, too.")
     if checkpoint is not None:
         path_to_write(checkpoint, "fit")  # fail now, not after an epoch
     check_optimiser(net, loss, optimiser, "fit")

@@ -307,9 +307,9 @@ REFUSED: dict[str, tuple[str, Callable[[], nn.Cell]]] = {
         lambda: nn.MultiStep(on_object(lif())),
     ),
     "kept": (r"0 \(Keeping\): .*keeping 'seen' on self", lambda: Keeping(nn.Dense(N, N))),
-    "decision": (r"0 \(Deciding\): .*a decision by the values", lambda: Deciding()),
+    "decision": (r"0 \(Deciding\): .*a decision that depends on the value", lambda: Deciding()),
     "call": (r"the net \(SequentialCell\): .*arithmetic", lambda: Calling()),
-    "caught": (r"0\.member \(Deciding\): .*a decision by the values", lambda: Trying()),
+    "caught": (r"0\.member \(Deciding\): .*a decision that depends on the value", lambda: Trying()),
 }
 
 
