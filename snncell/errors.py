@@ -37,7 +37,7 @@ class SnncellError(Exception):
     Messages are bounded: a quotation, or a text without spaces, is cut to 200 characters, and a message to 4,000.
     """
 
-    told = False  # whether the message already names the layer or function that the user called
+    names_call = False  # whether the message already names the layer or function that the user called
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(_shorten(arg) if isinstance(arg, str) else arg for arg in args))

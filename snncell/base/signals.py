@@ -80,21 +80,21 @@ def undoing(writes: list[Write]) -> Callable[[], Any]:
 # --- deferred signals -------------------------------------------------------------------------------------------------
 
 
-class _Wall:
-    """The shared state of all gates: signals are deferred while it is up."""
+class _Deferral:
+    """The shared state of all gates: signals are deferred while it is active."""
 
-    up = True
+    active = True
 
 
 class _Gate:
     """A signal handler that replaces another one and calls it later."""
 
-    def __init__(self, wall: _Wall, number: int, handler: Any) -> None:
-        self.wall, self.number, self.handler = wall, number, handler
+    def __init__(self, deferral: _Deferral, number: int, handler: Any) -> None:
+        self.deferral, self.number, self.handler = deferral, number, handler
         self.waiting: list[FrameType | None] = []
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.wall.up:
+        if self.deferral.active:
             self.waiting.append(frame)
         else:  # an interruption prevented `restore`
             self.handler(number, frame)
@@ -106,12 +106,12 @@ class _Gate:
             signal.signal(self.number, self.handler)
 
 
-_standing: list[_Gate] = []  # the gates that defer signals at present
+_active_gates: list[_Gate] = []  # the gates that defer signals at present
 
 
 def signal_waits() -> bool:
     """True if a signal is waiting for a function called by `deferring`, which should then not wait itself."""
-    return any(gate.waiting for gate in _standing)
+    return any(gate.waiting for gate in _active_gates)
 
 
 def deferring(function: Callable[..., Any], *args: Any) -> Any:
@@ -122,22 +122,22 @@ def deferring(function: Callable[..., Any], *args: Any) -> Any:
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args)
-    wall = _Wall()
+    deferral = _Deferral()
     handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
     # A C handler does not interrupt Python code, and an active gate defers its signal already.
     gates = [
-        _Gate(wall, number, handler)
+        _Gate(deferral, number, handler)
         for number, handler in handlers.items()
-        if callable(handler) and not (isinstance(handler, _Gate) and handler.wall.up)
+        if callable(handler) and not (isinstance(handler, _Gate) and handler.deferral.active)
     ]
     try:
-        _standing.extend(gates)
+        _active_gates.extend(gates)
         for gate in gates:
             signal.signal(gate.number, gate)
         return function(*args)
     finally:
-        wall.up = False
-        del _standing[len(_standing) - len(gates) :]
+        deferral.active = False
+        del _active_gates[len(_active_gates) - len(gates) :]
         for gate in gates:
             gate.restore()
         _deliver(gates)

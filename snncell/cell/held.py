@@ -41,23 +41,23 @@ class Constant(NamedTuple):
         return not self.range.holds(self.value)
 
 
-class _Meeting(threading.local):
+class _Precision(threading.local):
     """The precision of the input of the neuron that this thread is computing."""
 
     dtype: DType | None = None
 
 
-MEETING = _Meeting()
+PRECISION = _Precision()
 
 
 @contextmanager
-def meeting(dtype: DType | None) -> Iterator[None]:
+def constants_in(dtype: DType | None) -> Iterator[None]:
     """Context manager: use constants in the precision for inputs of a dtype."""
-    before, MEETING.dtype = MEETING.dtype, dtype
+    before, PRECISION.dtype = PRECISION.dtype, dtype
     try:
         yield
     finally:
-        MEETING.dtype = before
+        PRECISION.dtype = before
 
 
 def precision_of(args: Any) -> DType | None:
@@ -154,7 +154,7 @@ class Ranged:
         constants = []
         for name in self.__dict__.get("_constants", ()):
             held = self.__dict__.get(name)
-            with meeting(float64):
+            with constants_in(float64):
                 value = numbers_of(getattr(self, name))
             constants.append(Constant(name, value, self.range_of(name), isinstance(held, (Parameter, Derived))))
         return tuple(constants)
@@ -242,11 +242,11 @@ class Ranged:
         if isinstance(value, Derived):
             allowed, value = self.range_of(name), value.value()
             value = allowed.project(value, self._memory.gaps[name]) if allowed.bounded else value
-        elif not isinstance(value, Tensor) or MEETING.dtype is None:
+        elif not isinstance(value, Tensor) or PRECISION.dtype is None:
             return value
         elif name in self.clamped and isinstance(value, Parameter):
             value = self.range_of(name).project(value, (0.0, 0.0))
-        if value.dtype is not float64 or MEETING.dtype is not float32:
+        if value.dtype is not float64 or PRECISION.dtype is not float32:
             return value
         return self._narrow(name, value)
 

@@ -53,12 +53,12 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
     if tape is None or TRACING.trace is not None:
         return block(*args, **kwargs)
     leaves, tree = structure.flatten((args, kwargs))
-    again = _Again(block, tree)
-    outs, shape_of_out, outside = again.first(leaves)
+    call = _RecomputedCall(block, tree)
+    outs, shape_of_out, outside = call.first(leaves)
     inputs = [*(snapshot(leaf) for leaf in leaves), *outside]
     if all(x._entry is None for x in inputs):
         return structure.unflatten(shape_of_out, outs)
-    entry = entry_of(again, None, inputs, inputs, [out._data for out in outs], saves_out=False)
+    entry = entry_of(call, None, inputs, inputs, [out._data for out in outs], saves_out=False)
     add_entry(tape, entry)
     return structure.unflatten(shape_of_out, tracked_outputs(entry, [out._data for out in outs]))
 
@@ -66,7 +66,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
 _HELD = ("smooth", "space", "unfused", "wide")  # thread settings that change the results of a block
 
 
-class _Again:
+class _RecomputedCall:
     """A recomputed call: an operation on the tape whose backward pass runs the block again."""
 
     name = "recompute"

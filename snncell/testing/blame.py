@@ -98,7 +98,7 @@ def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
     return [row.noted(KINK) if row.name in kinks and KINK not in row.note else row for row in worst.values()]
 
 
-def bprop_text(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
+def describe_bprop(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
     """Describe a wrong bprop: its Cell, the time step, and how to fix it."""
     step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
     if _got_all_steps(wrong.call, steps):
@@ -129,7 +129,7 @@ def _got_all_steps(call: Called, steps: int | None) -> bool:
     return not call.looped and steps is not None and any(len(s) > 1 and s[0] == steps for s in shapes)
 
 
-def steps_text(net: ObservedNet, samples: dict[str, CallSample]) -> str:
+def describe_step_functions(net: ObservedNet, samples: dict[str, CallSample]) -> str:
     """Name the spike functions that ran as step functions, which finite differences cannot check; or ""."""
     spiking = [path for path in samples if getattr(net.cells[path], "primitive", None) is not None]
     if CHECKING.smooth or not spiking:
@@ -212,7 +212,7 @@ def _is_its_reset(net: ObservedNet, probe: Probe, site: Site) -> bool:
 # --- single layers ----------------------------------------------------------------------------------------------------
 
 
-def layers_text(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tolerance) -> str:
+def describe_layer(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tolerance) -> str:
     """Describe the innermost Cell whose own gradient disagrees with its finite differences, or return ""."""
     steps = count_steps(samples)
     for path in net.deepest_first(samples):
@@ -233,7 +233,7 @@ def layers_text(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tol
 
 
 @contextmanager
-def by_itself(cell: Any, call: Called) -> Iterator[Problem | None]:
+def single_cell(cell: Any, call: Called) -> Iterator[Problem | None]:
     """Context manager: a Problem for a single Cell at the inputs of a call, or None if it has no floats."""
     named = choose_weights([("", cell)], None)
     if not named and not any(map(is_real, call.inputs)):
@@ -245,7 +245,7 @@ def by_itself(cell: Any, call: Called) -> Iterator[Problem | None]:
 
 def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) -> str:
     """Describe the worst entry of a Cell's own gradient, or return "" if it is correct."""
-    with by_itself(cell, call) as problem:
+    with single_cell(cell, call) as problem:
         if problem is None:
             return ""
         _, wrong = compare_arrays(problem, problem.scalar, tolerance, "", range(len(problem.names)), False)
@@ -266,11 +266,11 @@ def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:
         samples = net.watched(run)
         _, wrong = check_bprops(net, samples, smooth=CHECKING.smooth)
         if wrong is not None:
-            return bprop_text(net, wrong, count_steps(samples))
+            return describe_bprop(net, wrong, count_steps(samples))
         stopped = "" if search.problem.detached else describe_stopped(net, search)
         return (
             stopped
-            or steps_text(net, samples)
-            or layers_text(net, samples, search.tolerance)
+            or describe_step_functions(net, samples)
+            or describe_layer(net, samples, search.tolerance)
             or ("" if not samples else "No custom bprop, stopped path or single layer explains it.")
         )

@@ -16,7 +16,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import TRACING, Entry, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import Recording
-from snncell.testing.blame import bprop_text, by_itself, check_bprops, choose_calls, is_surrogate
+from snncell.testing.blame import check_bprops, choose_calls, describe_bprop, is_surrogate, single_cell
 from snncell.testing.calls import Called, ObservedNet, cells_of_function, choose_weights, count_steps
 from snncell.testing.compare import Checked, Row, distance, index_of, perturb, ratio_text, relative_difference
 from snncell.testing.gradients import explanation
@@ -106,7 +106,7 @@ def _check_bprops(problem: Problem, net: ObservedNet) -> list[Row]:
         samples = net.watched(problem.run)
         rows, wrong = check_bprops(net, samples, smooth=False)
     if wrong is not None:
-        raise GradientCheckError(f"{WHO}: {bprop_text(net, wrong, count_steps(samples))}")
+        raise GradientCheckError(f"{WHO}: {describe_bprop(net, wrong, count_steps(samples))}")
     return rows
 
 
@@ -314,7 +314,7 @@ def _blame_layer(problem: Problem, net: ObservedNet) -> str:
         alone = ObservedNet([(path, net.cells[path])])
         with suppress(SnncellError):  # it cannot be called alone
             for call in choose_calls(outside[path]):
-                with by_itself(net.cells[path], call) as own:
+                with single_cell(net.cells[path], call) as own:
                     text = "" if own is None else _compare_kernels(own, alone, own.point)[1]
                 if text:
                     return f"Alone, {net.layer(path)} differs: {text}"

@@ -161,8 +161,8 @@ def as_batch(batch: Any, who: str) -> tuple[Any, ...]:
 #
 # Two queues connect them. The caller requests a batch, and the thread puts it into the other queue. The thread is at
 # most one batch ahead of the requests. Both share one sequence of random numbers, in the same order as without a
-# thread: data that draw random numbers wait in `_Maker.turn` until the caller requests the batch that is being made,
-# because all earlier steps are done by then. They continue from the caller's key, and return the new key with the
+# thread: data that draw random numbers wait in `_PrefetchThread.turn` until the caller requests the batch that is being
+# made, because all earlier steps are done by then. They continue from the caller's key, and return the new key with the
 # batch. Data that draw nothing never wait.
 #
 # The queues are `SimpleQueue`s because their methods are C functions, so that an interruption leaves no lock behind.
@@ -181,7 +181,7 @@ def prefetch_batches(
 
     Nothing is prefetched while a GPU is in use, because its steps run in parallel with the host anyway.
     """
-    return _Ahead(source, convert) if prefetch and not IN_USE else nullcontext(map(convert, source))
+    return _Prefetcher(source, convert) if prefetch and not IN_USE else nullcontext(map(convert, source))
 
 
 def should_prefetch(source: Any) -> bool:
@@ -195,7 +195,7 @@ def should_prefetch(source: Any) -> bool:
     return bool(size / len(source.arrays[0]) * min(source.batch_size, len(source.arrays[0])) >= LEAST_BYTES)
 
 
-class _Ahead:
+class _Prefetcher:
     """The caller's side of prefetching: a context in which you iterate over the batches once."""
 
     def __init__(self, source: Iterable[Any], convert: Callable[[Any], Any]) -> None:
@@ -203,13 +203,13 @@ class _Ahead:
         self._made: SimpleQueue[Any] = SimpleQueue()
         self._process = os.getpid()
         settings = present_settings(*_SETTINGS)
-        maker = _Maker(source, convert, self._asked, self._made, settings, own_key(), draws_for_main())
+        thread = _PrefetchThread(source, convert, self._asked, self._made, settings, own_key(), draws_for_main())
         # If an interruption prevents `__exit__`, the thread ends when this object is garbage-collected.
         self._forgotten = weakref.ref(self, self._asked.put)
         context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(maker.run,), name="snncell data", daemon=True)
+        self._thread = threading.Thread(target=context.run, args=(thread.run,), name="snncell data", daemon=True)
 
-    def __enter__(self) -> _Ahead:
+    def __enter__(self) -> _Prefetcher:
         deferring(self._thread.start)  # if interrupted, `threading` would keep a thread that never starts, and our data
         return self
 
@@ -240,7 +240,7 @@ class _Ahead:
 
 
 @dataclass
-class _Maker:
+class _PrefetchThread:
     """The thread's side of prefetching."""
 
     source: Iterable[Any]

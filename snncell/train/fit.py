@@ -290,7 +290,7 @@ class Run:
         begun = time.perf_counter()
         training, self.callbacks, self.monitor = self.training, sort_callbacks(callbacks), monitor
         if resume is not None:
-            self.take_up(resume)
+            self.resume_from(resume)
         # A resume may change these, but they must be equal on all ranks.
         epochs, done = training.epochs, len(training.history)
         called = {"epochs": epochs, "epochs that are done": done, "test_every": self.test_every}
@@ -442,7 +442,7 @@ class Run:
             arrays |= {_PASS + name: value for name, value in under_way.arrays().items()}
         save_state(file, training.net, training.optimiser, notes, arrays, training.loss)
 
-    def take_up(self, file: File) -> None:
+    def resume_from(self, file: File) -> None:
         """Resume from a checkpoint."""
         training, who = self.training, f"fit: {os.fspath(file)}"
         if not os.path.exists(file):

@@ -225,7 +225,7 @@ def test_by_default_arrays_of_some_size_are(monkeypatch: pytest.MonkeyPatch) -> 
 
     def ahead_of(data: Any, prefetch: bool | None = None) -> bool:
         chosen = should_prefetch(data) if prefetch is None else prefetch
-        return isinstance(prefetch_batches(data, lambda x: x, chosen), batches._Ahead)
+        return isinstance(prefetch_batches(data, lambda x: x, chosen), batches._Prefetcher)
 
     small = {kind: kind(*samples(), batch_size=8) for kind in (train.Batches, Subclass, Other)}
     assert not any(ahead_of(data) for data in small.values())
@@ -240,7 +240,7 @@ def test_by_default_arrays_of_some_size_are(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_where_a_gpu_is_in_use_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "IN_USE", ["a card"])
-    assert not isinstance(prefetch_batches([1], lambda x: x, True), batches._Ahead)
+    assert not isinstance(prefetch_batches([1], lambda x: x, True), batches._Prefetcher)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

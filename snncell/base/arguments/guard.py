@@ -276,7 +276,7 @@ def plain_signature(function: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=parameters)
 
 
-def says_something(function: Callable[..., Any]) -> bool:
+def has_checks(function: Callable[..., Any]) -> bool:
     """True if any argument has an annotation other than Any or `Own`."""
     return any(hint not in ("Any", "typing.Any") and not hint.endswith("Own()]") for hint in _hints(function))
 
@@ -366,7 +366,7 @@ def _guard_class(one: type) -> None:
             needs_check = bool(_hints(method))
         else:
             always = name in ("__call__", "init_state")
-            needs_check = says_something(method) if always else "bool" in _hints(method)
+            needs_check = has_checks(method) if always else "bool" in _hints(method)
         if needs_check:
             setattr(owner, name, check_arguments(method, name, 1))
     maker = getattr(vars(one).get("__new__"), "__func__", None)  # NumPy arrays are created by `__new__`

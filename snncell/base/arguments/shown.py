@@ -102,7 +102,7 @@ def brief(value: Any) -> str:
     return cut(show(value), 60)
 
 
-_TOLD = (ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError, ParameterError)
+_EXTENDED = (ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError, ParameterError)
 _NAME = re.compile(r"(\w+)(?:\[\d+\])?=")
 _ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
 
@@ -110,7 +110,7 @@ _ARRAY = re.compile(_NAME.pattern + r"\w+\[[\d, ]*\]")  # x=float32[2, 3]
 def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError | None:
     """An error with its call, or with the call's arguments, added if it does not name them; None if it names both."""
     text = str(error)
-    if error.told or type(error) not in _TOLD:
+    if error.names_call or type(error) not in _EXTENDED:
         return None
     named = who in text.partition(": ")[0]
     arrays = _ARRAY.findall(arguments) if isinstance(error, (ShapeError, DTypeError)) else []
@@ -123,7 +123,7 @@ def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError |
     told: SnncellError = type(error)(text).with_traceback(error.__traceback__)
     for note in getattr(error, "__notes__", ()):
         told.add_note(note)
-    told.told = not named  # if False, the layer that called the operation adds its name, too
+    told.names_call = not named  # if False, the layer that called the operation adds its name, too
     return told
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from snncell import ops
 from snncell.cell.cell import Cell
 from snncell.cell.fields import shown_fields
-from snncell.cell.held import Ranged, meeting, precision_of
+from snncell.cell.held import Ranged, constants_in, precision_of
 from snncell.cell.ranges import Derived
 from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError
@@ -87,7 +87,7 @@ class Membrane(Ranged, Cell):
         shapes = [shape for arg in args if isinstance(shape := getattr(arg, "shape", None), tuple)]
         if len(shapes) == len(args) > 1 and any(shape != shapes[0] for shape in shapes[1:]):
             self._refuse_shapes(shapes[0], shapes[1:])
-        with meeting(precision_of(args)):
+        with constants_in(precision_of(args)):
             return self._in_half(args, super().__call__(*args, **kwargs))
 
     def _in_half(self, args: tuple[Any, ...], results: Any) -> Any:
