@@ -1,12 +1,12 @@
-"""Recording of a network while it runs: spikes, potentials, gradients, and the cost of its operations.
+"""Monitors: record spikes, potentials and gradients of a network, and count its operations.
 
-monitor, Monitor                   the spikes, potentials and gradients of neurons, recorded in a context
-energy, synops                     joules and synaptic operations for a sample of data
-Energy, LayerEnergy, Work, Counts  an estimate by layer, and the counts that it is made of
-Hardware, HARDWARE, Price, PRICES  the energies that counts are multiplied by, as they were published
+monitor, Monitor                   record spikes, potentials and gradients of neurons in a context
+energy, synops                     estimate energy in joules, and count synaptic operations, per sample
+Energy, LayerEnergy, Work, Counts  an energy estimate, its layers, and their counts of operations
+Hardware, HARDWARE, Price, PRICES  published energies per operation
 Cost                               the operations of a layer with weights
 
-All but the first line are names of `snncell.energy`, which is imported when one of them is first used.
+`snncell.energy` defines all names except the first line. It is imported when you first use one of them.
 """
 
 import typing as _typing

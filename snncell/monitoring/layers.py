@@ -1,4 +1,4 @@
-"""The neurons of a network: finding them, naming them, and choosing some by name or Cell."""
+"""The neurons of a network: find them, name them, and select some by name or Cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INNER = ("cell", "neuron")  # names that a neuron has within what runs it
 
 
 class Neurons:
-    """The neurons of a network: the innermost Cells with states, or run over time.
+    """The neurons of a network: the innermost Cells that have states or run over time.
 
     `unseen` names the spiking layers that run their time steps themselves, so that no step of them can be recorded.
     """
@@ -58,7 +58,7 @@ class Neurons:
         }
 
     def updated_by(self) -> dict[int, Cell]:
-        """For each neuron the Cell whose step is its update: the outermost around it with states, with that neuron.
+        """For each neuron, the outermost Cell with states around it, whose step is the update of the neuron.
 
         That Cell has no layers with weights and no other neurons inside. For example, it is a synapse with its current.
         """
@@ -75,11 +75,11 @@ class Neurons:
         return found
 
     def changed(self) -> bool:
-        """True if the network has other Cells now, or other names for them."""
+        """True if Cells of the network, or their names, have changed."""
         return self.structure != _structure(dict(_all_paths(self.net, "")))
 
     def chosen(self, choice: Any, what: str) -> frozenset[int]:
-        """The neurons that are meant by True, a name, a Cell, or several of these."""
+        """The neurons selected by True, a name, a Cell, or several of these."""
         if choice is None or isinstance(choice, bool):
             return frozenset(self.cells) if choice else frozenset()
         several = isinstance(choice, (list, tuple, set, frozenset))
@@ -104,14 +104,14 @@ class Neurons:
         return neurons
 
     def names(self) -> list[str]:
-        """The names of the neurons, in the order of the network; by what runs them, where something does."""
+        """The names of the neurons in the order of the network, or of the Cells that run them over time."""
         named = {name: (cell, self.paths.get(name) is not cell) for name, cell in reversed(self.named.items())}
         run = [cell for cell, by_its_runner in named.values() if by_its_runner]
         return [name for name, (cell, ran) in named.items() if ran or not any(cell is other for other in run)]
 
 
 def layer_name(path: str, cell: Cell) -> str:
-    """The name of a layer: the path of its neuron without the parts that say no more than that it is one."""
+    """The name of a layer: the path of its neuron without parts such as `.cell`."""
     parts = path.split(".")
     while parts and parts[-1] in INNER:
         parts.pop()
@@ -130,7 +130,7 @@ def _structure(paths: dict[str, Cell]) -> tuple[tuple[str, int], ...]:
 
 
 class CellStack:
-    """The Cells of a network that are running, outermost first, and what they are called within each other."""
+    """The running Cells of a network, outermost first, with their paths."""
 
     def __init__(self, paths: dict[str, Cell]) -> None:
         self._running: list[tuple[Cell, str]] = []
@@ -138,16 +138,16 @@ class CellStack:
         self._names: dict[tuple[int, int], str] = {}
 
     def __contains__(self, cell: Cell) -> bool:
-        """True if it is of the network."""
+        """True if a Cell belongs to the network."""
         return id(cell) in self._static
 
     @property
     def path(self) -> str | None:
-        """That of the Cell that runs."""
+        """The path of the running Cell."""
         return self._running[-1][1] if self._running else None
 
     def enter(self, cell: Cell) -> str:
-        """Begin a call; the path of the Cell, by the way on which it is called."""
+        """Begin a call, and return the path of the Cell from its callers."""
         path = self._path_of(cell)
         self._running.append((cell, path))
         return path
@@ -172,7 +172,7 @@ class CellStack:
 
 
 def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | None) -> bool:
-    """True if a neuron fires: by its output, and whether its spike function was called; None is not known."""
+    """True if a neuron fires, judged by its output and the calls of its spike function (None if unknown)."""
     if above or not getattr(cell, "fire", True):
         return bool(above)
     if above is None and spike_functions(cell):
@@ -190,11 +190,11 @@ def number_of_v(cell: Cell, states: int) -> int:
 
 
 def spike_functions(cell: Cell) -> Sequence[Cell]:
-    """The Cells at or below a neuron that have a reverse of their own: what it fires by."""
+    """The spike functions of a neuron: the Cells in it that have a custom gradient."""
     return [below for _, below in cell.cells_and_names() if getattr(below, "bprop", None) is not None]
 
 
 def spike_function_of(cell: Cell) -> Cell | None:
-    """The spike function that a neuron has: its `surrogate_function`, or the first Cell below with a bprop."""
+    """The spike function of a neuron: its `surrogate_function`, or the first Cell in it with a bprop."""
     named = getattr(cell, "surrogate_function", None)
     return named if isinstance(named, Cell) else next((c for c in spike_functions(cell) if c is not cell), None)

@@ -20,55 +20,54 @@ from snncell.tape.state import CHECKING, settings
 
 
 class Monitor:
-    """Records what the neurons of a network do while it runs in the context: `with snncell.monitor(net) as m:`.
+    """Record spikes, potentials and gradients of a network while it runs: `with snncell.monitor(net) as m:`.
 
-    What is recorded leaves the kernels as a further result of them: a loop over time stays one kernel, a jitted step
-    one Program, and no bit of their results changes. A first call with a monitor is traced, and compiled, for what is
-    recorded; monitors that record the same share that.
+    Use it to look at a network: why it does not learn, how often its neurons fire, what it costs. A monitor does not
+    change results, and loops over time stay one kernel, because records are additional results of the kernels. The
+    first call with a monitor is traced and compiled again. You can use it eagerly, under `jit`, in graph mode and
+    during `train.fit`.
 
-    A layer is a neuron where the network calls it, and is called by its path without the `.cell` of what runs it:
-    "layer1" for `self.layer1 = nn.MultiStep(nn.LIFNode())`. Recorded are the neurons that run over time, by MultiStep,
-    ops.scan or a loop in Python, eagerly, under `jit`, in graph mode and in `train.fit`, and `PSN`.
+    A layer is a neuron at one place of the network, for example a neuron in `nn.MultiStep`, in `ops.scan`, in a Python
+    loop over time, or `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it: "layer1" for
+    `self.layer1 = nn.MultiStep(nn.LIFNode())`.
 
     Args:
-        net: the network. A call of it begins a new record; if only parts of it are called, one record holds all.
-        spikes: what each neuron gives at each step, of several outputs the first: True for all layers, or a layer by
-            its name or Cell (also one that neurons lie below), or a list of these.
-        v: the potential after each step, and so after its reset; of a neuron without a state v, its first state.
-        above: what the spike function is given: for the library's neurons the potential before the reset, minus the
-            threshold.
-        grad: the gradient, of whatever is differentiated in the context, with respect to the current that comes into
-            the neuron at each step, through all later steps. A gradient that is taken again takes the place of the one
-            before.
-        inputs: of the Dense and Conv layers, and the steps of neurons, from which `costs`, `synops` and `energy` count
-            operations; of all neurons and samples.
-        every: record each `every`-th step only.
-        neurons: how many neurons of each layer, evenly spread over it, or a list of their indices (in a layer of
-            images, counted over channels, rows and columns together); then records are (T, B, neurons).
-        samples: how many samples of the batch, the first.
-        calls: how many calls are kept, the last ones; None keeps all.
+        net: the network. Each call of it starts a new record. If you call only parts of it, one record holds all.
+        spikes: the output of each neuron at each step (the first one of several). True selects all layers; you can
+            also pass the name or the Cell of a layer, or of a Cell around layers, or a list of these.
+        v: the potential after each step, after the reset. For a neuron without a state `v`, its first state.
+        above: the input of the spike function. For the library's neurons this is the potential before the reset minus
+            the threshold.
+        grad: the gradient with respect to the input current of the neuron at each step, through all later steps.
+            Gradients that you compute within the context are recorded; a second one replaces the first.
+        inputs: the inputs of Dense and Conv layers, and the steps of neurons. `costs`, `synops` and `energy` need them.
+            All neurons and samples are recorded.
+        every: record only each `every`-th step, to save memory.
+        neurons: the number of recorded neurons per layer, evenly spaced, or a list of their indices. In a layer of
+            images, an index counts over channels, rows and columns. Then records have shape (T, B, neurons).
+        samples: the number of recorded samples, the first ones of the batch.
+        calls: the number of calls to keep, the last ones; None keeps all.
 
-    A neuron that is called twice, under one name, in one call of the network is one layer, joined along time: the
-    second call's steps follow the first's. Give each layer a neuron of its own. `train.fit` with `validation=`
-    evaluates after each epoch, so its last call has no gradient; `calls=None` keeps those that have.
+    A neuron that the network calls twice is one layer, and its record is joined along time. You should use one neuron
+    per layer. `train.fit(validation=...)` evaluates after each epoch, and that call has no gradient. So set
+    `calls=None` to keep the training steps as well.
 
-    Lengths of padded sequences are those that the innermost Cell around a layer is called with, under the name
-    `lengths`: a MultiStep, a part of the network, or the network. Behind its end a sample's spikes are 0, and are no
-    steps of its rates and costs; v, above and grad are what the loop made of the padding. A layer with another batch
-    than the lengths has none.
+    If a Cell around a layer gets an argument `lengths` (of padded sequences), the monitor uses it for this layer. After
+    the end of a sample its spikes are 0, and its steps do not count for rates and costs. `v`, `above` and `grad` hold
+    the values of the padding.
 
-    A quantity of a layer takes T B N numbers while its loop runs; what is kept beyond is what `every`, `neurons` and
-    `samples` leave of it, for as many calls as `calls` says.
+    While a loop runs, a quantity of a layer takes T B N numbers. The monitor keeps the part that `every`, `neurons` and
+    `samples` select, for `calls` calls.
 
     Attributes:
-        spikes, v, above, grad: by layer, arrays (T, B, ...), of the last call.
-        calls: for each call that is kept, oldest first, quantity -> layer -> array.
-        layers: the names of the layers that were called, in that order.
+        spikes, v, above, grad: arrays (T, B, ...) of the last call, by layer.
+        calls: the recorded calls, oldest first, each a dict: quantity -> layer -> array.
+        layers: the names of the layers, in the order of their calls.
 
     Raises:
-        ArgumentError: for a Cell that is not in the network, a network without neurons, or a monitor within another.
-        RecordError: an ArgumentError, when something is read that was not recorded; it says why.
-        ShapeError: when a layer is read that was called with several shapes.
+        ArgumentError: for a Cell outside of the network, a network without neurons, or a monitor within another one.
+        RecordError: an ArgumentError, if you read a quantity that was not recorded. It says why, and how to record it.
+        ShapeError: if you read a layer that was called with several shapes.
 
     Example:
         >>> net = nn.SequentialCell(nn.MultiStep(nn.IFNode()), nn.Dense(3, 2), nn.MultiStep(nn.IFNode(fire=False)))
@@ -99,7 +98,7 @@ class Monitor:
 
     def __enter__(self) -> Monitor:
         if CHECKING.watch is not None or self._context is not None:
-            raise ArgumentError("monitor: another monitor is recording already; let one record all that is wanted.")
+            raise ArgumentError("monitor: another monitor is already recording. Use one monitor for all quantities.")
         self._recorder.look_again()
         self._context = settings(watch=self._recorder)
         self._context.__enter__()
@@ -112,17 +111,17 @@ class Monitor:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers of which something was recorded, in the order in which they were called."""
+        """The names of the recorded layers, in the order of their calls."""
         return tuple(self._recorder.cells)
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The spiking layers that run their time steps themselves, for example `nn.EventPropLIF`: none is recorded."""
+        """The spiking layers that run their time steps themselves, for example `nn.EventPropLIF`; not recorded."""
         return self._recorder.neurons.unseen
 
     @property
     def calls(self) -> list[dict[str, Recorded]]:
-        """The recordings of each call that is kept: quantity -> layer -> array."""
+        """The recorded calls: quantity -> layer -> array."""
         return [
             {kind: self._recorded(kind, call) for kind in call.series if kind in KINDS} for call in self._recorder.calls
         ]
@@ -134,7 +133,7 @@ class Monitor:
 
     @property
     def v(self) -> Recorded:
-        """The potential after each step, and so after its reset, (T, B, ...)."""
+        """The potential after each step and its reset, (T, B, ...)."""
         return self._recorded("v")
 
     @property
@@ -144,29 +143,29 @@ class Monitor:
 
     @property
     def grad(self) -> Recorded:
-        """The gradient with respect to the current that comes into each layer at each step, (T, B, ...)."""
+        """The gradient with respect to the input current of each layer at each step, (T, B, ...)."""
         return self._recorded("grad")
 
     def cell(self, name: Any) -> Cell:
         """The neuron of a layer."""
         layer = self._resolve(name)
         if layer not in self._recorder.cells:
-            raise RecordError(f"monitor: nothing of {name!r:.60} was recorded. {self._why(layer)}")
+            raise RecordError(f"monitor: {name!r:.60} was not recorded. {self._why(layer)}")
         return self._recorder.cells[layer]
 
     def spike_function(self, name: Any) -> Cell | None:
-        """The spike function of a layer, whatever its neuron calls it: the Cell with a bprop whose input is `above`.
+        """The spike function of a layer: the Cell with a bprop whose input is `above`; None without one.
 
-        Where `above` was not recorded, the one that the neuron is built with; None if it has none.
+        If `above` was not recorded, it is the spike function that the neuron was made with.
         """
         cell, called = self.cell(name), self._recorder.fires_by.get(self._resolve(name))
         if any(called is below for below in spike_functions(cell)):
             return called
-        # What was called may be a copy of the Cell, with Tensors of a trace in the place of its Parameters.
+        # The called Cell may be a copy that has Tensors of a trace instead of Parameters.
         return spike_function_of(cell) or called
 
     def steps(self, name: Any, kind: str = "spikes") -> np.ndarray[Any, Any]:
-        """The numbers of the time steps that were recorded of a layer."""
+        """The numbers of the recorded time steps of a layer."""
         series = {} if not self._recorder.calls else self._recorder.calls[-1].series.get(kind, {})
         layer = self._resolve(name)
         if layer not in series:
@@ -174,23 +173,23 @@ class Monitor:
         return series[layer].steps()
 
     def neurons(self, name: Any) -> np.ndarray[Any, Any]:
-        """The numbers in their layer of the neurons that were recorded, counted over all its axes together."""
+        """The indices of the recorded neurons in their layer, flattened over its axes."""
         cell, layer = self.cell(name), self._resolve(name)
         arrays = [array for kind in KINDS if (array := self._recorded(kind).get(layer)) is not None]
         if not arrays:
-            raise RecordError(f"monitor: nothing of {name!r:.60}, a {type(cell).__name__}, was recorded.")
+            raise RecordError(f"monitor: {name!r:.60}, a {type(cell).__name__}, was not recorded.")
         return self._recorder.numbers(layer, math.prod(arrays[0].shape[2:]))
 
     def fires(self, name: Any) -> bool:
-        """True if a layer gives spikes; one that integrates without firing gives its potential."""
+        """True if the output of a layer is spikes, and False for a readout, whose output is its potential."""
         cell, layer = self.cell(name), self._resolve(name)
         above = layer in self.above if id(cell) in self._recorder.chosen_ids["above"] else None
         return gives_spikes(cell, self.spikes.get(layer), above)
 
     def rates(self, name: Any) -> np.ndarray[Any, Any]:
-        """The share of steps and samples in which each neuron of a layer fired, over all calls that are kept.
+        """The firing rate of each neuron of a layer, in spikes per step, over all kept calls.
 
-        Steps behind the end of a sample, where lengths are known, are no steps.
+        If lengths are known, the steps after the end of a sample do not count.
         """
         layer = self._resolve(name)
         kept = [call for call in self._recorder.calls if layer in call.series.get("spikes", ())]
@@ -199,8 +198,8 @@ class Monitor:
             raise RecordError(f"monitor: {missing('spikes', name)} {self._why(layer, 'spikes')}")
         if not self.fires(layer):
             raise RecordError(
-                f"monitor: {name!r:.60}, a {type(self.cell(layer)).__name__}, does not fire: it has no rates. What it "
-                f"gives is its potential: m.spikes[{layer!r}]."
+                f"monitor: {name!r:.60}, a {type(self.cell(layer)).__name__}, does not fire: it has no rates. Its "
+                f"output, m.spikes[{layer!r}], is its potential."
             )
         fired = sum((array != 0).sum((0, 1)) for array in arrays)
         there = [self._recorder.there(call, layer) for call in kept]
@@ -208,42 +207,42 @@ class Monitor:
         return np.asarray(fired / max(sum(steps), 1))
 
     def costs(self) -> dict[str, Any]:
-        """The `Cost` of each layer with weights in the last call; an estimate if only every k-th step is recorded."""
+        """The `Cost` of each layer with weights in the last call; with `every`, an estimate."""
         costs: dict[str, Any] = plugin("costs of layers")(self._recorder.neurons, self._counted())
         return costs
 
     def synops(self) -> float:
-        """The synaptic operations of the last call per sample, of all layers with weights; needs `inputs=True`."""
+        """The synaptic operations per sample of the last call, over all layers with weights; needs `inputs=True`."""
         synops: float = plugin("synaptic operations")(self._recorder.neurons, self._counted())
         return synops
 
     def energy(self, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True) -> Any:
-        """Estimate the energy of the last call per sample, beside the same net without spikes: an `Energy`.
+        """Estimate the energy per sample of the last call, compared with the same network without spikes.
 
-        It needs `inputs=True`, and the spikes of all layers. Where every k-th step, some neurons or samples alone are
-        recorded, the outputs of neurons are an estimate from those.
+        It needs `inputs=True`, and the spikes of all layers. With `every`, `neurons` or `samples`, the number of spikes
+        is an estimate from the recorded part. The result is an `Energy`.
 
         Args:
             hardware, baseline, reuse: as for `monitoring.energy`.
 
         Raises:
             ArgumentError: for unknown hardware.
-            RecordError: if inputs, or the spikes of a layer, were not recorded.
+            RecordError: if inputs or the spikes of a layer were not recorded.
         """
         estimate = plugin("energy estimate")(hardware, baseline, reuse)
         call = self._counted(weights=False)
         return estimate(self._recorder.neurons, call, self.spikes, partial(self._recorder.there, call))
 
     def _counted(self, weights: bool = True) -> RecordedCall:
-        """The last call, of which inputs of layers with weights, or the steps of neurons, were recorded."""
+        """The last call, with recorded inputs of layers with weights or steps of neurons; else a RecordError."""
         call = self._recorder.calls[-1] if self._recorder.calls else RecordedCall()
         if not (call.inputs if weights else call.order):
             unseen = ", ".join(self.unseen)
             if unseen and self._recorder.inputs and not call.order:
                 raise RecordError(
-                    f"monitor: nothing was recorded whose operations can be counted. Not counted, because they run "
-                    f"their time steps themselves: {unseen}. Call the network within the monitor; it needs another "
-                    f"layer, such as nn.Dense or a neuron in nn.MultiStep."
+                    f"monitor: there are no operations to count. These layers are not counted, because they run their "
+                    f"time steps themselves: {unseen}. Call the network within the monitor. It needs another layer, "
+                    f"such as nn.Dense or a neuron in nn.MultiStep."
                 )
             mend = "None of them ran" if call.order else "Call the network within the monitor"
             mend = mend if self._recorder.inputs else "monitor(net, inputs=True)"
@@ -252,13 +251,13 @@ class Monitor:
 
     def _recorded(self, kind: str, call: RecordedCall | None = None) -> Recorded:
         call = call or (self._recorder.calls[-1] if self._recorder.calls else RecordedCall())
-        by_name = call.series.get(kind, {})  # gradients came last layer first
+        by_name = call.series.get(kind, {})  # gradients arrive from the last layer to the first
         series = {name: by_name[name] for name in self._recorder.cells if name in by_name}
         there = partial(self._recorder.there, call)
         return Recorded(kind, series, self._resolve, lambda name: self._why(name, kind), there)
 
     def _resolve(self, layer: Any) -> str:
-        """The name of the layer that is meant: a name, a path of the network, or a Cell."""
+        """The name of a layer, from its name, a path in the network, or a Cell."""
         if layer in self._recorder.cells:
             return str(layer)
         cell = self._recorder.neurons.paths.get(layer) if isinstance(layer, str) else layer
@@ -267,7 +266,7 @@ class Monitor:
         return names[0] if len(names) == 1 else str(layer)
 
     def _why(self, name: str, kind: str = "spikes") -> str:
-        """Why there is no record of a layer, and what to do."""
+        """The reason why a layer was not recorded, and the fix."""
         if not self._recorder.calls:
             return "The network was not called while the monitor was recording: call it within `with monitor(...):`."
         if name not in self._recorder.cells:
@@ -280,19 +279,17 @@ class Monitor:
         if kind == "above":
             fires = spike_functions(self._recorder.cells[name])
             return "It did not fire." if fires else "It has no spike function, a Cell with a bprop."
-        return "It gave none in the last call."
+        return "The last call has none of it."
 
     def _why_no_gradient(self, name: str) -> str:
         held = [n for n, call in enumerate(self._recorder.calls) if name in call.series.get("grad", {})]
         if held:
-            return (
-                f"No gradient came by in the last call; an earlier one has it: m.calls[{held[-1]}]['grad'][{name!r}]."
-            )
+            return f"The last call has no gradient, but an earlier one has: m.calls[{held[-1]}]['grad'][{name!r}]."
         return (
-            "No gradient came by in the last call, which may have been an evaluation, as train.fit makes one after "
-            "each epoch: monitor(net, grad=True, calls=None) keeps earlier calls too, in m.calls[i]['grad']. Otherwise "
-            "take it within the monitor (snncell.grad, value_and_grad), of something that depends on the layer, with "
-            "respect to something before it."
+            "The last call has no gradient. It may be an evaluation, which train.fit runs after each epoch: then use "
+            "monitor(net, grad=True, calls=None), and read m.calls[i]['grad']. Otherwise compute the gradient within "
+            "the monitor (snncell.grad, value_and_grad), of a value that depends on the layer, with respect to "
+            "something before the layer."
         )
 
     def __repr__(self) -> str:

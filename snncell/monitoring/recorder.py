@@ -1,4 +1,4 @@
-"""The recorder of a monitor: it sees each call of a Cell, notes the wanted quantities, and keeps their arrays."""
+"""The recorder of a monitor: observe each call of a Cell, and keep the arrays of the selected quantities."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _NETS: WeakKeyDictionary[Cell, dict[Any, object]] = WeakKeyDictionary()
 
 
 class Series:
-    """The pieces of one quantity of one layer: runs over time, or single steps."""
+    """One quantity of one layer, in pieces: runs over time, or single steps."""
 
     def __init__(self) -> None:
         self.pieces: dict[int, tuple[Array, Tensor]] = {}  # by where they begin: the numbers of the steps, (steps, ...)
         self._lowest: int | None = None
 
     def add(self, begun: int, steps: Array, x: Tensor, backwards: bool) -> None:
-        """Add a piece. Those of a gradient come backwards: what begins again takes the place of what is there."""
+        """Add a piece. Pieces of a gradient arrive backwards, and a new gradient replaces the old one."""
         if backwards:
             if self._lowest is not None and begun >= self._lowest:
                 self.pieces.clear()
@@ -54,7 +54,7 @@ class Series:
         return [self.pieces[begun] for begun in sorted(self.pieces)]
 
     def array(self, name: str) -> Array:
-        """All of it, (T, ...)."""
+        """The joined pieces, (T, ...)."""
         arrays = [x.asnumpy() for _, x in self._in_order()]
         if len({array.shape[1:] for array in arrays}) > 1:
             raise ShapeError(
@@ -69,11 +69,11 @@ class Series:
 
 
 class Inputs(NamedTuple):
-    """Inputs of a layer with weights, in one of its calls."""
+    """The inputs of one call of a layer with weights."""
 
-    share: float  # the number of rows that each row stands for, where not every step is recorded
+    share: float  # the number of rows that each row represents, if not every step is recorded
     x: Tensor  # (*steps, ..., *features)
-    steps: tuple[int, ...]  # the lengths of the loops over time that it was called in
+    steps: tuple[int, ...]  # the lengths of the loops over time around the call
     every: int = 1  # the steps of the innermost loop that were recorded: each `every`-th
 
 
@@ -95,14 +95,14 @@ class Update(NamedTuple):
 
     @property
     def neurons(self) -> int:
-        """The neurons that a step updates, of all samples: as many as it has outputs, or else inputs."""
+        """The number of neurons that a step updates, over all samples: its outputs, or else its inputs."""
         given = self.inputs[0][0][self.sequence :]
         made = self.output[0][0][self.sequence :] if self.output else given
         return math.prod(made if made[:1] == given[:1] else given)
 
 
 class RecordedCall:
-    """One call of the network: kind -> layer -> what was recorded."""
+    """The record of one call of the network: kind -> layer -> series."""
 
     def __init__(self) -> None:
         self.series: dict[str, dict[str, Series]] = {}
@@ -113,17 +113,17 @@ class RecordedCall:
         self.counts: dict[str, int] = {}  # how many steps each layer has made
 
     def visit(self, name: str, steps: int) -> int:
-        """Count steps of a layer; how many there were before."""
+        """Count steps of a layer, and return the number before."""
         begun = self.counts.get(name, 0)
         self.counts[name] = begun + steps
         return begun
 
     def add(self, kind: str, name: str, begun: int, steps: Array, x: Tensor) -> None:
-        """Add a piece, which is of a run that begins at step `begun`."""
+        """Add a piece of a run that begins at step `begun`."""
         self.series.setdefault(kind, {}).setdefault(name, Series()).add(begun, steps, x, kind == "grad")
 
     def lengths_of(self, name: str) -> Array | None:
-        """The number of steps of each sample of a layer, (B,), by the innermost Cell around it that has some."""
+        """The number of steps of each sample, (B,), from the innermost Cell with lengths around the layer."""
         around = [path for path in self.lengths if not path or f"{name}.".startswith(f"{path}.")]
         if not around:
             return None
@@ -131,17 +131,17 @@ class RecordedCall:
         return counts if counts.ndim == 1 and counts.dtype.kind in "iu" else None
 
     def forget(self) -> None:
-        """Keep nothing; a tape may still know this call, for its gradients."""
+        """Free the record, because a tape may still refer to this call."""
         self.series, self.inputs, self.lengths, self.updates, self.order = {}, {}, {}, {}, {}
 
 
 def missing(kind: str, name: Any) -> str:
-    """That a quantity of a layer was not recorded."""
+    """The sentence that a quantity of a layer was not recorded."""
     return f"no {kind} of {name!r:.60} {'were' if kind == 'spikes' else 'was'} recorded."
 
 
 class Recorded(Mapping[str, Array]):
-    """One quantity of each layer that it was recorded of, as arrays (T, B, ...)."""
+    """A recorded quantity: a mapping from layers to arrays (T, B, ...)."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Recorded(Mapping[str, Array]):
         return np.where(there.reshape(*there.shape, *(1,) * (array.ndim - 2)), array, array.dtype.type(0))
 
     def before_end(self, name: Any) -> Array | None:
-        """The steps (T, B) of a layer that are before the end of their sample; None where no lengths are known."""
+        """A mask (T, B) of the steps before the end of each sample; None without lengths."""
         return self._there(self._resolve(name))
 
     def __iter__(self) -> Iterator[str]:
@@ -221,17 +221,17 @@ class Recorder:
         self._key = (token, tuple(self.chosen_ids[kind] for kind in KINDS), bool(self.inputs), self.wishes)
 
     def look_again(self) -> None:
-        """See what the network consists of now."""
+        """Update the list of neurons after a change of the network."""
         if self.neurons.changed():
             self._look(Neurons(self.neurons.net))
 
     @property
     def key(self) -> Hashable:
-        """The wishes and the places in the network: what is called in two places has a name in each."""
+        """The key for traces: the selected quantities and the path, because a Cell in two places has two names."""
         return (*self._key, self._running.path)
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a Cell, and note what is wanted of it."""
+        """Call a Cell, and note its selected quantities."""
         # A call from outside: the network may have got other Cells since the last one.
         if cell is self.neurons.net and self._running.path is None:
             self.look_again()
@@ -294,7 +294,7 @@ class Recorder:
         return result
 
     def _counting(self, cell: Any, path: str, run: Any) -> Any:
-        """The call of a neuron, with what is around it, after which the shapes of its step are noted."""
+        """Wrap the call of a neuron, so that the shapes of its step are noted."""
         neuron = self._updates[id(cell)]
         inner = next(name for name, below in cell.cells_and_names() if below is neuron)
         name = layer_name(f"{path}.{inner}" if path and inner else path or inner, neuron)
@@ -312,7 +312,7 @@ class Recorder:
         return counted
 
     def chosen(self, label: Label, x: Tensor) -> Tensor:
-        """The wanted part of a Tensor (T, B, ...): every k-th step, the first samples, some neurons."""
+        """The selected part of a Tensor (T, B, ...): every k-th step, the first samples, some neurons."""
         batch = len(label.steps)  # its axis
         whole = (slice(None),) * (batch - 1)
         if self.every > 1:
@@ -337,7 +337,7 @@ class Recorder:
         return series.steps()[:, None] < counts
 
     def numbers(self, name: str, count: int) -> np.ndarray[Any, Any]:
-        """The numbers in their layer of the `count` neurons that were recorded."""
+        """The indices of the `count` recorded neurons in their layer."""
         return self._in_layer(self._sizes[name]) if name in self._sizes else np.arange(count)
 
     def _in_layer(self, count: int, label: Label | None = None) -> Any:
@@ -355,7 +355,7 @@ class Recorder:
         return np.array(self._places, np.int64) % count
 
     def take(self, label: Label, x: Tensor | None) -> None:
-        """Keep what has been noted."""
+        """Store a noted Tensor."""
         if label.kind in ("size", "fires by"):
             (self._sizes if label.kind == "size" else self.fires_by)[label.name] = label.wishes
             return
@@ -403,7 +403,7 @@ class Recorder:
 
 
 def _alone(x: Tensor) -> Tensor:
-    """A part of a larger array as an array of its own, so that the rest of it is not kept."""
+    """Copy a part of a larger array, so that the rest can be freed."""
     part = x._data
     whole = part.base if isinstance(part, np.ndarray) else None
     return wrap(part.copy()) if isinstance(whole, np.ndarray) and whole.nbytes > part.nbytes else x
@@ -424,13 +424,13 @@ def _places(neurons: Any) -> int | tuple[int, ...] | None:
 
 
 def _first(cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The first input of a Cell, by position or by name; of event lists the array, whose elements are counted."""
+    """The first input of a Cell, by position or by name; for event lists, their array of elements."""
     x = args[0] if args else kwargs.get(_name_of_first(cell))
     return x.to_dense() if isinstance(x, EventLists) else x
 
 
 def _specs(values: tuple[Any, ...]) -> tuple[Spec, ...]:
-    """Shape and dtype of each Tensor in them."""
+    """Shape and dtype of each Tensor in the values."""
     return tuple((tuple(x.shape), x._data.dtype) for x in structure.flatten(values)[0])
 
 

@@ -746,7 +746,7 @@ def test_what_was_not_recorded_says_why():
         net(x)
         gradients(net)(x)
         net(x)
-    with pytest.raises(errors.RecordError, match=r"an earlier one has it: m\.calls\[1\]\['grad'\]\['layer1'\]"):
+    with pytest.raises(errors.RecordError, match=r"an earlier one has: m\.calls\[1\]\['grad'\]\['layer1'\]"):
         kept.grad["layer1"]
     assert kept.calls[1]["grad"]["layer1"].shape == (T, B, 6)
     with pytest.raises(errors.RecordError, match="It did not fire"):
@@ -758,7 +758,7 @@ def test_what_was_not_recorded_says_why():
 def test_one_monitor_within_another_is_refused():
     net = Net()
     with snncell.monitor(net) as m:
-        with pytest.raises(errors.ArgumentError, match="another monitor is recording already"):
+        with pytest.raises(errors.ArgumentError, match="another monitor is already recording"):
             snncell.monitor(net).__enter__()
         refused: list[errors.ArgumentError] = []
 
