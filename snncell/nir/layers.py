@@ -64,7 +64,7 @@ class NirIdentity(Cell):
 
 
 class Delay(Cell):
-    """Synaptic delay for each neuron, y[t] = x[t - d] over (T, B, ...): the Delay node of NIR, by an `AxonalDelay`.
+    """Axonal delay: y[t] = x[t - d] for each neuron, over (T, B, ...): the Delay node of NIR, by an `AxonalDelay`.
 
     Args:
         steps: d in time steps, in the shape of the layer or one number.

@@ -76,7 +76,7 @@ def from_nir(
         reset: for neurons without a reset in their metadata. "value" sets v to v_reset, as in nir 1.0.8 and in all
             known files; "subtract" subtracts v_threshold, as in the text of nir 1.0.4.
         learnable: names of neuron parameters to learn, such as "tau" or ("tau_mem", "v_threshold"), and "delay" for
-            synaptic delays. Times are learned in steps. Weights are always Parameters.
+            Delay nodes. Times are learned in steps. Weights are always Parameters.
         surrogate_function: the spike function; `surrogate.ATan()` by default.
         dtype: of Parameters.
         lossy: whether to accept graphs that do not fit completely: an Output with another shape, delays between steps.
