@@ -62,7 +62,7 @@ def main(updates: int = 300, steps: int = 100, neurons: int = 32) -> float:
     rng = np.random.default_rng(0)
     layer = nn.MultiStep(TwoSigned())
     check(layer.cell)
-    report = snncell.explain(layer, ops.ones((steps, 32, neurons)))
+    report = snncell.explain(layer, ops.ones((steps, 32, neurons)), detail="launches")
     print(next(line.strip() for line in report.splitlines() if "one kernel" in line))
     readout = nn.MultiStep(nn.LINode(tau=2.0))
     net = nn.SequentialCell(nn.Dense(1, neurons, weight_init=Normal(0.3)), layer, nn.Dense(neurons, 1), readout)
