@@ -222,12 +222,12 @@ def lif(
     currents = current(x, steps)
     if currents.ndim < 2:
         raise ShapeError("lif: x must be (B, ...), not a single number; write [x].")
-    spikes: Tensor = _driven(tau, v_threshold, reset, decay_input)(currents)
+    spikes: Tensor = _lif_encoder(tau, v_threshold, reset, decay_input)(currents)
     return spikes.astype(currents.dtype)
 
 
 @lru_cache(maxsize=32)  # to trace each neuron only once
-def _driven(tau: Positive, v_threshold: Positive, reset: str | None, decay_input: bool) -> nn.MultiStep:
+def _lif_encoder(tau: Positive, v_threshold: Positive, reset: str | None, decay_input: bool) -> nn.MultiStep:
     return nn.MultiStep(nn.LIFNode(tau=tau, v_threshold=v_threshold, reset=reset, decay_input=decay_input))
 
 
@@ -295,7 +295,7 @@ def latency(
                 'Leave the other arguments out, or use convention="snntorch".'
             )
         count = _latency_steps(steps, bypass=False)
-        return _fires_at(ops.round(_filling(x, count - 1, linear)), count, x)
+        return _fires_at(ops.round(_spikingjelly_times(x, count - 1, linear)), count, x)
     if convention != "snntorch":
         raise ArgumentError(f'latency: convention must be "snntorch" or "spikingjelly", not {convention!r}.')
     count = _latency_steps(steps, bypass and not normalize)
@@ -304,7 +304,7 @@ def latency(
         raise ArgumentError(f"latency: first_spike_time must be in [0, steps) with steps = {steps}, not {first}.")
     threshold = check_number(threshold, "latency", "threshold", 0.0, 1.0)
     tau = check_number(tau, "latency", "tau", 0.0)
-    step = ops.round(_charging(x, threshold, tau, linear, count - 1 - first if normalize else None) + first)
+    step = ops.round(_snntorch_times(x, threshold, tau, linear, count - 1 - first if normalize else None) + first)
     spikes = _fires_at(step, count if bypass and steps else _check_steps(step, steps, count), x)
     return ops.select(ops.less(x, threshold), 0.0, spikes) if clip else spikes
 
@@ -313,7 +313,7 @@ def _fires_at(step: Tensor, steps: Count, x: Tensor) -> Tensor:
     return ops.equal(step, step_numbers(steps, x)).astype(x.dtype)
 
 
-def _filling(x: Tensor, last: int, linear: bool) -> Tensor:
+def _spikingjelly_times(x: Tensor, last: int, linear: bool) -> Tensor:
     """SpikingJelly's times, from 0 to `last`; a x + 1 is e^last (x + (1 - x) e^-last), which does not overflow."""
     if linear:
         return (1.0 - x) * float(last)
@@ -322,7 +322,7 @@ def _filling(x: Tensor, last: int, linear: bool) -> Tensor:
     return ops.select(positive, ops.minimum(-ops.log(ops.select(positive, rest, 1.0)), float(last)), float(last))
 
 
-def _charging(x: Tensor, threshold: Positive, tau: Positive, linear: bool, last: int | None) -> Tensor:
+def _snntorch_times(x: Tensor, threshold: Positive, tau: Positive, linear: bool, last: int | None) -> Tensor:
     """snnTorch's times; scaled to end at `last` if it is given."""
     if linear:
         tau = tau if last is None else last

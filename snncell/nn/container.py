@@ -61,12 +61,12 @@ class _Sequence(_Container):
 
     def __getitem__(self, index: int | slice) -> Any:
         if not isinstance(index, slice):
-            return self._children[self._place_of(index)]
+            return self._children[self._position_of(index)]
         chosen = list(self._named_children.items())[index]
-        return type(self)(OrderedDict(self._numbered(chosen)))
+        return type(self)(OrderedDict(self._renumber(chosen)))
 
     def __setitem__(self, index: int, cell: Cell) -> None:
-        name = list(self._named_children)[self._place_of(index)]
+        name = list(self._named_children)[self._position_of(index)]
         setattr(self, name, self._checked(cell))
 
     def __delitem__(self, index: int | slice) -> None:
@@ -74,25 +74,25 @@ class _Sequence(_Container):
         if isinstance(index, slice):
             del items[index]
         else:
-            del items[self._place_of(index)]
-        self._become(items)
+            del items[self._position_of(index)]
+        self._replace_all(items)
 
     def append(self, cell: Cell) -> Self:
         """Append a Cell."""
-        self._become([*self._named_children.items(), (None, self._checked(cell))])
+        self._replace_all([*self._named_children.items(), (None, self._checked(cell))])
         return self
 
     def insert(self, index: int, cell: Cell) -> Self:
         """Insert a Cell before an index. Later Cells that are named by numbers are renumbered."""
         items: list[tuple[str | None, Cell]] = list(self._named_children.items())
-        items.insert(self._place_of(index, len(self)), (None, self._checked(cell)))
-        self._become(items)
+        items.insert(self._position_of(index, len(self)), (None, self._checked(cell)))
+        self._replace_all(items)
         return self
 
     def extend(self, cells: Iterable[Cell]) -> Self:
         """Append several Cells."""
         several = [(None, cell) for _, cell in _name_cells((list(cells),), type(self).__name__)]
-        self._become([*self._named_children.items(), *several])
+        self._replace_all([*self._named_children.items(), *several])
         return self
 
     __iadd__ = extend
@@ -101,7 +101,7 @@ class _Sequence(_Container):
         ((_, checked),) = _name_cells(([cell],), type(self).__name__)
         return checked
 
-    def _place_of(self, index: Any, last: int | None = None) -> int:
+    def _position_of(self, index: Any, last: int | None = None) -> int:
         """Convert an index from either end to a position, after checking it."""
         who, count = type(self).__name__, len(self)
         if isinstance(index, bool) or not hasattr(index, "__index__"):
@@ -112,16 +112,16 @@ class _Sequence(_Container):
         return place + count if place < 0 else place
 
     @staticmethod
-    def _numbered(items: Sequence[tuple[str | None, Cell]]) -> dict[str, Cell]:
+    def _renumber(items: Sequence[tuple[str | None, Cell]]) -> dict[str, Cell]:
         """Map names to Cells; numbers become the current positions."""
         return {
             name if name is not None and not name.isdigit() else str(place): cell
             for place, (name, cell) in enumerate(items)
         }
 
-    def _become(self, items: Sequence[tuple[str | None, Cell]]) -> None:
+    def _replace_all(self, items: Sequence[tuple[str | None, Cell]]) -> None:
         """Replace the content by these Cells, in this order."""
-        named = self._numbered(items)
+        named = self._renumber(items)
         before, state = self._named_children, self.__dict__
         for name in before:
             del state[name]

@@ -172,7 +172,7 @@ class DataFlow:
     def _refusal_of(self, cell: Any, problem: Exception) -> Exception:
         """The first error, which names the innermost Cell; outer Cells may have raised it again."""
         if self._refused is None:
-            self._refused = self.refusal(cell, str(problem)) if isinstance(problem, _OfConstructs) else problem
+            self._refused = self.refusal(cell, str(problem)) if isinstance(problem, _SIGNAL_ERRORS) else problem
         return self._refused
 
     def _answer(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -213,7 +213,7 @@ class DataFlow:
         )
 
 
-_OfConstructs = (SnncellError, TypeError, AttributeError, ValueError, LookupError)  # errors of operations on a Signal
+_SIGNAL_ERRORS = (SnncellError, TypeError, AttributeError, ValueError, LookupError)  # errors of operations on a Signal
 
 
 def _copy_attributes(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -306,7 +306,7 @@ def drawn(rng, dtype):
 @pytest.mark.parametrize("seed", range(20))
 def test_the_kernel_sends_back_what_the_expression_for_higher_orders_does(seed, dtype):
     layer, times = drawn(np.random.default_rng(seed), dtype)
-    constants = dict(zip(("tau_mem", "tau_syn"), layer._taus(), strict=True), v_threshold=layer.v_threshold)
+    constants = dict(zip(("tau_mem", "tau_syn"), layer._time_constants(), strict=True), v_threshold=layer.v_threshold)
     found, order, places, currents = eventprop.spike_times.bind(
         times, layer.weight.T, spikes=layer.spikes, t_max=layer.t_max, silent=INF, **constants
     )

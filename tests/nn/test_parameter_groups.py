@@ -153,7 +153,11 @@ P, Q = Parameter(Tensor([1.0, 2.0]), name="p"), Parameter(Tensor([1.0]), name="q
         ([{"params": [P], "lr": -1.0}], ArgumentError, r"Adam: group 0: learning_rate must be a number in \[0"),
         ([{"params": [P], "lr": None}], ArgumentError, r"Adam: group 0: learning_rate must be a number"),
         ([{"params": [P], "weight_decay": "a"}], ArgumentError, r"Adam: group 0: weight_decay is a number"),
-        ([{"params": [P], "grad_centralization": 1}], ArgumentError, r"group 0: grad_centralization is True or False"),
+        (
+            [{"params": [P], "grad_centralization": 1}],
+            ArgumentError,
+            r"group 0: grad_centralization must be True or False",
+        ),
         ([{"params": [P]}, {"params": [Q, P]}], ParameterError, r"Adam: Parameter 'p' occurs twice"),
         ([{"params": [P, 3]}], ParameterError, r"Adam: element 1 is a int, not a Parameter"),
         ({"params": [P]}, ParameterError, r"Put a group in a list: \[\{'params'"),

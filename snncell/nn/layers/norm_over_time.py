@@ -33,21 +33,21 @@ class _NormOverTime(BatchStatistics):
             return super().construct(x)
         there = length_mask(x, lengths, type(self).__name__)
         wide = widen(ops.select(there, as_float(x, type(self).__name__), 0.0))
-        mean, var = self.statistics_within(wide, there) if self.from_batch else self.moving()
+        mean, var = self.masked_statistics(wide, there) if self.from_batch else self.moving()
         return narrow_result(ops.select(there, self.normalised(wide, mean, var), 0.0), x, self.gamma)
 
-    def statistics_within(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    def masked_statistics(self, x: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance of the valid steps of x, and update the moving statistics."""
-        count = self.added_up(there.astype(dtypes.int64)) * math.prod(x.shape[3:])
+        count = self.sum_kept_axes(there.astype(dtypes.int64)) * math.prod(x.shape[3:])
         enough, count = count > 1, ops.maximum(count, 2).astype(x.dtype)
-        mean = self.added_up(x) / count
-        var = self.added_up(ops.square(ops.select(there, x - self.spread(mean, x), 0.0))) / count
+        mean = self.sum_kept_axes(x) / count
+        var = self.sum_kept_axes(ops.square(ops.select(there, x - self.spread(mean, x), 0.0))) / count
         own = mean, var
         used = [ops.select(enough, a, b.astype(x.dtype)) for a, b in zip(own, self.moving(), strict=True)]
         self.follow(own[0], own[1] * (count / (count - 1.0)), enough)
         return used[0], used[1]
 
-    def added_up(self, x: Tensor) -> Tensor:
+    def sum_kept_axes(self, x: Tensor) -> Tensor:
         """The sum over all axes except the kept ones."""
         # Sum within each step first. A sum over several axes at once may be split into parts, and padding would move
         # their borders, which changes rounding.
@@ -171,9 +171,9 @@ class BatchNormThroughTime(_NormPerStep):
         """(T, C)."""
         return self.steps, self.num_features
 
-    def added_up(self, x: Tensor) -> Tensor:
+    def sum_kept_axes(self, x: Tensor) -> Tensor:
         """The sum of each step, (T, C); 0 for steps that x does not have."""
-        return ops.pad(super().added_up(x), (0, 0, 0, self.steps - x.shape[0]))
+        return ops.pad(super().sum_kept_axes(x), (0, 0, 0, self.steps - x.shape[0]))
 
     def spread(self, statistic: Tensor, x: Tensor) -> Tensor:
         """The statistics of the steps of x, with axes of length 1 for batch and places."""

@@ -257,11 +257,11 @@ class AxonalDelay(Cell):
         whole = ops.minimum(ops.floor(limited), float(self.max_delay - 1))
         share = limited - whole + (self.delay - ops.stop_gradient(self.delay))  # gradient 1, also out of the range
         share = share.astype(x.dtype).reshape((-1, 1, *(1,) * (x.ndim - 2)))
-        late = self._late(x, whole.astype(dtypes.int64))  # (C, T + 1, B, ...)
+        late = self._delayed_inputs(x, whole.astype(dtypes.int64))  # (C, T + 1, B, ...)
         delayed: Tensor = late[:, 1:] * (1.0 - share) + late[:, :-1] * share
         return delayed.transpose((1, 2, 0, *range(3, x.ndim)))
 
-    def _late(self, x: Tensor, whole: Tensor) -> Tensor:
+    def _delayed_inputs(self, x: Tensor, whole: Tensor) -> Tensor:
         """Gather x[t - n - 1] for t from 0 to T, with n = whole[c] for each channel c: (C, T + 1, B, ...)."""
         steps = x.shape[0] + self.max_delay
         begun = ops.pad(x, (*(0, 0) * (x.ndim - 1), self.max_delay, 0))  # silence before the first step
@@ -308,7 +308,7 @@ class WinnerTakeAll(Cell):
             raise ShapeError(
                 f"{self!r}: an input of shape {x.shape} has fewer than {self.k} elements along axis {self.axis}."
             )
-        wins = self._wins(ops.stop_gradient(x if x.dtype.is_float else x.astype(dtypes.float32)), axis)
+        wins = self._find_winners(ops.stop_gradient(x if x.dtype.is_float else x.astype(dtypes.float32)), axis)
         winners = ops.select(wins, x, 0)
         if not self.straight_through:
             return winners
@@ -316,7 +316,7 @@ class WinnerTakeAll(Cell):
         out: Tensor = ops.stop_gradient(winners) + (passed - ops.stop_gradient(passed))
         return out
 
-    def _wins(self, x: Tensor, axis: int) -> Tensor:
+    def _find_winners(self, x: Tensor, axis: int) -> Tensor:
         """True for the k largest elements, found one by one."""
         wins = ops.zeros_like(x, dtypes.bool_)
         for _ in range(self.k):

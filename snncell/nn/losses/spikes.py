@@ -95,7 +95,7 @@ class CrossEntropyOverTime(ClassLoss):
     weight: Numbers | None
     label_smoothing: float
 
-    def at_each_step(self, outputs: Tensor, lengths: Any) -> Tensor:
+    def mean_log_softmax(self, outputs: Tensor, lengths: Any) -> Tensor:
         """The mean of log p[t] over time, (B, C)."""
         log_p = ops.log_softmax(self.outputs(outputs, lengths), 2)
         return mean_over_time(log_p, lengths, type(self).__name__)
@@ -147,7 +147,7 @@ class CERateLoss(CrossEntropyOverTime):
     reduction: Reduction = FOR_SAMPLES
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
-        return self.likelihood(self.at_each_step(outputs, lengths), labels)
+        return self.likelihood(self.mean_log_softmax(outputs, lengths), labels)
 
 
 @with_fields
@@ -181,7 +181,7 @@ class TETLoss(CrossEntropyOverTime):
             raise ArgumentError(f"TETLoss: mse_weight must be in [0, 1], not {self.mse_weight!r}.")
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
-        entropy = self.likelihood(self.at_each_step(outputs, lengths), labels)
+        entropy = self.likelihood(self.mean_log_softmax(outputs, lengths), labels)
         if not self.mse_weight:
             return entropy
         each = ops.square(self.outputs(outputs, lengths) - self.mse_target).mean(2)

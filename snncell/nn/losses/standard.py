@@ -73,7 +73,7 @@ class ReducibleLoss(Cell):
         return logits, labels
 
 
-class _OfOperation(Cell):
+class _OperationLoss(Cell):
     """Base of losses that call an operation with the fields of the class by name."""
 
     operation: ClassVar[Callable[..., Tensor]]
@@ -113,7 +113,7 @@ class L1Loss(ReducibleLoss):
 
 
 @with_fields
-class HuberLoss(_OfOperation):
+class HuberLoss(_OperationLoss):
     """Huber loss: d^2 / 2 if d = |logits - labels| is at most delta, else delta (d - delta / 2).
 
     Use it for regression with outliers.
@@ -125,7 +125,7 @@ class HuberLoss(_OfOperation):
 
 
 @with_fields
-class SmoothL1Loss(_OfOperation):
+class SmoothL1Loss(_OperationLoss):
     """Smooth L1 loss: d^2 / (2 beta) if d = |logits - labels| is at most beta, else d - beta / 2."""
 
     operation = staticmethod(ops.smooth_l1_loss)
@@ -192,7 +192,7 @@ class CrossEntropyLoss(ReducibleLoss):
 
 
 @with_fields
-class NLLLoss(_OfOperation):
+class NLLLoss(_OperationLoss):
     """Negative log-likelihood of classes for log-probabilities: -logits[label], weighted by class; see
     `ops.nll_loss`.
 
@@ -252,7 +252,7 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
 
 
 @with_fields
-class BCELoss(_OfOperation):
+class BCELoss(_OperationLoss):
     """Binary cross entropy of probabilities p: -(y log p + (1 - y) log(1 - p)); see `ops.binary_cross_entropy`.
 
     Prefer `BCEWithLogitsLoss`, which is more accurate for p near 0 and 1.
@@ -268,7 +268,7 @@ class BCELoss(_OfOperation):
 
 
 @with_fields
-class BCEWithLogitsLoss(_OfOperation):
+class BCEWithLogitsLoss(_OperationLoss):
     """Binary cross entropy of logits: -(w y log p + (1 - y) log(1 - p)) with p = sigmoid(logits).
 
     Use it for binary or multi-label classification. It does not overflow for large logits.
@@ -291,7 +291,7 @@ class BCEWithLogitsLoss(_OfOperation):
 
 
 @with_fields
-class KLDivLoss(_OfOperation):
+class KLDivLoss(_OperationLoss):
     """Kullback-Leibler divergence: labels (log labels - logits), for log-probabilities; see `ops.kl_div`."""
 
     operation = staticmethod(ops.kl_div)
@@ -301,7 +301,7 @@ class KLDivLoss(_OfOperation):
 
 
 @with_fields
-class PoissonNLLLoss(_OfOperation):
+class PoissonNLLLoss(_OperationLoss):
     """Poisson negative log-likelihood: exp(logits) - labels logits; see `ops.poisson_nll_loss`."""
 
     operation = staticmethod(ops.poisson_nll_loss)
@@ -315,7 +315,7 @@ class PoissonNLLLoss(_OfOperation):
 
 
 @with_fields
-class SoftMarginLoss(_OfOperation):
+class SoftMarginLoss(_OperationLoss):
     """Soft margin loss: log(1 + exp(-labels logits)), for labels of 1 and -1."""
 
     operation = staticmethod(ops.soft_margin_loss)
@@ -323,7 +323,7 @@ class SoftMarginLoss(_OfOperation):
 
 
 @with_fields
-class HingeEmbeddingLoss(_OfOperation):
+class HingeEmbeddingLoss(_OperationLoss):
     """Hinge embedding loss: logits if the label is 1, max(0, margin - logits) if it is -1."""
 
     operation = staticmethod(ops.hinge_embedding_loss)

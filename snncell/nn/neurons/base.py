@@ -97,7 +97,7 @@ _THRESHOLD = Range(0.0, text='is positive (with reset="value" it may be negative
 _COUNTED = "is positive if a step can have several spikes; leave max_spikes at 1, or shift v"
 
 
-def _above(v_reset: Any, counted: bool) -> Range:
+def _range_above(v_reset: Any, counted: bool) -> Range:
     """The range of the threshold with reset="value", given the value to which it resets."""
     if counted and isinstance(v_reset, Tensor):
         return Range(ops.maximum(v_reset, 0.0), text=f"{_COUNTED}, and above v_reset")
@@ -256,7 +256,7 @@ class Neuron(Membrane):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in SPIKE_FUNCTION and self._is_made():
-            self._fire_anew(name, value)
+            self._change_firing(name, value)
             return
         allowed = {"reset": self.resets, "delay": self.delays}.get(name)
         before = self.__dict__.get(name)
@@ -268,7 +268,7 @@ class Neuron(Membrane):
                 super().__setattr__(name, before)
                 raise
 
-    def _fire_anew(self, name: str, value: Any) -> None:
+    def _change_firing(self, name: str, value: Any) -> None:
         """Change an option of the spike function and rebuild the function; restore the old one on errors."""
         who, before = type(self).__name__, {each: self.__dict__[each] for each in SPIKE_FUNCTION}
         if self.own_function:
@@ -292,7 +292,7 @@ class Neuron(Membrane):
     def range_of(self, name: str) -> Range:
         """The range of a constant; the threshold must be above 0, or above the value of the reset."""
         if name == "v_threshold" and self._is_made():
-            return _above(self.v_reset, self.max_spikes != 1) if self.reset == "value" else _THRESHOLD
+            return _range_above(self.v_reset, self.max_spikes != 1) if self.reset == "value" else _THRESHOLD
         if name == "v_reset" and self._is_made() and self.reset == "value":
             return Range(high=self.v_threshold, text="is below v_threshold")
         return super().range_of(name)
@@ -301,7 +301,7 @@ class Neuron(Membrane):
         """Raise unless a constant may have this value, given the other constants."""
         if name == "v_reset" and self._is_made() and self.reset == "value":
             FINITE.check(value, type(self).__name__, name)
-            _above(value, self.max_spikes != 1).check(self.v_threshold, type(self).__name__, "v_threshold")
+            _range_above(value, self.max_spikes != 1).check(self.v_threshold, type(self).__name__, "v_threshold")
         else:
             super().check_constant(name, value)
 

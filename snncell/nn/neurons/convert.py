@@ -74,7 +74,7 @@ def steps_from_seconds(tau: Constant, dt: Positive) -> Any:
     """
     who, hint = "steps_from_seconds", "; use a shorter dt and more steps"
     if not dt > 0:
-        raise ArgumentError(f"{who}: dt is a positive number of seconds, not {quote_value(dt)}.")
+        raise ArgumentError(f"{who}: dt must be a positive number of seconds, not {quote_value(dt)}.")
     return _checked(who, "tau", tau, Range(dt, text=f"is above dt, which is {dt!r} s"), hint) / dt
 
 

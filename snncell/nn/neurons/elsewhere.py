@@ -82,13 +82,13 @@ def make_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
     plan, checked = plan_of(preset), dict(settings)
     plan.taken(f"{who}: {name}", (), checked)
     try:
-        return _learning(preset, checked, f"{who}: {name}")
+        return _make_learnable(preset, checked, f"{who}: {name}")
     except SnncellError as error:
         plan.tell(error, who, (), {"framework": name, **settings})
         raise
 
 
-def _learning(preset: Callable[..., Any], settings: dict[str, Any], who: str) -> Any:
+def _make_learnable(preset: Callable[..., Any], settings: dict[str, Any], who: str) -> Any:
     """Create a preset; Parameters among its settings are learned through the conversions."""
     for word, x in settings.items():
         learn = settings.get(f"learn_{word}")

@@ -178,12 +178,12 @@ class ALIFNode(Neuron):
         v, late = self.recall(v, threshold)
         h, drop = self.alpha * v + self.gained(x), threshold if self.subtracts == "threshold" else None
         if self.delay == "reset":
-            a = self.adapted(a, late)
+            a = self.adapt(a, late)
             return (*self.fired(h, late, self.v_threshold + self.beta * a, drop), a)
         s, v = self.fired(h, late, threshold, drop)
-        return s, v, self.adapted(a, s)
+        return s, v, self.adapt(a, s)
 
-    def adapted(self, a: Any, s: Any) -> Any:
+    def adapt(self, a: Any, s: Any) -> Any:
         """The adaptation after a step with the spikes s."""
         return self.rho * a + self.jump * s
 

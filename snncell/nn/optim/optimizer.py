@@ -146,7 +146,7 @@ def group_parameters(
             raise ParameterError(f"{where} has no Parameters.")
         centralise = entry.get("grad_centralization", False)
         if not isinstance(centralise, bool):
-            raise ArgumentError(f"{where}: grad_centralization is True or False, not {centralise!r}.")
+            raise ArgumentError(f"{where}: grad_centralization must be True or False, not {centralise!r}.")
         own_rate = schedule_of(entry.get("lr", rate), where, "a number in [0.0, inf)")
         members.append(own)
         groups.append(ParameterGroup(own, own_rate, entry.get("weight_decay", weight_decay), centralise, where))

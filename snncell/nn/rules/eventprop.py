@@ -322,16 +322,16 @@ class EventPropLIF(Cell):
         kind = dtypes.as_dtype(dtype)
         if kind not in (dtypes.float32, dtypes.float64):
             raise DTypeError(f"EventPropLIF: dtype must be float32 or float64, not {kind}.")
-        weight_init = self._firing() if weight_init is None else weight_init
+        weight_init = self._default_weights() if weight_init is None else weight_init
         self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), kind))
 
-    def _taus(self) -> tuple[float, float]:
+    def _time_constants(self) -> tuple[float, float]:
         """The time constants of V and I, made unequal, because the formulas would divide 0 by 0."""
         return self.tau_mem, self.tau_syn if self.tau_syn != self.tau_mem else self.tau_mem * (1.0 - NEARLY)
 
-    def _firing(self) -> Normal:
+    def _default_weights(self) -> Normal:
         """Default weights, which make neurons spike."""
-        mem, syn = self._taus()
+        mem, syn = self._time_constants()
         peak = math.exp(math.log(syn / mem) * mem / (mem - syn))  # maximum of kappa
         scale = self.v_threshold / peak
         return Normal(scale / math.sqrt(self.in_channels), 3.0 * scale / self.in_channels)
@@ -346,7 +346,7 @@ class EventPropLIF(Cell):
         if times.dtype.category > 2:
             raise DTypeError(f"EventPropLIF: times must be real numbers, not {times.dtype}.")
         events = checked_times.bind(times.astype(self.weight.dtype))
-        mem, syn = self._taus()
+        mem, syn = self._time_constants()
         return spike_times.bind_all(
             ops.reshape(events, (*times.shape[:2], -1)),
             self.weight.T,

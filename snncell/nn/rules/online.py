@@ -27,7 +27,7 @@ from snncell.tape.tensor import Tensor
 __all__ = ["EProp", "FeedbackDense", "OTTTDense"]
 
 
-def fixed_surrogate(value: Any, layer: Cell) -> Any:
+def check_surrogate(value: Any, layer: Cell) -> Any:
     """The spike function of a layer; ATan for None."""
     who = type(layer).__name__
     chosen = ATan() if value is None else check_spike_function(value, who)
@@ -135,7 +135,7 @@ class OTTTDense(Ranged, Cell):
 
     def _complete(self, given: dict[str, Any]) -> None:
         in_channels, out_channels, dtype = self.in_channels, self.out_channels, given["dtype"]
-        self.surrogate_function = fixed_surrogate(given["surrogate_function"], self)
+        self.surrogate_function = check_surrogate(given["surrogate_function"], self)
         self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, (out_channels, in_channels), dtype)
         self.internal_params = [self.weight]
         if self.has_bias:
@@ -246,7 +246,7 @@ class EProp(Ranged, Cell):
 
     def _complete(self, given: dict[str, Any]) -> None:
         inputs, neurons, dtype = self.in_channels, self.out_channels, given["dtype"]
-        self.surrogate_function = fixed_surrogate(given["surrogate_function"], self)
+        self.surrogate_function = check_surrogate(given["surrogate_function"], self)
         self.weight = create_parameter(given["weight_init"], _normal(inputs), (neurons, inputs), dtype)
         self.recurrent = create_parameter(given["recurrent_init"], _normal(neurons), (neurons, neurons), dtype)
         self.internal_params = [self.weight, self.recurrent]
@@ -279,12 +279,12 @@ class EProp(Ranged, Cell):
         psi = surrogate_vjp(self.surrogate_function, distance, ops.ones_like(distance))
         before = ops.concat([ops.zeros_like(out[:1]), out[:-1]])
         arriving = ops.concat([cast_spikes(x, out.dtype), before], -1)  # (T, B, I + N)
-        gradient = self.summed_eligibilities(arriving, psi, dout)
+        gradient = self.sum_eligibilities(arriving, psi, dout)
         of_recurrent = self.others(gradient[:, self.in_channels :])
         dx = ops.matmul(psi * dout, self.weight) if x.dtype.is_float else None
         return (dx,), {self.weight: gradient[:, : self.in_channels], self.recurrent: of_recurrent}
 
-    def summed_eligibilities(self, arriving: Tensor, psi: Tensor, signal: Tensor) -> Tensor:
+    def sum_eligibilities(self, arriving: Tensor, psi: Tensor, signal: Tensor) -> Tensor:
         """The sum over time and batch of signal_j e_ji, (N, I + N)."""
         _, traces = ops.scan(lambda f, now: ((f := self.decay * f + now), f), ops.zeros_like(arriving[0]), arriving)
         if not self.adaptation:

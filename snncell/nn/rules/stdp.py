@@ -105,9 +105,9 @@ class STDP(Cell):
         weight = weight + rise - fall
         if self.bounds == "hard":
             weight = ops.clip(weight, self.w_min, self.w_max)
-        return weight, self._traced(p, pre), self._traced(q, post)
+        return weight, self._update_trace(p, pre), self._update_trace(q, post)
 
-    def _traced(self, trace: Tensor, spike: Tensor) -> Tensor:
+    def _update_trace(self, trace: Tensor, spike: Tensor) -> Tensor:
         """Add the spikes of this step to a trace."""
         return trace + spike if self.pairing == "all" else spike + (1.0 - spike) * trace
 

@@ -168,7 +168,7 @@ class MultiStep(Cell):
         return y
 
     def _run_loop(self, x: Tensor, there: Tensor | None, with_states: bool, states: tuple[Tensor, ...]) -> Any:
-        if TRACING.trace is not None or TRACING.unfused or self._looked_into():
+        if TRACING.trace is not None or TRACING.unfused or self._is_watched():
             return self._run_steps(x, there, with_states, *states)
         loop = self._loop or Jitted(self._run_steps, f"MultiStep({type(self.cell).__name__})", KEPT_TRACES)
         self.__dict__["_loop"] = loop
@@ -177,7 +177,7 @@ class MultiStep(Cell):
         except OutsideTensorError:  # the Cell holds a Tensor that an outer gradient tracks, so trace it each time
             return self._run_steps(x, there, with_states, *states)
 
-    def _looked_into(self) -> bool:
+    def _is_watched(self) -> bool:
         """True if a hook or bprop_debug must see every step."""
         return any(cell.is_hooked or cell.bprop_debug for _, cell in self.cell.cells_and_names())
 
@@ -224,7 +224,7 @@ class MultiStep(Cell):
             checkpoint_every=self.checkpoint_every or (math.isqrt(x.shape[0]) if self._recomputed else None),
             who=f"MultiStep({name})",
             names=names,
-            one_by_one=TRACING.trace is None and self._looked_into(),
+            one_by_one=TRACING.trace is None and self._is_watched(),
         )
         return (y, last) if with_states else y
 

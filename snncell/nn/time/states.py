@@ -129,7 +129,7 @@ class Stateful(Cell):
         """Continue from saved states."""
         if kept is None:
             return
-        self._fit(kept.shape, ops.zeros(kept.shape, kept.dtype))
+        self._create_states(kept.shape, ops.zeros(kept.shape, kept.dtype))
         assign_all([*zip(self._parameters(), map(Tensor, kept.states), strict=True)], "Stateful.put")
 
     def construct(self, x: Tensor) -> Any:
@@ -137,7 +137,7 @@ class Stateful(Cell):
             raise ArgumentError(f"{self!r}: x must be a Tensor with one step or a chunk of steps, not {x!r:.40}.")
         refuse_joined_axes(x, f"Stateful({type(self.neuron).__name__})")
         chunk = isinstance(self.cell, MultiStep)
-        self._fit(x.shape[1:] if chunk else x.shape, x)
+        self._create_states(x.shape[1:] if chunk else x.shape, x)
         states = self._parameters()
         values = [state.value() for state in states]
         result = run_with_states(self.cell, x, *values) if isinstance(self.cell, MultiStep) else self.cell(x, *values)
@@ -166,12 +166,12 @@ class Stateful(Cell):
         """The initial states, which depend only on the shape and dtype of the input."""
         return initial_states(self.neuron, ops.zeros(shape, dtype))
 
-    def _fit(self, shape: tuple[int, ...], x: Tensor) -> None:
+    def _create_states(self, shape: tuple[int, ...], x: Tensor) -> None:
         """Create states for this shape and dtype of inputs, unless they exist."""
         if self._kept.get("x") == (shape, x.dtype):
-            self._follow(x)
+            self._move_states(x)
             return
-        if self._kept and not self._at_rest():
+        if self._kept and not self._is_initial():
             raise ShapeError(
                 f"{type(self).__name__}({type(self.neuron).__name__}): has states for steps of shape "
                 f"{self._kept['x'][0]} and dtype {self._kept['x'][1]}, but gets {shape} and {x.dtype}. Call its "
@@ -180,14 +180,14 @@ class Stateful(Cell):
         with settings(trace=None, tape=None):  # a jitted function too creates them once, not at each run
             states = [_StoredState(value, f"state.{i}", False) for i, value in enumerate(self._initial(shape, x.dtype))]
         self._kept["x"], self._kept["states"] = (shape, x.dtype), tuple(states)
-        self._follow(x)
+        self._move_states(x)
 
-    def _follow(self, x: Tensor) -> None:
+    def _move_states(self, x: Tensor) -> None:
         """Move the states to the input's device; a Program moves them itself."""
         if TRACING.trace is None:
             commit([state.write_of(move_to_space(state._data, space_of(x._data))) for state in self._parameters()])
 
-    def _at_rest(self) -> bool:
+    def _is_initial(self) -> bool:
         """True if the states equal the initial states, so that discarding them loses nothing."""
         if TRACING.trace is not None and any(state in TRACING.trace.written for state in self._parameters()):
             return False

@@ -112,14 +112,14 @@ class SinabsALIF(SinabsEnd, ALIFNode):
     relative = False
     decay = "alpha"
 
-    def in_thresholds(self, relative: bool) -> None:
+    def use_relative_threshold(self, relative: bool) -> None:
         """Give a single spike the argument h / threshold - 1, which several spikes have already."""
         self.relative = relative
         if relative and isinstance(self.surrogate_function, Inclusive):
             self.fire_by(Counting(self.surrogate_function.surrogate_function, 1, ">="), 1)
             self.own_function = True
 
-    def adapted(self, a: Any, s: Any) -> Any:
+    def adapt(self, a: Any, s: Any) -> Any:
         """The adaptation after a step: rho a + (1 - rho) s."""
         rho = self.rho
         return rho * a + (1.0 - rho) * s
@@ -262,7 +262,7 @@ def sinabs_alif(p: Sinabs) -> Membrane:
             )
         current, norm_input = current * (1.0 - alpha), False
     node = SinabsALIF(alpha, rho, p.adapt_scale, 1.0 - rho, "threshold", **options)
-    node.in_thresholds(relative=p.surrogate_grad_fn is None and most == 1)
+    node.use_relative_threshold(relative=p.surrogate_grad_fn is None and most == 1)
     node.ending(p.min_v_mem, p.subtract_value, p.as_shipped, norm_input)
     if current is None:
         return node
