@@ -29,7 +29,9 @@ class Subset(View):
         ['c', 'a']
     """
 
-    def __init__(self, dataset: Annotated[Any, Own()], indices: Annotated[Sequence[int], Own()]) -> None:
+    def __init__(
+        self, dataset: Annotated[Any, Own()], indices: Annotated[Sequence[int] | np.ndarray[Any, Any], Own()]
+    ) -> None:
         check_dataset("Subset", dataset)
         self.dataset, self.indices = dataset, np.asarray(indices, np.int64)
         if self.indices.ndim != 1 or (self.indices.size and not -len(dataset) <= self.indices.min()):

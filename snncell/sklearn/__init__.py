@@ -23,5 +23,5 @@ __all__ = ["SNNClassifier", "SNNRegressor"]
 # No `guard`, because scikit-learn requires that `__init__` stores arguments unchanged and `fit` checks them.
 _list_public(globals())
 for _kind in (SNNClassifier, SNNRegressor):
-    _kind.__init__.__signature__ = _plain_signature(_kind.__init__)  # type: ignore[attr-defined, misc]
+    _kind.__init__.__signature__ = _plain_signature(_kind.__init__)  # type: ignore[attr-defined]
 __getattr__ = _missing_from(__name__)

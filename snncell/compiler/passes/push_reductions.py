@@ -185,7 +185,7 @@ class _Pusher:
         is_cut = sequence.shape[2:] == x.shape[1:] and len(sequence.shape) == len(x.shape) + 1
         return self._repeated(sequence) if is_cut else None
 
-    def _total(self, x: Value, op: Sum, line: str, depth: int = 0) -> Value | None:
+    def _total(self, x: Value, op: Sum, line: Place, depth: int = 0) -> Value | None:
         """The sum of a sequence over time, if it can be pushed before a product, or if all steps are equal."""
         maker = self.makers.get(x)
         if maker is None or len(x.shape) < 2 or x.shape[0] < 2:
@@ -205,7 +205,7 @@ class _Pusher:
             return self._total_of_terms(x, maker, op, line, depth)
         return None
 
-    def _total_of_terms(self, x: Value, maker: Instruction, op: Sum, line: str, depth: int) -> Value | None:
+    def _total_of_terms(self, x: Value, maker: Instruction, op: Sum, line: Place, depth: int) -> Value | None:
         """The sum of a sequence plus loop-invariant terms: sum_t(x + b) = sum_t(x) + T b."""
         varying = [y for y in maker.inputs if len(y.shape) == len(x.shape)]
         is_single = len(varying) == 1 and varying[0].shape == x.shape and depth < DEPTH
