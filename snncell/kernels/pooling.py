@@ -407,7 +407,7 @@ def spread(x: Any, windows: Windows, divisor: int, lengths: Ints) -> Any:
 
 
 def pick(x: Any, places: Any, windows: Windows) -> Any:
-    """The element of the image at each window's position, 0 for a window of padding."""
+    """The element of the image at each window's position, 0 if the position is in the padding."""
     out = empty(places.shape, x.dtype)
     _run(_kernel("pick", windows, x.dtype, 0, 1), windows, x.shape, (), (x, places, out))
     return out
