@@ -1017,7 +1017,7 @@ def _() -> None:
 )
 def _() -> None:
     assert X.item(1) == X.item((1,)) == -2.0
-    refused(AttributeError, "a Parameter takes a new value", lambda: X.itemset(0, 1.0))
+    refused(AttributeError, "write to a Parameter", lambda: X.itemset(0, 1.0))
 
 
 @row(
