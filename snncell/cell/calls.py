@@ -284,7 +284,6 @@ class _Reverse:
         return [*leaves, *(self._gradient_of_parameter(p, of_parameters) for p in self.parameters)]
 
     def error(self, text: str) -> BpropError:
-        """A BpropError about this Cell, with a traceback that ends at bprop."""
         return BpropError(f"The bprop of {self.name}: {text}.").with_traceback(traceback_at(self.cell.bprop))
 
     def _split(self, returned: Any) -> tuple[tuple[Any, ...], dict[Parameter, Tensor]]:

@@ -269,5 +269,5 @@ def _construct_copy(cell: Any, inner: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _as(narrow: dtypes.DType, x: Any) -> Any:
-    """A float32 in fewer bits; anything else as it is."""
+    """Cast a float32 Tensor to `narrow`; return any other Tensor unchanged."""
     return x.astype(narrow) if x.dtype is dtypes.float32 else x

@@ -243,7 +243,6 @@ class History(Callback):
         return f"History({len(self.epoch['epoch'])} epochs{'; last: ' if last else ''}{', '.join(last)})"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks with a row for each of the last epochs."""
         columns = [*self.epoch.values(), *self.history.values()]
         rows = list(zip(*(map(str, values) for values in columns), strict=False))[-ROWS:]
         return titled_table(repr(self), ("epoch", *self.history), rows, numbers=len(columns))

@@ -266,7 +266,6 @@ class Model:
         return self.network, output_as_loss, metrics, True
 
     def _of_parts(self, function: Any) -> Any:
-        """A metric of the output and label of eval_network."""
         _, output, label = self.eval_indexes
         return lambda outs, _target: function(outs[output], outs[label])
 

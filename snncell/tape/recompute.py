@@ -108,7 +108,6 @@ class _RecomputedCall:
         return [wrap(out._data) for out in outs], tree, list(outside.values())
 
     def _changed_cell(self) -> Any:
-        """A Cell that has changed since `versions` was noted, or None."""
         return next((cell for cell, version in self.versions if cell.version != version), None)
 
     def pull(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:

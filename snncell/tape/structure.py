@@ -141,7 +141,6 @@ def _build(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _sequence(kind: Any, items: list[Any]) -> Any:
-    """A tuple, named tuple or list of these items."""
     return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 

@@ -293,12 +293,10 @@ class Tensor:
         return f"Tensor(shape=[{dims}], dtype={self.dtype!r}, value={gap}{self._text(scientific=True)})"
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks: dtype, shape, device, range and some values."""
         with np.printoptions(threshold=60, precision=4):
             return array(type(self).__name__, self._facts(), self._text(scientific=False))
 
     def _facts(self) -> dict[str, str]:
-        """The facts for notebooks, by name."""
         facts = {"": self.dtype.name, "shape": str(self.shape), "on the": self.device.upper()}
         if not isinstance(self._data, (np.ndarray, DeviceArray)) or self.dtype.category > 2 or not self.size:
             return facts

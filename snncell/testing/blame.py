@@ -124,7 +124,6 @@ def is_surrogate(net: ObservedNet, path: str) -> bool:
 
 
 def _got_all_steps(call: Called, steps: int | None) -> bool:
-    """True if the inputs of a call contain all time steps."""
     shapes = [x.shape for x in call.inputs if isinstance(x, Tensor)]
     return not call.looped and steps is not None and any(len(s) > 1 and s[0] == steps for s in shapes)
 

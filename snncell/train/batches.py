@@ -103,7 +103,6 @@ class Batches:
             yield len(chosen), {number: self._of(chosen[part]) for number, part in cut(len(chosen)).items()}
 
     def _of(self, chosen: Any) -> tuple[Tensor, ...]:
-        """The batch of some samples."""
         batch = tuple(Tensor(array[chosen]) for array in self.arrays)
         if not self.time_first:
             return batch

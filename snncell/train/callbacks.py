@@ -43,13 +43,11 @@ class Result:
     monitored: str = ""
 
     def __repr__(self) -> str:
-        """One line: the epochs, the numbers of the best one, why it ended, and the time."""
         numbers = [f"{name}={x:.4g}" for name, x in self.best.items() if isinstance(x, (int, float))]
         ended = f"; stopped: {self.stopped}" if self.stopped else ""
         return f"Result({len(self.history)} epochs; best: {', '.join(numbers) or 'none'}{ended}; {self.seconds:.1f} s)"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks with a row for each of the last epochs."""
         shown = self.history[-ROWS:]
         names = [name for name, x in (shown[-1] if shown else {}).items() if isinstance(x, (int, float))]
         rows = [[f"{record[name]:.4g}" if name in record else "" for name in names] for record in shown]

@@ -230,11 +230,9 @@ def _loaders(data: Any, test: Any) -> list[tuple[str, Loader]]:
 
 
 def _is_record(record: Any, epoch: int) -> bool:
-    """True for a record as `fit` writes it for an epoch."""
     whole = isinstance(record, dict) and {"epoch", "step", "learning_rate", "loss"} <= record.keys()
     return whole and record["epoch"] == epoch and is_count(record["step"]) and all(map(_are_numbers, record.values()))
 
 
 def _are_numbers(value: Any) -> bool:
-    """True for a number or a nested list of numbers."""
     return all(map(_are_numbers, value)) if isinstance(value, list) else is_number(value)

@@ -327,7 +327,6 @@ class TensorBoard(Callback):
 
 
 def _pixels(figure: Any) -> np.ndarray[Any, Any]:
-    """A figure as an 8-bit array (H, W, 3)."""
     image = import_once("PIL.Image").open(io.BytesIO(png(figure)))  # Pillow is a dependency of Matplotlib
     return np.asarray(image.convert("RGB"))
 

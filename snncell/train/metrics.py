@@ -99,7 +99,6 @@ def _scores(output: Any) -> Tensor:
 
 
 def _by_number(scores: Tensor, target: Tensor) -> bool:
-    """True if labels are class numbers, not probabilities."""
     return target.dtype.category <= 1 and target.shape in (scores.shape[:-1], scores.shape[1:-1])
 
 

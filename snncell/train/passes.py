@@ -192,7 +192,6 @@ class Measurements:
 
 
 def _wide(number: Any) -> Any:
-    """A number or array in float64."""
     return np.asarray(number.asnumpy() if isinstance(number, Tensor) else number, np.float64)
 
 

@@ -313,7 +313,6 @@ def describe_array(array: Any) -> list[Any]:
 
 
 def _plain(value: Any) -> bool:
-    """True if a setting is a number, a text, or a sequence of these."""
     if isinstance(value, (tuple, list)):
         return bool(value) and all(map(_plain, value))
     return value is None or isinstance(value, (bool, int, float, str))
@@ -339,7 +338,6 @@ def find_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] 
 
 
 def _flat(tree: Any, path: str = "") -> dict[str, str]:
-    """Flatten a nested dict to paths and texts."""
     if not isinstance(tree, dict):
         return {path: json.dumps(tree)}
     return {where: text for key, value in tree.items() for where, text in _flat(value, f"{path}.{key}").items()}

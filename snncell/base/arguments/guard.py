@@ -250,7 +250,6 @@ def plan_of(function: Callable[..., Any]) -> ArgumentKinds:
 
 
 def _hints(function: Callable[..., Any]) -> list[str]:
-    """The annotations of the arguments, as text."""
     return [str(hint) for name, hint in function.__annotations__.items() if name != "return"]
 
 
