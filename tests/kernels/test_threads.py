@@ -454,7 +454,7 @@ if child == 0:
     try:
         jit(lambda x: ops.exp(x) + 1.0)(ops.ones(3))
     except ForkError as error:
-        os._exit(7 if "forked while another thread of its parent compiled" in str(error) else 1)
+        os._exit(7 if "forked while another thread of its parent was compiling" in str(error) else 1)
     os._exit(2)
 done.set()
 thread.join()
