@@ -416,7 +416,7 @@ def test_constants_are_asked_of_the_neuron_and_of_its_spike_function():
     assert named["keeps"].outside.all() and named["keeps"].furthest == 1.5
     (finding, *_) = [f for f in diagnose(Facts([layer])) if f.kind == "constant out of range"]
     assert finding.text == "keeps of the Told is 1.5; keeps is what a step keeps, from 0 to 1."
-    assert finding.mend.startswith("It is learned")
+    assert finding.mend.startswith("The constant is learned")
 
 
 def test_what_the_optimiser_does_not_have_is_named():
@@ -504,7 +504,7 @@ def test_a_log_may_be_a_file(tmp_path):
     (rises,) = [
         f for f in diagnose(examine(made(), batch(), log=str(tmp_path / "run.csv"))[0]) if f.kind == "loss curve"
     ]
-    assert "rises: 0.5 in epoch 1, 1.5 in epoch 2" in rises.text
+    assert "rises from 0.5 in epoch 1 to 1.5 in epoch 2" in rises.text
 
 
 def test_names_are_escaped(healthy):
