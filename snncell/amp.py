@@ -5,7 +5,7 @@ StaticLossScaler, DynamicLossScaler    scale the loss, so that small gradients d
 LossScaler                             their base class
 all_finite, step_if                    skip a training step with infinite gradients in your own training loop
 
-`train.fit(loss_scale=...)` does all of this for you. The names are those of `mindspore.amp`.
+`train.fit(loss_scale=...)` scales the loss and skips such steps for you. The names are those of `mindspore.amp`.
 """
 
 from __future__ import annotations

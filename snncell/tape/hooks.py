@@ -163,7 +163,7 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
     You can use it, for example, to print or clip the gradient of one layer. The gradient is the sum over all uses of
     the Tensor. A Parameter keeps its hooks; any other Tensor without a gradient forgets them.
 
-    In a compiled function or a time loop, the hook is called once, while tracing, and its operations become part of the
+    In a compiled function or a time loop, the hook is called while tracing, and its operations become part of the
     Program. But a hook on an argument of a compiled function is called outside, with the arrays of each gradient,
     because other uses of the argument contribute to that gradient.
 

@@ -156,7 +156,7 @@ class Checkpoint(Callback):
 
 
 def _place(training: Training) -> tuple[int, int]:
-    """The finished epochs and batches. The step would not do, because a step that is skipped changes the loss scale."""
+    """The finished epochs and batches; not the step, because a skipped step keeps it but changes the loss scale."""
     return len(training.history), training.batch
 
 
