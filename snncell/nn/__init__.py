@@ -13,8 +13,8 @@ import typing as _typing
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.arguments.names import export as _export, export_lazily as _export_lazily
 from snncell.cell.cell import Cell as Cell
+from snncell.cell.constants import Constant as Constant
 from snncell.cell.fields import field as field, with_fields as with_fields
-from snncell.cell.held import Constant as Constant
 from snncell.cell.ranges import Range as Range
 from snncell.nn.container import *
 from snncell.nn.layers.activations import *

@@ -13,7 +13,7 @@ from typing import Any
 from snncell.base.arguments.guard import ours
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
-from snncell.cell.held import Held
+from snncell.cell.constants import ConstantAttribute
 from snncell.cell.modes import phases
 from snncell.errors import SnncellError
 from snncell.nn.container import CellDict, CellList, SequentialCell
@@ -44,7 +44,9 @@ def overridden(cell: Any, allowed: tuple[str, ...] = ()) -> tuple[type, list[str
     own = [name for kind in kinds[: kinds.index(base)] for name in vars(kind) if name not in _HARMLESS]
     own += [name for name in vars(cell) if callable(getattr(type(cell), name, None))]
     replaced = [n for n in dict.fromkeys(own) if (hasattr(base, n) or n == "construct") and n not in allowed]
-    return base, [name for name in replaced if not isinstance(inspect.getattr_static(base, name, None), Held)]
+    return base, [
+        name for name in replaced if not isinstance(inspect.getattr_static(base, name, None), ConstantAttribute)
+    ]
 
 
 def kind_of(cell: Any, allowed: tuple[str, ...] = ()) -> type:

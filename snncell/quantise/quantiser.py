@@ -11,7 +11,7 @@ import numpy as np
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Within
 from snncell.cell.cell import Cell
-from snncell.cell.held import Ranged
+from snncell.cell.constants import Ranged
 from snncell.errors import DTypeError
 from snncell.tape.tensor import Tensor, beside, snapshot
 

@@ -12,8 +12,8 @@ from snncell import ops
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
+from snncell.cell.constants import Ranged
 from snncell.cell.fields import field
-from snncell.cell.held import Ranged
 from snncell.cell.ranges import Derived, Range, check_constant, numbers_of, quote_value, unknown
 from snncell.errors import ArgumentError
 from snncell.tape.parameter import Parameter

@@ -144,7 +144,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"event_lists", "finite", "hooks", "tracing", "transforms"},
         {"recompute"},
     ],
-    "cell": [{"calls", "hooks", "ranges", "tree"}, {"fields", "modes", "state"}, {"cell", "held"}],
+    "cell": [{"calls", "hooks", "ranges", "tree"}, {"fields", "modes", "state"}, {"cell", "constants"}],
     "ops": [
         {"base"},
         {"shape"},

@@ -11,8 +11,8 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Constant, Count, FloatDtype, check_count
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
+from snncell.cell.constants import Ranged
 from snncell.cell.fields import field, with_fields
-from snncell.cell.held import Ranged
 from snncell.cell.ranges import DECAY, Range
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError

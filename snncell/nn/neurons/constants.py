@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from snncell import ops
 from snncell.cell.cell import Cell
+from snncell.cell.constants import Ranged, constants_in, precision_of
 from snncell.cell.fields import shown_fields
-from snncell.cell.held import Ranged, constants_in, precision_of
 from snncell.cell.ranges import Derived
 from snncell.dtype import bfloat16, float16, float32
 from snncell.errors import ArgumentError, ShapeError

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from snncell import ops
+from snncell.cell.constants import Constant
 from snncell.cell.fields import field, with_fields
-from snncell.cell.held import Constant
 from snncell.cell.ranges import DECAY, FINITE, LOGIT, TAU, Derived, check_constant, numbers_of
 from snncell.dtype import float32
 from snncell.errors import ArgumentError

@@ -9,8 +9,8 @@ import numpy as np
 
 from snncell import ops
 from snncell.base.arguments.kinds import Own
+from snncell.cell.constants import Constant
 from snncell.cell.fields import field, with_fields
-from snncell.cell.held import Constant
 from snncell.cell.ranges import DECAY, FINITE, GATE, LOGIT, NEGATIVE, POSITIVE, Range, check_constant, numbers_of
 from snncell.nn.neurons.base import Neuron, Rounding
 from snncell.nn.neurons.integrate import DECAY_INPUT, MEMBRANE_TAU, V_REST, EulerLeak, LeakyNode, logit

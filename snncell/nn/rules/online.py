@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype
 from snncell.cell.cell import Cell
+from snncell.cell.constants import Ranged
 from snncell.cell.fields import field, with_fields
-from snncell.cell.held import Ranged
 from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, Normal, Uniform
 from snncell.errors import ArgumentError, ShapeError

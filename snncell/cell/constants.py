@@ -1,6 +1,4 @@
-"""Objects with constants, such as neurons: check constants when they are set, keep learned ones in their range, and
-convert them to the precision of the input.
-"""
+"""Constants of neurons and spike functions: range checks, learned constants that stay in range, and precision."""
 
 from __future__ import annotations
 
@@ -70,14 +68,14 @@ def precision_of(args: Any) -> DType | None:
 _MISSING = object()
 
 
-def _hold(kind: type, name: str) -> None:
-    """Make a class attribute a `Held` constant with its value as the default, unless it is a property or a field."""
+def _make_constant(kind: type, name: str) -> None:
+    """Make a class attribute a `ConstantAttribute`, with its value as the default, unless it is a property or field."""
     default = getattr(kind, name, _MISSING)
     if not hasattr(default, "__get__") and not isinstance(default, Field):
-        setattr(kind, name, Held(name, default))
+        setattr(kind, name, ConstantAttribute(name, default))
 
 
-class Held:
+class ConstantAttribute:
     """Descriptor of a constant. Within a call it has the precision of the input (see `Ranged.in_use`)."""
 
     def __init__(self, name: str, default: Any) -> None:
@@ -125,20 +123,20 @@ class Ranged:
             ranges |= vars(base).get("ranges", {})
         cls.ranges = ranges
         for name in vars(cls).get("ranges", {}):
-            _hold(cls, name)
+            _make_constant(cls, name)
 
     @classmethod
     def hold(cls, ranges: dict[str, Range]) -> None:
         """Make these attributes constants with these ranges."""
         cls.ranges = cls.ranges | ranges
         for name in ranges:
-            _hold(cls, name)
+            _make_constant(cls, name)
 
     def declare(self, *names: str) -> None:
         """Append attributes to the declared constants."""
         self.__dict__["_constants"] = tuple(dict.fromkeys((*self.__dict__.get("_constants", ()), *names)))
         for name in names:
-            _hold(type(self), name)
+            _make_constant(type(self), name)
 
     def range_of(self, name: str) -> Range:
         """The present range of a constant."""
