@@ -39,7 +39,7 @@ def main(epochs: int = 8, steps: int = 4, channels: int = 16) -> float:
     result = snncell.train.fit(net, loss, adam, train, epochs, validation=test, firing_rate=neurons, progress=False)
     for record in result.history:
         print("epoch {epoch}: loss {loss:.3f}, test accuracy {test_accuracy:.3f}".format(**record))
-    print(f"{result.best['test_firing_rate']:.2f} spikes a step and neuron, {result.seconds:.1f} s with compilation")
+    print(f"{result.best['test_firing_rate']:.2f} spikes per step and neuron, {result.seconds:.1f} s with compilation")
     return result.best["test_accuracy"]
 
 

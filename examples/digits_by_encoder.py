@@ -60,10 +60,8 @@ def main(epochs: int = 15, steps: int = 16, neurons: int = 128) -> dict[str, flo
             net, nn.CrossEntropyLoss(), adam, train, epochs, validation=test, firing_rate=hidden, progress=False
         )
         accuracy, firing = result.best["test_accuracy"], result.best["test_firing_rate"]
-        print(
-            f"{encoder.__name__:<10} {accuracy:.3f} of the test images, {firing:.3f} spikes a step and neuron, ", end=""
-        )
-        print(f"{result.seconds:.1f} s with compilation")
+        print(f"{encoder.__name__:<10} test accuracy {accuracy:.3f}, {firing:.3f} spikes per step and neuron, ", end="")
+        print(f"{result.seconds:.1f} s including compilation")
         accuracies[encoder.__name__] = accuracy
     return accuracies
 

@@ -62,8 +62,8 @@ def main(epochs=8, folder="."):
         x = code(test[0])
         right = float((net(x)[0].argmax(1) == test[1]).astype("float32").mean())
         found[name] = right, monitoring.energy(net, x)
-        print(f"{name}: {right:.0%} right", found[name][1], sep="\n", end="\n\n")
-        plot.energy_by_layer(found[name][1], ax, f"{name}: {right:.0%} right")
+        print(f"{name}: test accuracy {right:.0%}", found[name][1], sep="\n", end="\n\n")
+        plot.energy_by_layer(found[name][1], ax, f"{name}: test accuracy {right:.0%}")
     figure.savefig(Path(folder, "energy.png"), dpi=200)
     return found
 

@@ -62,7 +62,7 @@ def main(samples=64, epochs=10, n_bins=10):
         losses = [step(Tensor(x[:, part]), Tensor(y[part])) for part in np.split(rng.permutation(training), 4)]
         print(f"epoch {epoch + 1}: loss {np.mean([float(loss) for loss in losses]):.3f}")
     accuracy = float((net(Tensor(x[:, testing])).mean(0).asnumpy().argmax(1) == y[testing]).mean())
-    print(f"{accuracy:.0%} of the recordings for testing are right")
+    print(f"test accuracy {accuracy:.0%}")
     return accuracy
 
 

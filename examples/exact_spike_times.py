@@ -50,8 +50,8 @@ def main(updates: int = 600, patterns: int = 4, lines: int = 40, hidden: int = 4
     for _ in range(updates):
         step(times)
     after = distance()
-    print(f"mean distance from the wanted times: {before:.2f} ms before, {after:.3f} ms after")
-    print("wanted and found, in ms, pattern by pattern:")
+    print(f"mean distance from the target times: {before:.2f} ms before, {after:.3f} ms after")
+    print("target and output times in ms, one pattern per line:")
     for row, found in zip(wanted.asnumpy(), net(times)[..., 0].asnumpy(), strict=True):
         print("  ", row.round(2), found.round(2))
     return after

@@ -67,12 +67,12 @@ def main() -> bool:
     counts, norms = tuple(int(s.sum()) for s in spikes), tuple(float(np.linalg.norm(g)) for g in gradients)
     print(f"spikes of both layers {counts}, norms of the gradients {norms[0]:.6f} {norms[1]:.6f}")
     if importlib.util.find_spec("snntorch") is None:
-        print("snnTorch is not installed: compared with what version 1.0 gave")
+        print("snnTorch is not installed; compared with stored results of version 1.0")
         return counts == SPIKES and np.allclose(norms, NORMS, rtol=1e-4)
     theirs, of_theirs = there(*drawn())
     same = all(np.array_equal(a, b) for a, b in zip(spikes, theirs, strict=True))
     off = max(float(np.abs(a - b).max()) for a, b in zip(gradients, of_theirs, strict=True))
-    print(f"beside snnTorch: spikes {'the same' if same else 'DIFFER'}, gradients within {off:.1e}")
+    print(f"compared with snnTorch: spikes {'the same' if same else 'DIFFER'}, gradients within {off:.1e}")
     return same and off < 1e-5
 
 

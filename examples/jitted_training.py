@@ -30,7 +30,7 @@ def main(epochs: int = 20) -> float:
     seconds = time.perf_counter() - start
     net.set_train(False)
     accuracy = float((net(Tensor(test_images)).argmax(1) == Tensor(test_labels)).mean())
-    print(f"loss {float(loss):.4f}, test accuracy {accuracy:.4f}, {seconds:.1f} s with compilation")
+    print(f"loss {float(loss):.4f}, test accuracy {accuracy:.4f}, {seconds:.1f} s including compilation")
     return accuracy
 
 

@@ -67,7 +67,7 @@ def main(samples=512, epochs=6):
     adam = nn.Adam(net.trainable_params(), nn.CosineDecayLR(1e-4, 0.01, epochs * len(training)))
     result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, training, epochs, validation=testing, progress=False)
     for row in result.history:
-        print(f"epoch {row['epoch']}: loss {row['loss']:.3f}, {row['test_accuracy']:.0%} of the test recordings right")
+        print(f"epoch {row['epoch']}: loss {row['loss']:.3f}, test accuracy {row['test_accuracy']:.0%}")
     return result.history[-1]["test_accuracy"]
 
 

@@ -65,7 +65,7 @@ def main(chunks: int = 200, length: int = 100, every: int = 25, neurons: int = 6
         if number in (chunks // 2, chunks):
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.reset_peak()
-            print(f"{number * length:7d} steps: loss {losses[-1]:.4f}, at most {peaks[-1] / 1e6:.2f} MB more")
+            print(f"{number * length:7d} steps: loss {losses[-1]:.4f}, {peaks[-1] / 1e6:.2f} MB additional memory")
         if number == 2:  # everything is compiled now
             tracemalloc.start()
     tracemalloc.stop()

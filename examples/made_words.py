@@ -39,7 +39,7 @@ def train(net: nn.Cell, train: Batches, test: Batches, epochs: int, rate: float)
     """Return the test accuracy after the last epoch."""
     adam = nn.Adam(net.trainable_params(), nn.CosineDecayLR(0.05 * rate, rate, epochs * len(train)))
     result = snncell.train.fit(net, nn.CrossEntropyLoss(), adam, train, epochs, validation=test, progress=False)
-    print(f"{result.history[-1]['test_accuracy']:.3f} after {epochs} epochs, {result.seconds:.0f} s with compilation")
+    print(f"accuracy {result.history[-1]['test_accuracy']:.3f} ({epochs} epochs, {result.seconds:.0f} s)")
     return result.history[-1]["test_accuracy"]
 
 
@@ -48,12 +48,12 @@ def main(epochs: int = 12, samples: int = 1500, classes: int = 20, neurons: int 
     snncell.set_seed(0)
     x, labels = words(samples + 300, classes, seed=1)
     parts = slice(None, samples), slice(samples, None)
-    print(f"chance is {1 / classes:.3f}; by the counts of the channels: ", end="")
+    print(f"chance is {1 / classes:.3f}; from the counts of the channels: ", end="")
     counts = x.sum(0)
     by_counts = train(
         nn.Dense(CHANNELS, classes), *(Batches(counts[n], labels[n], batch_size=50) for n in parts), epochs, 5e-3
     )
-    print("by the times of the events: ", end="")
+    print("from the times of the events: ", end="")
     by_times = train(
         network(neurons, classes),
         *(Batches(x[:, n], labels[n], batch_size=50, time_first=True) for n in parts),

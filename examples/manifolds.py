@@ -44,7 +44,7 @@ def main(epochs: int = 25, samples: int = 400, neurons: int = 64, steps: int = 5
         f"train {best['accuracy']:.3f}, test {best['test_accuracy']:.3f}, firing {best['test_firing_rate']:.3f}, ",
         end="",
     )
-    print(f"{result.seconds:.1f} s with compilation")
+    print(f"{result.seconds:.1f} s including compilation")
     return best["test_accuracy"]
 
 

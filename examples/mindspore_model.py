@@ -61,7 +61,7 @@ def main(epochs=6):
         again = Net()
         ms.load_param_into_net(again, ms.load_checkpoint(saved.latest_ckpt_file_name))
     accuracy = Model(again, nn.CrossEntropyLoss(), metrics={"accuracy"}).eval(test_dataset)["accuracy"]
-    print(f"accuracy of the file: {accuracy:.3f}; of one sample: {model.predict(x_test[:1]).argmax().item()}")
+    print(f"accuracy of the checkpoint: {accuracy:.3f}; class of a sample: {model.predict(x_test[:1]).argmax().item()}")
     return accuracy
 
 

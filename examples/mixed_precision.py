@@ -36,9 +36,9 @@ def main(epochs: int = 5) -> dict[str, float]:
         result = snncell.train.fit(net, loss, adam, data, epochs, validation=test, loss_scale=scaler, progress=False)
         last = result.history[-1]
         found[name] = last["test_accuracy"]
-        print(f"{name}: test accuracy {last['test_accuracy']:.3f}, {result.seconds:.1f} s with compilation")
+        print(f"{name}: test accuracy {last['test_accuracy']:.3f}, {result.seconds:.1f} s including compilation")
     skipped = [record["skipped"] for record in result.history]
-    print(f"steps not taken by epoch: {skipped}; the loss scale in the end: 2^{np.log2(last['loss_scale']):.0f}")
+    print(f"skipped steps per epoch: {skipped}; final loss scale: 2^{np.log2(last['loss_scale']):.0f}")
     return found
 
 

@@ -58,7 +58,7 @@ def main(steps: int = 60) -> dict[str, float]:
         again = snncell.nir.from_nir(path, DT, learnable="tau")
     found["difference"] = float(np.abs(again(x).asnumpy() - net(x).asnumpy()).max())
     found["after"] = train(again, x, labels, steps)
-    print(f"told apart: {found['before']:.2f}; read again, and time constants learned too: {found['after']:.2f}")
+    print(f"accuracy {found['before']:.2f}; read back and trained with time constants: {found['after']:.2f}")
     return found
 
 

@@ -72,7 +72,7 @@ def main(epochs: int = 8, channels: int = 16) -> float:
         net, nn.CrossEntropyLoss(), adam, (images, labels), epochs, validation=test, progress=False
     )
     gains = net.gain.w.asnumpy()
-    print(f"{result.best['test_accuracy']:.3f} of the test images; gains from {gains.min():.2f} to {gains.max():.2f}")
+    print(f"test accuracy {result.best['test_accuracy']:.3f}; gains from {gains.min():.2f} to {gains.max():.2f}")
     return result.best["test_accuracy"]
 
 

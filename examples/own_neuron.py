@@ -71,7 +71,7 @@ def main(updates: int = 300, steps: int = 100, neurons: int = 32) -> float:
         step(x := signals(rng, steps), x)
     x = signals(rng, steps)
     left = float(ops.square(net(x) - x).mean() / ops.square(x).mean())
-    print(f"error {left:.3f} of the variance, {float(layer(net[0](x)).abs().mean()):.3f} spikes a step and neuron")
+    print(f"error {left:.3f} of the variance, {float(layer(net[0](x)).abs().mean()):.3f} spikes per step and neuron")
     return left
 
 

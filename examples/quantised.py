@@ -55,7 +55,7 @@ def main(epochs: int = 6, tuning: int = 3) -> dict[str, float]:
     found["whole numbers"] = float((potentials.argmax(1) == test_labels).mean())
     same = np.array_equal(potentials * whole.step, net(Tensor(test_spikes)).asnumpy())
     print("\n".join(f"{name}: test accuracy {value:.3f}" for name, value in found.items()))
-    print(f"the same potentials to the bit: {same}\n{whole}")
+    print(f"identical potentials: {same}\n{whole}")
     return found
 
 

@@ -39,7 +39,7 @@ def main(epochs=15, samples=600, folder=".", n_jobs=2):
     }
     for name, model in models.items():
         scores = cross_val_score(model, x, y, cv=3)
-        print(f"{name:13s} {scores.mean():.3f} right, of three folds {np.round(scores, 3)}")
+        print(f"{name:13s} accuracy {scores.mean():.3f}, mean of three folds {np.round(scores, 3)}")
 
     grid = {
         "snnclassifier__hidden": [(32,), (64,), (128,)],

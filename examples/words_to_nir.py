@@ -50,10 +50,10 @@ def main(train: str = "", test: str = "", folder: str = ".", samples: int = 1000
     result = snncell.train.fit(net, loss, adam, batches, epochs, validation=tests)
 
     accuracy = result.history[-1]["test_accuracy"]
-    print(f"{accuracy:.1%} of the test words were recognised")
+    print(f"test accuracy {accuracy:.1%}")
     plot.report(net, next(iter(batches)), loss, adam, result, path=Path(folder, "words.html"))
     nir.write(Path(folder, "words.nir"), snncell.nir.to_nir(net.layers, dt=WINDOW * 1e-6, input_shape=700))
-    print("words.html says how the net does, words.nir is the net for Norse and other frameworks")
+    print("words.html is the report, words.nir is the network for Norse and other frameworks")
     return accuracy
 
 
