@@ -378,8 +378,8 @@ def explain(fn: Callable[..., Any], *inputs: Any, detail: Detail = "layers", **k
         A string that a notebook shows as a table, and a console as it is.
 
     Example:
-        >>> print(explain(nn.Dense(3, 2), ops.ones((5, 3))).splitlines()[0])
-        Dense, compiled for the CPU
+        >>> "Dense, compiled for the CPU" in explain(nn.Dense(3, 2), ops.ones((5, 3)))
+        True
         >>> text = explain(lambda x: ops.exp(x) * 2.0, ops.ones(3), detail="launches")
         >>> print(text.splitlines()[0])
         <lambda>: 1 loop, 0 loops over time, 0 calls, 0 views; 24 B read and written by one run

@@ -119,7 +119,7 @@ def source(windows: Windows, axis: int, window: str, offset: str) -> str:
 
 
 def place_in(name: str, lengths: str | Sequence[int], count: int) -> str:
-    """The flat index of a multi-index on `count` axes: `(p0 * m1 + p1) * m2 + p2`; 0 for no axes."""
+    """The flat index of a multi-index on `count` axes, for example `(p0 * m1 + p1) * m2 + p2`; 0 for no axes."""
     text = f"{name}0" if count else "0"
     for axis in range(1, count):
         length = f"{lengths}{axis}" if isinstance(lengths, str) else str(lengths[axis])

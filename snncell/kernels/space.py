@@ -58,7 +58,7 @@ class _Host:
         return move_to_space(array, self)
 
     def of_its_own(self, array: Any) -> Any:
-        """The array itself, or a copy if it is a view that keeps a larger array alive."""
+        """The array, or a copy if it keeps a larger array alive, for example if it is one row of it."""
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base

@@ -48,7 +48,7 @@ def total(x: Any, axis: Iterable[int] | None = None, keepdims: bool = False) -> 
 
 
 def _by_runs(x: Any, summed: list[bool]) -> Any:
-    """Sum along the axes that are `summed`, the innermost first; the partial sums are float64."""
+    """Sum along the `summed` axes in float64, one run of neighbouring axes at a time, the innermost first."""
     if not x.flags.c_contiguous:
         return add(x, tuple(a for a, own in enumerate(summed) if own), far(x.dtype))
     shape, end = x.shape, x.ndim

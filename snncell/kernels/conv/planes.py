@@ -92,7 +92,7 @@ class Sizes(NamedTuple):
 class Axis(NamedTuple):
     """An axis of a correlation: y[q] = sum over k of x[q stride + places[k]] w[k], with zero padding.
 
-    y[q] is element `first + q step` of the result.
+    For example, a window of 3 with padding 1 has places (-1, 0, 1). y[q] is element `first + q step` of the result.
     """
 
     length: int

@@ -263,7 +263,7 @@ def _mean_terms(axis: Axis) -> float:
 
 
 def takes(shape: Shape) -> bool:
-    """True for two axes, no dilation, and windows and strides that have transforms."""
+    """True for two axes, no dilation, and windows and strides with transforms: for example, 3x3 with stride 1 or 2."""
     return all(
         max(axis.places) - min(axis.places) + 1 == len(axis.places) <= LONGEST
         and max(axis.stride, axis.step) <= LONGEST_STEP

@@ -31,7 +31,7 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def fill_index(items: tuple[Any, ...], ndim: int) -> list[Any]:
-    """Expand `...` and missing axes of an index to whole slices."""
+    """Expand `...` and missing axes of an index: for example, x[..., 0] of a matrix becomes x[:, 0]."""
     own = sum(item is not None and item is not Ellipsis for item in items)
     if own > ndim:
         raise TensorIndexError(f"too many indices: {own} for {ndim} axes.")
@@ -76,7 +76,7 @@ def copy(source: DeviceArray, target: DeviceArray) -> None:
 
 
 def _join_axes(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Drop axes of length 1, and merge neighbouring axes that both arrays traverse with one stride."""
+    """Drop axes of length 1, and merge neighbouring axes: for example, two contiguous arrays become flat."""
     joined: list[tuple[int, int, int]] = []
     for n, a, b in axes:
         if n == 1:
@@ -156,7 +156,7 @@ class DeviceArray:
 
     @property
     def uniform(self) -> bool:
-        """True if one element is broadcast to the whole shape."""
+        """True if one element is broadcast to the whole shape, for example after `broadcast_to` of a scalar."""
         return self.size > 0 and all(n == 1 or stride == 0 for n, stride in zip(self.shape, self.strides, strict=True))
 
     @property

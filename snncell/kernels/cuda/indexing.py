@@ -182,7 +182,7 @@ def take(x: DeviceArray, indices: DeviceArray, axis: int) -> DeviceArray:
 
 
 def pick(x: DeviceArray, indices: DeviceArray) -> DeviceArray:
-    """One element of the last axis for each row: x (..., n), indices (...) -> (...)."""
+    """One element of the last axis per row, for example class scores at labels: x (..., n), indices (...) -> (...)."""
     out = empty(indices.shape, x.dtype)
     _take_along(x, indices, x.ndim - 1, out, 1, (1, 0))
     return out

@@ -223,7 +223,7 @@ PACK = 8  # rows whose weights are interleaved
 
 
 def cut(count: int, size: int) -> list[range]:
-    """Split `range(count)` into ranges of `size`; the last may be shorter."""
+    """Split `range(count)` into ranges of `size`: for example, cut(5, 2) has the ranges 0-1, 2-3 and 4."""
     return [range(first, min(first + size, count)) for first in range(0, count, size)]
 
 

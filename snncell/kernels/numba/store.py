@@ -117,7 +117,7 @@ def release(path: Path) -> None:
 
 @contextlib.contextmanager
 def release_claims() -> Iterator[None]:
-    """A context that releases the claims made in it, also after an exception."""
+    """A context that releases the claims made in it, even after an exception."""
     before = set(_thread.claims)
     try:
         yield
