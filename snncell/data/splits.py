@@ -33,11 +33,16 @@ class Subset(View):
         self, dataset: Annotated[Any, Own()], indices: Annotated[Sequence[int] | np.ndarray[Any, Any], Own()]
     ) -> None:
         check_dataset("Subset", dataset)
-        self.dataset, self.indices = dataset, np.asarray(indices, np.int64)
-        if self.indices.ndim != 1 or (self.indices.size and not -len(dataset) <= self.indices.min()):
+        places = np.asarray(indices) if isinstance(indices, (list, tuple, range, np.ndarray)) else np.zeros((), bool)
+        if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
             raise ArgumentError(f"Subset: indices is a list of positions in the data set, not {came(indices)}.")
-        if self.indices.size and self.indices.max() >= len(dataset):
-            raise ArgumentError(f"Subset: there are {len(dataset)} samples, and no number {self.indices.max()}.")
+        count = len(dataset)
+        if places.size and not (-count <= places.min() and places.max() < count):
+            raise ArgumentError(
+                f"Subset: indices must lie in [0, {count}), because the data set has {count} samples; they go from "
+                f"{places.min()} to {places.max()}."
+            )
+        self.dataset, self.indices = dataset, places.astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -77,10 +77,15 @@ def test_a_split_that_does_not_fit_is_refused(dataset: Any, lengths: Any, match:
 
 
 def test_positions_outside_of_the_data_set_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="Subset: there are 2 samples, and no number 2"):
-        data.Subset([1, 2], [2])
+    for indices in ([2], [-3]):
+        with pytest.raises(ArgumentError, match=r"Subset: indices must lie in \[0, 2\), .* has 2 samples"):
+            data.Subset([1, 2], indices)
+
+
+@pytest.mark.parametrize("indices", [int, 3, [0.5], ["a"], [[0]], None, "01", [True]])
+def test_positions_of_another_kind_are_refused(indices: Any) -> None:
     with pytest.raises(ArgumentError, match="Subset: indices is a list of positions"):
-        data.Subset([1, 2], [-3])
+        data.Subset([1, 2], indices)
 
 
 def test_validation_and_test_are_one_argument() -> None:
