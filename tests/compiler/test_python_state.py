@@ -1029,7 +1029,7 @@ def test_a_result_is_of_its_call(kind, taped):
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_result_that_would_be_the_first_for_ever_is_refused(kind):
     fn, mend = REFUSED[kind]
-    with pytest.raises(TraceError, match=rf"jit\(<lambda>\): returned a .*every call would give .*Return.*{mend}"):
+    with pytest.raises(TraceError, match=rf"jit\(<lambda>\): returned a .*every call would return .*Return.*{mend}"):
         jit(fn)(Tensor([1.0]))
 
 
