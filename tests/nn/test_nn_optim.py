@@ -425,5 +425,5 @@ def test_a_loss_scale_is_a_number_above_0_and_not_for_a_step_that_scales_nothing
         nn.SGD([P], 0.1, loss_scale=0.0)
     net = nn.Dense(2, 1)
     sgd = nn.SGD(net.trainable_params(), 0.1, loss_scale=8.0)
-    with pytest.raises(ArgumentError, match=r"made with loss_scale=8, by which it divides gradients.* loss_scale=8\."):
+    with pytest.raises(ArgumentError, match=r"created with loss_scale=8 and divides gradients.* loss_scale=8\."):
         snncell.train.training_step(net, nn.MSELoss(), sgd)

@@ -253,7 +253,7 @@ class Forgets(nn.Cell):
         (
             (2, 4),
             lambda v: v.mean(1),
-            r"and \(2,\) after it. Return it with its original shape \(2, 4\) .* \(keepdims=True",
+            r"and \(2,\) after it. Return it with its original shape \(2, 4\).* \(keepdims=True",
         ),
         ((2, 4), lambda v: v[:, :2], r"and \(2, 2\) after it. Return it with its original shape \(2, 4\)"),
         ((2, 4), lambda v: v.T, r"and \(4, 2\) after it. Return it with its original shape \(2, 4\)"),
