@@ -396,7 +396,7 @@ WATCHED = {
     "psth": (lambda: plot.psth(watched(), layer="out"), "psth: the layer 'out' does not fire.*plot.membrane"),
     "only": (lambda: plot.firing_rates(watched(spikes="out")), "firing_rates: the layer 'out' does not fire"),
     "dead": (lambda: plot.dead_and_saturated(watched(spikes="out")), "the layer 'out' does not fire"),
-    "grad": (lambda: plot.gradient_norms(watched(grad=True)), r"holds no grad\. No gradient.*evaluation.*calls=None"),
+    "grad": (lambda: plot.gradient_norms(watched(grad=True)), r"holds no grad\. The last call.*evaluation.*calls=None"),
     "asked": (lambda: plot.gradient_norms(watched()), r"holds no grad\. Ask for it: monitor\(net, grad=True\)"),
     "v": (
         lambda: plot.membrane(watched(v="a"), layer="out"),
