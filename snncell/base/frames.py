@@ -238,7 +238,7 @@ def layer_among(cells: Sequence[Any]) -> tuple[int, Any]:
     The layer is the Cell that runs the neuron over time, if any, so that surrogates and neurons belong to it.
     """
     looped = [n for n, cell in enumerate(cells[1:]) if cell._over_time and cells[n] is cell.cell]
-    neurons = [n for n, cell in enumerate(cells) if hasattr(cell, "init_state")]
+    neurons = [n for n, cell in enumerate(cells) if hasattr(type(cell), "init_state")]
     number = (looped or neurons or [0])[0]
     return number, cells[number + 1] if looped else cells[number]
 
