@@ -121,7 +121,7 @@ def exchanges() -> dict[str, float]:
             comm.Recv(message, peer)
 
     ways: dict[str, Callable[[], Any]] = {
-        "gathered and added": lambda: ranks.summed({shard: vector.copy() for shard in ranks.own}, like),
+        "gathered and added": lambda: ranks.sum_shards({shard: vector.copy() for shard in ranks.own}, like),
         "Allreduce": lambda: comm.Allreduce(vector, total, ranks.mpi.SUM),
     }
     if ranks.size > 1:

@@ -221,10 +221,10 @@ class _Mean:
                 self.sums.take([numbers[n] % self.each for n in own], [np.asarray(arrays[n]) for n in own])
 
     def _begin(self) -> None:
-        self.ranks.begin_anew()
+        self.ranks.start_part()
         there = [kinds for kinds, count in zip(self.kinds, self.counts, strict=True) if count]
         self.agreed = _agree_on_specs(self.ranks, there)
-        self.total = self.ranks.gathered(np.array(float(sum(self.counts))), "distributed.mean_gradients")
+        self.total = self.ranks.all_gather(np.array(float(sum(self.counts))), "distributed.mean_gradients")
         if not self.agreed or not sum(self.total):
             raise ArgumentError("distributed.mean_gradients: no rank passed gradients with samples.")
         self.sums = sums_of(self.ranks, _layout(self.agreed))

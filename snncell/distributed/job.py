@@ -45,7 +45,7 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
     """
     ranks = _join_once(shards, fast)
     _share_cores(ranks, threads)
-    go_on_from(ranks.gathered(present_key().asnumpy())[0])
+    go_on_from(ranks.all_gather(present_key().asnumpy())[0])
 
 
 def _join_once(shards: int | None, fast: bool) -> Ranks:
@@ -69,7 +69,7 @@ def _join_once(shards: int | None, fast: bool) -> Ranks:
     ranks = Ranks(mpi, number, fast)
     ranks.ending.watch()
     atexit.register(ranks.progress.end)  # runs before MPI finalises
-    asked = {(int(row[0]), bool(row[1])) for row in ranks.gathered(np.array([number, int(fast)]), "distributed.init")}
+    asked = {(int(row[0]), bool(row[1])) for row in ranks.all_gather(np.array([number, int(fast)]), "distributed.init")}
     if len(asked) > 1:
         raise RankError(f"distributed.init: the ranks pass different (shards, fast): {sorted(asked)}.")
     _JOB.append(ranks)
@@ -160,4 +160,4 @@ def barrier() -> None:
     ranks = join_job("distributed.barrier")
     if TRACING.trace is not None:
         raise ArgumentError("distributed.barrier: a jitted function cannot wait for other ranks. Call it outside.")
-    ranks.gathered(np.zeros(1, np.uint8), "distributed.barrier")
+    ranks.all_gather(np.zeros(1, np.uint8), "distributed.barrier")

@@ -112,14 +112,14 @@ class Ranks:
     def together(self) -> Iterator[None]:
         """A context for code that all ranks run: an error on this rank is reported to the others."""
         try:
-            self.begin_anew()
+            self.start_part()
             yield
         except BaseException as error:
             self.progress.end()
-            self.ending.failed_here(error)
+            self.ending.report_failure(error)
             raise
 
-    def begin_anew(self) -> None:
+    def start_part(self) -> None:
         """Start a new part of the job after a failed call of `fit`, so that interrupted exchanges are dropped."""
         end = self.ending
         if end.failed:
@@ -127,7 +127,7 @@ class Ranks:
             end.part, end.taken, end.failed = end.part + 1, 0, False
             self.wait([request], "the beginning of another call after an error")
 
-    def gathered(self, own: Array, what: str = "an exchange") -> list[Array]:
+    def all_gather(self, own: Array, what: str = "an exchange") -> list[Array]:
         """All-gather: the arrays of all ranks, which must have one shape. `what` names the exchange, as in `wait`."""
         own = np.asarray(own, order="C")
         found = np.empty((self.size, *own.shape), own.dtype)
@@ -140,16 +140,16 @@ class Ranks:
 
     def texts(self, own: bytes, what: str = "an exchange") -> list[bytes]:
         """All-gather bytes of any length. `what` names the exchange, as in `wait`."""
-        lengths = [int(n) for n in self.gathered(np.array(len(own)), what)]
+        lengths = [int(n) for n in self.all_gather(np.array(len(own)), what)]
         padded = np.zeros(max(lengths), np.uint8)
         padded[: len(own)] = np.frombuffer(own, np.uint8)
-        return [part[:length].tobytes() for part, length in zip(self.gathered(padded, what), lengths, strict=True)]
+        return [part[:length].tobytes() for part, length in zip(self.all_gather(padded, what), lengths, strict=True)]
 
     def any(self, flag: bool) -> bool:
         """True if the flag is true on any rank."""
-        return (self.size > 1 and any(map(bool, self.gathered(np.array(flag))))) or flag
+        return (self.size > 1 and any(map(bool, self.all_gather(np.array(flag))))) or flag
 
-    def summed(self, own: dict[int, Array], like: Array) -> Array:
+    def sum_shards(self, own: dict[int, Array], like: Array) -> Array:
         """The sum over all shards of vectors like `like`. `own`, the vectors of this rank's shards, are overwritten.
 
         Vectors are added in the order of a tree over the shards (see `rank_nodes`), so that the bits do not depend on
@@ -159,7 +159,7 @@ class Ranks:
             total = np.zeros_like(like)
             for vector in own.values():
                 total += vector
-            self.wait([self.sum_begun(total)], _SUM)
+            self.wait([self.start_sum(total)], _SUM)
             return total
         there = np.zeros(self.shards, bool)
         there[list(own)] = True
@@ -167,7 +167,7 @@ class Ranks:
         mine = [add_nodes(node, known) for node in self.nodes[self.rank]]
         if self.size == 1:
             return mine[0] if mine[0] is not None else np.zeros_like(like)
-        there = np.logical_or.reduce(self.gathered(there, _SUM))
+        there = np.logical_or.reduce(self.all_gather(there, _SUM))
         parts = [np.zeros_like(like) if part is None else part for part in mine]
         if like.nbytes < LARGE:
             found = np.empty((sum(map(len, self.nodes)), like.size), like.dtype)  # the nodes of all ranks
@@ -177,12 +177,12 @@ class Ranks:
         width = -(-like.size // self.size)
         ends = [min(like.size, rank * width) for rank in range(self.size + 1)]
         own_part = np.zeros(width, like.dtype)
-        own_part[: ends[self.rank + 1] - ends[self.rank]] = self._tree(self._exchanged(parts, ends), there)
+        own_part[: ends[self.rank + 1] - ends[self.rank]] = self._tree(self._exchange(parts, ends), there)
         total = np.empty(width * self.size, like.dtype)
         self.wait([self.comm.Iallgather(_bytes(own_part), _bytes(total))], _SUM)
         return total[: like.size]
 
-    def _exchanged(self, parts: list[Array], ends: list[int]) -> list[Array]:
+    def _exchange(self, parts: list[Array], ends: list[int]) -> list[Array]:
         """Receive this rank's part of the elements, for all nodes of all ranks.
 
         It uses messages between pairs, because MPICH's Ialltoallv took ten times as long for 4 MB on two ranks.
@@ -210,7 +210,7 @@ class Ranks:
         total = add_nodes((0, self.shards), known)
         return np.zeros_like(rows[0]) if total is None else total
 
-    def sum_begun(self, vector: Array) -> Any:
+    def start_sum(self, vector: Array) -> Any:
         """Start an in-place sum by MPI, and return its request. No rank waits here."""
         # One call of C functions, because an interruption between Python statements could free a vector that MPI still
         # writes to. `left` keeps it alive even if `wait` is never called.
@@ -300,7 +300,7 @@ class Ending:
         self.caused: BaseException | None = None  # an error raised here because another rank failed
         self.origin: tuple[int, ...] = (comm.rank, 0)  # the rank that failed first, and 1 for sys.exit
         self.waiting: dict[int, tuple[int, ...]] = {}  # (part, exchanges) where other ranks have said that they wait
-        self.told_waiting = (-1, -1)  # (part, exchanges) where this rank has said that it waits
+        self.announced = (-1, -1)  # (part, exchanges) where this rank has said that it waits
         self.sent: list[Any] = []
         self.before = sys.excepthook
         self.process = os.getpid()  # to recognise forked children, which are not ranks
@@ -348,7 +348,7 @@ class Ending:
                     f"{time.monotonic() - begun:.0f} s by now."
                 )
 
-    def failed_here(self, error: BaseException) -> None:
+    def report_failure(self, error: BaseException) -> None:
         """Tell the others that this rank has left by an error."""
         self.failed = True
         if isinstance(error, SystemExit):  # Python prints nothing for it
@@ -363,7 +363,7 @@ class Ending:
         self.sent = [request for request in self.sent if not request.Test()]
         self.sent += [self.comm.Isend(word, rank, what) for rank in self.others]
 
-    def _heard(self, rank: int, what: int) -> tuple[int, ...] | None:
+    def _receive(self, rank: int, what: int) -> tuple[int, ...] | None:
         """The last message with a tag from a rank, or None."""
         word = np.zeros(_WORDS, np.int64)
         if not self.comm.Iprobe(rank, what):
@@ -377,7 +377,7 @@ class Ending:
         This is the case if the other has ended its program, or has left `fit` by an error, before the present exchange.
         """
         for rank in self.others:
-            while word := self._heard(rank, _FAILED):
+            while word := self._receive(rank, _FAILED):
                 if word[0] == self.part:  # not for an earlier call that has also failed here
                     # Name the rank that failed first, not one that only reacted.
                     self.origin = origin, by_exit = word[2:]
@@ -386,7 +386,7 @@ class Ending:
                         f"fit: rank {origin} has left it by {how}, and rank {self.comm.rank} waits for it.{more}"
                     )
                     raise self.caused
-            if rank not in self.left and (word := self._heard(rank, _LEFT)):
+            if rank not in self.left and (word := self._receive(rank, _LEFT)):
                 self.left[rank] = word[:2]
             if rank in self.left and self.left[rank] <= (self.part, self.taken):
                 raise RankError(
@@ -404,12 +404,12 @@ class Ending:
         self.refuse_waiting()
         here = self.part, self.taken
         for rank in self.others:
-            while word := self._heard(rank, _WAITS):
+            while word := self._receive(rank, _WAITS):
                 self.waiting[rank] = word[:2]
         together = [rank for rank in self.others if self.waiting.get(rank, (-1, -1)) >= here]
-        if (together or seconds > patience - GRACE) and self.told_waiting != here:
+        if (together or seconds > patience - GRACE) and self.announced != here:
             self._tell(_WAITS)
-            self.told_waiting = here
+            self.announced = here
         if seconds <= patience:
             return patience
         awaited = [rank for rank in self.others if rank not in together]

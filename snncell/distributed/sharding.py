@@ -179,12 +179,12 @@ def sum_over_shards(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Ar
     """The sums over all shards of arrays, given as vectors, which are overwritten."""
     like = layout.empty()
     return layout.arrays(
-        {dtype: ranks.summed({s: one[dtype] for s, one in own.items()}, like[dtype]) for dtype in like}
+        {dtype: ranks.sum_shards({s: one[dtype] for s, one in own.items()}, like[dtype]) for dtype in like}
     )
 
 
 class InOrder:
-    """Sums of arrays over shards and batches of a step, in the order of the shards: see `Ranks.summed`.
+    """Sums of arrays over shards and batches of a step, in the order of the shards: see `Ranks.sum_shards`.
 
     For each shard of each batch call `expect`, then `take` for its arrays in any order; finally `begin` and `end`.
     `buckets` are the numbers of arrays that are exchanged together.
@@ -267,7 +267,7 @@ class InBuckets:
             bucket = self.buckets[self.sent]
             vector = self.vectors[self.layout.dtypes[bucket[0]]]
             begin, end = self.layout.span(bucket)
-            self.requests.append(self.ranks.sum_begun(vector[begin:end]))
+            self.requests.append(self.ranks.start_sum(vector[begin:end]))
             self.ranks.progress.begin()
             self.sent += 1
 

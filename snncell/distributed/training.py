@@ -107,14 +107,14 @@ class Means:
 
     def of(self, found: dict[int, tuple[int, Numbers]], share: Share) -> Numbers:
         """The means of numbers, given with samples by shard. Raises a RankError if ranks have different batches."""
-        layout = self.layout or self._told(next((numbers for _, numbers in found.values()), None))
+        layout = self.layout or self._learn_layout(next((numbers for _, numbers in found.values()), None))
         own: Vectors = {}
         for shard, (count, numbers) in found.items():
             arrays = [np.ones(()), np.array(float(share.digest)), *(_array(numbers[name]) for name in self.names)]
             own[shard] = layout.vectors(arrays, float(count))
         samples, digests, *sums = sum_over_shards(self.ranks, layout, own)
         if samples != share.samples or digests != samples * share.digest:  # integers, and exact
-            rows = self.ranks.gathered(np.array([share.samples, share.digest], np.int64))
+            rows = self.ranks.all_gather(np.array([share.samples, share.digest], np.int64))
             odd, usual = odd_rank([tuple(row.tolist()) for row in rows]) or (self.ranks.rank, 0)
             raise RankError(
                 f"fit: rank {odd} has a different batch than rank {usual}. All ranks must get the same batches in the "
@@ -123,7 +123,7 @@ class Means:
             )
         return {name: Tensor(np.asarray(x / samples)) for name, x in zip(self.names, sums, strict=True)}
 
-    def _told(self, numbers: Numbers | None) -> VectorLayout:
+    def _learn_layout(self, numbers: Numbers | None) -> VectorLayout:
         own = None if numbers is None else [[name, _array(x).shape] for name, x in numbers.items()]
         rows = next(one for one in self.ranks.objects(own, "the first batch of fit") if one is not None)
         self.names = [name for name, _ in rows]
@@ -135,8 +135,8 @@ class Sharded(TrainStep):
     """A training step with the mean of the gradients of all shards, for one batch or several (gradient accumulation).
 
     G = sum n g / sum n over the shards of all batches, with n samples in a shard. The batches of a shard are added in
-    their order, then the shards in the order of `Ranks.summed`. Each shard starts with the statistics from before the
-    batch (such as BatchNorm's moving mean); afterwards they are the mean over all samples.
+    their order, then the shards in the order of `Ranks.sum_shards`. Each shard starts with the statistics from before
+    the batch (such as BatchNorm's moving mean); afterwards they are the mean over all samples.
     """
 
     def __init__(
@@ -311,7 +311,7 @@ class AllRanks(OneProcess):
             RankError: if the ranks have drawn different numbers of random numbers.
         """
         own = np.array([flag, *present_key().asnumpy()], np.int64)
-        rows = self.ranks.gathered(own, "fit, which compares the states of the ranks")
+        rows = self.ranks.all_gather(own, "fit, which compares the states of the ranks")
         if odd := odd_rank([tuple(row[1:].tolist()) for row in rows]):
             raise RankError(
                 f"fit: rank {odd[0]} has drawn a different number of random numbers than rank {odd[1]}. A callback or "

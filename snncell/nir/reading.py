@@ -407,13 +407,13 @@ class FeedbackLoop(Cell):
         }
         ys: dict[str, Tensor]
         seen = TRACING.trace is None and self._looked_into()
-        _, ys = run_scan(self._step, (self._silent(blank), states), outer, who="Loop", one_by_one=seen)
+        _, ys = run_scan(self._step, (self._initial_values(blank), states), outer, who="Loop", one_by_one=seen)
         return ys
 
     def _has_states(self, name: str) -> bool:
         return hasattr(getattr(self, self.places[name]), "init_state")
 
-    def _silent(self, blank: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _initial_values(self, blank: dict[str, Tensor]) -> dict[str, Tensor]:
         """The values on the closing edges before the first step."""
         gives: dict[str, Tensor] = {}
         for name in self.stage:

@@ -174,7 +174,7 @@ class _Calls(DataFlow):
             walk.writer.lose(path, cell, "has no NIR node", "The graph has the network without it.")
             return sources
         if issubclass(kind, BatchStatistics):
-            return walk.folded(cell, path, sources)
+            return walk.fold_norm(cell, path, sources)
         nodes = nodes_of(walk.writer, cell, walk.shapes[sources[0]], path, self.axes)
         return None if nodes is None else walk.chain(path, nodes, sources)[1]
 
@@ -250,13 +250,13 @@ class Walk:
             layer = nodes_of(self.writer, cell, shape, path, 1)
             return self.chain(path, layer or self.writer.neuron(cell, shape, path), signal)[1]
         name = self.free(path.replace(".", "_") or "recurrent")
-        graph = Walk(self.writer, below(self.prefix, name), path).comes_back(cell, path, shape)
+        graph = Walk(self.writer, below(self.prefix, name), path).recurrent_graph(cell, path, shape)
         self.nodes[name] = graph
         self.shapes[name] = shape
         self.edges += [(source, name) for source in self._apart(signal)]
         return (name,)
 
-    def comes_back(self, cell: nn.Recurrent, path: str, shape: Shape) -> Graph:
+    def recurrent_graph(self, cell: nn.Recurrent, path: str, shape: Shape) -> Graph:
         """A recurrent neuron and its feedback as an inner graph, because some readers need cycles in an inner graph."""
         inner = below(path, "cell")
         nodes = self.writer.neuron(cell.cell, shape, inner)
@@ -273,7 +273,7 @@ class Walk:
         self.merge()
         return Graph(dict(self.nodes), self.edges, {}, self.prefix)
 
-    def folded(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
+    def fold_norm(self, cell: BatchStatistics, path: str, signal: Signal) -> Signal:
         """Batch normalisation: a placeholder that `merge` folds into the weights before it."""
         where = f"to_nir: {name_of_cell(path, cell)}"
         if kind_of(cell) not in NORMS or cell.use_batch_statistics:

@@ -182,15 +182,15 @@ class Uniform(_PerChannel):
         if self.scale == "percentile":
             return percentile_of(x, self._axis, self.percent)
         if self.scale == "mse":
-            return least_error(x, self._axis, self._as_by)
-        return self._followed(x) if self.scale == "moving" else largest_magnitude(x, self._axis)
+            return least_error(x, self._axis, self._round_to)
+        return self._moving_maximum(x) if self.scale == "moving" else largest_magnitude(x, self._axis)
 
-    def _as_by(self, x: Tensor, magnitude: Tensor) -> Any:
+    def _round_to(self, x: Tensor, magnitude: Tensor) -> Any:
         """x rounded to the grid with the largest value `magnitude`."""
         step = round_scale(positive_or_one(magnitude / float(self.high)), self.scale_bits)
         return ops.round(ops.clip(x / step, float(self.low), float(self.high))) * step
 
-    def _followed(self, x: Tensor) -> Any:
+    def _moving_maximum(self, x: Tensor) -> Any:
         """The moving maximum, updated with x in training."""
         moving = self._begun("maximum")
         if not self.training:

@@ -234,26 +234,26 @@ class IntegerNeuron(IntegerLayer):
         late = None if self.delay is None else self._spikes(v)
         at_end = self.reset == "subtract" or self.delay == "reset+input"
         if late is not None and not at_end:
-            v = self._after(v, late)
+            v = self._reset(v, late)
         h = self.v_from_v * v + self.v_from_x * x + self.v_from_1
         currents: tuple[Array, ...] = ()
         if self.v_from_i is not None:
             h = h + self.v_from_i * states[1]
-            currents = (self._saturated(self.i_from_x * x + self.i_from_i * states[1], self.i_shift),)
-        h = self._saturated(h, self.shift)
+            currents = (self._saturate(self.i_from_x * x + self.i_from_i * states[1], self.i_shift),)
+        h = self._saturate(h, self.shift)
         if self.threshold is None:
             return h, h, *currents
         if late is None:
             s = self._spikes(h)
-            return self._given(s), self._after(h, s), *currents
-        h = self._after(h, late) if at_end else h
+            return self._scale_spikes(s), self._reset(h, s), *currents
+        h = self._reset(h, late) if at_end else h
         s = late if self.delay == "spike" else self._spikes(h)
-        return self._given(s), np.clip(h, self.low, self.high), *currents
+        return self._scale_spikes(s), np.clip(h, self.low, self.high), *currents
 
-    def _saturated(self, x: Array, shift: int) -> Array:
+    def _saturate(self, x: Array, shift: int) -> Array:
         return np.clip(shift_round(x, shift), self.low, self.high)
 
-    def _given(self, s: Array) -> Array:
+    def _scale_spikes(self, s: Array) -> Array:
         return s if self.worth is None else s * self.worth
 
     def _spikes(self, h: Array) -> Array:
@@ -263,7 +263,7 @@ class IntegerNeuron(IntegerLayer):
         count = np.maximum(h // self.threshold if self.inclusive else -(-h // self.threshold) - 1, 0)
         return count if self.most is None else np.minimum(count, self.most)
 
-    def _after(self, h: Array, s: Array) -> Array:
+    def _reset(self, h: Array, s: Array) -> Array:
         """The potential after the reset."""
         if self.reset == "subtract":
             return h - s * self.threshold

@@ -113,13 +113,13 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
                 self.optimiser_ = optimiser_of(type(self).__name__, settings, self.net_)
                 self.history_, self._seed, self._size = [], seed, settings["batch_size"]
                 self._forward = jit(self.net_)
-            history = self._fitted(learnt, epochs or settings["epochs"], settings, more).history
+            history = self._run_fit(learnt, epochs or settings["epochs"], settings, more).history
         begun = len(self.history_)
         self.history_ = [*self.history_, *({**record, "epoch": begun + record["epoch"]} for record in history)]
         self.n_iter_ = len(self.history_)
         return self
 
-    def _fitted(self, data: Any, epochs: int, settings: dict[str, Any], more: dict[str, Any]) -> train.Result:
+    def _run_fit(self, data: Any, epochs: int, settings: dict[str, Any], more: dict[str, Any]) -> train.Result:
         options = {
             "batch_size": settings["batch_size"],
             "callbacks": settings["callbacks"],

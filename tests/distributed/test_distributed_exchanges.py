@@ -44,7 +44,7 @@ def test_a_sum_over_shards_has_the_same_bits_on_all_ranks_and_on_any_number_of_t
         def of(mpi: Any) -> bytes:
             ranks = Ranks(mpi, shards, False)
             own = {n: there[n].copy() for n in ranks.own if n in there}
-            return ranks.summed(own, np.empty(size, dtype)).tobytes()
+            return ranks.sum_shards(own, np.empty(size, dtype)).tobytes()
 
         found = on_ranks(number, of)
         first = first or found[0]
@@ -158,7 +158,7 @@ def test_a_rank_that_leaves_by_an_error_is_not_waited_for_but_after_another_begi
         ranks = pair[mpi.COMM_WORLD.rank]
         with ranks.together():
             ranks.wait([Later()])  # what was told of the first part is not heard in the second
-        return int(ranks.gathered(np.array(ranks.rank))[1])
+        return int(ranks.all_gather(np.array(ranks.rank))[1])
 
     assert on_ranks(2, both) == [1, 1]
 
@@ -200,7 +200,7 @@ def test_all_may_fail_alike(pair: Any) -> None:
     assert [ranks.ending.part for ranks in pair] == [0, 0]
 
     def both(mpi: Any) -> int:
-        pair[mpi.COMM_WORLD.rank].begin_anew()  # as in a loop of one's own
+        pair[mpi.COMM_WORLD.rank].start_part()  # as in a loop of one's own
         pair[mpi.COMM_WORLD.rank].wait([Later()])
         return int(pair[mpi.COMM_WORLD.rank].ending.part)
 

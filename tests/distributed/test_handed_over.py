@@ -213,10 +213,10 @@ def test_an_interrupted_step_leaves_nothing_to_the_next(alone: Ranks, at: int, m
         begun.append(vector)
         if len(begun) == at + 1:
             raise KeyboardInterrupt
-        return sum_begun(vector)
+        return start_sum(vector)
 
-    sum_begun = alone.sum_begun
-    monkeypatch.setattr(alone, "sum_begun", interrupted)
+    start_sum = alone.start_sum
+    monkeypatch.setattr(alone, "start_sum", interrupted)
     with pytest.raises(KeyboardInterrupt):
         step(x)
     for _ in range(2):
@@ -326,7 +326,7 @@ def test_what_is_begun_is_held_wherever_an_interruption_comes(alone: Ranks) -> N
     def begin() -> None:
         vars(given).clear()
         alone.left.clear()
-        alone.sum_begun("vector")  # type: ignore[arg-type]
+        alone.start_sum("vector")  # type: ignore[arg-type]
 
     held = [len(alone.left) >= len(vars(given)) for _ in each_interruption(begin)]
     assert len(held) > 3 and all(held)

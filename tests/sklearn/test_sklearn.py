@@ -377,7 +377,7 @@ def test_a_setting_that_makes_no_sense_is_said_by_fit(words):
 
 def test_what_is_predicted_for_lies_in_range_too():
     model = small(encoder="latency").fit(UNIT, Y)
-    with pytest.raises(ArgumentError, match=r"X has some in \[0, 2\]"):
+    with pytest.raises(ArgumentError, match=r"X has values in \[0, 2\]"):
         model.predict(2 * UNIT)
 
 
