@@ -1,4 +1,4 @@
-"""Containers of Cells: lists, sequences and dicts, against Python's own, with the names of what is in them."""
+"""CellList, SequentialCell and CellDict: list and dict behaviour, and the names of Parameters."""
 
 import random
 from collections import OrderedDict
@@ -32,7 +32,7 @@ def same(cells, wanted):
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_what_they_are_made_of(kind):
+def test_constructors_accept_cells_lists_and_dicts(kind):
     cells = leaves(3)
     for made in (kind(*cells), kind(cells), kind(tuple(cells)), kind(iter(cells))):
         assert same(made, cells) and made[-1] is cells[2] and cells[1] in made and Leaf() not in made
@@ -43,7 +43,7 @@ def test_what_they_are_made_of(kind):
 
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("seed", range(10))
-def test_they_change_as_lists_do_and_all_names_are_paths(kind, seed):
+def test_list_operations_match_python_lists_and_names_are_paths(kind, seed):
     draw = random.Random(seed)
     wanted = leaves(2)
     outer = nn.Cell()
@@ -79,7 +79,7 @@ def test_they_change_as_lists_do_and_all_names_are_paths(kind, seed):
         assert [path for path, _ in net.parameters_and_names()] == [f"{n}.{w}" for n in range(len(net)) for w in "wb"]
 
 
-def test_names_of_an_ordered_dict_stay_where_they_are():
+def test_ordered_dict_names_keep_their_positions():
     net = nn.SequentialCell(OrderedDict(a=Leaf(), b=Leaf()))
     net.insert(1, Leaf()).append(Leaf())
     assert [path for path, _ in net.cells_and_names()][1:] == ["a", "1", "b", "3"]
@@ -88,7 +88,7 @@ def test_names_of_an_ordered_dict_stay_where_they_are():
     assert names(net) == [path for path, _ in net.parameters_and_names()]
 
 
-def test_a_sequence_calls_what_is_in_it_now():
+def test_sequential_calls_its_current_cells():
     net, x = nn.SequentialCell(Leaf()), Tensor([1.0, 1.0])
     leaf = net[0]
     assert net.append(leaf)(x).asnumpy().tolist() == [1.0, 4.0]
@@ -97,7 +97,7 @@ def test_a_sequence_calls_what_is_in_it_now():
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_wrong_places_and_things(kind):
+def test_invalid_indices_and_items_raise(kind):
     net = kind(leaves(2))
     for index in (2, -3, 100):
         with pytest.raises(TensorIndexError, match=f"{kind.__name__}: index {index} is out of range for 2 Cells"):
@@ -122,7 +122,7 @@ def test_wrong_places_and_things(kind):
 # --- dicts ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_dict_of_cells():
+def test_cell_dict_behaves_like_a_dict():
     a, b, c = leaves(3)
     net = nn.CellDict({"a": a, "b": b})
     assert list(net) == list(net.keys()) == ["a", "b"] and list(net.values()) == [a, b]
@@ -151,7 +151,7 @@ def test_a_dict_of_cells():
         (lambda net: net.update(3), ArgumentError, "cells must be a dict, or pairs"),
     ],
 )
-def test_what_a_dict_refuses(change, kind, match):
+def test_cell_dict_rejects_invalid_items(change, kind, match):
     net = nn.CellDict({"a": Leaf()})
     with pytest.raises(kind, match=match):
         change(net)
@@ -159,7 +159,7 @@ def test_what_a_dict_refuses(change, kind, match):
     assert issubclass(NameClashError, KeyError)
 
 
-def test_a_cell_that_cannot_be_called_says_so():
+def test_calling_a_cell_without_construct_raises():
     class Empty(nn.Cell):
         pass
 
@@ -170,8 +170,8 @@ def test_a_cell_that_cannot_be_called_says_so():
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(1, None), slice(None, None, -1), slice(2, 0, -1)])
-def test_a_slice_keeps_the_names_that_were_given(part):
-    """Numbers begin at 0 again."""
+def test_slices_keep_given_names(part):
+    """Default names, which are numbers, start from 0 again."""
     cells = [(name, nn.Dense(1, 1)) for name in ("first", "1", "last")]
     net = nn.SequentialCell(OrderedDict(cells))
     found, expected = net[part], cells[part]
@@ -193,7 +193,7 @@ HIDDEN = {
 
 
 @pytest.mark.parametrize("kind", HIDDEN)
-def test_cells_that_are_not_registered_are_warned_of(kind):
+def test_unregistered_cells_warn(kind):
     net = nn.SequentialCell(nn.Dense(2, 2))
     net[0].layers = HIDDEN[kind]()
     with pytest.warns(
@@ -205,7 +205,7 @@ def test_cells_that_are_not_registered_are_warned_of(kind):
         net.trainable_params()  # registered by the list: warnings are errors
 
 
-def test_setting_requires_grad_of_a_cell_sets_its_parameters():
+def test_requires_grad_of_a_cell_sets_its_parameters():
     net = nn.SequentialCell(nn.Dense(2, 2), nn.Dense(2, 2))
     net[0].requires_grad = False
     assert [p.name for p in net.trainable_params()] == ["1.weight", "1.bias"]

@@ -1,7 +1,7 @@
-"""Code that reads a network: quantise.export, quantise.fold, nir.to_nir and nn.Stateful, on random structures.
+"""Analysis of networks by quantise.export, quantise.fold, nir.to_nir and nn.Stateful, on random networks.
 
-What they give computes what the network computes, or they raise an error that names a Cell. All numbers are short
-binary fractions, so that sums are exact in any order and no spike depends on rounding.
+The result must compute the same function as the network, or the call must raise an error that names a Cell. All
+numbers are short binary fractions, so that sums are exact in any order and no spike depends on rounding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _uncompiled() -> Iterator[None]:
         yield
 
 
-# --- Cells of one's own -----------------------------------------------------------------------------------------------
+# --- user-defined Cells -----------------------------------------------------------------------------------------------
 
 
 class Twice(nn.Cell):
@@ -45,7 +45,7 @@ class Twice(nn.Cell):
 
 
 class Backwards(nn.Cell):
-    """Calls its members last first, out of a list."""
+    """Calls its members in reverse order, out of a list."""
 
     def __init__(self, *members: nn.Cell) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class SkipSequence(nn.SequentialCell):
 
 
 class Partly(nn.Cell):
-    """Does not call all of its members, and calls one for nothing."""
+    """Leaves some members out, and ignores the result of another."""
 
     def __init__(self, member: nn.Cell, other: nn.Cell) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Partly(nn.Cell):
 
 
 class Keeping(nn.Cell):
-    """Keeps what it was given."""
+    """Stores its input in an attribute."""
 
     def __init__(self, member: nn.Cell) -> None:
         super().__init__()
@@ -115,13 +115,13 @@ class Firing(nn.Cell):
 
 
 class FiringLate(Firing):
-    """A spike function with a threshold of its own."""
+    """A spike function with its own threshold."""
 
     bar = 0.5
 
 
-def halved(kind: type) -> type:
-    """A subclass whose construct gives half of what its base gives."""
+def halve_output(kind: type) -> type:
+    """A subclass whose construct returns half of the result of its base class."""
 
     def construct(self: Any, x: Any, *states: Any) -> Any:
         out = kind.construct(self, x, *states)
@@ -134,15 +134,15 @@ def halved(kind: type) -> type:
 
 
 def every_path(cell: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The Cells of a network, each by all of its paths."""
+    """The Cells of a network with all paths to each of them."""
     yield path, cell
     for name, child in cell._members():
         if isinstance(child, nn.Cell):
             yield from every_path(child, f"{path}.{name}" if path else name)
 
 
-class Drawing:
-    """A network (T, B, N) -> (T, B, N) of random pieces, with one distortion or none."""
+class RandomNet:
+    """A network (T, B, N) -> (T, B, N) of random pieces, with at most one distortion."""
 
     def __init__(self, seed: int, norms: bool = False) -> None:
         self.rng, self.norms = np.random.default_rng(seed), norms
@@ -226,14 +226,14 @@ class Drawing:
         return kind(*[below() for _ in range(2 if kind in (Backwards, Partly) else 1)])
 
     def distort(self) -> None:
-        """Change the computation of one Cell of the net, in a way that its attributes do not show."""
+        """Change the computation of one Cell of the net without changing its attributes."""
         cells = [cell for _, cell in self.net.cells_and_names() if not isinstance(cell, (surrogate.Surrogate, Firing))]
         cell: Any = cells[self.rng.integers(len(cells))]
         kind = self.one_of(None, None, "same", "half", "object", "hook", "pre-hook")
-        if kind == "same":  # which changes nothing
+        if kind == "same":  # the identity, for comparison
             cell.__class__ = type("Same", (type(cell),), {"__doc__": "The same."})
         elif kind == "half":
-            cell.__class__ = halved(type(cell))
+            cell.__class__ = halve_output(type(cell))
         elif kind == "object":
             plain = cell.construct
             scaled = lambda out: (out[0] * 0.5, *out[1:]) if isinstance(out, tuple) else out * 0.5  # noqa: E731
@@ -248,7 +248,7 @@ class Drawing:
         return net.set_train(False)(Tensor(self.x)).asnumpy()
 
     def names_a_cell(self, error: str, who: str) -> bool:
-        """Return True if an error begins with `who` and a Cell of the net."""
+        """Return True if an error begins with `who` and names a Cell of the net."""
         found = re.match(rf"{who}: (?:some of the net.*?\n- )?(.*?)(?::| is | \((\w+)\))", error, re.S)
         paths = {path for path, _ in every_path(self.net, "")}
         paths |= {"the net", type(self.net).__name__} | {re.sub(r"\.cell\b", "", path) for path in paths}
@@ -273,12 +273,12 @@ def on_object(cell: Any) -> Any:
 
 
 def lif(**options: Any) -> Any:
-    """A neuron that NIR has."""
+    """A neuron that NIR can represent."""
     return nn.LIFNode(2.0, reset="zero", **options)
 
 
 class RunTwice(nn.Cell):
-    """Adds a signal to what batch normalisation, or a recurrent layer with a bias, makes of it."""
+    """Adds a signal to the output of batch normalisation, or of a recurrent layer with a bias."""
 
     def __init__(self, branch: nn.Cell) -> None:
         super().__init__()
@@ -290,16 +290,16 @@ class RunTwice(nn.Cell):
 
 
 REFUSED: dict[str, tuple[str, Callable[[], nn.Cell]]] = {
-    "subclass": (r"0 \(HalfDense\): replaces construct of Dense", lambda: halved(nn.Dense)(N, N)),
-    "container": (r"0 \(HalfSequentialCell\): .*arithmetic", lambda: halved(nn.SequentialCell)(nn.Dense(N, N))),
-    "steps": (r"0 \(HalfMultiStep\): replaces construct of MultiStep", lambda: halved(nn.MultiStep)(lif())),
+    "subclass": (r"0 \(HalfDense\): replaces construct of Dense", lambda: halve_output(nn.Dense)(N, N)),
+    "container": (r"0 \(HalfSequentialCell\): .*arithmetic", lambda: halve_output(nn.SequentialCell)(nn.Dense(N, N))),
+    "steps": (r"0 \(HalfMultiStep\): replaces construct of MultiStep", lambda: halve_output(nn.MultiStep)(lif())),
     "recurrent": (
         r"0\.cell \(HalfRecurrent\) replaces construct of Recurrent",
-        lambda: nn.MultiStep(halved(nn.Recurrent)(lif(), nn.Dense(N, N))),
+        lambda: nn.MultiStep(halve_output(nn.Recurrent)(lif(), nn.Dense(N, N))),
     ),
     "feedback": (
         r"0\.cell\.feedback \(HalfDense\) replaces construct of Dense",
-        lambda: nn.MultiStep(nn.Recurrent(lif(), halved(nn.Dense)(N, N))),
+        lambda: nn.MultiStep(nn.Recurrent(lif(), halve_output(nn.Dense)(N, N))),
     ),
     "object": (r"0 \(Dense\): has another construct, set on the object", lambda: on_object(nn.Dense(N, N))),
     "neuron": (
@@ -307,32 +307,32 @@ REFUSED: dict[str, tuple[str, Callable[[], nn.Cell]]] = {
         lambda: nn.MultiStep(on_object(lif())),
     ),
     "kept": (r"0 \(Keeping\): .*keeping 'seen' on self", lambda: Keeping(nn.Dense(N, N))),
-    "decision": (r"0 \(Deciding\): .*a decision that depends on the value", lambda: Deciding()),
-    "call": (r"the net \(SequentialCell\): .*arithmetic", lambda: Calling()),
-    "caught": (r"0\.member \(Deciding\): .*a decision that depends on the value", lambda: Trying()),
+    "decision": (r"0 \(Branching\): .*a decision that depends on the value", lambda: Branching()),
+    "call": (r"the net \(SequentialCell\): .*arithmetic", lambda: ComputingInCall()),
+    "caught": (r"0\.member \(Branching\): .*a decision that depends on the value", lambda: CatchingErrors()),
 }
 
 
-class Deciding(nn.Cell):
+class Branching(nn.Cell):
     """Branches on its input."""
 
     def construct(self, x: Any) -> Any:
         return x if x == 0.0 else x * 2.0
 
 
-class Calling(nn.Cell):
+class ComputingInCall(nn.Cell):
     """Computes in its call."""
 
     def __call__(self, x: Any) -> Any:
         return x * 2.0
 
 
-class Trying(nn.Cell):
-    """Does something else where a Cell fails."""
+class CatchingErrors(nn.Cell):
+    """Computes something else if a Cell raises an error."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.member = Deciding()
+        self.member = Branching()
 
     def construct(self, x: Any) -> Any:
         try:
@@ -343,7 +343,7 @@ class Trying(nn.Cell):
 
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize("who", ["export", "to_nir"])
-def test_a_computation_that_attributes_do_not_show_is_refused_by_name(who: str, case: str) -> None:
+def test_hidden_computation_raises_an_error_that_names_the_cell(who: str, case: str) -> None:
     text, make = REFUSED[case]
     net = nn.SequentialCell(make())
     if who == "export":
@@ -362,7 +362,7 @@ def test_a_computation_that_attributes_do_not_show_is_refused_by_name(who: str, 
 
 
 @pytest.mark.parametrize("function", [surrogate.StochasticSpike(surrogate.ATan()), FiringLate()], ids=repr)
-def test_to_nir_refuses_spike_functions_with_a_rule_of_their_own(function: Any) -> None:
+def test_to_nir_rejects_custom_spike_rules(function: Any) -> None:
     pytest.importorskip("nir")
     with pytest.raises(NirError, match=rf"0 \(LIFNode\) fires by the rule of {type(function).__name__}"):
         to_nir(nn.SequentialCell(nn.MultiStep(lif(surrogate_function=function))), DT, N)
@@ -377,7 +377,7 @@ def test_to_nir_refuses_spike_functions_with_a_rule_of_their_own(function: Any) 
     ],
     ids=["norm", "recurrent"],
 )
-def test_to_nir_changes_no_weights_that_a_skip_connection_uses_too(branch: Callable[[], nn.Cell]) -> None:
+def test_to_nir_keeps_weights_shared_with_a_skip_connection(branch: Callable[[], nn.Cell]) -> None:
     pytest.importorskip("nir")
     net, x = RunTwice(branch()), Tensor(np.ones((T, B, N), np.float32))
     try:
@@ -396,14 +396,14 @@ def test_to_nir_changes_no_weights_that_a_skip_connection_uses_too(branch: Calla
     ],
     ids=["quantise", "amp"],
 )
-def test_a_construct_on_the_object_is_refused_where_other_numbers_take_the_place_of_parameters(narrow: Any) -> None:
+def test_construct_set_on_an_instance_raises_if_parameters_are_replaced(narrow: Any) -> None:
     net = nn.SequentialCell(on_object(nn.Dense(N, N)))
     narrow(net)
     with pytest.raises(ArgumentError, match=r"Dense: its construct was set on the object.*Define it in a subclass"):
         net(Tensor(np.ones((T, B, N), np.float32)))
 
 
-def test_a_subclass_with_an_init_alone_is_its_base() -> None:
+def test_subclass_with_only_init_is_treated_as_its_base() -> None:
     class Encoder(nn.Dense):
         """A Dense of fixed size."""
 
@@ -411,24 +411,24 @@ def test_a_subclass_with_an_init_alone_is_its_base() -> None:
             super().__init__(N, 2)
 
     assert kind_of(Encoder()) is nn.Dense
-    assert overridden(halved(nn.Dense)(N, N)) == (nn.Dense, ["construct"])
+    assert overridden(halve_output(nn.Dense)(N, N)) == (nn.Dense, ["construct"])
     assert kind_of(on_object(nn.Dense(N, N))) is object
     assert [kind_of(cell) for cell in (lif(), nn.Dropout(p=0.5))] == [nn.LIFNode, nn.Dropout]
 
 
 # --- random structures ------------------------------------------------------------------------------------------------
 
-CHAINED = {"repeated", "Twice", "Backwards"}  # features that leave a chain of layers
+CHAINED = {"repeated", "Twice", "Backwards"}  # structures other than a chain of layers
 TOO_LARGE = r"more than int32|are exact up to|bits before it is rounded|units"
 
 
 @random_cases(120)
-def test_export_computes_what_the_net_computes(seed: int) -> None:
-    case = Drawing(seed)
+def test_export_equals_the_network(seed: int) -> None:
+    case = RandomNet(seed)
     prepare = lambda: quantise.prepare(  # noqa: E731
         case.net, quantise.Uniform(3, scale_bits=1), quantise.FixedPoint(10, 4), decay_bits=2
     )
-    if attempt(prepare, ArgumentError)[1]:  # there is nothing to quantise
+    if attempt(prepare, ArgumentError)[1]:  # no layer to quantise
         return
     whole, refused = attempt(lambda: quantise.export(case.net), ArgumentError)
     if refused:
@@ -439,8 +439,8 @@ def test_export_computes_what_the_net_computes(seed: int) -> None:
 
 
 @random_cases(120)
-def test_fold_computes_what_the_net_computes(seed: int) -> None:
-    case = Drawing(seed, norms=True)
+def test_fold_equals_the_network(seed: int) -> None:
+    case = RandomNet(seed, norms=True)
     folded, refused = attempt(lambda: quantise.fold(case.net), ArgumentError)
     if refused:
         assert case.names_a_cell(refused, "fold") or "has no batch normalisation" in refused, refused
@@ -449,9 +449,9 @@ def test_fold_computes_what_the_net_computes(seed: int) -> None:
 
 
 @random_cases(120)
-def test_nir_computes_what_the_net_computes(seed: int) -> None:
+def test_nir_equals_the_network(seed: int) -> None:
     pytest.importorskip("nir")
-    case = Drawing(seed, norms=True)
+    case = RandomNet(seed, norms=True)
     before = {path: dict(vars(cell)) for path, cell in case.net.cells_and_names()}
     graph, refused = attempt(lambda: to_nir(case.net, DT, N, lossy=True), NirError)
     if refused:
@@ -460,13 +460,13 @@ def test_nir_computes_what_the_net_computes(seed: int) -> None:
     elif all("(Dropout)" in text for text in losses(graph)):
         back = from_nir(graph, DT)
         np.testing.assert_allclose(case.output(back), case.output(case.net), rtol=1e-5, atol=1e-6)
-    for path, cell in case.net.cells_and_names():  # it is as it was
+    for path, cell in case.net.cells_and_names():  # the net is unchanged
         assert vars(cell).keys() == before[path].keys()
 
 
 @random_cases(60)
-def test_stateful_computes_what_its_multi_step_computes(seed: int) -> None:
-    case = Drawing(seed)
+def test_stateful_equals_its_multi_step(seed: int) -> None:
+    case = RandomNet(seed)
     case.features.clear()
     case.net = case.stepping()
     if case.chance(0.5):

@@ -1,4 +1,4 @@
-"""EventProp: spike times against a simulation on a grid, their gradients against finite differences of spike times."""
+"""EventProp: spike times against a grid simulation, and gradients against finite differences of spike times."""
 
 import math
 from functools import partial
@@ -20,7 +20,7 @@ TAUS = {"membrane slower": (20.0, 5.0), "synapse slower": (4.0, 9.0), "equal": (
 
 
 def layer_of(weights, **options):
-    """A layer in float64 with given weights (N_out, N_in)."""
+    """A layer in float64 with the weights (N_out, N_in)."""
     weights = np.asarray(weights, float)
     return nn.EventPropLIF(*weights.shape[::-1], weight_init=Tensor(weights), dtype="float64", **options)
 
@@ -29,12 +29,12 @@ def kernel(s, tau_mem, tau_syn):
     """The potential after a spike of weight 1, 0 before it."""
     s = np.maximum(s, 0.0)
     if abs(tau_mem - tau_syn) < 1e-5 * tau_mem:
-        return s / tau_mem * np.exp(-s / tau_mem)  # near enough: a relative error of 1e-8
+        return s / tau_mem * np.exp(-s / tau_mem)  # accurate enough: a relative error of 1e-8
     return tau_syn / (tau_mem - tau_syn) * (np.exp(-s / tau_mem) - np.exp(-s / tau_syn))
 
 
-def simulated(times, weights, tau_mem, tau_syn, spikes=1, v_threshold=1.0, t_max=INF):
-    """The spikes of one neuron: a grid between events, and bisection where the potential has passed the threshold."""
+def simulate_neuron(times, weights, tau_mem, tau_syn, spikes=1, v_threshold=1.0, t_max=INF):
+    """The spikes of one neuron: a grid between events, then bisection after a threshold crossing."""
     given = np.isfinite(times)
     times, weights, found = times[given], weights[given], []
 
@@ -65,15 +65,15 @@ def simulated(times, weights, tau_mem, tau_syn, spikes=1, v_threshold=1.0, t_max
     return found + [INF] * (spikes - len(found))
 
 
-def simulated_layer(times, weights, **options):
+def simulate_layer(times, weights, **options):
     """(B, N_in[, K_in]) -> (B, N_out, K)."""
     times = times.reshape(*times.shape[:2], -1)
     spread = np.repeat(weights, times.shape[2], 1)
-    return np.array([[simulated(row.ravel(), w, **options) for w in spread] for row in times])
+    return np.array([[simulate_neuron(row.ravel(), w, **options) for w in spread] for row in times])
 
 
 def problem(rng, tau_mem, tau_syn, shape=(3, 6, 2), neurons=5, strength=1.5):
-    """Input times, a fifth of them inf, and weights of both signs under which many neurons spike."""
+    """Input times, a fifth of them inf, and weights of both signs that make many neurons spike."""
     times = rng.uniform(0.0, 3 * tau_mem, shape)
     times[rng.uniform(size=shape) < 0.2] = INF
     top = kernel(np.linspace(0, 5 * tau_mem, 500), tau_mem, tau_syn).max()
@@ -86,12 +86,12 @@ def problem(rng, tau_mem, tau_syn, shape=(3, 6, 2), neurons=5, strength=1.5):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("taus", TAUS.values(), ids=TAUS)
 @pytest.mark.parametrize("spikes", [1, 4])
-def test_spike_times_are_those_of_a_simulation(rng, run, taus, spikes):
+def test_spike_times_equal_a_simulation(rng, run, taus, spikes):
     times, weights = problem(rng, *taus)
-    weights *= np.linspace(0.1, 1.0, 5)[:, None]  # the first is silent
+    weights *= np.linspace(0.1, 1.0, 5)[:, None]  # the first neuron is silent
     options = {"tau_mem": taus[0], "tau_syn": taus[1], "spikes": spikes}
     found = run(layer_of(weights, **options))(Tensor(times)).asnumpy()
-    theirs = simulated_layer(times, weights, **options)
+    theirs = simulate_layer(times, weights, **options)
     assert 0.2 < np.isfinite(theirs).mean() < 1.0
     np.testing.assert_allclose(found, theirs, rtol=1e-7 if taus[1] == 7.0000001 else 1e-9)
     assert (np.diff(found[np.isfinite(found).all(2)]) > 0).all()
@@ -115,30 +115,29 @@ CASES = {
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("taus", [(20.0, 5.0), (5.0, 20.0)], ids=["membrane slower", "synapse slower"])
 @pytest.mark.parametrize("case", CASES)
-def test_special_inputs(case, taus):
+def test_edge_case_inputs_equal_a_simulation(case, taus):
     times, weights, options = CASES[case]
     options = {"tau_mem": taus[0], "tau_syn": taus[1], **options}
     found = layer_of(weights, **options)(Tensor(np.array(times))).asnumpy()
-    np.testing.assert_allclose(found, simulated_layer(np.array(times), np.array(weights), **options), rtol=1e-9)
+    np.testing.assert_allclose(found, simulate_layer(np.array(times), np.array(weights), **options), rtol=1e-9)
 
 
-def test_a_potential_that_just_reaches_the_threshold_is_a_spike_and_one_that_just_does_not_is_none():
+def test_spike_occurs_only_if_the_peak_reaches_the_threshold():
     top = kernel(np.log(4.0) * 20 / 3, 20.0, 5.0)  # at its peak
     found = layer_of(np.array([[1 + 1e-12], [1 - 1e-12]]) / top, spikes=2)(Tensor([[1.0]], "float64")).asnumpy()
     np.testing.assert_allclose(found[0], [[1 + np.log(4.0) * 20 / 3, INF], [INF, INF]], rtol=1e-5)
 
 
-def test_a_spike_at_the_time_of_an_event():
-    """The event has no part in that spike, and is there for the next."""
+def test_event_at_a_spike_time_affects_only_later_spikes():
     layer = layer_of([[9.0, 0.0], [9.0, 30.0]], spikes=4)
     first = layer(Tensor([[0.0, INF]], "float64")).asnumpy()[0, 0, 0]
     found = layer(Tensor([[0.0, first]], "float64")).asnumpy()[0]
     np.testing.assert_allclose(found[:, 0], first, rtol=1e-15)
-    theirs = simulated(np.array([0.0, first]), np.array([9.0, 30.0]), 20.0, 5.0, 2)
+    theirs = simulate_neuron(np.array([0.0, first]), np.array([9.0, 30.0]), 20.0, 5.0, 2)
     np.testing.assert_allclose(found[1, :2], theirs, rtol=1e-9)
 
 
-def test_the_unit_of_time_is_free_and_single_precision_is_near(rng):
+def test_time_unit_is_arbitrary_and_float32_is_accurate(rng):
     times, weights = problem(rng, 20.0, 5.0)
     exact = layer_of(weights, spikes=3)(Tensor(times)).asnumpy()
     for unit in (1e-3, 1e3):
@@ -149,7 +148,7 @@ def test_the_unit_of_time_is_free_and_single_precision_is_near(rng):
     np.testing.assert_allclose(single, exact, rtol=1e-3)
 
 
-def test_the_order_of_the_inputs_and_of_the_batch_does_not_matter(rng):
+def test_permuting_inputs_and_batch_commutes(rng):
     times, weights = problem(rng, 20.0, 5.0)
     found = layer_of(weights, spikes=2)(Tensor(times)).asnumpy()
     order = rng.permutation(6)
@@ -161,14 +160,14 @@ def test_the_order_of_the_inputs_and_of_the_batch_does_not_matter(rng):
 
 
 def loss_of(layer, times, wave=1.0):
-    """A loss of the spike times; where there is none it does not depend on anything."""
+    """A loss of the spike times. Missing spikes add a constant."""
     found = layer(times)
     weights = Tensor(np.sin(wave * (np.arange(math.prod(found.shape)) + 1.0)).reshape(found.shape))
     return (ops.where(found < INF, found, 0.0) * weights).sum()
 
 
 def loss_with(layer, times, weights):
-    """The loss, as a number, with other weights."""
+    """The loss as a number, for other weights."""
     kept = layer.weight.asnumpy().copy()
     layer.weight.set_data(Tensor(weights))
     loss = loss_of(layer, Tensor(times)).item()
@@ -189,14 +188,14 @@ def differences(f, x, step):
     return found
 
 
-def near(found, wanted):
+def assert_close(found, wanted):
     np.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-6, atol=1e-6 * abs(wanted).max())
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("taus", TAUS.values(), ids=TAUS)
 @pytest.mark.parametrize("spikes", [1, 4])
-def test_gradients_are_those_of_finite_differences(rng, run, taus, spikes):
+def test_gradients_equal_finite_differences(rng, run, taus, spikes):
     times, weights = problem(rng, *taus, shape=(2, 4, 2), neurons=3)
     layer = layer_of(weights, tau_mem=taus[0], tau_syn=taus[1], spikes=spikes)
     assert np.isfinite(layer(Tensor(times)).asnumpy()).mean() > 0.3
@@ -204,11 +203,11 @@ def test_gradients_are_those_of_finite_differences(rng, run, taus, spikes):
     loss, (of_times, (of_weights,)) = of_loss(Tensor(times))
     np.testing.assert_allclose(loss.item(), loss_with(layer, times, weights), rtol=1e-12)
     assert abs(of_weights.asnumpy()).max() > 0.1
-    near(of_weights, differences(lambda w: loss_with(layer, times, w), weights, 1e-4))
-    near(of_times, differences(lambda t: loss_with(layer, t, weights), times, 1e-3))
+    assert_close(of_weights, differences(lambda w: loss_with(layer, times, w), weights, 1e-4))
+    assert_close(of_times, differences(lambda t: loss_with(layer, t, weights), times, 1e-3))
 
 
-def test_gradients_are_those_of_finite_differences_through_two_layers(rng):
+def test_two_layer_gradients_equal_finite_differences(rng):
     times, first = problem(rng, 20.0, 5.0, shape=(2, 4), neurons=6, strength=4.0)
     net = nn.SequentialCell(
         layer_of(first, spikes=3), layer_of(rng.normal(1.0, 1.0, (2, 6)), spikes=2, tau_mem=9.0, t_max=300.0)
@@ -225,21 +224,21 @@ def test_gradients_are_those_of_finite_differences_through_two_layers(rng):
             layer.weight.set_data(Tensor(kept))
             return found
 
-        near(found, differences(loss, layer.weight.asnumpy().copy(), 1e-4))
+        assert_close(found, differences(loss, layer.weight.asnumpy().copy(), 1e-4))
 
 
-def test_gradients_of_many_spikes(rng):
+def test_gradients_of_several_spikes_per_neuron(rng):
     times, weights = rng.uniform(0.0, 30.0, (2, 3)), rng.uniform(5.0, 30.0, (1, 3))
     layer = layer_of(weights, spikes=9)
     assert np.isfinite(layer(Tensor(times)).asnumpy()).mean() > 0.7
     of_times, (of_weights,) = grad(partial(loss_of, layer), 0, layer.trainable_params())(Tensor(times))
-    near(of_weights, differences(lambda w: loss_with(layer, times, w), weights, 1e-4))
-    near(of_times, differences(lambda t: loss_with(layer, t, weights), times, 1e-4))
+    assert_close(of_weights, differences(lambda w: loss_with(layer, times, w), weights, 1e-4))
+    assert_close(of_times, differences(lambda t: loss_with(layer, t, weights), times, 1e-4))
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
-def test_gradients_of_special_inputs_are_numbers(case):
+def test_gradients_of_special_inputs_are_finite(case):
     times, weights, options = CASES[case]
     layer = layer_of(weights, **options)
     of_times, (of_weights,) = grad(lambda t: layer(t).sum(), 0, layer.trainable_params())(Tensor(np.array(times)))
@@ -249,22 +248,22 @@ def test_gradients_of_special_inputs_are_numbers(case):
     assert (of_times.asnumpy()[np.isinf(times)] == 0).all()
 
 
-def test_a_gradient_that_is_no_number_does_not_come_through_where_there_is_no_spike():
+def test_nan_gradient_of_a_missing_spike_is_ignored():
     layer = layer_of([[9.0], [0.1]])
     (found,) = grad(lambda t: ops.square(layer(t)).sum(), None, layer.trainable_params())(Tensor([[0.0]], "float64"))
     assert np.isfinite(found.asnumpy()).all() and found.asnumpy()[0] < 0 and found.asnumpy()[1] == 0
 
 
 @pytest.mark.slow
-def test_second_gradients_are_exact(rng):
+def test_second_order_gradients_are_exact(rng):
     times, weights = problem(rng, 20.0, 5.0, shape=(2, 3), neurons=2, strength=4.0)
     times = np.where(np.isinf(times), 7.0, times)
     layer = layer_of(weights, spikes=4)
     check_grads(partial(loss_of, layer), Tensor(times), order=2)
 
 
-def test_the_adjoint_is_the_papers(rng):
-    """lambda_V and lambda_I, integrated backwards in time from jump to jump, give the gradient of the weights."""
+def test_gradients_equal_the_adjoint_equations_of_the_paper(rng):
+    """Integrate lambda_V and lambda_I backwards in time from jump to jump to get the gradient of the weights."""
     times, weights = rng.uniform(0.0, 30.0, (1, 5)), rng.uniform(5.0, 15.0, (1, 5))
     layer = layer_of(weights, spikes=3)
     (found,) = grad(lambda t: layer(t).sum(), None, layer.trainable_params())(Tensor(times))
@@ -285,11 +284,11 @@ def test_the_adjoint_is_the_papers(rng):
     np.testing.assert_allclose(found.asnumpy()[0], wanted, rtol=1e-9)
 
 
-# --- how it runs ------------------------------------------------------------------------------------------------------
+# --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def drawn(rng, dtype):
-    """Random sizes, constants, times (some equal, some inf) and weights: a layer and its input."""
+def random_layer(rng, dtype):
+    """A layer with random sizes, constants and weights, and its input times (some equal, some inf)."""
     batch, inputs, of_each, neurons, spikes = (int(rng.integers(1, most)) for most in (7, 9, 6, 40, 5))
     mem, syn = list(TAUS.values())[int(rng.integers(3))]
     times = rng.uniform(-mem, 3 * mem, (batch, inputs, of_each))
@@ -304,8 +303,8 @@ def drawn(rng, dtype):
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_kernel_sends_back_what_the_expression_for_higher_orders_does(seed, dtype):
-    layer, times = drawn(np.random.default_rng(seed), dtype)
+def test_gradient_kernel_equals_the_differentiable_expression(seed, dtype):
+    layer, times = random_layer(np.random.default_rng(seed), dtype)
     constants = dict(zip(("tau_mem", "tau_syn"), layer._time_constants(), strict=True), v_threshold=layer.v_threshold)
     found, order, places, currents = eventprop.spike_times.bind(
         times, layer.weight.T, spikes=layer.spikes, t_max=layer.t_max, silent=INF, **constants
@@ -317,13 +316,15 @@ def test_the_kernel_sends_back_what_the_expression_for_higher_orders_does(seed, 
     for one, other in zip(ours, theirs, strict=True):
         one, other = one.asnumpy(), other.asnumpy()
         assert one.dtype == other.dtype == np.dtype(dtype) and one.shape == other.shape
-        tolerance = {"float32": 2e-2, "float64": 1e-9}[dtype]  # the slope right at the threshold is a small difference
+        tolerance = {"float32": 2e-2, "float64": 1e-9}[
+            dtype
+        ]  # the slope at the threshold is a difference of nearly equal numbers
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * abs(other).max())
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("events", [1, 24, 25, 400])
-def test_events_come_in_the_order_of_time_and_equal_ones_in_theirs(rng, events, dtype):
+def test_events_are_sorted_by_time_and_ties_keep_their_order(rng, events, dtype):
     times = np.concatenate([rng.normal(size=(3, events)), np.round(rng.normal(size=(3, events)))]).astype(dtype)
     times[1::2] *= np.array(1e-30 if dtype is np.float32 else 1e-300, dtype)
     times[2, ::3], times[3, ::2], times[4, ::5] = INF, -0.0, 1e30
@@ -338,7 +339,7 @@ def test_events_come_in_the_order_of_time_and_equal_ones_in_theirs(rng, events, 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("batch", [1, 3, 130])
-def test_threads_change_no_bit(rng, monkeypatch, batch):
+def test_results_do_not_depend_on_the_number_of_threads(rng, monkeypatch, batch):
     times, weights = problem(rng, 20.0, 5.0, shape=(batch, 6, 2), neurons=37)
     layer = layer_of(weights, spikes=3)
     found = []
@@ -350,7 +351,7 @@ def test_threads_change_no_bit(rng, monkeypatch, batch):
         np.testing.assert_array_equal(shared.asnumpy(), alone.asnumpy())
 
 
-def test_strided_times_are_those_of_a_copy(rng):
+def test_strided_times_equal_a_contiguous_copy(rng):
     times, weights = problem(rng, 20.0, 5.0, shape=(6, 4, 3))
     layer = layer_of(weights[:, :3])
     strided = Tensor(times).transpose(1, 2, 0)  # (N_in, ...) comes last
@@ -359,7 +360,7 @@ def test_strided_times_are_those_of_a_copy(rng):
         np.testing.assert_array_equal(layer(t).asnumpy(), layer(copied).asnumpy())
 
 
-def test_no_spike_is_no_fault_where_results_are_looked_at():
+def test_missing_spikes_pass_the_check_for_infinities():
     layer = layer_of([[9.0], [0.1]], t_max=40.0)
     snncell.set_context(check_finite=True)
     try:
@@ -369,8 +370,8 @@ def test_no_spike_is_no_fault_where_results_are_looked_at():
     assert found.asnumpy()[0] < 0 == found.asnumpy()[1]
 
 
-def test_each_way_is_one_operation():
-    """Sorting, the events of all spikes, and the sums over samples are in it: nothing has a row for each event."""
+def test_forward_and_backward_are_one_operation_each():
+    """The operation sorts, computes all spikes and sums over samples, so that no buffer has a row for each event."""
     layer = nn.EventPropLIF(4, 3, spikes=4)
     x = ops.ones((2, 4))
     loss = lambda t: ops.minimum(layer(t), 99.0).sum()  # noqa: E731
@@ -384,7 +385,7 @@ def test_each_way_is_one_operation():
 
 
 @pytest.mark.compiled
-def test_other_numbers_compile_nothing(monkeypatch):
+def test_changed_constants_do_not_recompile(monkeypatch):
     def work(layer, batch):
         return grad(lambda t: ops.minimum(layer(t), 9.0).sum())(ops.ones((batch, layer.in_channels)))
 
@@ -417,7 +418,7 @@ def test_constants_can_be_changed():
         layer.tau_mem = 0
 
 
-def test_training_puts_spikes_where_they_are_wanted(run):
+def test_training_moves_spikes_to_their_targets(run):
     snncell.set_seed(1)
     net = nn.SequentialCell(nn.EventPropLIF(4, 10, spikes=2), nn.EventPropLIF(10, 2))
     times = Tensor([[0.0, 3.0, 6.0, 9.0], [9.0, 6.0, 3.0, 0.0]])
@@ -440,7 +441,7 @@ def test_new_layers_spike(rng):
             assert np.isfinite(layer(ops.zeros((1, n))).asnumpy()).mean() > 0.9
 
 
-def test_a_layer_says_what_it_is():
+def test_repr_of_a_layer():
     text = "EventPropLIF(input_channels=2, output_channels=3, tau_mem=20.0, tau_syn=5.0, v_threshold=1.0, spikes=1"
     assert text in repr(nn.EventPropLIF(2, 3))
 
@@ -478,6 +479,6 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), ERRORS, ids=[text[:60] for *_, text in ERRORS])
-def test_errors_say_what_to_do(call, kind, text):
+def test_errors_suggest_a_fix(call, kind, text):
     with pytest.raises(kind, match=text):
         call()

@@ -1,7 +1,7 @@
-"""Layers that MindSpore and PyTorch have: beside PyTorch, eager and jitted, over time, to the second order.
+"""Layers of MindSpore and PyTorch: compared with PyTorch, eager, jitted and over time, to the second order.
 
-A row is a layer, PyTorch's, an input and whose Parameters are whose. What a layer computes at one point in training is
-what it computes in prediction, but for dropout.
+A row holds a layer, PyTorch's layer, an input, and pairs of Parameters that correspond. Except for dropout, a layer
+must compute the same function in training and in prediction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snncell.errors import ArgumentError, ShapeError
 
 
 class Row(NamedTuple):
-    """A layer beside PyTorch's, on an input of a shape; `names` are {their Parameter: ours}."""
+    """A layer and PyTorch's, with the shape of an input. `names` maps PyTorch's Parameters to ours."""
 
     make: Callable[[], Any]
     torchs: Callable[[Any], Any]
@@ -109,7 +109,7 @@ def _Formula(function: Callable[[Any], Any]) -> Any:  # noqa: N802 (it stands am
 
 
 def input_of(row: Row) -> np.ndarray:
-    """Different numbers at equal distances, on both sides of every kink and at none."""
+    """Distinct numbers at equal distances, on both sides of every kink but not at a kink."""
     count = math.prod(row.shape)
     return np.random.default_rng(5).permutation(np.linspace(-4.03, 3.98, count)).reshape(row.shape)
 
@@ -121,16 +121,16 @@ def row(request) -> Row:
 
 @pytest.mark.sampled(25)
 @pytest.mark.peer
-def test_a_layer_is_that_of_torch(torch, row, rng):
+def test_layers_equal_torch(torch, row, rng):
     assert_like(torch, filled(row.make(), rng), row.torchs(torch.nn), input_of(row), row.names)
 
 
-def test_a_layer_has_true_gradients_of_both_orders(row, rng):
+def test_gradients_of_both_orders_agree_with_finite_differences(row, rng):
     layer = filled(row.make(), rng)
     parameters = [layer.parameters_dict()[name] for name in row.names.values()]
     x = Tensor(input_of(row)[:1] if "Norm" not in type(layer).__name__ else input_of(row))
 
-    def squared(x: Tensor) -> Tensor:  # so that there is a second order
+    def squared(x: Tensor) -> Tensor:  # so that the second derivative is not zero
         return ops.square(layer(x)).sum() * 0.1
 
     testing.check_grads(squared, x, order=2)
@@ -145,7 +145,7 @@ def test_a_layer_has_true_gradients_of_both_orders(row, rng):
         assert (values[0] - values[1]) / (2 * step) == pytest.approx((found.asnumpy() * direction).sum(), rel=1e-6)
 
 
-def test_a_layer_over_time_is_the_layer_at_each_step(row, rng):
+def test_layers_over_time_equal_each_step(row, rng):
     layer = filled(row.make(), rng)
     x = np.stack([input_of(row), 0.5 * input_of(row)[::-1]])
     steps = np.stack([layer(Tensor(step)).asnumpy() for step in x])
@@ -153,7 +153,7 @@ def test_a_layer_over_time_is_the_layer_at_each_step(row, rng):
 
 
 @pytest.mark.sampled(39)
-def test_a_layer_keeps_float16_and_float32(row):
+def test_layers_keep_float16_and_float32(row):
     for dtype in (snncell.float16, snncell.float32):
         layer = row.make()
         out = layer(Tensor(input_of(row), dtype))
@@ -162,7 +162,7 @@ def test_a_layer_keeps_float16_and_float32(row):
         np.testing.assert_allclose(out.asnumpy(), exact.asnumpy(), rtol=2e-2, atol=2e-2)
 
 
-def test_training_changes_nothing_but_dropout(row, rng):
+def test_training_mode_affects_only_dropout(row, rng):
     layer = filled(row.make(), rng)
     if isinstance(layer, nn.Dropout):
         return
@@ -171,8 +171,8 @@ def test_training_changes_nothing_but_dropout(row, rng):
 
 
 @pytest.mark.compiled
-def test_jitted_layers_are_the_layers(rng):
-    """All of them in one function, so that they are compiled together."""
+def test_jitted_layers_equal_eager(rng):
+    """One function holds all layers, so that they are compiled together."""
     layers = {name: filled(one.make(), rng) for name, one in LAYERS.items()}
     xs = {shape: Tensor(input_of(LAYERS["SiLU"]._replace(shape=shape))) for shape in {r.shape for r in LAYERS.values()}}
     shapes = list(xs)
@@ -192,7 +192,7 @@ def test_jitted_layers_are_the_layers(rng):
 
 
 class Step(nn.Cell):
-    """A step in which every elementwise activation acts on the state, of an input that is theirs in turn."""
+    """A time step that applies every elementwise activation to the state and the input."""
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         for name in ELEMENTWISE:
@@ -207,7 +207,7 @@ ELEMENTWISE = (
 
 
 @pytest.mark.compiled
-def test_activations_in_a_step_are_one_kernel_each_way(rng):
+def test_activations_in_a_loop_fuse_into_one_kernel_per_direction(rng):
     net, x = nn.MultiStep(Step()), Tensor(rng.standard_normal((4, 2, 3)))
     grad_fn = snncell.value_and_grad(lambda x: ops.square(net(x)).sum())
     value, gradient = grad_fn(x)
@@ -218,12 +218,12 @@ def test_activations_in_a_step_are_one_kernel_each_way(rng):
     assert "one kernel" in str(snncell.explain(net, x, detail="launches"))
 
 
-# --- two inputs, and what is refused ----------------------------------------------------------------------------------
+# --- two inputs, errors -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.peer
 @pytest.mark.parametrize("make", [nn.BiDense, nn.Bilinear])
-def test_two_inputs_like_torch(torch, rng, make):
+def test_layers_of_two_inputs_equal_torch(torch, rng, make):
     layer = filled(make(3, 4, 2, **WIDE), rng)
     module = torch.nn.Bilinear(3, 4, 2).double()
     module.weight.data, module.bias.data = (torch.tensor(p.asnumpy().copy()) for p in (layer.weight, layer.bias))
@@ -239,7 +239,7 @@ def test_two_inputs_like_torch(torch, rng, make):
         np.testing.assert_allclose(mine.asnumpy(), grad.numpy(), rtol=1e-10, atol=1e-12)
 
 
-def test_linear_is_dense_under_other_names():
+def test_linear_equals_dense():
     layer = nn.Linear(3, 2, bias=False)
     assert isinstance(layer, nn.Dense) and not layer.has_bias and layer.weight.shape == (2, 3)
 
@@ -250,7 +250,7 @@ def test_dropout1d_drops_channels():
     assert set(np.unique(out).tolist()) == {0.0, 2.0}
 
 
-def test_an_identity_hands_on_what_it_gets():
+def test_identity_returns_its_input():
     x = ops.ones(3)
     assert nn.Identity()(x) is x and nn.Identity()("a") == "a"
 
@@ -285,12 +285,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), REFUSED, ids=[words[:24] for _, _, words in REFUSED])
-def test_what_is_refused(call, kind, words):
+def test_invalid_arguments_raise(call, kind, words):
     with pytest.raises(kind, match=words):
         call()
 
 
-def test_nearest_pixels_are_those_of_whole_numbers():
+def test_nearest_upsampling_indices_are_exact_integers():
     for old, new in [(30, 22), (45, 33), (26, 46), (7, 49), (60, 22)]:
         line = Tensor(np.arange(float(old))[None, None])
         assert ops.interpolate(line, new).asnumpy()[0, 0].tolist() == [i * old // new for i in range(new)]

@@ -1,4 +1,4 @@
-"""Layers over time and of spikes, against loops in NumPy: values, gradients, eager and jitted, what they refuse."""
+"""Layers over time and layers of spikes, against NumPy loops: values, gradients, eager and jitted, errors."""
 
 import itertools
 
@@ -16,8 +16,8 @@ T, B, C = 6, 4, 3
 # --- the oracle: float64, one number after the other -----------------------------------------------------------------
 
 
-def normalised(x, layer, per_step):
-    """tdBN (or, with per_step, BNTT) of (T, B, C, ...) in training, with what the moving statistics become."""
+def normalise(x, layer, per_step):
+    """tdBN (or BNTT, with per_step) of (T, B, C, ...) in training, and the updated moving statistics."""
     gain = 1.0 if per_step else layer.alpha * layer.v_threshold
     gamma, beta = layer.gamma.asnumpy(), layer.beta.asnumpy()
     mean, var = layer.moving_mean.asnumpy().copy(), layer.moving_variance.asnumpy().copy()
@@ -35,7 +35,7 @@ def normalised(x, layer, per_step):
     return y, mean, var
 
 
-def delayed(x, delays):
+def delay_by_loop(x, delays):
     y = np.zeros_like(x)
     for t, c in np.ndindex(len(x), x.shape[2]):
         whole = int(np.floor(delays[c]))
@@ -47,7 +47,7 @@ def delayed(x, delays):
     return y
 
 
-def filtered(x, tau, scale):
+def filter_by_loop(x, tau, scale):
     y, i = np.zeros_like(x), np.zeros_like(x[0])
     d = np.exp(-1 / np.asarray(tau))
     for t in range(len(x)):
@@ -56,8 +56,8 @@ def filtered(x, tau, scale):
     return y
 
 
-def winners(x, k):
-    """The k largest of the last axis, the first of equal ones."""
+def winners_by_loop(x, k):
+    """The k largest elements of the last axis. Ties go to the first one."""
     y = np.zeros_like(x)
     for place in np.ndindex(x.shape[:-1]):
         for n in sorted(range(x.shape[-1]), key=lambda n: (-x[place][n], n))[:k]:
@@ -65,7 +65,7 @@ def winners(x, k):
     return y
 
 
-def joined(connect):
+def join_by_loop(connect):
     return {"ADD": lambda a, s: a + s, "AND": lambda a, s: a * s, "IAND": lambda a, s: (1 - a) * s}[connect]
 
 
@@ -91,22 +91,25 @@ def sew(connect):
 
 
 CASES = [
-    *[case("AxonalDelay", delay, lambda x: delayed(x, [0.3, 1.75, 2.5]), shape) for shape in SHAPES],
-    case("AxonalDelay whole", lambda: delay((0.0, 2.0, 3.0)), lambda x: delayed(x, [0.0, 2.0, 3.0])),
+    *[case("AxonalDelay", delay, lambda x: delay_by_loop(x, [0.3, 1.75, 2.5]), shape) for shape in SHAPES],
+    case("AxonalDelay whole", lambda: delay((0.0, 2.0, 3.0)), lambda x: delay_by_loop(x, [0.0, 2.0, 3.0])),
     *[
         case(
             f"SynapseFilter learnable={learnable} scale={scale} tau={tau}",
             lambda t=tau, w=learnable, s=scale: nn.MultiStep(nn.SynapseFilter(t, w, s, dtype="float64")),
-            lambda x, t=tau, s=scale: filtered(x, t, s),
+            lambda x, t=tau, s=scale: filter_by_loop(x, t, s),
         )
         for learnable in (False, True)
         for scale in (False, True)
         for tau in (2.0, TAUS)
     ],
-    *[case(f"WinnerTakeAll({k})", lambda k=k: nn.WinnerTakeAll(k), lambda x, k=k: winners(x, k)) for k in (1, 2, 3)],
+    *[
+        case(f"WinnerTakeAll({k})", lambda k=k: nn.WinnerTakeAll(k), lambda x, k=k: winners_by_loop(x, k))
+        for k in (1, 2, 3)
+    ],
     case("WinnerTakeAll of channels", lambda: nn.WinnerTakeAll(1, 2), lambda x: channels(x), "C H W"),
     *[
-        case(f"SEWBlock {g}", lambda g=g: sew(g), lambda x, g=g: joined(g)(x @ SQUARE.asnumpy().T, x))
+        case(f"SEWBlock {g}", lambda g=g: sew(g), lambda x, g=g: join_by_loop(g)(x @ SQUARE.asnumpy().T, x))
         for g in ("ADD", "AND", "IAND")
     ],
     case(
@@ -118,15 +121,15 @@ CASES = [
 
 
 def channels(x):
-    return np.moveaxis(winners(np.moveaxis(x, 2, -1), 1), -1, 2)
+    return np.moveaxis(winners_by_loop(np.moveaxis(x, 2, -1), 1), -1, 2)
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("make", "expected", "shape", "differentiable"), CASES)
-def test_values_and_gradients(rng, run, make, expected, shape, differentiable):
+def test_layers_equal_loops_and_gradients_agree_with_differences(rng, run, make, expected, shape, differentiable):
     layer, x = make(), rng.normal(size=shape)
     np.testing.assert_allclose(run(layer)(Tensor(x)).asnumpy(), expected(x), rtol=1e-12, atol=1e-14)
-    # Beyond its edges the gradient of a delay is 1 on purpose, which no difference shows.
+    # Outside of its range the gradient of a delay is 1 by design, unlike finite differences.
     testing.check_grads(run(layer), Tensor(x), weights=() if isinstance(layer, nn.AxonalDelay) else None)
 
 
@@ -140,10 +143,10 @@ NORMS = {
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", NORMS)
-def test_normalisation_in_training_and_prediction(rng, run, name, shape):
+def test_normalisation_equals_loops_in_training_and_prediction(rng, run, name, shape):
     layer, x = filled(NORMS[name](), rng), rng.normal(2, 3, SHAPES[shape])
     per_step = "BNTT" in name
-    expected, mean, var = normalised(x, layer, per_step)
+    expected, mean, var = normalise(x, layer, per_step)
     layer.set_train()
     np.testing.assert_allclose(run(layer)(Tensor(x)).asnumpy(), expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(layer.moving_mean.asnumpy(), mean, rtol=1e-12)
@@ -154,11 +157,13 @@ def test_normalisation_in_training_and_prediction(rng, run, name, shape):
     gamma, beta = layer.gamma.asnumpy()[spread], layer.beta.asnumpy()[spread]
     predicted = gain * gamma * (x - mean[spread]) / np.sqrt(var[spread] + 1e-3) + beta
     np.testing.assert_allclose(run(layer)(Tensor(x)).asnumpy(), predicted, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(layer.moving_mean.asnumpy(), mean, rtol=1e-12)  # prediction moves nothing
+    np.testing.assert_allclose(
+        layer.moving_mean.asnumpy(), mean, rtol=1e-12
+    )  # prediction does not update the moving statistics
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_normalisation_has_true_gradients(rng, name):
+def test_normalisation_gradients_agree_with_finite_differences(rng, name):
     layer, x = filled(NORMS[name](), rng), Tensor(rng.normal(2, 3, SHAPES["N"]))
     layer.set_train()
     testing.check_grads(layer, x)
@@ -176,14 +181,14 @@ def test_normalisation_has_true_gradients(rng, name):
         assert (found.asnumpy() * direction).sum() == pytest.approx((sides[0] - sides[1]) / 2e-6, rel=1e-6)
 
 
-def test_tdbn_gives_currents_of_the_thresholds_width(rng):
+def test_tdbn_scales_currents_to_the_threshold(rng):
     layer = nn.ThresholdBatchNorm(C, v_threshold=0.5)
     layer.set_train()
     out = layer(Tensor(rng.normal(7, 20, (20, 30, C)).astype(np.float32))).asnumpy()
     np.testing.assert_allclose(out.std((0, 1)), 0.5, rtol=1e-4)
 
 
-def test_bntt_stops_early_in_prediction_only(rng):
+def test_bntt_accepts_shorter_sequences_only_in_prediction(rng):
     layer, x = filled(NORMS["BNTT"](), rng), Tensor(rng.normal(size=(T, B, C)))
     np.testing.assert_array_equal(layer(x[:2]).asnumpy(), layer(x).asnumpy()[:2])
     layer.set_train()
@@ -196,7 +201,7 @@ def test_bntt_stops_early_in_prediction_only(rng):
 @pytest.mark.peer
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kind", ["tdBN", "BNTT"])
-def test_normalisation_like_spikingjelly(torch, rng, kind, training):
+def test_normalisation_equals_spikingjelly(torch, rng, kind, training):
     reason = "SpikingJelly is not installed: there is nothing to compare with"
     layers = pytest.importorskip("spikingjelly.activation_based.layer", reason=reason)
     x, dout = rng.normal(1, 2, SHAPES["C H W"]), rng.normal(size=SHAPES["C H W"])
@@ -211,7 +216,7 @@ def test_normalisation_like_spikingjelly(torch, rng, kind, training):
         parts = [(part, t) for t, part in enumerate(theirs.bn_list)]
     mine.set_train(training)
     theirs.train(training)
-    for _ in range(2):  # the second time with statistics that the first one left
+    for _ in range(2):  # the second call uses the statistics that the first one updated
         given = torch.tensor(x, requires_grad=True)
         out = theirs(given)
         out.backward(torch.tensor(dout))
@@ -229,17 +234,17 @@ def test_normalisation_like_spikingjelly(torch, rng, kind, training):
 
 
 @pytest.mark.parametrize("delays", [(0.3, 1.75, 2.5), (0.0, 1.0, 2.0)], ids=["between", "whole"])
-def test_the_gradient_of_a_delay_is_the_difference_of_neighbouring_steps(rng, run, delays):
+def test_delay_gradient_is_the_difference_of_neighbouring_steps(rng, run, delays):
     layer, x, dout = delay(delays), rng.normal(size=(T, B, C)), rng.normal(size=(T, B, C))
     found = run(lambda x: ops.vjp(layer, x, weights=layer.delay)[1](Tensor(dout))[1])(Tensor(x))
-    ahead = [d + 1e-6 for d in delays]  # to the right, at whole steps
+    ahead = [d + 1e-6 for d in delays]  # the right-hand derivative, at whole steps
     expected = [
-        ((delayed(x, ahead) - delayed(x, delays)) * dout)[:, :, c].sum() / 1e-6 for c in range(C)
+        ((delay_by_loop(x, ahead) - delay_by_loop(x, delays)) * dout)[:, :, c].sum() / 1e-6 for c in range(C)
     ]  # linear in between, so one side is exact
     np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-7)
 
 
-def test_a_whole_delay_moves_spikes_as_they_are(rng):
+def test_integer_delay_shifts_spikes_unchanged(rng):
     spikes = (rng.uniform(size=(T, B, C)) < 0.3).astype(np.float32)
     out = nn.AxonalDelay(C, 3, Tensor([0.0, 1.0, 3.0]))(Tensor(spikes)).asnumpy()
     for c, d in enumerate((0, 1, 3)):
@@ -248,7 +253,7 @@ def test_a_whole_delay_moves_spikes_as_they_are(rng):
 
 
 @pytest.mark.parametrize(("out_of_range", "edge"), [(-0.75, 0.0), (4.5, 3.0)])
-def test_a_delay_out_of_range_counts_as_the_edge_and_comes_back(rng, out_of_range, edge):
+def test_delay_out_of_range_is_clamped_and_can_return(rng, out_of_range, edge):
     layer, x = delay((edge,) * C), Tensor(rng.normal(size=(T, B, C)))
     at_edge = ops.value_and_grad(layer, None, layer.delay)(x)
     layer.delay.set_data(Tensor(np.full(C, out_of_range)))
@@ -261,20 +266,20 @@ def test_a_delay_out_of_range_counts_as_the_edge_and_comes_back(rng, out_of_rang
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int64"])
 @pytest.mark.parametrize("name", ["delay", "winners"])
-def test_spikes_may_be_integers_or_booleans(rng, run, name, dtype):
+def test_integer_and_boolean_spikes_are_accepted(rng, run, name, dtype):
     layer = nn.AxonalDelay(C, 3, Tensor([0.5, 1.25, 3.0])) if name == "delay" else nn.WinnerTakeAll(2)
     spikes = (rng.uniform(size=(T, B, C)) < 0.6).astype(dtype)
     expected = run(layer)(Tensor(spikes.astype(np.float32))).asnumpy()
     np.testing.assert_array_equal(run(layer)(Tensor(spikes)).asnumpy(), expected)
 
 
-def test_delays_begin_spread_over_the_range_and_may_be_fixed():
+def test_initial_delays_cover_the_range_and_can_be_fixed():
     start = nn.AxonalDelay(200, 5).delay.asnumpy()
     assert start.min() >= 0 and start.max() <= 5 and 2 < start.mean() < 3 and start.dtype == np.float32
     assert nn.AxonalDelay(2, 5, 1.0, learnable=False).trainable_params() == []
 
 
-def test_delays_learn_when_a_spike_should_come():
+def test_delays_learn_the_target_spike_time():
     layer = nn.AxonalDelay(2, 6, 1.0)
     x, y = np.zeros((8, 1, 2), np.float32), np.zeros((8, 1, 2), np.float32)
     x[:3], y[2:5, :, 0], y[3:6, :, 1] = 1, 1, 1
@@ -289,7 +294,7 @@ def test_delays_learn_when_a_spike_should_come():
 
 
 @pytest.mark.parametrize("kind", ["elements", "channels"])
-def test_one_mask_for_all_steps(run, kind):
+def test_dropout_mask_is_shared_by_all_steps(run, kind):
     layer = nn.TimeFixedDropout(p=0.25) if kind == "elements" else nn.TimeFixedDropout2d(0.25)
     x = ops.ones((T, 40, 20, 3, 2))
     np.testing.assert_array_equal(layer(x).asnumpy(), 1)  # prediction
@@ -301,15 +306,15 @@ def test_one_mask_for_all_steps(run, kind):
     same_in_a_channel = (mask == mask[..., :1, :1]).all()
     assert same_in_a_channel == (kind == "channels")
     assert (mask[0, :, :, 0, 0] == 0).mean() == pytest.approx(0.25, abs=4 * 0.433 / np.sqrt(800))
-    assert (run(layer)(x).asnumpy() != mask).any()  # another call, another mask
+    assert (run(layer)(x).asnumpy() != mask).any()  # a new mask in each call
 
 
-# --- what else they promise ------------------------------------------------------------------------------------------
+# --- kernels and learning --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("learnable", [False, True])
-def test_a_synapse_is_one_kernel(learnable):
+def test_synapse_compiles_to_one_kernel(learnable):
     net = nn.MultiStep(nn.SynapseFilter(3.0, learnable))
     x = ops.ones((T, B, C))
     assert "1 loop over time" in snncell.explain(net, x, detail="launches")
@@ -319,7 +324,7 @@ def test_a_synapse_is_one_kernel(learnable):
 
 
 @pytest.mark.parametrize("tau", [0.05, 1.0, 20.0, 1e6, np.array([3.0, 700.0])], ids=str)
-def test_a_learnable_time_constant_begins_where_it_should(tau):
+def test_learnable_time_constant_has_its_initial_value(tau):
     for dtype, rtol in (("float32", 1e-4), ("float64", 1e-9)):
         np.testing.assert_allclose(
             nn.SynapseFilter(tau, False, dtype=dtype).tau, tau, rtol=max(rtol, 3e-3 * (dtype == "float32"))
@@ -328,9 +333,9 @@ def test_a_learnable_time_constant_begins_where_it_should(tau):
             np.testing.assert_allclose(nn.SynapseFilter(tau, True, dtype=dtype).tau, tau, rtol=1e-7)
 
 
-def test_a_time_constant_is_learned_to_the_one_of_the_target():
+def test_time_constant_converges_to_the_target():
     spikes = (np.random.default_rng(2).uniform(size=(30, 8, 1)) < 0.3).astype(np.float32)
-    target = Tensor(filtered(spikes, 5.0, False).astype(np.float32))
+    target = Tensor(filter_by_loop(spikes, 5.0, False).astype(np.float32))
     layer = nn.SynapseFilter(2.0, learnable=True)
     net, optimiser = nn.MultiStep(layer), nn.Adam(layer.trainable_params(), 0.1)
     step = ops.grad(lambda: nn.MSELoss()(net(Tensor(spikes)), target), None, [layer.w])
@@ -339,13 +344,13 @@ def test_a_time_constant_is_learned_to_the_one_of_the_target():
     assert layer.tau == pytest.approx(5.0, rel=0.01)
 
 
-def test_winners_are_exactly_k_also_where_all_are_equal():
+def test_exactly_k_winners_among_equal_inputs():
     out = nn.WinnerTakeAll(2)(ops.ones((T, B, 5))).asnumpy()
     np.testing.assert_array_equal(out, np.broadcast_to([1, 1, 0, 0, 0], out.shape))
 
 
 @pytest.mark.parametrize("straight_through", [False, True])
-def test_winners_may_be_infinite(run, straight_through):
+def test_infinite_inputs_can_win(run, straight_through):
     inf = np.inf
     x = Tensor([[-inf, 2.0, -inf, -inf], [-inf, -inf, -inf, -inf], [1.0, inf, -inf, 3.0]])
     out, found = run(ops.value_and_grad(nn.WinnerTakeAll(2, straight_through=straight_through)))(x)
@@ -354,22 +359,22 @@ def test_winners_may_be_infinite(run, straight_through):
     assert np.isfinite(found.asnumpy()).all()
 
 
-def test_a_straight_through_winner_takes_the_output_and_leaves_all_the_gradient(rng, run):
+def test_straight_through_winners_pass_the_whole_gradient(rng, run):
     x = Tensor(rng.normal(size=(T, B, 5)))
     layer = nn.WinnerTakeAll(2, straight_through=True)
     out, found = run(lambda x: ops.value_and_grad(layer)(x))(x)
-    np.testing.assert_array_equal(out.asnumpy(), winners(x.asnumpy(), 2))
+    np.testing.assert_array_equal(out.asnumpy(), winners_by_loop(x.asnumpy(), 2))
     np.testing.assert_array_equal(found.asnumpy(), 1)
 
 
 @pytest.mark.parametrize("connect", ["ADD", "IAND"])
-def test_a_silent_branch_leaves_the_identity(rng, connect):
+def test_silent_residual_branch_is_the_identity(rng, connect):
     spikes = Tensor((rng.uniform(size=(T, B, C)) < 0.5).astype(np.float32))
     block = nn.SEWBlock(nn.SequentialCell(nn.Dense(C, C, "zeros", "zeros"), nn.MultiStep(nn.LIFNode())), connect)
     np.testing.assert_array_equal(block(spikes).asnumpy(), spikes.asnumpy())
 
 
-def test_sum_pooling_loses_no_spike(rng, run):
+def test_sum_pooling_keeps_every_spike(rng, run):
     events = rng.integers(0, 3, (2, 3, 4, 6)).astype(np.float32)
     out = run(nn.SumPool2d(2, 2))(Tensor(events)).asnumpy()
     np.testing.assert_array_equal(out, events.reshape(2, 3, 2, 2, 3, 2).sum((3, 5)))
@@ -430,7 +435,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), REFUSED, ids=[row[2][:40] for row in REFUSED])
-def test_what_makes_no_sense_is_refused(call, kind, message):
+def test_invalid_arguments_raise(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
 
@@ -460,7 +465,7 @@ def adaptive():
 
 @pytest.mark.parametrize("make", [lif, adaptive])
 @pytest.mark.parametrize("cuts", [(3, 5), (1, 1, 6), "steps"], ids=str)
-def test_a_stream_in_chunks_equals_the_whole(run, make, cuts):
+def test_chunked_stream_equals_the_whole_sequence(run, make, cuts):
     x = currents()
     whole, states = nn.MultiStep(make(), return_states=True)(x)
     if cuts == "steps":
@@ -478,9 +483,9 @@ def test_a_stream_in_chunks_equals_the_whole(run, make, cuts):
 
 
 @pytest.mark.parametrize("returns", [False, True])
-def test_stateful_runs_the_multi_step_that_it_was_given(run, returns):
+def test_stateful_runs_a_subclass_of_multi_step(run, returns):
     class Halved(nn.MultiStep):
-        """A MultiStep that gives half."""
+        """A MultiStep that returns half."""
 
         def construct(self, x, *states):
             out = super().construct(x, *states)
@@ -499,9 +504,9 @@ def test_stateful_runs_the_multi_step_that_it_was_given(run, returns):
     assert set(heard) == {tuple if returns else Tensor}
 
 
-def test_stateful_refuses_a_multi_step_whose_states_it_cannot_see():
+def test_stateful_rejects_a_multi_step_with_hidden_states():
     class Other(nn.MultiStep):
-        """A MultiStep that runs nothing."""
+        """A MultiStep that does not run its neuron."""
 
         def construct(self, x, *states):
             return x
@@ -510,10 +515,10 @@ def test_stateful_refuses_a_multi_step_whose_states_it_cannot_see():
         nn.Stateful(Other(lif()))(currents())
 
 
-def test_reset_goes_back_to_the_beginning(run):
+def test_reset_restores_the_initial_states(run):
     x, net = currents(), nn.Stateful(nn.MultiStep(nn.IFNode(v_reset=0.1)))
     assert net.states == ()
-    net.reset()  # nothing yet
+    net.reset()  # no states yet
     call = run(net)
     first = call(x).asnumpy()
     assert (call(x).asnumpy() != first).any()
@@ -541,7 +546,7 @@ def test_steps_states_and_reset_inside_one_jitted_function():
     np.testing.assert_array_equal(net.states[0].asnumpy(), last)
 
 
-def test_reset_of_a_jitted_stream_traces_nothing_anew():
+def test_reset_of_a_jitted_stream_does_not_retrace():
     net, traced = nn.Stateful(nn.MultiStep(lif())), []
     call = snncell.jit(lambda x: (traced.append(1), net(x))[1])
     for _ in range(12):
@@ -563,7 +568,7 @@ def test_gradients_stop_between_calls(run):
 
 
 @pytest.mark.compiled
-def test_a_tape_does_not_grow_over_calls():
+def test_tape_does_not_grow_over_calls():
     import tracemalloc
 
     net = nn.Stateful(nn.MultiStep(nn.LIFNode()))
@@ -578,7 +583,7 @@ def test_a_tape_does_not_grow_over_calls():
     assert sizes[-1] - sizes[0] < x.asnumpy().nbytes
 
 
-def test_states_are_in_no_checkpoint_and_copies_begin_at_rest(tmp_path):
+def test_states_are_not_saved_or_copied(tmp_path):
     import copy
 
     net = nn.SequentialCell(nn.Dense(4, 4), nn.Stateful(nn.MultiStep(lif())))
@@ -589,7 +594,7 @@ def test_states_are_in_no_checkpoint_and_copies_begin_at_rest(tmp_path):
     assert copy.deepcopy(net)[1].states == () and len(net[1].states) == 1
 
 
-def test_two_keep_their_states_apart():
+def test_two_stateful_cells_have_separate_states():
     a, b, x = nn.Stateful(nn.MultiStep(lif())), nn.Stateful(nn.MultiStep(lif())), currents()
     a(x)
     b(x)
@@ -598,7 +603,7 @@ def test_two_keep_their_states_apart():
     np.testing.assert_array_equal(a.states[0].asnumpy(), kept)
 
 
-def test_another_batch_size_is_refused_until_reset(run):
+def test_changed_batch_size_raises_until_reset(run):
     net = nn.Stateful(nn.MultiStep(lif()))
     call = run(net)
     call(currents(batch=2))
@@ -611,16 +616,16 @@ def test_another_batch_size_is_refused_until_reset(run):
     fresh = call(currents(batch=3)).asnumpy()
     np.testing.assert_array_equal(fresh, nn.MultiStep(lif())(currents(batch=3)).asnumpy())
     with pytest.raises(ShapeError, match="has states for steps of shape"):
-        call(currents(batch=2))  # compiled before, for states that are no more
+        call(currents(batch=2))  # compiled earlier, for states that no longer exist
 
 
-def test_another_batch_size_within_a_jitted_function_is_refused():
+def test_changed_batch_size_in_a_jitted_function_raises():
     net = nn.Stateful(nn.MultiStep(lif()))
     with pytest.raises(ShapeError, match="has states for steps of shape"):
         snncell.jit(lambda a, b: (net(a), net(b)))(currents(batch=2), currents(batch=3))
 
 
-def test_stateful_takes_neurons_only():
+def test_stateful_rejects_cells_that_are_not_neurons():
     for wrong in (lambda x: x, nn.Stateful(lif()), 3):
         with pytest.raises(ArgumentError, match="Stateful: cell must be a neuron, or a MultiStep of one, not a"):
             nn.Stateful(wrong)
@@ -647,7 +652,7 @@ def test_stateful_takes_neurons_only():
 # --- the phase of a Cell ---------------------------------------------------------------------------------------------
 
 
-def test_a_phase_that_comes_back_needs_no_new_trace():
+def test_returning_to_a_training_phase_does_not_retrace():
     layer, traced = nn.BatchNorm1d(3), []
     train = snncell.jit(lambda x: (traced.append("train"), layer(x))[1])
     test = snncell.jit(lambda x: (traced.append("test"), layer(x))[1])
@@ -658,7 +663,7 @@ def test_a_phase_that_comes_back_needs_no_new_trace():
         layer.set_train(False)
         assert test(x).asnumpy().mean() > 1
     assert traced == ["train", "test"]
-    assert train(x).asnumpy().mean() > 1  # in prediction it is another function
+    assert train(x).asnumpy().mean() > 1  # the Cell computes another function in prediction
     layer.eps = 1e-3
     layer.set_train()
     train(x)
@@ -670,8 +675,8 @@ def test_a_phase_that_comes_back_needs_no_new_trace():
     "dtype", ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 )
 @pytest.mark.parametrize("weights", ["float32", "float16"])
-def test_recurrent_takes_every_dtype(dtype, weights):
-    """It computes in the dtype of the sum of input and feedback, as the same steps written out do."""
+def test_recurrent_accepts_every_dtype(dtype, weights):
+    """The result has the dtype of input plus feedback, as in a loop written out."""
     snncell.set_seed(0)
     x = Tensor(np.random.default_rng(0).integers(0, 2, (5, 2, 3))).astype(dtype)
     node, feedback = nn.LIFNode(), nn.Dense(3, 3, dtype=weights)

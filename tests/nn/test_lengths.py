@@ -1,4 +1,4 @@
-"""Sequences of different lengths: padding, masks, and decoders that leave the padding out."""
+"""Sequences of different lengths: padding, masks, and decoders, losses and runs that ignore the padding."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ SPIKES = (RNG.random((T, B, 2, N)) < 0.4) * RNG.integers(1, 3, (T, B, 2, N)).ast
 @pytest.mark.parametrize("kind", [list, np.asarray, Tensor, lambda x: Tensor(x, "int16")])
 @pytest.mark.parametrize("padding", [0.0, 5.0, -5.0, np.nan])
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_decoder_of_padded_sequences_gives_what_it_gives_of_each_alone(name, padding, kind):
+def test_decoders_of_padded_batches_equal_single_samples(name, padding, kind):
     x = np.where(np.arange(T)[:, None, None, None] < LENGTHS[:, None, None], SPIKES, padding)
     for decode in (DECODERS[name], snncell.jit(DECODERS[name])):
         found = decode(Tensor(x), lengths=Tensor(kind(LENGTHS)) if decode is not DECODERS[name] else kind(LENGTHS))
@@ -37,7 +37,7 @@ def test_a_decoder_of_padded_sequences_gives_what_it_gives_of_each_alone(name, p
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_padding_has_no_gradient_and_what_is_there_has_its_own(name):
+def test_padding_has_zero_gradient_and_samples_keep_theirs(name):
     x = Tensor(np.where(SPIKES > 0, SPIKES, RNG.normal(-1.0, 0.1, SPIKES.shape)))
     weights = Tensor(RNG.normal(size=DECODERS[name](x).shape))
     found = snncell.grad(lambda x: (DECODERS[name](x, lengths=LENGTHS) * weights).sum())(x).asnumpy()
@@ -49,7 +49,7 @@ def test_padding_has_no_gradient_and_what_is_there_has_its_own(name):
 
 
 @pytest.mark.parametrize("name", ["spike_count", "firing_rate", "last_membrane", "mean_membrane", "max_membrane"])
-def test_a_decoder_with_lengths_is_differentiable(name):
+def test_decoders_with_lengths_are_differentiable(name):
     testing.check_grads(lambda x: DECODERS[name](x, lengths=LENGTHS), Tensor(RNG.normal(size=(T, B, N))), order=2)
 
 
@@ -92,7 +92,7 @@ def one(target, sample, length):
 
 @pytest.mark.parametrize("padding", [0.0, 1.0, -5.0, np.nan])
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_of_padded_outputs_is_that_of_each_alone_with_its_gradient(name, padding):
+def test_losses_of_padded_batches_equal_single_samples(name, padding):
     loss, target = loss_and_target(name)
     there = np.arange(T)[:, None, None] < LENGTHS[:, None]
     x = Tensor(np.where(there, OUTPUTS, padding))
@@ -114,7 +114,7 @@ def test_a_loss_of_padded_outputs_is_that_of_each_alone_with_its_gradient(name, 
 @pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", LOSSES)
-def test_lengths_may_be_an_argument_of_a_compiled_loss(name):
+def test_compiled_losses_accept_lengths_as_an_argument(name):
     loss, target = loss_and_target(name)
     eager = loss(Tensor(OUTPUTS), Tensor(target), lengths=LENGTHS)
     found = snncell.jit(lambda x, y, lengths: loss(x, y, lengths))(Tensor(OUTPUTS), Tensor(target), Tensor(LENGTHS))
@@ -122,7 +122,7 @@ def test_lengths_may_be_an_argument_of_a_compiled_loss(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_lengths_of_all_steps_change_nothing_and_wrong_ones_are_refused(name):
+def test_full_lengths_change_nothing_and_invalid_lengths_raise(name):
     loss, target = loss_and_target(name)
     plain = loss(Tensor(OUTPUTS), Tensor(target)).asnumpy()
     found = loss(Tensor(OUTPUTS), Tensor(target), lengths=np.full(B, T)).asnumpy()
@@ -136,23 +136,23 @@ def test_lengths_of_all_steps_change_nothing_and_wrong_ones_are_refused(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_sample_without_steps_is_no_nan(name):
+def test_empty_sample_does_not_give_nan(name):
     loss, target = loss_and_target(name)
     found = loss(Tensor(OUTPUTS), Tensor(target), lengths=np.zeros(B, int)).asnumpy()
     assert np.isfinite(found).all()
 
 
-def test_potentials_over_time_may_be_padded_with_anything():
+def test_membrane_losses_ignore_the_values_of_padding():
     loss, lengths = nn.MSEMembraneLoss(reduction="none"), np.full(B, 2)
     target = np.where(np.arange(T)[:, None, None] < 2, TRAINS, np.nan)
     found = loss(Tensor(OUTPUTS), Tensor(target), lengths=lengths).asnumpy()
     np.testing.assert_allclose(found, loss(Tensor(OUTPUTS[:2]), Tensor(TRAINS[:2])).asnumpy(), rtol=1e-12)
 
 
-# --- nothing ----------------------------------------------------------------------------------------------------------
+# --- length 0 ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_length_of_nothing_gives_nothing():
+def test_length_zero_gives_the_result_of_an_empty_sequence():
     ended = np.zeros(B, int)
     for name in ("spike_count", "firing_rate", "last_membrane", "mean_membrane"):
         assert not DECODERS[name](SPIKES, lengths=ended).asnumpy().any()
@@ -168,7 +168,7 @@ def test_a_length_of_nothing_gives_nothing():
         (LENGTHS.astype(float), errors.DTypeError, "lengths are integers, not Float64"),
     ],
 )
-def test_lengths_that_do_not_fit_are_refused(name, lengths, error, message):
+def test_lengths_of_the_wrong_shape_or_dtype_raise(name, lengths, error, message):
     with pytest.raises(error, match=message):
         DECODERS[name](SPIKES, lengths=lengths)
 
@@ -176,7 +176,7 @@ def test_lengths_that_do_not_fit_are_refused(name, lengths, error, message):
 @pytest.mark.parametrize("kind", [list, np.asarray, Tensor, lambda x: Tensor(x, "int16")])
 @pytest.mark.parametrize(("wrong", "more"), [({1: -1}, ""), ({3: T + 1}, ""), ({1: -5, 4: 99}, ", and 1 more")])
 @pytest.mark.parametrize("name", [*DECODERS, *LOSSES])
-def test_lengths_that_no_sequence_has_are_refused(name, wrong, more, kind):
+def test_lengths_out_of_range_raise(name, wrong, more, kind):
     lengths = [wrong.get(sample, int(length)) for sample, length in enumerate(LENGTHS)]
     first, value = next(iter(wrong.items()))
     words = rf"{name.split(',')[0]}.*lengths must .* from 0 to T=7, not {value} \(sample {first}{more}\).*np\.minimum"
@@ -189,7 +189,7 @@ def test_lengths_that_no_sequence_has_are_refused(name, wrong, more, kind):
         given(*inputs, lengths=kind(lengths))
 
 
-def test_lengths_within_a_gradient_and_constants_of_a_compiled_function_are_looked_at():
+def test_lengths_are_checked_in_gradients_and_as_jit_constants():
     lengths = [1, 2, 3, 4, T + 1]
     for given in (lengths, Tensor(lengths)):
         with pytest.raises(errors.ArgumentError, match=r"not 8 \(sample 4"):
@@ -200,7 +200,7 @@ def test_lengths_within_a_gradient_and_constants_of_a_compiled_function_are_look
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "uint8"])
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
-def test_a_mask_is_true_within_the_length(shape, dtype):
+def test_mask_is_true_within_the_length(shape, dtype):
     lengths = RNG.integers(0, 9, shape).astype(dtype)
     expected = np.arange(6) < lengths[..., None]
     for axis in range(-len(shape) - 1, len(shape) + 1):
@@ -210,7 +210,7 @@ def test_a_mask_is_true_within_the_length(shape, dtype):
     assert ops.sequence_mask(Tensor(lengths), 0).shape == (*shape, 0)
 
 
-def test_a_mask_of_what_are_no_lengths_is_refused():
+def test_mask_of_invalid_lengths_raises():
     with pytest.raises(errors.DTypeError, match="lengths are integers, not Float32"):
         ops.sequence_mask([1.5], 3)
     for wrong in (2.0, -1, None):
@@ -223,7 +223,7 @@ def test_a_mask_of_what_are_no_lengths_is_refused():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
 @pytest.mark.parametrize("steps", [None, 4, 9])
-def test_padded_sequences_are_there_and_the_rest_is_padding(steps, dtype):
+def test_padding_keeps_sequences_and_fills_the_rest(steps, dtype):
     given = [RNG.integers(0, 9, (length, 2)).astype(dtype) for length in LENGTHS]
     x, lengths = data.padded(given, steps, 7)
     assert x.shape == (steps or 7, B, 2) and x.dtype == dtype and lengths.dtype == np.int64
@@ -242,12 +242,12 @@ def test_padded_sequences_are_there_and_the_rest_is_padding(steps, dtype):
         (lambda: data.padded([1.0, 2.0]), errors.ShapeError, r"sequences must be \(T_n, \.\.\.\) .* not \(\)"),
     ],
 )
-def test_what_cannot_be_padded_is_refused(call, error, message):
+def test_invalid_sequences_raise_in_padding(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
 
-def test_batches_with_time_first_take_lengths_by_sample():
+def test_time_first_batches_accept_lengths_per_sample():
     x, lengths = data.padded([np.full((length, 2), length) for length in LENGTHS])
     seen = []
     for values, steps, target in train.Batches(x, lengths, np.arange(B), batch_size=2, time_first=True):
@@ -272,7 +272,7 @@ REGULARISERS = [
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("padding", [0.0, 5.0, np.nan])
 @pytest.mark.parametrize("number", range(len(REGULARISERS)))
-def test_padding_changes_no_bit_of_a_regulariser(number, padding):
+def test_padding_does_not_change_regularisers(number, padding):
     regulariser = REGULARISERS[number]
     there = np.arange(T)[:, None, None, None] < LENGTHS[:, None, None]
     spikes = Tensor(np.where(there, SPIKES, padding))
@@ -282,7 +282,7 @@ def test_padding_changes_no_bit_of_a_regulariser(number, padding):
         value, gradient = both(spikes, Tensor(LENGTHS))
         again, more = both(longer, Tensor(LENGTHS))
         assert value == again and (more[:T] == gradient).all() and not more.asnumpy()[T:].any()
-    if number != 3:  # what counts spikes, and no steps: as if the padding were silent
+    if number != 3:  # regularisers of spike counts treat the padding as silent steps
         silent = regulariser(Tensor(np.where(there, SPIKES, 0.0)))
         np.testing.assert_allclose(value.asnumpy(), silent.asnumpy(), rtol=1e-12)
     else:
@@ -295,7 +295,7 @@ def test_padding_changes_no_bit_of_a_regulariser(number, padding):
 
 
 @pytest.mark.parametrize("padding", [0.0, 50.0, np.nan])
-def test_the_accuracy_of_padded_outputs_is_that_of_each_alone(padding):
+def test_accuracy_of_padded_batches_equals_single_samples(padding):
     there = np.arange(T)[:, None, None] < LENGTHS[:, None]
     x = Tensor(np.where(there, OUTPUTS, padding))
     alone = [
@@ -315,7 +315,7 @@ def test_the_accuracy_of_padded_outputs_is_that_of_each_alone(padding):
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("padding", [0.0, np.nan])
 @pytest.mark.parametrize("name", [*NEURONS, "recurrent"])
-def test_a_run_with_lengths_is_that_of_each_sample_alone_to_the_bit(name, padding):
+def test_multi_step_with_lengths_equals_single_samples_bitwise(name, padding):
     snncell.set_seed(0)
     cell = (
         nn.Recurrent(nn.LIFNode(tau=2.0), nn.Dense(N, N))
@@ -338,7 +338,7 @@ def test_a_run_with_lengths_is_that_of_each_sample_alone_to_the_bit(name, paddin
                     np.testing.assert_array_equal(state[b : b + 1], one)
 
 
-def test_the_gradient_of_a_run_with_lengths_is_that_of_each_sample_alone():
+def test_multi_step_gradients_with_lengths_equal_single_samples():
     run, weights = nn.MultiStep(nn.LIFNode(tau=2.0), return_states=True), Tensor(RNG.normal(size=(T, B, N)))
     x = np.where(np.arange(T)[:, None, None] < LENGTHS[:, None], RNG.uniform(0, 2, (T, B, N)), np.nan)
 

@@ -1,4 +1,4 @@
-"""Padding changes no bit: of all that takes `lengths`, by generation, outputs, states, losses, scores and gradients."""
+"""Padding changes no bit of outputs, states, losses, scores and gradients: every function and Cell with `lengths`."""
 
 import inspect
 from typing import Any, NamedTuple
@@ -21,8 +21,9 @@ ALL = slice(None)
 class Case(NamedTuple):
     """A function or Cell that takes lengths.
 
-    make: of a dtype, a function (or Cell) of (x, lengths, samples): which of the batch these are.
-    alone: whether a sample's result is that of the sample alone; else it is one of the batch.
+    make: build a function (or Cell) of (x, lengths, samples) for a dtype. `samples` selects samples of the batch.
+    alone: whether a sample's result can be compared with a run on that sample only; otherwise the result belongs
+    to the batch.
     shape: (C, ...) of x.
     """
 
@@ -31,8 +32,8 @@ class Case(NamedTuple):
     shape: tuple[int, ...] = (C,)
 
 
-class Called(nn.Cell):
-    """A Cell over time, whose Parameters are compared too."""
+class OverTime(nn.Cell):
+    """A Cell over time. The test compares its Parameters too."""
 
     def __init__(self, cell, training=False, **options):
         super().__init__()
@@ -44,7 +45,7 @@ class Called(nn.Cell):
 
 
 class Net(nn.Cell):
-    """A net whose input is padded with anything."""
+    """A net whose padding may hold any values."""
 
     def __init__(self, dtype):
         super().__init__()
@@ -58,8 +59,8 @@ class Net(nn.Cell):
         return self.readout(self.neurons(self.norm(x, lengths)))
 
 
-class Measured(nn.Cell):
-    """The loss and scores that training measures of a batch."""
+class Measures(nn.Cell):
+    """The loss and the scores that training measures on a batch."""
 
     def __init__(self, dtype):
         super().__init__()
@@ -72,7 +73,7 @@ class Measured(nn.Cell):
 
 
 def over_time(make, training=False, **more):
-    return Case(lambda dtype: Called(make(dtype), training), **more)
+    return Case(lambda dtype: OverTime(make(dtype), training), **more)
 
 
 def decoder(decode):
@@ -153,12 +154,12 @@ CASES = {
     "CountBoundRegulariser": of_batch(nn.CountBoundRegulariser(1.5, 1.0, 0.5)),
     "accuracy": of_batch(lambda x, lengths: train.accuracy(x, Tensor(LABELS), lengths=lengths)),
     "confusion": of_batch(lambda x, lengths: train.confusion(x, Tensor(LABELS), lengths=lengths)),
-    "measure": Case(Measured, alone=False),
+    "measure": Case(Measures, alone=False),
 }
 
 
 def input_of(case, dtype, amount, padding):
-    """A batch of sequences, padded to T + amount steps with something."""
+    """A batch of sequences, with `amount` more steps of padding of a given kind."""
     x = np.random.default_rng(3).normal(0.5, 1.0, (T, B, *case.shape)).round(2)
     x = np.concatenate([x, np.zeros((amount, *x.shape[1:]))])
     there = (np.arange(T + amount)[:, None] < LENGTHS).reshape(T + amount, B, *(1,) * len(case.shape))
@@ -166,8 +167,8 @@ def input_of(case, dtype, amount, padding):
     return np.where(there, x, behind).astype(dtype)
 
 
-def found_of(case, dtype, compiled, cases):
-    """For each input, lengths and samples: the output, the gradient of x, those of Parameters, and these afterwards."""
+def results_of(case, dtype, compiled, cases):
+    """Outputs, gradients of x and Parameters, and the updated Parameters for each input, lengths and samples."""
     fn = case.make(dtype)
     parameters = fn.trainable_params() if isinstance(fn, Cell) else []
     begun = [p.asnumpy().copy() for p in fn.get_parameters()] if isinstance(fn, Cell) else []
@@ -202,7 +203,7 @@ def is_sequence(leaf, x):
 
 
 def weights_of(leaf, x, samples):
-    """A number for each element, which is the same for a step and sample whatever is around them."""
+    """A weight for each element that depends only on its step and sample."""
     batch = x.shape[1] if samples == ALL else B
     full = (*leaf.shape[:1], batch, *leaf.shape[2:]) if is_sequence(leaf, x) else (batch, *leaf.shape[1:])
     weights = np.random.default_rng(5).normal(size=full if leaf.ndim else ())
@@ -212,7 +213,7 @@ def weights_of(leaf, x, samples):
 
 
 def assert_same(found, expected, steps=T, samples=ALL):
-    """The same bits, of a sequence in its first steps, and nothing behind them."""
+    """Check that a sequence has the same bits in its own steps, and zeros after them."""
     (leaves, dx, gradients, kept), (own, own_dx, own_gradients, own_kept) = found, expected
     for leaf, one in zip(leaves, own, strict=True):
         if leaf.ndim > 1 and leaf.shape[:2] == dx.shape[:2]:
@@ -231,10 +232,10 @@ def assert_same(found, expected, steps=T, samples=ALL):
 @pytest.mark.parametrize("compiled", [pytest.param(False, marks=pytest.mark.uncompiled), True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", CASES)
-def test_padding_changes_no_bit(name, dtype, compiled):
+def test_padding_does_not_change_results(name, dtype, compiled):
     case = CASES[name]
     pads = [(amount, padding) for amount in AMOUNTS for padding in (0.0, "random", np.nan)]
-    expected, *others = found_of(case, dtype, compiled, [(input_of(case, dtype, *pad), LENGTHS, ALL) for pad in pads])
+    expected, *others = results_of(case, dtype, compiled, [(input_of(case, dtype, *pad), LENGTHS, ALL) for pad in pads])
     for found in others:
         assert_same(found, expected)
     assert all(np.isfinite(leaf).all() for leaf in (expected[1], *expected[2], *expected[3]))
@@ -244,18 +245,18 @@ def test_padding_changes_no_bit(name, dtype, compiled):
 @pytest.mark.parametrize("compiled", [pytest.param(False, marks=pytest.mark.uncompiled), True])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.alone])
-def test_a_padded_sample_gives_the_bits_of_the_sample_alone(name, dtype, compiled):
+def test_padded_samples_equal_single_samples_bitwise(name, dtype, compiled):
     case = CASES[name]
     x = input_of(case, dtype, 1, np.nan)
-    # In a compiled function float16 is rounded where a loop ends, and one that knows of lengths has other loops.
+    # A compiled function rounds float16 at the end of a loop, and a function with lengths has other loops.
     own = LENGTHS if dtype == "float16" else np.full(B, None)
     alone = [(x[:length, b : b + 1], own[b] and own[b : b + 1], slice(b, b + 1)) for b, length in enumerate(LENGTHS)]
-    found, *samples = found_of(case, dtype, compiled, [(x, LENGTHS, ALL), *alone])
+    found, *samples = results_of(case, dtype, compiled, [(x, LENGTHS, ALL), *alone])
     for b, expected in enumerate(samples):
         assert_same(found, expected, LENGTHS[b], slice(b, b + 1))
 
 
-def test_whatever_takes_lengths_is_among_the_cases():
+def test_every_function_with_lengths_has_a_case():
     taking = {
         name
         for module in (nn, encode, train)
@@ -266,7 +267,7 @@ def test_whatever_takes_lengths_is_among_the_cases():
 
 
 def arguments_of(member: Any):
-    """The arguments of a function, or of what a Cell is called with."""
+    """The arguments of a function, or of a Cell's call."""
     if isinstance(member, type):
         return inspect.signature(getattr(member, "construct", member.__init__)).parameters
     return inspect.signature(member).parameters
@@ -285,7 +286,7 @@ SINGLE = {
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_padding_of_one_long_sequence_of_one_number_changes_no_bit(name):
+def test_padding_of_one_long_scalar_sequence_changes_no_bit(name):
     x, weights = np.random.default_rng(7).normal(size=(2, 400, 1, 1)).astype(np.float32)
     found = []
     for steps in (150, 153, 400):
@@ -317,7 +318,7 @@ LARGE = {
 @pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", LARGE)
-def test_padding_that_makes_work_for_threads_changes_no_bit(name):
+def test_padding_that_adds_threads_changes_no_bit(name):
     rng = np.random.default_rng(6)
     x, weights = (rng.normal(size=(50, 4, 2, 40, 40)).astype(np.float32) for _ in range(2))
     lengths = Tensor(np.array([3, 10, 7, 10]))

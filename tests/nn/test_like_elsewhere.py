@@ -1,4 +1,4 @@
-"""Presets with steps of their own: values that the frameworks gave, their defects with and without, and refusals."""
+"""Presets with their own time step: values printed by the frameworks, their known defects, and errors."""
 
 import inspect
 
@@ -10,7 +10,7 @@ from snncell import Tensor, nn, ops, surrogate
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.elsewhere import ABSENT, PRESETS, make_like
 
-HALF = {"tau_syn_inv": 500.0, "tau_mem_inv": 500.0}  # 1 / s: of both a step keeps a half
+HALF = {"tau_syn_inv": 500.0, "tau_mem_inv": 500.0}  # 1 / s: both decay by a half in each step
 CURRENT = [0.3, 0.45, 0.525, 0.8625, 0.43125, 0.21562, 1.35781, 0.82891]
 GOLDEN = {  # printed by the frameworks for INPUT: preset, settings, outputs, states, d sum(outputs) / d input
     "Norse LSNN": (
@@ -117,7 +117,7 @@ GOLDEN = {  # printed by the frameworks for INPUT: preset, settings, outputs, st
 
 
 @pytest.mark.parametrize("case", GOLDEN)
-def test_values_and_gradients_that_the_framework_gave(case):
+def test_values_and_gradients_equal_the_frameworks(case):
     (kind, framework, settings), outputs, states, gradient = GOLDEN[case]
     node = kind.like(framework, **settings)
     x = np.array(INPUT).reshape((8, 1, 1))
@@ -130,10 +130,10 @@ def test_values_and_gradients_that_the_framework_gave(case):
     np.testing.assert_allclose(found.asnumpy().ravel(), gradient, atol=1.1e-5)
 
 
-# --- defects: without them, and with as_shipped -----------------------------------------------------------------------
+# --- known defects: fixed by default, reproduced by as_shipped --------------------------------------------------------
 
 
-def test_a_synaptic_neuron_swallows_no_spike():
+def test_synaptic_neuron_emits_every_spike():
     drive = np.array([3.5, 0.0, 0.0, 0.0])
     settings = {"alpha": 0.0, "beta": 1.0, "reset_delay": False}
     out, (mem, _) = recorded(nn.CubaLIFNode.like("snntorch", **settings), drive)
@@ -142,7 +142,7 @@ def test_a_synaptic_neuron_swallows_no_spike():
     assert out.asnumpy().tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_the_subtracting_reset_of_an_alpha_neuron_lowers_it_by_the_threshold():
+def test_alpha_soft_reset_subtracts_the_threshold():
     settings = {"alpha": 0.8, "beta": 0.3, "threshold": 0.3, "reset_mechanism": "subtract"}
     x = np.array(INPUT)
     free = recorded(nn.AlphaNode.like("snntorch", **settings | {"reset_mechanism": "none"}), x)[1][2].asnumpy()
@@ -152,7 +152,7 @@ def test_the_subtracting_reset_of_an_alpha_neuron_lowers_it_by_the_threshold():
     assert mem.asnumpy()[first + 1] == pytest.approx(free[first + 1] - 0.3)
 
 
-def test_a_reset_of_sinabs_puts_those_that_fire_to_its_value_and_no_others():
+def test_sinabs_reset_affects_only_spiking_neurons():
     settings = {"tau_mem": 2.0, "norm_input": False, "reset_fn": "MembraneReset", "reset_value": -0.2}
     out, (v,) = recorded(nn.LIFNode.like("sinabs", **settings), np.array([0.5, 1.0, 0.0]))
     kept = np.exp(-0.5)
@@ -160,7 +160,7 @@ def test_a_reset_of_sinabs_puts_those_that_fire_to_its_value_and_no_others():
     np.testing.assert_allclose(v.asnumpy(), [0.5, -0.2, -0.2 * kept])
 
 
-def test_the_current_of_sinabs_decays_as_tau_syn_says():
+def test_sinabs_current_decays_with_tau_syn():
     node = nn.ALIFNode.like("sinabs", tau_mem=2.0, tau_adapt=4.0, tau_syn=2.0)
     _, (i, v, _) = recorded(node, np.array([1.0, 0.0, 0.0]))
     kept = np.exp(-0.5)
@@ -171,7 +171,7 @@ def test_the_current_of_sinabs_decays_as_tau_syn_says():
 # --- sinabs's ALIF, which passes no gradient through the comparison with its threshold --------------------------------
 
 
-def test_alif_of_sinabs_fires_once_unless_told_otherwise():
+def test_sinabs_alif_fires_at_most_once_per_step_by_default():
     settings = {"tau_mem": 2.0, "tau_adapt": 4.0, "norm_input": False}
     strong = np.array([7.0])
     for spike_fn, count in (({}, 1.0), ({"spike_fn": "MultiSpike"}, 7.0), ({"spike_fn": 3}, 3.0)):
@@ -180,8 +180,8 @@ def test_alif_of_sinabs_fires_once_unless_told_otherwise():
 
 
 @pytest.mark.parametrize("spike_fn", ["SingleSpike", "MultiSpike", 2])
-def test_no_gradient_goes_through_the_comparison_with_an_adaptive_threshold(spike_fn):
-    """d s / d a is 0, d s / d v is the surrogate of the threshold's own width; the reset has its derivative."""
+def test_adaptive_threshold_gets_no_gradient_from_the_comparison(spike_fn):
+    """d s / d a is 0, and d s / d v is the surrogate with the width of the threshold. The reset is differentiated."""
     node = nn.ALIFNode.like("sinabs", tau_mem=2.0, tau_adapt=4.0, adapt_scale=1.5, spike_fn=spike_fn)
     v, a = Tensor(np.array([1.6])), Tensor(np.array([0.4]))  # h = 0.9704, threshold 1.6
     of_v, of_a = ops.grad(lambda v, a: node(Tensor(np.array([0.0])), v, a)[0].sum(), (0, 1))(v, a)
@@ -194,12 +194,12 @@ def test_no_gradient_goes_through_the_comparison_with_an_adaptive_threshold(spik
     assert of_a.item() == pytest.approx(-1.5 * count)  # v = h - s (1 + 1.5 a)
 
 
-# --- what a user looks for and does not find --------------------------------------------------------------------------
+# --- unsupported parameters and neurons -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("framework", "name"), ABSENT)
-def test_what_has_no_counterpart_says_what_to_use(framework, name):
-    """As a parameter of every preset that has it not, or as a neuron, under the framework's name or the library's."""
+def test_unsupported_parameters_name_an_alternative(framework, name):
+    """For every preset without the parameter, and for neurons under the name of the framework or the library."""
     refusals = []
     for (neuron, known), function in PRESETS.items():
         if known.partition(".")[0] == framework and name not in inspect.signature(function).parameters:
@@ -212,14 +212,14 @@ def test_what_has_no_counterpart_says_what_to_use(framework, name):
     assert refusals and all(ABSENT[framework, name] in text for text in [*refusals, str(refused.value)])
 
 
-def test_a_framework_without_the_neuron_says_which_it_has():
+def test_neuron_missing_in_a_framework_lists_available_ones():
     with pytest.raises(ArgumentError, match=r"LIFNode.like: no preset 'sinabs.ExpLeak' .* 'sinabs' has "):
         nn.LIFNode.like("sinabs.ExpLeak", tau_mem=2.0)
     with pytest.raises(ArgumentError, match=r"KLIFNode.like: .* 'spikingjelly'. 'norse' has .*, LINode.like"):
         nn.KLIFNode.like("Norse")
 
 
-def test_a_neuron_that_is_none_of_one_step_says_so():
+def test_neurons_without_a_single_step_form_raise():
     with pytest.raises(
         ArgumentError, match=r"GLIFNode.like: there is no preset for spikingjelly's GLIFNode: GatedLIFNode"
     ):
@@ -259,17 +259,17 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("of", "settings", "message"), WRONG)
-def test_settings_that_cannot_be(of, settings, message):
+def test_invalid_settings_raise(of, settings, message):
     kind, framework = of
     with pytest.raises(ArgumentError, match=message):
         kind.like(framework, **settings)
 
 
-def test_inhibition_is_among_the_neurons_of_a_sample():
+def test_inhibition_acts_within_a_sample():
     node = nn.LIFNode.like("snntorch", beta=0.5, inhibition=True)
     x = np.array([[[1.5, 3.0, 0.2], [0.5, 0.4, 0.3]], [[0.9, 0.0, 0.2], [0.5, 2.0, 2.5]]])
     out, (mem,) = recorded(node, x)
     assert out.asnumpy().tolist() == [[[0, 1, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 1]]]
-    np.testing.assert_allclose(mem.asnumpy()[1, 0], [0.65, 0.5, 0.3])  # the loser is reset too
+    np.testing.assert_allclose(mem.asnumpy()[1, 0], [0.65, 0.5, 0.3])  # the inhibited neuron is reset too
     with pytest.raises(ShapeError, match=r"needs an input of shape \(B, N\), not \(3,\)"):
         recorded(node, x[0, :1])

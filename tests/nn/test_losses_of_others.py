@@ -1,7 +1,7 @@
-"""Losses that MindSpore and PyTorch have: their Cells beside PyTorch's, with weights and reductions, and at extremes.
+"""Losses of MindSpore and PyTorch: Cells against PyTorch, with weights and reductions, and at extreme inputs.
 
-The formulas are rows of `gradient_table.py`; here are the Cells around them, what they are called with, and the numbers
-at which a formula that is written down as it stands would give infinity, NaN or 0.
+The formulas are rows of `gradient_table.py`. This file tests their Cells and the inputs at which a naive formula would
+give infinity, NaN or 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG_P = VALUES - np.log(np.exp(VALUES).sum(1, keepdims=True))
 
 
 class Row(NamedTuple):
-    """A loss with a reduction, PyTorch's, and what both are called with; floats get gradients, but for `fixed`."""
+    """A loss with a reduction, PyTorch's loss, and the arguments of both. Floats get gradients, except `fixed`."""
 
     make: Callable[[str], Any]
     torchs: Callable[[Any, str], Any]
@@ -88,7 +88,7 @@ LOSSES: dict[str, Row] = {
         lambda r: nn.PoissonNLLLoss(False, True, 1e-3, r),
         lambda t, r: t.nn.PoissonNLLLoss(False, True, eps=1e-3, reduction=r),
         (SHARES, 3 * TARGETS),
-        (1,),  # theirs stops the gradient of Stirling's formula
+        (1,),  # PyTorch stops the gradient of Stirling's formula
     ),
     "SoftMargin": Row(
         nn.SoftMarginLoss, lambda t, r: t.nn.SoftMarginLoss(reduction=r), (VALUES, np.sign(OTHERS)), (1,)
@@ -120,7 +120,7 @@ LOSSES: dict[str, Row] = {
 
 
 def _mean(t: Any, loss: Any, reduction: str) -> Any:
-    """Their loss, reduced by hand where they warn of their own mean."""
+    """PyTorch's loss, reduced by hand because its own mean raises a warning."""
     plain = loss(reduction="none")
     return (lambda *xs: plain(*xs).mean()) if reduction == "mean" else loss(reduction=reduction)
 
@@ -132,7 +132,7 @@ def differentiable(row: Row) -> list[int]:
 @pytest.mark.peer
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_is_that_of_torch(torch, name, reduction):
+def test_losses_equal_torch(torch, name, reduction):
     row = LOSSES[name]
     places = differentiable(row)
     theirs = [torch.tensor(x, requires_grad=i in places) for i, x in enumerate(row.inputs)]
@@ -147,8 +147,8 @@ def test_a_loss_is_that_of_torch(torch, name, reduction):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_jitted_losses_are_the_losses():
-    """All of them in one function, so that they are compiled together."""
+def test_jitted_losses_equal_eager():
+    """One function holds all losses, so that they are compiled together."""
     arrays: dict[int, Tensor] = {id(x): Tensor(x) for row in LOSSES.values() for x in row.inputs}
     keys, losses = list(arrays), {name: row.make("mean") for name, row in LOSSES.items()}
 
@@ -167,7 +167,7 @@ def test_jitted_losses_are_the_losses():
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_float16_and_float32_stay(name):
+def test_losses_keep_float16_and_float32(name):
     row = LOSSES[name]
     for dtype in ("float16", "float32"):
         if "weighted" in name:  # the weights are float64
@@ -181,7 +181,7 @@ def test_float16_and_float32_stay(name):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_logits_far_from_zero_give_the_exact_loss(dtype):
+def test_large_logits_give_the_exact_loss(dtype):
     x, y = Tensor([-60.0, 60.0, -9.0, 9.0], dtype), Tensor([0.0, 1.0, 1.0, 0.0], dtype)
     value, gradient = snncell.value_and_grad(nn.BCEWithLogitsLoss("none"))(x, y)
     exact = np.log1p(np.exp(np.array([-60.0, -60.0, 9.0, 9.0])))
@@ -192,33 +192,33 @@ def test_logits_far_from_zero_give_the_exact_loss(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_probabilities_of_zero_and_one_give_a_finite_loss(dtype):
+def test_probabilities_zero_and_one_give_a_finite_loss(dtype):
     p, y = Tensor([0.0, 1.0, 0.0, 1.0], dtype), Tensor([0.0, 1.0, 1.0, 0.0], dtype)
     value, gradient = snncell.value_and_grad(nn.BCELoss(reduction="none"))(p, y)
     np.testing.assert_allclose(value.asnumpy(), [0.0, 0.0, 100.0, 100.0])
     np.testing.assert_allclose(gradient.asnumpy(), [0.0, 0.0, -1e12, 1e12], rtol=1e-6)
 
 
-def test_a_target_of_zero_adds_nothing_to_the_divergence():
+def test_zero_target_adds_nothing_to_kl_divergence():
     value, gradient = snncell.value_and_grad(nn.KLDivLoss("none"), (0, 1))(Tensor([-1.0, -2.0]), Tensor([0.0, 0.5]))
     assert value.asnumpy()[0] == 0.0
     assert all(np.isfinite(g.asnumpy()).all() for g in gradient)
 
 
-def test_vectors_that_are_zero_have_a_finite_cosine():
+def test_zero_vectors_have_a_finite_cosine():
     zero = Tensor(np.zeros((1, 3)))
     value, gradient = snncell.value_and_grad(nn.CosineEmbeddingLoss())(zero, zero, Tensor([1.0]))
     assert value.item() == 1.0 and np.isfinite(gradient.asnumpy()).all()
 
 
-def test_equal_vectors_have_a_finite_gradient_of_their_distance():
+def test_distance_of_equal_vectors_has_a_finite_gradient():
     x = Tensor(np.ones((1, 3)))
     gradient = snncell.grad(nn.TripletMarginLoss())(x, x, x)
     assert np.isfinite(gradient.asnumpy()).all()
 
 
-def test_a_loss_in_a_loop_over_time(rng):
-    """The gradients of a loss of each step, added up, are those of a Python loop."""
+def test_losses_in_a_scan_equal_a_python_loop(rng):
+    """The gradients of a loss at each step are summed over steps."""
     x, y = rng.uniform(0.05, 0.95, (2, 5, 3, 2))
 
     def looped(x):
@@ -229,13 +229,13 @@ def test_a_loss_in_a_loop_over_time(rng):
     assert snncell.grad(looped)(Tensor(x)).asnumpy().sum() == pytest.approx(by_hand)
 
 
-def test_what_is_nan_or_no_probability_shows():
+def test_nan_and_invalid_probabilities_propagate():
     for target in (np.nan, -1.0):
         assert np.isnan(ops.kl_div(Tensor([0.0]), Tensor([target]), "none").item())
     assert ops.kl_div(Tensor([-np.inf]), Tensor([0.0]), "none").item() == 0.0
 
 
-def test_equal_vectors_have_a_distance_without_eps(torch):
+def test_triplet_loss_of_equal_vectors_without_eps_equals_torch(torch):
     anchor, positive, negative = np.array([[1.0, 2.0]]), np.array([[1.0, 2.0]]), np.array([[1.0, 2.5]])
     theirs = torch.tensor(anchor, requires_grad=True)
     loss = torch.nn.functional.triplet_margin_loss(theirs, torch.tensor(positive), torch.tensor(negative), eps=0.0)
@@ -248,7 +248,7 @@ def test_equal_vectors_have_a_distance_without_eps(torch):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_more_labels_than_float16_counts(dtype):
+def test_more_labels_than_the_float16_maximum(dtype):
     logits, labels = ops.zeros((70_000, 2), dtype), ops.zeros((70_000,), "int64")
     for weight in (None, ops.ones((2,), dtype)):
         loss, grad = snncell.value_and_grad(lambda x, w=weight: ops.cross_entropy(x, labels, w))(logits)
@@ -259,14 +259,14 @@ def test_more_labels_than_float16_counts(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_cosines_of_long_and_of_no_vectors(dtype):
+def test_cosines_of_long_and_empty_vectors(dtype):
     long = ops.full((2, 3), 200.0, dtype)
     loss = ops.cosine_embedding_loss(long, long, ops.ones((2,)))
     assert (loss.dtype, loss.item()) == (long.dtype, pytest.approx(0.0, abs=1e-6))
     assert ops.cosine_embedding_loss(long * 0, long * 0, ops.ones((2,))).item() == 1.0
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 X, Y = Tensor(VALUES), Tensor(LABELS)
 REFUSED = [
@@ -290,17 +290,17 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), REFUSED, ids=[words[:24] for _, _, words in REFUSED])
-def test_what_is_refused(call, kind, words):
+def test_invalid_arguments_raise(call, kind, words):
     with pytest.raises(kind, match=words):
         call()
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_each_reduction_is_one_of_three(name):
+def test_unknown_reductions_raise(name):
     with pytest.raises(ArgumentError, match='reduction is "mean", "sum"'):
         LOSSES[name].make("median")
 
 
-def test_defaults_are_mindspores():
+def test_defaults_equal_mindspore():
     defaults = {nn.SmoothL1Loss: "none", nn.SoftmaxCrossEntropyWithLogits: "none", nn.BCELoss: "mean"}
     assert {kind: kind().reduction for kind in defaults} == defaults
