@@ -154,7 +154,7 @@ def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "
     Example:
         >>> @nn.with_fields
         ... class Power(nn.Cell):
-        ...     exponent: float = nn.field(2.0, meaning="what the input is raised to")
+        ...     exponent: float = nn.field(2.0, meaning="the power of the input")
         ...
         ...     def construct(self, x):
         ...         return x**self.exponent

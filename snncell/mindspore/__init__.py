@@ -16,7 +16,7 @@ You can also import them from MindSpore's places: `snncell.Model`, `snncell.trai
 `snncell.nn.TrainOneStepCell`, `snncell.ops.ReLU`, `snncell.context`. Those packages import this one on first use.
 """
 
-# ruff: noqa: F403 (each module lists in `__all__` what it shows)
+# ruff: noqa: F403 (each module lists its exports in `__all__`)
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.mindspore import context as context, primitives as primitives

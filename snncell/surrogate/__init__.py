@@ -5,7 +5,7 @@ multiplies the gradient by the derivative of the primitive. You can write your o
 Constants that are Parameters are learned. Within `surrogate.smooth()`, all of them run their primitive.
 """
 
-# ruff: noqa: F403 (each module lists in `__all__` what it shows)
+# ruff: noqa: F403 (each module lists its exports in `__all__`)
 
 from snncell.base.arguments.guard import guard as _guard
 from snncell.base.arguments.names import export as _export

@@ -21,7 +21,7 @@ Batches                              shuffled batches of arrays
 save_state, load_state               the whole state of a training in a file, to resume it bit for bit
 """
 
-# ruff: noqa: F403 (each module lists in `__all__` what it shows)
+# ruff: noqa: F403 (each module lists its exports in `__all__`)
 
 import typing as _typing
 

@@ -54,7 +54,7 @@ class Log(Callback):
         ['epoch,loss', '1,0.5']
     """
 
-    order: ClassVar[int] = 3  # it writes what other callbacks have added
+    order: ClassVar[int] = 3  # after callbacks that add to the record
     first_rank_only: ClassVar[bool] = True
 
     def __init__(self, file: str | os.PathLike[str], records: list[Record] | None = None) -> None:
@@ -215,7 +215,7 @@ class TensorBoard(Callback):
         1
     """
 
-    order: ClassVar[int] = 3  # it writes what other callbacks have added
+    order: ClassVar[int] = 3  # after callbacks that add to the record
     first_rank_only: ClassVar[bool] = True
 
     def __init__(
@@ -271,7 +271,7 @@ class TensorBoard(Callback):
             self._writer.close()
             self._writer = None
 
-    # --- what is written ----------------------------------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------------------------------
 
     def _number(self, name: str, value: Any, step: int) -> None:
         """Write a number, or a confusion matrix as a picture."""
