@@ -18,7 +18,7 @@ from snncell.compiler.explain import Explanation, count, in_bytes, is_view, tota
 from snncell.compiler.ir.loop import LoopOperation
 from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS
 from snncell.compiler.ir.program import values_in
-from snncell.compiler.runtime.launches import LoopLaunch, OperationCall, PlanEntry, bytes_moved
+from snncell.compiler.runtime.launches import LoopLaunch, PlanEntry, bytes_moved
 from snncell.compiler.runtime.plan import Plan
 from snncell.kernels.space import HOST, Space
 from snncell.tape.state import Value
@@ -174,20 +174,21 @@ def _about_call(instruction: Instruction, space: Space) -> str:
 
 
 def _note_stored(rows: dict[str, Layer], plan: Plan) -> None:
-    """Note the results of each layer's forward pass that the backward pass reads from memory."""
-    made: dict[Value, tuple[PlanEntry, Instruction]] = {}
+    """Note the results of each layer's forward pass that launches of the backward pass read from memory."""
+    made: dict[Value, Instruction] = {}
     source: dict[Value, Value] = {}  # of views
     for launch in plan.launches:
-        for instruction in launch.group.instructions:
-            for value in values_in(instruction) if instruction.line.backward else ():
-                value = source.get(value, value)
-                if value in made and made[value][0] is not launch and not made[value][1].line.backward:
-                    _row(rows, made[value][1].line.layer).stored[value] = None
-            if isinstance(launch, OperationCall) and is_view(launch):
+        instructions = launch.group.instructions
+        if any(instruction.line.backward for instruction in instructions):
+            for value in (source.get(value, value) for value in launch.group.reads):
+                if value in made and not made[value].line.backward:
+                    _row(rows, made[value].line.layer).stored[value] = None
+        for instruction in instructions:
+            if is_view(launch):
                 viewed = next(iter(values_in(instruction)))
                 source.update(dict.fromkeys(instruction.outputs, source.get(viewed, viewed)))
             else:
-                made.update(dict.fromkeys(instruction.outputs, (launch, instruction)))
+                made.update(dict.fromkeys(instruction.outputs, instruction))
 
 
 def _short(layer: str) -> str:
