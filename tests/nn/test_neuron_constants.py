@@ -1,4 +1,4 @@
-"""Constants of neurons: finite, in their range when they are made, set and learned, in the precision of the input."""
+"""Constants of neurons: validity when they are made, set and learned, and the precision of the input."""
 
 import copy
 import gc
@@ -18,7 +18,7 @@ from snncell.nn.neurons.variants import GATES
 from snncell.tape.parameter import assign_all
 
 NODES = {name: entry for name, entry in NEURONS.items() if entry.plain}
-# What a constant of a name must not be, next to NaN and infinities.
+# Invalid values of the constants with a name, in addition to NaN and infinities.
 OUTSIDE = {
     "alpha": (-0.1, 1.1),
     "beta": (-0.1, 1.1),
@@ -37,16 +37,16 @@ OUTSIDE = {
 FREE = {
     ("ALIFNode", "beta"),
     *((kind, "b") for kind in ("IzhikevichNode", "AdExNode", "AdaptiveQIFNode")),
-}  # names whose numbers have no range
+}  # constants without a range
 
 
-def made(name, **options):
+def make_neuron(name, **options):
     entry = NEURONS[name]
     return entry.make(entry.resets[0], **options)
 
 
 def outside(node, name):
-    """Numbers that a constant must not be."""
+    """Invalid values of a constant."""
     if (type(node).__name__, name) in FREE:
         return ()
     if name == "b":
@@ -57,16 +57,16 @@ def outside(node, name):
 ALL = [
     (name, constant.name)
     for name in NEURONS
-    for constant in made(name).constants_and_ranges
+    for constant in make_neuron(name).constants_and_ranges
     if NEURONS[name].kind is not nn.GLIFNode and (NEURONS[name].kind, constant.name) != (nn.ParametricLIFNode, "tau")
 ]
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def given(name, constant, value):
-    """The neuron with another constant, by its constructor."""
+def make_with(name, constant, value):
+    """The neuron with another value of a constant, set in the constructor."""
     entry = NEURONS[name]
     shared = {} if not entry.plain else {**entry.spike_function, "reset": entry.resets[0], **entry.firing}
     shared |= (
@@ -80,8 +80,8 @@ def given(name, constant, value):
 
 @pytest.mark.sampled(101)
 @pytest.mark.parametrize(("name", "constant"), ALL)
-def test_what_is_not_finite_or_out_of_range_is_refused_when_made_and_when_set(name, constant):
-    node = made(name)
+def test_invalid_constants_raise_in_constructor_and_assignment(name, constant):
+    node = make_neuron(name)
     before = getattr(node, constant)
     for wrong in (np.nan, np.inf, -np.inf, 10**400, *outside(node, constant)):
         for value in (
@@ -92,33 +92,33 @@ def test_what_is_not_finite_or_out_of_range_is_refused_when_made_and_when_set(na
             if constant == "substeps" and not isinstance(value, (int, float)):
                 continue
             with pytest.raises(ArgumentError, match=type(node).__name__) as by_constructor:
-                given(name, constant, value)
+                make_with(name, constant, value)
             with pytest.raises(ArgumentError) as by_hand:
                 setattr(node, constant, value)
-            # Where v_reset has another name in the neuron, the constructor says besides what it was given.
+            # If v_reset has another name in the neuron, the constructor's message also names the argument.
             assert str(by_constructor.value).partition(" It was given")[0] == str(by_hand.value)
             assert constant in str(by_hand.value) or constant == "v_reset"
             assert getattr(node, constant) is before and len(str(by_hand.value)) < 600
 
 
 @pytest.mark.parametrize(("name", "constant"), ALL)
-def test_a_parameter_that_is_out_of_range_is_refused(name, constant):
-    node = made(name)
+def test_parameters_out_of_range_raise(name, constant):
+    node = make_neuron(name)
     for wrong in (np.nan, *outside(node, constant)):
         with pytest.raises(ArgumentError):
-            given(name, constant, Parameter(np.float64(wrong)))
+            make_with(name, constant, Parameter(np.float64(wrong)))
         with pytest.raises(ArgumentError):
             setattr(node, constant, Parameter(np.float64(wrong)))
 
 
 @pytest.mark.parametrize("value", ["1", None, True, b"1", 1j, [], ["a"], [[1.0], [1.0, 2.0]], object()])
-def test_what_is_no_constant_is_refused(value):
+def test_values_that_are_not_numbers_raise(value):
     for make in (lambda v: nn.LIFNode(v), lambda v: nn.LIFNode(v_rest=v) if v is not None else nn.LIFNode(v)):
         with pytest.raises(ArgumentError, match=r"LIFNode: (tau|v_rest) is"):
             make(value if not (isinstance(value, list) and not value) else ["x"])
 
 
-def test_counts_without_end_are_refused_before_anything_is_made():
+def test_huge_counts_raise_before_allocation():
     for make in (
         lambda: nn.IzhikevichNode(substeps=2**40),
         lambda: nn.ILIFNode(most=2**40),
@@ -135,7 +135,7 @@ def test_counts_without_end_are_refused_before_anything_is_made():
         nn.IzhikevichNode(substeps=2**40)
 
 
-def test_options_set_by_hand_are_checked_too():
+def test_assigned_options_are_checked():
     node = nn.LIFNode(v_threshold=-0.5, v_reset=-1.0, reset="value")
     with pytest.raises(ArgumentError, match=r"LIFNode: v_threshold is positive .*, not -0.5"):
         node.reset = "subtract"
@@ -152,18 +152,18 @@ def test_options_set_by_hand_are_checked_too():
         nn.AlphaNode(0.9, 0.8).alpha = 0.5
 
 
-# --- what is learned stays in its range -------------------------------------------------------------------------------
+# --- learned constants stay in their ranges ---------------------------------------------------------------------------
 
 
 def learnable(name):
     entry = NEURONS[name]
     fixed = {"dt", "scale", "substeps", "refractory"}
     always = {nn.KLIFNode: {"k"}, nn.GLIFNode: set(GATES), nn.ParametricLIFNode: {"tau"}}.get(entry.kind, set())
-    return [c.name for c in made(name).constants_and_ranges if c.name not in fixed | always]
+    return [c.name for c in make_neuron(name).constants_and_ranges if c.name not in fixed | always]
 
 
-def learning(name, reset=None):
-    """The neuron, with all that can be learned."""
+def make_learnable(name, reset=None):
+    """The neuron with every possible constant learnable."""
     entry = NEURONS[name]
     reset = reset or entry.resets[0]
     if not entry.plain:
@@ -192,8 +192,8 @@ STEPS = [1e30, -1e30, 3.0, -3.0, np.inf, -np.inf]
 @pytest.mark.parametrize(
     ("name", "reset"), [(name, r) for name in NEURONS for r in (None, "value") if r in (None, *NEURONS[name].resets)]
 )
-def test_no_step_of_an_optimiser_takes_a_constant_out_of_its_range(name, reset, jitted):
-    node = learning(name, reset)
+def test_optimiser_steps_keep_constants_in_range(name, reset, jitted):
+    node = make_learnable(name, reset)
     parameters = node.trainable_params()
     optimiser = nn.SGD(parameters, learning_rate=1.0)
     run = snncell.jit(lambda *grads: optimiser(grads)) if jitted else lambda *grads: optimiser(grads)
@@ -217,8 +217,8 @@ WRITES = {
 @pytest.mark.sampled(50)
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("name", NEURONS)
-def test_no_write_takes_a_constant_out_of_its_range(name, write):
-    node = learning(name)
+def test_writes_keep_constants_in_range(name, write):
+    node = make_learnable(name)
     for number in (1e9, -1e9, 0.0, 1.0, 0.5):
         for parameter in node.trainable_params():
             WRITES[write](parameter, np.full(parameter.shape, number, np.float32))
@@ -228,7 +228,7 @@ def test_no_write_takes_a_constant_out_of_its_range(name, write):
 @pytest.mark.parametrize("name", NEURONS)
 def test_copies_and_pickles_keep_their_constants_in_range(name):
     for again in (copy.deepcopy, copy.copy, lambda node: pickle.loads(pickle.dumps(node))):
-        node = learning(name)
+        node = make_learnable(name)
         other = again(node)
         before = [p.asnumpy().copy() for p in node.trainable_params()]
         for parameter in other.trainable_params():
@@ -238,19 +238,19 @@ def test_copies_and_pickles_keep_their_constants_in_range(name):
             assert all((p.asnumpy() == b).all() for p, b in zip(node.trainable_params(), before, strict=True))
 
 
-def test_a_checkpoint_that_is_out_of_range_is_brought_into_it():
-    node = learning("ALIF")
+def test_checkpoint_values_are_clamped_to_the_range():
+    node = make_learnable("ALIF")
     snncell.load_param_into_net(node, {"alpha": Parameter(np.float32(1.0095)), "rho": Parameter(np.float32(0.5))})
     assert node.alpha.item() == 1.0 and node.rho.item() == 0.5
 
 
-def test_a_number_for_each_neuron_is_kept_for_each():
+def test_per_neuron_constants_keep_their_shape():
     node = nn.CubaLIFNode(alpha=[0.2, 0.5, 0.9], learnable="alpha")
     node.alpha.set_data(np.array([-1.0, 0.7, 4.0], np.float32))
     np.testing.assert_array_equal(node.alpha.asnumpy(), np.float32([0.0, 0.7, 1.0]))
 
 
-def test_a_constant_at_its_end_still_has_the_gradient_of_the_equations():
+def test_constants_at_their_bound_keep_the_exact_gradient():
     x = Tensor(np.random.default_rng(0).uniform(0.1, 0.3, (6, 3)).astype(np.float32))
     node = nn.LeakyNode(0.9, learnable="beta", reset=None, surrogate_function=surrogate.ATan())
     node.beta.set_data(np.float32(7.0))
@@ -259,10 +259,10 @@ def test_a_constant_at_its_end_still_has_the_gradient_of_the_equations():
         lambda x: loss(x).sum() + nn.MultiStep(node, return_states=True)(x)[1][0].sum(), None, node.beta
     )
     assert node.beta.item() == 1.0
-    assert gradient(x).item() > 0.1  # so that a step of descent takes it inside again
+    assert gradient(x).item() > 0.1  # so that gradient descent moves the constant back into its range
 
 
-def test_a_parameter_of_two_neurons_is_in_the_range_of_both():
+def test_shared_parameters_satisfy_the_ranges_of_both_neurons():
     shared = Parameter(np.float32(0.6))
     leaky, alpha = nn.LeakyNode(shared), nn.AlphaNode(shared, 0.5)
     shared.set_data(np.float32(0.1))
@@ -270,11 +270,11 @@ def test_a_parameter_of_two_neurons_is_in_the_range_of_both():
     assert_in_range(alpha)
     del leaky, alpha
     gc.collect()
-    shared.set_data(np.float32(-3.0))  # it is nobody's constant any more
+    shared.set_data(np.float32(-3.0))  # no neuron uses the Parameter any more
     assert shared.item() == -3.0
 
 
-def test_what_diverged_to_nan_is_left_to_be_seen():
+def test_diverged_constants_stay_nan():
     node = nn.LIFNode(learnable="tau")
     node.tau.set_data(np.float32(np.nan))
     (tau,) = [c for c in node.constants_and_ranges if c.name == "tau"]
@@ -282,7 +282,7 @@ def test_what_diverged_to_nan_is_left_to_be_seen():
 
 
 class Tired(nn.Neuron):
-    """A neuron of a user's own with a range of its own."""
+    """A user-defined neuron with its own range."""
 
     ranges = {"rho": nn.Range(0.0, 1.0, "both")}  # noqa: RUF012
 
@@ -294,7 +294,7 @@ class Tired(nn.Neuron):
         return self.fired(self.rho * v + self.gained(x) - self.jump, late)
 
 
-def test_a_neuron_of_one_s_own_has_ranges():
+def test_user_defined_neurons_have_ranges():
     with pytest.raises(ArgumentError, match=r"Tired: rho is a number from 0.0 up to 1.0, not 1.5"):
         Tired(1.5)
     with pytest.raises(ArgumentError, match="Tired: jump is a finite number, not nan"):
@@ -319,7 +319,7 @@ LEARNED = [
 
 
 @pytest.mark.parametrize(("kind", "name"), [(k, n) for k, n in LEARNED if n != "surrogate_function"])
-def test_a_learned_sharpness_stays_in_its_range(kind, name):
+def test_learned_surrogate_constants_stay_in_range(kind, name):
     first = inspect.signature(kind).parameters[name].default
     cell = kind(**{name: Parameter(np.float32(first))})
     for value in (-1e9, 1e30, 0.0):
@@ -344,19 +344,19 @@ def test_a_learned_sharpness_stays_in_its_range(kind, name):
         (lambda **given: nn.OTTTDense(2, 2, **given), "v_threshold", (0.0,)),
     ],
 )
-def test_layers_that_learn_online_check_what_is_set(make, name, wrong):
+def test_online_layers_check_assigned_constants(make, name, wrong):
     for value in wrong:
         with pytest.raises(ArgumentError) as by_constructor:
             make(**{name: value})
         with pytest.raises(ArgumentError) as by_hand:
             setattr(make(), name, value)
         if np.isfinite(value):
-            # Where v_reset has another name in the neuron, the constructor says besides what it was given.
+            # If v_reset has another name in the neuron, the constructor's message also names the argument.
             assert str(by_constructor.value).partition(" It was given")[0] == str(by_hand.value)
 
 
 @pytest.mark.parametrize("convention", ["exact", "spikingjelly"])
-def test_a_learned_synapse_stays_a_synapse(convention):
+def test_learned_synapse_constants_stay_in_range(convention):
     layer = nn.SynapseFilter(3.0, learnable=True, convention=convention)
     x = Tensor(np.zeros((2, 3), np.float32))
     for value in (1e30, -1e30, 0.0):
@@ -370,7 +370,7 @@ def test_a_learned_synapse_stays_a_synapse(convention):
         fixed.decay = 1.5
 
 
-def test_encoders_refuse_counts_without_end():
+def test_encoders_reject_huge_counts():
     for make in (
         lambda: snncell.encode.population([0.5], 2**40),
         lambda: snncell.encode.field_centres(2**40),
@@ -408,7 +408,7 @@ SETTINGS = [(*key, p.name) for key in PRESETS for p in settings_of(*key)[1]]
 
 
 def with_parameter(neuron, framework, setting):
-    """The preset with a Parameter for a setting: both, or None if it is refused."""
+    """The preset with a Parameter for a setting, and the Parameter; None if the preset rejects it."""
     needed, parameters = settings_of(neuron, framework)
     (default,) = [p.default for p in parameters if p.name == setting]
     value = needed.get(setting, default)
@@ -416,7 +416,7 @@ def with_parameter(neuron, framework, setting):
     parameter = Parameter(np.float64(value))
     try:
         return getattr(nn, neuron).like(framework, **needed | {setting: parameter}), parameter
-    except ArgumentError as error:  # it names what was given, or what would have become of it here
+    except ArgumentError as error:  # the error names the argument or the constant that it would set
         return None if any(word in str(error) for word in (setting, "tau", "scale")) else pytest.fail(str(error))
 
 
@@ -427,7 +427,7 @@ def drive(neuron, framework):
     return Tensor(np.random.default_rng(0).uniform(0.3, 1.0, (12, 4)) * scale)
 
 
-LEARNED_SETTINGS = {  # those that were frozen, and some that never were
+LEARNED_SETTINGS = {  # settings that were not learned in an earlier version, and some that always were
     ("LIFNode", "sinabs", "tau_mem"), ("LIFNode", "sinabs", "tau_syn"), ("ALIFNode", "sinabs", "tau_adapt"),
     ("LIFNode", "norse", "tau_mem_inv"), ("LIFNode", "norse", "tau_syn_inv"),
     ("LIFNode", "norse.LIFBox", "tau_mem_inv"),
@@ -438,14 +438,14 @@ LEARNED_SETTINGS = {  # those that were frozen, and some that never were
 }  # fmt: skip
 
 
-def test_what_was_frozen_is_learned():
+def test_presets_learn_these_settings():
     for key in LEARNED_SETTINGS:
         assert with_parameter(*key) is not None, key
 
 
 @pytest.mark.sampled(108)
 @pytest.mark.parametrize(("neuron", "framework", "setting"), SETTINGS)
-def test_a_parameter_given_to_a_preset_is_learned_through_it_or_refused(neuron, framework, setting):
+def test_presets_learn_a_parameter_or_reject_it(neuron, framework, setting):
     found = with_parameter(neuron, framework, setting)
     if found is None:
         return
@@ -454,16 +454,18 @@ def test_a_parameter_given_to_a_preset_is_learned_through_it_or_refused(neuron, 
     needed, _ = settings_of(neuron, framework)
     number = getattr(nn, neuron).like(framework, **needed | {setting: parameter.item()})
     x = drive(neuron, framework)
-    for a, b in zip(recorded(node, x), recorded(number, x), strict=True):  # it does what the number does
+    for a, b in zip(
+        record_outputs(node, x), record_outputs(number, x), strict=True
+    ):  # the result equals that of the number
         np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-9, atol=1e-12)
     if setting == "alpha" and framework.startswith("norse"):
-        return  # the sharpness of the spike function, which no smooth loss below agrees with
+        return  # surrogate constants do not affect the smooth loss below
     if getattr(node, "detach_reset", False) or (neuron, framework) == ("ALIFNode", "sinabs"):
-        return  # finite differences see the reset, and the threshold
+        return  # finite differences include the reset and the threshold
     with surrogate.smooth():
 
         def loss():
-            return sum(ops.square(part).sum() for part in recorded(node, x))
+            return sum(ops.square(part).sum() for part in record_outputs(node, x))
 
         gradient = ops.grad(loss, None, parameter)().item()
         first, step = parameter.item(), 1e-6 * max(1e-3, abs(parameter.item()))
@@ -476,7 +478,7 @@ def test_a_parameter_given_to_a_preset_is_learned_through_it_or_refused(neuron, 
     assert gradient == pytest.approx(expected, rel=1e-3, abs=1e-4 * max(1.0, abs(sides[0])))
 
 
-def recorded(node, x):
+def record_outputs(node, x):
     states = node.init_state(x[0])
     states = states if isinstance(states, tuple) else (states,)
     outputs = []
@@ -488,7 +490,7 @@ def recorded(node, x):
 
 @pytest.mark.sampled(97)
 @pytest.mark.parametrize(("neuron", "framework", "setting"), SETTINGS)
-def test_no_step_takes_what_a_preset_learns_out_of_its_range(neuron, framework, setting):
+def test_optimiser_steps_keep_preset_constants_in_range(neuron, framework, setting):
     found = with_parameter(neuron, framework, setting)
     if found is None or (framework.startswith("snntorch") and setting in ("alpha", "beta") and neuron != "AlphaNode"):
         return  # snnTorch's own clamp: tested below
@@ -497,14 +499,16 @@ def test_no_step_takes_what_a_preset_learns_out_of_its_range(neuron, framework, 
     for size in STEPS:
         optimiser((Tensor(np.full(parameter.shape, size)),))
         assert_in_range(node)
-        assert all(np.isfinite(part.asnumpy()).all() for part in recorded(node, drive(neuron, framework) * 0.0)) or (
+        assert all(
+            np.isfinite(part.asnumpy()).all() for part in record_outputs(node, drive(neuron, framework) * 0.0)
+        ) or (
             "AdEx" in neuron + framework
-            or neuron in ("EIFNode", "QIFNode", "AdaptiveQIFNode", "IzhikevichNode")  # they run away
+            or neuron in ("EIFNode", "QIFNode", "AdaptiveQIFNode", "IzhikevichNode")  # their potentials diverge
         )
 
 
 @pytest.mark.parametrize(("neuron", "framework", "setting"), sorted(LEARNED_SETTINGS))
-def test_presets_with_parameters_are_copied_and_pickled(neuron, framework, setting):
+def test_presets_with_parameters_can_be_copied_and_pickled(neuron, framework, setting):
     node, parameter = with_parameter(neuron, framework, setting)
     for again in (copy.deepcopy, lambda node: pickle.loads(pickle.dumps(node))):
         other = again(node)
@@ -515,17 +519,17 @@ def test_presets_with_parameters_are_copied_and_pickled(neuron, framework, setti
         assert_in_range(other)
 
 
-def test_snntorch_clamps_in_the_forward():
+def test_snntorch_clamps_constants_in_the_forward_pass():
     node = nn.LIFNode.like("snntorch", beta=0.9, learn_beta=True)
     node.beta.set_data(np.float32(1.5))
-    assert node.beta.item() == 1.5  # as there
+    assert node.beta.item() == 1.5  # as in snnTorch
     assert node(Tensor([0.0]), Tensor([0.5]))[1].item() == 0.5
     assert ops.grad(lambda v: node(Tensor([0.0]), v)[1].sum(), None, node.beta)(Tensor([0.5])).item() == 0.0
     (beta,) = [c for c in node.constants_and_ranges if c.name == "beta"]
     assert beta.value == 1.0 and not beta.outside
 
 
-def test_a_traced_conversion_of_a_tensor_is_differentiable():
+def test_traced_conversions_of_a_tensor_are_differentiable():
     found = ops.grad(
         lambda tau: nn.LeakyNode(nn.decay_from_tau(tau), reset=None)(Tensor([0.0]), Tensor([0.5]))[1].sum()
     )(Tensor(2.0))
@@ -546,10 +550,10 @@ def default_of(name):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", NEURONS)
-def test_the_default_neuron_runs_in_the_precision_of_its_input(name, dtype):
+def test_default_neurons_run_in_the_precision_of_the_input(name, dtype):
     node = default_of(name)
     x = Tensor(np.random.default_rng(0).uniform(0.0, 1.0, (4, 2, 3)).astype(dtype))
-    assert {part.dtype.name for part in recorded(node, x)} == {dtype}
+    assert {part.dtype.name for part in record_outputs(node, x)} == {dtype}
     y, (states) = nn.MultiStep(node, return_states=True)(x)
     assert {part.dtype.name for part in (y, *states)} == {dtype}
     layer = nn.Recurrent(default_of(name), nn.Dense(3, 3, dtype=dtype))
@@ -559,7 +563,7 @@ def test_the_default_neuron_runs_in_the_precision_of_its_input(name, dtype):
 
 
 @pytest.mark.parametrize(("name", "kind"), list(product(NEURONS, ["array", "list", "Tensor", "learned", "Parameter"])))
-def test_constants_take_the_precision_of_the_input(name, kind):
+def test_constants_are_cast_to_the_precision_of_the_input(name, kind):
     entry = NEURONS[name]
     numbers = {
         k: v for k, v in entry.constants.items() if isinstance(v, float) and k not in ("dt", "scale", "refractory")
@@ -579,10 +583,10 @@ def test_constants_take_the_precision_of_the_input(name, kind):
     node = entry._replace(constants=entry.constants | changed | (options if not entry.plain else {})).make(
         entry.resets[0], **(options if entry.plain else {})
     )
-    exact = made(name)
+    exact = make_neuron(name)
     x, _ = entry.drawn(steps=6, neurons=3)
     for dtype, tight in (("float64", 1e-12), ("float32", 1e-5)):
-        mine, theirs = recorded(node, Tensor(x.astype(dtype))), recorded(exact, Tensor(x.astype(dtype)))
+        mine, theirs = record_outputs(node, Tensor(x.astype(dtype))), record_outputs(exact, Tensor(x.astype(dtype)))
         for a, b in zip(mine, theirs, strict=True):
             assert a.dtype.name == dtype
             if entry.kind not in (nn.ParametricLIFNode, nn.KLIFNode) or kind in ("Tensor", "learned", "Parameter"):
@@ -592,14 +596,14 @@ def test_constants_take_the_precision_of_the_input(name, kind):
                 )
 
 
-def test_fixed_arrays_cost_no_operation_in_float32():
+def test_fixed_arrays_need_no_cast_in_float32():
     node = nn.LIFNode(tau=[2.1, 3.3, 4.7])
     assert node.tau.dtype == snncell.float64
     text = snncell.explain(nn.MultiStep(node), ops.ones((4, 2, 3)), detail="launches")
     assert text.startswith("MultiStep: 0 loops, 1 loop over time, 0 calls, 0 views")
 
 
-# --- Parameters whose ranges end at each other ------------------------------------------------------------------------
+# --- Parameters whose ranges depend on each other ---------------------------------------------------------------------
 
 
 def alpha_node():
@@ -610,7 +614,7 @@ def resetting():
     return nn.LIFNode(reset="value", v_threshold=1.0, v_reset=0.0, learnable=("v_threshold", "v_reset"))
 
 
-# A neuron, and values that are in range together, but each out of the other's first range.
+# A neuron, and values that are valid together, but invalid with the other's initial value.
 COUPLED = {
     "alpha and beta": (alpha_node, {"beta": 0.5, "alpha": 0.7}),
     "threshold and reset": (resetting, {"v_threshold": 3.0, "v_reset": 2.0}),
@@ -618,8 +622,8 @@ COUPLED = {
 }
 
 
-def moved(name):
-    """A neuron with those values."""
+def make_coupled(name):
+    """A neuron with these values."""
     make, values = COUPLED[name]
     node = make()
     order = list(values) if name != "reset and threshold" else ["v_reset", "v_threshold"]
@@ -635,7 +639,7 @@ def constants(node, name):
 
 @pytest.mark.parametrize("name", COUPLED)
 def test_coupled_constants_load_as_they_were_saved(tmp_path, name):
-    node, other = moved(name), COUPLED[name][0]()
+    node, other = make_coupled(name), COUPLED[name][0]()
     snncell.save_checkpoint(node, tmp_path / "node")
     snncell.load_checkpoint(tmp_path / "node", other)
     assert constants(other, name) == constants(node, name)
@@ -646,7 +650,7 @@ def test_coupled_constants_load_as_they_were_saved(tmp_path, name):
 
 @pytest.mark.parametrize("how", [lambda f: f, snncell.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_constants_that_are_assigned_together_are_in_range_together(how, order):
+def test_constants_assigned_together_are_in_range(how, order):
     node = resetting()
     pairs = [(vars(node)["v_threshold"], Tensor(0.1)), (vars(node)["v_reset"], Tensor(0.9))]
     how(lambda: assign_all([pairs[n] for n in order]))()
@@ -654,7 +658,7 @@ def test_constants_that_are_assigned_together_are_in_range_together(how, order):
     assert reset < threshold and (reset == pytest.approx(0.9) or threshold == pytest.approx(0.1))
 
 
-def test_a_loop_leaves_coupled_constants_as_its_steps_did():
+def test_loops_leave_coupled_constants_as_single_steps_do():
     x = Tensor((np.random.default_rng(0).normal(size=(5, 2, 3)) * 1.5).astype(np.float32))
 
     def after(run):
@@ -685,7 +689,7 @@ def test_a_loop_leaves_coupled_constants_as_its_steps_did():
 
 
 @pytest.mark.parametrize("how", [lambda f: f, snncell.jit], ids=["eager", "jit"])
-def test_a_range_that_comes_later_holds_in_what_was_compiled_before(how):
+def test_new_ranges_apply_to_compiled_functions(how):
     p = Parameter(Tensor(1.0), name="threshold")
     first = nn.LIFNode(v_threshold=p)
     lower = how(lambda by: p.assign(p - by))

@@ -1,4 +1,4 @@
-"""Options of neurons, set in the constructor and later; time constants, readouts, PSN: values, gradients, errors."""
+"""Options of neurons in the constructor and by assignment; time constants, readouts, PSN: values, gradients, errors."""
 
 import copy
 import math
@@ -12,7 +12,7 @@ from snncell import Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError, CallError, ShapeError, SnncellError
 from snncell.nn.neurons.base import Counting, Rounding
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ from snncell.nn.neurons.base import Counting, Rounding
         (lambda: nn.decay_from_lava(5000), "decay_from_lava: decay is an integer from 0 to 4096, not 5000"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make, message):
+def test_invalid_options_raise(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
 
 
 class Halved(nn.LIFNode):
-    """A neuron of a user's own, which hands on what it does not know."""
+    """A user-defined neuron that passes unknown options to its base class."""
 
     def __init__(self, half=0.5, **options):
         super().__init__(**options)
@@ -125,14 +125,14 @@ OTHERS_WORDS = [
 
 
 @pytest.mark.parametrize(("kind", "given", "message"), OTHERS_WORDS)
-def test_an_option_that_a_neuron_has_not_is_named_with_those_it_has_and_who_else_has_it(kind, given, message):
+def test_unknown_options_name_the_valid_ones_and_neurons_that_have_them(kind, given, message):
     with pytest.raises(CallError, match=message) as caught:
         kind(**given)
     assert str(caught.value).startswith(f"{kind.__name__} has no option '{next(iter(given))}'. Its options are ")
 
 
 @pytest.mark.parametrize("kind", [row[0] for row in OTHERS_WORDS if row[0] is not Halved])
-def test_the_options_that_the_error_lists_are_those_there_are(kind):
+def test_options_listed_in_errors_exist(kind):
     with pytest.raises(CallError) as caught:
         kind(nothing=1)
     listed = str(caught.value).split("Its options are ")[1].split(".")[0].split(", ")
@@ -142,7 +142,7 @@ def test_the_options_that_the_error_lists_are_those_there_are(kind):
 
 
 @pytest.mark.parametrize("name", NEURONS)
-def test_each_neuron_has_a_spike_function_of_its_own(name):
+def test_neurons_do_not_share_spike_functions(name):
     entry = NEURONS[name]
     one, other = entry.kind(**entry.constants), entry.kind(**entry.constants)
     function = getattr(one, "surrogate_function", None)
@@ -153,7 +153,7 @@ def test_each_neuron_has_a_spike_function_of_its_own(name):
     assert not parts[0] & parts[1]
 
 
-def test_a_hook_on_a_spike_function_is_on_that_neurons_alone():
+def test_spike_function_hooks_affect_one_neuron():
     seen = []
     one, other = nn.IFNode(), nn.IFNode()
     one.surrogate_function.register_forward_hook(lambda *_: seen.append("one"))
@@ -164,12 +164,12 @@ def test_a_hook_on_a_spike_function_is_on_that_neurons_alone():
     assert nn.IFNode(surrogate_function=given).surrogate_function is given
 
 
-def test_a_threshold_in_millivolts_is_allowed_where_a_reset_goes_below_it():
+def test_thresholds_in_millivolts_are_valid_with_a_lower_reset():
     assert nn.EIFNode(theta_rh=-50.0, v_rest=-70.0, v_threshold=-40.0, v_reset=-70.0).v_threshold == -40.0
 
 
 @pytest.mark.parametrize("name", NEURONS)
-def test_what_a_neuron_prints_names_its_constants(name):
+def test_repr_names_constants(name):
     entry = NEURONS[name]
     text = repr(entry.make(entry.resets[0]))
     assert text.startswith(entry.kind.__name__)
@@ -189,23 +189,23 @@ def test_what_a_neuron_prints_names_its_constants(name):
         (lambda: nn.LIFNode(v_rest=0.25, v_reset=-0.5), -0.5),
     ],
 )
-def test_the_first_potential_is_that_of_the_framework(make, first):
+def test_initial_potential_equals_the_framework(make, first):
     state = make().init_state(ops.zeros((2,)))
     assert (state[0] if isinstance(state, tuple) else state).asnumpy().tolist() == [first] * 2
 
 
-# --- a charge of one's own --------------------------------------------------------------------------------------------
+# --- user-defined charge equations ------------------------------------------------------------------------------------
 
 
 class Charging(nn.Neuron):
-    """A user's own, as its equation of h."""
+    """A user-defined neuron, given by its charge equation."""
 
     def charge(self, x, v):
         return 0.9 * v + self.gained(x)
 
 
 class Constructed(nn.Neuron):
-    """The same, as the whole step."""
+    """The same neuron, given by its whole time step."""
 
     def construct(self, x, v):
         v, late = self.recall(v)
@@ -215,7 +215,7 @@ class Constructed(nn.Neuron):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("delay", nn.Neuron.delays)
 @pytest.mark.parametrize("reset", nn.Neuron.resets)
-def test_a_charge_is_a_step_between_recall_and_fired(reset, delay):
+def test_charge_runs_between_recall_and_fired(reset, delay):
     x = Tensor(np.random.default_rng(0).uniform(-0.5, 2.0, (9, 5)).astype(np.float32))
     results = []
     for kind in (Charging, Constructed):
@@ -227,12 +227,12 @@ def test_a_charge_is_a_step_between_recall_and_fired(reset, delay):
     assert spikes.sum().item() > 0.0
 
 
-def test_a_neuron_without_a_charge_and_a_construct_says_so():
+def test_neurons_without_charge_and_construct_raise():
     with pytest.raises(SnncellError, match=r"Neuron must define charge\(self, x, v\), .* or its own construct"):
         nn.Neuron({})(ops.ones(2), ops.zeros(2))
 
 
-def test_a_constant_may_be_called_charge():
+def test_constants_can_be_named_charge():
     class Charged(Constructed):
         def construct(self, x, v):
             return self.fired(v + x * self.charge, None)
@@ -245,7 +245,7 @@ def test_a_constant_may_be_called_charge():
 # --- adaptation -------------------------------------------------------------------------------------------------------
 
 
-def test_a_delayed_alif_is_that_of_e_prop():
+def test_delayed_alif_equals_e_prop():
     x = Tensor(np.array([1.5, 0.8, 0.8, 0.3, 1.2, 0.1, 0.9, 0.9]).reshape(8, 1, 1))
     layer = nn.EProp(1, 1, decay=0.5, adaptation=0.4, adaptation_decay=0.8, dtype="float64")
     layer.weight.set_data(ops.ones((1, 1), "float64"))
@@ -261,7 +261,7 @@ def test_a_delayed_alif_is_that_of_e_prop():
 # --- constants --------------------------------------------------------------------------------------------------------
 
 
-def test_constants_for_each_neuron_are_those_of_each_neuron():
+def test_per_neuron_constants_equal_separate_neurons():
     x = np.random.default_rng(0).uniform(0.0, 1.5, (9, 2, 3))
     betas, thresholds = [0.3, 0.6, 0.9], [0.5, 1.0, 1.5]
     together = nn.LeakyNode(betas, v_threshold=thresholds, surrogate_function=surrogate.ATan())
@@ -276,7 +276,7 @@ def test_constants_for_each_neuron_are_those_of_each_neuron():
             np.testing.assert_array_equal(s.asnumpy()[:, n], spike.asnumpy())
 
 
-def test_a_learned_decay_stays_within_its_bounds():
+def test_learned_decay_stays_within_its_bounds():
     node = nn.LeakyNode(0.9, learnable=("beta", "v_threshold"), surrogate_function=surrogate.ATan())
     assert [p.name for p in node.trainable_params()] == ["beta", "v_threshold"]
     node.beta.set_data(Tensor(1.5, "float32"))
@@ -284,7 +284,7 @@ def test_a_learned_decay_stays_within_its_bounds():
 
 
 @pytest.mark.parametrize("kind", [nn.LIFNode, nn.ParametricLIFNode, nn.CLIFNode])
-def test_a_learned_potential_is_both_unless_the_resting_one_is_learned(kind):
+def test_learnable_v_reset_also_sets_v_rest_unless_v_rest_is_learnable(kind):
     shared = kind(v_reset=0.25, reset="value", learnable="v_reset")
     assert shared.v_rest is shared.v_reset and shared.v_reset.item() == 0.25
     own = kind(v_reset=0.25, reset="value", learnable="v_rest")
@@ -299,7 +299,7 @@ def test_parametric_lif_learns_tau_through_a_sigmoid():
     assert nn.ParametricLIFNode(tau=np.array([2.0, 3.0])).w.shape == (2,)
 
 
-def test_glif_s_gates_are_learned():
+def test_glif_gates_are_learned():
     node = nn.GLIFNode()
     names = {"alpha", "beta", "gamma", "tau", "v_threshold", "linear_decay", "v_subreset", "conduct"}
     assert {p.name for p in node.trainable_params()} == names
@@ -318,7 +318,7 @@ def test_glif_s_gates_are_learned():
 # --- conversions ------------------------------------------------------------------------------------------------------
 
 
-def test_conversions_undo_each_other():
+def test_conversions_are_inverse_to_each_other():
     for tau in (1.5, 3.0, 20.0):
         assert nn.tau_from_decay(nn.decay_from_tau(tau, dt=0.5), dt=0.5) == pytest.approx(tau)
         assert nn.euler_from_decay(nn.decay_from_euler(tau)) == pytest.approx(tau)
@@ -339,19 +339,19 @@ def test_conversions_undo_each_other():
         (nn.decay_from_lava, [1024, 2048]),
     ],
 )
-def test_conversions_take_arrays(convert, values):
+def test_conversions_accept_arrays(convert, values):
     np.testing.assert_allclose(convert(np.array(values)), [convert(value) for value in values], rtol=1e-15)
     with pytest.raises(ArgumentError, match="not array"):
         convert(np.array([values[0], -1.0]))
 
 
-def test_a_preset_takes_a_time_constant_for_each_neuron():
+def test_presets_accept_per_neuron_time_constants():
     betas = np.exp([-1 / 2, -1 / 3])
     found = nn.LIFNode.like("sinabs", tau_mem=np.array([2.0, 3.0])).beta
     np.testing.assert_allclose(found.asnumpy(), betas, rtol=1e-6)
 
 
-def test_what_is_learned_from_whole_numbers_is_float32():
+def test_parameters_made_of_integers_are_float32():
     assert nn.LIFNode(tau=Tensor([2, 3]), learnable="tau").tau.dtype == snncell.float32
     assert nn.LIFNode(tau=Tensor([2.0, 3.0], "float64"), learnable="tau").tau.dtype == snncell.float64
 
@@ -360,8 +360,8 @@ def test_what_is_learned_from_whole_numbers_is_float32():
 
 
 @pytest.mark.parametrize("kind", ["RS", "IB", "CH", "FS", "TC", "RZ", "LTS"])
-def test_each_kind_of_cell_is_the_paper_s(kind):
-    """10 for 200 ms after 20 of rest, by the paper's program as it is printed: the reset before the step."""
+def test_izhikevich_cell_types_equal_the_paper(kind):
+    """Input 10 for 200 ms after 20 ms of rest, by the program printed in the paper, which resets before the step."""
     a, b, c, d = {
         "RS": (0.02, 0.2, -65, 8),
         "IB": (0.02, 0.2, -55, 4),
@@ -393,7 +393,7 @@ def test_each_kind_of_cell_is_the_paper_s(kind):
 # --- spike functions --------------------------------------------------------------------------------------------------
 
 
-def test_the_reverses_of_counting_are_those_of_their_primitives():
+def test_multi_spike_gradients_are_the_derivatives_of_their_primitives():
     x = Tensor(np.linspace(-2.0, 5.0, 29) + 0.013)
     testing.check_bprop(Counting(surrogate.ATan()), x)
     testing.check_bprop(Rounding(3), x)
@@ -401,7 +401,7 @@ def test_the_reverses_of_counting_are_those_of_their_primitives():
     assert found.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0]
 
 
-def test_rounding_is_to_the_nearest_and_halves_to_even():
+def test_spike_counts_round_half_to_even():
     x = Tensor(np.array([-1.0, 0.49, 0.5, 1.5, 2.5, 2.51, 9.0]))
     assert Rounding(3)(x).asnumpy().tolist() == [0.0, 0.0, 0.0, 2.0, 2.0, 3.0, 3.0]
 
@@ -419,28 +419,28 @@ READOUTS = {
 
 
 @pytest.mark.parametrize("how", READOUTS)
-def test_readouts(how):
+def test_readouts_equal_their_formulas(how):
     readout = nn.Readout(how)
     np.testing.assert_allclose(readout(Tensor(RECORDING)).asnumpy(), READOUTS[how](RECORDING), rtol=1e-12)
     testing.check_grads(readout, Tensor(RECORDING))
 
 
-def test_an_exponential_readout_with_its_own_time_constant():
+def test_exponential_readout_with_a_custom_time_constant():
     expected = sum(math.exp(-t / 2.0) * RECORDING[t] for t in range(5)) / 5.0
     np.testing.assert_allclose(nn.Readout("exp", tau=2.0)(Tensor(RECORDING)).asnumpy(), expected, rtol=1e-12)
 
 
-def test_the_first_spike_and_its_gradient():
+def test_first_spike_time_and_gradient():
     spikes = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 0]], np.float32)
     readout = nn.Readout("first")
     assert readout(Tensor(spikes)).asnumpy().tolist() == [1.0, 2.0, 4.0]
     found = ops.grad(lambda x: (readout(x) * Tensor([1.0, 2.0, 3.0])).sum())(Tensor(spikes)).asnumpy()
     expected = np.zeros((5, 3))
-    expected[1, 0], expected[2, 1], expected[4, 2] = -1.0, -2.0, -3.0  # the silent one at the last step
+    expected[1, 0], expected[2, 1], expected[4, 2] = -1.0, -2.0, -3.0  # for the silent neuron: the last step
     np.testing.assert_array_equal(found, expected)
 
 
-def test_a_readout_of_nothing_is_refused():
+def test_readouts_of_empty_sequences_raise():
     with pytest.raises(
         ShapeError, match=r"Readout: x must have the shape \(T, B, ...\) with at least one step, not \(0, 2\)"
     ):
@@ -466,7 +466,7 @@ def test_psn_equals_its_sum(order):
     np.testing.assert_array_equal(layer(Tensor(x)).asnumpy(), expected)
 
 
-def test_psn_of_an_order_is_causal_and_its_gradient_is_true():
+def test_masked_psn_is_causal_and_its_gradient_is_exact():
     layer = nn.PSN(4, order=2)
     x = Tensor(np.random.default_rng(1).normal(0.0, 1.0, (4, 3)))
     with surrogate.smooth():
@@ -475,7 +475,7 @@ def test_psn_of_an_order_is_causal_and_its_gradient_is_true():
     assert found[:2].all() and not found[2:].any()
 
 
-def test_psn_names_the_number_of_steps():
+def test_psn_errors_name_the_number_of_steps():
     with pytest.raises(ShapeError, match=r"PSN: with steps=4, x must have the shape \(4, B, ...\), not \(5, 2\)"):
         nn.PSN(4)(ops.ones((5, 2)))
 
@@ -483,12 +483,12 @@ def test_psn_names_the_number_of_steps():
 @pytest.mark.parametrize(
     "given", [lambda x: x, nn.Sigmoid(), surrogate.ATan, "ATan"], ids=["lambda", "Cell", "class", "str"]
 )
-def test_what_is_no_spike_function_is_refused(given):
+def test_invalid_spike_functions_raise(given):
     with pytest.raises(ArgumentError, match="LIFNode: surrogate_function is a spike function, a Cell with a bprop"):
         nn.LIFNode(surrogate_function=given)
 
 
-# --- compare, max_spikes and the spike function, set when a neuron is made and set later ------------------------------
+# --- compare, max_spikes and the spike function, in the constructor and assigned --------------------------------------
 
 KINDS = [
     kind
@@ -504,17 +504,17 @@ CHANGES = {
 BEFORE = ({}, {"compare": ">="}, {"max_spikes": 2}, {"compare": ">=", "max_spikes": None})
 
 
-def takes(kind, options):
+def supports(kind, options):
     one = kind in (nn.IzhikevichNode, nn.GLIFNode)
     return not one or options.get("max_spikes", 1) == 1
 
 
-def made(kind, options):
+def make_neuron(kind, options):
     return kind(**{name: value for name, value in options.items() if kind is not nn.GLIFNode or name != "max_spikes"})
 
 
-def answers(node):
-    """The spikes and the gradient of the spike function around, and just at, the first three thresholds."""
+def spikes_and_gradient(node):
+    """The spikes and the gradient of the spike function around and exactly at the first three thresholds."""
     x = Tensor(np.array([-1.0, -0.5, 0.0, 0.25, 1.0, 1.5, 2.0, 5.0], np.float32))
     found = snncell.grad(lambda x: node.fire_at(x).sum())(x).asnumpy()
     return node.fire_at(x).asnumpy().tolist(), found.tolist(), node.compare, node.max_spikes
@@ -522,19 +522,23 @@ def answers(node):
 
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in OWN], ids=lambda kind: kind.__name__)
-def test_set_later_is_as_given(kind):
+def test_assigned_options_equal_constructor_options(kind):
     for before in BEFORE:
         for name, values in CHANGES.items():
             for value in values:
-                if not takes(kind, before) or not takes(kind, {**before, name: value}):
+                if not supports(kind, before) or not supports(kind, {**before, name: value}):
                     continue
-                later = made(kind, before)
+                later = make_neuron(kind, before)
                 setattr(later, name, value)
-                assert answers(later) == answers(made(kind, {**before, name: value})), (before, name, value)
+                assert spikes_and_gradient(later) == spikes_and_gradient(make_neuron(kind, {**before, name: value})), (
+                    before,
+                    name,
+                    value,
+                )
 
 
 @pytest.mark.compiled
-def test_a_compiled_neuron_that_is_changed_is_the_changed_one():
+def test_compiled_neurons_follow_assigned_options():
     x, node = ops.ones((3, 1, 2)) * 2.0, nn.LIFNode(2.0, reset="zero", decay_input=False)
     layer = snncell.jit(nn.MultiStep(node))
     assert layer(x).asnumpy().max() == 1.0
@@ -564,27 +568,27 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("kind", "name", "value", "message"), REFUSED)
-def test_what_cannot_be_is_refused_and_changes_nothing(kind, name, value, message):
+def test_invalid_assignments_raise_and_change_nothing(kind, name, value, message):
     node = kind()
-    before = answers(node)
+    before = spikes_and_gradient(node)
     with pytest.raises(ArgumentError, match=message):
         setattr(node, name, value)
-    assert answers(node) == before
+    assert spikes_and_gradient(node) == before
 
 
-def test_several_spikes_of_a_threshold_below_zero_are_refused_later_too():
+def test_assigning_several_spikes_needs_a_positive_threshold():
     node = nn.EIFNode(v_threshold=-0.05, v_reset=-0.1, reset="value")
-    before = answers(node)
+    before = spikes_and_gradient(node)
     with pytest.raises(ArgumentError, match="EIFNode: v_threshold is positive if a step can ha"):
         node.max_spikes = 2
-    assert answers(node) == before
+    assert spikes_and_gradient(node) == before
 
 
-def test_a_spike_function_that_was_given_is_learned_on():
+def test_given_spike_function_keeps_learning():
     given = surrogate.ATan(snncell.Parameter(2.0, name="alpha"))
     node = nn.LIFNode(surrogate_function=given)
     assert [p.name for p in node.trainable_params()] == ["surrogate_function.alpha"]
-    node.compare = ">="  # the one that was given stands inside of another one
+    node.compare = ">="  # the given spike function is wrapped by another one
     assert [p.name for p in node.trainable_params()] == ["surrogate_function.surrogate_function.alpha"]
     node.max_spikes = 4
     assert [p.name for p in node.trainable_params()] == ["surrogate_function.surrogate_function.alpha"]
@@ -593,8 +597,8 @@ def test_a_spike_function_that_was_given_is_learned_on():
     assert node.surrogate_function is given
 
 
-def test_a_copy_is_changed_alone():
+def test_changing_a_copy_keeps_the_original():
     node = nn.LIFNode()
     other = copy.deepcopy(node)
     other.compare = ">="
-    assert node.compare == ">" and answers(node)[0] != answers(other)[0]
+    assert node.compare == ">" and spikes_and_gradient(node)[0] != spikes_and_gradient(other)[0]

@@ -11,12 +11,12 @@ from snncell.errors import ShapeError
 from snncell.nn.neurons.constants import Membrane
 
 EACH = pytest.mark.parametrize(("name", "reset"), CASES, ids=[f"{n}-{r}" for n, r in CASES])
-RUNAWAY = (nn.EIFNode, nn.AdExNode, nn.QIFNode, nn.AdaptiveQIFNode)  # to infinity in a few steps without a reset
+RUNAWAY = (nn.EIFNode, nn.AdExNode, nn.QIFNode, nn.AdaptiveQIFNode)  # diverges in a few steps without a reset
 ONE = pytest.mark.parametrize("name", NEURONS)
 
 
-def stepped(node):
-    """The neuron over time by a Python loop, nothing compiled: outputs and last states."""
+def run_eagerly(node):
+    """Outputs and last states of the neuron in a Python loop, not compiled."""
 
     def over_time(x, *states):
         outputs = []
@@ -37,11 +37,11 @@ def test_every_neuron_of_the_library_is_in_the_table():
 
 
 @EACH
-def test_it_equals_its_naive_loop(name, reset):
+def test_neuron_equals_its_naive_loop(name, reset):
     entry = NEURONS[name]
     x, states = entry.drawn(steps=3 if reset is None and entry.kind in RUNAWAY else 10)
     expected, after = entry.loop(entry.world(reset), x, states)
-    y, last = stepped(entry.make(reset))(Tensor(x), *[Tensor(s) for s in states])
+    y, last = run_eagerly(entry.make(reset))(Tensor(x), *[Tensor(s) for s in states])
     if entry.plain:
         assert 0.02 < (expected > 0).mean() < 0.98
         np.testing.assert_array_equal(y.asnumpy(), expected)
@@ -59,17 +59,17 @@ def nn_parameters(entry):
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @ONE
-def test_its_default_spikes_have_the_dtype_of_its_input(name, dtype):
+def test_default_spikes_have_the_dtype_of_the_input(name, dtype):
     entry = NEURONS[name]
     node = entry.make() if "cell" in entry.constants else entry.kind()
     x = Tensor(entry.drawn(steps=3)[0], dtype)
-    steps = stepped(node)(x, *first(node.init_state(x[0])))[0]
+    steps = run_eagerly(node)(x, *first(node.init_state(x[0])))[0]
     together = nn.MultiStep(node)(x)
     assert steps.dtype == together.dtype == x.dtype
     np.testing.assert_allclose(together.asnumpy(), steps.asnumpy(), rtol=2e-3 if dtype == "float16" else 2e-2)
 
 
-def test_constants_of_float32_leave_half_precision_as_it_is():
+def test_float32_constants_keep_half_precision():
     x = Tensor(np.full((3, 2, 2), 0.8), "bfloat16")
     nodes = nn.LIFNode([2.0, 3.0]), nn.LeakyNode(learnable="beta"), nn.LINode(learnable="tau"), nn.CLIFNode([2.0, 4.0])
     for node in nodes:
@@ -103,7 +103,7 @@ def differences(loss, arrays, eps=1e-6):
 @pytest.mark.sampled(159)
 @EACH
 @pytest.mark.parametrize("detach", [False, True])
-def test_smooth_gradients_through_time_are_those_of_the_naive_loop(name, reset, detach):
+def test_smooth_gradients_through_time_equal_the_naive_loop(name, reset, detach):
     entry = NEURONS[name]
     if not entry.plain and detach:
         assert reset is None  # nothing to detach
@@ -113,7 +113,7 @@ def test_smooth_gradients_through_time_are_those_of_the_naive_loop(name, reset, 
     weights = [rng.standard_normal(x.shape), *(rng.standard_normal(2) for _ in states)]
     node = entry.make(reset, detach)
     with surrogate.smooth():
-        (y, last), pull = ops.vjp(stepped(node), Tensor(x), *[Tensor(s) for s in states])
+        (y, last), pull = ops.vjp(run_eagerly(node), Tensor(x), *[Tensor(s) for s in states])
         douts = [Tensor(w).astype(leaf.dtype) for w, leaf in zip(weights, (y, *last), strict=True)]
         found = pull(douts[0], tuple(douts[1:]))
     first = entry.world(reset, smooth=True, detach=detach)
@@ -133,19 +133,19 @@ def test_smooth_gradients_through_time_are_those_of_the_naive_loop(name, reset, 
 
 @pytest.mark.sampled(49)
 @EACH
-def test_smooth_gradients_agree_with_finite_differences_to_second_order(name, reset):
+def test_smooth_gradients_agree_with_differences_to_second_order(name, reset):
     entry = NEURONS[name]
     x, states = entry.drawn(steps=3, neurons=2)
     with surrogate.smooth():
-        testing.check_grads(stepped(entry.make(reset)), Tensor(x), *[Tensor(s) for s in states], order=2)
+        testing.check_grads(run_eagerly(entry.make(reset)), Tensor(x), *[Tensor(s) for s in states], order=2)
 
 
 @ONE
-def test_detaching_changes_gradients_where_there_is_a_reset(name):
+def test_detach_reset_changes_gradients_only_with_a_reset(name):
     entry = NEURONS[name]
     x, states = entry.drawn(steps=5)
     for reset in entry.resets:
-        nodes = [stepped(entry.make(reset, detach)) for detach in (False, True)]
+        nodes = [run_eagerly(entry.make(reset, detach)) for detach in (False, True)]
         state = [Tensor(s) for s in states]
         a, b = (ops.grad(lambda x, n=node, s=state: n(x, *s)[1][0])(Tensor(x)) for node in nodes)
         same = (a.asnumpy() == b.asnumpy()).all()
@@ -163,7 +163,7 @@ LEARNED = [
 
 @pytest.mark.sampled(53)
 @pytest.mark.parametrize(("name", "constant"), LEARNED)
-def test_each_constant_can_be_learned_by_layer_or_by_neuron(name, constant):
+def test_constants_can_be_learned_per_layer_or_per_neuron(name, constant):
     entry = NEURONS[name]
     x, states = entry.drawn(steps=4, neurons=3)
     state = [Tensor(s) for s in states]
@@ -177,7 +177,7 @@ def test_each_constant_can_be_learned_by_layer_or_by_neuron(name, constant):
         node = entry._replace(constants=entry.constants | {constant: parameter}).make(entry.resets[0])
 
         def total(node=node):
-            y, last = stepped(node)(Tensor(x), *state)
+            y, last = run_eagerly(node)(Tensor(x), *state)
             return y.sum() + sum(s.sum() for s in last)
 
         with surrogate.smooth():
@@ -209,7 +209,7 @@ def test_the_shared_constants_can_be_learned(name, constant):
     def total(at=None):
         if at is not None:
             parameter.set_data(Tensor(at))
-        y, last = stepped(node)(Tensor(x), *[Tensor(s) for s in states])
+        y, last = run_eagerly(node)(Tensor(x), *[Tensor(s) for s in states])
         return ops.square(y).sum() + sum(s.sum() for s in last)
 
     with surrogate.smooth():
@@ -228,26 +228,26 @@ def inputs32(entry, seed=2):
 
 
 @ONE
-def test_it_is_one_kernel_forward_and_one_backward(name):
+def test_neuron_is_one_kernel_forward_and_one_backward(name):
     entry = NEURONS[name]
     x, states = inputs32(entry)
     net = nn.MultiStep(entry.make(entry.resets[0]))
     text = snncell.explain(net, x, *states, detail="launches")
     assert "1 loop over time, 0 calls" in text and text.count("one kernel") == 1
     assert text.count("in the loop:") == 1
-    squared = ops.grad(lambda *args: ops.square(net(*args)))  # the gradient of what is linear is a constant
+    squared = ops.grad(lambda *args: ops.square(net(*args)))  # the gradient of a linear neuron is a constant
     text = snncell.explain(squared, x, *states, detail="launches")
     assert "2 loops over time, 0 calls" in text and text.count("one kernel") == 2
 
 
 @ONE
-def test_it_is_one_kernel_with_each_option(name):
+def test_neuron_is_one_kernel_with_each_option(name):
     entry = NEURONS[name]
     x, states = inputs32(entry)
     options = [{"reset": reset} for reset in entry.resets]
     if entry.plain and entry.kind not in (nn.GLIFNode, nn.ILIFNode):
         options += [{"compare": ">="}, *({"delay": delay} for delay in entry.kind.delays if delay)]
-        counts = "max_spikes" not in entry.constants and entry.kind is not nn.IzhikevichNode  # which refuses to
+        counts = "max_spikes" not in entry.constants and entry.kind is not nn.IzhikevichNode  # which rejects max_spikes
         options += [{"max_spikes": None}] if counts else []
     for option in options:
         node = entry.make(**({"reset": entry.resets[0]} | option))
@@ -258,13 +258,13 @@ def test_it_is_one_kernel_with_each_option(name):
 @pytest.mark.sampled(3)
 @pytest.mark.compiled
 @ONE
-def test_compiled_it_is_what_it_is_step_by_step(name):
+def test_compiled_neuron_equals_eager_steps(name):
     entry = NEURONS[name]
     x, states = inputs32(entry)
     node = entry.make(entry.resets[0])
     whole = nn.MultiStep(node, return_states=True)
     (y, last), pull = ops.vjp(whole, x, *states)
-    (expected, after), pull_steps = ops.vjp(stepped(node), x, *states)
+    (expected, after), pull_steps = ops.vjp(run_eagerly(node), x, *states)
     compare = np.testing.assert_array_equal if entry.plain else np.testing.assert_allclose
     compare(y.asnumpy(), expected.asnumpy())
     rng = np.random.default_rng(3)
@@ -278,7 +278,7 @@ def test_compiled_it_is_what_it_is_step_by_step(name):
 
 @ONE
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
-def test_its_first_states_are_its_own_and_have_the_input_s_dtype(name, dtype):
+def test_initial_states_equal_init_state_and_have_the_input_dtype(name, dtype):
     entry = NEURONS[name]
     node = entry.make(entry.resets[0])
     x = ops.ones((2, 3), dtype)
@@ -291,18 +291,18 @@ def test_its_first_states_are_its_own_and_have_the_input_s_dtype(name, dtype):
 
 
 @ONE
-def test_it_runs_in_a_recurrent_layer(name):
+def test_neuron_runs_in_a_recurrent_layer(name):
     entry = NEURONS[name]
     net = nn.MultiStep(nn.Recurrent(entry.make(entry.resets[0]), nn.Dense(3, 3)), return_states=True)
-    steps = net._run_steps  # not compiled here: what a loop with products becomes is tested elsewhere
+    steps = net._run_steps  # not compiled here, because other tests cover compiled loops with products
     program = snncell.explain(lambda x: steps(x, None, True), ops.ones((4, 2, 3)), detail="launches")
     assert "1 loop over time" in program
 
 
-# --- states that do not fit -------------------------------------------------------------------------------------------
+# --- invalid states ---------------------------------------------------------------------------------------------------
 
 
-def test_a_state_of_another_batch_size_is_named():
+def test_state_of_another_batch_size_raises_and_is_named():
     net = nn.MultiStep(nn.LIFNode())
     with pytest.raises(ShapeError, match=r"LIFNode: the state v has shape \(3, 4\), but the input has shape \(2, 4\)"):
         net(ops.ones((5, 2, 4)), ops.zeros((3, 4)))
@@ -322,7 +322,7 @@ def test_counts_at_whole_thresholds(compare, expected):
 
 @pytest.mark.parametrize("compare", [">", ">="])
 @ONE
-def test_it_fires_at_the_threshold_only_if_told_to(name, compare):
+def test_neuron_fires_at_the_threshold_only_if_inclusive(name, compare):
     entry = NEURONS[name]
     if entry.plain and entry.kind not in (nn.ILIFNode, nn.GLIFNode):
         node = entry._replace(firing={}).make(entry.resets[0], compare=compare)
@@ -336,7 +336,7 @@ def test_it_fires_at_the_threshold_only_if_told_to(name, compare):
 @pytest.mark.parametrize("reset", ALL)
 @pytest.mark.parametrize("delay", ["reset", "reset+input", "spike"])
 @pytest.mark.parametrize("detach", [False, True])
-def test_a_delayed_reset_equals_the_naive_loop_and_its_gradient(reset, delay, detach):
+def test_delayed_reset_and_its_gradient_equal_the_naive_loop(reset, delay, detach):
     entry = NEURONS["Leaky"]._replace(
         constants={"beta": 0.7, "delay": delay},
         step=naive.delayed,
@@ -345,12 +345,12 @@ def test_a_delayed_reset_equals_the_naive_loop_and_its_gradient(reset, delay, de
     )
     x, states = entry.drawn()
     expected, after = entry.loop(entry.world(reset), x, states)
-    y, (v,) = stepped(entry.make(reset))(Tensor(x), Tensor(states[0]))
+    y, (v,) = run_eagerly(entry.make(reset))(Tensor(x), Tensor(states[0]))
     np.testing.assert_array_equal(y.asnumpy(), expected)
     np.testing.assert_allclose(v.asnumpy(), after[0][-1], rtol=1e-12)
     x, states = entry.drawn(steps=4, neurons=2)
     with surrogate.smooth():
-        found = ops.grad(lambda x: stepped(entry.make(reset, detach))(x, Tensor(states[0]))[0])(Tensor(x)).asnumpy()
+        found = ops.grad(lambda x: run_eagerly(entry.make(reset, detach))(x, Tensor(states[0]))[0])(Tensor(x)).asnumpy()
     first = entry.world(reset, smooth=True, detach=detach)
     entry.loop(first, x, states)
 

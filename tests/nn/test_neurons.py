@@ -1,4 +1,4 @@
-"""Neurons over time: forward against loops in plain NumPy and published values, gradients against hand-written BPTT."""
+"""Neurons over time: forward against NumPy loops and published values, gradients against hand-written BPTT."""
 
 import itertools
 
@@ -22,14 +22,14 @@ LIF_CASES = pytest.mark.parametrize(
 )
 
 
-def drawn(steps=12, neurons=9, scale=2.0, seed=0):
-    """Inputs that make some neurons fire and others not; none comes close to the threshold (asserted by `far`)."""
+def random_input(steps=12, neurons=9, scale=2.0, seed=0):
+    """Inputs that make some neurons fire and others not. `far` asserts that no potential is close to the threshold."""
     rng = np.random.default_rng(seed)
     return rng.uniform(-0.3, scale, (steps, neurons)), rng.uniform(-0.5, 0.9, neurons)
 
 
 def far(hs, spikes, threshold):
-    """Check that the case decides nothing by rounding, and that there is something to see."""
+    """Check that rounding decides no spike, and that some neurons spike and others do not."""
     assert np.abs(hs - threshold).min() > 1e-5 and 0.05 < (spikes > 0).mean() < 0.95
     return True
 
@@ -48,7 +48,7 @@ def constants(reset, decay_input):
 @pytest.mark.sampled(7)
 @LIF_CASES
 def test_lif_forward_equals_the_loop(reset, detach, decay_input):
-    x, v0 = drawn(scale=5.0 if decay_input else 1.5)
+    x, v0 = random_input(scale=5.0 if decay_input else 1.5)
     spikes, hs, vs = naive.lif_forward(x, v0, **constants(reset, decay_input))
     assert far(hs, spikes, 0.8)
     net = nn.MultiStep(lif(reset, detach, decay_input), return_states=True)
@@ -62,7 +62,7 @@ def test_lif_forward_equals_the_loop(reset, detach, decay_input):
 @pytest.mark.parametrize("name", SLOPES)
 def test_lif_gradients_equal_hand_written_bptt(reset, detach, decay_input, name):
     make, slope = SLOPES[name]
-    x, v0 = drawn(scale=5.0 if decay_input else 1.5)
+    x, v0 = random_input(scale=5.0 if decay_input else 1.5)
     rng = np.random.default_rng(1)
     d_spikes, d_last = rng.standard_normal(x.shape), rng.standard_normal(v0.shape)
     settings = constants(reset, decay_input)
@@ -70,7 +70,7 @@ def test_lif_gradients_equal_hand_written_bptt(reset, detach, decay_input, name)
     expected = naive.lif_backward(hs, d_spikes, d_last, slope, detach=detach, **settings)
     net = nn.MultiStep(lif(reset, detach, decay_input, make), return_states=True)
     (y, _), pull = ops.vjp(net, Tensor(x), Tensor(v0))
-    # relusigmoid's spikes are float32, as the document has them; so then is their gradient.
+    # relusigmoid's spikes are float32, as documented, and so is their gradient.
     found = pull(Tensor(d_spikes).astype(y.dtype), (Tensor(d_last),))
     tight = {"rtol": 1e-10, "atol": 1e-12} if y.dtype == "float64" else {"rtol": 2e-5, "atol": 2e-6}
     for mine, theirs in zip(found, expected, strict=True):
@@ -80,22 +80,22 @@ def test_lif_gradients_equal_hand_written_bptt(reset, detach, decay_input, name)
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("reset", RESETS)
 @pytest.mark.parametrize("decay_input", [False, True])
-def test_lif_with_smooth_spikes_agrees_with_finite_differences_through_time(reset, decay_input):
-    x, v0 = drawn(steps=6, neurons=4, scale=3.0)
+def test_smooth_lif_gradients_agree_with_finite_differences(reset, decay_input):
+    x, v0 = random_input(steps=6, neurons=4, scale=3.0)
     net = nn.MultiStep(lif(reset, False, decay_input), return_states=True)
     with surrogate.smooth():
         testing.check_grads(net, Tensor(x), Tensor(v0), order=2)
 
 
-def test_detaching_matters_where_there_is_a_reset():
-    x, v0 = drawn()
+def test_detach_reset_changes_gradients_only_with_a_reset():
+    x, v0 = random_input()
     for reset in RESETS:
         a, b = (ops.grad(nn.MultiStep(lif(reset, d, False)))(Tensor(x), Tensor(v0)).asnumpy() for d in (False, True))
         assert (a == b).all() == (reset is None)
 
 
-def test_a_learnable_time_constant_gets_its_gradient():
-    x, v0 = drawn(steps=6, neurons=4)
+def test_learnable_time_constant_gets_its_gradient():
+    x, v0 = random_input(steps=6, neurons=4)
     tau = Parameter(np.float64(2.5), name="tau")
     net = nn.MultiStep(nn.LIFNode(tau, decay_input=False, surrogate_function=surrogate.ATan()))
     assert list(net.parameters_dict()) == ["cell.tau"]
@@ -109,17 +109,17 @@ def test_a_learnable_time_constant_gets_its_gradient():
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.5, 0.0, -1.0])
-def test_a_time_constant_of_at_most_one_step_is_refused(tau):
+def test_time_constant_of_at_most_one_step_raises(tau):
     with pytest.raises(ArgumentError, match="tau is a number of steps above 1"):
         nn.LIFNode(tau)
 
 
-def test_an_unknown_reset_is_refused():
+def test_unknown_reset_raises():
     with pytest.raises(ArgumentError, match='reset is "subtract", "zero", "value" or None, not \'hard\''):
         nn.LIFNode(reset="hard")
 
 
-def test_the_threshold_itself_does_not_fire():
+def test_potential_at_the_threshold_does_not_fire():
     # v > v_threshold, as in NIR's definition
     spike, v = nn.IFNode()(Tensor([1.0, 1.0000001]), Tensor([0.0, 0.0]))
     assert spike.asnumpy().tolist() == [0.0, 1.0] and v.asnumpy()[0] == 1.0
@@ -148,7 +148,7 @@ GOLDEN = {  # decay 0.5, threshold 1, from rest: spikes and potentials after the
 
 
 @pytest.mark.parametrize("case", GOLDEN)
-def test_potentials_of_other_frameworks(case):
+def test_spikes_and_potentials_equal_published_values(case):
     reset, decay_input, spikes, potentials = GOLDEN[case]
     node = nn.LIFNode(tau=2.0, reset=reset, decay_input=decay_input)
     _, (found, after) = ops.scan(
@@ -167,7 +167,7 @@ def test_potentials_of_other_frameworks(case):
         ("zero", True, [1.07544, 0.71696, 1.07544, 0.71696]),
     ],
 )
-def test_gradients_of_spikingjelly(reset, detach, expected):
+def test_gradients_equal_published_values_of_spikingjelly(reset, detach, expected):
     node = nn.LIFNode(2.0, reset=reset, detach_reset=detach, decay_input=False, surrogate_function=surrogate.ATan(2.0))
     x = Tensor(np.full((4, 1), 0.8))
     assert nn.MultiStep(node)(x).asnumpy()[:, 0].tolist() == [0.0, 1.0, 0.0, 1.0]
@@ -181,7 +181,7 @@ def test_gradients_of_spikingjelly(reset, detach, expected):
 @pytest.mark.parametrize("name", SLOPES)
 def test_if_forward_and_gradients_equal_the_loops(threshold, name):
     make, slope = SLOPES[name]
-    x, v0 = drawn(scale=1.0)
+    x, v0 = random_input(scale=1.0)
     spikes, hs, vs = naive.if_forward(x, v0, threshold)
     assert far(hs, spikes, threshold)
     rng = np.random.default_rng(1)
@@ -198,15 +198,15 @@ def test_if_forward_and_gradients_equal_the_loops(threshold, name):
         np.testing.assert_allclose(mine.asnumpy(), theirs, **tight)
 
 
-def test_if_without_fire_gives_its_potential_twice():
-    x, v0 = drawn()
+def test_if_without_fire_returns_its_potential_twice():
+    x, v0 = random_input()
     y, (last,) = nn.MultiStep(nn.IFNode(fire=False), return_states=True)(Tensor(x), Tensor(v0))
     np.testing.assert_allclose(y.asnumpy(), v0 + np.cumsum(x, 0), rtol=1e-12)
     np.testing.assert_array_equal(last.asnumpy(), y.asnumpy()[-1])
 
 
-def test_if_with_smooth_spikes_agrees_with_finite_differences():
-    x, v0 = drawn(steps=6, neurons=4)
+def test_smooth_if_gradients_agree_with_finite_differences():
+    x, v0 = random_input(steps=6, neurons=4)
     with surrogate.smooth():
         testing.check_grads(nn.MultiStep(nn.IFNode(0.7), return_states=True), Tensor(x), Tensor(v0), order=2)
 
@@ -252,7 +252,7 @@ def test_permuting_neurons_commutes(net, x):
     np.testing.assert_array_equal(found, pull(Tensor(dout))[0].asnumpy()[:, order])
 
 
-def test_the_reverse_is_linear_in_the_incoming_gradient(net, x):
+def test_backward_pass_is_linear_in_the_incoming_gradient(net, x):
     out, pull = ops.vjp(net, x)
     rng = np.random.default_rng(3)
     a, b = (rng.standard_normal(out.shape).astype(np.float32) for _ in range(2))
@@ -262,7 +262,7 @@ def test_the_reverse_is_linear_in_the_incoming_gradient(net, x):
     )
 
 
-def test_the_past_does_not_feel_the_future(net, x):
+def test_outputs_do_not_depend_on_later_inputs(net, x):
     later = x.asnumpy().copy()
     later[6:] += 1.0
     np.testing.assert_array_equal(net(Tensor(later)).asnumpy()[:6], net(x).asnumpy()[:6])
@@ -274,14 +274,14 @@ def test_the_past_does_not_feel_the_future(net, x):
 
 
 @pytest.mark.compiled
-def test_compiled_spikes_are_the_same_to_the_bit(net, x):
+def test_compiled_spikes_equal_eager_bitwise(net, x):
     compiled = snncell.jit(net)
     assert compiled(x).asnumpy().tobytes() == net(x).asnumpy().tobytes()
     np.testing.assert_allclose(gradient(compiled, x), gradient(net, x), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_every_float_type_runs_and_keeps_its_state(dtype):
+def test_every_float_dtype_runs_and_keeps_the_state_dtype(dtype):
     net = nn.MultiStep(nn.LIFNode(surrogate_function=surrogate.ATan()), return_states=True)
     y, (v,) = net(ops.ones((3, 2), dtype) * 1.5)
     assert (y.dtype, v.dtype) == (dtype, dtype)
@@ -289,7 +289,7 @@ def test_every_float_type_runs_and_keeps_its_state(dtype):
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int64"])
 @pytest.mark.parametrize("make", [nn.IFNode, nn.LIFNode], ids=["IF", "LIF"])
-def test_spikes_of_integers_and_booleans_are_inputs_too(make, dtype):
+def test_integer_and_boolean_inputs_are_accepted(make, dtype):
     x = Tensor(np.array([[1, 0], [1, 1], [0, 1]], dtype))
     y = nn.MultiStep(make())(x)
     assert y.dtype == "float32"

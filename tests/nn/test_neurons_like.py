@@ -1,4 +1,4 @@
-"""Neurons of other frameworks: published values, and where a framework is installed its own spikes and gradients."""
+"""Presets of other frameworks: published values, and spikes and gradients of the installed frameworks."""
 
 import gc
 import inspect
@@ -60,7 +60,7 @@ GOLDEN = {  # decay 0.5, threshold 1, from rest: the neuron, its spikes, its pot
 
 
 def recorded(node, x):
-    """Outputs and every state after every step, step by step."""
+    """Outputs and all states after each step."""
     x = x if isinstance(x, Tensor) else Tensor(x)
     first = node.init_state(x[0])
     states = first if isinstance(first, tuple) else (first,)
@@ -74,7 +74,7 @@ def recorded(node, x):
 
 @pytest.mark.parametrize("case", GOLDEN)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_published_spikes_and_states(case, dtype):
+def test_spikes_and_states_equal_published_values(case, dtype):
     make, spikes, *expected = GOLDEN[case]
     out, states = recorded(make(), np.array(INPUT, dtype))
     assert "".join(f"{s:.0f}" for s in out.asnumpy()) == spikes
@@ -92,17 +92,17 @@ def test_published_spikes_and_states(case, dtype):
         (0.0, True, [1.07544, 0.71696, 1.07544, 0.71696]),
     ],
 )
-def test_published_gradients_of_spikingjelly(v_reset, detach, expected):
+def test_gradients_equal_published_values_of_spikingjelly(v_reset, detach, expected):
     settings = {"tau": 2.0, "decay_input": False, "v_reset": v_reset, "detach_reset": detach}
     node = LIKE("spikingjelly", **settings, surrogate_function=surrogate.ATan(2.0))
     found = ops.grad(lambda x: recorded(node, x)[0])(Tensor(np.full(4, 0.8)))
     np.testing.assert_allclose(found.asnumpy(), expected, atol=1e-5)
 
 
-# --- defects that other libraries ship --------------------------------------------------------------------------------
+# --- defects of other libraries ---------------------------------------------------------------------------------------
 
 
-def test_a_soft_reset_at_once_swallows_no_spike():
+def test_immediate_soft_reset_loses_no_spike():
     node = LIKE("snntorch", beta=1.0, reset_delay=False)
     out, (mem,) = recorded(node, np.array([3.5, 0.0, 0.0, 0.0]))
     assert out.asnumpy().tolist() == [1.0, 1.0, 1.0, 0.0] and mem.asnumpy().tolist() == [2.5, 1.5, 0.5, 0.5]
@@ -110,29 +110,29 @@ def test_a_soft_reset_at_once_swallows_no_spike():
     assert out.asnumpy().tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_norse_s_alpha_is_used_where_it_is_given():
+def test_norse_alpha_is_used():
     slopes = [
         ops.grad(LIKE("norse", **given).surrogate_function)(Tensor(0.5)).item() for given in ({}, {"alpha": 100.0})
     ]
     assert slopes == pytest.approx([1 / 1.5**2, 1 / 51.0**2])
 
 
-def test_the_time_constants_of_norse_and_nir_are_the_same_seconds():
+def test_norse_and_nir_time_constants_are_in_seconds():
     norse = LIKE("norse.LIFBox", tau_mem_inv=50.0, dt=0.001)
     nir = LIKE("nir", tau=0.02, r=1.0, v_leak=0.0, v_threshold=1.0, dt=0.001)
     assert norse.tau == pytest.approx(20.0) and nir.tau == pytest.approx(20.0)
 
 
-def test_no_neuron_is_kept_in_a_list_of_all():
+def test_neurons_can_be_garbage_collected():
     node = LIKE("snntorch", beta=0.5)
-    nn.MultiStep(node)  # not called: what is compiled is kept for the next call
+    nn.MultiStep(node)  # not called, because compiled functions are kept for the next call
     gone = weakref.ref(node)
     del node
     gc.collect()
     assert gone() is None
 
 
-def test_states_of_zeros_are_zeros():
+def test_init_state_is_zero_after_any_step():
     node = nn.CubaLIFNode()
     spike, *states = node(ops.ones((2,)), *(s + 1.0 for s in node.init_state(ops.ones((2,)))))
     again = node.init_state(spike)
@@ -142,7 +142,7 @@ def test_states_of_zeros_are_zeros():
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_framework_lists_the_known_ones():
+def test_unknown_framework_error_lists_known_ones():
     with pytest.raises(ArgumentError, match=r"LIFNode.like: no preset 'brian2'.*'nir'.*'snntorch'.*'spikingjelly'"):
         LIKE("brian2")
     with pytest.raises(ArgumentError, match=r"EIFNode.like: no preset 'norse' .* presets are 'spikingjelly'"):
@@ -152,7 +152,7 @@ def test_an_unknown_framework_lists_the_known_ones():
 
 
 @pytest.mark.parametrize("framework", sorted({framework for _, framework in PRESETS}))
-def test_a_framework_may_be_written_as_it_writes_itself(framework):
+def test_framework_names_ignore_case(framework):
     neuron = next(neuron for neuron, known in PRESETS if known == framework)
     for written in (framework.upper(), framework.title()):
         with pytest.raises(ArgumentError, match=f"{neuron}.like: unknown setting 'volts' of {framework}. It takes"):
@@ -161,12 +161,12 @@ def test_a_framework_may_be_written_as_it_writes_itself(framework):
 
 
 @pytest.mark.parametrize("framework", [None, 3, ("snntorch",)])
-def test_a_framework_is_named_by_a_word(framework):
+def test_framework_must_be_a_string(framework):
     with pytest.raises(ArgumentError, match=r"LIFNode.like: no preset .* for this neuron. Its presets are"):
         LIKE(framework)
 
 
-def test_an_unknown_parameter_lists_the_known_ones():
+def test_unknown_parameter_error_lists_known_ones():
     with pytest.raises(
         ArgumentError, match=r"LIFNode.like: unknown setting 'tau' of snntorch. It takes beta, threshold, "
     ):
@@ -175,7 +175,7 @@ def test_an_unknown_parameter_lists_the_known_ones():
         LIKE("snntorch")
 
 
-# What says by a setting of its own whether it is learned.
+# Presets with a setting that decides if a constant is learned.
 SAID_TWICE = [
     (neuron, framework, word)
     for (neuron, framework), preset in PRESETS.items()
@@ -185,7 +185,7 @@ SAID_TWICE = [
 
 
 @pytest.mark.parametrize(("neuron", "framework", "word"), SAID_TWICE)
-def test_a_parameter_and_a_setting_do_not_say_two_things(neuron, framework, word):
+def test_parameter_that_contradicts_a_setting_raises(neuron, framework, word):
     needed = inspect.signature(PRESETS[neuron, framework]).parameters.values()
     settings = {p.name: 0.5 + 0.2 * (p.name == "alpha") for p in needed if p.default is p.empty}
     settings |= {"beta": 0.5} if framework == "snntorch.Lapicque" else {}
@@ -225,7 +225,7 @@ def test_a_parameter_and_a_setting_do_not_say_two_things(neuron, framework, word
         ),
     ],
 )
-def test_settings_that_make_no_sense(settings, message):
+def test_invalid_settings_raise(settings, message):
     with pytest.raises(ArgumentError, match=message):
         LIKE(**settings)
 
@@ -233,7 +233,7 @@ def test_settings_that_make_no_sense(settings, message):
 # --- parity -----------------------------------------------------------------------------------------------------------
 
 SHAPE = (14, 3, 5)  # (T, B, N)
-JELLY = {  # preset, settings, the class there, what it is called with if that differs, scale of the input
+JELLY = {  # preset, settings, the framework's class, its arguments if they differ, scale of the input
     "LIF": (nn.LIFNode, {"tau": 3.0}, "LIFNode", {}, 4.0),
     "LIF, soft": (nn.LIFNode, {"tau": 3.0, "v_reset": None, "v_threshold": 0.8}, "LIFNode", {}, 3.0),
     "LIF, undivided, detached": (
@@ -257,14 +257,14 @@ JELLY = {  # preset, settings, the class there, what it is called with if that d
 }
 
 
-def drawn(scale, seed=0):
+def random_input(scale, seed=0):
     rng = np.random.default_rng(seed)
     return rng.uniform(-0.2 * scale, scale, SHAPE), rng.standard_normal(SHAPE)
 
 
 def compare(node, theirs, torch, scale, states_of):
-    """Spikes exactly, states and gradients to 1e-5, in float64 so that nothing hangs on rounding."""
-    x, weights = drawn(scale)
+    """Compare spikes exactly, and states and gradients to 1e-5, in float64 so that no spike depends on rounding."""
+    x, weights = random_input(scale)
     given = torch.tensor(x, requires_grad=True)
     outputs, after = [], []
     for t in range(len(x)):
@@ -285,7 +285,7 @@ def compare(node, theirs, torch, scale, states_of):
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", JELLY)
-def test_spikingjelly_s_own_spikes_states_and_gradients(case, torch):
+def test_spikes_states_and_gradients_equal_spikingjelly(case, torch):
     reason = "SpikingJelly is not installed: there is nothing to compare with"
     there = pytest.importorskip("spikingjelly.activation_based.neuron", reason=reason)
     kind, settings, name, other, scale = JELLY[case]
@@ -299,10 +299,10 @@ def test_spikingjelly_s_own_spikes_states_and_gradients(case, torch):
 @pytest.mark.parametrize(
     ("decode", "how"), [(None, None), ("max-mem", "max"), ("mean-mem", "mean"), ("last_mem", "last")]
 )
-def test_spikingjelly_s_own_readouts(decode, how, torch):
+def test_readouts_equal_spikingjelly(decode, how, torch):
     reason = "SpikingJelly is not installed: there is nothing to compare with"
     there = pytest.importorskip("spikingjelly.activation_based.neuron", reason=reason)
-    x, weights = drawn(2.0)
+    x, weights = random_input(2.0)
     given = torch.tensor(x, requires_grad=True)
     y = there.NonSpikingLIFNode(tau=3.0, decode=decode)(given)
     y = torch.stack(y) if decode is None else y
@@ -363,7 +363,7 @@ TORCHES = {
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", TORCHES)
-def test_snntorch_s_own_spikes_states_and_gradients(case, torch):
+def test_spikes_states_and_gradients_equal_snntorch(case, torch):
     there = pytest.importorskip("snntorch", reason="snnTorch is not installed: there is nothing to compare with")
     kind, framework, settings, name, scale = TORCHES[case]
     cell = getattr(there, name)(**settings).double()
@@ -375,7 +375,7 @@ def test_snntorch_s_own_spikes_states_and_gradients(case, torch):
             out = cell(x)
         else:
             out = cell(x, *state[0])
-        # there (spk, syn, mem); here the potential first
+        # snnTorch returns (spk, syn, mem), we return the potential first
         state[0] = out[1:]
         return out[0]
 
@@ -386,11 +386,11 @@ def test_snntorch_s_own_spikes_states_and_gradients(case, torch):
 
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
-def test_a_learned_beta_and_threshold_get_snntorch_s_gradients(torch):
+def test_gradients_of_beta_and_threshold_equal_snntorch(torch):
     there = pytest.importorskip("snntorch", reason="snnTorch is not installed: there is nothing to compare with")
     cell = there.Leaky(beta=0.8, learn_beta=True, learn_threshold=True)
     node = LIKE("snntorch", beta=0.8, learn_beta=True, learn_threshold=True)
-    x, weights = (a.astype(np.float32) for a in drawn(0.8))
+    x, weights = (a.astype(np.float32) for a in random_input(0.8))
     mem, outputs = cell.reset_mem(), []
     for t in range(len(x)):
         spike, mem = cell(torch.tensor(x[t]), mem)
@@ -407,7 +407,7 @@ def test_a_learned_beta_and_threshold_get_snntorch_s_gradients(torch):
 
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
-def test_spikingjelly_s_psn(torch):
+def test_psn_equals_spikingjelly(torch):
     reason = "SpikingJelly is not installed: there is nothing to compare with"
     there = pytest.importorskip("spikingjelly.activation_based.neuron", reason=reason)
     theirs, mine = there.PSN(T=6), nn.PSN(6, compare=">=")
@@ -426,12 +426,12 @@ def test_spikingjelly_s_psn(torch):
 
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
-def test_spikingjelly_s_gated_neuron(torch):
+def test_gated_neuron_equals_spikingjelly(torch):
     reason = "SpikingJelly is not installed: there is nothing to compare with"
     there = pytest.importorskip("spikingjelly.activation_based.neuron", reason=reason)
     theirs = there.GatedLIFNode(T=8, inplane=3, init_linear_decay=0.06, init_v_subreset=0.4)
     logits = {name: getattr(theirs, name).detach().numpy().reshape(-1, 1, 1) for name in GATES if name != "conduct"}
-    logits["conduct"] = theirs.conduct.detach().numpy()[0].reshape(-1, 1, 1)  # the same at all steps, at first
+    logits["conduct"] = theirs.conduct.detach().numpy()[0].reshape(-1, 1, 1)  # equal at all steps initially
     gates = {name: snncell.Parameter(value, name=name) for name, value in logits.items()}
     node = nn.GLIFNode(**gates, surrogate_function=surrogate.Sigmoid(4.0), compare=">=")
     x = np.random.default_rng(0).uniform(0.0, 1.2, (8, 2, 3, 2, 2)).astype(np.float32)
@@ -449,12 +449,12 @@ def test_spikingjelly_s_gated_neuron(torch):
 
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
-def test_a_recurrent_layer_of_snntorch(torch):
+def test_recurrent_layer_equals_snntorch(torch):
     there = pytest.importorskip("snntorch", reason="snnTorch is not installed: there is nothing to compare with")
     theirs = there.RLeaky(beta=0.8, linear_features=5)
     weight, bias = (p.detach().numpy() for p in (theirs.recurrent.weight, theirs.recurrent.bias))
     layer = nn.Recurrent(LIKE("snntorch", beta=0.8), nn.Dense(5, 5, Tensor(weight), Tensor(bias)))
-    x, weights = (a.astype(np.float32) for a in drawn(1.0))
+    x, weights = (a.astype(np.float32) for a in random_input(1.0))
     given, outputs = torch.tensor(x, requires_grad=True), []
     spike, mem = theirs.reset_mem()
     for t in range(len(x)):
@@ -480,16 +480,16 @@ def test_a_recurrent_layer_of_snntorch(torch):
         ("spyx", {}, [0, 0, 0, 1, 0], [0.5, 0.75, 1.25, 0.75, 2.25]),
     ],
 )
-def test_neurons_without_a_leak(framework, settings, spikes, potentials):
+def test_neurons_without_a_leak_integrate_their_input(framework, settings, spikes, potentials):
     y, (v,) = recorded(nn.IFNode.like(framework, **settings), np.array([0.5, 0.25, 0.5, 0.5, 1.5]))
     assert y.asnumpy().tolist() == spikes and v.asnumpy().tolist() == pytest.approx(potentials)
 
 
-def test_the_recurrent_step_of_norse_detaches_its_reset():
+def test_norse_recurrent_step_detaches_its_reset():
     assert LIKE("norse", recurrent=True).detach_reset and not LIKE("norse").detach_reset
 
 
-def test_sinabs_s_surrogate_is_as_wide_as_its_threshold():
+def test_sinabs_surrogate_scales_with_the_threshold():
     """SingleExponential: 1 / (w th) exp(-|v - th| / (w th)), for one spike and for many."""
     for spike_fn in ("SingleSpike", "MultiSpike", 2):
         node = LIKE("sinabs", tau_mem=5.0, spike_threshold=2.0, spike_fn=spike_fn, grad_width=0.5)
@@ -497,14 +497,14 @@ def test_sinabs_s_surrogate_is_as_wide_as_its_threshold():
         np.testing.assert_allclose(found, np.exp([-1.0, 0.0, -0.5]), rtol=1e-6)
 
 
-def test_sinabs_s_current_jumps_and_decays_before_it_is_read():
+def test_sinabs_current_decays_before_it_is_read():
     node = LIKE("sinabs", tau_mem=HALF, tau_syn=HALF, norm_input=False, spike_threshold=10.0)
     _, (v, i) = recorded(node, np.array([1.0, 0.0, 1.0]))
     np.testing.assert_allclose(i.asnumpy(), [0.5, 0.25, 0.625])
     np.testing.assert_allclose(v.asnumpy(), [0.5, 0.5, 0.875])
 
 
-def test_an_adaptive_neuron_of_spyx_and_sinabs():
+def test_adaptive_neuron_equals_spyx_and_sinabs_equations():
     def loop(beta, gamma, gain, scale, late, x):
         v = t = 0.0
         spikes = []
@@ -535,7 +535,7 @@ def test_an_adaptive_neuron_of_spyx_and_sinabs():
         np.testing.assert_allclose([v.asnumpy()[-1], a.asnumpy()[-1]], expected[1:], rtol=1e-9)
 
 
-def test_the_izhikevich_neuron_of_norse():
+def test_izhikevich_neuron_equals_norse_equations():
     node = nn.IzhikevichNode.like("norse", a=0.02, b=0.2, c=-65.0, d=6.0)
     x, v, u, spikes = np.full(400, 14.0), -65.0, -13.0, []
     for now in x:
@@ -550,7 +550,7 @@ def test_the_izhikevich_neuron_of_norse():
     np.testing.assert_allclose([last.asnumpy()[-1], recovery.asnumpy()[-1]], [v, u], rtol=1e-8)
 
 
-def test_nir_s_equations_with_arrays_of_constants():
+def test_nir_equations_with_arrays_of_constants():
     tau = np.array([2e-3, 4e-3])
     node = LIKE("nir", tau=tau, r=np.array([1.0, 2.0]), v_leak=np.array([0.1, 0.0]), v_threshold=1.0, dt=1e-3)
     x = np.random.default_rng(0).uniform(0.0, 3.0, (12, 2)).astype(np.float32)
@@ -564,7 +564,7 @@ def test_nir_s_equations_with_arrays_of_constants():
 
 
 @pytest.mark.parametrize(("neuron", "framework"), PRESETS)
-def test_each_preset_is_one_kernel(neuron, framework):
+def test_presets_compile_to_one_kernel(neuron, framework):
     needed = {
         "beta": 0.8, "alpha": 0.9, "gamma": 0.9, "R": 5.0, "C": 1.0, "tau_mem": 5.0, "tau_adapt": 9.0, "tau_syn": 3.0,
         "tau": 0.01, "r": 1.0, "v_leak": 0.0, "v_threshold": 1.0, "a": 0.02, "b": 0.2, "c": -65.0, "d": 8.0,
@@ -604,7 +604,7 @@ NORSES = {
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", NORSES)
-def test_norse_s_own_spikes_states_and_gradients(case, torch):
+def test_spikes_states_and_gradients_equal_norse(case, torch):
     reason = "Norse is not installed: there is nothing to compare with"
     there = pytest.importorskip("norse.torch", reason=reason)
     kind, framework, settings, name, scale = NORSES[case]

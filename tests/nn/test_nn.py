@@ -1,4 +1,4 @@
-"""Layers against loops in plain NumPy, and forward and gradients against PyTorch where it is installed."""
+"""Layers against NumPy loops, and forward and gradients against PyTorch where it is installed."""
 
 import inspect
 import math
@@ -19,7 +19,7 @@ WEIGHTS = {"weight": "weight", "bias": "bias"}
 
 @pytest.mark.parametrize("shape", [(3,), (5, 3), (2, 5, 3), (0, 3)], ids=str)
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_dense(rng, shape, has_bias):
+def test_dense_equals_the_loop(rng, shape, has_bias):
     layer = filled(nn.Dense(3, 4, has_bias=has_bias, dtype="float64"), rng)
     x = rng.standard_normal(shape)
     expected = x @ layer.weight.asnumpy().T + (layer.bias.asnumpy() if has_bias else 0)
@@ -29,12 +29,12 @@ def test_dense(rng, shape, has_bias):
 
 @pytest.mark.peer
 @pytest.mark.parametrize("shape", [(5, 3), (2, 5, 3)], ids=str)
-def test_dense_like_torch(torch, rng, shape):
+def test_dense_equals_torch(torch, rng, shape):
     layer = filled(nn.Dense(3, 4, dtype="float64"), rng)
     assert_like(torch, layer, torch.nn.Linear(3, 4), rng.standard_normal(shape), WEIGHTS)
 
 
-def test_dense_with_an_activation_by_name_or_cell(rng):
+def test_dense_accepts_an_activation_name_or_cell(rng):
     x = Tensor(rng.standard_normal((4, 3)).astype(np.float32))
     layer = nn.Dense(3, 4, activation="relu")
     plain = nn.Dense(3, 4, layer.weight, layer.bias)
@@ -45,7 +45,7 @@ def test_dense_with_an_activation_by_name_or_cell(rng):
         nn.Dense(3, 4, activation="magic")
 
 
-def test_dense_names_itself_when_the_shape_is_wrong():
+def test_dense_shape_errors_name_the_layer():
     with pytest.raises(ShapeError, match=r"Dense\(input_channels=3.*shape \(2, 5\).*last axis.*in_channels = 3"):
         nn.Dense(3, 4)(ops.ones((2, 5)))
     with pytest.raises(ShapeError, match=r"Dense\(.*shape \(\)"):
@@ -53,7 +53,7 @@ def test_dense_names_itself_when_the_shape_is_wrong():
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, True, "3", None])
-def test_sizes_are_positive_integers(value):
+def test_sizes_must_be_positive_integers(value):
     with pytest.raises(ArgumentError, match="Dense: in_channels is an integer of at least 1"):
         nn.Dense(value, 4)
     with pytest.raises(ArgumentError, match="Conv2d: out_channels is an integer of at least 1"):
@@ -91,7 +91,7 @@ def settings(case):
 
 
 @pytest.mark.parametrize("case", CONV2D)
-def test_conv2d(rng, case):
+def test_conv2d_equals_the_loop(rng, case):
     options, _, stride, dilation, padding = settings(case)
     layer = filled(nn.Conv2d(4, 4, has_bias=True, dtype="float64", **options), rng)
     x = rng.standard_normal((2, 4, 7, 8))
@@ -104,7 +104,7 @@ def test_conv2d(rng, case):
 
 @pytest.mark.peer
 @pytest.mark.parametrize("case", CONV2D)
-def test_conv2d_like_torch(torch, rng, case):
+def test_conv2d_equals_torch(torch, rng, case):
     options, kernel, stride, dilation, (top, bottom, left, right) = settings(case)
     layer = filled(nn.Conv2d(4, 4, has_bias=True, dtype="float64", **options), rng)
 
@@ -118,7 +118,7 @@ def test_conv2d_like_torch(torch, rng, case):
 
 @pytest.mark.parametrize("mode", ["valid", "same", "pad"])
 @pytest.mark.parametrize(("stride", "dilation", "group"), [(1, 1, 1), (2, 1, 2), (1, 2, 1), (3, 1, 4)])
-def test_conv1d_is_conv2d_on_one_row(rng, mode, stride, dilation, group):
+def test_conv1d_equals_conv2d_on_one_row(rng, mode, stride, dilation, group):
     padding = 2 if mode == "pad" else 0
     layer = filled(nn.Conv1d(4, 8, 3, stride, mode, padding, dilation, group, dtype="float64"), rng)
     x = rng.standard_normal((2, 4, 9))
@@ -132,30 +132,30 @@ def test_conv1d_is_conv2d_on_one_row(rng, mode, stride, dilation, group):
 
 @pytest.mark.peer
 @pytest.mark.parametrize(("stride", "dilation", "group"), [(1, 1, 1), (2, 2, 2)])
-def test_conv1d_like_torch(torch, rng, stride, dilation, group):
+def test_conv1d_equals_torch(torch, rng, stride, dilation, group):
     layer = filled(nn.Conv1d(4, 8, 3, stride, "pad", 2, dilation, group, has_bias=True, dtype="float64"), rng)
     module = torch.nn.Conv1d(4, 8, 3, stride, padding=2, dilation=dilation, groups=group)
     assert_like(torch, layer, module, rng.standard_normal((2, 4, 9)), WEIGHTS)
 
 
-def test_convolutions_begin_as_in_mindspore():
+def test_convolution_initialisers_equal_mindspore():
     layer = nn.Conv2d(4, 8, 3)
     assert layer.pad_mode == "same" and layer.bias is None and layer.weight.shape == (8, 4, 3, 3)
     assert np.abs(layer.weight.asnumpy()).max() <= 1 / math.sqrt(36)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (4, 8, 8), (4,), (5, 2, 4, 8, 8)], ids=str)
-def test_conv2d_names_itself_when_the_shape_is_wrong(shape):
+def test_conv2d_shape_errors_name_the_layer(shape):
     with pytest.raises(ShapeError, match=r"Conv2d\(input_channels=4.*must have shape \(N, 4, H, W\).*TimeDistributed"):
         nn.Conv2d(4, 4, 3)(ops.ones(shape))
 
 
-def test_conv1d_names_itself_when_the_shape_is_wrong():
+def test_conv1d_shape_errors_name_the_layer():
     with pytest.raises(ShapeError, match=r"Conv1d\(input_channels=4.*must have shape \(N, 4, L\)"):
         nn.Conv1d(4, 4, 3)(ops.ones((2, 4, 8, 8)))
 
 
-def test_convolutions_that_cannot_be():
+def test_invalid_convolutions_raise():
     with pytest.raises(ArgumentError, match="Conv2d: group=3 must divide in_channels=4"):
         nn.Conv2d(4, 6, 3, group=3)
     with pytest.raises(ArgumentError, match="padding=1 needs pad_mode"):
@@ -172,7 +172,7 @@ def test_convolutions_that_cannot_be():
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 1), ((2, 3), (1, 2)), (1, 1)], ids=str)
 @pytest.mark.parametrize(("make", "what"), [(nn.MaxPool2d, np.max), (nn.AvgPool2d, np.mean)], ids=["max", "mean"])
-def test_pools(rng, make, what, kernel, stride):
+def test_pools_equal_the_loop(rng, make, what, kernel, stride):
     pair, steps = ((v, v) if isinstance(v, int) else v for v in (kernel, stride))
     x = rng.standard_normal((2, 3, 7, 8))
     layer = make(kernel, stride)
@@ -183,7 +183,7 @@ def test_pools(rng, make, what, kernel, stride):
 @pytest.mark.peer
 @pytest.mark.parametrize("padding", [0, 1])
 @pytest.mark.parametrize("kind", ["max", "mean", "mean without padding"])
-def test_pools_like_torch(torch, rng, kind, padding):
+def test_pools_equal_torch(torch, rng, kind, padding):
     options = {"pad_mode": "pad", "padding": padding}
     x = rng.standard_normal((2, 3, 7, 8))
     if kind == "max":
@@ -195,10 +195,14 @@ def test_pools_like_torch(torch, rng, kind, padding):
     assert_like(torch, layer, module, x, {})
 
 
-def test_pools_with_same_padding_cover_the_input():
+def test_same_padded_pools_cover_the_input():
     x = Tensor(np.arange(25.0, dtype=np.float32).reshape(1, 1, 5, 5))
     assert nn.MaxPool2d(2, 2, "same")(x).asnumpy().tolist() == [[[[6, 8, 9], [16, 18, 19], [21, 23, 24]]]]
-    assert nn.AvgPool2d(2, 2, "same")(x).asnumpy()[0, 0, 2].tolist() == [20.5, 22.5, 24.0]  # of real elements only
+    assert nn.AvgPool2d(2, 2, "same")(x).asnumpy()[0, 0, 2].tolist() == [
+        20.5,
+        22.5,
+        24.0,
+    ]  # the mean is over elements of the input only
 
 
 # --- transposed convolution -------------------------------------------------------------------------------------------
@@ -206,19 +210,19 @@ def test_pools_with_same_padding_cover_the_input():
 
 @pytest.mark.peer
 @pytest.mark.parametrize(("stride", "group"), [(1, 1), (2, 2), (3, 1)])
-def test_transposed_convolutions_like_torch(torch, rng, stride, group):
+def test_transposed_convolutions_equal_torch(torch, rng, stride, group):
     cell = filled(nn.Conv2dTranspose(4, 6, 3, stride, "pad", 1, group=group, has_bias=True, dtype="float64"), rng)
     module = torch.nn.ConvTranspose2d(4, 6, 3, stride, 1, groups=group)
     assert_like(torch, cell, module, rng.standard_normal((2, 4, 5, 4)), WEIGHTS)
 
 
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (2, 2), (5, 3), (2, 3)])
-def test_same_transposed_convolutions_multiply_the_length_by_the_stride(kernel, stride):
+def test_same_transposed_convolutions_scale_length_by_stride(kernel, stride):
     cell = nn.Conv2dTranspose(1, 2, kernel, stride)
     assert cell(ops.ones((1, 1, 4, 5))).shape == (1, 2, 4 * stride, 5 * stride)
 
 
-def test_a_transposed_convolution_is_the_adjoint_of_the_convolution(rng):
+def test_transposed_convolution_is_the_adjoint_of_convolution(rng):
     w = Tensor(rng.standard_normal((3, 2, 3, 3)))
     x, y = Tensor(rng.standard_normal((1, 2, 7, 7))), Tensor(rng.standard_normal((1, 3, 3, 3)))
     forward = (ops.conv2d(x, w, stride=2) * y).sum().item()
@@ -226,14 +230,14 @@ def test_a_transposed_convolution_is_the_adjoint_of_the_convolution(rng):
     np.testing.assert_allclose(forward, backward, rtol=1e-12)
 
 
-def test_a_transposed_convolution_names_itself():
+def test_transposed_convolution_errors_name_the_layer():
     with pytest.raises(ShapeError, match=r"Conv2dTranspose\(input_channels=2.*\(N, 2, H, W\)"):
         nn.Conv2dTranspose(2, 2, 3)(ops.ones((1, 3, 4, 4)))
     with pytest.raises(ShapeError, match=r"conv_transpose2d: takes \(N, C, H, W\) and a weight"):
         ops.conv_transpose2d(ops.ones((1, 3, 4, 4)), ops.ones((2, 1, 3, 3)))
 
 
-def test_windows_are_shown_as_mindspore_shows_them():
+def test_repr_of_window_layers_matches_mindspore():
     conv = "input_channels=1, output_channels=2, kernel_size=(3, 3), stride=(2, 1), pad_mode=same, padding=0"
     assert repr(nn.Conv2d(1, 2, 3, (2, 1))) == f"Conv2d({conv}, dilation=(1, 1), group=1, has_bias=False)"
     for kind in (nn.MaxPool2d, nn.AvgPool2d):
@@ -241,7 +245,7 @@ def test_windows_are_shown_as_mindspore_shows_them():
 
 
 def optional():
-    """The layers that can be without some of their Parameters, each with the argument that says so."""
+    """The layers with optional Parameters, each with the argument that enables them."""
     found = {}
     for name, kind in vars(nn).items():
         if isinstance(kind, type) and issubclass(kind, nn.Cell):
@@ -251,7 +255,7 @@ def optional():
 
 
 @pytest.mark.parametrize(("name", "flag"), optional())
-def test_a_parameter_that_a_layer_goes_without_is_none(name, flag):
+def test_disabled_parameters_are_none(name, flag):
     kind = getattr(nn, name)
     parameters = inspect.signature(kind).parameters
     sizes = {argument: 2 for argument, p in parameters.items() if p.default is p.empty}
@@ -262,4 +266,4 @@ def test_a_parameter_that_a_layer_goes_without_is_none(name, flag):
         assert getattr(less, path) is None
         less.insert_param_to_cell(path, snncell.Parameter(Tensor([1.0, 2.0])))
         assert getattr(less, path) is less.parameters_dict()[path]
-        assert getattr(kind(**{**sizes, flag: False}), path) is None  # that of another one is not touched
+        assert getattr(kind(**{**sizes, flag: False}), path) is None  # the Parameter of another layer is unchanged

@@ -1,4 +1,4 @@
-"""Losses against loops in plain NumPy and against PyTorch, with weights, ignored labels and smoothing."""
+"""Losses against NumPy loops and against PyTorch, with weights, ignored labels and smoothing."""
 
 import itertools
 
@@ -31,7 +31,7 @@ def test_cross_entropy_equals_the_loop(weight, ignore, smoothing):
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("shape", [(6, 4), (6, 4, 3), (6, 4, 2, 3)], ids=str)
 @pytest.mark.parametrize(("weight", "ignore", "smoothing"), CASES, ids=IDS)
-def test_cross_entropy_like_torch(torch, weight, ignore, smoothing, shape, reduction):
+def test_cross_entropy_equals_torch(torch, weight, ignore, smoothing, shape, reduction):
     rng = np.random.default_rng(1)
     logits, labels = rng.normal(0, 2, shape), rng.integers(0, 4, (6, *shape[2:]))
     theirs_logits = torch.tensor(logits, requires_grad=True)
@@ -53,7 +53,7 @@ def test_cross_entropy_like_torch(torch, weight, ignore, smoothing, shape, reduc
 @pytest.mark.peer
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
-def test_cross_entropy_of_probabilities_like_torch(torch, weight, smoothing):
+def test_cross_entropy_of_probabilities_equals_torch(torch, weight, smoothing):
     target = np.random.default_rng(2).dirichlet(np.ones(4), 6)
     theirs_logits = torch.tensor(LOGITS, requires_grad=True)
     theirs = torch.nn.functional.cross_entropy(
@@ -76,20 +76,20 @@ def test_cross_entropy_of_huge_logits_is_finite():
     np.testing.assert_allclose(found.asnumpy(), [[1, -1], [0, 0]], atol=1e-7)
 
 
-def test_the_gradient_of_an_ignored_sample_is_zero():
+def test_ignored_samples_have_zero_gradient():
     found = ops.grad(nn.CrossEntropyLoss(ignore_index=3))(Tensor(LOGITS), Tensor(LABELS)).asnumpy()
     assert not found[LABELS == 3].any() and found[LABELS != 3].all()
 
 
 @pytest.mark.parametrize("label", [4, -1, 100])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
-def test_labels_out_of_range_are_refused(label, dtype):
+def test_labels_out_of_range_raise(label, dtype):
     labels = Tensor(np.array([0, 1, label, 0, 0, 0], dtype))
     with pytest.raises(ArgumentError, match=rf"CrossEntropyLoss.*{label}"):
         nn.CrossEntropyLoss()(Tensor(LOGITS), labels)
 
 
-def test_shapes_that_do_not_fit_are_refused():
+def test_mismatched_shapes_raise():
     loss = nn.CrossEntropyLoss()
     with pytest.raises(ShapeError, match=r"logits of shape \(6, 4\) need labels of shape \(6,\), not \(5,\)"):
         loss(Tensor(LOGITS), Tensor(LABELS[:5]))
@@ -102,7 +102,7 @@ def test_shapes_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
-def test_smoothing_lies_between_zero_and_one(smoothing):
+def test_smoothing_must_be_between_zero_and_one(smoothing):
     with pytest.raises(ArgumentError, match=r"label_smoothing is a finite number in \[0, 1\)"):
         nn.CrossEntropyLoss(label_smoothing=smoothing)
 
@@ -118,7 +118,7 @@ REDUCE = {"mean": np.mean, "sum": np.sum, "none": lambda a: a}
     [(nn.MSELoss, lambda d: d**2), (nn.L1Loss, np.abs)],
     ids=["MSE", "L1"],
 )
-def test_regression_losses(make, each, reduction):
+def test_regression_losses_equal_their_formulas(make, each, reduction):
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((4, 5)), rng.standard_normal((4, 5))
     loss = make(reduction)
@@ -133,6 +133,6 @@ def test_regression_losses_do_not_broadcast(make):
 
 
 @pytest.mark.parametrize("make", [nn.MSELoss, nn.L1Loss, lambda r: nn.CrossEntropyLoss(reduction=r)])
-def test_an_unknown_reduction_is_refused(make):
+def test_unknown_reduction_raises(make):
     with pytest.raises(ArgumentError, match='reduction is "mean", "sum" or "none", not \'median\''):
         make("median")

@@ -17,7 +17,7 @@ BATCH_IDS = ["N C", "N C L", "N C H W"]
 
 
 @pytest.mark.parametrize(("make", "shape"), BATCHES, ids=BATCH_IDS)
-def test_batch_norm_in_training_and_prediction(rng, make, shape):
+def test_batch_norm_equals_its_formula_in_training_and_prediction(rng, make, shape):
     layer = filled(make(3, eps=1e-3, momentum=0.8, dtype="float64"), rng)
     x = rng.normal(2, 3, shape)
     axes = (0, *range(2, len(shape)))
@@ -31,7 +31,7 @@ def test_batch_norm_in_training_and_prediction(rng, make, shape):
         return (x - m) / np.sqrt(v + 1e-3) * g + b
 
     np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), normalised(mean, var), rtol=1e-11)
-    np.testing.assert_array_equal(layer.moving_mean.asnumpy(), mean)  # prediction moves nothing
+    np.testing.assert_array_equal(layer.moving_mean.asnumpy(), mean)  # prediction does not update the moving statistics
     layer.set_train()
     np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), normalised(x.mean(axes), x.var(axes)), rtol=1e-10)
     np.testing.assert_allclose(layer.moving_mean.asnumpy(), 0.8 * mean + 0.2 * x.mean(axes), rtol=1e-12)
@@ -42,7 +42,7 @@ def test_batch_norm_in_training_and_prediction(rng, make, shape):
 @pytest.mark.peer
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("make", "shape"), BATCHES, ids=BATCH_IDS)
-def test_batch_norm_like_torch(torch, rng, make, shape, training):
+def test_batch_norm_equals_torch(torch, rng, make, shape, training):
     layer = filled(make(3, eps=1e-4, momentum=0.7, dtype="float64"), rng)
     module = (torch.nn.BatchNorm2d if len(shape) == 4 else torch.nn.BatchNorm1d)(3, eps=1e-4, momentum=0.3)
     module.running_mean = torch.tensor(layer.moving_mean.asnumpy().copy())
@@ -50,7 +50,7 @@ def test_batch_norm_like_torch(torch, rng, make, shape, training):
     module.train(training)
     layer.set_train(training)
     x = rng.normal(1, 2, shape)
-    # torch keeps float32 buffers unless told otherwise, so .double() in assert_like matters
+    # torch keeps float32 buffers by default, so .double() in assert_like matters
     assert_like(torch, layer, module, x, {"weight": "gamma", "bias": "beta"})
     np.testing.assert_allclose(layer.moving_mean.asnumpy(), module.running_mean.numpy(), rtol=1e-10)
     np.testing.assert_allclose(layer.moving_variance.asnumpy(), module.running_var.numpy(), rtol=1e-10)
@@ -60,8 +60,8 @@ def test_batch_norm_like_torch(torch, rng, make, shape, training):
 @pytest.mark.peer
 @pytest.mark.parametrize(("make", "shape"), BATCHES, ids=BATCH_IDS)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jitted"])
-def test_gradients_of_the_second_order_like_torch(torch, rng, make, shape, jitted):
-    """Of the squares of the gradient, through mean and variance of the batch."""
+def test_second_order_gradients_equal_torch(torch, rng, make, shape, jitted):
+    """Differentiate the squares of the gradient, through the mean and variance of the batch."""
     layer = make(3, dtype="float64").set_train()
     x, weights = rng.normal(2, 3, shape), rng.normal(size=shape)
 
@@ -77,7 +77,7 @@ def test_gradients_of_the_second_order_like_torch(torch, rng, make, shape, jitte
     np.testing.assert_allclose(ours, expected.numpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_batch_statistics_can_be_chosen_regardless_of_training(rng):
+def test_use_batch_statistics_overrides_training_mode(rng):
     x = Tensor(rng.normal(5, 2, (50, 2)).astype(np.float32))
     layer = nn.BatchNorm1d(2, use_batch_statistics=True)
     assert abs(layer(x).asnumpy().mean()) < 1e-5
@@ -87,7 +87,7 @@ def test_batch_statistics_can_be_chosen_regardless_of_training(rng):
     assert not frozen.moving_mean.asnumpy().any()
 
 
-def test_batch_norm_without_affine_trains_nothing():
+def test_batch_norm_without_affine_has_no_parameters():
     layer = nn.BatchNorm1d(2, affine=False)
     assert layer.trainable_params() == [] and len(nn.BatchNorm1d(2).trainable_params()) == 2
 
@@ -106,7 +106,7 @@ def test_batch_norm_errors_name_the_cell():
 
 
 @pytest.mark.parametrize(("size", "shape"), [(5, (4, 5)), ((3, 5), (2, 4, 3, 5)), ([5], (5,))], ids=str)
-def test_layer_norm(rng, size, shape):
+def test_layer_norm_equals_its_formula(rng, size, shape):
     layer = filled(nn.LayerNorm(size, epsilon=1e-3, dtype="float64"), rng)
     axes = tuple(range(-len(layer.gamma.shape), 0))
     x = rng.normal(2, 3, shape)
@@ -118,14 +118,14 @@ def test_layer_norm(rng, size, shape):
 
 @pytest.mark.peer
 @pytest.mark.parametrize(("size", "shape"), [(5, (4, 5)), ((3, 5), (2, 4, 3, 5))], ids=str)
-def test_layer_norm_like_torch(torch, rng, size, shape):
+def test_layer_norm_equals_torch(torch, rng, size, shape):
     layer = filled(nn.LayerNorm(size, epsilon=1e-5, dtype="float64"), rng)
     assert_like(
         torch, layer, torch.nn.LayerNorm(size, 1e-5), rng.normal(2, 3, shape), {"weight": "gamma", "bias": "beta"}
     )
 
 
-def test_layer_norm_names_itself_when_the_shape_is_wrong():
+def test_layer_norm_shape_errors_name_the_layer():
     with pytest.raises(ShapeError, match=r"LayerNorm\(normalized_shape=\(3, 5\).*\(2, 5\).*last axes must be \(3, 5\)"):
         nn.LayerNorm((3, 5))(ops.ones((2, 5)))
 
@@ -134,26 +134,26 @@ def test_layer_norm_names_itself_when_the_shape_is_wrong():
 
 
 @pytest.mark.parametrize("p", [0.0, 0.25, 1.0])
-def test_dropout(p):
+def test_dropout_scales_kept_elements_and_is_off_in_prediction(p):
     layer, x = nn.Dropout(p=p), ops.ones((100, 100))
     assert layer(x) is x  # prediction
     layer.set_train()
     out, found = ops.value_and_grad(layer)(x)
     assert set(np.unique(out.asnumpy()).tolist()) <= {0.0, np.float32(1 / (1 - p)).item() if p < 1 else 0.0}
     assert (out.asnumpy() == 0).mean() == pytest.approx(p, abs=4 * 0.5 / 100)
-    np.testing.assert_array_equal(found.asnumpy(), out.asnumpy())  # the mask of the forward
+    np.testing.assert_array_equal(found.asnumpy(), out.asnumpy())  # the mask of the forward pass
     if 0 < p < 1:
         assert (layer(x).asnumpy() != out.asnumpy()).any()
 
 
-def test_dropout_takes_the_probability_of_keeping_too():
+def test_dropout_accepts_keep_prob():
     assert nn.Dropout(keep_prob=0.9).p == pytest.approx(0.1) and nn.Dropout(keep_prob=0.9, p=0.3).p == 0.3
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(ArgumentError, match=r"Dropout: p is a finite number in \[0, 1\]"):
             nn.Dropout(p=wrong)
 
 
-def test_a_number_in_the_first_place_of_dropout_is_asked_about():
+def test_positional_dropout_probability_warns():
     words = r"Dropout\(0\.2\) drops 0\.8 .* Write Dropout\(p=0\.8\) .* Dropout\(p=0\.2\)"
     with pytest.warns(ArgumentWarning, match=words) as seen:
         layer = nn.Dropout(0.2)
@@ -168,7 +168,7 @@ def test_a_number_in_the_first_place_of_dropout_is_asked_about():
         Mine()
 
 
-def test_dropout_by_name_and_in_half_is_not_asked_about():
+def test_dropout_by_keyword_or_one_half_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for layer in (nn.Dropout(), nn.Dropout(0.5), nn.Dropout(keep_prob=0.2), nn.Dropout(p=0.2), nn.Dropout2d(0.2)):
@@ -176,7 +176,7 @@ def test_dropout_by_name_and_in_half_is_not_asked_about():
         assert nn.TimeFixedDropout(0.2).p == 0.2 and nn.TimeFixedDropout2d(0.2).p == 0.2
 
 
-def test_it_is_asked_about_once_for_each_line():
+def test_dropout_warns_once_per_line():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("default")
         for _ in range(3):
@@ -186,7 +186,7 @@ def test_it_is_asked_about_once_for_each_line():
 
 
 @pytest.mark.parametrize("make", [nn.Conv1d, nn.Conv2d])
-def test_padding_without_its_mode_says_what_to_write(make):
+def test_padding_without_pad_mode_suggests_a_fix(make):
     words = r'padding=1 needs pad_mode="pad"; with \'same\' it must be 0. Write pad_mode="pad", padding=1'
     with pytest.raises(ArgumentError, match=words):
         make(1, 8, 3, padding=1)
@@ -202,10 +202,10 @@ def test_dropout2d_drops_channels():
     assert set(np.unique(out).tolist()) == {0.0, 2.0}
 
 
-# --- Embedding and the small ones ------------------------------------------------------------------------------------
+# --- Embedding and small layers ---------------------------------------------------------------------------------------
 
 
-def test_embedding_gathers_rows_and_adds_up_their_gradients(rng):
+def test_embedding_gathers_rows_and_sums_their_gradients(rng):
     layer = filled(nn.Embedding(5, 3, dtype="float64"), rng)
     indices = Tensor([[0, 4], [4, 4]])
     out, pull = ops.vjp(lambda: layer(indices), weights=layer.embedding_table)
@@ -217,25 +217,25 @@ def test_embedding_gathers_rows_and_adds_up_their_gradients(rng):
     np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-13)
 
 
-def test_embedding_with_padding(rng):
+def test_embedding_padding_row_gets_zero_gradient(rng):
     layer = nn.Embedding(5, 3, padding_idx=2, embedding_table="ones")
     assert not layer.embedding_table.asnumpy()[2].any() and layer.embedding_table.asnumpy()[1].all()
     found = ops.grad(lambda: layer(Tensor([1, 2, 2])), None, layer.embedding_table)()
     assert found.asnumpy().tolist() == [[0.0] * 3, [1.0] * 3, [0.0] * 3, [0.0] * 3, [0.0] * 3]
     layer.embedding_table.set_data(ops.ones((5, 3)))
-    assert layer(Tensor([2])).asnumpy().tolist() == [[1.0, 1.0, 1.0]]  # the row is read, its gradient is what is zero
+    assert layer(Tensor([2])).asnumpy().tolist() == [[1.0, 1.0, 1.0]]  # the row is read, but its gradient is zero
     with pytest.raises(ArgumentError, match="padding_idx=5 must be from 0 to 4, the rows of the table"):
         nn.Embedding(5, 3, padding_idx=5)
 
 
 @pytest.mark.parametrize("index", [5, -6])
-def test_embedding_refuses_rows_that_are_not_there(index):
+def test_embedding_indices_out_of_range_raise(index):
     with pytest.raises(TensorIndexError, match=str(index)):
         nn.Embedding(5, 3)(Tensor([index]))
 
 
 @pytest.mark.peer
-def test_embedding_like_torch(torch, rng):
+def test_embedding_equals_torch(torch, rng):
     layer = filled(nn.Embedding(6, 3, padding_idx=1, dtype="float64"), rng)
     module = torch.nn.Embedding(6, 3, padding_idx=1).double()
     module.weight.data = torch.tensor(layer.embedding_table.asnumpy().copy())
@@ -265,20 +265,20 @@ ACTIVATIONS = {
 
 @pytest.mark.peer
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_like_torch(torch, rng, name):
+def test_activations_equal_torch(torch, rng, name):
     mine, theirs = ACTIVATIONS[name]
     assert_like(torch, mine(), theirs(torch), rng.uniform(-4, 8, (3, 4, 5)), {})
 
 
 @pytest.mark.parametrize("name", [n for n in ACTIVATIONS if n != "Flatten"])
-def test_activations_have_true_gradients(rng, name):
+def test_activation_gradients_agree_with_finite_differences(rng, name):
     testing.check_grads(ACTIVATIONS[name][0](), Tensor(rng.uniform(-4, 8, (3, 5))), order=2)
 
 
 # --- containers ------------------------------------------------------------------------------------------------------
 
 
-def test_sequential_takes_cells_lists_and_names():
+def test_sequential_accepts_cells_lists_and_named_cells():
     a, b = nn.Dense(2, 3), nn.Dense(3, 1)
     x = ops.ones((4, 2))
     expected = b(a(x)).asnumpy()
@@ -297,7 +297,7 @@ def test_sequential_takes_cells_lists_and_names():
         nn.SequentialCell(a, lambda x: x)
 
 
-def test_cell_list_registers_and_leaves_calling_to_others():
+def test_cell_list_registers_cells_and_cannot_be_called():
     cells = nn.CellList([nn.Dense(2, 2)]).extend([nn.Dense(2, 3), nn.Dense(3, 1)])
     assert len(cells) == 3 and cells[-1].out_channels == 1 and isinstance(cells[:2], nn.CellList)
     assert list(cells.parameters_dict())[:2] == ["0.weight", "0.bias"]
@@ -316,7 +316,7 @@ NORMS = {
 @pytest.mark.peer
 @pytest.mark.parametrize("parameters", ["float16", "float32"])
 @pytest.mark.parametrize("kind", NORMS)
-def test_a_variance_beyond_float16_is_none_beyond_it(kind, parameters, rng, torch):
+def test_variance_beyond_the_float16_range_stays_finite(kind, parameters, rng, torch):
     make, theirs = NORMS[kind]
     x = Tensor(400.0 * rng.standard_normal((4, 6, 5, 5))).astype("float16")
     out = make(parameters).set_train()(x)
@@ -326,15 +326,15 @@ def test_a_variance_beyond_float16_is_none_beyond_it(kind, parameters, rng, torc
 
 
 @pytest.mark.parametrize("kind", ["group", "instance", "layer"])
-def test_a_batch_of_nobody_is_normalised(kind):
+def test_normalisation_accepts_an_empty_batch(kind):
     net = NORMS[kind][0]("float32")
     assert snncell.grad(lambda x: net(x).sum())(ops.zeros((0, 6, 5, 5))).shape == (0, 6, 5, 5)
 
 
 @pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3)])
 @pytest.mark.parametrize("begins", [{}, {"begin_norm_axis": -1}, "first", "counted", "one"])
-def test_layers_are_normalised_from_the_axis_that_the_shape_says(shape, begins):
-    """The axis may be given as MindSpore's examples do: where it is the one that normalized_shape begins with."""
+def test_layer_norm_axis_follows_normalized_shape(shape, begins):
+    """The axis may be given as in MindSpore's examples: the first axis of normalized_shape."""
     x = Tensor(np.random.default_rng(0).standard_normal((5, 2, 4, 3)).astype(np.float32))
     first = 4 - len(shape)
     axes = {"first": (first, first), "counted": (-len(shape), first), "one": (-1, first)}

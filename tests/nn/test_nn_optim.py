@@ -1,4 +1,4 @@
-"""Optimisers over several steps, against their formulas in NumPy and against PyTorch; schedules; what they refuse."""
+"""Optimisers over several steps, against their formulas in NumPy and against PyTorch; schedules; errors."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import snncell
 from snncell import Parameter, ParameterTuple, Tensor, nn, ops
 from snncell.errors import ArgumentError, ParameterError, ShapeError
 
-# Rates are powers of two: the rate is kept as float32, which holds these exactly, and the rest is float64.
+# Rates are powers of two, because the rate is stored as float32, which holds them exactly. The rest is float64.
 RATE = 0.125
 STEPS = 6
 
@@ -106,14 +106,14 @@ OPTIMISERS = {
         lambda p, g: adam(p, g, 0.9, 0.5, decay=0.01, decoupled=True, amsgrad=True),
         ("AdamW", {"betas": (0.9, 0.5), "amsgrad": True, "weight_decay": 0.01}),
     ),
-    # MindSpore's AdaMax adds eps to the divisor, PyTorch's to each gradient's size; at 0 they are one.
+    # MindSpore's AdaMax adds eps to the divisor, PyTorch's to each |gradient|. With eps = 0 they are equal.
     "AdaMax": (
         lambda p: nn.AdaMax(p, RATE, 0.8, 0.5, 0.0, 0.1),
         lambda p, g: adamax(p, g, 0.8, 0.5, 0.0, 0.1),
         ("Adamax", {"betas": (0.8, 0.5), "eps": 0.0, "weight_decay": 0.1}),
     ),
     "AdaMax eps": (lambda p: nn.AdaMax(p, RATE, eps=0.5), lambda p, g: adamax(p, g, eps=0.5), None),
-    # MindSpore's RMSProp has epsilon under the root, PyTorch's beside it; at 0 they are one.
+    # MindSpore's RMSProp adds epsilon under the root, PyTorch's outside. With epsilon = 0 they are equal.
     "RMSProp": (
         lambda p: nn.RMSProp(p, RATE, epsilon=0.0),
         lambda p, g: rmsprop(p, g, eps=0.0),
@@ -138,7 +138,7 @@ OPTIMISERS = {
 
 
 def problem():
-    """Two Parameters and a gradient of each for every step."""
+    """Two Parameters, and a gradient of each for every step."""
     rng = np.random.default_rng(0)
     shapes = [(3, 2), (4,)]
     return [rng.standard_normal(s) for s in shapes], [[rng.normal(0, 2, s) for s in shapes] for _ in range(STEPS)]
@@ -149,7 +149,7 @@ def parameters(starts):
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_steps_follow_the_formula(name):
+def test_optimiser_steps_equal_the_formula(name):
     make, formula, _ = OPTIMISERS[name]
     starts, gradients = problem()
     params = parameters(starts)
@@ -166,7 +166,7 @@ def test_steps_follow_the_formula(name):
 @pytest.mark.sampled(8)
 @pytest.mark.peer
 @pytest.mark.parametrize("name", [n for n, row in OPTIMISERS.items() if row[2]])
-def test_steps_are_those_of_torch(torch, name):
+def test_optimiser_steps_equal_torch(torch, name):
     make, _, (kind, options) = OPTIMISERS[name]
     starts, gradients = problem()
     params = parameters(starts)
@@ -195,7 +195,7 @@ def test_parameters_keep_their_dtype(name, dtype):
 @pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["SGD nesterov", "Adam betas", "AMSGrad", "AdaMax", "RMSProp centered"])
-def test_steps_are_the_same_compiled(name):
+def test_compiled_steps_equal_eager_steps(name):
     starts, gradients = problem()
     eager, compiled = parameters(starts), parameters(starts)
     one, other = OPTIMISERS[name][0](eager), OPTIMISERS[name][0](compiled)
@@ -208,7 +208,7 @@ def test_steps_are_the_same_compiled(name):
         np.testing.assert_allclose(b.asnumpy(), a.asnumpy(), rtol=1e-10, atol=1e-12)
 
 
-def test_a_quadratic_is_minimised():
+def test_optimisers_minimise_a_quadratic():
     p = Parameter(Tensor([3.0, -2.0]), name="p")
     optimiser = nn.Adam([p], 0.1)
     gradient = ops.grad(lambda: ((p - Tensor([1.0, 1.0])) * (p - Tensor([1.0, 1.0]))).sum(), None, p)
@@ -220,7 +220,7 @@ def test_a_quadratic_is_minimised():
 # --- rates -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_rate_can_be_changed():
+def test_learning_rate_can_be_changed():
     p = Parameter(Tensor([0.0]), name="p")
     optimiser = nn.SGD([p], 0.5)
     optimiser(ops.ones(1))
@@ -242,7 +242,7 @@ def test_the_rate_can_be_changed():
     ],
     ids=["exponential", "stairs", "warm-up", "warm-up of another", "pieces", "polynomial", "cosine"],
 )
-def test_schedules(schedule, rate):
+def test_schedules_equal_their_formulas(schedule, rate):
     p = Parameter(Tensor([0.0]), name="p")
     optimiser = nn.SGD([p], schedule)
     expected = 0.0
@@ -263,12 +263,12 @@ Q = Parameter(Tensor([1.0]), name="q")
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), -0.1, "fast", None, True])
 @pytest.mark.parametrize("make", [nn.SGD, nn.Adam, nn.AdamW, nn.RMSProp, lambda p, r: nn.Momentum(p, r, 0.9)])
-def test_a_rate_that_is_no_rate_is_refused(make, rate):
+def test_invalid_learning_rates_raise(make, rate):
     with pytest.raises(ArgumentError, match=r"learning_rate must be a finite number of at least 0, a Learning.*, not"):
         make([P], rate)
 
 
-def test_a_rate_set_later_is_checked_too():
+def test_assigned_learning_rates_are_checked():
     with pytest.raises(ArgumentError, match="learning_rate is a number"):
         nn.SGD([P], 0.1).set_learning_rate(float("nan"))
 
@@ -285,12 +285,12 @@ def test_a_rate_set_later_is_checked_too():
     ],
     ids=["twice", "none", "a Tensor", "frozen", "a Cell", "integers"],
 )
-def test_parameters_that_cannot_be_trained_are_refused(params, message):
+def test_invalid_parameters_raise(params, message):
     with pytest.raises(ParameterError, match=message):
         nn.Adam(params)
 
 
-def test_one_parameter_and_a_parameter_tuple_are_fine():
+def test_single_parameter_and_parameter_tuple_are_accepted():
     assert len(nn.SGD(P, 0.1).parameters) == 1 and len(nn.SGD(ParameterTuple((P, Q)), 0.1).parameters) == 2
 
 
@@ -309,7 +309,7 @@ def test_one_parameter_and_a_parameter_tuple_are_fine():
     ],
     ids=["too few", "too many", "swapped", "None", "NumPy"],
 )
-def test_gradients_that_do_not_fit_change_nothing(gradients, kind, message):
+def test_invalid_gradients_raise_and_change_nothing(gradients, kind, message):
     optimiser = nn.SGD([P, Q], 0.1)
     before = P.asnumpy().copy(), Q.asnumpy().copy()
     with pytest.raises(kind, match=message):
@@ -339,16 +339,16 @@ def test_gradients_that_do_not_fit_change_nothing(gradients, kind, message):
         (lambda: nn.PolynomialDecayLR(0.1, 0.0, 5, -1.0), "PolynomialDecayLR: power"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(make, message):
+def test_invalid_settings_raise(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
 
 
-# --- learning rates of all kinds, and a scale -------------------------------------------------------------------------
+# --- types of learning rates, loss scale ------------------------------------------------------------------------------
 
 
 class Halving(nn.Cell):
-    """A Cell that is no LearningRateSchedule."""
+    """A Cell that is not a LearningRateSchedule."""
 
     def construct(self, step):
         return ops.pow(0.5, step) * 0.5
@@ -368,13 +368,13 @@ KINDS = {
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_learning_rate_for_each_step(kind, compiled):
+def test_learning_rates_per_step(kind, compiled):
     p, given = Parameter(Tensor([8.0, -8.0]), name="p"), KINDS[kind]()
     sgd = nn.SGD([{"params": [p], "lr": given}], 9.0) if kind == "in a group" else nn.SGD([p], given)
     step = snncell.jit(lambda g: sgd((g,))) if compiled else lambda g: sgd((g,))
     value = np.array([8.0, -8.0])
     for n in range(5):
-        rate = 0.5 ** (n + 1) if kind == "Cell" else RATES[min(n, 2)]  # the last one of a list holds on
+        rate = 0.5 ** (n + 1) if kind == "Cell" else RATES[min(n, 2)]  # the last rate of a list stays in use
         assert sgd.get_lr().item() == rate
         step(Tensor([1.0, 2.0]))
         value = value - rate * np.array([1.0, 2.0])
@@ -384,7 +384,7 @@ def test_a_learning_rate_for_each_step(kind, compiled):
 
 
 @pytest.mark.parametrize("rate", [Tensor(0.5), np.float32(0.5), np.array(0.5), 1])
-def test_a_number_of_any_kind_is_a_rate_that_can_be_changed(rate):
+def test_any_numeric_type_is_a_changeable_learning_rate(rate):
     p = Parameter(Tensor([8.0]), name="p")
     sgd = nn.SGD([p], rate)
     sgd.set_learning_rate(0.25)
@@ -393,7 +393,7 @@ def test_a_number_of_any_kind_is_a_rate_that_can_be_changed(rate):
 
 
 @pytest.mark.parametrize("rates", [[], [0.1, -0.1], [0.1, "a"], {"a": 1}, "ab", nn.CosineDecayLR, [[0.1]]])
-def test_a_list_of_no_rates_is_refused(rates):
+def test_invalid_lists_of_rates_raise(rates):
     with pytest.raises(ArgumentError, match="learning_rate"):
         nn.SGD([P], rates)
 
@@ -409,7 +409,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("dtype", [snncell.float32, snncell.float16])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_loss_scale_divides_the_gradients_first(name, dtype):
+def test_loss_scale_divides_gradients_first(name, dtype):
     values = []
     for scale in (1.0, 256.0):
         p = Parameter(Tensor([1.0, -2.0], dtype), name="p")
@@ -420,7 +420,7 @@ def test_a_loss_scale_divides_the_gradients_first(name, dtype):
     np.testing.assert_array_equal(*values)
 
 
-def test_a_loss_scale_is_a_number_above_0_and_not_for_a_step_that_scales_nothing():
+def test_invalid_loss_scales_raise():
     with pytest.raises(ArgumentError, match="loss_scale is a finite number above 0"):
         nn.SGD([P], 0.1, loss_scale=0.0)
     net = nn.Dense(2, 1)

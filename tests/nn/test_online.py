@@ -1,4 +1,4 @@
-"""Truncated BPTT, OTTT and e-prop: against loops in plain NumPy from the papers' equations, and against BPTT."""
+"""Truncated BPTT, OTTT and e-prop: against NumPy loops of the papers' equations, and against BPTT."""
 
 import tracemalloc
 
@@ -10,7 +10,7 @@ from snncell import Tensor, nn, ops, surrogate, testing
 from snncell.errors import ArgumentError, BpropError, DTypeError, ShapeError
 
 
-def drawn(*shape, seed=0, low=0.0, high=1.0):
+def random_array(*shape, seed=0, low=0.0, high=1.0):
     return np.random.default_rng(seed).uniform(low, high, shape)
 
 
@@ -40,7 +40,7 @@ def triangle_slope(x):
 
 
 class TwoShapes(nn.Cell):
-    """A potential for each neuron, and an inhibition that they share."""
+    """A neuron with a potential for each unit and an inhibition that all units share."""
 
     def __init__(self):
         super().__init__()
@@ -79,15 +79,15 @@ def in_chunks(cell, x, states, every):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NEURONS)
 @pytest.mark.parametrize("every", [1, 3, 4, 12, 50])
-def test_truncated_values_are_the_neurons_and_its_gradients_those_of_chunks(name, every, run):
+def test_truncated_gradients_equal_chunks_and_values_equal_the_neuron(name, every, run):
     snncell.set_seed(1)
-    cell, x = NEURONS[name](), Tensor(drawn(12, 2, 4))
+    cell, x = NEURONS[name](), Tensor(random_array(12, 2, 4))
     begin = cell.init_state(x[0])
     begin = tuple(s + 0.1 for s in (begin if isinstance(begin, tuple) else (begin,)))
     weights = cell.trainable_params()
     net = nn.MultiStep(nn.Truncated(cell, every), return_states=True)
     count = net.cell.init_state(x[0])[0]
-    d_out, d_last = Tensor(drawn(12, 2, 4, seed=1)), Tensor(drawn(2, 4, seed=2))
+    d_out, d_last = Tensor(random_array(12, 2, 4, seed=1)), Tensor(random_array(2, 4, seed=2))
 
     def total(out, states):
         return (out * d_out).sum() + (states[-1] * d_last).sum()
@@ -109,8 +109,8 @@ def test_truncated_values_are_the_neurons_and_its_gradients_those_of_chunks(name
     assert any(np.abs(g.asnumpy()).max() > 1e-3 for g in flat(found[0]))
 
 
-def test_a_run_that_is_continued_is_cut_where_one_long_run_is():
-    x = Tensor(drawn(10, 3))
+def test_continued_runs_are_truncated_at_the_same_steps():
+    x = Tensor(random_array(10, 3))
     cell = nn.Truncated(NEURONS["LIF"](), 4)
     net = nn.MultiStep(cell, return_states=True)
 
@@ -122,16 +122,18 @@ def test_a_run_that_is_continued_is_cut_where_one_long_run_is():
 
 
 @pytest.mark.parametrize("name", ["LIF", "IF"])
-def test_a_truncated_neuron_is_one_kernel_in_either_direction(name):
+def test_truncated_neuron_is_one_kernel_per_direction(name):
     net = nn.MultiStep(nn.Truncated(NEURONS[name](), 3))
-    text = snncell.explain(snncell.value_and_grad(lambda x: net(x).sum()), Tensor(drawn(12, 2, 4)), detail="launches")
-    assert text.count("MultiStep(Truncated): one kernel") == 2  # the forward, and the "backward of"
+    text = snncell.explain(
+        snncell.value_and_grad(lambda x: net(x).sum()), Tensor(random_array(12, 2, 4)), detail="launches"
+    )
+    assert text.count("MultiStep(Truncated): one kernel") == 2  # the forward kernel and the "backward of" kernel
     assert "step by step" not in text
-    assert "int16[2, 4]: state 1 before it" in text  # all that is stored for the cut
+    assert "int16[2, 4]: state 1 before it" in text  # the states stored at the cuts
 
 
 @pytest.mark.compiled
-def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
+def test_changed_truncation_length_does_not_recompile(monkeypatch):
     from snncell.compiler.backends import cpu_loop
 
     built = []
@@ -141,8 +143,8 @@ def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
     )
     for every, steps in ((3, 12), (5, 12), (4, 9)):
         net = nn.MultiStep(nn.Truncated(NEURONS["LIF"](), every))
-        ops.grad(lambda x, net=net: net(x))(Tensor(drawn(steps, 2, 4)))
-    assert len(set(built)) == 2  # a forward and a reverse
+        ops.grad(lambda x, net=net: net(x))(Tensor(random_array(steps, 2, 4)))
+    assert len(set(built)) == 2  # one forward and one backward kernel
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_another_length_of_the_gradient_compiles_nothing(monkeypatch):
         (lambda: nn.FeedbackDense(2, 0), "FeedbackDense: out_channels is an integer of at least 1, not 0"),
     ],
 )
-def test_settings_that_make_no_sense(make, message):
+def test_invalid_settings_raise(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
 
@@ -188,7 +190,7 @@ def test_settings_that_make_no_sense(make, message):
         (lambda: nn.FeedbackDense(3, 2)(ops.ones((5, 4))), "FeedbackDense.*last axis must have length in_channels = 3"),
     ],
 )
-def test_inputs_that_do_not_fit(run_it, message):
+def test_invalid_inputs_raise(run_it, message):
     with pytest.raises(ShapeError, match=message):
         run_it()
 
@@ -230,17 +232,17 @@ def ottt_layer(kind=nn.OTTTDense, **settings):
     return kind(
         3,
         4,
-        weight_init=Tensor(drawn(4, 3, seed=3, low=-0.4)),
-        bias_init=Tensor(drawn(4, seed=4, high=0.3)),
+        weight_init=Tensor(random_array(4, 3, seed=3, low=-0.4)),
+        bias_init=Tensor(random_array(4, seed=4, high=0.3)),
         **settings,
     )
 
 
 @pytest.mark.parametrize("threshold", [0.8, 0.6])
 @pytest.mark.parametrize("decay", [0.6, 0.0])
-def test_ottt_follows_the_equations(decay, threshold, run):
+def test_ottt_equals_its_equations(decay, threshold, run):
     layer = ottt_layer(decay=decay, v_threshold=threshold)
-    x, d_spikes = spikes(9, 2, 3), drawn(9, 2, 4, seed=5, low=-1.0)
+    x, d_spikes = spikes(9, 2, 3), random_array(9, 2, 4, seed=5, low=-1.0)
     s, dx, dw, db = ottt(x, layer.weight.asnumpy(), layer.bias.asnumpy(), decay, threshold, d_spikes, atan_slope)
     assert 0.05 < s.mean() < 0.95
     net = nn.MultiStep(layer)
@@ -252,13 +254,13 @@ def test_ottt_follows_the_equations(decay, threshold, run):
 
 
 class Exact(nn.OTTTDense):
-    """The same layer without its reverse."""
+    """The same layer without its custom gradient."""
 
     bprop = None
 
 
-def test_one_layer_of_ottt_has_the_gradient_of_bptt():
-    x, d_spikes = Tensor(spikes(9, 2, 3)), Tensor(drawn(9, 2, 4, seed=5))
+def test_single_layer_ottt_gradient_equals_bptt():
+    x, d_spikes = Tensor(spikes(9, 2, 3)), Tensor(random_array(9, 2, 4, seed=5))
     found = []
     for kind in (nn.OTTTDense, Exact):
         layer = ottt_layer(kind)
@@ -266,10 +268,12 @@ def test_one_layer_of_ottt_has_the_gradient_of_bptt():
         found.append(ops.grad(lambda x, net=net: net(x) * d_spikes, 0, layer.trainable_params())(x))
     for mine, theirs in zip(found[0][1], found[1][1], strict=True):
         close(mine, theirs.asnumpy())
-    assert np.abs(found[0][0].asnumpy() - found[1][0].asnumpy()).max() > 1e-3  # that of x goes back in time, or not
+    assert (
+        np.abs(found[0][0].asnumpy() - found[1][0].asnumpy()).max() > 1e-3
+    )  # the gradient of x goes back in time only in BPTT
 
 
-def test_steps_of_ottt_one_by_one_add_up_to_the_sequence():
+def test_ottt_gradients_of_single_steps_sum_to_the_sequence():
     layer, x = ottt_layer(), Tensor(spikes(9, 2, 3))
     whole = ops.grad(nn.MultiStep(layer), None, layer.trainable_params())(x)
     states, total = layer.init_state(x[0]), [0.0, 0.0]
@@ -286,14 +290,14 @@ def split(out):
     return out[0], *out[1:]
 
 
-def test_no_gradient_goes_into_the_states_of_ottt():
+def test_ottt_states_get_no_gradient():
     layer, x = ottt_layer(), Tensor(spikes(2, 3))
     grads = ops.grad(lambda *states: layer(x, *states)[0] + layer(x, *states)[1], (0, 1, 2))(*layer.init_state(x))
     assert all(not g.asnumpy().any() for g in grads)
 
 
 def peak(steps):
-    """The most memory that online steps of OTTT need at once, beside what is there in any case."""
+    """The peak memory of online OTTT steps, minus the memory in use before."""
     layer = nn.OTTTDense(64, 64)
     now, states = Tensor(spikes(32, 64)).astype("float32"), layer.init_state(ops.ones((32, 64)))
     step = ops.grad(lambda x, *states: split(layer(x, *states)), None, layer.trainable_params(), True)
@@ -307,19 +311,19 @@ def peak(steps):
         tracemalloc.stop()
 
 
-def test_the_memory_of_online_steps_does_not_grow_with_their_number():
+def test_memory_of_online_steps_does_not_grow():
     few, many = peak(5), peak(50)
-    assert many < few + 32 * 64 * 4 * 5  # five Tensors of a step, where BPTT would keep several of each of 45 more
+    assert many < few + 32 * 64 * 4 * 5  # five Tensors of one step; BPTT would keep several of each of 45 more steps
 
 
-def test_a_state_of_ottt_does_not_lose_digits_of_its_input():
+def test_ottt_states_keep_the_precision_of_the_input():
     with pytest.raises(
         DTypeError, match=r"MultiStep\(OTTTDense\): state v has dtype Float32 before a step and Float64"
     ):
-        nn.MultiStep(nn.OTTTDense(3, 2))(Tensor(drawn(5, 1, 3)))
+        nn.MultiStep(nn.OTTTDense(3, 2))(Tensor(random_array(5, 1, 3)))
 
 
-def test_ottt_without_a_bias_and_with_integers():
+def test_ottt_without_bias_and_with_integer_inputs():
     layer = nn.OTTTDense(3, 4, has_bias=False)
     x = Tensor(np.ones((5, 1, 3), np.uint8))
     assert [p.name for p in layer.trainable_params()] == ["weight"]
@@ -368,14 +372,14 @@ ADAPTATIONS = pytest.mark.parametrize("adaptation", [0.0, 0.3], ids=["LIF", "ALI
 
 
 def eprop_layer(kind=nn.EProp, adaptation=0.0, recurrent=None, **settings):
-    recurrent = drawn(4, 4, seed=7, low=-0.5, high=0.5) if recurrent is None else recurrent
+    recurrent = random_array(4, 4, seed=7, low=-0.5, high=0.5) if recurrent is None else recurrent
     return kind(
         3,
         4,
         decay=0.8,
         adaptation=adaptation,
         adaptation_decay=0.9,
-        weight_init=Tensor(drawn(4, 3, seed=6, low=-0.2)),
+        weight_init=Tensor(random_array(4, 3, seed=6, low=-0.2)),
         recurrent_init=Tensor(recurrent),
         dtype="float64",
         **settings,
@@ -383,9 +387,9 @@ def eprop_layer(kind=nn.EProp, adaptation=0.0, recurrent=None, **settings):
 
 
 @ADAPTATIONS
-def test_eprop_follows_the_equations(adaptation, run):
+def test_eprop_equals_its_equations(adaptation, run):
     layer = eprop_layer(adaptation=adaptation, surrogate_function=Triangle())
-    x, signal = spikes(11, 2, 3), drawn(11, 2, 4, seed=8, low=-1.0)
+    x, signal = spikes(11, 2, 3), random_array(11, 2, 4, seed=8, low=-1.0)
     weights = layer.weight.asnumpy(), layer.recurrent.asnumpy()
     s, dw_in, dw_rec = eprop(x, *weights, 0.8, adaptation, 0.9, signal, triangle_slope)
     assert 0.05 < s.mean() < 0.95
@@ -398,13 +402,13 @@ def test_eprop_follows_the_equations(adaptation, run):
 
 
 class Bptt(nn.EProp):
-    """The same layer without its reverse."""
+    """The same layer without its custom gradient."""
 
     bprop = None
 
 
 class Local(nn.EProp):
-    """The same layer, through whose recurrent connections no gradient flows."""
+    """The same layer without gradients through its recurrent connections."""
 
     bprop = None
 
@@ -424,12 +428,12 @@ class Local(nn.EProp):
 
 def gradients(kind, adaptation, recurrent=None):
     layer = eprop_layer(kind, adaptation, recurrent)
-    signal = Tensor(drawn(11, 2, 4, seed=8, low=-1.0))
+    signal = Tensor(random_array(11, 2, 4, seed=8, low=-1.0))
     return ops.grad(lambda x: layer(x) * signal, 0, layer.trainable_params())(Tensor(spikes(11, 2, 3)))
 
 
 @ADAPTATIONS
-def test_eprop_without_recurrent_weights_is_bptt(adaptation):
+def test_eprop_without_recurrent_weights_equals_bptt(adaptation):
     nothing = np.zeros((4, 4))
     (_, mine), (_, theirs) = gradients(nn.EProp, adaptation, nothing), gradients(Bptt, adaptation, nothing)
     for a, b in zip(mine, theirs, strict=True):
@@ -437,7 +441,7 @@ def test_eprop_without_recurrent_weights_is_bptt(adaptation):
 
 
 @ADAPTATIONS
-def test_eprop_is_bptt_whose_recurrent_spikes_are_constants(adaptation):
+def test_eprop_equals_bptt_with_constant_recurrent_spikes(adaptation):
     (_, mine), (_, theirs), (_, full) = (gradients(kind, adaptation) for kind in (nn.EProp, Local, Bptt))
     for a, b, c in zip(mine, theirs, full, strict=True):
         close(a, b.asnumpy())
@@ -445,9 +449,9 @@ def test_eprop_is_bptt_whose_recurrent_spikes_are_constants(adaptation):
 
 
 @ADAPTATIONS
-def test_the_gradient_of_eprops_input_is_that_of_its_step(adaptation):
+def test_eprop_input_gradient_equals_that_of_one_step(adaptation):
     layer = eprop_layer(adaptation=adaptation)
-    x, signal = spikes(11, 2, 3), drawn(11, 2, 4, seed=8)
+    x, signal = spikes(11, 2, 3), random_array(11, 2, 4, seed=8)
     dx = ops.grad(lambda x: layer(x) * Tensor(signal))(Tensor(x)).asnumpy()
     one = np.zeros_like(signal)
     one[5] = signal[5]
@@ -457,34 +461,34 @@ def test_the_gradient_of_eprops_input_is_that_of_its_step(adaptation):
 
 
 @ADAPTATIONS
-def test_the_reverse_of_eprop_is_linear_in_the_learning_signal(adaptation):
+def test_eprop_gradient_is_linear_in_the_learning_signal(adaptation):
     layer = eprop_layer(adaptation=adaptation)
     _, pull = ops.vjp(layer, Tensor(spikes(11, 2, 3)), weights=layer.trainable_params())
-    a, b = (drawn(11, 2, 4, seed=seed, low=-1.0) for seed in (1, 2))
+    a, b = (random_array(11, 2, 4, seed=seed, low=-1.0) for seed in (1, 2))
     (_, of_a), (_, of_b), (_, of_both) = (pull(Tensor(signal)) for signal in (a, b, 2.0 * a - b))
     for one, other, both in zip(of_a, of_b, of_both, strict=True):
         close(both, 2.0 * one.asnumpy() - other.asnumpy())
 
 
 @ADAPTATIONS
-def test_eprops_loops_are_one_kernel_each(adaptation):
+def test_each_eprop_loop_is_one_kernel(adaptation):
     layer = eprop_layer(adaptation=adaptation)
     fn = snncell.value_and_grad(lambda x: layer(x).sum(), None, layer.trainable_params())
     text = snncell.explain(fn, Tensor(spikes(11, 2, 3)), detail="launches")
-    # Forward in time all of them: the neurons, the traces, and the eligibilities where there is adaptation.
+    # All loops run forward in time: the neurons, the traces and, with adaptation, the eligibilities.
     assert text.count("scan: one kernel") == (3 if adaptation else 2)
     assert "one by one" not in text and "backward of scan" not in text
 
 
-def test_spikes_of_eprop_may_be_bytes():
+def test_eprop_accepts_uint8_spikes():
     layer, x = eprop_layer(), spikes(11, 2, 3)
     fn = ops.grad(layer, None, layer.trainable_params())
     for a, b in zip(fn(Tensor(x)), fn(Tensor(x.astype(np.uint8))), strict=True):
         np.testing.assert_array_equal(a.asnumpy(), b.asnumpy())
 
 
-def test_the_symmetric_signal_is_the_readouts_and_the_random_one_comes_by_the_feedback():
-    layer, x, d_y = eprop_layer(), Tensor(spikes(11, 2, 3)), drawn(11, 2, 5, seed=9, low=-1.0)
+def test_symmetric_and_random_learning_signals():
+    layer, x, d_y = eprop_layer(), Tensor(spikes(11, 2, 3)), random_array(11, 2, 5, seed=9, low=-1.0)
     plain = nn.Dense(4, 5, dtype="float64")
     random = nn.FeedbackDense(4, 5, weight_init=plain.weight, bias_init=plain.bias, dtype="float64")
     for readout, back in ((plain, plain.weight), (random, random.feedback)):
@@ -501,17 +505,17 @@ def test_the_symmetric_signal_is_the_readouts_and_the_random_one_comes_by_the_fe
         close(a, b.asnumpy())
 
 
-def test_a_feedback_of_its_own_weights_passes_the_check_of_a_reverse():
+def test_random_feedback_passes_the_check_of_custom_gradients():
     layer = nn.FeedbackDense(4, 5, dtype="float64")
-    x = drawn(3, 4)
+    x = random_array(3, 4)
     with pytest.raises(AssertionError, match=r"The bprop of FeedbackDense gives .* for input 0"):
         testing.check_bprop(layer, x)
     layer.feedback.set_data(layer.weight.value())
     testing.check_bprop(layer, x)
 
 
-def test_a_second_order_gradient_of_eprop_is_refused():
-    layer, x = eprop_layer(), Tensor(drawn(11, 2, 3))
+def test_second_order_gradient_of_eprop_raises():
+    layer, x = eprop_layer(), Tensor(random_array(11, 2, 3))
     with pytest.raises(
         BpropError, match="The bprop of EProp: a second-order gradient reaches a value kept by save_for"
     ):

@@ -19,11 +19,14 @@ OPTIMISERS = sorted(
 )
 OPTIMISERS.remove(nn.Optimizer)
 WRONG = {bool: ["x", 1, None], float: ["x", -1.0, float("nan"), None, True, [0.5]]}
-BASE = {"momentum": 0.5, "learning_rate": 0.25}  # momentum is on where it can be, so that other settings matter
+BASE = {
+    "momentum": 0.5,
+    "learning_rate": 0.25,
+}  # momentum is on where possible, so that the other settings have an effect
 
 
 def settings_of(optimiser: Any) -> dict[str, tuple[type, Any]]:
-    """The settings of an optimiser: the type and the default of each argument but the Parameters."""
+    """The settings of an optimiser: type and default of each argument except the Parameters."""
     hints = typing.get_type_hints(optimiser.__init__)
     parameters = list(inspect.signature(optimiser.__init__).parameters.values())[2:]
     kinds = {p.name: (bool if hints[p.name] is bool else float, p.default) for p in parameters}
@@ -34,7 +37,7 @@ CASES = [(optimiser, name) for optimiser in OPTIMISERS for name in settings_of(o
 CASES += [(nn.Momentum, "nesterov"), (nn.SGD, "momentum off")]
 
 
-def made(optimiser: Any, values: Any, **settings: Any) -> Any:
+def make_optimiser(optimiser: Any, values: Any, **settings: Any) -> Any:
     base = {name: value for name, value in BASE.items() if name in settings_of(optimiser)}
     parameters = [Parameter(value, name=f"p{i}") for i, value in enumerate(values)]
     return optimiser(parameters, **(base | settings))
@@ -45,7 +48,7 @@ def stepping(optimiser: Any, compiled: bool) -> Any:
     return snncell.jit(step) if compiled else step
 
 
-def test_a_learning_rate_may_be_multiplied_in_place():
+def test_learning_rate_supports_in_place_multiplication():
     optimiser = nn.SGD(nn.Dense(2, 1).trainable_params(), 0.5)
     optimiser.learning_rate *= 0.5
     assert optimiser.learning_rate.item() == 0.25
@@ -55,19 +58,19 @@ def test_a_learning_rate_may_be_multiplied_in_place():
 @pytest.mark.sampled(14)
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize(("optimiser", "name"), CASES, ids=lambda one: getattr(one, "__name__", one))
-def test_a_setting_that_changes_is_that_of_an_optimiser_made_with_it(optimiser, name, compiled, rng):
+def test_changed_setting_equals_a_new_optimiser_with_it(optimiser, name, compiled, rng):
     start = [rng.normal(size=(3, 2)), rng.normal(size=4)]
     grads = [[Tensor(rng.normal(size=x.shape)) for x in start] for _ in range(4)]
     first = {"momentum": 0.0} if name == "momentum off" else {}
     name = name.removesuffix(" off")
     kind, default = settings_of(optimiser).get(name, (bool, False))
     value = (not default) if kind is bool else 0.75
-    changed = made(optimiser, start, **first)
+    changed = make_optimiser(optimiser, start, **first)
     step = stepping(changed, compiled)
     for each in grads[:2]:
         step(*each)
     constructor = {name if name in settings_of(optimiser) else "use_nesterov": value}
-    other = made(optimiser, [p.asnumpy() for p in changed.parameters], **constructor)
+    other = make_optimiser(optimiser, [p.asnumpy() for p in changed.parameters], **constructor)
     kept = changed.parameters_dict()
     for path, parameter in other.parameters_dict().items():
         if path in kept and "learning_rate" not in path:
@@ -84,9 +87,9 @@ def test_a_setting_that_changes_is_that_of_an_optimiser_made_with_it(optimiser, 
 
 
 @pytest.mark.parametrize(("optimiser", "name"), CASES, ids=lambda one: getattr(one, "__name__", one))
-def test_a_wrong_value_is_refused_in_words_and_changes_nothing(optimiser, name, rng):
+def test_invalid_values_raise_and_change_nothing(optimiser, name, rng):
     name = name.removesuffix(" off")
-    one = made(optimiser, [rng.normal(size=3)])
+    one = make_optimiser(optimiser, [rng.normal(size=3)])
     kind, _ = settings_of(optimiser).get(name, (bool, False))
     before = {key: str(value) for key, value in vars(one).items()}
     for wrong in WRONG[kind]:
@@ -100,8 +103,8 @@ def test_a_wrong_value_is_refused_in_words_and_changes_nothing(optimiser, name, 
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS, ids=lambda one: one.__name__)
-def test_names_of_other_libraries_are_refused_with_the_name_here(optimiser, rng):
-    one = made(optimiser, [rng.normal(size=3)])
+def test_names_of_other_libraries_raise_with_the_name_to_use(optimiser, rng):
+    one = make_optimiser(optimiser, [rng.normal(size=3)])
     for name, meant in {"lr": "learning_rate", "weightdecay": "weight_decay", "learningrate": "learning_rate"}.items():
         with pytest.raises(ArgumentError, match=rf"has no setting {name}\. Did you mean {meant}\?"):
             setattr(one, name, 0.5)
@@ -111,7 +114,7 @@ def test_names_of_other_libraries_are_refused_with_the_name_here(optimiser, rng)
     one.note = "of mine"
 
 
-def test_settings_that_exclude_each_other_are_refused_in_either_order():
+def test_incompatible_settings_raise_in_either_order():
     one = nn.SGD([Parameter(1.0, name="p")], 0.1, momentum=0.5, nesterov=True)
     for name, value in (("momentum", 0.0), ("dampening", 0.5)):
         with pytest.raises(ArgumentError, match="nesterov needs a momentum above 0 and no dampening"):
@@ -129,7 +132,7 @@ def test_settings_that_exclude_each_other_are_refused_in_either_order():
     assert schedule(Tensor(0.0)).item() == 0.25
 
 
-def test_a_setting_of_several_groups_is_set_in_the_group():
+def test_group_settings_are_set_in_the_group():
     p, q = Parameter(1.0, name="p"), Parameter(1.0, name="q")
     one = nn.SGD([{"params": [p]}, {"params": [q]}], 0.5)
     for name in ("learning_rate", "weight_decay"):

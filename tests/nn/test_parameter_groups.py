@@ -1,4 +1,4 @@
-"""Groups of Parameters: each is trained as by an optimiser of its own, in one step."""
+"""Parameter groups: one step trains each group as a separate optimiser would."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def gradients(step):
 @pytest.mark.parametrize("second", range(len(SETTINGS)))
 @pytest.mark.sampled(8)
 @pytest.mark.uncompiled
-def test_groups_are_trained_as_by_optimisers_of_their_own(mode, make, first, second):
+def test_groups_equal_separate_optimisers(mode, make, first, second):
     rate, decay = 0.25, 0.125
     own = [SETTINGS[first], SETTINGS[second]]
     together, apart = parameters(), parameters()
@@ -79,7 +79,7 @@ def test_groups_are_trained_as_by_optimisers_of_their_own(mode, make, first, sec
         assert rates.item() == other.get_lr().item()
 
 
-def test_order_params_are_the_order_of_the_gradients():
+def test_order_params_sets_the_order_of_gradients():
     plain, grouped = parameters(), parameters()
     order = [grouped[n] for n in (2, 0, 3, 1)]
     optimiser = nn.Adam([{"params": grouped[:1], "lr": 0.5}, {"order_params": order}, {"params": grouped[1:]}], 0.25)
@@ -92,7 +92,7 @@ def test_order_params_are_the_order_of_the_gradients():
         np.testing.assert_array_equal(one.asnumpy(), another.asnumpy())
 
 
-def test_a_rate_of_a_group_is_changed_from_the_next_step_on():
+def test_changed_group_rate_applies_from_the_next_step():
     p, q = parameters()[:2]
     optimiser = nn.SGD([{"params": [p]}, {"params": [q], "lr": 0.5}], 0.25)
     step = snncell.jit(lambda a, b: optimiser([a, b]))
@@ -105,7 +105,7 @@ def test_a_rate_of_a_group_is_changed_from_the_next_step_on():
     assert optimiser.get_lr().item() == 0.25
 
 
-def test_fit_notes_each_rate_and_resumes_groups_to_the_bit(tmp_path):
+def test_fit_records_each_rate_and_resumes_groups_exactly(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(32, 4)).astype(np.float32), rng.integers(0, 3, 32)
 
@@ -168,12 +168,12 @@ P, Q = Parameter(Tensor([1.0, 2.0]), name="p"), Parameter(Tensor([1.0]), name="q
         ([{"params": nn.Dense(1, 1)}], ParameterError, r"params must be Parameters, not a Cell"),
     ],
 )
-def test_groups_that_are_none_are_refused(params, kind, words):
+def test_invalid_groups_raise(params, kind, words):
     with pytest.raises(kind, match=words):
         nn.Adam(params, 0.1)
 
 
-def test_the_rate_of_an_optimiser_is_a_parameter():
+def test_learning_rate_is_a_parameter():
     optimiser = nn.SGD([P, Q], 0.25, weight_decay=0.5)
     optimiser.learning_rate.set_data(np.float32(0.5))
     assert optimiser.get_lr().item() == optimiser.learning_rate.item() == 0.5 and optimiser.weight_decay == 0.5
@@ -183,14 +183,14 @@ def test_the_rate_of_an_optimiser_is_a_parameter():
     assert optimiser.get_lr().item() == 0.125
 
 
-def test_the_rate_of_a_parameter_is_that_of_its_group():
+def test_rate_of_a_parameter_is_the_rate_of_its_group():
     sgd = nn.SGD([{"params": [P], "lr": 0.5}, {"params": [Q], "lr": nn.ExponentialDecayLR(0.25, 0.5, 2)}], 0.1)
     assert sgd.get_lr_parameter(P).item() == 0.5 and [r.item() for r in sgd.get_lr_parameter([Q, P])] == [0.25, 0.5]
     with pytest.raises(ParameterError, match=r"get_lr_parameter: the optimiser does not have Parameter \(name=other"):
         sgd.get_lr_parameter([P, Parameter(1.0, name="other")])
 
 
-def test_which_rate_is_meant_is_asked_for():
+def test_ambiguous_learning_rate_raises():
     optimiser = nn.SGD([{"params": [P]}, {"params": [Q]}], 0.1)
     with pytest.raises(ArgumentError, match=r"SGD: each of its 2 groups has a learning rate\. Pass the number"):
         optimiser.set_learning_rate(0.1)

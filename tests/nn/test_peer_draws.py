@@ -1,6 +1,6 @@
-"""Random settings of every preset against the framework itself: outputs, states and gradients.
+"""Random settings of every preset against the framework: outputs, states and gradients.
 
-A few draws of each by default; `SNNCELL_DRAWS=150 pytest tests/nn/test_peer_draws.py` has 150 of each.
+Each preset has a few draws by default. `SNNCELL_DRAWS=150 pytest tests/nn/test_peer_draws.py` runs 150 of each.
 """
 
 from importlib import import_module
@@ -21,11 +21,11 @@ NEEDS = {
     "sinabs": "sinabs.layers",
     "Spyx": "spyx.nn",
 }
-AWAY = 1e-7  # an input that this much changes a spike of lies on a threshold, where rounding decides
+AWAY = 1e-7  # a spike that such a change of the input moves is at a threshold, where rounding decides
 
 
 def away_from_thresholds(peer, theirs, random):
-    """An input (T, B, N) whose spikes a small change does not change, and the run of the framework."""
+    """An input (T, B, N) whose spikes do not depend on rounding, and the run of the framework."""
     for _ in range(20):
         steps = int(random.rng.integers(2, 12))
         scale = random.number(*peer.scale)
@@ -39,7 +39,7 @@ def away_from_thresholds(peer, theirs, random):
 
 
 def installed(name, request):
-    """The peer of that name; skips where its framework cannot be imported, and says why."""
+    """The peer of that name; skips with a reason if its framework cannot be imported."""
     framework = name.split()[0]
     if framework != "Spyx":
         request.getfixturevalue("torch")
@@ -51,7 +51,7 @@ def installed(name, request):
 
 
 def parameter(node, settings, path):
-    """The Parameter under a path in the neuron, or the one that was given."""
+    """The Parameter with a path in the neuron, or the one that was passed."""
     if path.startswith("settings "):
         return settings[path.split()[1]]
     for name in path.split("."):
@@ -60,14 +60,14 @@ def parameter(node, settings, path):
 
 
 def close(found, wanted, what):
-    """Equal to 1e-5 of the largest."""
+    """Check that arrays are equal to 1e-5 of the largest element."""
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(wanted).max()), err_msg=what)
 
 
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PEERS)
-def test_random_settings_give_what_the_framework_gives(name, request):
+def test_random_settings_equal_the_framework(name, request):
     peer, fired = installed(name, request), []
     for draw in seeds(5):
         random = Random(draw)
@@ -101,8 +101,8 @@ def test_random_settings_give_what_the_framework_gives(name, request):
     assert not peer.fires or 0.02 < np.mean(fired) < 0.9
 
 
-def test_every_preset_of_an_installed_framework_has_draws():
-    """NIR has equations and no steps."""
+def test_every_preset_of_an_installed_framework_is_covered():
+    """NIR is excluded, because it defines equations without time steps."""
     drawn = {(peer.kind.__name__, peer.framework) for peer in PEERS.values()}
     made = {PRESETS[key] for key in drawn}
     left = {key for key, function in PRESETS.items() if function not in made and not key[1].startswith("nir")}
@@ -110,7 +110,7 @@ def test_every_preset_of_an_installed_framework_has_draws():
 
 
 def recording(node):
-    """A layer over time that gives the outputs and all states of every step."""
+    """A layer over time that returns outputs and all states of each step."""
 
     class Recording(nn.Cell):
         def __init__(self):
@@ -132,7 +132,7 @@ def recording(node):
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["snnTorch Leaky", "Norse LSNN", "Norse LIFRefrac", "sinabs LIF", "sinabs ALIF"])
-def test_the_kernels_of_presets_with_steps_of_their_own_do_so_too(name, request):
+def test_compiled_presets_with_custom_steps_equal_the_framework(name, request):
     peer, random = installed(name, request), Random(3)
     settings, theirs = peer.draw(random)
     x, weights, wanted = away_from_thresholds(peer, theirs, random)

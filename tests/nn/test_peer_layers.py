@@ -1,4 +1,4 @@
-"""Layers that other frameworks have under a name: random settings against the framework, golden values, and errors."""
+"""Layers of other frameworks: random settings against the framework, golden values, and errors."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def jelly(torch):
 
 
 def compare(torch, theirs, mine, x, parameters, case):
-    """Outputs, and gradients of the input and of Parameters, which are pairs (here, there)."""
+    """Compare outputs, and gradients of the input and of pairs (ours, theirs) of Parameters."""
     weights = np.random.default_rng(1).standard_normal(x.shape)
     given = torch.tensor(x, requires_grad=True)
     y = theirs(given)
@@ -35,7 +35,7 @@ def compare(torch, theirs, mine, x, parameters, case):
 
 
 def stepwise(cell):
-    """A function of (T, ...) that calls a Cell of one step."""
+    """A function of (T, ...) that calls a Cell for each step."""
 
     def steps(x):
         outputs, states = [], initial_states(cell, x[0])
@@ -49,7 +49,7 @@ def stepwise(cell):
 
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
-def test_spikingjelly_s_synapse_filter(jelly, torch):
+def test_synapse_filter_equals_spikingjelly(jelly, torch):
     for draw in seeds(5):
         rng = np.random.default_rng(draw)
         tau, learnable = float(np.float32(rng.uniform(1.05, 9.0))), bool(draw % 2)
@@ -63,7 +63,7 @@ def test_spikingjelly_s_synapse_filter(jelly, torch):
 
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
-def test_spikingjelly_s_sliding_psn(jelly, torch):
+def test_sliding_psn_equals_spikingjelly(jelly, torch):
     for draw in seeds(5):
         rng = np.random.default_rng(draw)
         order, steps = int(rng.integers(1, 6)), int(rng.integers(1, 9))
@@ -81,7 +81,7 @@ def test_spikingjelly_s_sliding_psn(jelly, torch):
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("training", [True, False])
-def test_spikingjelly_s_temporal_effective_batch_norm(jelly, torch, training):
+def test_temporal_effective_batch_norm_equals_spikingjelly(jelly, torch, training):
     for draw in seeds(5):
         rng = np.random.default_rng(draw)
         steps, features, places = int(rng.integers(2, 6)), int(rng.integers(1, 4)), [(), (3,), (2, 3)][draw % 3]
@@ -97,7 +97,7 @@ def test_spikingjelly_s_temporal_effective_batch_norm(jelly, torch, training):
         theirs.train(training)
         mine.set_train(training)
         x = rng.normal(0.5, 2.0, (steps, 3, features, *places))
-        theirs(torch.tensor(x))  # so that the moving statistics are not those of the beginning
+        theirs(torch.tensor(x))  # so that the moving statistics differ from their initial values
         mine(Tensor(x))
         close(mine.moving_variance.asnumpy(), theirs.running_var.numpy(), f"moving variance, {x.shape}")
         pairs = [(mine.scale, theirs.scale), (mine.gamma, theirs.weight), (mine.beta, theirs.bias)]
@@ -106,7 +106,7 @@ def test_spikingjelly_s_temporal_effective_batch_norm(jelly, torch, training):
 
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore")
-def test_spikingjelly_s_neu_norm(jelly, torch):
+def test_neu_norm_equals_spikingjelly(jelly, torch):
     for draw in seeds(5):
         rng = np.random.default_rng(draw)
         features, k, shared = int(rng.integers(1, 4)), float(np.float32(rng.uniform(0.1, 0.95))), bool(draw % 2)
@@ -117,7 +117,7 @@ def test_spikingjelly_s_neu_norm(jelly, torch):
 
 
 @pytest.mark.compiled
-def test_over_time_they_are_what_they_are_step_by_step(rng):
+def test_layers_over_time_equal_single_steps(rng):
     spikes = Tensor((rng.random((5, 2, 3, 2, 2)) < 0.5).astype(np.float32))
     for cell in (nn.NeuNorm(3, 2, 2), nn.SynapseFilter(3.0, True, convention="spikingjelly")):
         layer = nn.MultiStep(cell)
@@ -133,22 +133,22 @@ def test_over_time_they_are_what_they_are_step_by_step(rng):
 # --- golden values ----------------------------------------------------------------------------------------------------
 
 
-def test_a_synapse_that_rests_while_a_spike_comes_in():
-    """i = i - (1 - x) i / tau + x: after a spike and a pause 1 / 2, after two spikes the first has not decayed."""
+def test_synapse_does_not_decay_during_a_spike():
+    """i = i - (1 - x) i / tau + x: 1 / 2 after a spike and a pause; after two spikes the first has not decayed."""
     layer = nn.SynapseFilter(2.0, convention="spikingjelly")
     out = stepwise(layer)(Tensor(np.array([1.0, 1.0, 0.0, 0.0, 1.0])))
     assert out.asnumpy().tolist() == [1.0, 2.0, 1.0, 0.5, 1.5]
     assert stepwise(nn.SynapseFilter(2.0))(Tensor(np.array([1.0, 1.0])))[1].item() == pytest.approx(1 + np.exp(-0.5))
 
 
-def test_a_sliding_window_sees_no_step_to_come():
+def test_sliding_window_does_not_see_later_steps():
     layer = nn.SlidingPSN(order=3)
     x = np.array([0.9, 0.3, 0.1, 0.9, 0.0])
     h = np.convolve(x, [1.0, 0.5, 0.25])[:5] - 1.0
     assert layer(Tensor(x)).asnumpy().tolist() == (h > 0).astype(float).tolist()
 
 
-def test_neu_norm_by_its_equations(rng):
+def test_neu_norm_equals_its_equations(rng):
     layer = nn.NeuNorm(2, 1, 1, k=0.5, weight_init=Tensor(np.array([[[1.0]], [[2.0]]])), dtype="float64")
     x = np.array([[1.0, 1.0], [0.0, 1.0]]).reshape((2, 1, 2, 1, 1))  # (T, B, C, H, W)
     out, (a,) = recorded(layer, x)
@@ -192,6 +192,6 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("call", "error", "message"), WRONG)
-def test_what_is_refused(call, error, message):
+def test_invalid_arguments_raise(call, error, message):
     with pytest.raises(error, match=message):
         call()

@@ -1,4 +1,4 @@
-"""STDP: against a loop over pairs of spikes, in plain NumPy, and against traces by hand."""
+"""STDP: against a NumPy loop over pairs of spikes, and against traces by hand."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ def trains(steps=40, batch=1, inputs=3, outputs=2, seed=0):
 
 
 def by_pairs(pre, post, w, pairing, bounds, tau_plus, tau_minus, a_plus, a_minus, w_min, w_max):
-    """Morrison et al. 2008: each pair changes the weight by its distance in time, and no trace is kept."""
+    """Morrison et al. 2008 without traces: each pair of spikes changes the weight by its time difference."""
     steps, batch, _ = pre.shape
     w = w.copy()
     for t in range(steps):
@@ -44,7 +44,7 @@ def by_pairs(pre, post, w, pairing, bounds, tau_plus, tau_minus, a_plus, a_minus
     return w
 
 
-def learned(rule, pre, post, w):
+def learn_weights(rule, pre, post, w):
     """The weights after all steps."""
     begin = (w, *rule.init_state(pre[0], post[0]))
     return ops.scan(lambda state, now: (rule(*now, *state), None), begin, (pre, post))[0][0]
@@ -52,48 +52,55 @@ def learned(rule, pre, post, w):
 
 @CASES
 @pytest.mark.parametrize("batch", [1, 3])
-def test_the_rule_is_that_of_pairs_of_spikes(pairing, bounds, batch, run):
+def test_stdp_equals_the_rule_of_spike_pairs(pairing, bounds, batch, run):
     pre, post, w = trains(batch=batch)
     rule = nn.STDP(pairing=pairing, bounds=bounds, **SETTINGS)
-    found = run(lambda *args: learned(rule, *args))(Tensor(pre), Tensor(post), Tensor(w)).asnumpy()
+    found = run(lambda *args: learn_weights(rule, *args))(Tensor(pre), Tensor(post), Tensor(w)).asnumpy()
     np.testing.assert_allclose(found, by_pairs(pre, post, w, pairing, bounds, **SETTINGS), rtol=1e-10, atol=1e-12)
     assert np.abs(found - w).max() > 0.1
     inside = (found >= -0.1).all() and (found <= 0.9).all()
     assert bounds is None or inside
 
 
-def test_bounds_matter():
+def test_weight_bounds_change_the_result():
     pre, post, w = trains()
-    found = {b: learned(nn.STDP(bounds=b, **SETTINGS), Tensor(pre), Tensor(post), Tensor(w)).asnumpy() for b in BOUNDS}
+    found = {
+        b: learn_weights(nn.STDP(bounds=b, **SETTINGS), Tensor(pre), Tensor(post), Tensor(w)).asnumpy() for b in BOUNDS
+    }
     assert (found[None] < -0.1).any() or (found[None] > 0.9).any()
     assert (found["hard"] == -0.1).any() or (found["hard"] == 0.9).any()
 
 
 def window(gap, **settings):
-    """The change of a weight of 0.5 by one spike on each side, post `gap` steps after pre."""
+    """The change of a weight of 0.5 by one pair of spikes, post `gap` steps after pre."""
     pre, post = np.zeros((30, 1, 1)), np.zeros((30, 1, 1))
     pre[15], post[15 + gap] = 1, 1
-    return learned(nn.STDP(**SETTINGS | settings), Tensor(pre), Tensor(post), Tensor([[0.5]], "float64")).item() - 0.5
+    return (
+        learn_weights(nn.STDP(**SETTINGS | settings), Tensor(pre), Tensor(post), Tensor([[0.5]], "float64")).item()
+        - 0.5
+    )
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 @pytest.mark.parametrize("gap", [-10, -3, -1, 0, 1, 3, 10])
-def test_the_window_of_one_pair(gap, pairing):
+def test_stdp_window_of_one_spike_pair(gap, pairing):
     expected = 0.0 if gap == 0 else 0.2 * math.exp(-gap / 7.0) if gap > 0 else -0.25 * math.exp(gap / 4.0)
     assert window(gap, pairing=pairing, bounds=None) == pytest.approx(expected, rel=1e-10, abs=1e-15)
     factor = 0.4 if gap > 0 else 0.6  # to w_max = 0.9, to w_min = -0.1
     assert window(gap, pairing=pairing, bounds="soft") == pytest.approx(expected * factor, rel=1e-10, abs=1e-15)
 
 
-def test_spikes_of_other_dtypes_count_as_numbers():
+def test_spikes_of_other_dtypes_are_accepted():
     pre, post, w = trains()
     rule = nn.STDP(**SETTINGS)
-    floats = learned(rule, Tensor(pre).astype("float32"), Tensor(post).astype("float32"), Tensor(w).astype("float32"))
-    bools = learned(rule, Tensor(pre.astype(bool)), Tensor(post.astype(bool)), Tensor(w).astype("float32"))
+    floats = learn_weights(
+        rule, Tensor(pre).astype("float32"), Tensor(post).astype("float32"), Tensor(w).astype("float32")
+    )
+    bools = learn_weights(rule, Tensor(pre.astype(bool)), Tensor(post.astype(bool)), Tensor(w).astype("float32"))
     np.testing.assert_array_equal(floats.asnumpy(), bools.asnumpy())
 
 
-# --- a layer that learns by it ----------------------------------------------------------------------------------------
+# --- layers with STDP -------------------------------------------------------------------------------------------------
 
 
 def layer(rule=None):
@@ -102,7 +109,7 @@ def layer(rule=None):
 
 
 def by_hand(net, x):
-    """The layer and its rule, step by step, in plain NumPy."""
+    """The layer and its rule, step by step, in NumPy."""
     w, v = net.weight.asnumpy().copy(), np.zeros((1, 2))
     spikes = []
     for t in range(len(x)):
@@ -113,7 +120,7 @@ def by_hand(net, x):
     return np.stack(spikes), w
 
 
-def test_a_layer_learns_while_it_runs(run):
+def test_layer_learns_while_it_runs(run):
     net, x = layer(), trains(steps=25)[0]
     spikes, weight = by_hand(net, x)
     assert 0.05 < spikes.mean() < 0.95
@@ -121,11 +128,11 @@ def test_a_layer_learns_while_it_runs(run):
     found, (after, *_) = run(nn.MultiStep(net, return_states=True))(Tensor(x))
     np.testing.assert_array_equal(found.asnumpy(), spikes)
     np.testing.assert_allclose(after.asnumpy(), weight, rtol=1e-10, atol=1e-12)
-    np.testing.assert_array_equal(net.weight.asnumpy(), before)  # nothing is written unless the caller asks for it
+    np.testing.assert_array_equal(net.weight.asnumpy(), before)  # the weights change only if the caller assigns them
 
 
 @pytest.mark.compiled
-def test_what_was_learned_is_kept_by_assigning_it_under_jit_too():
+def test_assigned_weights_are_kept_eager_and_jitted():
     slow = SETTINGS | {"a_plus": 0.02, "a_minus": 0.01}  # the weights do not reach their bounds
     eager, jitted, x = layer(nn.STDP(**slow)), layer(nn.STDP(**slow)), Tensor(trains(steps=25)[0])
 
@@ -147,7 +154,7 @@ def test_what_was_learned_is_kept_by_assigning_it_under_jit_too():
         assert (eager.weight.asnumpy() != before).any()
 
 
-def test_a_layers_weights_are_no_parameters_of_training():
+def test_stdp_weights_are_not_trainable():
     net = nn.PlasticDense(3, 2, nn.LIFNode(), nn.STDP())
     assert net.trainable_params() == [] and list(net.parameters_dict()) == ["weight"]
     assert ((net.weight.asnumpy() >= 0) & (net.weight.asnumpy() < 1)).all()
@@ -167,12 +174,12 @@ def test_a_layers_weights_are_no_parameters_of_training():
         (lambda: nn.PlasticDense(3, -2, nn.LIFNode(), nn.STDP()), "PlasticDense: out_channels is an integer"),
     ],
 )
-def test_settings_that_make_no_sense(make, message):
+def test_invalid_settings_raise(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
 
 
-def test_a_weight_the_wrong_way_round_is_named():
+def test_transposed_weight_raises():
     rule, pre, post = nn.STDP(), ops.ones((1, 3)), ops.ones((1, 2))
     with pytest.raises(ShapeError, match=r"need a weight of shape \(2, 3\), .* as in Dense, not \(3, 2\)"):
         rule(pre, post, ops.ones((3, 2)), *rule.init_state(pre, post))

@@ -1,4 +1,4 @@
-"""RNN, GRU, LSTM and their cells: beside PyTorch and a loop of numbers; jitted, with lengths, to the second order."""
+"""RNN, GRU, LSTM and their cells: against PyTorch and a scalar loop; jitted, with lengths, to the second order."""
 
 import itertools
 import warnings
@@ -17,7 +17,7 @@ CELLS = {"RNN": nn.RNNCell, "GRU": nn.GRUCell, "LSTM": nn.LSTMCell}
 STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
 
 
-def made(kind, rng, **options):
+def make_layer(kind, rng, **options):
     return filled(KINDS[kind](D, H, dtype="float64", **options), rng)
 
 
@@ -59,8 +59,8 @@ def naive(kind, x, weights, states):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_layer_is_the_loop_of_its_equations(kind, rng):
-    net, x, hx = made(kind, rng), rng.standard_normal((T, B, D)), states_for(kind, rng)
+def test_layers_equal_a_loop_of_their_equations(kind, rng):
+    net, x, hx = make_layer(kind, rng), rng.standard_normal((T, B, D)), states_for(kind, rng)
     out, last = net(Tensor(x), hx)
     weights = [p.asnumpy() for p in net.get_parameters()]
     given = hx if kind == "LSTM" else (hx,)
@@ -83,11 +83,11 @@ OPTIONS = list(itertools.product((1, 2), (True, False), (True, False), (True, Fa
     ("layers", "bias", "batch_first", "both", "begun"), OPTIONS, ids=lambda value: str(value).lower()
 )
 @pytest.mark.parametrize("kind", ["RNN", "RNN relu", "GRU", "LSTM"])
-def test_layers_like_torch(torch, rng, kind, layers, bias, batch_first, both, begun, jitted):
+def test_layers_equal_torch(torch, rng, kind, layers, bias, batch_first, both, begun, jitted):
     kind, _, nonlinearity = kind.partition(" ")
     more = {"nonlinearity": nonlinearity} if nonlinearity else {}
     options = {"num_layers": layers, "batch_first": batch_first, "bidirectional": both, **more}
-    net = made(kind, rng, has_bias=bias, **options)
+    net = make_layer(kind, rng, has_bias=bias, **options)
     module = getattr(torch.nn, kind)(D, H, bias=bias, **options).double()
     names = [name for name, _ in module.named_parameters()]
     for name in names:
@@ -120,7 +120,7 @@ def test_layers_like_torch(torch, rng, kind, layers, bias, batch_first, both, be
 
 @pytest.mark.peer
 @pytest.mark.parametrize("kind", CELLS)
-def test_cells_like_torch(torch, rng, kind):
+def test_cells_equal_torch(torch, rng, kind):
     cell = filled(CELLS[kind](D, H, dtype="float64"), rng)
     module = getattr(torch.nn, f"{kind}Cell")(D, H).double()
     for name, _ in module.named_parameters():
@@ -133,13 +133,13 @@ def test_cells_like_torch(torch, rng, kind):
         np.testing.assert_allclose(a.asnumpy(), b.detach().numpy(), rtol=1e-12)
 
 
-# --- what must hold of any loop over time -----------------------------------------------------------------------------
+# --- properties of loops over time ------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_steps_of_the_cell_are_the_layer(kind, rng):
-    net, cell = made(kind, rng), CELLS[kind](D, H, dtype="float64")
+def test_steps_of_the_cell_equal_the_layer(kind, rng):
+    net, cell = make_layer(kind, rng), CELLS[kind](D, H, dtype="float64")
     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
         getattr(cell, name).set_data(getattr(net, f"{name}_l0"))
     x, hx = Tensor(rng.standard_normal((T, B, D))), states_for(kind, rng)
@@ -152,8 +152,8 @@ def test_steps_of_the_cell_are_the_layer(kind, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_call_is_two_calls_with_the_states_handed_on(kind, rng):
-    net, x = made(kind, rng, num_layers=2), Tensor(rng.standard_normal((T, B, D)))
+def test_one_call_equals_two_calls_that_pass_the_states(kind, rng):
+    net, x = make_layer(kind, rng, num_layers=2), Tensor(rng.standard_normal((T, B, D)))
     first, states = net(x[:2])
     second, _ = net(x[2:], states)
     np.testing.assert_allclose(net(x)[0].asnumpy(), ops.concat([first, second]).asnumpy(), rtol=1e-12)
@@ -162,8 +162,8 @@ def test_one_call_is_two_calls_with_the_states_handed_on(kind, rng):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("both", [False, True], ids=["one way", "both ways"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_lengths_each_sample_is_as_if_alone(kind, both, rng):
-    net, lengths = made(kind, rng, num_layers=2, bidirectional=both), [2, T, 3]
+def test_samples_with_lengths_equal_single_samples(kind, both, rng):
+    net, lengths = make_layer(kind, rng, num_layers=2, bidirectional=both), [2, T, 3]
     x = rng.standard_normal((T, B, D))
     padded = x.copy()
     for sample, length in enumerate(lengths):
@@ -188,15 +188,15 @@ def test_with_lengths_each_sample_is_as_if_alone(kind, both, rng):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_true_to_the_second_order(kind, rng):
-    net = made(kind, rng)
+def test_gradients_agree_with_differences_to_second_order(kind, rng):
+    net = make_layer(kind, rng)
     testing.check_grads(lambda x: ops.square(net(x)[0]).sum() * 0.1, Tensor(rng.standard_normal((3, 2, D))), order=2)
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_loop_is_what_the_tape_gives_step_by_step(kind, rng):
-    net, x = made(kind, rng, bidirectional=True), Tensor(rng.standard_normal((T, B, D)))
+def test_fused_loop_equals_eager_steps(kind, rng):
+    net, x = make_layer(kind, rng, bidirectional=True), Tensor(rng.standard_normal((T, B, D)))
     grad_fn = snncell.value_and_grad(lambda x: ops.square(net(x)[0]).sum(), 0, net.trainable_params())
     fused = grad_fn(x)
     with testing.unfused():
@@ -206,22 +206,22 @@ def test_the_loop_is_what_the_tape_gives_step_by_step(kind, rng):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_loop_is_one_kernel(kind):
+def test_each_loop_compiles_to_one_kernel(kind):
     net = KINDS[kind](D, H)
     text = str(snncell.explain(lambda x: net(x)[0], ops.ones((T, B, D)), detail="launches"))
     assert f"{kind}: one kernel" in text
 
 
-def test_float16_stays():
+def test_layers_keep_float16():
     net = nn.GRU(D, H, dtype="float16")
     out, h = net(ops.ones((T, B, D), "float16"))
     assert out.dtype is snncell.float16 and h.dtype is snncell.float16
 
 
-def test_dropout_is_between_layers_and_in_training(rng):
+def test_dropout_is_between_layers_and_in_training_only(rng):
     with pytest.warns(ArgumentWarning):
-        one = made("GRU", rng, dropout=0.9)
-    two = made("GRU", rng, num_layers=2, dropout=0.9)
+        one = make_layer("GRU", rng, dropout=0.9)
+    two = make_layer("GRU", rng, num_layers=2, dropout=0.9)
     x = Tensor(rng.standard_normal((T, B, D)))
     for net, changes in ((one, False), (two, True)):
         before = net(x)[0].asnumpy()
@@ -231,8 +231,8 @@ def test_dropout_is_between_layers_and_in_training(rng):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_a_recurrent_network_learns(rng):
-    """The sign of the sum of a sequence."""
+def test_recurrent_network_learns_a_task(rng):
+    """The task is the sign of the sum of a sequence."""
     snncell.set_seed(0)
     net, head = nn.LSTM(1, 8), nn.Dense(8, 2)
     x = rng.standard_normal((8, 64, 1)).astype(np.float32)
@@ -268,13 +268,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), REFUSED, ids=[words[:20] for _, _, words in REFUSED])
-def test_what_is_refused(call, kind, words):
+def test_invalid_arguments_raise(call, kind, words):
     with pytest.raises(kind, match=words):
         call()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dropout_between_layers_of_which_there_is_one_is_warned_of(kind):
+def test_dropout_with_a_single_layer_warns(kind):
     with pytest.warns(ArgumentWarning, match=rf"{kind}: dropout=0.5 acts between layers.* num_layers=2") as caught:
         net = KINDS[kind](D, H, dropout=0.5)
     assert caught[0].filename == __file__

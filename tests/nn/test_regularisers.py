@@ -1,4 +1,4 @@
-"""Regularisers of activity against loops in plain NumPy, their gradients, and what they refuse."""
+"""Activity regularisers against NumPy loops, their gradients, and errors."""
 
 import numpy as np
 import pytest
@@ -63,14 +63,14 @@ TABLE = {
 }
 
 
-def test_every_regulariser_is_here():
+def test_every_regulariser_is_in_the_table():
     found = {k for k in vars(nn).values() if isinstance(k, type) and k.__module__ == "snncell.nn.losses.regularisers"}
     assert found == {kind for kind, _, _ in TABLE.values()}
 
 
 @pytest.mark.parametrize("shape", [(6, 4, 6), (6, 4, 3, 2), (6, 4)], ids=str)
 @pytest.mark.parametrize("name", TABLE)
-def test_a_regulariser_equals_the_loop(run, name, shape):
+def test_regularisers_equal_the_loop(run, name, shape):
     kind, arguments, naive = TABLE[name]
     x = X.reshape(shape) if len(shape) > 2 else X[:, :, 0, 0]
     found = run(kind(**arguments))(Tensor(x))
@@ -79,7 +79,7 @@ def test_a_regulariser_equals_the_loop(run, name, shape):
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_a_gradient_is_right(name):
+def test_gradients_agree_with_finite_differences(name):
     kind, arguments, _ = TABLE[name]
     testing.check_grads(kind(**arguments), Tensor(X), order=2)
 
@@ -94,7 +94,7 @@ def test_jitted_equals_eager_in_float32(name):
         assert jitted.dtype == snncell.float32
 
 
-def test_a_silent_neuron_is_pushed_up_and_a_busy_one_is_left_alone():
+def test_silence_regulariser_pushes_only_silent_neurons():
     spikes = np.zeros((5, 2, 2), np.float32)
     spikes[:, :, 1] = 1.0
     found = ops.grad(nn.SilenceRegulariser(1.0))(Tensor(spikes)).asnumpy()
@@ -102,8 +102,7 @@ def test_a_silent_neuron_is_pushed_up_and_a_busy_one_is_left_alone():
     np.testing.assert_array_equal(ops.grad(nn.L1RateSparsity(0.5))(Tensor(spikes)).asnumpy(), 0.5)
 
 
-def test_a_regulariser_of_a_network_is_trained_through():
-    """A layer that is silent begins to fire."""
+def test_training_with_a_regulariser_wakes_a_silent_layer():
     layer, neuron = nn.Dense(3, 5, weight_init="zeros", bias_init="zeros"), nn.MultiStep(nn.LIFNode())
     cost = nn.SilenceRegulariser(2.0)
     train = ops.value_and_grad(lambda x: cost(neuron(layer(x))), None, layer.trainable_params())
@@ -118,7 +117,7 @@ def test_a_regulariser_of_a_network_is_trained_through():
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_what_makes_no_sense_is_refused(name):
+def test_invalid_arguments_raise(name):
     kind, arguments, _ = TABLE[name]
     for x in (np.ones(3), np.ones((0, 2, 3)), np.ones((2, 0, 3))):
         with pytest.raises(ShapeError, match=rf"{kind.__name__}: spikes must be \(T, B, N\.\.\.\)"):
@@ -130,7 +129,7 @@ def test_what_makes_no_sense_is_refused(name):
 
 
 @pytest.mark.peer
-def test_l1_like_snntorch(torch):
+def test_l1_equals_snntorch(torch):
     reg = pytest.importorskip("snntorch.functional.reg", reason="snnTorch is not installed: nothing to compare with")
     theirs = reg.l1_rate_sparsity(0.01)(torch.tensor(X)).item()
     np.testing.assert_allclose(nn.L1RateSparsity(0.01)(Tensor(X)).item(), theirs, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Losses of spikes and potentials over time: against loops in NumPy, golden values, and snnTorch and SpikingJelly."""
+"""Losses of spikes and potentials over time: against NumPy loops, golden values, snnTorch and SpikingJelly."""
 
 import itertools
 import math
@@ -37,8 +37,8 @@ def per_sample(fn):
     return lambda x, labels: np.array([fn(x[:, b], labels[b]) for b in range(x.shape[1])])
 
 
-def grouped(fn, classes):
-    """fn after adding up the neurons of each class."""
+def over_groups(fn, classes):
+    """fn of the summed neurons of each class."""
 
     def of_groups(x, labels):
         size = x.shape[2] // classes
@@ -79,7 +79,7 @@ def mse_membrane(on, off):
 
 
 def first_times(x):
-    """(T, ...) -> (...): the first step with a spike, or the last step."""
+    """(T, ...) -> (...): the first step with a spike; the last step if there is none."""
     out = np.zeros(x.shape[1:])
     for index in np.ndindex(out.shape):
         fired = [t for t in range(len(x)) if x[(t, *index)] > 0]
@@ -88,7 +88,7 @@ def first_times(x):
 
 
 def spike_times(x, count):
-    """(T, ...) -> (count, ...): the steps of the first spikes, those that are missing at the last step."""
+    """(T, ...) -> (count, ...): the steps of the first spikes; the last step for missing ones."""
     out = np.full((count, *x.shape[1:]), len(x) - 1.0)
     for index in np.ndindex(x.shape[1:]):
         fired = [t for t in range(len(x)) if x[(t, *index)] > 0][:count]
@@ -128,14 +128,14 @@ def van_rossum(x, target, tau):
     return (blurred**2).sum(0) / tau
 
 
-# name -> (Cell, its arguments, what it gives without reduction)
+# name -> (Cell, its arguments, the expected result without reduction)
 LOSSES = {
     "CERateLoss": (nn.CERateLoss, {}, ce_rate()),
     "CERateLoss smoothed": (nn.CERateLoss, {"label_smoothing": 0.2}, ce_rate(0.2)),
-    "CERateLoss of populations": (nn.CERateLoss, {"num_classes": 3}, grouped(ce_rate(), 3)),
+    "CERateLoss of populations": (nn.CERateLoss, {"num_classes": 3}, over_groups(ce_rate(), 3)),
     "CECountLoss": (nn.CECountLoss, {}, ce_count()),
     "CECountLoss smoothed (Spyx's integral_crossentropy)": (nn.CECountLoss, {"label_smoothing": 0.3}, ce_count(0.3)),
-    "CECountLoss of populations": (nn.CECountLoss, {"num_classes": 3}, grouped(ce_count(), 3)),
+    "CECountLoss of populations": (nn.CECountLoss, {"num_classes": 3}, over_groups(ce_count(), 3)),
     "CEMaxMembraneLoss": (nn.CEMaxMembraneLoss, {}, per_sample(lambda x, y: entropy(x.max(0), y))),
     "TETLoss": (nn.TETLoss, {}, ce_rate()),
     "TETLoss regularised": (nn.TETLoss, {"mse_weight": 0.05, "mse_target": 0.7}, tet(0.05, 0.7)),
@@ -144,11 +144,11 @@ LOSSES = {
     "MSECountLoss of populations": (
         nn.MSECountLoss,
         {"correct_rate": 0.8, "incorrect_rate": 0.2, "num_classes": 3},
-        grouped(mse_count(11, 2), 3),  # floor(7 * 2 * 0.8)
+        over_groups(mse_count(11, 2), 3),  # floor(7 * 2 * 0.8)
     ),
     "MSERateLoss": (nn.MSERateLoss, {}, mse_rate(1, 0)),
     "MSERateLoss of rates": (nn.MSERateLoss, {"correct_rate": 0.6, "incorrect_rate": 0.1}, mse_rate(0.6, 0.1)),
-    "MSERateLoss of populations": (nn.MSERateLoss, {"num_classes": 3}, grouped(mse_rate(1, 0, 2), 3)),
+    "MSERateLoss of populations": (nn.MSERateLoss, {"num_classes": 3}, over_groups(mse_rate(1, 0, 2), 3)),
     "MSEMembraneLoss": (nn.MSEMembraneLoss, {}, mse_membrane(1, 0)),
     "MSEMembraneLoss of targets": (nn.MSEMembraneLoss, {"on_target": 2.0, "off_target": -1.0}, mse_membrane(2, -1)),
     "CETemporalLoss": (nn.CETemporalLoss, {}, ce_temporal("negate")),
@@ -169,12 +169,12 @@ TEMPORAL = (nn.CETemporalLoss, nn.MSETemporalLoss)
 
 
 def outputs_for(kind, arguments):
-    """Outputs that suit a loss: spikes for the temporal ones; two neurons of each class for populations."""
+    """Outputs that suit a loss: spikes for temporal losses, and two neurons per class for populations."""
     x = SPIKES if issubclass(kind, TEMPORAL) else REAL
     return np.concatenate([x, x[:, :, ::-1] * 0.5], 2) if "num_classes" in arguments else x
 
 
-def test_every_loss_of_spikes_is_here():
+def test_every_spike_loss_is_in_the_table():
     here = {kind for kind, _, _ in LOSSES.values()} | {nn.VanRossumLoss}
     public = {kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, ReducibleLoss)}
     assert {kind for kind in public if kind.__module__.startswith("snncell.nn.losses.spike")} == here
@@ -182,7 +182,7 @@ def test_every_loss_of_spikes_is_here():
 
 @pytest.mark.parametrize("reduction", REDUCE)
 @pytest.mark.parametrize("name", IDS)
-def test_a_loss_equals_the_loop(name, reduction):
+def test_losses_equal_the_loop(name, reduction):
     kind, arguments, naive = LOSSES[name]
     x = outputs_for(kind, arguments)
     found = kind(**arguments, reduction=reduction)(Tensor(x), Tensor(LABELS)).asnumpy()
@@ -193,13 +193,13 @@ def test_a_loss_equals_the_loop(name, reduction):
 
 @pytest.mark.parametrize("reduction", REDUCE)
 @pytest.mark.parametrize("name", IDS)
-def test_a_gradient_is_right(name, reduction):
+def test_gradients_agree_with_finite_differences(name, reduction):
     kind, arguments, _ = LOSSES[name]
     loss, x = kind(**arguments, reduction=reduction), outputs_for(kind, arguments)
     if issubclass(kind, TEMPORAL):
         more = () if kind is nn.CETemporalLoss else (T,)
         times = spike_times(x, 2) if "two spikes" in name else first_times(x)
-        times = Tensor(times + 0.3)  # real-valued, and not at the edge of a tolerance
+        times = Tensor(times + 0.3)  # real-valued, and away from the edge of a tolerance
         testing.check_grads(lambda t: loss.of_times(t, Tensor(LABELS), *more), times, order=2)
     else:
         testing.check_grads(lambda z: loss(z, Tensor(LABELS)), Tensor(x), order=2)
@@ -220,7 +220,7 @@ def test_jitted_equals_eager(name, dtype):
 
 
 @pytest.mark.parametrize("kind", ENTROPIES)
-def test_the_mean_is_over_the_weights_of_the_labels(kind):
+def test_mean_divides_by_the_sum_of_label_weights(kind):
     x = outputs_for(kind, {})
     each = kind(reduction="none")(Tensor(x), Tensor(LABELS)).asnumpy()
     found = [kind(weight=WEIGHT, reduction=r)(Tensor(x), Tensor(LABELS)).asnumpy() for r in ("mean", "sum", "none")]
@@ -237,7 +237,7 @@ THREE[[1, 3], 0, 0] = THREE[2, 0, 1] = 1.0
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("inverse", "expected"), [("negate", 1.349012), ("reciprocal", 1.117282)])
-def test_the_temporal_cross_entropy_of_snntorch(run, inverse, expected):
+def test_temporal_cross_entropy_equals_snntorch_values(run, inverse, expected):
     value, found = run(ops.value_and_grad(nn.CETemporalLoss(inverse)))(Tensor(THREE), Tensor([1]))
     np.testing.assert_allclose(value.item(), expected, atol=1e-6)
     assert {(t, c) for t, _, c in np.argwhere(found.asnumpy())} == {(1, 0), (2, 1), (4, 2)}
@@ -248,7 +248,7 @@ def test_the_temporal_cross_entropy_of_snntorch(run, inverse, expected):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("inverse", ["negate", "reciprocal"])
-def test_times_of_silent_neurons_give_no_nan(run, inverse):
+def test_silent_neurons_do_not_give_nan(run, inverse):
     inf = np.inf
     times, labels = np.array([[1.0, inf, 2.5], [inf, inf, 0.5], [inf, inf, inf]]), Tensor([0, 1, 2])
     loss = nn.CETemporalLoss(inverse, reduction="none")
@@ -258,7 +258,7 @@ def test_times_of_silent_neurons_give_no_nan(run, inverse):
     with np.errstate(divide="ignore", invalid="ignore"):
         expected = -np.log(weights / weights.sum(1, keepdims=True))[range(3), range(3)]
     if inverse == "negate":
-        expected[2] = inf  # of nothing but silence
+        expected[2] = inf  # all neurons are silent
     np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-12)
     assert np.isfinite(gradient.asnumpy()).all() and (gradient.asnumpy()[np.isinf(times)] == 0).all()
     clipped = loss.of_times(Tensor(np.minimum(times, 9.0)), labels).asnumpy()
@@ -268,7 +268,7 @@ def test_times_of_silent_neurons_give_no_nan(run, inverse):
     assert not np.isnan(smooth.asnumpy())
 
 
-def test_a_silent_neuron_is_woken_by_its_gradient():
+def test_gradient_wakes_a_silent_neuron():
     spikes = Tensor(np.zeros((5, 1, 2), np.float32))
     found = np.array(ops.grad(nn.MSETemporalLoss())(spikes, Tensor([0])))
     assert found[4, 0, 0] < 0  # more output makes the loss smaller
@@ -276,8 +276,8 @@ def test_a_silent_neuron_is_woken_by_its_gradient():
     assert not found.any()
 
 
-def test_ce_rate_counts_the_neurons_of_a_class_together():
-    """snnTorch 1.0.0 slices the neurons of a class, throws the slices away, and takes neuron 1 for class 1."""
+def test_ce_rate_sums_the_neurons_of_a_class():
+    """snnTorch 1.0.0 slices the neurons of a class, discards the slices, and uses neuron 1 for class 1."""
     x = np.zeros((3, 1, 4))
     x[:, :, 2:] = 1.0  # both neurons of class 1 fire, those of class 0 do not
     loss = nn.CERateLoss(num_classes=2)
@@ -286,14 +286,14 @@ def test_ce_rate_counts_the_neurons_of_a_class_together():
 
 
 @pytest.mark.parametrize("steps", [3, 8, 100])
-def test_a_rate_that_is_reached_costs_nothing_however_many_steps_there_are(steps):
-    """Spyx compares a rate with a count, so that no spikes reach the target for more than 4 steps."""
+def test_reached_target_rate_has_zero_loss_for_any_number_of_steps(steps):
+    """Spyx compares a rate with a count, so that no spikes can reach the target for more than 4 steps."""
     x = np.zeros((steps, 1, 2))
     x[:, 0, 1] = 0.25
     assert nn.MSERateLoss(correct_rate=0.25)(Tensor(x), Tensor([1])).item() == 0.0
 
 
-def test_a_target_count_is_not_lost_to_rounding():
+def test_target_count_is_robust_to_rounding():
     spikes = np.zeros((100, 1, 2))
     spikes[:29, 0, 1] = 1.0  # 100 * 0.29 is 28.999999999999996
     assert nn.MSECountLoss(0.29)(Tensor(spikes), Tensor([1])).item() == 0.0
@@ -304,7 +304,7 @@ def test_a_target_count_is_not_lost_to_rounding():
 
 @pytest.mark.parametrize("shape", [(1, 2), (6,), (6, 3), (6, 2, 3), (5, 2, 3, 2)], ids=str)
 @pytest.mark.parametrize("silent", [None, 20.0, math.inf])
-def test_first_spike_times_and_where_their_gradient_goes(run, shape, silent):
+def test_first_spike_times_and_their_gradient(run, shape, silent):
     rng = np.random.default_rng(3)
     spikes = (rng.uniform(size=shape) < 0.2).astype(np.float32)
     spikes.reshape(shape[0], -1)[:, 0] = 0.0
@@ -321,8 +321,8 @@ def test_first_spike_times_and_where_their_gradient_goes(run, shape, silent):
     np.testing.assert_array_equal(found, np.where(there, -dout, 0))
 
 
-def test_the_wrong_neuron_is_asked_to_be_late_by_default():
-    """snnTorch 1.0.0 turns its default off_target, -1 for the last step, into 0: all neurons are to fire at once."""
+def test_default_off_target_is_the_last_step():
+    """snnTorch 1.0.0 changes its default off_target, -1 for the last step, to 0, so that all should fire at once."""
     late, early = np.zeros((5, 1, 2)), np.zeros((5, 1, 2))
     late[0, 0, 0] = early[0, 0, 0] = early[0, 0, 1] = 1.0
     assert nn.MSETemporalLoss()(Tensor(late), Tensor([0])).item() == 0.0
@@ -332,8 +332,8 @@ def test_the_wrong_neuron_is_asked_to_be_late_by_default():
 @pytest.mark.sampled(13)
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("shape", [(6,), (6, 3), (7, 2, 3)], ids=str)
-def test_times_of_several_spikes_and_where_their_gradients_go(run, shape, count):
-    """snnTorch 1.0.0 forgets what other neurons fire in a step in which one has been found."""
+def test_several_spike_times_and_their_gradients(run, shape, count):
+    """snnTorch 1.0.0 loses the spikes of other neurons in a step in which it has found one."""
     rng = np.random.default_rng(8)
     spikes = (rng.uniform(size=shape) < 0.4).astype(np.float32)
     dout = rng.standard_normal((count, *shape[1:])).astype(np.float32)
@@ -349,17 +349,17 @@ def test_times_of_several_spikes_and_where_their_gradients_go(run, shape, count)
 
 
 @pytest.mark.parametrize("count", [0, 1.0, True])
-def test_a_count_of_spikes_is_a_positive_integer(count):
+def test_spike_count_must_be_a_positive_integer(count):
     with pytest.raises(ArgumentError, match="SpikeTimes: count is an integer of at least 1"):
         nn.SpikeTimes(count)
 
 
-def test_graded_spikes_have_the_same_times():
+def test_graded_spikes_have_the_same_times_as_binary_spikes():
     graded = THREE * np.array([2.0, 0.5, 1.0], np.float32)
     assert nn.FirstSpikeTime()(Tensor(graded)).tolist() == [[1.0, 2.0, 4.0]]
 
 
-def test_the_first_spike_refuses_what_makes_no_sense():
+def test_first_spike_time_rejects_invalid_arguments():
     with pytest.raises(ArgumentError, match=r"silent=3 is before the last of 5 steps; it must be at least 4"):
         nn.FirstSpikeTime(3)(Tensor(THREE))
     with pytest.raises(ArgumentError, match="silent is a number, not 'never'"):
@@ -368,14 +368,14 @@ def test_the_first_spike_refuses_what_makes_no_sense():
         nn.FirstSpikeTime()(ops.zeros((0, 3)))
 
 
-def test_times_may_be_given_and_count_from_the_end_where_negative():
+def test_target_times_can_be_given_and_negative_ones_count_from_the_end():
     times = np.array([[0.0, 3.0, -1.0]])
     found = nn.MSETemporalLoss()(Tensor(THREE.astype(float)), Tensor(times)).item()
     np.testing.assert_allclose(found, ((1 / 5) ** 2 + (1 / 5) ** 2 + 0) / 3, rtol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(B, C), (T, B, C)], ids=str)
-def test_potentials_may_be_given(shape):
+def test_target_potentials_can_be_given(shape):
     target = np.random.default_rng(5).normal(size=shape)
     found = nn.MSEMembraneLoss()(Tensor(REAL), Tensor(target)).item()
     np.testing.assert_allclose(found, ((REAL - target) ** 2).mean(), rtol=1e-12)
@@ -395,7 +395,7 @@ def test_van_rossum_equals_the_sum_over_pairs_of_steps(run, shape, tau, reductio
     np.testing.assert_allclose(found, REDUCE[reduction](van_rossum(x, target, tau)), rtol=1e-11)
 
 
-def test_the_gradient_of_van_rossum_is_right():
+def test_van_rossum_gradient_agrees_with_finite_differences():
     testing.check_grads(nn.VanRossumLoss(3.0), Tensor(REAL), Tensor(SPIKES), order=2)
 
 
@@ -406,13 +406,13 @@ def train(*steps, length=400):
 
 
 @pytest.mark.parametrize("tau", [5.0, 10.0])
-def test_van_rossum_costs_what_it_says(tau):
+def test_van_rossum_distance_equals_its_closed_form(tau):
     loss = nn.VanRossumLoss(tau)
     alone = 1 / tau / (1 - math.exp(-2 / tau))
     assert loss(train(30), train(30)).item() == 0.0
     np.testing.assert_allclose(loss(train(30), train()).item(), alone, rtol=1e-9)
     np.testing.assert_allclose(alone, 0.5 + 0.5 / tau, atol=0.2 / tau**2)
-    for late in (1, 3, 20):  # two kernels less what they share
+    for late in (1, 3, 20):  # two kernels minus their overlap
         found = loss(train(30), train(30 + late)).item()
         np.testing.assert_allclose(found, 2 * alone * (1 - math.exp(-late / tau)), rtol=1e-9)
 
@@ -424,7 +424,7 @@ def test_van_rossum_is_one_loop_in_each_direction():
     assert "0 loops, 2 loops over time, 0 calls" in text
 
 
-def test_van_rossum_refuses_what_does_not_fit():
+def test_van_rossum_rejects_invalid_arguments():
     with pytest.raises(ShapeError, match=r"VanRossumLoss: .* one shape.* not \(7, 4, 3\) and \(7, 4\)"):
         nn.VanRossumLoss()(Tensor(REAL), Tensor(REAL[:, :, 0]))
     for tau in (0.0, -1, math.inf, math.nan, "long"):
@@ -448,33 +448,33 @@ WRONG_LABELS = {
 
 @pytest.mark.parametrize("case", WRONG_LABELS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_labels_that_do_not_fit_are_named(run, kind, case):
+def test_invalid_labels_raise(run, kind, case):
     labels, error, text = WRONG_LABELS[case]
     with pytest.raises(error, match=f"{kind.__name__}: .*{text}"):
         run(kind())(Tensor(SPIKES), Tensor(labels))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_outputs_that_do_not_fit_are_named(kind):
+def test_invalid_outputs_raise(kind):
     for x in (SPIKES[0], SPIKES[:0], SPIKES[..., None]):
         with pytest.raises((ShapeError, ArgumentError), match=r"at least one step"):
             kind()(Tensor(x), Tensor(LABELS))
 
 
 @pytest.mark.parametrize("kind", [nn.MSEMembraneLoss, nn.MSETemporalLoss])
-def test_targets_of_another_shape_are_named(kind):
+def test_targets_of_another_shape_raise(kind):
     with pytest.raises(ShapeError, match=rf"{kind.__name__}: .*be class numbers \(4,\), or .*shape \(3, 4\)"):
         kind()(Tensor(SPIKES), ops.zeros((3, 4)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_unknown_reduction_is_refused(kind):
+def test_unknown_reduction_raises(kind):
     with pytest.raises(ArgumentError, match=rf"{kind.__name__}: reduction is .* not 'median'"):
         kind(reduction="median")
 
 
 @pytest.mark.parametrize("kind", [nn.CERateLoss, nn.CECountLoss, nn.MSECountLoss, nn.MSERateLoss])
-def test_neurons_that_cannot_be_shared_out_are_refused(kind):
+def test_neurons_must_divide_into_classes(kind):
     with pytest.raises(ShapeError, match=rf"{kind.__name__}: 3 output neurons.* num_classes=2"):
         kind(num_classes=2)(Tensor(SPIKES), Tensor(LABELS))
     with pytest.raises(ArgumentError, match=rf"{kind.__name__}: num_classes must be an integer of at least 1, not 0"):
@@ -482,7 +482,7 @@ def test_neurons_that_cannot_be_shared_out_are_refused(kind):
 
 
 @pytest.mark.parametrize("kind", ENTROPIES)
-def test_weights_and_smoothing_that_make_no_sense_are_refused(kind):
+def test_invalid_weights_and_smoothing_raise(kind):
     with pytest.raises(ShapeError, match=rf"{kind.__name__}: weight must .* of 3 classes, not shape \(2,\)"):
         kind(weight=[1.0, 2.0])(Tensor(SPIKES), Tensor(LABELS))
     with pytest.raises(ArgumentError, match=rf"{kind.__name__}: label_smoothing is .* in \[0, 1\), not 1\.0"):
@@ -502,12 +502,12 @@ def test_weights_and_smoothing_that_make_no_sense_are_refused(kind):
         (lambda: nn.MSETemporalLoss(tolerance=-1.0), r"MSETemporalLoss: tolerance must be at least 0 steps, not -1.0"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(make, text):
+def test_invalid_arguments_raise(make, text):
     with pytest.raises(ArgumentError, match=text):
         make()
 
 
-def test_what_they_say_of_themselves():
+def test_repr_of_losses():
     assert repr(nn.CETemporalLoss("reciprocal")).startswith(
         "CETemporalLoss(\n  inverse='reciprocal', reduction='mean'\n"
     )
@@ -549,7 +549,7 @@ PEERS = {
     "mse_membrane_loss": (nn.MSEMembraneLoss, {"on_target": 2.0}, {"on_target": 2.0}),
     "ce_temporal_loss": (nn.CETemporalLoss, {}, {}),
     "ce_temporal_loss reciprocal": (nn.CETemporalLoss, {"inverse": "reciprocal"}, {"inverse": "reciprocal"}),
-    "mse_temporal_loss": (nn.MSETemporalLoss, {}, {"off_target": T - 1}),  # for its default of -1 it takes 0
+    "mse_temporal_loss": (nn.MSETemporalLoss, {}, {"off_target": T - 1}),  # snnTorch uses 0 for its default of -1
     "mse_temporal_loss tolerant": (
         nn.MSETemporalLoss,
         {"on_target": 1, "off_target": 5, "tolerance": 2},
@@ -569,14 +569,14 @@ def compared(torch, mine, theirs, x, labels):
 
 @pytest.mark.peer
 @pytest.mark.parametrize("name", PEERS)
-def test_like_snntorch(torch, snntorch_losses, name):
+def test_losses_equal_snntorch(torch, snntorch_losses, name):
     kind, arguments, theirs = PEERS[name]
     loss = getattr(snntorch_losses, name.split()[0])(**theirs)
     compared(torch, kind(**arguments), loss, outputs_for(kind, arguments), LABELS)
 
 
 @pytest.mark.peer
-def test_tet_like_spikingjelly(torch):
+def test_tet_equals_spikingjelly(torch):
     pytest.importorskip("spikingjelly", reason="SpikingJelly is not installed: there is nothing to compare with")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Steps over time: ops.scan, nn.MultiStep, nn.Recurrent, nn.TimeDistributed."""
+"""Time steps: ops.scan, nn.MultiStep, nn.Recurrent and nn.TimeDistributed."""
 
 import naive
 import numpy as np
@@ -16,21 +16,21 @@ def xs():
 # --- scan ------------------------------------------------------------------------------------------------------------
 
 
-def test_scan_carries_and_collects(xs):
+def test_scan_carries_states_and_collects_results(xs):
     carry, ys = ops.scan(lambda c, x: (c + x, c * 2.0), ops.zeros(3, "float64"), xs)
     sums = np.cumsum(xs.asnumpy(), 0)
     np.testing.assert_allclose(carry.asnumpy(), sums[-1], rtol=1e-12)
     np.testing.assert_allclose(ys.asnumpy(), 2 * np.vstack([np.zeros(3), sums[:-1]]), rtol=1e-12)
 
 
-def test_scan_in_reverse_keeps_the_order_of_its_results(xs):
+def test_reverse_scan_keeps_the_order_of_results(xs):
     carry, ys = ops.scan(lambda c, x: (c + x, c + x), ops.zeros(3, "float64"), xs, reverse=True)
     sums = np.cumsum(xs.asnumpy()[::-1], 0)[::-1]
     np.testing.assert_allclose(ys.asnumpy(), sums, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(carry.asnumpy(), sums[0], rtol=1e-12)
 
 
-def test_scan_takes_and_gives_structures(xs):
+def test_scan_accepts_and_returns_nested_structures(xs):
     def step(carry, x):
         total, (count,) = carry["total"] + x["a"], carry["rest"]
         return {"total": total, "rest": [count + 1]}, (total, {"double": x["b"][0] * 2.0, "none": None})
@@ -51,7 +51,7 @@ def test_scan_without_results(xs):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("checkpoint_every", [None, 1, 2, 100])
-def test_gradients_of_a_scan_are_those_of_the_loop(xs, reverse, checkpoint_every):
+def test_scan_gradients_equal_a_python_loop(xs, reverse, checkpoint_every):
     w = Tensor(np.array([0.3, -0.8, 1.1]))
 
     def step(c, x):
@@ -75,26 +75,26 @@ def test_gradients_of_a_scan_are_those_of_the_loop(xs, reverse, checkpoint_every
     testing.check_grads(scanned, init, xs, order=2)
 
 
-def test_values_that_a_step_closes_over_get_gradients(xs):
+def test_closed_over_values_get_gradients(xs):
     def total(w):
         return ops.scan(lambda c, x: (c * w + x, c), ops.zeros(3, "float64"), xs)
 
     testing.check_grads(total, Tensor(np.array([0.5, 0.9, -0.4])))
 
 
-def test_a_state_that_changes_its_shape_is_named(xs):
+def test_changed_state_shape_raises_and_names_the_state(xs):
     init = (ops.zeros(3, "float64"), ops.zeros((), "float64"))
     with pytest.raises(ShapeError, match=r"state 1 has shape \(\) before .* \(3,\) after it.*ops\.zeros\(\(3,\)\)"):
         ops.scan(lambda c, x: ((c[0], c[1] + x), None), init, xs)
 
 
-def test_a_state_that_changes_its_dtype_is_named(xs):
+def test_changed_state_dtype_raises_and_names_the_state(xs):
     init = (ops.zeros(3, "float64"), ops.zeros(3, "float32"))
     with pytest.raises(DTypeError, match="state 1 has dtype Float32 before a step and Float64 after it"):
         ops.scan(lambda c, x: ((c[0], c[1] + x), None), init, xs)
 
 
-def test_a_carry_that_changes_its_structure_is_shown(xs):
+def test_changed_carry_structure_raises(xs):
     with pytest.raises(ShapeError, match=r"came in as Float64\[3\] and went out as \(Float64\[3\], Float64\[3\]\)"):
         ops.scan(lambda c, x: ((c, x), None), ops.zeros(3, "float64"), xs)
 
@@ -119,12 +119,12 @@ def test_a_carry_that_changes_its_structure_is_shown(xs):
     ],
     ids=["no pair", "three values", "lengths", "no axis", "no steps", "no tensors", "every 0", "every 1.5"],
 )
-def test_scans_that_make_no_sense(f, xs, options, kind, message):
+def test_invalid_scans_raise(f, xs, options, kind, message):
     with pytest.raises(kind, match=message):
         ops.scan(f, ops.ones(1), xs, **options)
 
 
-def test_a_number_as_result_is_collected_or_refused_but_not_dropped():
+def test_numbers_as_results_are_collected_or_raise():
     try:
         _, ys = ops.scan(lambda c, x: (c, 1.5), ops.ones(1), ops.ones((3, 1)))
     except ArgumentError:
@@ -143,7 +143,7 @@ def node():
     return nn.LIFNode(2.5, decay_input=False, v_reset=0.1, reset="value")
 
 
-def test_many_steps_equal_as_many_single_ones():
+def test_multi_step_equals_single_steps():
     x, cell = currents(), node()
     v, spikes = cell.init_state(x[0]), []
     for t in range(8):
@@ -156,7 +156,7 @@ def test_many_steps_equal_as_many_single_ones():
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7])
-def test_states_carry_over_a_cut_through_time(cut):
+def test_passed_states_continue_a_sequence(cut):
     x, net = currents(), nn.MultiStep(node(), return_states=True)
     whole, (last,) = net(x)
     first, states = net(x[:cut])
@@ -165,7 +165,7 @@ def test_states_carry_over_a_cut_through_time(cut):
     np.testing.assert_array_equal(last_of_parts.asnumpy(), last.asnumpy())
 
 
-def test_the_gradient_flows_through_the_states_of_a_cut():
+def test_gradient_flows_through_passed_states():
     x, net = currents(), nn.MultiStep(node(), return_states=True)
 
     def in_parts(x):
@@ -176,9 +176,9 @@ def test_the_gradient_flows_through_the_states_of_a_cut():
     np.testing.assert_array_equal(ops.grad(in_parts)(x).asnumpy(), ops.grad(lambda x: net(x)[0])(x).asnumpy())
 
 
-def test_states_not_given_come_from_the_cell_or_are_zeros():
+def test_default_states_come_from_init_state_or_are_zeros():
     class Two(nn.Cell):
-        """A user's neuron with two states and no init_state."""
+        """A user-defined neuron with two states and no init_state."""
 
         def construct(self, x, v, u, gain=1.0):
             return v + u, v + x * gain, u * 0.5 + 1.0
@@ -191,12 +191,12 @@ def test_states_not_given_come_from_the_cell_or_are_zeros():
     np.testing.assert_array_equal(given.asnumpy(), explicit.asnumpy())
 
 
-def test_nothing_is_kept_between_calls():
+def test_multi_step_keeps_no_states_between_calls():
     net, x = nn.MultiStep(node()), currents()
     np.testing.assert_array_equal(net(x).asnumpy(), net(x).asnumpy())
 
 
-def test_a_return_of_another_number_of_states_is_refused():
+def test_wrong_number_of_returned_states_raises():
     class Loses(nn.Cell):
         def construct(self, x, v):
             return x
@@ -211,7 +211,7 @@ def test_a_return_of_another_number_of_states_is_refused():
         nn.MultiStep(Gains())(currents())
 
 
-def test_a_signature_that_does_not_tell_the_states_needs_them_given():
+def test_states_must_be_given_if_the_signature_is_unclear():
     class Any(nn.Cell):
         def construct(self, x, *states):
             return (x, *states)
@@ -223,7 +223,7 @@ def test_a_signature_that_does_not_tell_the_states_needs_them_given():
     assert len(states) == 2 and y.shape == x.shape
 
 
-def test_a_state_that_grows_in_the_first_step_is_named():
+def test_state_that_broadcasts_in_the_first_step_raises():
     net = nn.MultiStep(nn.IFNode())
     with pytest.raises(
         ShapeError, match=r"MultiStep\(IFNode\): state v has shape \(4,\) before a step and \(2, 4\) after it"
@@ -232,7 +232,7 @@ def test_a_state_that_grows_in_the_first_step_is_named():
 
 
 class Forgets(nn.Cell):
-    """A neuron whose state loses axes, or gains them, in its step."""
+    """A neuron whose time step removes or adds axes of the state."""
 
     def __init__(self, after):
         super().__init__()
@@ -261,18 +261,18 @@ class Forgets(nn.Cell):
         ((2, 1), lambda v: v, r"\(2, 1\) before a step and \(2, 4\) after it. Give it its full shape from the start"),
     ],
 )
-def test_the_mend_of_a_state_that_changes_its_shape_is_a_mend(before, after, mend):
+def test_suggested_fix_of_a_changed_state_shape_works(before, after, mend):
     with pytest.raises(ShapeError, match=rf"MultiStep\(Forgets\): state v has shape .*{mend}"):
         nn.MultiStep(Forgets(after))(currents(), ops.zeros(before))
 
 
-def test_no_steps_and_no_axes_are_refused():
+def test_inputs_without_steps_or_axes_raise():
     for shape in ((), (0, 2, 3)):
         with pytest.raises(ArgumentError, match=r"MultiStep: x must be .* at least one step"):
             nn.MultiStep(node())(ops.ones(shape))
 
 
-def test_only_cells_run_over_time():
+def test_multi_step_accepts_only_cells():
     with pytest.raises(ArgumentError, match="MultiStep: cell is a Cell, not the function"):
         nn.MultiStep(lambda x: x)
 
@@ -308,7 +308,7 @@ def test_recurrent_gradients_equal_hand_written_bptt(recurrent):
 
 
 @pytest.mark.slow
-def test_recurrent_with_smooth_spikes_agrees_with_finite_differences(recurrent):
+def test_smooth_recurrent_gradients_agree_with_finite_differences(recurrent):
     net, _, x = recurrent
     with surrogate.smooth():
         testing.check_grads(net, x, order=2)
@@ -322,12 +322,12 @@ def test_recurrent_with_smooth_spikes_agrees_with_finite_differences(recurrent):
         ((nn.LIFNode, nn.Dense(2, 2)), r"Recurrent: cell must be a Cell, .* nn\.LIFNode\(\), not the class LIFNode"),
     ],
 )
-def test_recurrent_takes_cells_alone(given, message):
+def test_recurrent_accepts_only_cells(given, message):
     with pytest.raises(ArgumentError, match=message):
         nn.Recurrent(*given)
 
 
-def test_recurrent_states_are_the_output_and_the_neurons(recurrent):
+def test_recurrent_states_are_the_output_and_the_neuron_states(recurrent):
     net, _, x = recurrent
     net.return_states = True
     y, (out, v) = net(x)
@@ -340,7 +340,7 @@ def test_recurrent_states_are_the_output_and_the_neurons(recurrent):
 # --- TimeDistributed -------------------------------------------------------------------------------------------------
 
 
-def test_time_distributed_equals_each_step_by_itself():
+def test_time_distributed_equals_single_steps():
     layer, x = nn.Dense(4, 3), currents()
     out = nn.TimeDistributed(layer)(x)
     assert out.shape == (8, 2, 3)
@@ -359,7 +359,7 @@ def test_time_distributed_normalises_over_time_and_batch():
     np.testing.assert_allclose(out.mean(0), 0, atol=1e-5)
 
 
-def test_time_distributed_needs_time_and_a_kept_first_axis():
+def test_time_distributed_needs_a_time_axis_and_keeps_the_batch_axis():
     with pytest.raises(ShapeError, match=r"TimeDistributed: x must be \(T, B, \.\.\.\), but has shape \(4,\)"):
         nn.TimeDistributed(nn.ReLU())(ops.ones(4))
 
@@ -384,7 +384,7 @@ OVER_TIME = {
 
 
 @pytest.mark.parametrize("name", OVER_TIME)
-def test_time_distributed_refuses_layers_over_time(name):
+def test_time_distributed_rejects_layers_over_time(name):
     make, shape = OVER_TIME[name]
 
     class Holder(nn.Cell):
@@ -403,13 +403,13 @@ def test_time_distributed_refuses_layers_over_time(name):
             nn.TimeDistributed(make_inner()).set_train()(ops.ones(shape))
 
 
-def test_time_distributed_refuses_a_multi_step_where_it_is_made():
+def test_time_distributed_rejects_a_multi_step_in_the_constructor():
     for cell in (nn.MultiStep(nn.LIFNode()), nn.SequentialCell(nn.Dense(3, 3), nn.MultiStep(nn.LIFNode()))):
         with pytest.raises(ArgumentError, match=r"TimeDistributed: MultiStep runs over time"):
             nn.TimeDistributed(cell)
 
 
-def test_time_distributed_takes_a_cell_with_time_steps_of_its_own():
+def test_time_distributed_accepts_a_cell_with_its_own_time_steps():
     class Repeating(nn.Cell):
         """Three steps of a neuron for each frame."""
 
@@ -426,7 +426,7 @@ def test_time_distributed_takes_a_cell_with_time_steps_of_its_own():
     np.testing.assert_array_equal(nn.TimeDistributed(cell)(x).asnumpy(), expected)
 
 
-def test_states_of_another_dtype_are_not_put():
+def test_stateful_put_rejects_states_of_another_dtype():
     stream = nn.Stateful(nn.LIFNode())
     stream(ops.ones((1, 2)))
     kept = stream.kept()
@@ -436,7 +436,7 @@ def test_states_of_another_dtype_are_not_put():
 
 
 @pytest.mark.compiled
-def test_a_compiled_cell_notices_another_first_state():
+def test_compiled_cell_follows_a_changed_initial_state():
     node = nn.LIFNode(v_rest=0.5, v_reset=0.1)
 
     @jit
