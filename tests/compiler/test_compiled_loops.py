@@ -1,4 +1,4 @@
-"""Generated loops under Numba: NumPy's values, for every elementwise operation and kind of reduction."""
+"""Generated loops under Numba agree with NumPy for every elementwise operation and kind of reduction."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from snncell.kernels.numba.policy import PARALLEL_SIZE
 
 pytestmark = pytest.mark.compiled
 
-# Arithmetic and comparisons agree to the bit; functions of libm within 2 units in the last place, and formulas that
-# combine one with a quotient or a sum within 4.
+# Arithmetic and comparisons agree bit for bit. Functions of libm may differ by 2 units in the last place, and formulas
+# that combine one with a quotient or a sum by 4.
 EXACT_1 = ["neg", "square", "abs", "sign", "floor", "ceil", "round", "sqrt", "relu", "relu6", "isnan", "isfinite"]
 EXACT_2 = [
     "add",
@@ -43,7 +43,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, 1e-40, np.inf, -np.inf, np.nan,
 
 
 def sample(dtype: Any) -> tuple[Any, Any]:
-    """Pairs: each special value with each, and ordinary numbers of either sign."""
+    """All pairs of special values, and ordinary numbers of both signs."""
     rng = np.random.default_rng(0)
     left, right = np.meshgrid(SPECIAL, SPECIAL)
     plain = rng.normal(scale=4.0, size=(2, 400))
@@ -51,7 +51,7 @@ def sample(dtype: Any) -> tuple[Any, Any]:
 
 
 def ulps(found: Any, expected: Any) -> float:
-    """The largest distance in units in the last place; infinite where only one is NaN or infinite."""
+    """Return the largest distance in units in the last place, or infinity if only one of the two is NaN or infinite."""
     assert found.dtype == expected.dtype and found.shape == expected.shape
     finite = np.isfinite(expected)
     np.testing.assert_array_equal(found[~finite], expected[~finite])
@@ -60,7 +60,7 @@ def ulps(found: Any, expected: Any) -> float:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_arithmetic_and_comparisons_agree_with_eager_to_the_bit(dtype: Any) -> None:
+def test_arithmetic_and_comparisons_equal_eager_mode(dtype: Any) -> None:
     def f(x: Tensor, y: Tensor) -> dict[str, Tensor]:
         return {name: getattr(ops, name)(x) for name in EXACT_1} | {name: getattr(ops, name)(x, y) for name in EXACT_2}
 
@@ -71,7 +71,7 @@ def test_arithmetic_and_comparisons_agree_with_eager_to_the_bit(dtype: Any) -> N
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_whole_quotients_and_remainders_agree_with_eager(dtype: Any) -> None:
+def test_integer_division_and_remainder_equal_eager_mode(dtype: Any) -> None:
     def f(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return x // y, x % y
 
@@ -81,7 +81,7 @@ def test_whole_quotients_and_remainders_agree_with_eager(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_functions_agree_with_eager_within_units_in_the_last_place(dtype: Any) -> None:
+def test_transcendental_functions_agree_with_eager_mode_within_ulps(dtype: Any) -> None:
     def f(x: Tensor) -> dict[str, Tensor]:
         return {name: getattr(ops, name)(x) for name in CLOSE}
 
@@ -92,14 +92,14 @@ def test_functions_agree_with_eager_within_units_in_the_last_place(dtype: Any) -
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_powers_agree_with_eager(dtype: Any) -> None:
+def test_powers_agree_with_eager_mode(dtype: Any) -> None:
     x, y = map(Tensor, sample(dtype))
     found, expected = jit(ops.pow)(x, y), ops.pow(x, y)
     assert ulps(found.asnumpy(), expected.asnumpy()) <= 2
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8])
-def test_integers_agree_with_eager(dtype: Any) -> None:
+def test_integer_operations_agree_with_eager_mode(dtype: Any) -> None:
     def f(x: Tensor, y: Tensor) -> dict[str, Tensor]:
         unary = {name: getattr(ops, name)(x) for name in ("neg", "abs", "sign", "square", "relu", "relu6", "floor")}
         return unary | {name: getattr(ops, name)(x, y) for name in INTEGER_2.split()} | {"scaled": x * 3 - 1}
@@ -112,7 +112,7 @@ def test_integers_agree_with_eager(dtype: Any) -> None:
         np.testing.assert_array_equal(found.asnumpy(), expected[name].asnumpy(), err_msg=name, strict=True)
 
 
-def test_logic_and_conversions_agree_with_eager() -> None:
+def test_logic_and_casts_agree_with_eager_mode() -> None:
     def f(x: Tensor, y: Tensor) -> list[Tensor]:
         p, q = x > 0, y > 0
         logic = [ops.logical_and(p, q), ops.logical_or(p, q), ops.logical_xor(p, q), ops.logical_not(p), p == q]
@@ -123,7 +123,7 @@ def test_logic_and_conversions_agree_with_eager() -> None:
         np.testing.assert_array_equal(found.asnumpy(), expected.asnumpy(), strict=True)
 
 
-def test_narrow_integers_over_two_axes() -> None:
+def test_narrow_integers_over_two_axes_agree_with_numpy() -> None:
     a, b = whole_numbers((3, 4), np.int8), whole_numbers((4,), np.int8, 1)
     found = jit(lambda x, y: x + y)(Tensor(a), Tensor(b))
     np.testing.assert_array_equal(found.asnumpy(), a + b, strict=True)
@@ -141,7 +141,7 @@ LAYOUTS = [((0,), (33,)), ((1,), (5, 33)), ((0,), (33, 5)), ((0, 2), (3, 5, 33))
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("axis", "shape"), LAYOUTS)
-def test_compiled_reductions_with_nan(axis: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def test_compiled_reductions_propagate_nan(axis: tuple[int, ...], shape: tuple[int, ...]) -> None:
     a = whole_numbers(shape, np.float32)
     f = jit(three(axis))
     for value in (1.0, np.nan, np.inf):
@@ -152,7 +152,7 @@ def test_compiled_reductions_with_nan(axis: tuple[int, ...], shape: tuple[int, .
         np.testing.assert_array_equal(low, a.min(axis), strict=True)
 
 
-def test_booleans_and_integers_are_reduced() -> None:
+def test_booleans_and_integers_reduce_as_in_eager_mode() -> None:
     a = whole_numbers((5, 33), np.int32)
 
     def f(x: Tensor) -> list[Tensor]:
@@ -190,7 +190,7 @@ PARALLEL: list[tuple[str, Callable[..., Any], list[tuple[int, ...]]]] = [
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("fn", "shapes"), [row[1:] for row in PARALLEL], ids=[row[0] for row in PARALLEL])
-def test_all_threads_and_one_thread_give_the_same_bits(fn: Any, shapes: list[tuple[int, ...]]) -> None:
+def test_results_have_equal_bits_on_one_and_all_threads(fn: Any, shapes: list[tuple[int, ...]]) -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     kernel = emitted(fn, *map(Tensor, arrays))
@@ -201,16 +201,16 @@ def test_all_threads_and_one_thread_give_the_same_bits(fn: Any, shapes: list[tup
         np.testing.assert_array_equal(a.view(np.uint32), b.view(np.uint32))
 
 
-def test_large_sums_are_close_to_the_true_sum() -> None:
+def test_large_sums_are_within_the_error_bound() -> None:
     a = np.random.default_rng(0).normal(size=(LARGE,)).astype(np.float32)
     total = jit(lambda x: x.sum())(Tensor(a)).item()
     exact = a.astype(np.float64).sum()
-    # The bound of a sum by 16 lanes in blocks of 4096, and of the blocks: 256 + 16 + 5 additions deep.
+    # Error bound of a sum by 16 lanes in blocks of 4096, and of the sum over blocks: 256 + 16 + 5 additions deep.
     assert abs(total - exact) <= 280 * 2.0**-24 * np.abs(a).sum(dtype=np.float64)
 
 
 @pytest.mark.parametrize("other", [(800,), (800, 1)])
-def test_a_large_whole_sum_with_a_broadcast_operand_compiles_without_a_warning(other: tuple[int, ...]) -> None:
+def test_large_full_sum_with_broadcast_operand_compiles_without_warning(other: tuple[int, ...]) -> None:
     a, b = whole_numbers((800, 800), np.float32), whole_numbers(other, np.float32, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

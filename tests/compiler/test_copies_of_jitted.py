@@ -1,4 +1,4 @@
-"""Jitted functions are pickled and copied as their functions."""
+"""Pickling and copying jitted functions."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_copy_gives_what_the_function_gives(kind: str, way: str) -> None:
+def test_copies_of_jitted_functions_return_equal_results(kind: str, way: str) -> None:
     function, x = KINDS[kind](), Tensor([[1.0, 2.0, 3.0]])
-    before = function(x).asnumpy()  # what is traced is no part of the copy
+    before = function(x).asnumpy()  # traces are not part of the copy
     other = WAYS[way](function)
     np.testing.assert_array_equal(other(x).asnumpy(), before)
     assert getattr(other, "__name__", None) == getattr(function, "__name__", None)
 
 
-def test_a_decorated_function_is_itself_again() -> None:
+def test_decorated_function_unpickles_to_itself() -> None:
     assert pickle.loads(pickle.dumps(decorated)) is decorated
 
 
-def test_a_function_without_a_name_is_refused_in_words_and_copied() -> None:
+def test_unnamed_function_copies_but_pickling_raises() -> None:
     jitted = jit(lambda x: x + 1.0)
     with pytest.raises(JitPickleError, match=r"finds no .*<lambda> in .*a def at the top of a module"):
         pickle.dumps(jitted)

@@ -1,4 +1,4 @@
-"""The text of loops: precision, arguments, axes; and what the loops give, run as plain Python, for many shapes."""
+"""Source text of generated loops: precision, arguments and axes, and their results as plain Python for many shapes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FUNCTIONS = {
     for family in FAMILIES
     for function in vars(family).values()
     if isinstance(function, Function)
-    and function.name != "_conj"  # complex numbers have no loop
-    and not function.name.startswith("bitwise")  # floats have no bits
+    and function.name != "_conj"  # loops do not support complex numbers
+    and not function.name.startswith("bitwise")  # floats have no bitwise operations
 }
 LENGTHS = [0, 1, 15, 16, 17, 31, 33, 1025]
 
@@ -34,8 +34,8 @@ def tensors(count: int, dtype: Any, *shape: int) -> list[Tensor]:
     return [Tensor(np.ones(shape, dtype)) for _ in range(count)]
 
 
-def computed(source: str) -> Iterator[ast.expr]:
-    """The right-hand sides of the statements that came from formulas."""
+def formula_lines(source: str) -> Iterator[ast.expr]:
+    """Return the right-hand sides of the statements generated from formulas."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign) and re.fullmatch(r"t\d+", ast.unparse(node.targets[0])):
             yield node.value
@@ -45,9 +45,9 @@ def computed(source: str) -> Iterator[ast.expr]:
 
 
 def bare_literals(source: str) -> list[str]:
-    """Numbers in formulas that no cast to a dtype is around."""
+    """Return the literals in formulas that are not inside a cast to a dtype."""
     found = []
-    for value in computed(source):
+    for value in formula_lines(source):
         cast = {
             id(node.args[0])
             for node in ast.walk(value)
@@ -60,32 +60,32 @@ def bare_literals(source: str) -> list[str]:
     return found
 
 
-def test_the_search_for_bare_literals_finds_one() -> None:
+def test_search_for_bare_literals_finds_one() -> None:
     assert bare_literals("t1 = f4(1.0 / (f4(1.0) + x0))") == ["1.0"]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_numbers_in_a_formula_have_the_precision_of_its_operands(name: str, dtype: Any) -> None:
+def test_literals_in_formulas_have_the_precision_of_operands(name: str, dtype: Any) -> None:
     function = FUNCTIONS[name]
     count = function.formula.__code__.co_argcount
     source = emitted(lambda x: function(*[x] * count), *tensors(1, dtype, 3)).source
-    assert list(computed(source))
+    assert list(formula_lines(source))
     assert bare_literals(source) == []
     other = "f8" if dtype is np.float32 else "f4"
     assert other not in source
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8])
-def test_whole_numbers_in_a_formula_are_of_the_operands_dtype(dtype: Any) -> None:
+def test_integer_literals_in_formulas_have_the_dtype_of_operands(dtype: Any) -> None:
     source = emitted(lambda x: ops.relu6(ops.relu(x)), *tensors(1, dtype, 3)).source
     assert bare_literals(source) == []
     assert f"{np.dtype(dtype).str[1:]}(6)" in source
 
 
-def test_results_are_cast_so_that_nothing_widens_on_the_way() -> None:
+def test_results_are_cast_to_prevent_widening() -> None:
     source = emitted(lambda x, y: ops.where(x > y, x, y) + 1, *tensors(2, np.float32, 4)).source
-    for value in computed(source):
+    for value in formula_lines(source):
         assert isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
         assert value.func.id in ("f4", "b1")
 
@@ -95,17 +95,17 @@ def test_results_are_cast_so_that_nothing_widens_on_the_way() -> None:
 SPECIAL = [2.0, 2.5, -0.0, 1e-30, math.inf, -math.inf, math.nan, 3, -1]
 
 
-def test_python_numbers_are_arguments() -> None:
+def test_python_numbers_become_arguments() -> None:
     sources = {emitted(lambda x, s=s: ops.exp(x * s) - s, *tensors(1, np.float32, 5)).source for s in SPECIAL}
     assert len(sources) == 1
 
 
-def test_equal_and_different_numbers_give_one_source() -> None:
+def test_equal_and_different_numbers_share_one_source() -> None:
     (x,) = tensors(1, np.float32, 5)
     assert emitted(lambda x: x * 2.0 + 2.0, x).source == emitted(lambda x: x * 2.0 + 3.0, x).source
 
 
-def test_numbers_on_the_left_and_in_a_selection_are_arguments_too() -> None:
+def test_numbers_on_the_left_and_in_where_become_arguments() -> None:
     (x,) = tensors(1, np.float32, 5)
 
     def f(s: float) -> Any:
@@ -115,17 +115,17 @@ def test_numbers_on_the_left_and_in_a_selection_are_arguments_too() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "number"), [(np.float32, 0.1), (np.float64, 0.1), (np.int8, 100), (np.int64, -7)])
-def test_a_number_is_passed_in_the_precision_of_its_operands(dtype: Any, number: float) -> None:
+def test_number_arguments_have_the_precision_of_operands(dtype: Any, number: float) -> None:
     kernel = emitted(lambda x: x * number, *tensors(1, dtype, 5))
     assert kernel.scalars == [(number, np.dtype(dtype))]
 
 
-def test_equal_computations_at_other_sizes_are_one_source() -> None:
+def test_equal_computations_of_other_sizes_share_one_source() -> None:
     def source(*shape: int) -> str:
         return emitted(lambda x: (x * 2.0).sum(axis=-1), *tensors(1, np.float32, *shape)).source
 
     assert len({source(2, n) for n in (2, 15, 16, 256)}) == 1
-    assert len({source(2, n) for n in (257, 1025, 20_000)}) == 1  # long sums have two levels
+    assert len({source(2, n) for n in (257, 1025, 20_000)}) == 1  # long sums use two levels
     assert source(3, 4, 5) == source(12, 5)
 
 
@@ -150,7 +150,7 @@ JOINED: list[tuple[str, tuple[Any, ...], tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("given", "expected"), [row[1:] for row in JOINED], ids=[row[0] for row in JOINED])
-def test_axes_that_all_operands_treat_alike_are_joined(given: Any, expected: Any) -> None:
+def test_axes_with_equal_layout_in_all_operands_are_joined(given: Any, expected: Any) -> None:
     sizes, kept, runs = join_axes(*given)
     assert (sizes, kept) == expected
     assert all(math.prod(given[0][axis] for axis in run) == size for run, size in zip(runs, sizes, strict=True))
@@ -178,7 +178,7 @@ BROADCAST = [
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8])
 @pytest.mark.parametrize(("left", "right"), BROADCAST)
-def test_operands_are_broadcast(left: tuple[int, ...], right: tuple[int, ...], dtype: Any) -> None:
+def test_operands_broadcast(left: tuple[int, ...], right: tuple[int, ...], dtype: Any) -> None:
     a, b = whole_numbers(left, dtype), whole_numbers(right, dtype, 1)
     total, less = run_plainly(lambda x, y: (x * y + x, x < y), a, b)
     np.testing.assert_array_equal(total, a * b + a, strict=True)
@@ -186,7 +186,7 @@ def test_operands_are_broadcast(left: tuple[int, ...], right: tuple[int, ...], d
 
 
 @pytest.mark.parametrize(("left", "right"), BROADCAST)
-def test_booleans_are_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+def test_boolean_operands_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     a, b = whole_numbers(left, np.float32) > 0, whole_numbers(right, np.float32, 1) > 0
     found = run_plainly(lambda x, y: (ops.logical_and(x, y), ops.logical_xor(x, y)), a, b)
     np.testing.assert_array_equal(found[0], a & b, strict=True)
@@ -194,14 +194,14 @@ def test_booleans_are_broadcast(left: tuple[int, ...], right: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_map_covers_every_length(length: int) -> None:
+def test_map_covers_every_length(length: int) -> None:
     a = whole_numbers((length,), np.float32)
     (found,) = run_plainly(lambda x: x * 2.0 - 1.0, a)
     np.testing.assert_array_equal(found, a * 2 - 1, strict=True)
 
 
-def test_a_dtype_name_is_not_hidden_by_the_index_of_an_axis() -> None:
-    # The casts are called i1, i2, i4 and i8; so are the indices of axes 1, 2, 4 and 8.
+def test_axis_indices_do_not_shadow_dtype_names() -> None:
+    # The casts are named i1, i2, i4 and i8, as are the indices of axes 1, 2, 4 and 8.
     for dtype, ndim in ((np.int8, 2), (np.int16, 3), (np.int32, 5)):
         left = tuple(2 if axis % 2 else 1 for axis in range(ndim))
         right = tuple(1 if axis % 2 else 2 for axis in range(ndim))

@@ -1,4 +1,4 @@
-"""Reductions in loops, run as plain Python: every pattern of kept and reduced axes, lengths, dtypes, NaN."""
+"""Reductions in loops, run as plain Python: all patterns of kept and reduced axes, lengths, dtypes, NaN."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from snncell.kernels.numba.policy import PARALLEL_SIZE
 
 LENGTHS = [0, 1, 15, 16, 17, 31, 33, 1025]
 
-# Shapes with one axis of length n, and the axes that are reduced.
+# Shapes with one axis of length n, and the reduced axes.
 PATTERNS: list[tuple[tuple[Any, ...], tuple[int, ...]]] = [
     (("n",), (0,)),
     ((3, "n"), (1,)),
@@ -40,7 +40,7 @@ NAMES = [f"{'x'.join(map(str, shape))}-{''.join(map(str, axis))}" for shape, axi
 
 @pytest.fixture(params=["serial", "parallel"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Loops as they are for small and for large arrays: which of them is a matter of size alone."""
+    """Select the loops for small and for large arrays, because the kind depends on the size alone."""
     if request.param == "parallel":
         monkeypatch.setattr(emitter, "PARALLEL_SIZE", 0)
     return str(request.param)
@@ -53,7 +53,9 @@ def filled(shape: tuple[Any, ...], length: int) -> tuple[int, ...]:
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 @pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)
-def test_reductions_along_every_pattern_of_axes(shape: tuple[Any, ...], axis: tuple[int, ...], dtype: Any) -> None:
+def test_reductions_over_every_pattern_of_axes_agree_with_numpy(
+    shape: tuple[Any, ...], axis: tuple[int, ...], dtype: Any
+) -> None:
     for length in (1, 5, 17):
         a = whole_numbers(filled(shape, length), dtype)
         doubled, total, top, low = run_plainly(
@@ -68,7 +70,7 @@ def test_reductions_along_every_pattern_of_axes(shape: tuple[Any, ...], axis: tu
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)
-def test_sums_of_every_length(shape: tuple[Any, ...], axis: tuple[int, ...], length: int) -> None:
+def test_sums_of_every_length_agree_with_numpy(shape: tuple[Any, ...], axis: tuple[int, ...], length: int) -> None:
     a = whole_numbers(filled(shape, length), np.float32)
     (total,) = run_plainly(lambda x: x.sum(axis), a)
     np.testing.assert_array_equal(total, a.sum(axis), strict=True)
@@ -77,7 +79,9 @@ def test_sums_of_every_length(shape: tuple[Any, ...], axis: tuple[int, ...], len
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.int16, np.int32, np.uint8])
 @pytest.mark.parametrize(("shape", "axis"), [((33,), (0,)), ((3, 17), (1,)), ((17, 3), (0,))])
-def test_narrow_integers_and_booleans(shape: tuple[int, ...], axis: tuple[int, ...], dtype: Any) -> None:
+def test_narrow_integers_and_booleans_agree_with_numpy(
+    shape: tuple[int, ...], axis: tuple[int, ...], dtype: Any
+) -> None:
     a = whole_numbers(shape, np.int8).astype(dtype)
     (total,) = run_plainly(lambda x: ops.sum(x, axis), a)
     np.testing.assert_array_equal(total, a.sum(axis, np.int64), strict=True)
@@ -88,7 +92,7 @@ def test_narrow_integers_and_booleans(shape: tuple[int, ...], axis: tuple[int, .
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("length", LENGTHS)
-def test_any_and_all(length: int) -> None:
+def test_any_and_all_agree_with_numpy(length: int) -> None:
     for a in (np.zeros((2, length), bool), np.ones((2, length), bool), np.arange(2 * length).reshape(2, length) == 1):
         some, every = run_plainly(lambda x: (ops.any(x, 1), ops.all(x, 1)), a)
         np.testing.assert_array_equal(some, a.any(1), strict=True)
@@ -96,7 +100,7 @@ def test_any_and_all(length: int) -> None:
 
 
 @pytest.mark.usefixtures("kind")
-def test_integers_at_the_ends_of_their_range() -> None:
+def test_integers_at_the_limits_of_their_range_agree_with_numpy() -> None:
     for dtype in (np.int8, np.int64, np.uint8):
         ends = np.iinfo(dtype)
         for a in (np.full(20, ends.min, dtype), np.full(20, ends.max, dtype)):
@@ -106,8 +110,8 @@ def test_integers_at_the_ends_of_their_range() -> None:
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize(("shape", "axis"), [((40,), (0,)), ((3, 40), (1,)), ((40, 3), (0,))])
-@pytest.mark.parametrize("position", [0, 7, 16, 31, 39])  # in each lane's first and later rounds, and in the rest
-def test_a_nan_anywhere_comes_through(shape: tuple[int, ...], axis: tuple[int, ...], position: int) -> None:
+@pytest.mark.parametrize("position", [0, 7, 16, 31, 39])  # the first and later rounds of each lane, and the remainder
+def test_nan_at_any_position_propagates(shape: tuple[int, ...], axis: tuple[int, ...], position: int) -> None:
     a = whole_numbers(shape, np.float32)
     place = tuple(position if n == 40 else 1 for n in shape)
     for value in (np.nan, np.inf, -np.inf):
@@ -121,7 +125,9 @@ def test_a_nan_anywhere_comes_through(shape: tuple[int, ...], axis: tuple[int, .
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("axis", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
 @pytest.mark.parametrize("other", [(1, 1, 5), (1, 4, 1), (3, 1, 1), (5,), (4, 1), (3, 1, 5), ()])
-def test_a_reduced_product_with_a_broadcast_operand(other: tuple[int, ...], axis: tuple[int, ...]) -> None:
+def test_reduced_product_with_broadcast_operand_agrees_with_numpy(
+    other: tuple[int, ...], axis: tuple[int, ...]
+) -> None:
     a, b = whole_numbers((3, 4, 5), np.float64), whole_numbers(other, np.float64, 1)
     product, total = run_plainly(lambda x, y: (x * y, (x * y).sum(axis)), a, b)
     np.testing.assert_array_equal(product, a * b, strict=True)
@@ -130,7 +136,7 @@ def test_a_reduced_product_with_a_broadcast_operand(other: tuple[int, ...], axis
 
 @pytest.mark.usefixtures("kind")
 @pytest.mark.parametrize("axis", [(0,), (1,), (0, 1)])
-def test_a_sum_over_an_axis_that_only_broadcasting_gives(axis: tuple[int, ...]) -> None:
+def test_sum_over_broadcast_axis_agrees_with_numpy(axis: tuple[int, ...]) -> None:
     a, b = whole_numbers((4, 1), np.float64), whole_numbers((1, 3), np.float64, 1)
     (total,) = run_plainly(lambda x, y: (x * y).sum(axis), a, b)
     np.testing.assert_array_equal(total, (a * b).sum(axis), strict=True)
@@ -140,7 +146,7 @@ def test_a_sum_over_an_axis_that_only_broadcasting_gives(axis: tuple[int, ...]) 
 @pytest.mark.parametrize(
     ("shape", "axis"), [((0,), (0,)), ((0, 3), (0,)), ((3, 0), (0,)), ((3, 0), (1,)), ((2, 0, 3), (0, 2))]
 )
-def test_nothing_adds_up_to_zero(shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
+def test_empty_sum_is_zero(shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
     a = np.zeros(shape, np.float32)
     total, some, every = run_plainly(lambda x: (x.sum(axis), ops.any(x > 0, axis), ops.all(x > 0, axis)), a)
     np.testing.assert_array_equal(total, a.sum(axis), strict=True)
@@ -148,7 +154,7 @@ def test_nothing_adds_up_to_zero(shape: tuple[int, ...], axis: tuple[int, ...]) 
     np.testing.assert_array_equal(every, (a > 0).all(axis), strict=True)
 
 
-def test_a_long_axis_is_reduced_in_blocks_of_a_fixed_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_axis_is_reduced_in_blocks_of_fixed_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emitter, "PARALLEL_SIZE", 0)
     for length in (4095, 4096, 4097, 9000):
         a = whole_numbers((length,), np.float64)
@@ -157,14 +163,14 @@ def test_a_long_axis_is_reduced_in_blocks_of_a_fixed_length(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("length", [257, 600])
-def test_more_columns_than_one_strip(length: int) -> None:
+def test_more_columns_than_one_strip_agree_with_numpy(length: int) -> None:
     a = whole_numbers((5, length), np.float64)
     (total,) = run_plainly(lambda x: x.sum(axis=0), a)
     np.testing.assert_array_equal(total, a.sum(axis=0), strict=True)
 
 
-def test_a_large_term_swallows_the_terms_of_its_block_only() -> None:
-    # A single float32 would lose all 1599 ones, a block loses its other 31 terms.
+def test_large_term_absorbs_only_terms_of_its_own_block() -> None:
+    # A single float32 accumulator would lose all 1599 ones; a block loses only its other 31 terms.
     a = np.ones(1600, np.float32)
     a[0] = 2.0**25
     (total,) = run_plainly(lambda x: x.sum(), a)
@@ -173,7 +179,7 @@ def test_a_large_term_swallows_the_terms_of_its_block_only() -> None:
 
 
 @pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)
-def test_every_parallel_loop_has_something_to_share(shape: tuple[Any, ...], axis: tuple[int, ...]) -> None:
+def test_every_parallel_loop_has_work_to_share(shape: tuple[Any, ...], axis: tuple[int, ...]) -> None:
     x = Tensor(np.ones(filled(shape, PARALLEL_SIZE), np.float32))
     kernel = emitted(lambda x: (x * 2.0).sum(axis), x)
     assert kernel.shared
@@ -181,14 +187,14 @@ def test_every_parallel_loop_has_something_to_share(shape: tuple[Any, ...], axis
 
 
 @pytest.mark.parametrize("other", [(800,), (800, 1), (1, 800)])
-def test_a_whole_sum_with_a_broadcast_operand_is_shared_too(other: tuple[int, ...]) -> None:
+def test_full_sum_with_broadcast_operand_is_shared_among_threads(other: tuple[int, ...]) -> None:
     kernel = emitted(lambda x, y: (x * y).sum(), ops.ones((800, 800)), ops.ones(other))
     assert kernel.shared
     assert "in range(start, stop):" in kernel.source
 
 
 @pytest.mark.parametrize("length", [1, 7, 63, 64, 65, 200])
-def test_channels_of_many_images_are_reduced_image_by_image(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+def test_channels_of_many_images_are_reduced_per_image(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     monkeypatch.setattr(emitter, "PARALLEL_SIZE", 0)
     a = whole_numbers((5, 3, length), np.float64)
     x = Tensor(a)

@@ -1,4 +1,4 @@
-"""The table of `explain`, layer by layer, and its other details."""
+"""`explain`: the table of layers and its other details."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS, BATCH = 8, 4
 
 
 class Competing(nn.Cell):
-    """A neuron whose step is not elementwise, because the largest potential of a sample inhibits the others."""
+    """A neuron with a step that is not elementwise, because the largest potential of a sample inhibits the others."""
 
     def construct(self, x: Tensor, v: Tensor) -> Any:
         h = v * 0.9 + x
@@ -44,7 +44,7 @@ def training_step() -> tuple[Any, Tensor, Tensor]:
 
 
 def rows_of(text: str) -> dict[str, dict[str, str]]:
-    """The facts of each layer in the table, by the layer and the title of the fact."""
+    """Map each layer of the table to its facts by column title."""
     rows: dict[str, dict[str, str]] = {}
     for line in re.sub(r"\n {14}", " ", text).splitlines()[2:]:
         if not line:
@@ -58,7 +58,7 @@ def rows_of(text: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_a_training_step_has_a_row_for_each_layer_and_fits_on_a_screen() -> None:
+def test_training_step_has_one_row_per_layer_and_fits_on_a_screen() -> None:
     text = snncell.explain(*training_step())
     rows = rows_of(text)
     layers = ["0 Dense", "1 MultiStep(LIFNode)", "2 Dense", "3 MultiStep(LIFNode)", "outside of layers", "Adam"]
@@ -75,7 +75,7 @@ def test_a_training_step_has_a_row_for_each_layer_and_fits_on_a_screen() -> None
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_a_loop_that_is_no_kernel_is_named_slow_with_the_reason() -> None:
+def test_loop_without_kernel_is_marked_slow_with_its_reason() -> None:
     net = nn.SequentialCell(nn.Dense(3, 5), nn.MultiStep(Competing()))
     row = rows_of(snncell.explain(net, ops.ones((STEPS, BATCH, 3))))["1 MultiStep(Competing)"]
     assert row["forward"].startswith("not fused: 8 steps one by one")
@@ -83,7 +83,7 @@ def test_a_loop_that_is_no_kernel_is_named_slow_with_the_reason() -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_layers_inside_of_a_cell_are_named_by_their_path() -> None:
+def test_layers_inside_a_cell_are_named_by_their_path() -> None:
     class Block(nn.Cell):
         def __init__(self) -> None:
             super().__init__()
@@ -101,7 +101,7 @@ def test_layers_inside_of_a_cell_are_named_by_their_path() -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_a_custom_gradient_belongs_to_its_layer() -> None:
+def test_custom_gradient_is_listed_under_its_layer() -> None:
     class Doubled(nn.Cell):
         def construct(self, x: Tensor) -> Any:
             return ops.sort(x)[0]
@@ -115,7 +115,7 @@ def test_a_custom_gradient_belongs_to_its_layer() -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_the_details_are_texts_that_consoles_and_notebooks_show_as_they_are() -> None:
+def test_details_are_plain_text_in_consoles_and_notebooks() -> None:
     x = ops.ones((2, 3))
     texts = {detail: snncell.explain(nn.Dense(3, 2), x, detail=detail) for detail in ("layers", "launches", "program")}
     assert texts["layers"].startswith("Dense, compiled for the CPU")
@@ -129,6 +129,6 @@ def test_the_details_are_texts_that_consoles_and_notebooks_show_as_they_are() ->
     assert repr(passes) == str(passes) and "<pre>" in passes._repr_html_()
 
 
-def test_another_detail_is_refused() -> None:
+def test_unknown_detail_raises() -> None:
     with pytest.raises(ArgumentError, match=r'detail is "layers", "launches" or "program", not \'kernels\''):
         snncell.explain(nn.Dense(3, 2), ops.ones((2, 3)), detail="kernels")

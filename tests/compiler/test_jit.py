@@ -1,4 +1,4 @@
-"""jit: the values and gradients of the eager function, for any layout and structure; traced as often as needed."""
+"""jit: values and gradients of the eager function for all layouts and structures, and when it traces again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def normal(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Any:
 
 
 def same(found: Any, expected: Any, rtol: float = 0.0) -> None:
-    """Equal dtypes and values: to the bit unless a relative tolerance is given."""
+    """Assert equal dtypes and values, bit for bit unless a relative tolerance is given."""
     assert found.dtype is expected.dtype
     assert found.shape == expected.shape
     np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=rtol, atol=rtol)
@@ -40,7 +40,7 @@ def arithmetic(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize(
     "shapes", [((3, 4), (3, 4)), ((3, 4), (4,)), ((3, 1), (1, 4)), ((), (3,)), ((), ()), ((0, 4), (4,))]
 )
-def test_arithmetic_is_that_of_eager_to_the_bit(shapes: Any, dtype: Any) -> None:
+def test_arithmetic_equals_eager_mode(shapes: Any, dtype: Any) -> None:
     x, y = (Tensor(normal(*shape, dtype=dtype, seed=seed)) for seed, shape in enumerate(shapes))
     for found, expected in zip(jit(arithmetic)(x, y), arithmetic(x, y), strict=True):
         same(found, expected)
@@ -48,7 +48,7 @@ def test_arithmetic_is_that_of_eager_to_the_bit(shapes: Any, dtype: Any) -> None
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 2e-6), (np.float64, 4e-15)])
-def test_functions_and_sums_are_those_of_eager_to_rounding(dtype: Any, rtol: float) -> None:
+def test_functions_and_sums_agree_with_eager_mode(dtype: Any, rtol: float) -> None:
     def f(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         h = ops.tanh(x @ w)
         return h, ops.softmax(h), h.sum(axis=0), h.var(axis=1), ops.logsumexp(h, axis=1), ops.gelu(h).mean()
@@ -70,7 +70,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_strided_inputs(layout: str) -> None:
+def test_strided_inputs_equal_eager_mode(layout: str) -> None:
     x = LAYOUTS[layout](Tensor(normal(5, 6)))
 
     def f(x: Tensor) -> tuple[Tensor, ...]:
@@ -81,7 +81,7 @@ def test_strided_inputs(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_views_inside_a_jitted_function(layout: str) -> None:
+def test_views_inside_a_jitted_function_equal_eager_mode(layout: str) -> None:
     view = LAYOUTS[layout]
     x = Tensor(normal(5, 6))
     same(jit(lambda x: view(x * 2.0) + 1.0)(x), view(x * 2.0) + 1.0)
@@ -96,25 +96,25 @@ WIDE = {
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_numbers_that_the_dtype_does_not_hold(name: str) -> None:
+def test_numbers_outside_the_range_of_the_dtype_equal_eager_mode(name: str) -> None:
     f, dtype = WIDE[name]
     x = Tensor(np.array([1, -2], dtype))
     same(jit(f)(x), f(x))
 
 
-def test_zero_and_minus_zero_as_arguments_are_different() -> None:
+def test_zero_and_minus_zero_arguments_are_traced_separately() -> None:
     f = jit(lambda x, s: 1.0 / (x * s))
     assert f(Tensor([1.0]), 0.0).item() == np.inf
     assert f(Tensor([1.0]), -0.0).item() == -np.inf
 
 
 @pytest.mark.parametrize("name", ["sub", "mul", "floor_div", "mod", "maximum"])
-def test_two_booleans_are_combined_as_in_eager_or_refused_alike(name: str) -> None:
+def test_two_booleans_combine_or_raise_as_in_eager_mode(name: str) -> None:
     agree(getattr(ops, name), Tensor([True, False, True]), Tensor([True, True, False]))
 
 
 @pytest.mark.parametrize("name", ["neg", "sign", "round", "relu", "isfinite", "square", "floor"])
-def test_a_boolean_is_changed_as_in_eager_or_refused_alike(name: str) -> None:
+def test_boolean_operations_convert_or_raise_as_in_eager_mode(name: str) -> None:
     agree(getattr(ops, name), Tensor([True, False]))
 
 
@@ -131,7 +131,7 @@ def agree(f: Any, *inputs: Tensor) -> None:
 # --- structures and arguments -----------------------------------------------------------------------------------------
 
 
-def test_structures_go_in_and_come_out() -> None:
+def test_structures_are_accepted_and_returned() -> None:
     def f(pair: Any, options: dict[str, Any]) -> Any:
         (a, [b, c]), scale = pair, options["scale"]
         return {"sum": a + b, "parts": [a * scale, (c, None)], "named": Pair(b, "text"), "count": 3}
@@ -147,11 +147,11 @@ def test_structures_go_in_and_come_out() -> None:
     assert found["count"] == 3
 
 
-def test_named_tuples_go_in() -> None:
+def test_named_tuples_are_accepted() -> None:
     same(jit(lambda pair: pair.left - pair.right)(Pair(Tensor([3.0]), Tensor([1.0]))), Tensor([2.0]))
 
 
-def test_arrays_of_numpy_count_as_tensors() -> None:
+def test_numpy_arrays_are_traced_as_tensors() -> None:
     a = normal(3)
     found = jit(lambda x, rest: x + rest["y"][0])(a, {"y": [a]})
     same(found, Tensor(a + a))
@@ -159,13 +159,13 @@ def test_arrays_of_numpy_count_as_tensors() -> None:
     assert found.asnumpy()[0] != 198.0
 
 
-def test_keywords_and_defaults() -> None:
+def test_keywords_and_defaults_are_bound() -> None:
     f = jit(lambda x, scale=2.0, *, shift=0.0: x * scale + shift)
     x = Tensor([1.0])
     assert [f(x).item(), f(x, shift=1.0).item(), f(x, scale=3.0).item(), f(scale=x, x=x).item()] == [2.0, 3.0, 3.0, 1.0]
 
 
-def test_results_handed_out_are_not_overwritten() -> None:
+def test_returned_results_are_not_overwritten() -> None:
     f = jit(lambda x: (x + 1.0, (x + 1.0).sum()))
     first, total = f(Tensor([1.0, 2.0]))
     view = first.asnumpy()
@@ -179,7 +179,7 @@ def test_results_handed_out_are_not_overwritten() -> None:
 
 
 class Counted:
-    """A function that counts how often its Python code runs."""
+    """A function that counts the runs of its Python code."""
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn
@@ -187,7 +187,7 @@ class Counted:
         self.jitted = jit(self.run)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        self.runs.append(1)  # which reads nothing, so the trace does not depend on it
+        self.runs.append(1)  # reads nothing, so the trace does not depend on it
         return self.fn(*args, **kwargs)
 
     @property
@@ -199,23 +199,23 @@ class Counted:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_a_signature_is_traced_once() -> None:
+def test_each_signature_is_traced_once() -> None:
     f = Counted(lambda x, s=1.0: x * s)
     for seed in range(3):
         f(Tensor(normal(3, seed=seed)))
     assert f.traces == 1
-    f(Parameter(normal(3), name="p"))  # a Parameter as an argument is a Tensor like any other
+    f(Parameter(normal(3), name="p"))  # a Parameter argument is traced as a Tensor
     f(normal(3))
-    f(ops.transpose(Tensor(normal(3))))  # and so is a view
+    f(ops.transpose(Tensor(normal(3))))  # so is a view
     assert f.traces == 1
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_another_shape_dtype_or_fixed_argument_is_traced_anew_and_once() -> None:
+def test_other_shapes_dtypes_and_fixed_arguments_are_traced_once_each() -> None:
     f = Counted(lambda x, s=1: x * s)
     x = Tensor(normal(3))
     calls = [(x,), (Tensor(normal(4)),), (Tensor(normal(3, 1)),), (Tensor(normal(3, dtype=np.float64)),)]
-    calls += [(x, 2.0), (x, True), (x, 1), (x, x)]  # eight, one fewer than are reported
+    calls += [(x, 2.0), (x, True), (x, 1), (x, x)]  # eight, one fewer than the number that is reported
     for count, args in enumerate(calls, 1):
         f(*args)
         assert f.traces == count
@@ -237,7 +237,7 @@ class Leak(nn.Cell):
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_changed_attribute_of_a_cell_is_seen(nested: bool) -> None:
+def test_changed_cell_attribute_is_used(nested: bool) -> None:
     cell = Leak()
     net = nn.SequentialCell([nn.SequentialCell([cell])]) if nested else cell
     f = jit(net)
@@ -257,7 +257,7 @@ def test_a_changed_attribute_of_a_cell_is_seen(nested: bool) -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_a_hook_that_comes_later_is_called() -> None:
+def test_hook_registered_later_is_called() -> None:
     net = nn.ReLU()
     f = jit(net)
     x = Tensor([1.0])
@@ -269,7 +269,7 @@ def test_a_hook_that_comes_later_is_called() -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_a_parameter_frozen_later_gets_no_gradient() -> None:
+def test_parameter_frozen_later_gets_no_gradient() -> None:
     w = Parameter([2.0], name="w")
     f = jit(lambda x: grad(lambda x: (x * w).sum(), None, weights=w)(x))
     assert f(Tensor([3.0])).item() == 3.0
@@ -279,7 +279,7 @@ def test_a_parameter_frozen_later_gets_no_gradient() -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_smooth_spikes_are_a_trace_of_their_own() -> None:
+def test_smooth_spikes_have_a_separate_trace() -> None:
     f = jit(lambda x: nn.IFNode()(x, x)[0])
     x = Tensor([0.7])
     with surrogate.smooth():
@@ -333,7 +333,7 @@ def test_jit_decorates_methods() -> None:
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("method", ["scaled", "construct", "__call__"])
-def test_a_decorated_method_sees_changed_attributes(method: str) -> None:
+def test_decorated_method_uses_changed_attributes(method: str) -> None:
     net = WithMethods(2.0)
     x = Tensor([1.0])
     before = getattr(net, method)(x).item()
@@ -365,7 +365,7 @@ def test_explain_names_operations_lines_and_launches() -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_explain_runs_no_effect() -> None:
+def test_explain_runs_no_effects() -> None:
     count = Parameter([0.0], name="count", requires_grad=False)
     explain(lambda x: ops.assign_add(count, x), Tensor([1.0]))
     assert count.item() == 0.0
@@ -376,7 +376,7 @@ def test_explain_runs_no_effect() -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_jitted_training_step_trains_as_the_eager_one(dtype: Any) -> None:
+def test_jitted_training_step_trains_as_the_eager_one(dtype: Any) -> None:
     x, labels = Tensor(normal(8, 5, dtype=dtype)), Tensor(np.arange(8) % 3)
 
     def trained(wrapper: Any) -> list[Any]:
@@ -404,7 +404,7 @@ def test_a_jitted_training_step_trains_as_the_eager_one(dtype: Any) -> None:
         same(found, expected, 2e-5 if dtype is np.float32 else 1e-12)
 
 
-def test_a_number_that_construct_changes_is_reported() -> None:
+def test_number_changed_by_construct_is_reported() -> None:
     class Counts(nn.Cell):
         def __init__(self) -> None:
             super().__init__()

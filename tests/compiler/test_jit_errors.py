@@ -1,4 +1,4 @@
-"""The limits of jit, said with the user's line and the mend; and traced Tensors that got away."""
+"""Limits of jit: errors name the user's line and a fix. Traced Tensors that leave their function."""
 
 from __future__ import annotations
 
@@ -22,55 +22,55 @@ PLAIN = Tensor([1.0, 2.0])
 
 
 def branch(x: Tensor) -> Tensor:
-    if x.sum() > 0:  # looks
+    if x.sum() > 0:  # reads the value
         return x
     return -x
 
 
 def loop(x: Tensor) -> Tensor:
-    while x.sum() < 9:  # looks
+    while x.sum() < 9:  # reads the value
         x = x * 2.0
     return x
 
 
 def conjunction(x: Tensor) -> Any:
-    return x.sum() > 0 and x  # looks
+    return x.sum() > 0 and x  # reads the value
 
 
 def as_float(x: Tensor) -> Tensor:
-    return x * float(x[0])  # looks
+    return x * float(x[0])  # reads the value
 
 
 def as_int(x: Tensor) -> Tensor:
-    return x * int(x[0])  # looks
+    return x * int(x[0])  # reads the value
 
 
 def as_array(x: Tensor) -> Any:
-    return np.asarray(x)  # looks
+    return np.asarray(x)  # reads the value
 
 
 def as_numpy(x: Tensor) -> Any:
-    return x.asnumpy()  # looks
+    return x.asnumpy()  # reads the value
 
 
 def as_item(x: Tensor) -> Any:
-    return x.sum().item()  # looks
+    return x.sum().item()  # reads the value
 
 
 def as_list(x: Tensor) -> Any:
-    return [value for value in x.tolist()]  # noqa: C416  # looks
+    return [value for value in x.tolist()]  # noqa: C416  # reads the value
 
 
 def as_range(x: Tensor) -> Any:
-    return [i for i in range(x.sum().astype("int64"))]  # noqa: C416  # looks
+    return [i for i in range(x.sum().astype("int64"))]  # noqa: C416  # reads the value
 
 
 def as_copy(x: Tensor) -> Any:
-    return Tensor(x)  # looks
+    return Tensor(x)  # reads the value
 
 
 def as_text(x: Tensor) -> str:
-    return f"{x.sum():.3f}"  # looks
+    return f"{x.sum():.3f}"  # reads the value
 
 
 LOOKS = [branch, loop, conjunction, as_float, as_int, as_array, as_numpy, as_item, as_list, as_range, as_copy]
@@ -78,24 +78,24 @@ LOOKS += [as_text]
 
 
 def line_in(fn: Callable[..., Any]) -> int:
-    """The line of `fn` that looks at a value."""
+    """Return the line of `fn` that reads a value."""
     first = fn.__code__.co_firstlineno
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    return next(number for number in range(first, first + 9) if lines[number - 1].endswith("# looks"))
+    return next(number for number in range(first, first + 9) if lines[number - 1].endswith("# reads the value"))
 
 
 @pytest.mark.parametrize("fn", LOOKS, ids=lambda fn: fn.__name__)
-def test_a_look_at_a_value_names_the_line_and_the_mend(fn: Any) -> None:
+def test_reading_a_value_raises_with_the_line_and_a_fix(fn: Any) -> None:
     with pytest.raises(TraceError, match=r"(?s)needs a value while snncell\.jit traces.*ops\.select") as caught:
         jit(fn)(PLAIN)
     text = str(caught.value)
     assert f"at {HERE}:{line_in(fn)}: " in text
-    assert "# looks" in text
-    assert (PLAIN + 1.0).tolist() == [2.0, 3.0]  # nothing is being traced any more
+    assert "# reads the value" in text
+    assert (PLAIN + 1.0).tolist() == [2.0, 3.0]  # tracing has ended
 
 
 @pytest.mark.parametrize("fn", [branch, as_item], ids=lambda fn: fn.__name__)
-def test_a_look_inside_a_cell_and_a_gradient_names_the_line_too(fn: Any) -> None:
+def test_reading_a_value_inside_a_cell_and_a_gradient_raises_with_the_line(fn: Any) -> None:
     class Net(nn.Cell):
         def construct(self, x: Tensor) -> Tensor:
             return fn(x)
@@ -105,8 +105,8 @@ def test_a_look_inside_a_cell_and_a_gradient_names_the_line_too(fn: Any) -> None
             traced(PLAIN)
 
 
-def test_the_value_of_a_parameter_is_not_there_either() -> None:
-    # It is read anew at each run; a branch on today's value would be taken for ever.
+def test_reading_the_value_of_a_parameter_raises() -> None:
+    # Each run reads it anew, so a branch on its present value would be fixed forever.
     p = Parameter([1.0], name="p")
     with pytest.raises(TraceError, match=HERE):
         jit(lambda x: x * 2.0 if p.item() > 0 else x)(PLAIN)
@@ -116,18 +116,18 @@ def test_the_value_of_a_parameter_is_not_there_either() -> None:
         jit(lambda x: x * p.asnumpy())(PLAIN)
 
 
-def test_a_tensor_from_outside_has_its_value() -> None:
+def test_captured_tensor_has_its_value() -> None:
     limit = Tensor(3.0)
     f = jit(lambda x: x * 2.0 if limit.item() > 2 else x)
     assert f(PLAIN).tolist() == [2.0, 4.0]
 
 
-def test_rows_and_shapes_may_be_looped_over() -> None:
+def test_loops_over_rows_and_shapes_are_traced() -> None:
     f = jit(lambda x: [row * n for n, row in enumerate(x)] + [x] * len(x))
     assert [part.tolist() for part in f(PLAIN)] == [0.0, 2.0, [1.0, 2.0], [1.0, 2.0]]
 
 
-def test_an_element_of_a_parameter_cannot_be_written_inside() -> None:
+def test_writing_an_element_of_a_parameter_raises() -> None:
     p = Parameter([1.0, 2.0], name="p", requires_grad=False)
 
     def f(x: Tensor) -> Tensor:
@@ -143,8 +143,8 @@ def test_an_element_of_a_parameter_cannot_be_written_inside() -> None:
 
 
 @pytest.mark.parametrize("argument", [{1, 2}, [{1}], {"key": bytearray(b"x")}])
-def test_a_fixed_argument_must_be_hashable(argument: Any) -> None:
-    words = r"jit\(first\): arguments must be Tensors.*must be hashable, .*unhashable type"  # Python 3.14 says more
+def test_unhashable_fixed_argument_raises(argument: Any) -> None:
+    words = r"jit\(first\): arguments must be Tensors.*must be hashable, .*unhashable type"  # Python 3.14 appends more
     with pytest.raises(ArgumentError, match=words):
         jit(first)(PLAIN, argument)
 
@@ -154,7 +154,7 @@ def first(x: Tensor, _: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("argument", [3, None, Tensor([1.0])])
-def test_jit_takes_a_function(argument: Any) -> None:
+def test_jit_of_a_non_callable_raises(argument: Any) -> None:
     if argument is None:
         assert jit()(first)(Tensor([1.0]), 0).item() == 1.0  # the decorator with brackets
         return
@@ -162,7 +162,7 @@ def test_jit_takes_a_function(argument: Any) -> None:
         jit(argument)
 
 
-def test_a_number_that_does_not_fit_the_dtype_is_refused_in_our_words() -> None:
+def test_number_outside_the_range_of_the_dtype_raises_a_clear_error() -> None:
     small = Tensor(np.array([1], np.uint8))
     for f in (lambda x: x + (-1), lambda x: x * 300):
         with pytest.raises(SnncellError, match=r"does not fit the dtype UInt8.*astype"):
@@ -171,10 +171,11 @@ def test_a_number_that_does_not_fit_the_dtype_is_refused_in_our_words() -> None:
             jit(f)(small)
 
 
-# --- errors of operations come while tracing --------------------------------------------------------------------------
+# --- errors of operations while tracing
+# --------------------------------------------------------------------------------
 
 
-def test_shapes_that_do_not_fit_are_refused_as_in_eager() -> None:
+def test_incompatible_shapes_raise_as_in_eager_mode() -> None:
     refused = {
         "add": lambda x: x + ops.ones((3,)),
         "matmul": lambda x: x @ ops.ones((3, 3)),
@@ -187,7 +188,7 @@ def test_shapes_that_do_not_fit_are_refused_as_in_eager() -> None:
 
 
 class Wrong(nn.Cell):
-    """Its reverse returns what it is told to."""
+    """A Cell with a `bprop` that returns the given value."""
 
     def __init__(self, reverse: Callable[[Tensor, Tensor], Any]) -> None:
         super().__init__()
@@ -210,16 +211,16 @@ class Wrong(nn.Cell):
         (lambda x, dout: (3.0,), "a gradient is a Tensor or None"),
     ],
 )
-def test_a_wrong_reverse_is_found_while_tracing(reverse: Any, message: str) -> None:
+def test_invalid_custom_gradient_raises_while_tracing(reverse: Any, message: str) -> None:
     net = Wrong(reverse)
     with pytest.raises(BpropError, match=f"Wrong.*{message}"):
         jit(grad(lambda x: net(x).sum()))(PLAIN)
     with pytest.raises(BpropError, match=f"Wrong.*{message}"):
         grad(lambda x: jit(net)(x).sum())(PLAIN)
-    assert jit(net)(PLAIN).tolist() == [2.0, 4.0]  # the forward is right
+    assert jit(net)(PLAIN).tolist() == [2.0, 4.0]  # the forward pass is correct
 
 
-def test_an_error_of_the_user_comes_through_and_the_next_call_works() -> None:
+def test_user_errors_propagate_and_the_next_call_works() -> None:
     fail = [True]
 
     def f(x: Tensor) -> Tensor:
@@ -234,7 +235,8 @@ def test_an_error_of_the_user_comes_through_and_the_next_call_works() -> None:
     assert jitted(PLAIN).tolist() == [2.0, 4.0]
 
 
-# --- Tensors that got away --------------------------------------------------------------------------------------------
+# --- Tensors that leave their trace
+# ------------------------------------------------------------------------------------
 
 
 def leaked() -> Tensor:
@@ -276,12 +278,12 @@ USES: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_tensor_of_a_finished_trace_has_no_value(use: str) -> None:
+def test_value_of_a_leaked_tensor_raises(use: str) -> None:
     with pytest.raises(TraceError, match=r"belongs to a function that snncell\.jit traced earlier.*Return it"):
         USES[use](leaked())
 
 
-def test_shape_and_text_of_a_leaked_tensor_are_harmless() -> None:
+def test_shape_and_repr_of_a_leaked_tensor_work() -> None:
     assert leaked().shape == (2,)
     assert "float32" in repr(leaked())
 
@@ -297,7 +299,7 @@ MADE_INSIDE = {
 
 
 @pytest.mark.parametrize("name", MADE_INSIDE)
-def test_a_layer_made_inside_of_a_traced_function_is_refused_in_words(name):
+def test_layer_created_inside_a_traced_function_raises(name):
     for traced in (jit, ops.vmap):
         with pytest.raises(TraceError, match=r"is created inside .* Create it outside") as caught:
             traced(MADE_INSIDE[name])(ops.ones((4, 3)))

@@ -1,4 +1,4 @@
-"""Gradients through jitted functions: of inputs and weights, to any order, with effects and random numbers inside."""
+"""Gradients through jitted functions: of inputs and weights, of any order, with effects and random numbers inside."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def same(found: Any, expected: Any) -> None:
     np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-12, atol=1e-14)
 
 
-def test_a_gradient_of_inputs_and_weights() -> None:
+def test_gradient_of_inputs_and_weights_equals_eager_mode() -> None:
     x = normal(2, 4)
     value, (of_x, of_weights) = value_and_grad(jitted, 0, weights=[W, B])(x)
     expected, (eager_x, eager_weights) = value_and_grad(layer, 0, weights=[W, B])(x)
@@ -44,7 +44,7 @@ def test_a_gradient_of_inputs_and_weights() -> None:
         same(a, b)
 
 
-def test_finite_differences_agree_to_the_second_order() -> None:
+def test_gradients_match_finite_differences_to_the_second_order() -> None:
     check_grads(jitted, normal(2, 4), order=2)
     check_grads(
         jit(lambda x, y: (ops.softmax(x) * y, ops.exp(x.sum(axis=0)))), normal(2, 3), normal(3, seed=1), order=2
@@ -53,7 +53,7 @@ def test_finite_differences_agree_to_the_second_order() -> None:
 
 @pytest.mark.parametrize("outer", [lambda f: f, jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("inner", [layer, jitted], ids=["eager", "jit"])
-def test_second_order_in_every_nesting(inner: Any, outer: Any) -> None:
+def test_second_order_gradients_work_in_every_nesting(inner: Any, outer: Any) -> None:
     x = normal(2, 4)
 
     def penalty(x: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def test_second_order_in_every_nesting(inner: Any, outer: Any) -> None:
     same(grad(outer(penalty))(x), expected)
 
 
-def test_second_order_of_weights() -> None:
+def test_second_order_gradients_of_weights_equal_eager_mode() -> None:
     x = normal(2, 4)
 
     def penalty(f: Any) -> Any:
@@ -76,7 +76,7 @@ def test_second_order_of_weights() -> None:
     same(found_b, expected_b)
 
 
-def test_third_order() -> None:
+def test_third_order_gradients_equal_eager_mode() -> None:
     f = jit(lambda x: (x * x * x * x).sum())
 
     def derivative(g: Any) -> Any:
@@ -85,7 +85,7 @@ def test_third_order() -> None:
     same(grad(derivative(derivative(f)))(Tensor([2.0])), Tensor([48.0]))
 
 
-def test_jit_inside_jit_is_one_program() -> None:
+def test_nested_jit_compiles_to_one_program() -> None:
     inner = jit(lambda x: ops.exp(x))
     outer = jit(lambda x: inner(x) * 2.0)
     x = normal(3)
@@ -94,7 +94,7 @@ def test_jit_inside_jit_is_one_program() -> None:
     same(grad(lambda x: outer(x).sum())(x), ops.exp(x) * 2.0)
 
 
-def test_inputs_without_gradient_and_structures() -> None:
+def test_inputs_without_gradient_and_structures_are_supported() -> None:
     f = jit(lambda pair, index: {"out": ops.gather(pair["a"], index) * pair["b"], "index": index})
     pair = {"a": normal(3), "b": Tensor(2.0, dtype="float64")}
     index = Tensor([0, 2, 2])
@@ -103,21 +103,21 @@ def test_inputs_without_gradient_and_structures() -> None:
     same(grads["b"], ops.gather(pair["a"], index).sum())
 
 
-def test_an_unused_input_or_output_has_a_gradient_of_zeros() -> None:
+def test_unused_inputs_and_outputs_have_zero_gradients() -> None:
     f = jit(lambda x, y: (x * 2.0, y * 3.0))
     of_x, of_y = grad(lambda x, y: f(x, y)[0].sum(), (0, 1))(normal(3), normal(2))
     assert of_x.tolist() == [2.0] * 3
     assert of_y.tolist() == [0.0] * 2
 
 
-def test_a_parameter_that_is_argument_and_weight_gets_both_gradients() -> None:
+def test_parameter_as_argument_and_weight_gets_both_gradients() -> None:
     p = Parameter([2.0], name="p")
     f = jit(lambda x: (x * x * p).sum())
     of_x, of_p = grad(f, 0, weights=p)(p)
     assert (of_x.item(), of_p.item()) == (8.0, 4.0)
 
 
-def test_a_custom_reverse_inside_is_called() -> None:
+def test_custom_gradient_inside_is_called() -> None:
     class Straight(nn.Cell):
         def construct(self, x: Tensor) -> Tensor:
             return ops.round(x)
@@ -130,10 +130,11 @@ def test_a_custom_reverse_inside_is_called() -> None:
     assert jit(grad(lambda x: Straight()(x).sum()))(Tensor([0.2, 1.7])).tolist() == [7.0, 7.0]
 
 
-# --- what the reverse must find as the forward left it ----------------------------------------------------------------
+# --- the backward pass uses the state of the forward pass
+# --------------------------------------------------------------
 
 
-def test_the_reverse_uses_the_weights_of_the_forward() -> None:
+def test_backward_uses_the_weights_of_the_forward() -> None:
     p = Parameter([2.0], name="p")
     for f in (lambda x: x * p, jit(lambda x: x * p)):
         p.set_data([2.0])
@@ -142,7 +143,7 @@ def test_the_reverse_uses_the_weights_of_the_forward() -> None:
         assert pull(Tensor([1.0]))[0].item() == 2.0
 
 
-def test_the_reverse_of_dropout_has_the_mask_of_the_forward() -> None:
+def test_backward_of_dropout_uses_the_mask_of_the_forward() -> None:
     f = jit(lambda x: ops.dropout(x, 0.5))
     masks = set()
     for _ in range(4):
@@ -152,7 +153,7 @@ def test_the_reverse_of_dropout_has_the_mask_of_the_forward() -> None:
     assert len(masks) == 4
 
 
-def test_two_reverses_of_dropout_keep_their_masks_apart() -> None:
+def test_two_backward_passes_of_dropout_use_their_own_masks() -> None:
     f = jit(lambda x: ops.dropout(x, 0.5))
     first, pull_first = ops.vjp(f, ops.ones((64,)))
     second, pull_second = ops.vjp(f, ops.ones((64,)))
@@ -160,7 +161,7 @@ def test_two_reverses_of_dropout_keep_their_masks_apart() -> None:
     assert pull_first(ops.ones((64,)))[0].tolist() == first.tolist()
 
 
-def test_a_gradient_advances_the_random_numbers_once() -> None:
+def test_gradient_advances_the_random_state_once() -> None:
     def following(f: Any) -> list[float]:
         from snncell import set_seed
 
@@ -174,7 +175,7 @@ def test_a_gradient_advances_the_random_numbers_once() -> None:
     assert following(jit(f)) == following(f)
 
 
-def test_an_effect_happens_once_under_a_gradient() -> None:
+def test_effects_happen_once_under_a_gradient() -> None:
     count = Parameter([0.0], name="count", requires_grad=False)
 
     def f(x: Tensor) -> Tensor:
@@ -187,7 +188,7 @@ def test_an_effect_happens_once_under_a_gradient() -> None:
         assert count.item() == 1.0
 
 
-def test_statistics_of_a_normalisation_move_once_under_a_gradient() -> None:
+def test_normalisation_statistics_update_once_under_a_gradient() -> None:
     x = Tensor(np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32))
 
     def statistics(wrapper: Any) -> list[Any]:
@@ -201,7 +202,7 @@ def test_statistics_of_a_normalisation_move_once_under_a_gradient() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_a_gradient_taken_and_dropped_leaves_nothing_behind() -> None:
+def test_discarded_pullback_leaves_no_effects() -> None:
     x = normal(2, 4)
     before = grad(jitted)(x)
     ops.vjp(jitted, x)

@@ -1,4 +1,4 @@
-"""Loop templates: each is chosen for its row, and for that row its result is right. One without a row fails a test."""
+"""Loop templates: each has a row that selects it, and its result for that row is correct."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Row(NamedTuple):
 
 
 def whole(*shape: int) -> Any:
-    """Small whole numbers: sums of them are exact in any order."""
+    """Small integers, so that sums are exact in any order."""
     return RNG.integers(-3, 4, shape).astype(np.float32)
 
 
 def charged(x: Any) -> Any:
-    """The potentials of `Charge` after each step."""
+    """The potentials of `Charge` after each time step."""
     v, out = np.zeros_like(x[0]), []
     for step in x:
         v = v * np.float32(0.5) + step
@@ -60,13 +60,13 @@ def charge(x: Tensor) -> Tensor:
 
 
 def gradient(every: int) -> Callable[[Tensor], Tensor]:
-    """The gradient of squared potentials, whose states are checkpointed."""
+    """The gradient of squared potentials, with checkpointed states."""
     layer = nn.MultiStep(Charge(), checkpoint_every=every)
     return snncell.grad(lambda x: ops.square(layer(x)).sum())
 
 
 def gradient_of_squares(x: Any) -> Any:
-    """The same by hand: d v_t = 2 v_t + d v_{t+1} / 2."""
+    """The same gradient by hand: d v_t = 2 v_t + d v_{t+1} / 2."""
     v, out = charged(x), np.zeros_like(x)
     flowing = np.zeros_like(x[0])
     for t in reversed(range(len(x))):
@@ -94,7 +94,7 @@ NOT_TEMPLATES = {
     "units",
     "total",
     "flush_condition",
-}  # what templates are made of
+}  # parts of templates
 
 
 def test_every_template_has_a_row() -> None:
@@ -105,7 +105,7 @@ def test_every_template_has_a_row() -> None:
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in ("reduce_all", "reduce_slices")])
-def test_a_template_is_right(name: str) -> None:
+def test_interpreted_template_equals_numpy(name: str) -> None:
     fn, arrays, expected = ROWS[name]
     np.testing.assert_array_equal(jit(fn)(*map(Tensor, arrays)).asnumpy(), expected(*arrays), strict=True)
 
@@ -113,14 +113,14 @@ def test_a_template_is_right(name: str) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ROWS)
-def test_a_compiled_template_is_right(name: str) -> None:
+def test_compiled_template_equals_numpy(name: str) -> None:
     fn, arrays, expected = ROWS[name]
     np.testing.assert_array_equal(jit(fn)(*map(Tensor, arrays)).asnumpy(), np.asarray(expected(*arrays), np.float32))
 
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("name", ROWS)
-def test_a_template_is_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_template_is_selected_for_its_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: Any, **__: Any) -> Any:
         raise AssertionError(f"{name} was chosen")
 
@@ -131,7 +131,8 @@ def test_a_template_is_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         jit(fn)(*map(Tensor, arrays))
 
 
-# --- the device's -----------------------------------------------------------------------------------------------------
+# --- device templates
+# --------------------------------------------------------------------------------------------------
 
 ON_DEVICE = {
     "_map": (groups, "map_loop"),
@@ -143,8 +144,8 @@ ON_DEVICE = {
 
 
 @pytest.mark.parametrize("name", ON_DEVICE)
-def test_a_template_of_the_device_is_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tests/device` says that they are right, in the simulator."""
+def test_device_template_is_selected_for_its_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests/device` checks their results in the simulator."""
     home, row = ON_DEVICE[name]
 
     def missing(*_: Any, **__: Any) -> Any:

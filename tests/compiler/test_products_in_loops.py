@@ -1,4 +1,4 @@
-"""Products in loops over time: fused into the kernel, before the loop, or step by step; every form of product."""
+"""Matrix products in loops over time: fused into the kernel, hoisted before the loop, or run step by step."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from snncell.testing import unfused
 
 @pytest.fixture
 def eager_for_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of any size and density are taken by their events."""
+    """Multiply products of any size and density by events."""
     monkeypatch.setattr(matmul, "limit", lambda *sizes: 2.0)
     monkeypatch.setattr(gathers, "FEWEST", (1, 1))
 
 
 class Counted:
-    """Counts the products that kernels of loops carry out: of rows, and gradients of matrices."""
+    """Count the products that loop kernels execute: of rows, and gradients of matrices."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = self.gradients = 0
@@ -63,7 +63,7 @@ class Wide(nn.Cell):
 
 
 class Fed(nn.Cell):
-    """A neuron behind a product in the same step."""
+    """A neuron that takes a product of the same time step."""
 
     def __init__(self, dense: nn.Cell, cell: Wide) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Fed(nn.Cell):
 
 
 def spikes(rng: Any, shape: tuple[int, ...], density: float, dtype: Any) -> Tensor:
-    """Graded spikes; rows without any, and full ones."""
+    """Graded spikes, with empty rows and full rows."""
     x = rng.standard_normal(shape) * (rng.random(shape) < density)
     x.reshape(-1, shape[-1])[rng.random(x.size // shape[-1]) < 0.1] = 0
     x.reshape(-1, shape[-1])[rng.random(x.size // shape[-1]) < 0.05] = 1
@@ -86,7 +86,7 @@ def spikes(rng: Any, shape: tuple[int, ...], density: float, dtype: Any) -> Tens
 
 
 def network(kind: str, batch: int, inner: int, width: int, dtype: Any, rng: Any) -> nn.Cell:
-    """A product, and a loop that takes it."""
+    """A product, and a loop that uses it."""
     dense = nn.Dense(inner, width, has_bias=bool(rng.integers(2)), dtype=dtype)
     feedback = nn.Dense(width, width, dtype=dtype)
     soft = Wide(batch, width, dtype, rng)
@@ -109,10 +109,12 @@ KINDS = ("neuron", "recurrent", "product in the loop", "products before and in t
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.sampled(2)
-def test_any_product_in_a_loop_is_that_before_it(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_fused_product_equals_the_hoisted_one(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng((KINDS.index(kind), seed))
     dtype = (np.float32, np.float64)[seed % 2]
-    steps, batch, inner = (int(rng.integers(least, 9)) for least in (2, 1, 1))  # of one step, a bias stays outside
+    steps, batch, inner = (
+        int(rng.integers(least, 9)) for least in (2, 1, 1)
+    )  # with one time step, a bias stays outside the loop
     width = int(rng.choice([1, 3, 17, 64, 70, 600]))
     x = spikes(rng, (steps, batch, inner), rng.choice([0.0, 0.1, 0.5, 1.0]), dtype)
     net = network(kind, batch, inner, width, dtype, rng).set_train(False)
@@ -125,15 +127,17 @@ def test_any_product_in_a_loop_is_that_before_it(kind: str, seed: int, monkeypat
     with unfused():
         expected = net(x), grad(loss, None, weights)(x), grad(loss)(x)
     monkeypatch.setattr(gathers, "CACHED", 1 << int(rng.integers(8, 20)))  # strips, or all columns at once
-    monkeypatch.setattr(gathers, "ROWS", int(rng.integers(1, 40)))  # that are near: steps of a sample, or samples
+    monkeypatch.setattr(
+        gathers, "ROWS", int(rng.integers(1, 40))
+    )  # neighbouring rows: time steps of a sample, or samples
     counted = Counted(monkeypatch)
     few_events = gathers._few_events
-    for always in (True, False):  # in the loop; outside, beside the same kernel
+    for always in (True, False):  # inside the loop; outside, in the same launch
         monkeypatch.setattr(gathers, "_few_events", few_events if always else lambda *arguments: None)
         before, gradients = counted.count, counted.gradients
         found = jit(net)(x), jit(grad(loss, None, weights))(x), jit(grad(loss))(x)
         assert (counted.count > before) == always
-        # Others have products or checkpoints in the reverse, or a gradient that goes on to another layer.
+        # Other networks have products or checkpoints in the backward pass, or a gradient for another layer.
         assert (counted.gradients > gradients) == (always and kind in ("neuron", "product in the loop", "dropout"))
         for one, other in zip(found, expected, strict=True):
             pairs = zip(one, other, strict=True) if isinstance(one, tuple) else [(one, other)]
@@ -144,12 +148,12 @@ def test_any_product_in_a_loop_is_that_before_it(kind: str, seed: int, monkeypat
 
 
 def layer(rng: Any, inner: int = 300, width: int = 70) -> tuple[nn.Cell, Tensor]:
-    """A layer that is large enough for its product to look for events, and its input."""
+    """A layer large enough for its product to look for events, and its input."""
     net = nn.SequentialCell([nn.Dense(inner, width), nn.MultiStep(nn.LIFNode())])
     return net, spikes(rng, (20, 10, inner), 0.05, np.float32)
 
 
-def test_what_has_few_events_is_not_written_and_what_has_many_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_products_are_fused_and_dense_ones_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     net, x = layer(rng)
     counted = Counted(monkeypatch)
@@ -165,7 +169,7 @@ def test_what_has_few_events_is_not_written_and_what_has_many_is(monkeypatch: py
     assert "= matmul(" in explain_passes(net, x).rsplit("multiply_in_loops:", 1)[1].split("program(")[2]
 
 
-def test_a_product_with_another_user_stays_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_product_with_another_consumer_stays_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     net, x = layer(np.random.default_rng(0))
     counted = Counted(monkeypatch)
     dense, neuron = net
@@ -178,11 +182,11 @@ def test_a_product_with_another_user_stays_outside(monkeypatch: pytest.MonkeyPat
     assert counted.count == 0
 
 
-def test_a_gradient_that_goes_further_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradient_for_another_consumer_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     net, x = layer(np.random.default_rng(0), width=140)
     counted = Counted(monkeypatch)
     jit(grad(lambda x: net(x).sum(), 0, net.trainable_params()))(x)
-    assert counted.gradients == 0  # that of x is a product of it too
+    assert counted.gradients == 0  # the gradient of x is a product of it too
     jit(grad(lambda x: net(x).sum(), None, net.trainable_params()))(x)
     assert counted.gradients == 1
     text = explain(grad(lambda x: net(x).sum(), None, net.trainable_params()), x, detail="launches")
@@ -212,7 +216,7 @@ for _ in range(3):
 
 
 @pytest.mark.compiled
-def test_the_same_bits_on_any_number_of_threads() -> None:
+def test_results_have_equal_bits_on_any_number_of_threads() -> None:
     digests = set()
     for threads in ("1", "2", "5"):
         environment = {**os.environ, "NUMBA_NUM_THREADS": threads}
@@ -227,7 +231,7 @@ def test_the_same_bits_on_any_number_of_threads() -> None:
 
 
 @pytest.mark.usefixtures("eager_for_events")
-def test_second_gradients_go_through_products_in_loops() -> None:
+def test_second_order_gradients_through_products_in_loops_are_correct() -> None:
     rng = np.random.default_rng(3)
     net = network("neuron", 3, 5, 7, np.float64, rng)
     x = spikes(rng, (4, 3, 5), 0.4, np.float64)
@@ -244,7 +248,7 @@ def test_second_gradients_go_through_products_in_loops() -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.bool_])
-def test_matrices_of_integers_are_multiplied_in_a_loop(dtype: Any) -> None:
+def test_integer_matrices_multiply_in_a_loop(dtype: Any) -> None:
     rng = np.random.default_rng(0)
     x, w = (Tensor(rng.integers(0, 2, shape).astype(dtype)) for shape in ((4, 6, 37), (37, 37)))
 
@@ -273,9 +277,11 @@ def test_matrices_with_many_rows_or_few_columns_stay_outside(monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("eager_for_events")
-def test_rows_as_far_apart_as_no_place_of_an_event_can_say() -> None:
+def test_rows_beyond_the_range_of_event_positions_are_correct() -> None:
     rng = np.random.default_rng(0)
-    net, x = layer(rng, 200, 400)  # the last row of weights is 80000 elements from the first, the places are of 16 bits
+    net, x = layer(
+        rng, 200, 400
+    )  # the last row of weights is 80000 elements from the first, but positions have 16 bits
     np.testing.assert_allclose(jit(net)(x).asnumpy(), net(x).asnumpy())
     weights = net.trainable_params()
     for one, other in zip(
@@ -285,13 +291,13 @@ def test_rows_as_far_apart_as_no_place_of_an_event_can_say() -> None:
 
 
 @pytest.mark.usefixtures("eager_for_events")
-def test_products_of_storage_formats_and_of_other_shapes_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_storage_formats_and_other_shapes_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     net, x = layer(np.random.default_rng(0))
     counted = Counted(monkeypatch)
     weight = net[0].weight.astype(snncell.float16)
     out = jit(lambda x: net[1](ops.matmul(x, weight.T)))(x.astype(snncell.float16))
     assert out.dtype is snncell.float16
-    # One current for all of a batch: the kernel has more elements than the product has.
+    # The whole batch shares one current, so the kernel has more elements than the product.
     jit(lambda x: ops.scan(lambda v, i: (v * 0.5 + i, v), ops.zeros((4, 70)), ops.matmul(x, net[0].weight.T))[1])(
         x[:, 0]
     )
@@ -302,7 +308,7 @@ def test_products_of_storage_formats_and_of_other_shapes_stay_outside(monkeypatc
 
 T, A, B, K, M = 3, 2, 4, 5, 6
 
-# The axes of the left and of the right operand in a step.
+# The axes of the left and right operand in a time step.
 FORMS = {
     "vector and matrix": ((K,), (K, M)),
     "matrix and vector": ((B, K), (K,)),
@@ -313,7 +319,7 @@ FORMS = {
     "batches": ((A, B, K), (A, K, M)),
     "one matrix for a batch": ((B, K), (A, K, M)),
 }
-TIMES = ("neither", "left", "right", "both")  # which operand differs from step to step
+TIMES = ("neither", "left", "right", "both")  # the operands that differ from step to step
 WANTED = ("sequence", "sum", "state", "gradient of the matrix")
 
 
@@ -326,14 +332,14 @@ def operands(form: str, moving: str) -> tuple[Tensor, Tensor]:
 
 
 def looped(moving: str, wanted: str, x: Tensor, y: Tensor) -> Tensor:
-    """The products of all steps, by a loop."""
+    """Return the products of all time steps, computed in a loop."""
     over_x, over_y = moving in ("left", "both"), moving in ("right", "both")
     xs = [ops.arange(T).astype("float64"), *([x] if over_x else []), *([y] if over_y else [])]
 
     def step(carry: Any, slices: list[Tensor]) -> tuple[Any, Any]:
         now = iter(slices[1:])
         a, b = next(now) if over_x else x, next(now) if over_y else y
-        # The gradient is a contraction, in the loop itself.
+        # The gradient is a contraction inside the loop.
         one = grad(lambda b: ops.tanh(a @ b).sum()) if wanted == "gradient of the matrix" else a.matmul
         out = one(b) * (1.0 + slices[0])
         return (carry * 0.5 + ops.tanh(out).sum(), out) if wanted == "state" else (carry, out)
@@ -346,7 +352,7 @@ def looped(moving: str, wanted: str, x: Tensor, y: Tensor) -> Tensor:
 
 @pytest.mark.sampled(34)
 @pytest.mark.parametrize(("form", "moving", "wanted"), [*product(FORMS, TIMES, WANTED)])
-def test_a_product_in_a_loop_is_that_of_each_step(form: str, moving: str, wanted: str) -> None:
+def test_product_in_a_loop_equals_that_of_each_step(form: str, moving: str, wanted: str) -> None:
     x, y = operands(form, moving)
 
     def values(x: Tensor, y: Tensor) -> Tensor:
@@ -365,7 +371,7 @@ def test_a_product_in_a_loop_is_that_of_each_step(form: str, moving: str, wanted
 
 
 @pytest.mark.parametrize(("form", "moving"), [*product(("rows", "rows along two axes"), TIMES)])
-def test_second_orders_of_a_product_in_a_loop(form: str, moving: str) -> None:
+def test_second_order_gradients_of_a_product_in_a_loop_are_correct(form: str, moving: str) -> None:
     x, y = operands(form, moving)
 
     def curved(x: Tensor, y: Tensor) -> Tensor:

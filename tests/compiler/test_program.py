@@ -1,4 +1,4 @@
-"""Tracing, the passes over Programs, and effects: what a jitted function computes, and in which order."""
+"""Tracing, passes over Programs and effects: the operations of a jitted function and their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snncell import Parameter, Tensor, grad, jit, nn, ops, set_seed
 
 __all__ = ["interpreted"]  # a fixture
 
-pytestmark = pytest.mark.usefixtures("interpreted")  # nothing here depends on what Numba makes of a loop
+pytestmark = pytest.mark.usefixtures("interpreted")  # nothing here depends on Numba's compilation of loops
 
 HERE = Path(__file__).name
 
@@ -23,7 +23,7 @@ def ones(*shape: int) -> Tensor:
 
 
 def line_of(text: str) -> int:
-    """The number of the line of this file that holds `text`."""
+    """Return the line number in this file that contains `text`."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
@@ -31,7 +31,7 @@ def line_of(text: str) -> int:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_program_prints_what_it_computes_and_where_the_user_asked_for_it() -> None:
+def test_program_text_shows_operations_and_user_lines() -> None:
     scale = Parameter([2.0, 3.0], name="scale")
 
     def f(x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def test_a_program_prints_what_it_computes_and_where_the_user_asked_for_it() -> 
     assert f"{HERE}:{line_of('# line of sum')}: return" in total
 
 
-def test_constants_and_writes_are_in_the_text() -> None:
+def test_program_text_shows_constants_and_writes() -> None:
     count = Parameter([0.0], name="count", requires_grad=False)
     table = Tensor([1.0, 2.0])
 
@@ -63,7 +63,7 @@ def test_constants_and_writes_are_in_the_text() -> None:
     assert "\n  Parameter count = %" in text
 
 
-def test_steps_of_a_reverse_name_the_line_of_what_is_reversed() -> None:
+def test_backward_instructions_name_the_line_of_the_forward() -> None:
     def loss(x: Tensor) -> Tensor:
         return ops.tanh(x).sum()  # line of tanh
 
@@ -77,7 +77,7 @@ def test_steps_of_a_reverse_name_the_line_of_what_is_reversed() -> None:
 # --- passes -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_no_result_depends_on_is_dropped() -> None:
+def test_instructions_without_effect_on_results_are_dropped() -> None:
     unused = Parameter([1.0], name="unused")
     constant = Tensor([5.0])
 
@@ -91,7 +91,7 @@ def test_what_no_result_depends_on_is_dropped() -> None:
     assert program.parameters == {} and program.constants == []
 
 
-def test_a_step_that_only_an_effect_needs_is_kept() -> None:
+def test_instructions_needed_only_by_an_effect_are_kept() -> None:
     p = Parameter([1.0, 1.0], name="p")
 
     def f(x: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def test_a_step_that_only_an_effect_needs_is_kept() -> None:
     assert op_names(traced(f, ones(2))) == ["exp"]
 
 
-def test_equal_steps_are_merged_through_several_levels() -> None:
+def test_equal_instructions_are_merged_through_several_levels() -> None:
     def f(x: Tensor) -> Tensor:
         return ops.exp(x + 1.0) * ops.exp(x + 1.0)
 
@@ -120,14 +120,14 @@ def test_equal_results_and_equal_writes_are_merged() -> None:
     assert len({*program.outputs, *program.written.values()}) == 1
 
 
-def test_numbers_of_different_types_are_different_steps() -> None:
+def test_numbers_of_different_types_are_not_merged() -> None:
     def f(x: Tensor) -> list[Tensor]:
         return [x * 1, x * 1.0, x * True]
 
     assert op_names(traced(f, ones(3))) == ["mul"] * 3
 
 
-def test_zero_and_minus_zero_are_different_numbers() -> None:
+def test_zero_and_minus_zero_are_not_merged() -> None:
     def f(x: Tensor) -> tuple[Tensor, Tensor]:
         return x * 0.0, x * -0.0
 
@@ -136,17 +136,17 @@ def test_zero_and_minus_zero_are_different_numbers() -> None:
     assert math.copysign(1.0, minus.item()) == -1.0
 
 
-def test_operand_order_and_attributes_keep_steps_apart() -> None:
+def test_instructions_with_other_operand_order_or_attributes_are_not_merged() -> None:
     def f(x: Tensor, y: Tensor) -> list[Tensor]:
         return [x - y, y - x, x.sum(axis=0), x.sum(axis=1), x.sum(axis=0, keepdims=True)]
 
     assert len(op_names(traced(f, ones(2, 2), ones(2, 2)))) == 5
 
 
-def test_long_index_arrays_are_told_apart() -> None:
+def test_different_long_index_arrays_are_not_merged() -> None:
     first = np.arange(3000)
     second = first.copy()
-    second[1500] = 7  # in the middle, which NumPy's repr leaves out
+    second[1500] = 7  # in the middle, which NumPy's repr omits
 
     def f(x: Tensor) -> tuple[Tensor, Tensor]:
         return ops.gather(x, first), ops.gather(x, second)
@@ -170,7 +170,7 @@ def test_parameters_are_read_anew_at_each_run() -> None:
 
 
 @pytest.mark.parametrize("read", ["value", "data"])
-def test_the_present_value_of_a_parameter_is_read_anew_too(read: str) -> None:
+def test_value_and_data_of_a_parameter_are_read_anew(read: str) -> None:
     p = Parameter([1.0], name="p")
     f = jit(lambda x: x + (p.value() if read == "value" else p.data))
     f(ones(1))
@@ -178,7 +178,7 @@ def test_the_present_value_of_a_parameter_is_read_anew_too(read: str) -> None:
     assert f(ones(1)).item() == 6.0
 
 
-def test_the_value_of_a_parameter_inside_is_what_was_written_inside() -> None:
+def test_value_of_a_parameter_inside_includes_the_write() -> None:
     p = Parameter([1.0], name="p")
 
     def f(x: Tensor) -> Tensor:
@@ -188,7 +188,7 @@ def test_the_value_of_a_parameter_inside_is_what_was_written_inside() -> None:
     assert jit(f)(Tensor([3.0])).item() == 3.0
 
 
-def test_a_parameter_as_a_result_is_its_value_at_that_time() -> None:
+def test_parameter_result_is_its_value_at_return_time() -> None:
     p = Parameter([1.0], name="p")
     f = jit(lambda: (p, p + 0.0))
     first, _ = f()
@@ -197,14 +197,14 @@ def test_a_parameter_as_a_result_is_its_value_at_that_time() -> None:
     assert (first.item(), second.item()) == (1.0, 2.0)
 
 
-def test_a_constant_is_captured_and_kept_once() -> None:
+def test_constant_is_captured_once() -> None:
     table = Tensor([1.0, 2.0])
     program = traced(lambda x: (x + table) * table, ones(2))
     assert len(program.constants) == 1
     assert program.constants[0][0].tolist() == [1.0, 2.0]
 
 
-def test_a_changed_learning_rate_holds_in_a_traced_step() -> None:
+def test_changed_learning_rate_applies_to_a_traced_step() -> None:
     p = Parameter([1.0], name="p")
     optimizer = nn.SGD([p], 0.5)
     step = jit(lambda g: optimizer([g]))
@@ -233,7 +233,7 @@ def test_writes_happen_at_each_run_and_not_while_tracing() -> None:
         assert count.item() == expected
 
 
-def test_reads_see_the_writes_before_them_and_no_others() -> None:
+def test_reads_see_only_earlier_writes() -> None:
     p = Parameter([1.0], name="p", requires_grad=False)
 
     def f(x: Tensor) -> tuple[Tensor, ...]:
@@ -266,7 +266,7 @@ def test_two_parameters_can_be_swapped() -> None:
     assert (a.item(), b.item()) == (1.0, 2.0)
 
 
-def test_a_written_parameter_is_independent_of_the_argument_it_came_from() -> None:
+def test_written_parameter_does_not_share_memory_with_the_argument() -> None:
     p = Parameter([1.0], name="p", requires_grad=False)
     q = Parameter([4.0], name="q", requires_grad=False)
     jit(lambda x: ops.assign(p, x) * 1.0)(q)
@@ -276,7 +276,7 @@ def test_a_written_parameter_is_independent_of_the_argument_it_came_from() -> No
     assert q.item() == 9.0
 
 
-def test_what_a_failed_trace_wrote_is_not_written() -> None:
+def test_failed_trace_writes_nothing() -> None:
     p = Parameter([1.0], name="p", requires_grad=False)
 
     def f(x: Tensor) -> Tensor:
@@ -289,7 +289,7 @@ def test_what_a_failed_trace_wrote_is_not_written() -> None:
     assert (ones(1) + 1.0).item() == 2.0  # eager again
 
 
-def test_a_written_value_has_the_dtype_of_the_parameter() -> None:
+def test_written_value_has_the_dtype_of_the_parameter() -> None:
     p = Parameter(np.zeros(2, np.float64), name="p", requires_grad=False)
     jit(lambda x: ops.assign(p, x))(Tensor([1.5, 2.5]))
     assert p.asnumpy().dtype == np.float64
@@ -305,14 +305,14 @@ def test_random_numbers_advance_from_run_to_run() -> None:
     assert not np.array_equal(first, second)
 
 
-def test_random_numbers_of_a_jitted_function_are_those_of_the_eager_one() -> None:
+def test_jitted_random_numbers_equal_the_eager_ones() -> None:
     def f(x: Tensor) -> tuple[Tensor, Tensor]:
         return ops.dropout(x, 0.5), ops.normal((3,))
 
     def sequence(g: object) -> list[list[float]]:
         set_seed(7)
         drawn = [part.tolist() for _ in range(3) for part in g(ones(16))]  # type: ignore[operator]
-        return [*drawn, ops.uniform((2,)).tolist()]  # and what comes after goes on from there
+        return [*drawn, ops.uniform((2,)).tolist()]  # later draws continue the sequence
 
     eager = sequence(f)
     assert sequence(jit(f)) == eager

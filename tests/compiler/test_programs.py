@@ -1,7 +1,7 @@
-"""Random programs give the same in all forms, and what PyTorch gives; see `programs/`.
+"""Random programs agree in all forms, and with PyTorch; see `programs/`.
 
-The kernels of most are run as the Python that they are generated as, for a kernel takes longer to compile than hundreds
-of programs to run; a few are compiled. `python -m programs` runs as many as are wanted, in all forms each.
+Most kernels run as the Python source that is generated for them, because compiling one kernel takes longer than running
+hundreds of programs. A few are compiled. For more programs, use `python -m programs`.
 """
 
 import subprocess
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.programs, pytest.mark.filterwarnings("ignore::RuntimeW
 
 
 def all_right(program, **settings):
-    """Fail with the program made small, if there is something wrong with it."""
+    """Fail with the minimised program if any form differs."""
     failures = check(program, **settings)
     if failures:
         pytest.fail(minimised(program, failures[0]), pytrace=False)
@@ -40,7 +40,7 @@ def all_right(program, **settings):
 @pytest.mark.sampled(1)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("first", CHUNKS)
-def test_every_form_gives_what_the_tape_gives(interpreted, first):
+def test_every_form_equals_the_tape(interpreted, first):
     for seed in range(first, first + TOGETHER):
         all_right(make(seed), torch=False, only=FORMS[seed % 2 :: 2])
 
@@ -49,13 +49,13 @@ def test_every_form_gives_what_the_tape_gives(interpreted, first):
 @pytest.mark.uncompiled
 @pytest.mark.peer
 @pytest.mark.parametrize("first", CHUNKS)
-def test_the_tape_gives_what_pytorch_gives(torch, first):
+def test_tape_agrees_with_pytorch(torch, first):
     for seed in range(first, first + TOGETHER):
         all_right(make(seed), own=False)
 
 
 def looping(program):
-    """True if a custom reverse is called in a loop."""
+    """True if a custom gradient is called in a loop."""
     steps = [node.step for node in nodes(program) if isinstance(node, (Scan, Neuron))]
     return any(isinstance(statement, Call) for step in steps for statement in step.body)
 
@@ -63,14 +63,15 @@ def looping(program):
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", [seed for seed in range(200) if looping(make(seed, statements=1))][:6])
-def test_compiled_kernels_give_what_the_tape_gives(seed):
+def test_compiled_kernels_equal_the_tape(seed):
     all_right(make(seed, statements=1), torch=False, only=[("gradient", "jit of gradient"), ("gradient", "eager")])
 
 
-# --- what the programs are made of ------------------------------------------------------------------------------------
+# --- contents of the programs
+# ------------------------------------------------------------------------------------------
 
 
-def test_a_seed_always_gives_the_same_program():
+def test_seed_determines_the_program():
     show = [sys.executable, "-m", "programs", "--show", "--count", "5"]
     here = Path(__file__).parents[1] / "support"
     shown = [subprocess.run(show, cwd=here, capture_output=True, text=True, check=True).stdout for _ in range(2)]
@@ -78,7 +79,7 @@ def test_a_seed_always_gives_the_same_program():
 
 
 def operand_kinds(program):
-    """The kinds of operands that custom reverses inside of loops have."""
+    """The kinds of operands that custom gradients inside loops have."""
     origin = {out: node for node in nodes(program) if hasattr(node, "outs") for out in node.outs}
 
     def of_parameters(v):
@@ -105,7 +106,7 @@ def operand_kinds(program):
         yield from (kind(v, step, states) for call in calls for v in call.operands)
 
 
-def test_programs_have_every_operation_and_custom_reverses_on_every_kind_of_operand():
+def test_programs_cover_all_operations_and_custom_gradient_operands():
     found, kinds = Counter(), Counter()
     for seed in range(COUNT):
         program = make(seed)
@@ -134,7 +135,8 @@ def test_programs_have_every_operation_and_custom_reverses_on_every_kind_of_oper
         assert found[name] >= 30, name
 
 
-# --- faults are found, and made small ---------------------------------------------------------------------------------
+# --- planted faults are found and minimised
+# ----------------------------------------------------------------------------
 
 
 def first_failure(seeds, **settings):
@@ -142,15 +144,15 @@ def first_failure(seeds, **settings):
 
 
 @pytest.mark.peer
-def test_a_parameter_given_back_by_an_operation_is_found_and_made_small(torch, monkeypatch):
+def test_operation_that_returns_a_parameter_is_found_and_minimised(torch, monkeypatch):
     monkeypatch.setattr("snncell.ops.shape.snapshot", lambda x: x)
     program, failure = first_failure(range(5), kinds=("training",), own=False)
     text = minimised(program, failure)
     assert failure.kind == "training" and f"# seed {program.seed}" in text
-    assert text.count("\n    v") < 8  # the fault is in what runs the program
+    assert text.count("\n    v") < 8  # the fault is in the code that runs the program
 
 
-def test_a_custom_reverse_that_is_lost_in_loops_is_found_and_made_small(interpreted, monkeypatch):
+def test_custom_gradient_lost_in_loops_is_found_and_minimised(interpreted, monkeypatch):
     plain = primitive.custom
 
     def losing(op, forward, inputs, attrs=None):
@@ -165,14 +167,14 @@ def test_a_custom_reverse_that_is_lost_in_loops_is_found_and_made_small(interpre
 
 
 @pytest.mark.peer
-def test_a_wrong_reverse_is_found_by_pytorch(torch, monkeypatch):
+def test_wrong_gradient_is_found_by_pytorch(torch, monkeypatch):
     right = activation.sigmoid.bprop
     monkeypatch.setattr(activation.sigmoid, "bprop", lambda *args, **kw: [g * 1.001 for g in right(*args, **kw)])
     program, failure = first_failure(range(60), kinds=("gradient",), own=False)
     assert failure.of_torch and "torch.sigmoid" in minimised(program, failure)
 
 
-def test_shrinking_keeps_what_fails_and_drops_the_rest():
+def test_shrinking_keeps_the_failing_part_and_drops_the_rest():
     program = next(p for p in map(make, range(100)) if any(isinstance(node, Run) for node in nodes(p)))
     small = shrunk(program, lambda candidate: any(isinstance(node, Run) for node in nodes(candidate)), tries=2000)
     assert len(small.main.body) <= 2 and not small.customs

@@ -1,4 +1,4 @@
-"""The words of a training while its kernels are compiled: which, of how many, and how long the rest will take."""
+"""Progress reports while kernels are compiled: which kernel, how many in total, and the estimated remaining time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Said = list[tuple[int, int, bool]]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, and no kernel in memory."""
+    """An empty cache folder, and no kernels in memory."""
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(builder, "_built", {})
     return tmp_path
 
 
-def told(function: Any, *arguments: Any) -> tuple[Said, bool]:
-    """The words while a function is called, and True if a kernel was built."""
+def reports_of(function: Any, *arguments: Any) -> tuple[Said, bool]:
+    """Return the reports while a function is called, and True if a kernel was built."""
     said: Said = []
     listener = progress.Listener(lambda *words: said.append(words))
     with progress.report_to(listener):
@@ -35,7 +35,7 @@ def told(function: Any, *arguments: Any) -> tuple[Said, bool]:
 
 
 def step_by_step(x: Tensor) -> Tensor:
-    """A loop over time that is no kernel: each step is a plan of its own."""
+    """A loop over time without a kernel: each time step runs a plan."""
 
     def step(v: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
         v = ops.exp(v * 0.5) + now
@@ -46,49 +46,49 @@ def step_by_step(x: Tensor) -> Tensor:
 
 
 def fused(x: Tensor) -> Tensor:
-    """A loop over time that is one kernel, loops before and behind it."""
+    """A loop over time as one kernel, with loops before and after it."""
     return ops.sort(nn.MultiStep(nn.LIFNode(tau=3.0))(ops.sort(x * 2.25)[0] + 0.5))[0] - 0.125
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("function", [fused, step_by_step, snncell.grad(lambda x: fused(x).sum())])
-def test_all_kernels_of_a_program_are_known_before_the_first_is_compiled(folder: Path, function: Any) -> None:
+def test_number_of_kernels_is_known_before_the_first_compilation(folder: Path, function: Any) -> None:
     x = Tensor(np.linspace(0.0, 1.0, 24, dtype=np.float32).reshape(4, 2, 3))
-    said, built = told(snncell.jit(function), x)
+    said, built = reports_of(snncell.jit(function), x)
     count = len(list(folder.glob("*.py")))
     assert built and count >= 2
     assert said == [(number + 1, count, False) for number in range(count)]
-    # What is on the disk is loaded, and not spoken of; what is in memory is not even built.
+    # Kernels on disk are loaded without a report. Kernels in memory are not built at all.
     builder._built.clear()
     jitted = snncell.jit(function)
-    assert told(jitted, x) == ([], True)
-    assert told(jitted, x) == ([], False)
-    assert told(snncell.jit(function), x) == ([], False)
+    assert reports_of(jitted, x) == ([], True)
+    assert reports_of(jitted, x) == ([], False)
+    assert reports_of(snncell.jit(function), x) == ([], False)
 
 
 @pytest.mark.compiled
-def test_only_what_there_is_no_code_of_is_counted(folder: Path) -> None:
+def test_only_kernels_without_stored_code_are_counted(folder: Path) -> None:
     x = Tensor(np.linspace(0.0, 1.0, 24, dtype=np.float32).reshape(4, 2, 3))
     snncell.jit(fused)(x)
     next(iter(folder.glob("scan_*.nbc"))).unlink()
     builder._built.clear()
-    assert told(snncell.jit(fused), x) == ([(1, 1, False)], True)
+    assert reports_of(snncell.jit(fused), x) == ([(1, 1, False)], True)
 
 
-def test_it_is_said_if_another_process_compiles(folder: Path) -> None:
+def test_compilation_by_another_process_is_reported(folder: Path) -> None:
     said: Said = []
     with progress.report_to(progress.Listener(lambda *words: said.append(words))):
         progress.expect(["a", "b"])
         progress.begin("a", elsewhere=True)
-        progress.begin("a")  # it was given up there
-        progress.begin("c")  # which nobody expected
-    progress.begin("d")  # nobody listens
+        progress.begin("a")  # the other process gave up
+        progress.begin("c")  # an unexpected kernel
+    progress.begin("d")  # no listener
     assert said == [(1, 2, True), (1, 2, False), (2, 3, False)]
     assert store.compiled_names() == set()
 
 
-def test_threads_are_told_of_their_own_kernels() -> None:
+def test_threads_receive_reports_of_their_own_kernels() -> None:
     import threading
 
     said: Said = []
@@ -104,7 +104,7 @@ def test_threads_are_told_of_their_own_kernels() -> None:
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_fit_says_what_it_compiles(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_reports_compilation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def fit() -> str:
         snncell.set_seed(3)
         net = nn.SequentialCell([nn.Dense(5, 4), nn.Softplus(), nn.Dense(4, 3)])
@@ -117,9 +117,7 @@ def test_fit_says_what_it_compiles(folder: Path, capsys: pytest.CaptureFixture[s
     assert first and all(n == of for n, _, of in first)
     turns = [(int(i), int(n)) for n, i, _ in dict.fromkeys(first)]
     steps = [turn for turn in range(len(turns)) if turns[turn][0] == 1]
-    for begin, end in zip(
-        steps, [*steps[1:], len(turns)], strict=True
-    ):  # the training step, then that of the test data
+    for begin, end in zip(steps, [*steps[1:], len(turns)], strict=True):  # the training step, then the evaluation
         assert [i for i, _ in turns[begin:end]] == list(range(1, turns[begin][1] + 1))
         assert {n for _, n in turns[begin:end]} == {turns[begin][1]}
     builder._built.clear()
@@ -127,7 +125,7 @@ def test_fit_says_what_it_compiles(folder: Path, capsys: pytest.CaptureFixture[s
     assert "compiling" not in again and "9/9" in again
 
 
-def test_the_estimate_leaves_out_what_was_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+def test_estimate_excludes_compilation_time(capsys: pytest.CaptureFixture[str]) -> None:
     now = 0.0
     with Bar(100, 0, True) as bar:
         bar.bar._time = lambda: now
@@ -147,7 +145,7 @@ def test_the_estimate_leaves_out_what_was_compiled(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.count("compiling 1 kernel (1 of 1)") == 2
 
 
-def test_without_a_bar_nobody_listens() -> None:
+def test_without_progress_bar_no_listener_is_registered() -> None:
     with Bar(3, 0, False) as bar:
         assert not progress.listening()
         bar.step()

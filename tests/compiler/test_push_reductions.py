@@ -1,4 +1,4 @@
-"""Rewrites of operations over time: sums before products, equal rows once, elementwise producers in the loop."""
+"""Rewrites of operations over time: sums before products, equal rows once, elementwise producers inside the loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def array(*shape: int, seed: int = 0) -> Any:
 
 
 def rows_multiplied(f: Callable[..., Any], *inputs: Any) -> list[int]:
-    """The number of multiplications of each product in what `f` becomes, over those of its matrix of weights."""
+    """For each product of the compiled `f`, return its multiplications per element of the weight matrix."""
     shape = r"%\d+:float64\[([\d,]+)\] = "
     text = explain(f, *inputs, detail="program")
     sizes = dict(re.findall(r"%(\d+):float64\[([\d,]+)\]", text))
@@ -56,7 +56,7 @@ LATE: dict[str, Callable[..., Any]] = {
 
 
 def check(f: Callable[..., Any]) -> None:
-    """Values and gradients of the jitted function beside the eager ones."""
+    """Compare values and gradients of the jitted function with eager mode."""
     inputs = (array(T, B, N), W, V, BIAS)
 
     def loss(*xs: Any) -> Any:
@@ -72,7 +72,7 @@ def check(f: Callable[..., Any]) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EARLY)
-def test_a_sum_over_time_is_taken_before_the_product(name: str) -> None:
+def test_sum_over_time_moves_before_the_product(name: str) -> None:
     f, expected = EARLY[name]
     assert rows_multiplied(f, array(T, B, N), W, V, BIAS) == expected
     check(f)
@@ -80,13 +80,13 @@ def test_a_sum_over_time_is_taken_before_the_product(name: str) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LATE)
-def test_what_is_no_sum_of_rows_over_time_stays_behind_the_product(name: str) -> None:
+def test_other_reductions_stay_after_the_product(name: str) -> None:
     found = rows_multiplied(LATE[name], array(T, B, N), W, V, BIAS)
     assert found and set(found) == {T * B * N * 4}
     check(LATE[name])
 
 
-def test_the_reverse_multiplies_equal_gradients_once() -> None:
+def test_backward_multiplies_equal_gradients_once() -> None:
     inputs = (array(T, B, N), W, V, BIAS)
 
     def loss(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Any:
@@ -94,23 +94,23 @@ def test_the_reverse_multiplies_equal_gradients_once() -> None:
 
     found = rows_multiplied(grad(loss, (0, 1, 2, 3)), *inputs)
     first, second = B * N * 4, B * 4 * 2
-    assert sorted(found) == sorted([first, second] * 3)  # forward, gradients of what goes in, gradients of the weights
+    assert sorted(found) == sorted([first, second] * 3)  # forward, gradients of the input, gradients of the weights
     check(loss)
 
 
-def test_a_loss_of_each_step_is_multiplied_for_each() -> None:
+def test_loss_of_each_step_is_multiplied_per_step() -> None:
     found = rows_multiplied(grad(lambda x, w: ops.square(ops.matmul(x, w)).sum(0).sum(), (0, 1)), array(T, B, N), W)
     assert set(found) == {T * B * N * 4}
 
 
-def test_sums_of_float16_are_not_taken_early() -> None:
+def test_float16_sums_are_not_moved() -> None:
     x, w = (Tensor(np.full(shape, value, np.float16)) for shape, value in (((1000, 2, 3), 100.0), ((3, 2), 1e-4)))
     total = jit(lambda x, w: ops.matmul(x, w).sum(0))(x, w).asnumpy()
     assert np.isfinite(total).all()
     np.testing.assert_allclose(total, 30.0, rtol=0.1)
 
 
-def test_a_deep_chain_is_no_recursion() -> None:
+def test_deep_chain_does_not_exceed_the_recursion_limit() -> None:
     def deep(x: Tensor, w: Tensor) -> Any:
         for _ in range(400):
             x = ops.matmul(x, w)
@@ -120,7 +120,7 @@ def test_a_deep_chain_is_no_recursion() -> None:
     np.testing.assert_allclose(jit(deep)(x, w).asnumpy(), deep(x, w).asnumpy(), rtol=1e-9)
 
 
-def test_one_step_stays_as_it_is() -> None:
+def test_single_step_is_not_rewritten() -> None:
     f = EARLY["bias"][0]
     assert rows_multiplied(f, array(1, B, N), W, V, BIAS) == [B * N * 4]
     np.testing.assert_allclose(
@@ -129,7 +129,7 @@ def test_one_step_stays_as_it_is() -> None:
 
 
 @pytest.mark.compiled
-def test_a_readout_of_a_rate_needs_no_spikes_of_each_step() -> None:
+def test_rate_readout_does_not_store_spikes_of_each_step() -> None:
     layer, readout = nn.MultiStep(nn.LIFNode()), nn.Dense(N, 2)
 
     def rate(x: Tensor) -> Any:
@@ -137,12 +137,13 @@ def test_a_readout_of_a_rate_needs_no_spikes_of_each_step() -> None:
 
     x = Tensor(np.random.default_rng(0).normal(size=(T, B, N)).astype(np.float32) * 2)
     spikes = f"float32[{T},{B},{N}]"
-    assert explain(rate, x, detail="program").count(spikes) == 1  # what goes in
+    assert explain(rate, x, detail="program").count(spikes) == 1  # the input
     assert explain(lambda x: readout(layer(x)).max(0), x, detail="program").count(spikes) > 1
     np.testing.assert_allclose(jit(rate)(x).asnumpy(), rate(x).asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-# --- elementwise steps over all steps as one batch, in front of a reshape into steps ----------------------------------
+# --- elementwise operations over all steps as one batch, before a reshape into time steps
+# ------------------------------
 
 STEPS, BATCH, CHANNELS, SIDE = 4, 3, 2, 5
 WHOLE = (STEPS * BATCH, CHANNELS, SIDE, SIDE)
@@ -160,13 +161,13 @@ OPERATIONS = [ops.add, ops.sub, ops.mul, ops.maximum, lambda x, y: ops.exp(-(x *
 
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.sampled(2)
-def test_chains_of_producers_give_the_values_of_single_operations(seed: int) -> None:
-    """Chains with operands of all kinds, some of whose results are taken by others too."""
+def test_chains_of_producers_equal_single_operations(seed: int) -> None:
+    """Chains with operands of all kinds, where some results have other consumers."""
     rng = np.random.default_rng(seed)
     chain = [
         (OPERATIONS[rng.integers(len(OPERATIONS))], int(rng.integers(len(SHAPES)))) for _ in range(rng.integers(1, 5))
     ]
-    also = int(rng.integers(-1, len(chain)))  # the step whose result is a result of the function as well
+    also = int(rng.integers(-1, len(chain)))  # the operation that is also a result of the function
     dtype = rng.choice(["float32", "float64"])  # storage formats are rounded at other places in a loop
     operands = [Tensor(rng.normal(size=SHAPES[kind])).astype(dtype) for _, kind in chain]
     x = Tensor(rng.normal(size=WHOLE)).astype(dtype)
@@ -195,7 +196,7 @@ def test_chains_of_producers_give_the_values_of_single_operations(seed: int) -> 
         np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=tolerance, atol=tolerance * scale)
 
 
-def test_normalisation_of_images_is_part_of_the_loop_of_the_neurons() -> None:
+def test_image_normalisation_is_fused_into_the_neuron_loop() -> None:
     net = nn.SequentialCell([nn.TimeDistributed(nn.BatchNorm2d(CHANNELS)), nn.MultiStep(nn.LIFNode(tau=2.0))])
     net.set_train()
     x = ops.normal((STEPS, BATCH, *WHOLE[1:]))
@@ -205,8 +206,8 @@ def test_normalisation_of_images_is_part_of_the_loop_of_the_neurons() -> None:
     assert "return (x - mean) * scale + beta" in loop and "sub mul add" in " ".join(loop.split()), text
 
 
-def test_what_others_take_stays_where_it_is() -> None:
-    """A result with a slow call that is wanted elsewhere is computed once; so is what two operands go into."""
+def test_producers_with_other_consumers_are_not_moved() -> None:
+    """An expensive result with another consumer is computed once, as is one that two operands use."""
     layer = nn.MultiStep(nn.LIFNode(tau=2.0))
 
     @jit

@@ -1,7 +1,7 @@
-"""Python values that a trace reads: each call gives what the same code gives uncompiled, or raises TraceError.
+"""Python values that a trace reads: each call equals the uncompiled code or raises TraceError.
 
 A case combines a holder of a value (global, closure, attribute, list, array, ...), a way to run the function (jit,
-GRAPH_MODE, a training, a loop over time, ...), and changes of the value between the calls or by the function itself.
+GRAPH_MODE, training, a loop over time, ...), and changes of the value between calls or by the function itself.
 """
 
 import array
@@ -218,7 +218,7 @@ def of_array(size=1):
 
 
 def of_wrapped(make, key):
-    """A container of the standard library around a list or dict, which changes below it."""
+    """A standard container around a list or dict that changes."""
     inner = [1.0] if key == 0 else {key: 1.0}
     container = make(inner)
     below = container.data if isinstance(container, (UserDict, UserList)) else inner
@@ -411,7 +411,7 @@ CHEAP = [mode for mode in MODES if mode != "fit"]
 
 
 def outcomes(make, mode, changes, plain):
-    """The results of calls between which the value is changed, and whether the last one was refused."""
+    """Return the results of calls between which the value changes, and whether the last call raised."""
     fn, change = make()
     run = MODES[mode](fn)
     found = []
@@ -432,7 +432,7 @@ def outcomes(make, mode, changes, plain):
 
 
 def compare(make, mode, changes, refused=False):
-    """Check a case; `refused` says that an error takes the place of any result that would differ."""
+    """Check a case; `refused` means that an error replaces any result that would differ."""
     expected, _ = outcomes(make, mode, changes, plain=True)
     found, error = outcomes(make, mode, changes, plain=False)
     assert error is False or refused
@@ -442,7 +442,7 @@ def compare(make, mode, changes, refused=False):
 
 @pytest.mark.sampled(75)
 @random_cases(120)
-def test_a_value_that_changes_between_calls_is_followed(seed):
+def test_value_changed_between_calls_is_used(seed):
     rng = random.Random(seed)
     holder = rng.choice(list(HOLDERS))
     mode = rng.choice(CHEAP if seed % 20 else list(MODES))
@@ -451,12 +451,12 @@ def test_a_value_that_changes_between_calls_is_followed(seed):
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_each_holder_is_followed_by_jit(holder):
+def test_jit_follows_each_holder(holder):
     compare(HOLDERS[holder], "jit", [None, None, 2.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize("holder", HELD)
-def test_a_value_that_is_hard_to_find_is_followed_by_jit(holder, monkeypatch):
+def test_jit_follows_values_that_are_hard_to_find(holder, monkeypatch):
     monkeypatch.setattr(held_values, "SCALE", 1.0)
     monkeypatch.setitem(sys.modules, "profile", None)
     compare(HELD[holder], "jit", [None, 2.0, 2.0, 3.0])
@@ -471,7 +471,7 @@ def test_a_value_that_is_hard_to_find_is_followed_by_jit(holder, monkeypatch):
         (frozenset({1}), frozenset({1.0})),
     ],
 )
-def test_arguments_that_are_equal_and_differ_are_traced_apart(one, other):
+def test_equal_but_distinguishable_arguments_are_traced_separately(one, other):
     seen = []
 
     def fn(x, setting):
@@ -485,7 +485,7 @@ def test_arguments_that_are_equal_and_differ_are_traced_apart(one, other):
 
 
 @pytest.mark.parametrize("make", [lambda: np.ones(2), lambda: {1}, lambda: bytearray(b"a"), lambda: deque([1])])
-def test_a_result_without_tensors_belongs_to_its_caller(make):
+def test_changing_a_returned_container_does_not_affect_later_calls(make):
     fn = jit(lambda x: (x, [make()]))
     first, expected = fn(Tensor(X))[1][0], repr(make())
     first.fill(5) if isinstance(first, np.ndarray) else first.clear()
@@ -500,12 +500,12 @@ def test_a_result_without_tensors_belongs_to_its_caller(make):
         lambda torch, x: torch.nn.functional.dropout(torch.ones(2)),
     ],
 )
-def test_random_numbers_of_pytorch_are_refused(draw, torch):
+def test_random_numbers_of_pytorch_raise(draw, torch):
     with pytest.raises(TraceError, match=r"draws from (PyTorch's random numbers|torch\.\w+).* while it is traced"):
         jit(lambda x: x * Tensor(draw(torch, x).numpy()))(Tensor(X))
 
 
-def test_a_frozen_dataclass_with_a_cache_is_one_argument():
+def test_frozen_dataclass_with_a_cache_is_one_argument():
     seen = []
 
     def fn(x, setting):
@@ -518,7 +518,7 @@ def test_a_frozen_dataclass_with_a_cache_is_one_argument():
     assert len(seen) == 3
 
 
-def test_a_proxy_of_what_is_gone_is_no_fault_of_the_trace():
+def test_dead_weak_proxy_does_not_break_tracing():
     one = Record()
     proxy = weakref.proxy(one)
     del one
@@ -526,7 +526,7 @@ def test_a_proxy_of_what_is_gone_is_no_fault_of_the_trace():
     assert fn(Tensor(X)).shape == X.shape
 
 
-def test_random_numbers_of_pytorch_in_another_thread_are_no_fault_of_the_trace(torch):
+def test_pytorch_draws_in_another_thread_do_not_break_tracing(torch):
     stop = threading.Event()
 
     def draw():
@@ -543,13 +543,13 @@ def test_random_numbers_of_pytorch_in_another_thread_are_no_fault_of_the_trace(t
         thread.join()
 
 
-def test_ctrl_c_leaves_no_thread_of_a_loader_paused(monkeypatch):
+def test_ctrl_c_leaves_no_loader_thread_paused(monkeypatch):
     lock = threading.RLock()
     monkeypatch.setitem(python_state.LOADING, -1, lock)
     for interrupted in (False, True):
         with contextlib.suppress(KeyboardInterrupt), python_state.pause_loading() as paused:
             assert paused and lock._is_owned()
-            with python_state.pause_loading():  # of a trace within the trace
+            with python_state.pause_loading():  # of a nested trace
                 assert lock._is_owned()
             assert lock._is_owned()
             if interrupted:
@@ -557,7 +557,7 @@ def test_ctrl_c_leaves_no_thread_of_a_loader_paused(monkeypatch):
         assert not lock._is_owned()
 
 
-def test_a_bfloat16_tensor_of_pytorch_is_followed(torch):
+def test_bfloat16_tensor_of_pytorch_is_followed(torch):
     held = torch.ones(2, dtype=torch.bfloat16)
     fn = jit(lambda x: x * float(held.sum()))
     found = [fn(Tensor(X)).asnumpy()[0, 0]]
@@ -668,17 +668,17 @@ SELF_CHANGING = {
 @pytest.mark.filterwarnings("ignore:.*is changed inside a function that is traced:RuntimeWarning")
 @pytest.mark.parametrize("mode", CHEAP)
 @pytest.mark.parametrize("kind", SELF_CHANGING)
-def test_a_value_that_the_function_changes_is_right_or_refused(kind, mode):
+def test_value_changed_by_the_function_is_correct_or_raises(kind, mode):
     def make():
         global COUNT
         COUNT = Counting.total = 0
         return SELF_CHANGING[kind](), None
 
     refused = compare(make, mode, [None] * 4, refused=True)
-    assert refused or kind in ("cache", "first")  # which change once
+    assert refused or kind in ("cache", "first")  # these change once
 
 
-def test_what_is_only_added_to_is_no_dependency():
+def test_append_only_list_is_not_a_dependency():
     log, shapes = [], {}
 
     def logged(x):
@@ -692,7 +692,7 @@ def test_what_is_only_added_to_is_no_dependency():
     assert log == [(2,)]
 
 
-def test_an_attribute_that_depends_on_the_arguments_alone_is_no_counter():
+def test_attribute_computed_from_arguments_is_not_a_counter():
     class Net(nn.Cell):
         def construct(self, x):
             self.shape = x.shape
@@ -708,7 +708,7 @@ def test_an_attribute_that_depends_on_the_arguments_alone_is_no_counter():
 
 
 @pytest.mark.parametrize("name", ["unread", "other"])
-def test_what_is_not_read_may_change(name):
+def test_unread_values_may_change(name):
     plain, traces = Plain(), []
 
     def scaled(x):
@@ -725,7 +725,7 @@ def test_what_is_not_read_may_change(name):
     assert len(traces) == 1
 
 
-def test_a_tensor_that_is_kept_leaves_what_was_there():
+def test_storing_a_traced_tensor_raises_and_restores_the_attribute():
     for counting, name in ((Counting(), "sum"), (Counting(), "missing")):
         before = counting.__dict__.get(name)
 
@@ -807,20 +807,20 @@ DRAWS = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("draw", DRAWS)
-def test_random_numbers_of_numpy_and_python_are_refused_in_a_trace(draw, mode):
+def test_random_numbers_of_numpy_and_python_in_a_trace_raise(draw, mode):
     run = MODES[mode](DRAWS[draw]())
     with pytest.raises(TraceError, match=r"draws from .* while it is traced.*ops\.normal\(x\.shape.*ops\.uniform"):
         run()
 
 
-def test_cached_normals_are_noticed():
+def test_cached_normals_of_numpy_are_detected():
     np.random.seed(0)
-    np.random.normal()  # NumPy draws two, and keeps the second
+    np.random.normal()  # NumPy draws two and caches the second
     with pytest.raises(TraceError, match=r"draws from np\.random"):
         jit(DRAWS["np.random"]())(Tensor(X))
 
 
-def test_draws_of_other_threads_are_no_fault_of_the_traced_function():
+def test_draws_of_other_threads_do_not_break_tracing():
     stop = threading.Event()
 
     def draw():
@@ -839,8 +839,8 @@ def test_draws_of_other_threads_are_no_fault_of_the_traced_function():
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.02])
-def test_noise_of_a_library_is_refused_while_other_threads_live(wait):
-    """Threads of Jupyter and of tqdm live on; those of a Loader draw, and pause while a function is traced."""
+def test_library_noise_raises_while_other_threads_live(wait):
+    """Threads of Jupyter and tqdm stay alive; Loader threads draw, and pause during tracing."""
 
     def noisy(row):
         time.sleep(wait)
@@ -854,7 +854,7 @@ def test_noise_of_a_library_is_refused_while_other_threads_live(wait):
         loader = snncell.data.Loader(data, 2, transform=noisy, workers=2, sequences=())
         net = nn.Dense(2, 2)
         for n, (x, _) in enumerate(loader):
-            jit(lambda x, n=n: net(x) * n)(Tensor(x))  # the Loader's threads draw, this function does not
+            jit(lambda x, n=n: net(x) * n)(Tensor(x))  # the Loader's threads draw, but this function does not
             with pytest.raises(TraceError, match=r"draws from np\.random"):
                 jit(lambda x: x * scipy.stats.norm.rvs())(Tensor(x))
     finally:
@@ -862,19 +862,19 @@ def test_noise_of_a_library_is_refused_while_other_threads_live(wait):
         idle.join()
 
 
-def test_a_seeded_generator_inside_is_what_it_is_uncompiled():
+def test_seeded_generator_inside_equals_uncompiled_code():
     fn = jit(lambda x: x + np.random.default_rng(3).normal())
     expected = np.float32(np.random.default_rng(3).normal())
     np.testing.assert_allclose([fn(Tensor(0.0)).item() for _ in range(2)], expected)
 
 
-def test_an_object_with_its_own_getattr_is_followed():
+def test_object_with_custom_getattr_is_followed():
     class Own:
         def __init__(self):
             self.known = {"gain": 1.0}
 
         def __getattr__(self, name):
-            return self.known[name]  # a KeyError for whatever else is asked
+            return self.known[name]  # a KeyError for all other names
 
     own = Own()
     fn = jit(lambda x: x * own.gain)
@@ -883,14 +883,14 @@ def test_an_object_with_its_own_getattr_is_followed():
     assert [*found, fn(Tensor(1.0)).item()] == [1.0, 2.0]
 
 
-def test_many_objects_are_reported(monkeypatch):
+def test_too_many_objects_are_reported(monkeypatch):
     monkeypatch.setattr(reach, "MOST", 50)
     records = [Record() for _ in range(60)]
     with pytest.warns(RuntimeWarning, match=r"can read more than .* Python objects.*Pass the values that it reads"):
         jit(lambda x: x * records[59].gain)(Tensor(X))
 
 
-def test_draws_outside_of_the_trace_are_allowed():
+def test_draws_outside_the_trace_are_allowed():
     fn = jit(lambda x, noise: x + noise)
     assert fn(0.0 * Tensor(X), np.random.normal(size=X.shape)).shape == X.shape
     rng = np.random.default_rng(0)
@@ -901,7 +901,7 @@ def test_draws_outside_of_the_trace_are_allowed():
 
 
 @pytest.mark.parametrize("make", [itertools.count, lambda: iter([1.0, 2.0]), lambda: (float(n) for n in range(9))])
-def test_an_iterator_is_refused(make):
+def test_iterator_raises(make):
     items = make()
     with pytest.raises(TraceError, match=r"reads items, which is an iterator.*next\(items\)"):
         jit(lambda x: x * next(items))(Tensor(X))
@@ -911,7 +911,7 @@ def test_an_iterator_is_refused(make):
 
 
 class Reversed(nn.Cell):
-    """A neuron whose gradient reads, draws or counts."""
+    """A neuron with a gradient that reads, draws or counts."""
 
     def __init__(self, kind):
         super().__init__()
@@ -937,7 +937,7 @@ class Reversed(nn.Cell):
 @pytest.mark.filterwarnings("ignore:.*is changed inside a function that is traced:RuntimeWarning")
 @pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("kind", ["read", "draw", "count", "cache"])
-def test_a_custom_gradient_is_treated_as_the_function(kind, wrap):
+def test_custom_gradient_is_checked_like_the_function(kind, wrap):
     def gradients(wrap):
         cell = Reversed(kind)
         net = nn.MultiStep(cell)
@@ -999,7 +999,7 @@ REFUSED = {
 
 
 def plain(result):
-    """A result as something that == compares."""
+    """Return the result in a form that == compares."""
     if isinstance(result, Tensor):
         return result.asnumpy().tolist()
     if isinstance(result, (Pair, Frozen)):
@@ -1013,7 +1013,7 @@ def plain(result):
 
 @pytest.mark.parametrize("taped", [False, True])
 @pytest.mark.parametrize("kind", RESULTS)
-def test_a_result_is_of_its_call(kind, taped):
+def test_result_belongs_to_its_call(kind, taped):
     fn = RESULTS[kind]
     jitted = jit(fn)
 
@@ -1027,20 +1027,20 @@ def test_a_result_is_of_its_call(kind, taped):
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_result_that_would_be_the_first_for_ever_is_refused(kind):
+def test_result_that_would_never_change_raises(kind):
     fn, mend = REFUSED[kind]
     with pytest.raises(TraceError, match=rf"jit\(<lambda>\): returned a .*every call would return .*Return.*{mend}"):
         jit(fn)(Tensor([1.0]))
 
 
-def test_a_dataclass_is_an_argument_as_a_tuple_is():
+def test_dataclass_argument_is_treated_as_a_tuple():
     fn = jit(lambda pair: pair.first * pair.second)
     assert [fn(Pair(Tensor([value]), factor)).item() for value, factor in ((1.0, 2), (3.0, 2), (3.0, 5))] == [2, 6, 15]
     gradient = snncell.grad(lambda pair: (pair.first * pair.first).sum())(Pair(Tensor([3.0])))
     assert gradient.first.item() == 6.0 and gradient.second == 3
 
 
-def test_a_large_array_is_named_in_a_warning():
+def test_large_array_is_named_in_a_warning():
     big = np.ones(1 << 23, np.float32)
     fn = jit(lambda x: x * float(big[-3]))
     with pytest.warns(RuntimeWarning, match=r"reads an array of 32 MB \(big\). Each call compares it") as seen:
@@ -1077,13 +1077,13 @@ OUTSIDE = {
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize("mode", ["jit", "MultiStep", "training step", "vmap"])
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_clocks_and_files_in_a_trace_are_warned_of(name, mode):
+def test_clocks_and_files_in_a_trace_warn(name, mode):
     run = MODES[mode](OUTSIDE[name]())
     with pytest.warns(RuntimeWarning, match=rf"{re.escape(name)} is called inside a function that is traced.*outside"):
         run()
 
 
-def test_a_name_of_a_clock_is_no_clock():
+def test_attribute_named_like_a_clock_does_not_warn():
     clock = types.SimpleNamespace(time=lambda: 2.0, now=lambda: 1.0)
     assert jit(lambda x: x * clock.time() * clock.now())(Tensor(1.0)).item() == 2.0
 

@@ -1,4 +1,4 @@
-"""Values that a loop stores for its reverse, products that share events, spikes that leave a loop as bytes."""
+"""Rematerialisation: values that a loop stores for its backward pass, shared events, and spikes as bytes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["plain"]  # a fixture
 
 
 def kept_step(step: Any, init: Any = C, xs: Any = XS) -> Any:
-    """The forward of a scan that a gradient is taken through, in a Program."""
+    """Return the forward of a differentiated scan in a Program."""
     found = traced(value_and_grad(lambda xs: ops.scan(step, init, xs)[1].sum()), xs)
     (forward,) = [s for s in found.instructions if s.op.name == "scan" and s.op.loop.who == "scan"]
     return forward
 
 
 def kept(step: Any, init: Any = C, xs: Any = XS) -> list[tuple[str, tuple[int, ...]]]:
-    """The values that a scan's forward stores for its reverse: the operation of each, and its shape for one step."""
+    """For each value that a scan stores for its backward pass, return the operation and the shape for one time step."""
     forward = kept_step(step, init, xs)
     program = canonical_step(forward.op.loop.body)
     made = {out: s.op.name for s in program.instructions for out in s.outputs}
@@ -37,7 +37,7 @@ def kept(step: Any, init: Any = C, xs: Any = XS) -> list[tuple[str, tuple[int, .
 
 
 class Spike(nn.Cell):
-    """A step with a slope."""
+    """A step function with a surrogate slope."""
 
     def construct(self, x: Tensor) -> Tensor:
         return (x > 0.0).astype(x.dtype)
@@ -52,39 +52,40 @@ def fires(c: Any, x: Any, decay: float = 0.5) -> Any:
     return h * (1.0 - s), s
 
 
-# --- the cheapest cut -------------------------------------------------------------------------------------------------
+# --- minimum cut
+# -------------------------------------------------------------------------------------------------------
 
 
-def test_a_neuron_stores_its_membrane_and_nothing_else() -> None:
+def test_neuron_stores_only_its_membrane() -> None:
     assert kept(fires) == [("add", (2, 3))]
 
 
-def test_a_linear_step_stores_nothing() -> None:
+def test_linear_step_stores_nothing() -> None:
     assert kept(lambda c, x: (c * 0.5 + x, c * 2.0)) == []
 
 
-def test_what_is_in_the_input_is_not_stored() -> None:
+def test_values_of_the_input_are_not_stored() -> None:
     assert kept(lambda c, x: (c * 0.5 + ops.tanh(x), c)) == []
 
 
-def test_two_states_that_meet_are_stored_as_what_they_make() -> None:
+def test_two_states_with_one_use_are_stored_as_their_combination() -> None:
     assert kept(lambda c, x: ((c[0] * 0.5 + x, c[1] + c[0]), ops.tanh(c[0] + c[1])), (C, C)) == [("tanh", (2, 3))]
 
 
-def test_products_are_stored_whatever_their_shape() -> None:
+def test_products_are_stored_for_every_shape() -> None:
     u, d = normal(3, 5), normal(5, 3)
     names = kept(lambda c, x: (lambda n: (n, n))(ops.tanh(ops.sigmoid(c @ u) @ d + x)))
     assert ("matmul", (2, 5)) in names
 
 
-def test_a_result_is_not_stored_once_more() -> None:
+def test_result_is_not_stored_twice() -> None:
     step = kept_step(lambda c, x: (lambda n: (c * 0.5 + n, n))(ops.tanh(x + c)))
     values = canonical_step(step.op.loop.body).outputs[1:]
-    assert len(values) == 2 and values[0] is values[1]  # the result, as what the reverse takes
+    assert len(values) == 2 and values[0] is values[1]  # the result, and the same value stored for the backward pass
 
 
 class Both(nn.Cell):
-    """Two results and a reverse of its own, which the tape sees as one operation."""
+    """Two results and a custom gradient, which the tape treats as one operation."""
 
     def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return ops.tanh(x), x * x
@@ -94,7 +95,7 @@ class Both(nn.Cell):
 
 
 class Ignores(nn.Cell):
-    """A forward that does not look at its second input, and a reverse that does."""
+    """A forward pass without its second input, and a custom gradient that uses it."""
 
     def construct(self, x: Tensor, y: Tensor) -> Tensor:
         return ops.tanh(x)
@@ -104,7 +105,7 @@ class Ignores(nn.Cell):
 
 
 class Same(nn.Cell):
-    """Gives its input back, with a gradient of its own."""
+    """Return the input, with a custom gradient."""
 
     def construct(self, x: Tensor) -> Tensor:
         return x
@@ -119,7 +120,7 @@ def twice(c: Any, x: Any) -> Any:
 
 def merged(c: Any, x: Any) -> Any:
     z = c + x
-    z = c + x  # the same again: nobody needs the first
+    z = c + x  # a duplicate, so that the first is unused
     return ops.tanh(z), z
 
 
@@ -147,7 +148,7 @@ STEPS = {
 @pytest.mark.sampled(4)
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("name", STEPS)
-def test_gradients_of_all_orders_come_by_what_is_stored(name: str) -> None:
+def test_gradients_of_all_orders_from_stored_values_are_correct(name: str) -> None:
     def total(run: Any) -> Any:
         return lambda c, x: (lambda last, ys: (last * 0.3).sum() + (ys * ys).sum())(*run(STEPS[name], c, x))
 
@@ -162,7 +163,7 @@ def test_gradients_of_all_orders_come_by_what_is_stored(name: str) -> None:
         close(jit(of(ops.scan))(C, XS), expected, rtol=1e-9)
 
 
-def test_a_reverse_that_fails_does_so_when_it_is_asked_for() -> None:
+def test_failing_custom_gradient_raises_at_the_pullback() -> None:
     class Fails(nn.Cell):
         def construct(self, x: Tensor) -> Tensor:
             return x * 2.0
@@ -177,7 +178,8 @@ def test_a_reverse_that_fails_does_so_when_it_is_asked_for() -> None:
         pull(ops.ones_like(value))
 
 
-# --- products that share events, and bytes ----------------------------------------------------------------------------
+# --- shared events, and spikes as bytes
+# --------------------------------------------------------------------------------
 
 
 class Layers(nn.Cell):
@@ -191,17 +193,19 @@ class Layers(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         spikes = self.second(self.first(x @ self.w0) @ self.w1)
-        return ops.square(spikes @ self.w2).mean(0)  # each step counts: a plain mean would be taken before the product
+        return ops.square(spikes @ self.w2).mean(
+            0
+        )  # weights each step, because a plain mean would be taken before the product
 
 
 @pytest.fixture
 def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are counted among those that are worth looking for events."""
+    """Let small products count as worth a search for events."""
     monkeypatch.setattr(matmul, "limit", lambda *sizes: 0.5)
 
 
 @pytest.mark.parametrize("density", [0.1, 0.9])
-def test_shared_events_give_the_gradients_of_products(small_too: None, density: float) -> None:
+def test_shared_events_give_correct_gradients_of_products(small_too: None, density: float) -> None:
     net = Layers()
     x = Tensor((np.random.default_rng(1).random((6, 4, 20)) < density).astype(np.float32))
     weights = [net.w0, net.w1, net.w2]
@@ -211,7 +215,7 @@ def test_shared_events_give_the_gradients_of_products(small_too: None, density: 
     assert names.count("events") == 3 and names.count("product_of_events") == 6
 
 
-def test_spikes_that_only_products_take_are_bytes(small_too: None) -> None:
+def test_spikes_used_only_by_products_are_bytes(small_too: None) -> None:
     net = Layers()
     x = ops.ones((6, 4, 20))
     program = optimise(traced(value_and_grad(lambda x: ops.square(net(x)).sum(), 0, [net.w0, net.w1, net.w2]), x))
@@ -221,7 +225,7 @@ def test_spikes_that_only_products_take_are_bytes(small_too: None) -> None:
     assert shown == "bool"
 
 
-def test_spikes_that_something_else_takes_are_floats(small_too: None) -> None:
+def test_spikes_with_other_consumers_are_floats(small_too: None) -> None:
     net = Layers()
 
     def total(x: Tensor) -> Any:
@@ -248,7 +252,7 @@ def test_small_products_are_not_prepared() -> None:
     assert not {"events", "product_of_events"}.intersection(step.op.name for step in program.instructions)
 
 
-def test_a_matrix_with_one_user_is_not_prepared(small_too: None) -> None:
+def test_matrix_with_one_consumer_is_not_prepared(small_too: None) -> None:
     w = Tensor(np.ones((20, 20), np.float32))
     program = optimise(traced(lambda x: x @ w, ops.ones((4, 20))))
     assert [step.op.name for step in program.instructions] == ["matmul"]

@@ -1,4 +1,4 @@
-"""A loop over time as one operation: what it computes, and its first gradients, are those of the loop in Python."""
+"""scan, a loop over time as one operation: values and first gradients equal those of a Python loop."""
 
 import threading
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ def leaves(tree):
 
 
 def looped(f, init, xs, reverse=False):
-    """The reference of a scan: a loop in Python over operations on the tape."""
+    """The reference of a scan: a Python loop over operations on the tape."""
     sequences, tree = structure.flatten(xs)
     steps = range(sequences[0].shape[0])
     carry, collected = init, []
@@ -41,14 +41,14 @@ def plain():
 
 
 def close(found, expected, rtol=1e-10, atol=1e-12):
-    """Equal shapes and dtypes, and values within a tolerance; to the bit with rtol=0."""
+    """Assert equal shapes and dtypes, and values within a tolerance (bit for bit with rtol=0)."""
     for mine, theirs in zip(leaves(found), leaves(expected), strict=True):
         assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=rtol, atol=atol if rtol else 0)
 
 
 class Case(NamedTuple):
-    """A body: `step(*consts)` gives f(carry, x)."""
+    """A loop body: `step(*consts)` returns f(carry, x)."""
 
     step: Any
     init: Any
@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 
 def gradients(run, case, order=1, of="both"):
-    """A function (init, xs, consts) -> gradients of a number made of the floats among the results."""
+    """Return a function (init, xs, consts) -> gradients of a scalar computed from the float results."""
     args = (case.init, case.xs, case.consts)
     positions = tuple(n for n, arg in enumerate(args) if leaves(arg) and all(x.dtype.is_float for x in leaves(arg)))
 
@@ -81,12 +81,12 @@ def both(n):
 
 
 def loop_of(cell):
-    """The loop over a Cell of one state, beginning with zeros."""
+    """Return the loop over a Cell of one state, starting with zeros."""
     return lambda x: looped(lambda v, now: cell(now, v)[::-1], ops.zeros_like(x[0]), x)[1]
 
 
 class Leaky(nn.Cell):
-    """A leaky integrator with a leak for each neuron."""
+    """A leaky integrator with one leak per neuron."""
 
     def __init__(self):
         super().__init__()
@@ -100,7 +100,7 @@ class Leaky(nn.Cell):
 
 W, FULL, NEURON, CHANNEL = normal(3, 3), normal(2, 3), normal(3), normal(2, 1, 1)
 C, XS = normal(2, 3), normal(4, 2, 3)
-FIVE, FIVES = normal(5, 3), normal(4, 5, 3)  # rows that come in no even groups
+FIVE, FIVES = normal(5, 3), normal(4, 5, 3)  # rows that do not divide into even groups
 UP, DOWN = normal(3, 4), normal(4, 3)
 
 CASES = {
@@ -196,7 +196,7 @@ CASES = {
     "two layers": Case(
         lambda w, u, d: (
             lambda c, x: (
-                lambda a: (lambda b: ((a, b), (b, b @ d)))(ops.tanh(c[1] * 0.5 + a @ u))  # the old a is not needed now
+                lambda a: (lambda b: ((a, b), (b, b @ d)))(ops.tanh(c[1] * 0.5 + a @ u))  # the old a is unused
             )(ops.tanh(c[0] @ w + x))
         ),
         (FIVE, normal(5, 4)),
@@ -259,7 +259,7 @@ CASES = {
     "one step": Case(lambda w: lambda c, x: both(ops.tanh(c * w + x)), C, XS[:1], (NEURON,)),
     "one step, product": Case(lambda w: lambda c, x: both(ops.tanh(c @ w + x)), C, XS[:1], (W,)),
 }
-WITHOUT_YS = ("no result", "a boolean state")  # that have a gradient
+WITHOUT_YS = ("no result", "a boolean state")  # cases whose results ys have no gradient
 
 
 # --- values and gradients ---------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ WITHOUT_YS = ("no result", "a boolean state")  # that have a gradient
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_values_are_those_of_the_loop(plain, name, reverse):
+def test_values_equal_the_python_loop(plain, name, reverse):
     case = CASES[name]
     expected = looped(case.step(*case.consts), case.init, case.xs, reverse)
     close(scanning(reverse=reverse)(case.step(*case.consts), case.init, case.xs), expected)
@@ -277,7 +277,7 @@ def test_values_are_those_of_the_loop(plain, name, reverse):
 @pytest.mark.sampled(25)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_are_those_of_the_loop(plain, name, reverse):
+def test_gradients_equal_the_python_loop(plain, name, reverse):
     case = CASES[name]
     for of in ("both", *["states"] * (name != "no state"), *["ys"] * (name not in WITHOUT_YS)):
         expected = gradients(lambda *args: looped(*args, reverse), case, of=of)()
@@ -289,7 +289,7 @@ def test_gradients_are_those_of_the_loop(plain, name, reverse):
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [0, 1, 31, 33, 1025])
-def test_arithmetic_is_that_of_the_loop_to_the_bit_at_any_size(size, dtype):
+def test_arithmetic_equals_the_python_loop_bit_for_bit_at_any_size(size, dtype):
     case = Case(
         lambda w: lambda c, x: (ops.where(c > x, c * w - x, c + w), (c * x, c > 0.0)),
         normal(size, dtype=dtype),
@@ -304,14 +304,14 @@ def test_arithmetic_is_that_of_the_loop_to_the_bit_at_any_size(size, dtype):
 @pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["by channel", "a counter", "x per batch", "a boolean state", "gated", "constants"])
-def test_compiled_loops_agree_with_the_loop(name):
+def test_compiled_loops_agree_with_the_python_loop(name):
     case = CASES[name]
     close(ops.scan(case.step(*case.consts), case.init, case.xs), looped(case.step(*case.consts), case.init, case.xs))
     close(gradients(ops.scan, case)(), gradients(looped, case)())
 
 
 @pytest.mark.compiled
-def test_all_threads_give_what_one_gives():
+def test_all_threads_and_one_thread_agree():
     init, xs, w = (
         normal(40_000, dtype=np.float32),
         normal(8, 40_000, dtype=np.float32),
@@ -334,7 +334,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("name", ["one state", "recurrent weights"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_sequences_of_any_layout(plain, layout, name):
+def test_sequences_of_any_layout_agree_with_the_python_loop(plain, layout, name):
     case = CASES[name]
 
     def over(run):
@@ -345,7 +345,7 @@ def test_sequences_of_any_layout(plain, layout, name):
         close(how(grad(over(ops.scan)))(XS), grad(over(looped))(XS))
 
 
-def test_parameters_that_a_body_captures_get_their_gradients(plain):
+def test_captured_parameters_get_their_gradients(plain):
     p, q = Parameter(np.array([0.5, -0.3, 0.8])), Parameter(W.asnumpy() * 1.0)
 
     def over(run):
@@ -356,7 +356,7 @@ def test_parameters_that_a_body_captures_get_their_gradients(plain):
     close(jit(grad(over(ops.scan), 0, [p, q]))(XS), expected)
 
 
-def test_threads_do_not_mix_up_their_steps(plain):
+def test_concurrent_threads_keep_their_steps_apart(plain):
     fn = jit(lambda x: ops.scan(CASES["recurrent weights"].step(W), C, x)[1])
     inputs = [normal(30, 2, 3) for _ in range(4)]
     expected = [fn(x).asnumpy() for x in inputs]
@@ -377,11 +377,12 @@ def test_threads_do_not_mix_up_their_steps(plain):
     assert not wrong
 
 
-# --- what is only stored ----------------------------------------------------------------------------------------------
+# --- storage formats
+# ---------------------------------------------------------------------------------------------------
 
 
 class HalfSpike(nn.Cell):
-    """A surrogate of the test's own."""
+    """A surrogate gradient defined by the test."""
 
     def construct(self, x):
         return (x > 0.0).astype(x.dtype)
@@ -391,7 +392,7 @@ class HalfSpike(nn.Cell):
 
 
 class HalfAdaptive(nn.Cell):
-    """A neuron with two states, whose threshold no multiple of 1/64 comes near."""
+    """A neuron with two states and a threshold that no multiple of 1/64 comes near."""
 
     def __init__(self):
         super().__init__()
@@ -407,7 +408,7 @@ ERRORS = {"float16": 0.01, "bfloat16": 0.08}
 
 
 def check_stored(dtype, device, every):
-    """float16 and bfloat16 are how numbers are stored; a loop computes in float32, and is one kernel each way."""
+    """float16 and bfloat16 are storage formats; a loop computes in float32 and has one kernel in each direction."""
     net = nn.MultiStep(HalfAdaptive(), return_states=True, checkpoint_every=every)
     x = np.random.default_rng(0).integers(-20, 90, (9, 3, 4)).astype(np.float32) / 64
 
@@ -423,7 +424,7 @@ def check_stored(dtype, device, every):
         np.testing.assert_array_equal(state.tolist(), other.astype(dtype).tolist())  # rounded once, at the end
     found, truth = ops.grad(loss)(half), ops.grad(loss)(wide).asnumpy()
     assert found.dtype == dtype
-    # The reverse takes what was stored, rounded to 11 or 8 bits, through a slope of at most 20 for each unit.
+    # The backward pass reads stored values, rounded to 11 or 8 bits, with a slope of at most 20 per unit.
     np.testing.assert_allclose(found.asnumpy().astype(np.float32), truth, atol=ERRORS[dtype] * np.abs(truth).max())
     assert str(explain(ops.grad(loss), half, detail="launches")).count("one kernel") == 2
 
@@ -432,5 +433,5 @@ def check_stored(dtype, device, every):
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("every", [None, 4])
-def test_what_is_only_stored_is_computed_as_float32(dtype, every):
+def test_storage_formats_are_computed_as_float32(dtype, every):
     check_stored(dtype, "cpu", every)

@@ -1,4 +1,4 @@
-"""Loops over time as compiled: their kernels, what explain says, what they take in, their errors, their traces."""
+"""Compiled loops over time: kernels, explain, fused operations, errors and traces."""
 
 import copy
 import itertools
@@ -23,13 +23,13 @@ from snncell.errors import ArgumentError, BpropError, DTypeError, ShapeError, Tr
 
 __all__ = ["plain"]  # a fixture
 
-pytestmark = pytest.mark.usefixtures("plain")  # nothing here depends on what Numba makes of a loop
+pytestmark = pytest.mark.usefixtures("plain")  # nothing here depends on Numba's compilation of loops
 
 HERE = Path(__file__).name
 
 
 class Step(nn.Cell):
-    """A step with a slope of the user's own."""
+    """A step function with a user-defined slope."""
 
     def construct(self, x):
         return (x > 0.0).astype(x.dtype)
@@ -39,7 +39,7 @@ class Step(nn.Cell):
 
 
 class Own(nn.Cell):
-    """A neuron of the user's own."""
+    """A user-defined neuron."""
 
     def __init__(self, tau=2.0, v_threshold=0.5):
         super().__init__()
@@ -54,12 +54,12 @@ class Own(nn.Cell):
 
 
 def scans(fn, *args):
-    """The loops over time of the Program of `fn`."""
+    """Return the loops over time in the Program of `fn`."""
     return [step for step in traced(fn, *args).instructions if step.op.name == "scan"]
 
 
 def line_of(text):
-    """A place in this file, as explain names it."""
+    """Return a place in this file as explain prints it."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return next(f"{HERE}:{number}: {line.strip()}" for number, line in enumerate(lines, 1) if text in line)
 
@@ -69,7 +69,7 @@ def line_of(text):
 
 @pytest.fixture
 def sources(monkeypatch):
-    """The sources of the loops over time that are built, as a list."""
+    """Collect the sources of the loops over time that are built."""
     built = []
 
     def build(name, source, signature):
@@ -84,7 +84,7 @@ def training(net):
     return value_and_grad(lambda x: net(x).mean())
 
 
-def test_a_neuron_of_the_users_own_is_one_kernel_forward_and_one_backward(sources):
+def test_custom_neuron_has_one_forward_and_one_backward_kernel(sources):
     training(nn.MultiStep(Own()))(XS)
     assert len(sources) == 2
     text = explain(training(nn.MultiStep(Own())), XS, detail="launches")
@@ -93,7 +93,7 @@ def test_a_neuron_of_the_users_own_is_one_kernel_forward_and_one_backward(source
 
 
 @pytest.mark.parametrize("how", [lambda fn: fn, jit], ids=["eager", "jit"])
-def test_other_numbers_lengths_and_batches_are_the_same_kernels(sources, how):
+def test_other_numbers_lengths_and_batches_reuse_the_kernels(sources, how):
     cell = Own()
     step = how(training(nn.MultiStep(cell)))
     step(XS)
@@ -104,7 +104,7 @@ def test_other_numbers_lengths_and_batches_are_the_same_kernels(sources, how):
     assert set(sources) == known and len(known) == 2
 
 
-def test_one_kernel_serves_one_thread_and_all(monkeypatch):
+def test_one_kernel_serves_one_and_all_threads(monkeypatch):
     built, called = set(), []
 
     def build(name, source, signature):
@@ -120,7 +120,7 @@ def test_one_kernel_serves_one_thread_and_all(monkeypatch):
 
 
 class Many(nn.Cell):
-    """A neuron with so many constants for each element of a sample."""
+    """A neuron with many constants for each element of a sample."""
 
     def __init__(self, constants):
         super().__init__()
@@ -136,7 +136,7 @@ class Many(nn.Cell):
 
 
 @pytest.mark.parametrize("constants", [1, STACK // (8 * BLOCK), STACK // (8 * BLOCK) + 1, 30])
-def test_arrays_of_a_block_are_on_the_stack_as_long_as_there_is_room(sources, constants):
+def test_block_arrays_are_on_the_stack_while_there_is_room(sources, constants):
     net = nn.MultiStep(Many(constants))
     found = net(XS)
     with testing.unfused():
@@ -149,7 +149,7 @@ def test_arrays_of_a_block_are_on_the_stack_as_long_as_there_is_room(sources, co
 # --- explain ----------------------------------------------------------------------------------------------------------
 
 
-def test_explain_names_the_users_lines_for_both_directions():
+def test_explain_names_user_lines_of_both_directions():
     text = explain(training(nn.MultiStep(Own())), XS, detail="launches")
     forward, reverse = text[text.index("MultiStep(Own):") :].split("backward of MultiStep(Own):")
     membrane, slope = line_of("# the membrane"), line_of("# the slope")
@@ -163,7 +163,7 @@ def test_explain_names_the_users_lines_for_both_directions():
     assert program[2].startswith("        ") and program[2].endswith(membrane)
 
 
-def test_explain_says_why_a_body_goes_step_by_step_and_what_leaves_it():
+def test_explain_names_the_reason_for_step_by_step_and_hoisted_values():
     def total(x):
         def step(c, now):
             c = ops.tanh(now @ W + c @ W).max(0, keepdims=True) + c  # the products
@@ -182,7 +182,7 @@ def test_explain_says_why_a_body_goes_step_by_step_and_what_leaves_it():
 
 
 @pytest.mark.parametrize(("every", "rows"), [(1, 4), (2, 2), (3, 2), (4, 1), (9, 1)])
-def test_states_are_stored_every_few_steps(every, rows):
+def test_states_are_checkpointed_every_few_steps(every, rows):
     net = nn.MultiStep(Own(), checkpoint_every=every)
     forward, _ = scans(training(net), XS)
     assert [out.shape for out in forward.outputs][-1] == (rows, 2, 3)
@@ -193,7 +193,7 @@ def test_states_are_stored_every_few_steps(every, rows):
 
 
 @pytest.mark.compiled
-def test_generated_files_are_named_and_show_the_users_lines(tmp_path):
+def test_generated_files_are_named_and_show_user_lines(tmp_path):
     script = tmp_path / "users.py"
     script.write_text(
         "import snncell as ms\nfrom snncell import ops\n\n\ndef step(c, x):\n    c = c * 0.5 + x  # mine\n"
@@ -207,10 +207,11 @@ def test_generated_files_are_named_and_show_the_users_lines(tmp_path):
     assert " * " in lines[comment + 1] and lines[comment + 1].startswith("t")
 
 
-# --- what a loop takes in ---------------------------------------------------------------------------------------------
+# --- fusion into loops
+# -------------------------------------------------------------------------------------------------
 
 
-def test_a_bias_before_and_a_mean_behind_are_part_of_the_loop():
+def test_bias_before_and_mean_after_are_fused_into_the_loop():
     bias = Parameter(NEURON.asnumpy() * 1.0)
 
     def total(x, net=None):
@@ -223,17 +224,17 @@ def test_a_bias_before_and_a_mean_behind_are_part_of_the_loop():
     assert body.index("add ") < body.index(line_of("# the membrane")) and line_of("out = (net or") in body
     assert "loop loop_add" not in text and "loop loop_mul_add" not in text
     (scan,) = scans(lambda x: total(x), XS)
-    assert any(out.shape[:1] == (4,) for out in scan.outputs)  # before it is optimised
+    assert any(out.shape[:1] == (4,) for out in scan.outputs)  # before optimisation
     (scan,) = [launch.instruction for launch in jit_plan(total).launches if hasattr(launch, "instruction")]
-    assert all(out.shape == (2, 3) for out in scan.outputs)  # sums alone come out
+    assert all(out.shape == (2, 3) for out in scan.outputs)  # only sums leave the loop
     expected = value_and_grad(lambda x: total(x, loop_of(Own())), 0, bias)(XS)
     close(step(XS), expected)
     close(jit(step)(XS), expected)
 
 
-def test_a_loop_with_products_takes_in_only_what_has_its_rows():
+def test_loop_with_products_fuses_only_operations_over_its_rows():
     def total(a, b):
-        made = ops.exp(a) * b + 1.0  # of one row, and of two
+        made = ops.exp(a) * b + 1.0  # over one row, and over two
         return ops.scan(lambda c, x: both(ops.tanh(c @ W + x)), C, made)[1].sum()
 
     a, b = normal(4, 1, 3), XS
@@ -247,7 +248,7 @@ def jit_plan(fn):
     return jit(fn).lookup((XS,), {})[0].plan([XS._data])
 
 
-def test_a_sequence_that_others_need_too_stays_outside():
+def test_sequence_with_other_consumers_stays_outside():
     def fn(x):
         y = x * 2.0
         return ops.scan(lambda c, x: (c * 0.5 + x, c), C, y)[1].sum(0), y
@@ -256,7 +257,7 @@ def test_a_sequence_that_others_need_too_stays_outside():
     assert jit_plan(fn).launches[0].group.instructions[0].op.name == "mul"
 
 
-def test_results_and_sums_that_nothing_needs_are_not_computed():
+def test_unused_results_and_sums_are_not_computed():
     def last(x):
         return ops.scan(lambda c, x: (c * 0.5 + x, (ops.exp(c), ops.sin(x @ W))), C, x)[0]
 
@@ -272,7 +273,7 @@ def test_results_and_sums_that_nothing_needs_are_not_computed():
 
 
 @pytest.mark.filterwarnings("ignore:.*is traced for the 9th time")
-def test_a_traced_loop_sees_every_change_of_its_cell():
+def test_traced_loop_sees_every_change_of_its_cell():
     cell = Leaky()
     net = nn.MultiStep(cell)
     jitted = jit(net)
@@ -303,7 +304,7 @@ def test_a_traced_loop_sees_every_change_of_its_cell():
     close(net(XS), loop_of(net.cell)(XS))
 
 
-def test_a_tensor_attribute_that_is_differentiated_gets_its_gradient():
+def test_differentiated_tensor_attribute_gets_its_gradient():
     cell = Own()
     net = nn.MultiStep(cell)
 
@@ -320,7 +321,7 @@ def test_a_tensor_attribute_that_is_differentiated_gets_its_gradient():
     close(over(net), expected)
 
 
-def test_hooks_and_checked_reverses_see_every_step():
+def test_hooks_and_checked_gradients_see_every_step():
     net, seen = nn.MultiStep(Own()), []
     expected = net(XS)
     hook = net.cell.fires.register_forward_hook(lambda cell, inputs, out: seen.append(out.asnumpy()))
@@ -341,7 +342,7 @@ def test_hooks_and_checked_reverses_see_every_step():
         grad(net)(XS)
 
 
-def test_copies_of_a_used_loop_are_loops_of_their_own():
+def test_copies_of_a_used_loop_are_independent():
     net = nn.MultiStep(Leaky())
     expected = net(XS)
     grad(net)(XS)
@@ -352,7 +353,7 @@ def test_copies_of_a_used_loop_are_loops_of_their_own():
         close(net(XS), expected, rtol=0)
 
 
-def test_any_number_of_shapes_without_a_warning():
+def test_any_number_of_shapes_compiles_without_warning():
     cell = Leaky()
     net = nn.MultiStep(cell)
     for steps in (*range(1, 37), 1, 2):
@@ -362,7 +363,7 @@ def test_any_number_of_shapes_without_a_warning():
 
 
 @pytest.mark.parametrize("what", ["shapes", "attributes"])
-def test_tracing_again_and_again_is_reported_once(what):
+def test_repeated_tracing_is_reported_once(what):
     net = nn.MultiStep(Leaky().set_train())
     fn = jit(lambda x: net(x))
     with warnings.catch_warnings(record=True) as caught:
@@ -409,7 +410,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("how", [lambda net: net, jit, lambda net: grad(lambda x: net(x).sum())])
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_in_a_cell_are_named(name, how):
+def test_mistakes_in_a_cell_raise_with_its_name(name, how):
     kind, message = MISTAKES[name]
     with pytest.raises(kind, match=message) as caught:
         how(nn.MultiStep(type(name, (nn.Cell,), {"construct": CELLS[name]})()))(XS)
@@ -417,15 +418,16 @@ def test_mistakes_in_a_cell_are_named(name, how):
     assert (ops.ones(1) + 1.0).item() == 2.0  # eager again
 
 
-def test_no_steps_between_checkpoints_are_refused():
+def test_zero_steps_between_checkpoints_raise():
     with pytest.raises(ArgumentError, match="MultiStep: checkpoint_every is an integer of at least 1, not 0"):
         nn.MultiStep(Own(), checkpoint_every=0)(XS)
 
 
-# --- found by others --------------------------------------------------------------------------------------------------
+# --- regressions
+# -------------------------------------------------------------------------------------------------------
 
 
-def test_a_chain_before_a_loop_is_taken_into_it(plain):
+def test_chain_before_a_loop_is_fused_into_it(plain):
     def program(n):
         def f(x):
             for _ in range(n):
@@ -435,7 +437,7 @@ def test_a_chain_before_a_loop_is_taken_into_it(plain):
         return f
 
     moved = {explain(program(n), XS, detail="launches").splitlines()[0].partition("; ")[2] for n in (0, 1, 2, 5)}
-    assert len(moved) == 1  # the sequence is read once, whatever comes before
+    assert len(moved) == 1  # the sequence is read once, with any operations before it
     for n in (1, 5):
         np.testing.assert_allclose(jit(program(n))(XS).asnumpy(), program(n)(XS).asnumpy(), rtol=1e-12)
         wanted = grad(lambda x, n=n: program(n)(x).sum())(XS).asnumpy()
@@ -456,7 +458,7 @@ class Fails(nn.Cell):
 
 
 @pytest.mark.parametrize("how", [jit, lambda fn: fn], ids=["jit", "eager"])
-def test_a_gradient_that_was_interrupted_is_taken_again(plain, how):
+def test_interrupted_gradient_can_be_computed_again(plain, how):
     Fails.broken = True
     net = nn.MultiStep(nn.LIFNode(surrogate_function=Fails()))
     gradient = grad(how(lambda x: net(x).sum()))
@@ -467,12 +469,12 @@ def test_a_gradient_that_was_interrupted_is_taken_again(plain, how):
     assert found.any()
 
 
-def test_bits_of_floats_are_refused_in_a_loop():
+def test_bit_views_of_floats_in_a_loop_raise():
     with pytest.raises(DTypeError, match="bitwise_and: takes integers or booleans"):
         ops.scan(lambda c, x: (c & x, c), ops.ones(3), ops.ones((2, 3)))
 
 
-def test_a_parameter_keeps_no_more_than_its_own_values(plain):
+def test_parameter_keeps_no_larger_array_alive(plain):
     p = Parameter(np.zeros((2, 3)), requires_grad=False)
     rows = ops.ones((50, 2, 3), "float64")
     jit(lambda x: ops.assign(p, x[0]).value())(rows)
@@ -481,7 +483,7 @@ def test_a_parameter_keeps_no_more_than_its_own_values(plain):
     assert p._data.flags.c_contiguous
 
 
-def test_a_stored_value_that_was_merged_with_an_equal_one_is_explained() -> None:
+def test_explain_lists_a_stored_value_merged_with_an_equal_one() -> None:
     def step(c, x):
         return ops.stop_gradient(ops.tanh(c + x)) * 0.5, ops.square(ops.tanh(c + x))
 

@@ -1,4 +1,4 @@
-"""Gradients of loops over time: higher orders, checkpoints, gradients and loops inside a body, effects, any body."""
+"""Gradients of loops over time: higher orders, checkpoints, nested gradients and loops, effects, random bodies."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ __all__ = ["plain"]  # a fixture
 
 
 @pytest.mark.parametrize("every", [None, 2])
-def test_no_rows(every):
+def test_empty_batches_have_gradients_of_their_shapes(every):
     w = ops.ones((3, 3), "float64")
     total = lambda s, x: ops.scan(lambda v, x: (ops.tanh(v @ w) + x,) * 2, s, x, checkpoint_every=every)[0].sum()  # noqa: E731
     found = grad(total, (0, 1))(ops.zeros((0, 3), "float64"), ops.zeros((4, 0, 3), "float64"))
@@ -43,7 +43,7 @@ def test_no_rows(every):
 
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", CASES)
-def test_second_order_gradients_are_those_of_the_loop(plain, name):
+def test_second_order_gradients_equal_the_python_loop(plain, name):
     case = CASES[name]
     for of in ("both", *["states"] * (name != "no state"), *["ys"] * (name not in WITHOUT_YS)):
         expected = gradients(looped, case, 2, of)()
@@ -52,7 +52,7 @@ def test_second_order_gradients_are_those_of_the_loop(plain, name):
 
 
 @pytest.mark.parametrize("name", ["one state", "recurrent weights", "constants"])
-def test_third_order_gradients_are_those_of_the_loop(plain, name):
+def test_third_order_gradients_equal_the_python_loop(plain, name):
     case = CASES[name]
     expected = gradients(looped, case, 3)()
     close(gradients(ops.scan, case, 3)(), expected, rtol=1e-8)
@@ -60,7 +60,7 @@ def test_third_order_gradients_are_those_of_the_loop(plain, name):
 
 
 @pytest.mark.parametrize("every", [None, 3], ids=["stored", "again"])
-def test_second_order_of_a_custom_reverse_is_that_of_the_loop(plain, every):
+def test_second_order_gradients_of_a_custom_gradient_equal_the_python_loop(plain, every):
     weighting = normal(4, 2, 3)
 
     def twice(run):
@@ -74,7 +74,7 @@ def test_second_order_of_a_custom_reverse_is_that_of_the_loop(plain, every):
 
 
 class Instead(nn.Cell):
-    """Another Tensor in the place of x; its reverse says that it is x."""
+    """Return another Tensor instead of x, with a custom gradient that treats it as x."""
 
     def __init__(self, other):
         super().__init__()
@@ -89,7 +89,7 @@ class Instead(nn.Cell):
 
 @pytest.mark.parametrize("every", [None, 2])
 @pytest.mark.parametrize("between", [lambda x: x, lambda x: x + C, ops.sin], ids=["at once", "shifted", "computed"])
-def test_second_order_leads_through_a_result_that_comes_from_outside(plain, between, every):
+def test_second_order_gradients_reach_results_from_outside_the_loop(plain, between, every):
     other = Parameter(normal(2, 3), name="other", requires_grad=False)
     instead, weights = Instead(other), normal(2, 3)
 
@@ -97,7 +97,7 @@ def test_second_order_leads_through_a_result_that_comes_from_outside(plain, betw
         def total(x, factor):
             return run(lambda c, x: (instead(between(c)) * factor + x, None), x, XS, **options)[0].sum()
 
-        return grad(lambda x: (grad(total, 1)(x, FULL) * weights).sum())  # by the factor that it has in the reverse
+        return grad(lambda x: (grad(total, 1)(x, FULL) * weights).sum())  # by its factor in the backward pass
 
     expected = twice(looped)(C)
     assert expected.asnumpy().any()
@@ -112,7 +112,7 @@ KEPT = [name for name in CASES if "one step" not in name]
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", KEPT)
-def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, reverse):
+def test_recomputed_states_equal_stored_ones_bit_for_bit(plain, name, reverse):
     case = CASES[name]
     stored = scanning(reverse=reverse)
     values, expected = stored(case.step(*case.consts), case.init, case.xs), gradients(stored, case)()
@@ -127,7 +127,7 @@ def test_states_computed_again_are_the_stored_ones_to_the_bit(plain, name, rever
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name", KEPT)
-def test_states_computed_again_have_second_order_gradients(plain, name, reverse):
+def test_recomputed_states_have_second_order_gradients(plain, name, reverse):
     case = CASES[name]
     expected = gradients(scanning(reverse=reverse), case, 2)()
     for every in (1, 3, 9):
@@ -136,7 +136,7 @@ def test_states_computed_again_have_second_order_gradients(plain, name, reverse)
     close(jit(gradients(again, case, 2))(), expected, rtol=1e-9)
 
 
-def test_states_computed_again_have_what_only_the_forward_needs(plain):
+def test_recomputed_states_include_inputs_used_only_by_the_forward(plain):
     def total(run):
         return grad(lambda c: run(lambda c, x: (c * c * 0.1 + x.mean(-1, keepdims=True), None), c, XS)[0])
 
@@ -174,7 +174,7 @@ INNER = {
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("name", INNER)
-def test_gradients_and_loops_inside_a_body(plain, name, order):
+def test_nested_gradients_and_loops_in_a_body_equal_the_python_loop(plain, name, order):
     case = Case(INNER[name], C, XS, (NEURON,))
     close(ops.scan(INNER[name](NEURON), C, XS), looped(INNER[name](NEURON), C, XS))
     expected = gradients(looped, case, order)()
@@ -188,7 +188,7 @@ def test_gradients_and_loops_inside_a_body(plain, name, order):
 @pytest.mark.parametrize("options", [{}, {"checkpoint_every": 2}, {"reverse": True}], ids=str)
 @pytest.mark.parametrize("how", [lambda fn: fn, jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("product", [False, True], ids=["elementwise", "product"])
-def test_parameters_written_in_a_body_are_states(plain, options, how, product):
+def test_parameters_written_in_a_body_become_states(plain, options, how, product):
     found = []
     for run in (looped, scanning(**options)):
         p = Parameter(np.array([1.0, 2.0, 3.0]), requires_grad=False)
@@ -210,7 +210,7 @@ def test_parameters_written_in_a_body_are_states(plain, options, how, product):
 
 
 class Normed(nn.Cell):
-    """A neuron with statistics of its batch, which it writes."""
+    """A neuron that writes statistics of its batch."""
 
     def __init__(self):
         super().__init__()
@@ -222,7 +222,7 @@ class Normed(nn.Cell):
 
 
 @pytest.mark.parametrize("wrap", [nn.MultiStep, lambda cell: jit(nn.MultiStep(cell))], ids=["eager", "jit"])
-def test_statistics_of_a_batch_are_written_step_by_step(plain, wrap):
+def test_batch_statistics_are_written_step_by_step(plain, wrap):
     x = normal(4, 5, 3, dtype=np.float32)
     found = []
     for make in (loop_of, wrap):
@@ -245,7 +245,7 @@ class Dropping(nn.Cell):
 
 
 @pytest.mark.parametrize("every", [None, 2])
-def test_a_body_draws_what_the_loop_draws_and_again_in_its_reverse(plain, every):
+def test_dropout_draws_equal_the_python_loop_in_both_directions(plain, every):
     cell, x = Dropping().set_train(), ops.ones((4, 2, 20))
     net = nn.MultiStep(cell, checkpoint_every=every)
     snncell.set_seed(3)
@@ -263,7 +263,7 @@ def test_a_body_draws_what_the_loop_draws_and_again_in_its_reverse(plain, every)
 
 
 @pytest.mark.parametrize("how", [lambda fn: fn, jit], ids=["eager", "jit"])
-def test_second_order_gradients_draw_the_same_numbers(plain, how):
+def test_second_order_gradients_draw_equal_random_numbers(plain, how):
     def total(w):
         def step(c, x):
             return both(ops.tanh(c * w + x * ops.uniform((2, 3)).astype("float64")))
@@ -273,7 +273,8 @@ def test_second_order_gradients_draw_the_same_numbers(plain, how):
     testing.check_grads(how(total), NEURON, order=2)
 
 
-# --- any body ---------------------------------------------------------------------------------------------------------
+# --- random bodies
+# -----------------------------------------------------------------------------------------------------
 
 NAMES = ["c0", "c1", "x", "k0", "k1"]
 UNARY = {"neg": lambda a: -a, "abs": ops.abs, "half": lambda a: a * 0.5, "ratio": lambda a: a / (1.0 + ops.square(a))}
@@ -327,14 +328,14 @@ def bodies(draw, unary=(*UNARY, *FUNCTIONS), batch=2):
 
 @given(bodies(unary=tuple(UNARY)))
 @few
-def test_any_arithmetic_is_that_of_the_loop_to_the_bit(case):
+def test_random_arithmetic_equals_the_python_loop_bit_for_bit(case):
     with plainly():
         close(*[run(case.step(*case.consts), case.init, case.xs) for run in (ops.scan, looped)], rtol=0)
 
 
 @given(bodies(), st.sampled_from([None, 1, 3]))
 @few
-def test_any_body_has_the_values_and_gradients_of_the_loop(case, every):
+def test_random_bodies_agree_with_the_python_loop(case, every):
     with plainly():
         run = scanning(checkpoint_every=every)
         close(run(case.step(*case.consts), case.init, case.xs), looped(case.step(*case.consts), case.init, case.xs))
@@ -343,7 +344,7 @@ def test_any_body_has_the_values_and_gradients_of_the_loop(case, every):
 
 @given(bodies())
 @few
-def test_a_pull_may_be_used_often_and_is_linear(case):
+def test_pullback_is_reusable_and_linear(case):
     with plainly():
         (_, pull), (_, other) = (
             ops.vjp(lambda x, run=run: run(case.step(*case.consts), case.init, x)[1], XS) for run in (ops.scan, looped)
@@ -355,7 +356,7 @@ def test_a_pull_may_be_used_often_and_is_linear(case):
 
 @given(bodies(batch=1))
 @few
-def test_a_batch_of_one_is_no_batch_and_steps_are_steps(case):
+def test_batch_of_one_equals_no_batch_and_scan_equals_repeated_steps(case):
     def dropped(x, axis):
         return ops.squeeze(x, axis) if x.ndim > 1 else x
 
@@ -373,7 +374,7 @@ def test_a_batch_of_one_is_no_batch_and_steps_are_steps(case):
 
 @given(bodies(), st.permutations(range(3)))
 @few
-def test_neurons_may_change_places(case, order):
+def test_permuting_neurons_permutes_results(case, order):
     def moved(tree):
         return [ops.gather(x, np.array(order), -1) if x.ndim and x.shape[-1] == 3 else x for x in leaves(tree)]
 
@@ -382,7 +383,7 @@ def test_neurons_may_change_places(case, order):
         close(leaves(found), moved(ops.scan(case.step(*case.consts), case.init, case.xs)), rtol=0)
 
 
-# --- found by others --------------------------------------------------------------------------------------------------
+# --- regressions ------------------------------------------------------------------------------------------------------
 
 
 class Noisy(nn.Cell):
@@ -393,7 +394,7 @@ class Noisy(nn.Cell):
         return (dout,)
 
 
-def test_a_cell_with_a_reverse_draws_at_each_step(plain):
+def test_cell_with_custom_gradient_draws_at_each_step(plain):
     noisy = Noisy()
 
     def total(w):
@@ -408,7 +409,7 @@ def test_a_cell_with_a_reverse_draws_at_each_step(plain):
     np.testing.assert_array_equal(pull(ops.ones((4, 3)))[0].asnumpy(), [4.0] * 3)
 
 
-def test_numbers_keep_their_shape_where_steps_go_one_by_one(plain):
+def test_scalar_states_keep_their_shape_in_step_by_step_loops(plain):
     k = Tensor(2.0)
     last, _ = ops.scan(lambda c, x: ((ops.tanh(c[0] @ W + x), k), c[0]), (C, ops.zeros(())), XS)
     assert last[1].shape == ()
@@ -419,7 +420,7 @@ def test_numbers_keep_their_shape_where_steps_go_one_by_one(plain):
     assert jit(grad(total, (0, 1)))(XS, Tensor(np.array(0.3)))[1].shape == ()
 
 
-def test_what_makes_a_sequence_is_there_where_states_are_computed_again(plain):
+def test_producers_of_a_sequence_are_available_to_recomputed_states(plain):
     def total(run):
         def of(xs):
             def step(v, x):
@@ -441,7 +442,7 @@ class Widest(nn.Cell):
         return dout, dout.max(-1).reshape(2, 1)
 
 
-def test_what_does_not_add_up_is_added_up_after_it(plain):
+def test_custom_gradient_that_is_not_a_sum_is_reduced_correctly(plain):
     widest = Widest()
 
     def total(run):
@@ -459,7 +460,7 @@ def test_what_does_not_add_up_is_added_up_after_it(plain):
 
 
 @pytest.mark.parametrize(("batch", "inputs", "outputs"), [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
-def test_products_of_nothing(plain, batch, inputs, outputs):
+def test_empty_products_have_gradients_of_their_shapes(plain, batch, inputs, outputs):
     w, xs, start = normal(inputs, outputs), normal(5, batch, inputs), ops.zeros((batch, outputs), "float64")
 
     def total(w, xs):
@@ -469,13 +470,13 @@ def test_products_of_nothing(plain, batch, inputs, outputs):
     assert [g.shape for g in found] == [w.shape, xs.shape]
 
 
-def test_gradients_at_a_constant_inside_of_a_function_that_is_differentiated():
+def test_gradients_at_a_constant_inside_a_differentiated_function_are_correct():
     inner = jit(lambda x: grad(lambda q: (q * q * x[0]).sum())(ops.ones((2, 3))).sum())
     close(grad(inner)(Tensor(np.array([2.0, 3.0]))), Tensor(np.array([12.0, 0.0])))
 
 
-def test_a_device_in_the_process_changes_nothing_on_the_cpu(plain, monkeypatch):
-    """Arrays are then looked at for where they are: also a state that is one number, an element of NumPy's."""
+def test_initialised_device_changes_nothing_on_the_cpu(plain, monkeypatch):
+    """With a device in the process, the array type is checked, also for a scalar state that is a NumPy scalar."""
     monkeypatch.setattr("snncell.kernels.cuda.runtime.IN_USE", [True])
     for module in ("compiler.runtime.plan", "compiler.runtime.loop_run", "tape.primitive"):
         monkeypatch.setattr(f"snncell.{module}.IN_USE", [True])

@@ -1,7 +1,7 @@
-"""Random steps of loops over time: checkpoints, outputs that the loss does not use, second-order gradients.
+"""Random loop bodies over time: checkpoints, outputs unused by the loss, second-order gradients.
 
-A step is a list of operations on the values before it. The reference is the same step called once per time step on the
-tape, and PyTorch's unrolled loop where PyTorch is installed.
+A step is a list of operations on earlier values. The reference calls the same step once per time step on the tape;
+if PyTorch is installed, its unrolled loop is a second reference.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNARY = {  # full shape -> full shape
     "cumsum": lambda xp, a: xp.cumsum(a, 1),
 }
 BINARY = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "sub": lambda a, b: a - 0.5 * b}
-REDUCED = {  # not of the full shape: results of a step, and operands that are broadcast
+REDUCED = {  # without the full shape: results of a step, and broadcast operands
     "mean": lambda a: a.mean(1),
     "sum": lambda a: a.sum(0),
     "total": lambda a: a.sum(),
@@ -39,7 +39,7 @@ REDUCED = {  # not of the full shape: results of a step, and operands that are b
 
 
 class Plan(NamedTuple):
-    """A step: its operations by name and operands, the new carry, the outputs, and those that the loss uses."""
+    """A step: its operations by name and operands, the new carry, the outputs, and the outputs used by the loss."""
 
     operations: list[tuple[str, tuple[int, ...]]]
     after: tuple[int, int]
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 def random_plan(rng: np.random.Generator) -> Plan:
     operations: list[tuple[str, tuple[int, ...]]] = []
     for _ in range(rng.integers(1, 6)):
-        known = len(operations) + 3  # the carry, the row, and a matrix that is the same at every step
+        known = len(operations) + 3  # the carry, the row, and a matrix constant over time
         if rng.integers(2):
             operations.append((str(rng.choice(list(UNARY))), (int(rng.integers(known)),)))
         else:
@@ -95,7 +95,7 @@ def unrolled(step: Any, carry: Any, xs: Any, stack: Any, backwards: bool) -> tup
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @random_cases(6)
-def test_second_order_through_checkpoints_is_that_of_the_unrolled_loop(seed: int) -> None:
+def test_second_order_gradients_through_checkpoints_equal_the_unrolled_loop(seed: int) -> None:
     rng = np.random.default_rng(seed)
     plan = random_plan(rng)
     compare(plan, rng, [None, 1, 2, 3, 100][rng.integers(5)], bool(rng.integers(4) == 0), bool(seed % 2))
@@ -104,8 +104,8 @@ def test_second_order_through_checkpoints_is_that_of_the_unrolled_loop(seed: int
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", REDUCED)
-def test_an_unused_output_that_is_not_elementwise_leaves_second_order_alone(name: str) -> None:
-    """The loop computes `times` step by step, and the forward that runs again takes it from before the loop."""
+def test_unused_output_that_is_not_elementwise_keeps_second_order_correct(name: str) -> None:
+    """The loop computes `times` step by step, and the recomputed forward takes it from before the loop."""
     plan = Plan([("times", (1,)), ("sin", (3,))], (4, 0), [(name, 3)], [False], True)
     compare(plan, np.random.default_rng(0), 2, False, False)
 

@@ -1,4 +1,4 @@
-"""Neighbouring loops as one launch: the bits that they give one by one, whatever they are and however many threads."""
+"""Segments: neighbouring loops in one launch equal separate launches bit for bit, for any number of threads."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DTYPES = ["float32", "float64", "int32", "bool", "complex64"]
 
 
 def plan_of(fn: Any, *inputs: Tensor) -> Plan:
-    """The plan of a jitted function."""
+    """Return the plan of a jitted function."""
     fn(*inputs)
     (compiled,) = fn.compiled.values()
     plan: Plan = compiled.plan([x._data for x in inputs])
     return plan
 
 
-def drawn(seed: int) -> tuple[Callable[..., Any], list[Tensor]]:
+def random_function(seed: int) -> tuple[Callable[..., Any], list[Tensor]]:
     """A function of several arrays that becomes many loops: of each array, of pairs of equal shape, and of sums."""
     rng = np.random.default_rng(seed)
     shapes = [SHAPES[int(rng.integers(len(SHAPES)))] for _ in range(5)]
@@ -53,7 +53,7 @@ def drawn(seed: int) -> tuple[Callable[..., Any], list[Tensor]]:
             if kind > 1:
                 found.append(y.astype("float64").sum() if y.dtype.category < 3 else ops.real(y).sum())
             if kind > 2:
-                found.append(ops.exp(found[-1] * 1e-3))  # takes what another loop gives
+                found.append(ops.exp(found[-1] * 1e-3))  # uses the result of another loop
         total = sum(
             ops.real(f).astype("float64").sum() if f.dtype.category > 2 else f.astype("float64").sum() for f in found
         )
@@ -65,18 +65,16 @@ def drawn(seed: int) -> tuple[Callable[..., Any], list[Tensor]]:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [1, 1 << 40], ids=["shared", "one thread"])
 @pytest.mark.parametrize("seed", range(30))
-def test_loops_together_give_the_bits_that_they_give_one_by_one(
-    seed: int, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_combined_loops_equal_separate_loops_bit_for_bit(seed: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches, "PARALLEL_SIZE", size)
-    function, inputs = drawn(seed)
+    function, inputs = random_function(seed)
     kinds = len(inputs)
     fn = jit(lambda *xs: function(*xs, *([xs[0]] * (5 - kinds))))
     plan = plan_of(fn, *inputs)
     joined = [run for run in plan.runs if isinstance(run, Segments)]
     assert joined and len(plan.runs) < len(plan.launches)
     arrays = [x._data for x in inputs]
-    for _ in range(2):  # the second run takes the memory of the first
+    for _ in range(2):  # the second run reuses the memory of the first
         together = plan.replay(arrays)
         plan.runs, runs = list(plan.launches), plan.runs
         alone = plan.replay(arrays)
@@ -86,7 +84,7 @@ def test_loops_together_give_the_bits_that_they_give_one_by_one(
             np.testing.assert_array_equal(one, other)
 
 
-def test_what_takes_something_from_another_is_no_part_of_it_where_threads_share(
+def test_dependent_loops_do_not_share_a_parallel_launch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(launches, "PARALLEL_SIZE", 1)
@@ -99,7 +97,7 @@ def test_what_takes_something_from_another_is_no_part_of_it_where_threads_share(
 
 
 @pytest.mark.parametrize("optimiser", [nn.Adam, nn.AdamW, nn.RMSProp, lambda p: nn.SGD(p, 0.1, momentum=0.9)])
-def test_an_optimiser_is_one_launch(optimiser: Any) -> None:
+def test_optimiser_step_is_one_launch(optimiser: Any) -> None:
     net = nn.SequentialCell(nn.Dense(7, 5), nn.Dense(5, 4), nn.Dense(4, 3))
     weights = net.trainable_params()
     update = optimiser(weights)
@@ -108,7 +106,7 @@ def test_an_optimiser_is_one_launch(optimiser: Any) -> None:
     assert len(plan.runs) == 1 < len(plan.launches)
 
 
-def test_more_parameters_compile_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_parameters_compile_no_new_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Any] = []
     make = build._compile_kernel
     monkeypatch.setattr(build, "_compile_kernel", lambda name, *rest: built.append(name) or make(name, *rest))
@@ -122,7 +120,7 @@ def test_more_parameters_compile_nothing_more(monkeypatch: pytest.MonkeyPatch) -
     assert counts[0] > 0 and counts == [counts[0]] * 3
 
 
-def test_small_loops_wait_for_the_next_and_large_ones_do_not() -> None:
+def test_only_small_loops_wait_for_the_next_loop() -> None:
     def fn(x: Tensor, w: Tensor) -> Any:
         total = (x + 1.0).sum(0)
         y = ops.matmul(x, w)
@@ -135,7 +133,7 @@ def test_small_loops_wait_for_the_next_and_large_ones_do_not() -> None:
     assert order(8)[0] == "product" and order(1 << 16)[0] == "loop"
 
 
-def test_threads_of_python_may_run_one_plan_at_once() -> None:
+def test_concurrent_python_threads_can_run_one_plan() -> None:
     fn = jit(lambda x, y: (x * 2.0, y + 1.0, (x * 3.0).sum(), ops.exp(y)))
     inputs = [(ops.full((50,), float(n)), ops.full((4, 5), 0.1 * n)) for n in range(4)]
     wanted = [[out.asnumpy() for out in fn(*pair)] for pair in inputs]
@@ -155,6 +153,6 @@ def test_threads_of_python_may_run_one_plan_at_once() -> None:
     assert wrong == []
 
 
-def test_explain_says_what_is_one_launch() -> None:
+def test_explain_lists_the_loops_of_one_launch() -> None:
     text = snncell.explain(lambda x, y: (x * 2.0, y + 1.0), ops.ones(3), ops.ones((4, 5)), detail="launches")
     assert "1 to 2 are one launch:" in text

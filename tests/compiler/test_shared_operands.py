@@ -1,4 +1,4 @@
-"""Operands that several products take: copied once where they lie scattered, and spikes that multiply themselves."""
+"""Operands that several products share: scattered ones are copied once; spikes that multiply themselves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def array(*shape: int, seed: int = 0) -> Tensor:
 
 
 def final(f: Callable[..., Any], *inputs: Any) -> str:
-    """The Program after the last pass that changed it."""
+    """Return the Program after the last pass that changed it."""
     parts = [part for part in explain_passes(f, *inputs).split("\n\n") if not part.endswith("no change")]
     return parts[-1]
 
@@ -35,7 +35,7 @@ SCATTERED: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", SCATTERED)
-def test_a_scattered_operand_of_several_products_is_copied_once(name: str) -> None:
+def test_scattered_operand_of_several_products_is_copied_once(name: str) -> None:
     made, shape = SCATTERED[name]
     x = array(*shape)
 
@@ -47,7 +47,7 @@ def test_a_scattered_operand_of_several_products_is_copied_once(name: str) -> No
         one, other = heads(x, w, v)
         return (one * one).sum() + (other * other).sum()
 
-    if name != "broadcast":  # a product of equal rows is one of them (push_reductions)
+    if name != "broadcast":  # a product of equal rows becomes a product of one row (push_reductions)
         copies = re.compile(r"= contiguous\(%\d")
         assert len(copies.findall(final(heads, x, W, V))) == 1
         assert not copies.findall(final(lambda x, w: made(x) @ w, x, W))
@@ -58,7 +58,7 @@ def test_a_scattered_operand_of_several_products_is_copied_once(name: str) -> No
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-12, atol=1e-12)
 
 
-def test_what_a_loop_gives_is_not_copied() -> None:
+def test_results_of_a_loop_are_not_copied() -> None:
     def f(x: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         spikes = ops.scan(lambda c, x: (c * 0.5 + x, ops.tanh(c + x)), ops.zeros_like(x[0]), x)[1]
         return spikes @ w, spikes @ v
@@ -66,11 +66,11 @@ def test_what_a_loop_gives_is_not_copied() -> None:
     assert "contiguous(%" not in final(f, array(T, B, K), W, V)
 
 
-SIZE = 128  # of which a product is large enough to look for events
+SIZE = 128  # large enough for products to look for events
 
 
 def spikes_of(x: Tensor) -> Tensor:
-    """Spikes (T, N) that leave their loop as booleans if products alone take them."""
+    """Spikes (T, N) that leave their loop as booleans if only products use them."""
 
     def step(v: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
         v = v * 0.9 + now
@@ -96,7 +96,7 @@ def transposed(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("f", [itself, correlated, transposed])
-def test_spikes_that_multiply_themselves(f: Callable[..., Any]) -> None:
+def test_spikes_that_multiply_themselves_agree_with_eager_mode(f: Callable[..., Any]) -> None:
     rng = np.random.default_rng(0)
     x = Tensor((rng.random((SIZE, SIZE)) * 0.2).astype(np.float32))
     w = Tensor(rng.standard_normal((SIZE, SIZE)).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Identities that the compiler drops, and those that it must keep: results have the same bits either way."""
+"""Identities that the compiler drops, and those that it must keep. Both give the same bits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bits(array: Any) -> bytes:
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("case", DROPPED)
-def test_what_gives_its_operand_once_more_is_dropped(case: str) -> None:
+def test_identity_operations_are_dropped(case: str) -> None:
     x = Tensor(SPECIAL)
     assert op_names(traced(DROPPED[case], x)) == []
     assert op_names(traced(lambda x: ops.exp(DROPPED[case](x)), x)) == ["exp"]
@@ -53,7 +53,7 @@ def test_what_gives_its_operand_once_more_is_dropped(case: str) -> None:
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("case", KEPT)
-def test_what_may_change_a_bit_or_compile_another_kernel_is_kept(case: str) -> None:
+def test_operations_that_may_change_bits_or_kernels_are_kept(case: str) -> None:
     x = Tensor(SPECIAL)
     assert op_names(traced(KEPT[case], x)) != []
     with unfused():
@@ -62,7 +62,7 @@ def test_what_may_change_a_bit_or_compile_another_kernel_is_kept(case: str) -> N
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 1, True])
-def test_a_constant_that_becomes_0_or_1_has_the_kernel_of_any_other(value: Any) -> None:
+def test_constants_0_and_1_share_the_kernel_of_other_constants(value: Any) -> None:
     def step(tau: Any) -> Callable[[Tensor], Tensor]:
         return lambda x: (x - tau) * tau + ops.exp(x) / tau + tau
 
@@ -71,7 +71,7 @@ def test_a_constant_that_becomes_0_or_1_has_the_kernel_of_any_other(value: Any) 
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.float16, np.float64, np.complex64])
-def test_a_sign_that_is_turned_twice_in_each_dtype(dtype: Any) -> None:
+def test_double_negation_in_each_dtype_keeps_the_bits(dtype: Any) -> None:
     least = np.iinfo(dtype).min if np.dtype(dtype).kind in "iu" else -0.0
     x = Tensor(np.array([least, 3, 0], dtype))
     assert op_names(traced(lambda x: ops.neg(ops.neg(x)), x)) == []
@@ -79,7 +79,7 @@ def test_a_sign_that_is_turned_twice_in_each_dtype(dtype: Any) -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_a_dropped_result_is_written_and_given_as_what_it_was_made_of() -> None:
+def test_dropped_results_are_written_and_returned_as_their_operand() -> None:
     p = Parameter(SPECIAL, name="p", requires_grad=False)
 
     def f(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,7 +92,7 @@ def test_a_dropped_result_is_written_and_given_as_what_it_was_made_of() -> None:
     assert bits(p.asnumpy()) == bits(x.asnumpy())
 
 
-def test_a_substitution_renames_in_inputs_outputs_and_writes() -> None:
+def test_substitution_renames_inputs_outputs_and_writes() -> None:
     p = Parameter([1.0], name="p", requires_grad=False)
 
     def f(x: Tensor, y: Tensor) -> Tensor:
@@ -105,5 +105,5 @@ def test_a_substitution_renames_in_inputs_outputs_and_writes() -> None:
     renamed = substitute(program, {y: x})
     assert y not in {*renamed.results(), *(v for i in renamed.instructions for v in values_in(i))}
     assert renamed.outputs[1] is x and renamed.written[p] is x
-    assert y in program.results() and program.instructions[1].inputs[1] is y  # the old one stays as it is
+    assert y in program.results() and program.instructions[1].inputs[1] is y  # the old instruction is unchanged
     assert substitute(program, {}) is program

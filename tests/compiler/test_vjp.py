@@ -1,4 +1,4 @@
-"""Gradients through a jitted function from outside: they see what its forward saw, whatever happens in between."""
+"""Gradients of jitted functions taken from outside: they use the state of their forward pass."""
 
 import threading
 
@@ -19,11 +19,12 @@ def close(a, b):
     np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-12, atol=1e-12)
 
 
-# --- any order -------------------------------------------------------------------------------------------------------
+# --- gradients of any order
+# --------------------------------------------------------------------------------------------
 
 
 class Cubed(nn.Cell):
-    """x^3, whose reverse is a Cell's with a reverse of its own."""
+    """x^3, where `bprop` calls a Cell with a custom gradient."""
 
     def __init__(self):
         super().__init__()
@@ -37,7 +38,7 @@ class Cubed(nn.Cell):
 
 
 class Slope(nn.Cell):
-    """3 x^2, with a reverse that says 7 instead of 6 x."""
+    """3 x^2, with a custom gradient of 7 instead of 6 x."""
 
     def construct(self, x):
         return x * x * 3.0
@@ -60,7 +61,7 @@ FUNCTIONS = {
 
 
 class Unchanged(nn.Cell):
-    """The input itself, with a reverse that says 5."""
+    """The input, with a custom gradient of 5."""
 
     def construct(self, x):
         return x
@@ -70,7 +71,7 @@ class Unchanged(nn.Cell):
 
 
 class Doubled(nn.Cell):
-    """x and 2 x; its reverse looks at y for x, and gives w what arrives at the second."""
+    """x and 2 x; `bprop` uses y for x, and passes the gradient of the second result to w."""
 
     def __init__(self, w):
         super().__init__()
@@ -84,7 +85,7 @@ class Doubled(nn.Cell):
         return (dout[0] * y, None), {self.w: dout[1]}
 
 
-def test_a_reverse_for_fewer_results_may_take_what_that_for_all_does_not():
+def test_gradients_of_fewer_results_may_use_other_inputs():
     w = Parameter(np.array(0.7), name="w")
     frozen = Parameter(np.array([0.3, -0.2, 0.5]), name="frozen", requires_grad=False)
     doubled = Doubled(w)
@@ -109,7 +110,7 @@ def test_a_reverse_for_fewer_results_may_take_what_that_for_all_does_not():
 
 
 class Halved(nn.Cell):
-    """x / 2, whose reverse looks at x without a gradient, and makes nothing of it."""
+    """x / 2, where `bprop` reads x without a gradient and ignores it."""
 
     def construct(self, x):
         return x * 0.5
@@ -120,7 +121,7 @@ class Halved(nn.Cell):
 
 
 class Second(nn.Cell):
-    """y twice, whose reverse calls a Cell with a reverse on the result that nobody may have asked for."""
+    """y twice, where `bprop` calls a Cell with a custom gradient on a result that may be unused."""
 
     def __init__(self):
         super().__init__()
@@ -133,7 +134,7 @@ class Second(nn.Cell):
         return dout[0], self.halved(out[0]) * dout[1]
 
 
-def test_an_input_may_be_a_constant_to_a_further_reverse():
+def test_inputs_constant_to_second_order_gradients_equal_eager_mode():
     w, second = Parameter(np.array([0.7, 0.1, -0.4]), name="w"), Second()
 
     def twice(fn):
@@ -149,7 +150,7 @@ def test_an_input_may_be_a_constant_to_a_further_reverse():
 
 
 class Gated(nn.Cell):
-    """x y, whose reverse has y as a factor, and says that nothing depends on it."""
+    """x y, where `bprop` has y as a factor and reports that nothing depends on it."""
 
     def construct(self, x, y):
         return x * y
@@ -161,7 +162,7 @@ class Gated(nn.Cell):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_gradients_of_every_order_are_the_eager_ones(name, order):
+def test_gradients_of_every_order_equal_eager_mode(name, order):
     def nested(fn):
         for _ in range(order):
             fn = (lambda inner: ops.grad(lambda x: sum_of(inner(x))))(fn)
@@ -175,7 +176,7 @@ def sum_of(out):
     return sum(((part * part).sum() for part in out), Tensor(0.0, "float64"))
 
 
-def test_weights_get_second_order_gradients_too():
+def test_weights_get_second_order_gradients():
     w = Parameter(np.array([0.3, 0.7, -0.2]), name="w")
 
     def fn(x):
@@ -189,7 +190,7 @@ def test_weights_get_second_order_gradients_too():
 
 
 class Weighted(nn.Cell):
-    """sin(w x), whose reverse is wrong on purpose and reads the Parameter itself."""
+    """sin(w x), where `bprop` is wrong on purpose and reads the Parameter."""
 
     def __init__(self):
         super().__init__()
@@ -235,7 +236,7 @@ def second_order(net, weights):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("gradients", [first_order, second_order])
 @pytest.mark.parametrize("how", ["jit inside", "jit around", "GRAPH_MODE"])
-def test_cells_with_weights_and_structures_of_results(gradients, how):
+def test_cells_with_weights_and_structured_results_equal_eager_mode(gradients, how):
     net = Around()
     weights = net.trainable_params()
     expected = gradients(net, weights)(X, ONE)
@@ -253,23 +254,24 @@ def test_cells_with_weights_and_structures_of_results(gradients, how):
         close(mine, theirs)
 
 
-def test_an_unused_result_is_not_swept():
-    # The reverse of log at 0 would be 0 / 0.
+def test_unused_result_is_excluded_from_the_backward_pass():
+    # The gradient of log at 0 would be 0 / 0.
     fn = jit(lambda x: (x * 3.0, ops.log(x - x)))
     close(ops.grad(lambda x: fn(x)[0].sum())(X), ONE * 3.0)
 
 
-def test_a_pull_may_be_differentiated_and_jitted():
+def test_pullback_can_be_differentiated_and_jitted():
     _, pull = ops.vjp(jit(ops.tanh), X)
     _, eager = ops.vjp(ops.tanh, X)
     close(jit(pull)(ONE)[0], eager(ONE)[0])
     close(ops.grad(lambda u: (pull(u)[0] ** 2).sum())(X), ops.grad(lambda u: (eager(u)[0] ** 2).sum())(X))
 
 
-# --- what the forward saw --------------------------------------------------------------------------------------------
+# --- state of the forward pass
+# -----------------------------------------------------------------------------------------
 
 
-def test_parameters_written_after_the_forward_do_not_matter():
+def test_parameters_written_after_the_forward_do_not_affect_gradients():
     for trained in (True, False):
         p = Parameter(np.array(2.0), requires_grad=trained)
         _, pull = ops.vjp(jit(lambda x, p=p: x * p), X)
@@ -277,7 +279,7 @@ def test_parameters_written_after_the_forward_do_not_matter():
         close(pull(ONE)[0], ONE * 2.0)
 
 
-def test_a_statistic_assigned_later_in_the_same_gradient_does_not_matter():
+def test_statistics_assigned_later_do_not_affect_gradients():
     p = Parameter(np.array(2.0), requires_grad=False)
     scaled = jit(lambda x: x * p)
 
@@ -290,7 +292,7 @@ def test_a_statistic_assigned_later_in_the_same_gradient_does_not_matter():
     assert p.asnumpy() == 100.0
 
 
-def test_switching_a_cell_after_the_forward_does_not_matter():
+def test_switching_a_cell_mode_after_the_forward_does_not_affect_gradients():
     cell = nn.BatchNorm1d(3).set_train()
     x = ops.normal((5, 3))
     _, pull = ops.vjp(jit(cell), x)
@@ -301,7 +303,7 @@ def test_switching_a_cell_after_the_forward_does_not_matter():
     np.testing.assert_allclose(pull(seed)[0].asnumpy(), eager(seed)[0].asnumpy(), rtol=2e-5, atol=1e-6)
 
 
-def test_a_reverse_that_is_not_traced_yet_refuses_a_changed_cell():
+def test_untraced_backward_of_a_changed_cell_raises():
     class Pair(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -317,14 +319,14 @@ def test_a_reverse_that_is_not_traced_yet_refuses_a_changed_cell():
         a, b = jitted(x)
         first.append((a, b))
         cell.k = 3.0
-        return a.sum()  # the reverse from the first result alone is traced only now
+        return a.sum()  # the backward pass from the first result alone is traced only now
 
     jitted = jit(cell)
     with pytest.raises(GradientError, match=r"jit\(Pair\): a Cell .* was changed between its forward"):
         ops.grad(fn)(X)
 
 
-def test_smooth_spikes_belong_to_the_forward():
+def test_smooth_spikes_are_fixed_by_the_forward():
     cell = surrogate.ATan()
     with surrogate.smooth():
         _, pull = ops.vjp(jit(cell), X)
@@ -332,7 +334,7 @@ def test_smooth_spikes_belong_to_the_forward():
     close(pull(ONE)[0], eager(ONE)[0])
 
 
-def test_values_and_gradients_agree_about_what_is_captured():
+def test_values_and_gradients_use_the_same_captured_values():
     k = [2.0]
     fn = jit(lambda x: (x * k[0]).sum())
     value, gradient = ops.value_and_grad(fn)(X)
@@ -342,7 +344,7 @@ def test_values_and_gradients_agree_about_what_is_captured():
     close(gradient * 3.5, slope)
 
 
-def test_effects_happen_once_and_random_masks_are_those_of_the_forward():
+def test_effects_happen_once_and_masks_are_those_of_the_forward():
     count = Parameter(np.array(0.0), requires_grad=False)
 
     def fn(x):
@@ -355,12 +357,12 @@ def test_effects_happen_once_and_random_masks_are_those_of_the_forward():
     assert count.asnumpy() == 1.0
 
 
-def test_a_tensor_from_outside_that_is_differentiated_is_refused():
+def test_differentiated_tensor_from_outside_raises():
     with pytest.raises(GradientError, match=r"uses a Tensor from outside .* Pass it as an argument(.|\n)*test_vjp"):
         ops.grad(lambda w: jit(lambda x: (x * w).sum())(X))(Tensor(2.0))
 
 
-def test_nor_may_the_reverse_take_such_a_tensor_for_a_constant():
+def test_custom_gradient_that_captures_a_differentiated_tensor_raises():
     class Scaled(nn.Cell):
         def construct(self, x):
             return x * 1.0
@@ -378,7 +380,7 @@ def test_nor_may_the_reverse_take_such_a_tensor_for_a_constant():
         ops.grad(fn)(Tensor(2.0))
 
 
-def test_a_trained_parameter_is_not_written_by_what_is_differentiated():
+def test_differentiated_function_that_writes_a_trained_parameter_raises():
     p = Parameter(2.0)
 
     class Writes(nn.Cell):
@@ -409,7 +411,7 @@ def test_a_trained_parameter_is_not_written_by_what_is_differentiated():
 # --- state -----------------------------------------------------------------------------------------------------------
 
 
-def test_requires_grad_may_be_set_to_what_it_is():
+def test_requires_grad_can_be_set_to_its_present_value():
     p = Parameter(2.0)
     _, pull = ops.vjp(lambda x: (x * p).sum(), Tensor([3.0]), weights=p)
     p.requires_grad = True
@@ -426,12 +428,12 @@ def test_hooks_without_handles_are_all_called():
     assert seen == [0, 1, 2]
 
 
-def test_a_masked_class_does_not_poison_the_loss():
+def test_masked_class_gives_a_finite_loss():
     loss = nn.CrossEntropyLoss()(Tensor([[0.0, -np.inf, 1.0]]), Tensor([0]))
     np.testing.assert_allclose(loss.item(), np.log(1 + np.e), rtol=1e-6)
 
 
-def test_state_set_in_a_jitted_construct_is_refused():
+def test_state_set_in_a_jitted_construct_raises():
     class Keeps(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -445,7 +447,7 @@ def test_state_set_in_a_jitted_construct_is_refused():
         jit(Keeps())(Tensor([1.0]))
 
 
-def test_a_parameter_made_inside_a_jitted_function_is_refused():
+def test_parameter_created_inside_a_jitted_function_raises():
     def fn(x):
         total = Parameter(0.0, name="total", requires_grad=False)
         ops.assign_add(total, x)
@@ -455,7 +457,7 @@ def test_a_parameter_made_inside_a_jitted_function_is_refused():
         jit(fn)(Tensor(1.0))
 
 
-def test_nested_containers_are_seen_to_change():
+def test_changes_in_nested_containers_are_seen():
     class Nested(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -487,17 +489,17 @@ def test_threads_draw_different_numbers():
     assert len(drawn) == len(set(drawn)) == 1200
 
 
-def test_the_gradient_of_mod_is_that_of_its_value():
+def test_gradient_of_mod_matches_its_value():
     close(ops.grad(lambda y: Tensor(np.array(1.0)) % y)(Tensor(np.array(0.1))), Tensor(np.array(-9.0)))
 
 
-def test_asnumpy_cannot_be_made_writable():
+def test_asnumpy_view_cannot_be_made_writable():
     view = (X * 2.0).reshape((3, 1)).asnumpy()
     with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
         view.flags.writeable = True
 
 
-def test_fixed_arguments_tell_signed_zeros_apart():
+def test_signed_zeros_as_fixed_arguments_are_traced_separately():
     fn = jit(lambda x, s: 1.0 / (x * s))
     one = Tensor([1.0])
     assert fn(one, 0.0).item() == np.inf
@@ -505,12 +507,13 @@ def test_fixed_arguments_tell_signed_zeros_apart():
     assert fn(one, np.float64(-0.0)).item() == -np.inf
 
 
-def test_integer_powers_refuse_negative_exponents_when_compiled_too():
+def test_negative_exponents_of_integer_powers_raise_when_compiled():
     with pytest.raises(snncell.errors.ArgumentError, match="negative integer powers"):
         jit(lambda x: 2**x)(Tensor([-1]))
 
 
-# --- Cells that only a reverse calls ----------------------------------------------------------------------------------
+# --- Cells called only by a custom gradient
+# ----------------------------------------------------------------------------
 
 
 class Gain(nn.Cell):
@@ -522,7 +525,7 @@ class Gain(nn.Cell):
         return x * (self.k * self.held[0])
 
 
-GAIN = Gain()  # no attribute of the Cell whose reverse calls it
+GAIN = Gain()  # not an attribute of the Cell whose `bprop` calls it
 
 
 class ByGain(nn.Cell):
@@ -560,7 +563,7 @@ CHANGES = {"an attribute": lambda: setattr(GAIN, "k", 3.0), "a list of it": lamb
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("order", USERS)
 @pytest.mark.parametrize("looped", [False, True], ids=["a Cell", "a loop"])
-def test_a_cell_that_only_a_reverse_calls_is_looked_at_too(monkeypatch, looped, order, change):
+def test_cells_called_only_by_a_custom_gradient_are_checked(monkeypatch, looped, order, change):
     monkeypatch.setattr(GAIN, "k", 1.0)
     monkeypatch.setattr(GAIN, "held", [1.0])
     net, cell = nn.MultiStep(Summing()), ByGain()

@@ -163,7 +163,7 @@ def test_a_neuron_of_ones_own_is_one_kernel_each_way(every: int | None) -> None:
 
 @pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("every", [None, 4])
-def test_what_is_only_stored_is_computed_as_float32(dtype: str, every: int | None) -> None:
+def test_storage_formats_are_computed_as_float32(dtype: str, every: int | None) -> None:
     check_stored(dtype, "gpu", every)
 
 
