@@ -246,7 +246,7 @@ def _backward(
                 with pause_watch():
                     after, ys = loop.f(*inputs)
             outs = [*after, *ys][: len(arriving)]  # later results are records of monitors, without gradients
-            pull = partial(pullback, outs=outs, douts=arriving, inputs=[*inputs[0], *inputs[1]], beside=others)
+            pull = partial(pullback, outs=outs, douts=arriving, inputs=[*inputs[0], *inputs[1]], ends=others)
             try:
                 grads = pull(tape.live())
             except NotFiniteError as error:

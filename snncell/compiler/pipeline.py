@@ -55,7 +55,7 @@ PROGRAM_PASSES = (
         "products of one matrix share one list of its events",
         (HOST,),  # on the device products are dense
     ),
-    Pass(eliminate_dead_code, "", "a result depends on each instruction", (HOST,)),
+    Pass(eliminate_dead_code, "", "each instruction is needed for a result", (HOST,)),
     Pass(
         spikes_as_bool,
         "event lists are shared",

@@ -1,8 +1,8 @@
 """Worker threads and processes that prefetch batches and return them in order.
 
-A batch depends on its number alone, so any worker can make it. A thread with a process sends it the number and waits
-without holding Python's lock. The queues are `SimpleQueue`s because their methods are C functions: an interrupt cannot
-leave their locks taken.
+A batch depends only on its number, so any worker can make it. With processes, each thread sends numbers to one process
+and waits for the batches, without holding the interpreter lock. The queues are `SimpleQueue`s, because their methods
+are C functions: an interrupt cannot leave their locks taken.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def make_by_workers(
 ) -> Generator[Any, None, None]:
     """Yield `make(number, over)` for each number in order, computed by workers up to `ahead` numbers in advance.
 
-    `over` is a list that becomes non-empty when the result is no longer needed. An error is raised in place of its
-    batch and ends the iteration. All workers have ended afterwards, in any case.
+    `over` is a list that becomes non-empty when the result is no longer needed. If a batch raises an error, the
+    iteration raises it at this batch and ends. When the generator is closed, all workers have ended.
     """
     pool = _ThreadPool(make, min(workers, len(numbers)), processes)
     try:
@@ -140,7 +140,7 @@ def _run(make: Make, asked: SimpleQueue[Any], made: SimpleQueue[Any], over: list
 
 
 class _Process:
-    """A worker process, from the view of the thread that sends it requests."""
+    """The handle of a worker process; one thread uses it to send requests and receive batches."""
 
     def __init__(self, make: Make) -> None:
         self._make = make

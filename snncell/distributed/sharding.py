@@ -1,4 +1,4 @@
-"""Cut batches into shards, draw random numbers for each shard, and add over shards."""
+"""Cut batches into shards, draw random numbers for each shard, and sum results over shards."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from snncell.tape.tensor import Tensor
 def shard_slices(samples: int, shards: int) -> list[slice]:
     """The samples of each shard, as evenly as possible.
 
-    For few samples, the first shards have two or three and others none. A shard never has a single sample unless the
-    batch has, because batch normalisation of one sample has no variance.
+    If there are few samples, the first shards have two or three each, and the others are empty. A shard never has a
+    single sample unless the batch has, because batch normalisation of one sample has no variance.
 
     >>> from snncell.distributed.sharding import shard_slices
     >>> [[(one.start, one.stop) for one in shard_slices(samples, 4)] for samples in (10, 5)]
@@ -40,12 +40,12 @@ class Cutter:
     """Cut batches (inputs, ..., target) by samples.
 
     The target has an entry for each sample. Inputs have samples on the first axis, (B, ...), or on the second one after
-    time, (T, B, ...); numbers are not cut. If both axes have that length, an input of two axes is (B, ...), and others
-    are cut as in earlier batches.
+    time, (T, B, ...). Numbers are not cut. If both axes have as many entries as there are samples, an input of two axes
+    is taken as (B, ...). Any other input is cut along the same axis as in earlier batches.
     """
 
     def __init__(self) -> None:
-        self.axes: dict[int, int] = {}  # axes of inputs in unambiguous batches
+        self.axes: dict[int, int] = {}  # the axis of the samples of each input, from unambiguous batches
 
     def pieces(self, batch: tuple[Any, ...], cuts: Iterable[slice]) -> Iterator[tuple[Any, ...]]:
         """Parts of a batch. Raises an ArgumentError if the axis of the samples is missing or ambiguous."""
@@ -104,7 +104,7 @@ Key = tuple[int, int]  # seed and number of the next draw
 
 @contextmanager
 def aside() -> Iterator[Key]:
-    """A context for drawing in shards. Afterwards all ranks continue with the same random number."""
+    """Context manager: draw random numbers in shards. Afterwards all ranks continue with the same random number."""
     seed, drawn = (int(number) for number in present_key().asnumpy())
     try:
         yield seed, drawn
@@ -113,7 +113,7 @@ def aside() -> Iterator[Key]:
 
 
 def draw_for_shard(key: Key, shard: int) -> None:
-    """Draw from the sequence of a shard, which depends on the key of all ranks and the shard's number."""
+    """Switch to the random sequence of a shard, which depends only on the common key and the number of the shard."""
     seed = np.random.SeedSequence((*key, shard)).generate_state(1, np.uint64)[0]
     go_on_from(np.array([int(seed) >> 2, 0]))
 
@@ -124,7 +124,7 @@ BUCKET = 1 << 20  # bytes of a bucket in fast mode
 
 
 class VectorLayout(NamedTuple):
-    """Arrays joined to vectors, one for each dtype of computation."""
+    """The layout of arrays that are concatenated into one vector per compute dtype, for exchange in few messages."""
 
     shapes: list[tuple[int, ...]]
     dtypes: list[np.dtype[Any]]
@@ -135,7 +135,7 @@ class VectorLayout(NamedTuple):
         return cls([tuple(x.shape) for x in arrays], [np.dtype(compute_dtype(np.dtype(x.dtype))) for x in arrays])
 
     def vectors(self, arrays: Sequence[Array], factor: float = 1.0) -> dict[Any, Array]:
-        """Copy the arrays, each times a number, into new vectors."""
+        """Copy the arrays, multiplied by `factor`, into new vectors."""
         found = {}
         for dtype in dict.fromkeys(self.dtypes):
             parts = [np.ravel(x).astype(dtype) for x, own in zip(arrays, self.dtypes, strict=True) if own == dtype]
@@ -166,7 +166,7 @@ class VectorLayout(NamedTuple):
         return sum(sizes[: min(numbers)]), sum(sizes[: max(numbers) + 1])
 
     def add(self, places: list[Array], numbers: Sequence[int], arrays: Sequence[Array], factor: float) -> None:
-        """Add some arrays, each times a number, to their places."""
+        """Add arrays, multiplied by `factor`, to `places` at their `numbers`."""
         for number, x in zip(numbers, arrays, strict=True):
             place, dtype = places[number], self.dtypes[number]
             place += x.astype(dtype, copy=False) * dtype.type(factor)
@@ -176,7 +176,7 @@ Vectors = dict[int, dict[Any, Array]]  # by shard, and by dtype
 
 
 def sum_over_shards(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Array]:
-    """The sums over all shards of arrays, given as vectors, which are overwritten."""
+    """Sum arrays over all shards. `own` has the vectors of this rank's shards, and is overwritten."""
     like = layout.empty()
     return layout.arrays(
         {dtype: ranks.sum_shards({s: one[dtype] for s, one in own.items()}, like[dtype]) for dtype in like}
@@ -184,10 +184,10 @@ def sum_over_shards(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Ar
 
 
 class InOrder:
-    """Sums of arrays over shards and batches of a step, in the order of the shards: see `Ranks.sum_shards`.
+    """Sum arrays over the shards and batches of a training step, in the order of the shards (see `Ranks.sum_shards`).
 
-    For each shard of each batch call `expect`, then `take` for its arrays in any order; finally `begin` and `end`.
-    `buckets` are the numbers of arrays that are exchanged together.
+    For each shard of each batch, call `expect`, and then `take` with its arrays in any order. At the end of the step,
+    call `begin` and `end`. `buckets` lists the arrays that are exchanged together, by number.
     """
 
     def __init__(self, ranks: Ranks, layout: VectorLayout) -> None:
@@ -201,7 +201,7 @@ class InOrder:
         return f"sums over {self.ranks.shards} shards"
 
     def expect(self, shard: int, count: int, last: bool) -> None:
-        """Announce arrays of a shard, to be added times `count`; `last` if no more are added to them afterwards."""
+        """Announce the next arrays of a shard. `take` multiplies them by `count`; `last` if they are the final ones."""
         if shard not in self.vectors:
             self.vectors[shard] = self.layout.empty()
             self.places[shard] = self.layout.arrays(self.vectors[shard])
@@ -223,7 +223,7 @@ class InOrder:
 
 
 class InBuckets:
-    """The sums of `InOrder` by MPI in any order: a bucket is sent as soon as all of its arrays are complete.
+    """Like `InOrder`, but MPI adds in any order: a bucket is sent as soon as all of its arrays are complete.
 
     Buckets are sent in the same order on all ranks, from the last array to the first, as the backward pass computes
     them.
@@ -241,7 +241,7 @@ class InBuckets:
         self.vectors = self.layout.empty()
         self.places = self.layout.arrays(self.vectors)
         self.present = (0, False)
-        self.complete: set[int] = set()  # arrays to which nothing more is added
+        self.complete: set[int] = set()  # numbers of arrays with their final local sum
         self.requests: list[Any] = []
         self.sent = 0  # buckets
 

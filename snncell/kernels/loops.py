@@ -29,7 +29,7 @@ class Reduced(NamedTuple):
     join: str  # the combining expression of {0} and {1}
     start: str  # its neutral element, as text
     cast: str  # the function that casts to the result's dtype
-    far: str  # the function that casts to the dtype of sums of partial sums; `cast` for a sum of one level
+    far: str  # the cast to the wider dtype in which partial sums are added; `cast` for a sum of one level
 
     @property
     def two_levels(self) -> bool:
@@ -41,7 +41,7 @@ class Reduced(NamedTuple):
         return f"{self.cast}({self.join.format(left, right)})"
 
     def further(self, left: str, right: str) -> str:
-        """The expression that combines two values in the dtype of sums of partial sums."""
+        """The expression that combines two values in the wider dtype of partial sums."""
         return f"{self.far}({self.join.format(left, right)})"
 
     def compensated(self, total: str, lost: str) -> list[str]:
@@ -118,8 +118,8 @@ def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable
     if far:
         lines.append("held = 0")
         flush = [line for k in far for line in sums[k].moved(f"far{k}[lane]", f"lanes{k}[lane]")]
-        # The lanes are flushed after exactly NEAR iterations, even if axes are merged. Which axes are merged depends on
-        # the fusion, and therefore on the sizes, but the bits must not.
+        # Flush the lanes after exactly NEAR iterations, whether or not axes are merged. Fusion merges axes for some
+        # sizes only, and this must not change the bits.
         inner = [
             "first = 0",
             f"while first < {count}:",
@@ -140,9 +140,9 @@ def _in_lanes(count: str, body: list[str], sums: list[Reduced], around: Callable
 
 
 def _side_by_side(count: str, body: list[str], first: str = "") -> list[str]:
-    """The body for all `base + lane` below `count`, each plus `first`."""
-    # The inner loop has a constant length, so LLVM keeps the lanes in vector registers. The last few elements have
-    # their own loop, which does not change the lane that an element is added to.
+    """Run the body for the indices `base + lane` from `first` to `first + count`, LANES at a time."""
+    # The inner loop has a constant length, so LLVM keeps the lanes in vector registers. The last few elements have a
+    # separate loop, which adds each of them to the same lane as a full vector would.
     return [
         f"for base in range({first}0, {first}{count} - {count} % {LANES}, {LANES}):",
         f"    for lane in range({LANES}):",
@@ -164,8 +164,8 @@ def reduce_all(body: list[str], sums: list[Reduced]) -> list[str]:
 def reduce_slices(axes_left: list[int], along: list[int], body: list[str], sums: list[Reduced]) -> list[str]:
     """Reduce along several axes, including the first and the last: slices of the first axis, then their results.
 
-    A slice is a unit and stores a partial result for each result. It is read sequentially, unlike one channel of many
-    images. The partial results are summed in order.
+    Each slice is a unit, and stores one partial result per result; the final call sums them in order. A slice is
+    contiguous in memory. One channel of many images is not, so a unit per channel would read memory in jumps.
     """
     first, *rest = along
     count = " * ".join(f"n{axis}" for axis in axes_left) or "1"
@@ -180,7 +180,7 @@ def reduce_slices(axes_left: list[int], along: list[int], body: list[str], sums:
 def _join_parts(
     sums: list[Reduced], axes_left: Sequence[int] = (), count: str = "len(parts0)", place: str = "part"
 ) -> list[str]:
-    """The final call, which has no units (start == stop): combine the partial results."""
+    """Combine the partial results, in a final call without units (start == stop)."""
     lines = [line for k, r in enumerate(sums) for line in total(k, r, f"parts{k}[{place}]", count, r.target)]
     return ["if start == stop:", *indent([*nest(list(axes_left), lines), "return"])]
 
@@ -227,8 +227,8 @@ def scan_loop(
     """A loop over time: for each block of units, run all steps before the next block, so that its state stays in cache.
 
     `prepare` is the prologue of block number `part` and sets its bounds (`BLOCKS`), and `finish` is its epilogue. In
-    `step`, `turn` counts the steps as they run, the last first if `backwards`, and `t` is the index in the sequences.
-    `around` ends with a loop over parts of a block, and `after` comes after that loop.
+    `step`, `turn` counts the executed steps, and `t` is the index in the sequences, which decreases if `backwards`.
+    `around` are lines that end with a loop header over parts of a block, and `after` are lines after that loop.
     """
     place = f"t = {'steps - 1 - turn' if backwards else 'turn'}"
     lines = [*prepare, "for turn in range(steps):", *indent([place, *step]), *finish]
@@ -243,12 +243,12 @@ def scan_recomputing(
     backwards: bool,
     finish: Sequence[str] = (),
 ) -> list[str]:
-    """A loop over time in the opposite direction of another one, whose states were stored every `every` steps.
+    """A backward loop over time with checkpointing: the forward loop has stored its states every `every` steps only.
 
-    It processes one segment after the other, the last first. The other loop is rematerialised from the stored states,
-    with all states of the segment in the cache of the block. Then this loop runs over the segment. `fetch` loads the
-    states before the first step of a `segment`, and `recomputed` is a step of the other loop. In `step`, `turn` counts
-    within the segment.
+    The loop processes the last segment first. In each segment it reruns the forward loop from the stored states, and
+    keeps the states of all steps in cache. Then it runs its own steps backwards over the segment. `fetch` loads the
+    states before the first step of a `segment`, and `recomputed` is a step of the forward loop. In `step`, `turn`
+    counts within the segment.
     """
     place = f"t = {'first + turn' if backwards else 'steps - 1 - first - turn'}"
     segment = [

@@ -18,7 +18,7 @@ from snncell.tape.tensor import Tensor, wrap
 
 
 def watch_input(x: Tensor) -> Tensor:
-    """`x` as a source of gradients, if it is a float Tensor."""
+    """Return `x` as a source of gradients if it has a float dtype; otherwise return it unchanged."""
     return wrap(x._data, Entry.source(x._data)) if x.dtype.is_float else x
 
 
@@ -31,7 +31,7 @@ def sweep(
     Args:
         entries: the entries in the order of the forward pass; this list is emptied.
         cotangents: the gradient of each output of some entries; the gradients of the sources are added to it.
-        sources: the entries where the walk ends; only entries that depend on one of them are pulled.
+        sources: the entries where the walk ends; it computes gradients only of entries that depend on a source.
         release: whether to free the entries.
     """
     dependent = set(sources)
@@ -62,7 +62,7 @@ def pullback(
     douts: Sequence[Tensor | None],
     inputs: Sequence[Tensor],
     *,
-    beside: Collection[Entry] = (),
+    ends: Collection[Entry] = (),
     once: bool = False,
     release: bool = False,
     own: Sequence[Tensor] | None = None,
@@ -70,10 +70,10 @@ def pullback(
     """Vector-Jacobian product: the gradients of `inputs` from those of `outs`; None where no gradient arrives.
 
     Args:
-        entries: the entries in between, in the order of the forward pass; this list is emptied.
+        entries: the tape entries between inputs and outputs, in the order of the forward pass; this list is emptied.
         outs, douts: the outputs, and the gradient of each or None.
         inputs: the Tensors where the sweep ends.
-        beside: other entries where it ends.
+        ends: other entries where the sweep ends.
         once: if several inputs are the same tape output, give only the first one the gradient, so that a sum over the
             inputs is correct.
         release: whether to free the entries.
@@ -84,7 +84,7 @@ def pullback(
     for out, dout in zip(outs, douts, strict=True):
         if dout is not None and out._entry is not None:
             deposit(cotangents, out._entry, out._index, dout)
-    sweep(entries, cotangents, {x._entry for x in inputs if x._entry is not None}.union(beside), release)
+    sweep(entries, cotangents, {x._entry for x in inputs if x._entry is not None}.union(ends), release)
     for entry in {x._entry for x in (inputs if own is None else own) if x._entry is not None and x._entry.hooks}:
         if entry in cotangents:
             cotangents[entry] = apply_hooks(entry, cotangents[entry])
@@ -127,7 +127,7 @@ def conform(grad: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
         extra = len(grad.shape) - len(shape)
         pairs = zip(grad.shape[max(extra, 0) :], shape, strict=False)
         if extra < 0 or any(have != want != 1 for have, want in pairs):
-            raise ShapeError(f"a gradient of shape {grad.shape} for a value of shape {shape}")
+            raise ShapeError(f"A gradient of shape {grad.shape} does not fit its value, which has shape {shape}.")
         stretched = [extra + axis for axis, want in enumerate(shape) if want == 1 != grad.shape[extra + axis]]
         grad = grad.sum(axis=(*range(extra), *stretched)).reshape(shape)
     if grad._data.dtype == dtype:

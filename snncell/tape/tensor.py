@@ -38,8 +38,8 @@ class Tensor:
         data: a number, a nested list, a NumPy array (copied), a Tensor, or another library's array with DLPack or
             `__array__`. An array on the GPU (CuPy, PyTorch) is not copied, so you must not write to it afterwards.
         dtype: the element type. By default arrays keep theirs, floats in lists become float32, and ints int64.
-        shape, init: give these and a dtype instead of data: the sizes, and the rule of `initializer` for the values.
-            For example, `Tensor(shape=(2, 3), dtype=snncell.float32, init="normal")`.
+        shape, init: an alternative to data, together with dtype. shape has the sizes, and init is a rule of
+            `initializer` for the values. For example, `Tensor(shape=(2, 3), dtype=snncell.float32, init="normal")`.
         const_arg: MindSpore's argument for its graph compiler; without effect.
         device: "CPU" or "GPU"; by default the device of `set_context`.
         input_data: MindSpore's name for data.
@@ -383,7 +383,7 @@ def place_array(array: np.ndarray[Any, Any]) -> Any:
 
 
 def beside(*tensors: Tensor) -> AbstractContextManager[Any]:
-    """Context manager: create new Tensors on the device of `tensors`, the GPU if one of them is there."""
+    """Context manager: create new Tensors on the device of `tensors`, which is the GPU if any of them is on the GPU."""
     if not IN_USE or not all(hasattr(x._data, "strides") for x in tensors):
         return nullcontext()
     return settings(space=DEVICE if any(x.device == "gpu" for x in tensors) else HOST)
@@ -394,7 +394,7 @@ def snapshot(x: Tensor) -> Tensor: ...
 @overload
 def snapshot(x: Any) -> Any: ...
 def snapshot(x: Any) -> Any:
-    """`x`; but a Parameter as a Tensor of its present value, which later assignments do not change."""
+    """Return a Parameter's present value as a Tensor, so that later assignments do not change it; any other x as is."""
     if type(x) is Tensor or not isinstance(x, Tensor):
         return x
     if TRACING.trace is None:
@@ -405,15 +405,16 @@ def snapshot(x: Any) -> Any:
 
 def in_trace(x: Tensor) -> Any:
     """The array of `x`, or in a trace a Value of that trace, without its tape entry."""
-    # The entries of a traced function's tape contain only Values of that function, so an outside Tensor becomes an
-    # input. Otherwise its array with an inner entry would look like an outside Tensor, and its gradient would be lost.
+    # The entries of a traced function's tape contain only Values of that function, so a Tensor from outside becomes an
+    # input. If its array were kept with an entry of the inner tape, it would look like a Tensor from outside, and its
+    # gradient would be lost.
     if TRACING.trace is None:
         return x._data
     return TRACING.trace.lift(wrap(x._data) if type(x) is Tensor else x)
 
 
 def to_array(data: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
-    """Convert any data that `Tensor` accepts to a new array of a dtype that snncell has."""
+    """Convert any data that `Tensor` accepts to a new NumPy array with a supported dtype."""
     try:
         target = None if dtype is None else dtypes.as_dtype(dtype)
     except DTypeError as error:

@@ -70,7 +70,7 @@ class KernelSource(GroupKernel):
     units: int  # the number of units
     shared: bool  # True if there is enough work for several threads
     parts: list[Any]  # the dtypes of the arrays for partial results
-    left: int  # the number of partial results of a unit in each
+    left: int  # the number of partial results per unit in each of these arrays
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _GroupBody(Statements):
                 self.lines.append(self.store(operand.value, f"o{number}"))
 
     def element(self, operand: Operand, array: str, present: Sequence[bool]) -> str:
-        """The array element at the current index, on the axes that are present."""
+        """The array element at the current index; the index is 0 on axes that are not `present`."""
         places = (f"p{axis}" if has else "0" for axis, has in enumerate(present))
         return f"{array}[{', '.join(places)}]"
 
@@ -128,7 +128,7 @@ class _GroupBody(Statements):
 def emit(group: FusionGroup, uniform: set[Value]) -> KernelSource:
     """Emit the CPU kernel of a fused group; `uniform` are constants with all elements equal."""
     assert group.shape is not None  # only loops are emitted
-    # The decision depends on the sizes, not on the number of threads, because it affects the order of summation.
+    # Decide by the sizes, not by the number of threads, because the decision affects the order of summation.
     shared = math.prod(group.shape) * cost_of(group.instructions) >= PARALLEL_SIZE
     body = _GroupBody(group, uniform, "loop_", LOOP)
     sizes, kept = body.space.sizes, body.space.kept
@@ -217,7 +217,7 @@ def emit_cuda(group: FusionGroup, uniform: set[Value]) -> CUDAKernel:
 
 
 def chunks_of(count: int, terms: int) -> list[int]:
-    """The number of parts of each of `count` sums in each round, down to one."""
+    """The number of partial sums of each of `count` results after each round; the last round leaves one."""
     # A part has TERMS terms, but there are no more threads in total than fill a card.
     rounds = [max(1, min(-(-terms // TERMS), ENOUGH // max(count, 1)))]
     while rounds[-1] > 1:
@@ -262,7 +262,8 @@ def _map(ndim: int, body: list[str]) -> list[str]:
 
 def _thread(columns: bool, count: str) -> list[str]:
     """Statements for the result `k` of a thread, and the part `c` of its terms."""
-    # Coalesced loads: neighbouring threads read neighbouring elements, of a row if results are contiguous, else a sum.
+    # For coalesced loads, neighbouring threads must read neighbouring elements. If the last axis is kept, these are
+    # terms of different results, otherwise terms of the same result.
     if columns:
         return [f"k = i % ({count})", f"c = i // ({count})"]
     return ["c = i % chunks", "k = i // chunks"]

@@ -42,7 +42,7 @@ def _is_kernel(instruction: Instruction | None) -> bool:
 
 
 def _cut_into_steps_first(program: Program) -> Program:
-    """Move a reshape of a batch into steps before its elementwise producers, if only loops use its result so."""
+    """Move a reshape (T B, ...) -> (T, B, ...) before its elementwise producers if only loops read the sequence."""
     users = users_of(program)
     makers = makers_in(program)
     instructions: list[Instruction] = []
@@ -78,7 +78,7 @@ def _cut_producers(
     makers: dict[Value, Instruction],
     users: dict[Value, list[Instruction | None]],
 ) -> list[Instruction]:
-    """Instructions that compute `batch` cut into steps, from cut operands; `known` maps each batch to its sequence."""
+    """Recompute `batch` as a sequence, from reshaped operands; `known` maps each batch (T B, ...) to its sequence."""
     maker, sequence = makers.get(batch), known[batch]
     # The operands with a batch axis.
     own = [x for x in dict.fromkeys(values_in(maker)) if _is_sequence_for(x, batch)] if maker else []
@@ -167,10 +167,11 @@ def _with_producers(
         fused.append((order[id(producer)], with_inputs(producer, inputs, [slot._data])))
     if not fused:
         return instruction
-    # They were found backwards from the loop; sort them by the order of the Program, which is legal.
+    # The walk above found the producers backwards. Sort them by their order in the Program, which respects their
+    # dependencies.
     fused.sort(key=lambda numbered: numbered[0])
     larger = _enlarged(instruction, [inside for _, inside in fused], xs, consts)
-    # In a kernel with products, an operand with other rows is illegal.
+    # A kernel with products cannot read operands with other rows. If fusion has added one, keep the original loop.
     return larger if _is_kernel(larger) else instruction
 
 
@@ -180,7 +181,7 @@ def _enlarged(
     xs: Sequence[tuple[Any, Tensor]],
     consts: Sequence[tuple[Any, Tensor]],
 ) -> Instruction:
-    """A loop with `producers` before its step, and with these sequences and constants (outer Value, body Tensor)."""
+    """The loop with `producers` before its step; `xs` and `consts` are pairs (outer Value, Tensor of the body)."""
     body = loop_of(instruction).body
     producers = [*producers, *body.fused_producers]
     larger = replace(body, fused_producers=producers, xs=[x for _, x in xs], consts=[x for _, x in consts])
@@ -241,16 +242,17 @@ def _adds_up(user: Instruction) -> bool:
 
 
 def multiply_in_loops(program: Program) -> Program:
-    """Fuse products of rows and a matrix into the loop that reads their sequence, or that alone computes it.
+    """Fuse event-driven products into loops: into the only loop that reads the product, or that computes its operand.
 
         before: e = events(x); i = product_of_events(x, e, w); last, s = scan[v + i](v0, i)
         after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
 
-    Without this pass, the product writes the input of all neurons and steps, and the loop reads it: more bytes than all
-    others of a spiking layer together. The fused loop instead gathers the matrix rows that belong to a step's events,
-    for the neurons of a block. They come from a strip of the matrix that stays in cache. The number of events is known
-    only at run time. If there are many, or if the loop is not a single kernel, the product runs as a whole before the
-    loop (`hoist.py`). A product with other users is not fused, because it must be written anyway.
+    Without this pass, the product writes the input current of all neurons and steps to memory, and the loop reads it.
+    This is more memory traffic than everything else in a spiking layer. The fused loop instead adds the matrix rows of
+    a step's events, for one block of neurons at a time. The columns of this block are a strip of the matrix that stays
+    in cache. The number of events is known only at run time. If there are many, or if the loop is not a single kernel,
+    the product runs as a whole before the loop (`hoist.py`). A product with other users is not fused, because it must
+    be written to memory anyway.
     """
     users = users_of(program)
     taken = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
@@ -304,7 +306,7 @@ def _with_products(instruction: Instruction, products: dict[Value, Instruction])
 
 
 def _may_be_term(instruction: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
-    """True for a product of events and a sequence without other users."""
+    """True for an event-driven product x.T @ y, such as a weight gradient, if the sequence y has no other users."""
     if not isinstance(instruction.op, ProductOfEvents) or not along_rows(instruction):
         return False
     x, y = instruction.inputs[0], instruction.inputs[-1]
@@ -314,7 +316,7 @@ def _may_be_term(instruction: Instruction, users: dict[Value, list[Instruction |
 def _with_terms(
     instruction: Instruction, terms: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
 ) -> Instruction:
-    """The loop with products of its results fused into it as sums over time, if the results have no other users."""
+    """The loop with the products x.T @ y of its results y fused into it as sums over time (see `_may_be_term`)."""
     body = loop_of(instruction).body
     if loop_of(instruction).recompute is not None or not _is_kernel(instruction):
         return instruction

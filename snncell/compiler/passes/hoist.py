@@ -9,8 +9,9 @@
 
 A product over a whole sequence is one large product, and the remaining loop of most neurons is one kernel. Elementwise
 instructions stay in the loop even if they depend on sequences alone, because they cost no memory traffic there. They
-are hoisted only if an instruction before the loop needs them. An instruction runs on totals only if its operation
-allows it (`additive`, `proportional`), on floats, and only after an instruction that is not elementwise.
+are hoisted only if an instruction before the loop needs them. An instruction runs once on sums over time, instead of at
+each step, if its operation is `additive` or `proportional` and its operands are floats. It must also depend on an
+instruction that is not elementwise, because purely elementwise work is cheap in the loop.
 """
 
 from __future__ import annotations
@@ -65,7 +66,11 @@ def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[l
 
 
 def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
-    """Instructions that the loop needs, not elementwise and without dependence on states, and their operands."""
+    """Select the instructions to run before the loop, for all steps at once.
+
+    The loop needs them, they do not depend on states, and they are not elementwise. Elementwise instructions that
+    compute their operands are also included.
+    """
     stateful = set(carried)  # Values that depend on a state, or on an instruction without a rule for sequences
     candidates: list[Instruction] = []
     for instruction in instructions:
@@ -75,7 +80,7 @@ def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], car
             candidates.append(instruction)
         else:
             stateful.update(instruction.outputs)
-    # Elementwise instructions are cheaper in the loop, unless another instruction before it needs them.
+    # Elementwise instructions are cheaper in the loop. Hoist them only if another hoisted instruction needs them.
     needed: set[Value] = set()
     prologue: list[Instruction] = []
     for instruction in reversed(candidates):
@@ -88,7 +93,7 @@ def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], car
 def _modes(
     instructions: list[Instruction], fixed: set[Value], after: list[Value], ys: list[Value], sums: list[Value]
 ) -> tuple[dict[Instruction, str], dict[Value, set[str]]]:
-    """The mode in which each instruction runs, and the modes of the users of each Value."""
+    """The mode of each instruction ("loop", "sequence" or "sum"), and the modes of the users of each Value."""
     uses: dict[Value, set[str]] = {}
     for values, mode in ((after, "loop"), (ys, "sequence"), (sums, "sum")):
         for value in values:

@@ -6,12 +6,13 @@
     conv(broadcast(x), w)         ->  broadcast(conv(x, w))          an image that is shown at every step
     conv_weight(broadcast(x), y)  ->  conv_weight(x, sum_t(y))       the gradient of its weights
 
-In convolutions, the steps are merged with the batch by a reshape; a reshape that reverts this is removed. For T steps,
-the product has 1 / T of the work. The remaining sum is next to the loop that computes the spikes, and the next pass,
-`fuse_into_loops`, fuses it into this loop.
+Before a convolution, a reshape merges the steps with the batch; the pass removes the reshape that separates them again.
+For T steps, the product has 1 / T of the work. The remaining sum is next to the loop that computes the spikes, and the
+next pass, `fuse_into_loops`, fuses it into this loop.
 
-Results agree only to rounding, so the pass applies to floats. It is not legal for float16 and bfloat16, in which a sum
-over time can overflow or lose digits. It leaves products with another user alone, because they are computed anyway.
+The rewritten Program gives the same results up to rounding, so the pass applies to floats only. It skips float16 and
+bfloat16, because a sum over time can overflow or lose digits in them. It also skips products with another user, because
+they are computed anyway.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class _Pusher:
         return None
 
     def _of_cut(self, instruction: Instruction) -> Instruction | None:
-        """reshape(reshape(broadcast(x))) -> broadcast(x): a batch is cut into the steps that it was made of."""
+        """reshape(reshape(broadcast(x))) -> broadcast(x): undo the merge of steps with the batch."""
         images = self._repeated_images(instruction.inputs[0]) if isinstance(instruction.op, Reshape) else None
         if images is None or instruction.outputs[0].shape[1:] != images.shape:
             return None

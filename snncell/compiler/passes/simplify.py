@@ -67,7 +67,8 @@ def drop_identities(program: Program) -> Program:
         before: a = reshape(x, x.shape); b = neg(neg(a)); c = transpose(transpose(b)); y = exp(c)
         after:  y = exp(x)
 
-    They come from rules for the general case. For example, a `bprop` restores the sign of a gradient.
+    Such instructions come from code for the general case. For example, one `bprop` negates a gradient, and the next one
+    negates it again.
 
     Identities of numbers, such as `x * 1.0` and `x - 0.0`, are kept. A kernel takes numbers as arguments, and a Program
     does not distinguish a literal 1.0 from a time constant that is 1.0 at present. If the instruction were dropped, a
@@ -129,8 +130,8 @@ def fold_constants(program: Program) -> Program:
 
     A folded result stays in memory as long as the Program, so instructions with more than FOLDED_BYTES of results are
     not folded. Constants on the device are not folded either, because they would be evaluated during compilation.
-    Instructions without a constant operand, such as `zeros(shape)`, read no memory. Operations that communicate with
-    other processes must run each time.
+    Instructions without a constant operand, such as `zeros(shape)`, are not folded, because they read no memory.
+    Operations that communicate with other processes must run each time.
     """
     known = {value: array for array, value in program.constants}
     instructions, constants = [], list(program.constants)
@@ -159,8 +160,8 @@ def turn_contractions(program: Program) -> Program:
         before: c = contraction(x, dy); dw = transpose(c)
         after:  dw = contraction of the other order(x, dy)
 
-    A product computes either order of its result at the same speed. For example, the gradient of a layer `x @ w.T` has
-    this form. A contraction with another user is kept.
+    A contraction computes its result or the transpose of it at the same speed. For example, the weight gradient of a
+    layer `x @ w.T` has this form. A contraction with another user is kept.
     """
     if not any(isinstance(instruction.op, Contraction) for instruction in program.instructions):
         return program
@@ -213,8 +214,8 @@ def begin_early(program: Program) -> Program:
         after:  g2 = x2.T @ d2; send(g2); d1 = d2 @ w2.T; g1 = x1.T @ d1; send(g1)
 
     This pays if the operation runs in the background while later instructions run, for example an exchange with other
-    processes. Its costs are lost fusion of loops before and after the operation, and memory, because all other
-    instructions come last.
+    processes. It has two costs. Instructions before and after the operation are no longer fused, and values that the
+    other instructions need stay in memory longer.
     """
     maker = {value: number for number, instruction in enumerate(program.instructions) for value in instruction.outputs}
     order: dict[int, None] = {}  # numbers of instructions
@@ -266,9 +267,9 @@ def transform(passes: Sequence[Pass], program: Program, space: Space = HOST) -> 
 
 CANONICAL = (
     Pass(eliminate_common_subexpressions, "", "no two instructions compute the same"),
-    Pass(drop_identities, "", "no instruction gives its operand once more"),
-    Pass(turn_contractions, "equal transposes are one", "a contraction that is only transposed gives the transpose"),
-    Pass(eliminate_dead_code, "", "a result depends on each instruction"),
+    Pass(drop_identities, "", "no instruction returns a copy of its operand"),
+    Pass(turn_contractions, "equal transposes are merged", "no contraction is used only by a transpose"),
+    Pass(eliminate_dead_code, "", "each instruction is needed for a result"),
 )
 
 

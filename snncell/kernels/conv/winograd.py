@@ -1,14 +1,15 @@
 """Winograd convolutions: fewer multiplications, and a cost model for the sizes where they are faster.
 
-An image is cut into tiles of 2x2 results, which overlap if the window is larger than the stride. Each tile is
-transformed to points (`transforms.py`). At each point there is then a matrix product: for results, weights (outputs,
-channels) by tiles (channels, tiles); for the gradient of weights, a gradient (outputs, tiles) by tiles. The tiles of
-several images are processed together, few enough to fit into the cache.
+An image is cut into input tiles, one for each 2x2 block of results. They overlap if the window is larger than the
+stride. Each tile is transformed to points (`transforms.py`). A convolution then becomes one matrix product per point:
+weights (outputs, channels) times tiles (channels, tiles). The weight gradient is also one product per point: the
+gradient of the results (outputs, tiles) times tiles (tiles, channels). A kernel processes as many tiles together, also
+of several images, as fit into the cache.
 
 A kernel runs its units from `start` to `stop`. Each result is one sum in a fixed order, so the bits do not depend on
-the number of threads. If a kernel takes `grain`, its scratch memory has a row for each part of `grain` units. Sums at
-the points have fewer terms than those of a direct convolution, so windows of three lose no precision. If a pixel is NaN
-or infinite, all results of its tiles are NaN.
+the number of threads. A kernel with an argument `grain` has one row of scratch memory for each part of `grain` units.
+Sums at the points have fewer terms than those of a direct convolution, so windows of three lose no precision. If a
+pixel is NaN or infinite, all results of its tiles are NaN.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ weights_of_points: Any = None
 def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
     """`direct.pack_weights` for transformed weights: for each point and channel, eight rows interleaved.
 
-    After them, a row of `packed` has scratch room for one window.
+    The end of each row of `packed` is scratch memory for one window.
     """
     rows, apart, group, channels, taps, points = (
         geometry[0], geometry[1], geometry[2], geometry[3], geometry[4], geometry[5],
@@ -64,7 +65,7 @@ def correlate_tiles(
     start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, out: Any, points: Any,
     sums: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """Compute results from images and packed weights. A unit is some channels of the results of some images or rows."""
+    """Compute results from images and packed weights. A unit has a range of output channels, and of images or rows."""
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
     count, top, left, down, high = geometry[10], geometry[11], geometry[12], geometry[13], geometry[14]
@@ -109,8 +110,8 @@ def contract_tiles(
 ) -> None:  # fmt: skip
     """Compute the weight gradient at the points, from images and the result gradient.
 
-    A unit is some images, channels and outputs. `partial` has a row for each unit: for each point, the sums over its
-    images, in tiles of four outputs by four channels.
+    A unit has a range of images, of channels and of outputs. Its row of `partial` gets, for each point, the sums over
+    its images, in tiles of four outputs by four channels.
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
@@ -132,7 +133,7 @@ def contract_tiles(
         for step in range((end - begin + together - 1) // together * bands):
             first_image, first_row = begin + step // bands * together, step % bands * band_rows
             there, rows = least(together, end - first_image), least(band_rows, tile_rows - first_row)
-            long = (there * rows * columns + 15) // 16 * 16  # whole vectors: zeros after the last tile are multiplied
+            long = (there * rows * columns + 15) // 16 * 16  # padded with zeros to whole vectors
             member = first_image * groups + group
             tiles_of_images(
                 tiles, apart, wide, tail(x, (member * channels + first) * height * width), there,
@@ -185,16 +186,16 @@ Ints = tuple[int, ...]
 
 UNITS = 8  # enough units to balance the load of threads
 CACHED = 1 << 17  # elements of images and results at all points that fit into the L2 cache together
-TILES = (
-    48,
-    96,
-)  # tiles at a time, so that each load of the weights is used often: the minimum, and if enough UNITS remain
+# The number of tiles processed together, so that each loaded weight is used often: the minimum, and the target as long
+# as enough UNITS remain.
+TILES = 48, 96
 LONG_SUMS = 256  # the minimum number of tiles whose products are summed in registers before the lanes are reduced
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the sums over parts of the images
 LONGEST_STEP = 2  # the largest stride, and the largest step of results
 LEAST_CHANNELS = 8  # the minimum number of channels and of outputs
-# The cost model, in cycles fitted to measured times: per multiplication; per point of eight tiles and element along
-# both axes of a tile, for a transform; per point of a weight.
+# The cost model, in cycles fitted to measured times. MULTIPLIED is per multiplication, and PACKED per point of a
+# transformed weight. TRANSFORMED is for the transform of eight tiles to one point, per term along each axis (see
+# `_mean_terms`).
 MULTIPLIED, TRANSFORMED, PACKED = 1.15 / LANES, 0.64, 0.4
 BATCH = 16  # an assumed number of images that share the transform of the weights
 GAIN = 0.98  # a margin, because direct sums of small images, or with strides, take longer than the model says
@@ -323,8 +324,8 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
     images, groups, channels = shape.images, shape.groups, shape.channels
     most = MOST_PARTIAL // max(1, groups * channels * _points(shape) * shape.outputs)
     parts = max(1, min(images, -(-UNITS // groups), most))
-    # If there are too many partial sums, split the channels or the outputs too, although tiles are then transformed
-    # several times.
+    # Memory for partial sums limits the number of parts. If these are too few units, split the channels or the outputs
+    # too, although some tiles are then transformed several times.
     wanted = -(-UNITS // (parts * groups))
     pairs = [(n, -(-wanted // n)) for n in range(1, wanted + 1)]
     splits, cuts = min(pairs, key=lambda pair: pair[1] * channels + pair[0] * shape.outputs)

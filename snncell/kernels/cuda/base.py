@@ -73,7 +73,7 @@ class Arena:
         return blocks.pop() if blocks else self._allocate(size)
 
     def give(self, block: MemoryBlock) -> None:
-        """Take back a block for this recording's next use."""
+        """Take back a block, so that this recording can use it again."""
         block.pool = None  # avoids a reference cycle between the block and the arena
         self._free.setdefault(block.size, []).append(block)
 
@@ -235,7 +235,7 @@ class Runtime:
             raise NotRecordable(what)
 
     def in_order(self) -> AbstractContextManager[Any]:
-        """A context that holds the stream and keeps its operations out of another thread's recording."""
+        """Context manager: lock the stream, so that no other thread records operations of the body."""
         return self._recording
 
     # --- memory that threads and other libraries share ---

@@ -63,7 +63,7 @@ def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
 def run_in_parts(
     kernel: Callable[..., Any], units: int, work: float, operands: Sequence[Any], rooms: Sequence[Any], geometry: Any
 ) -> None:
-    """Call a kernel `(grain, *operands, *memory, geometry)`; each part gets a row of scratch memory as in `rooms`."""
+    """Call a kernel `(grain, *operands, *memory, geometry)`; `rooms`: size and dtype of each part's scratch memory."""
     grain, parts = parts_of(units, work)
     memory = [empty((parts, size), np.dtype(dtype)) for size, dtype in rooms]
     kernel(units, grain if parts > 1 else 0, grain, *operands, *memory, geometry)
@@ -127,7 +127,8 @@ def _compile_launcher() -> tuple[Any, Any]:
     policy.number_of_threads()  # starts the threads, which decides the threading layer
     linked, loaded = code_of("launch", source, source, threads=True)
     layer = policy.threading_layer()
-    kernel = kernel_of("launch", linked, signature, share, loaded)  # it has one unit and is never shared itself
+    # The launcher runs as one unit on one thread, so it never launches itself.
+    kernel = kernel_of("launch", linked, signature, share, loaded)
     return kernel, _TURNS if layer == "workqueue" else contextlib.nullcontext()
 
 
@@ -199,11 +200,11 @@ def expect(kernels: Iterable[tuple[str, str, Sequence[Any]]]) -> None:
             progress.expect([file])
 
 
-# --- Batched launches: one call from Python, and one sharing of all units among threads -------------------------------
+# --- Batched launches: one call from Python runs the units of all kernels on the threads ------------------------------
 
-# Slots and shapes are the same at each call, so they are written once. Each array is replaced by a record with its
-# shape and a field for the address of its elements; a call only writes these addresses. The two kernels below are
-# compiled once for all batches, because they call the others through a table of addresses.
+# A batch has the same numbers and shapes at each call, so they are written to the slots once. Each array is replaced by
+# a record with its shape and a field for the address of its elements; a call only writes these addresses. The two
+# kernels below are compiled once for all batches, because they call the others through a table of addresses.
 
 
 def find_elements(start: Any, stop: Any, objects: Any, words: Any, places: Any) -> None:

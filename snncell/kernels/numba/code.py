@@ -133,7 +133,7 @@ class _Source:
         self.aliases: dict[str, str] = {}
 
     def add(self, function: Any) -> None:
-        """Add the text of a function, after the names that it reads."""
+        """Add the text of a function, and before it everything that it reads from its module."""
         known = function.__globals__ | self.given
         read = {each.argval for each in dis.get_instructions(function) if each.opname == "LOAD_GLOBAL"}
         for name in sorted(read & known.keys()):
@@ -180,7 +180,7 @@ class _Source:
 
 
 def digest_of(code: str) -> str:
-    """The digest in the file names of a kernel. The key of the code file covers the machine and Numba instead."""
+    """The digest in a kernel's file names. The machine and Numba are in the key of the code file instead."""
     version = sys.modules["snncell"].__version__  # imports go down only, so this module must not import the package
     return hashlib.sha256(repr((code, version, library_digest())).encode()).hexdigest()[:16]
 
@@ -196,7 +196,7 @@ def library_digest() -> str:
 
 
 def without_comments(source: str) -> str:
-    """The source without comment lines, which name the user's lines: their numbers change with every edit."""
+    """The source without comment lines. Comments contain the user's line numbers, which change with every edit."""
     return "\n".join(line for line in source.splitlines() if not line.lstrip().startswith("#"))
 
 

@@ -4,7 +4,7 @@ The events are found once for the whole product (`kernels/products/matmul.py`), 
 matrix is stored in strips of columns, each of which stays in the L2 cache for all steps. For the transposed product,
 the events are sorted by column, for as many rows as stay in the cache.
 
-The sizes for which this is faster were measured against the same loops with separate products.
+The limits in `may_pay` come from measurements against the same loops with separate products.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def sort_by_column(
     own: Any,
     of_own: Any,
 ) -> None:
-    """Sort the events of each block by column: their rows within the block into `own`, their values into `of_own`.
+    """Sort the events of each block by column: write rows within the block to `own`, and values to `of_own`.
 
-    Row `t * samples + sample` of the matrix has its events in `places` and `values` from its `starts` on. A block,
-    which is a unit, has `sizes` steps and samples, and its events from its `bases` on. `firsts` (blocks, k + 1),
-    initially zero, gets the index of each column's first event; `free` (blocks, k) is overwritten. `values` may have
-    one element for all events.
+    The matrix has one row `t * samples + sample` for each step and sample. The events of a row begin at its entry of
+    `starts` in `places` and `values`. A unit is a block of `sizes[0]` steps and `sizes[1]` samples, whose sorted events
+    begin at its entry of `bases`. `firsts` (blocks, k + 1), initially zero, gets the index of each column's first
+    event. `free` (blocks, k) is overwritten. `values` may have one element, the value of all events.
     """
     steps, held, group = len(counts) // samples, sizes[0], sizes[1]
     chunks = (steps + held - 1) // held
@@ -142,7 +142,7 @@ class SortedEvents(NamedTuple):
         held, group: the steps and the samples of a block.
         firsts: for each block, the index of each column's first event.
         rows: the row of each event within its block.
-        values: of all events, or one for all.
+        values: the value of each event, or a single value for all.
         total: the number of events.
     """
 

@@ -1,10 +1,10 @@
 """Matrix products: BLAS, or event-driven kernels for a sparse matrix of spikes.
 
 An event is a nonzero element. For example, a row of the result with three events is the sum of three rows of the other
-operand. The other operand is packed into panels of DEPTH rows and WIDTH columns, half of an L2 cache. All rows of the
-result are computed with one panel before the next, so each element is loaded from memory once. The sums of a row stay
-in registers over all its events of a panel. For the product with the transposed matrix, the events are sorted by column
-first.
+operand. The other operand is packed into panels of DEPTH rows and WIDTH columns, which fill half of an L2 cache. The
+kernel uses a panel for all rows of the result before it goes to the next panel, so it loads each element from memory
+once. The sums of a row stay in registers while the kernel adds all of the row's events in a panel. For the product with
+the transposed matrix, the events are sorted by column first.
 
 A kernel runs its units from `start` to `stop`. Sums run over the events in the order of their places, so the bits do
 not depend on the number of threads and the partition of the result.
@@ -95,8 +95,9 @@ def sort_events(
 ) -> None:
     """Sort the events of each block of DEPTH rows by column, as the events of the transposed matrix.
 
-    `column_counts` and `column_starts` (blocks, k) are for columns what `counts` and `starts` are for rows. The events
-    of a block begin at its entry of `offsets`. `values` and `ordered` may have one element, the value of all events.
+    `column_counts` (blocks, k) gets the number of events of each column in each block, and `column_starts` the index of
+    the first one in `rows` and `ordered`. The events of a block begin at its entry of `offsets`. `values` and `ordered`
+    may have one element, the value of all events.
     """
     column_blocks, m = counts.shape
     _, k = column_counts.shape
@@ -147,14 +148,13 @@ def add_events(
     """`out = x @ y` for an `x` given by its events.
 
     Args:
-        places: and `values`, `starts`, `counts`: flat events of `find_all_events` or `sort_events`. `values` may have
-            one element, the value of all events.
+        places, values, starts, counts: events from `find_all_events` or `sort_events`, places and values flattened.
+            `values` may have one element, the value of all events.
         y: (k, n), or (n, k) if `y_turned`.
         out: (m, n), or (n, m) if `out_turned`.
-        rows: rows of the result per unit. A unit is `rows` rows of a strip of WIDTH columns; strips come one after the
-            other.
+        rows: the number of result rows in a unit, of which each has WIDTH columns. Units are numbered strip by strip.
         packs: 0 to read the rows of `y` in place, without packing; they must then be whole vectors.
-        grain: the number of consecutive units of a thread.
+        grain: the number of consecutive units that one thread runs.
         panels: (threads, DEPTH WIDTH), overwritten.
     """
     blocks, m = counts.shape
@@ -194,7 +194,7 @@ def add_events(
 
 PART_WORK = 1 << 24  # multiplications per part: a third of a millisecond, ten times the cost of starting a part
 MOST_PARTS = 64
-LEAST_SIDE = 256  # of a part: BLAS packs its operands, which takes as long as multiplying if a part is narrower
+LEAST_SIDE = 256  # the minimum side of a part: in narrower ones, BLAS spends as much time on packing as on the product
 SAMPLES = 4096  # elements from which the density is estimated, in whole rows
 SAMPLED_ROWS = 16  # the minimum number of these rows
 UNITS = 16  # if an event-driven product has fewer strips of columns than this, its rows are cut too
@@ -255,8 +255,8 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
 def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
     """Find the events of a matrix, for use in several products of dtype `dtype`.
 
-    `x` has floats, bytes, or booleans that stand for 0 and 1. The arrays are empty if the density is at least `below`,
-    because no product would gain.
+    `x` has floats, bytes, or booleans that stand for 0 and 1. If the density is at least `below`, the result is empty,
+    because an event-driven product would be slower.
     """
     if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and _density(x) < below:
         return _all_events(x, dtype)
@@ -273,7 +273,7 @@ def product_of_events(x: Any, found: MatrixEvents, y: Any, *, by_columns: bool, 
 
 
 def product_by_events(found: MatrixEvents, sizes: tuple[int, int], y: Any, *, by_columns: bool, turned: bool) -> Any:
-    """The same product from the events alone; `sizes` is the shape of the first operand."""
+    """Compute the product of `product_of_events` from the events alone; `sizes` is the shape of the first operand."""
     shape = sizes[0], y.shape[1]
     out = empty(shape[::-1] if turned else shape, y.dtype)
     _add_up(out.T if turned else out, found, y, by_columns)
