@@ -1,4 +1,4 @@
-"""float16 and bfloat16: every operation gives the rounded float32 result, eager, compiled, and in its gradient."""
+"""float16 and bfloat16: results and gradients equal the rounded float32 ones, eager and compiled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from snncell.tape import structure
 B = np.dtype(ml_dtypes.bfloat16)
 UNIT = 2.0**-8  # half a unit in the last place, relative
 SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.5, 3.3e38, 1e-40]
-# Numbers that lie between two of bfloat16, in the middle (to the even one) and beside it.
+# Numbers between two bfloat16 numbers: in the middle (rounds to even) and next to the middle.
 MIDDLES = [1.00390625, 1.01171875, 1.0039063, 1.0039062, -1.00390625, 3.3961e38, 9.2e-41]
 
 
@@ -35,7 +35,7 @@ def bits(x: Any) -> list[int]:
 
 
 def rounded(x: Any) -> list[int]:
-    """The bits of float32 numbers rounded to the nearest bfloat16, of two to the even one, by integers alone."""
+    """The bits of float32 numbers rounded to the nearest bfloat16, ties to even, by integer arithmetic."""
     words = np.asarray(x, np.float32).reshape(-1).view(np.uint32).astype(np.uint64)
     found = (words + 0x7FFF + (words >> 16 & 1)) >> 16
     found = np.where(np.isnan(np.asarray(x, np.float32).reshape(-1)), 0x7FC0, found)
@@ -46,7 +46,7 @@ def rounded(x: Any) -> list[int]:
 
 
 def with_gradients(r: Row) -> Callable[..., Any]:
-    """The results of a row and the gradients of its arguments."""
+    """The results of a row, and the gradients of its arguments."""
     if not r.order:
         return r.fn
 
@@ -61,12 +61,12 @@ def with_gradients(r: Row) -> Callable[..., Any]:
     return both
 
 
-# The parts of complex numbers, which are not stored in fewer bits, and draws, which are converted by who wants it.
+# Excluded: parts of complex numbers, which have no 16-bit form, and random draws, which are always float32.
 GIVES_FLOAT32 = {"fft", "ifft", "rfft", "irfft", "real", "imag", "conj", "uniform", "normal", "sgn-complex"}
 
 
 def check_row(r: Row, device: str) -> None:
-    """Results and gradients of a row in bfloat16, against float32's from the same numbers."""
+    """Compare results and gradients of a row in bfloat16 with those in float32 from the same numbers."""
     fn = with_gradients(r)
     narrow = [Tensor(x, "bfloat16").to(device) for x in r.arrays()]
     theirs = structure.flatten(fn(*(x.astype("float32") for x in narrow)))[0]
@@ -80,13 +80,13 @@ def check_row(r: Row, device: str) -> None:
             kind = np.complex128 if b.dtype.category == 3 else np.float64
             ours, truth = a.asnumpy().astype(kind), b.asnumpy().astype(kind)
             scale = np.abs(truth[np.isfinite(truth)]).max(initial=0.0)
-            # Each of some operations rounds.
+            # These rows consist of several operations, and each of them rounds.
             np.testing.assert_allclose(ours, truth, 4 * UNIT, 4 * UNIT * scale, err_msg=what)
 
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("r", TABLE, ids=repr)
-def test_every_operation_is_float32s_rounded(r: Row) -> None:
+def test_every_operation_equals_rounded_float32(r: Row) -> None:
     check_row(r, "cpu")
 
 
@@ -111,7 +111,7 @@ def test_one_operation_rounds_once() -> None:
 
 
 def check_many_terms(device: str) -> None:
-    """bfloat16 has 8 bits: a sum in it would stay at 256."""
+    """A running sum in bfloat16 would stop at 256, because bfloat16 has 8 significant bits."""
     ones = ops.ones((3, 1000), "bfloat16").to(device)
     for f in (
         lambda x: x.sum(1),
@@ -128,12 +128,12 @@ def check_many_terms(device: str) -> None:
             assert found.dtype == "bfloat16" and found.tolist() == [1000.0] * 3
 
 
-def test_sums_of_many_terms() -> None:
+def test_sums_of_many_terms_accumulate_in_float32() -> None:
     check_many_terms("cpu")
 
 
 def check_gradients_added_over_time(device: str) -> None:
-    """The gradient of a weight is the sum of 600 steps' parts, each of them 1, in loops of either kind."""
+    """The gradient of a weight is the sum over 600 steps of terms equal to 1, in both kinds of loops."""
     x = ops.ones((600, 1, 2), "bfloat16").to(device)
 
     def elementwise(v: Tensor, x: Tensor, w: Tensor) -> Any:
@@ -152,7 +152,7 @@ def check_gradients_added_over_time(device: str) -> None:
             assert np.asarray(found.tolist()).reshape(-1)[:2].tolist() == [600.0, 600.0]
 
 
-def test_gradients_are_added_over_time_in_float32() -> None:
+def test_gradients_over_time_accumulate_in_float32() -> None:
     check_gradients_added_over_time("cpu")
 
 
@@ -164,11 +164,11 @@ def check_rounding(device: str) -> None:
     x = Tensor(numbers).to(device)
     for f in (lambda x: x.astype("bfloat16"), lambda x: (x * 1.0).astype("bfloat16") * 1.0):
         for found in (f(x), ms.jit(f)(x)):
-            # The bits of a NaN may be others.
+            # The bits of a NaN may differ.
             assert [0x7FC0 if word & 0x7FFF > 0x7F80 else word for word in bits(found)] == rounded(numbers)
 
 
-def test_rounding_is_to_nearest_even_and_nan_stays_nan() -> None:
+def test_rounding_is_to_nearest_even_and_keeps_nan() -> None:
     check_rounding("cpu")
 
 
@@ -191,14 +191,14 @@ def check_special(device: str) -> None:
                 )
 
 
-def test_special_numbers() -> None:
+def test_special_values_are_kept() -> None:
     check_special("cpu")
 
 
 # --- Tensors ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_tensor_tells_of_itself() -> None:
+def test_tensor_attributes_and_conversions() -> None:
     x = Tensor([0.1, -2.0], ms.bfloat16)
     assert x.dtype is ms.bfloat16 and x.dtype == "bfloat16" and x.dtype == B and x.dtype.itemsize == 2
     assert repr(x) == "Tensor(shape=[2], dtype=BFloat16, value= [ 1.00097656e-01, -2.00000000e+00])"
@@ -214,7 +214,7 @@ def test_a_tensor_tells_of_itself() -> None:
     assert pickle.loads(pickle.dumps(ms.bfloat16)) is ms.bfloat16
 
 
-def test_numbers_and_lists_of_numpys_are_weak() -> None:
+def test_numpy_scalars_and_lists_have_weak_dtypes() -> None:
     one = B.type(1.5)
     assert Tensor([one, one]).dtype == "float32" and Tensor(one).dtype == "bfloat16"
     assert (ops.ones((2,)) * one).dtype == "float32" and (
@@ -233,25 +233,25 @@ PROMOTED = {
 
 
 @pytest.mark.parametrize("other", PROMOTED)
-def test_dtypes_that_meet(other: str) -> None:
+def test_mixed_dtypes_promote(other: str) -> None:
     x, y = ops.ones((2,), "bfloat16"), ops.ones((2,), other)
     assert (x + y).dtype == (y + x).dtype == PROMOTED[other]
     assert y.astype("bfloat16").tolist() == x.tolist() and x.astype(other).tolist() == y.tolist()
 
 
-def test_numbers_of_numpys_are_told_apart_by_compiled_functions() -> None:
+def test_compiled_functions_distinguish_numpy_scalar_dtypes() -> None:
     double = ms.jit(lambda x, n: x * float(n))
     assert [double(ops.ones(1), B.type(n)).item() for n in (2.0, -0.0, 3.0)] == [2.0, 0.0, 3.0]
     assert structure.Static(B.type(0.0)) != structure.Static(B.type(-0.0))
     assert structure.Static(B.type(np.nan)) == structure.Static(B.type(np.nan))
 
 
-def test_arrays_of_raw_bytes_are_refused() -> None:
+def test_raw_byte_arrays_raise() -> None:
     with pytest.raises(DTypeError, match=r"holds no numbers \(NumPy dtype \|V2\)"):
         Tensor(np.zeros(3, "V2"))
 
 
-def test_draws_are_float32s() -> None:
+def test_random_draws_equal_rounded_float32() -> None:
     with pytest.raises(
         ms.errors.ArgumentError,
         match=r"draws float32 or float64, not BFloat16\. Convert the result: \.astype\('bfloat16'\)",
@@ -263,7 +263,7 @@ def test_draws_are_float32s() -> None:
 
 
 class Net(nn.Cell):
-    """Two layers whose Parameters are stored as bfloat16, or are the same numbers as float32."""
+    """Two layers whose Parameters are bfloat16, or the same numbers in float32."""
 
     def __init__(self, dtype: str) -> None:
         super().__init__()
@@ -287,7 +287,7 @@ OPTIMISERS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("compiled", [False, True])
-def test_training(name: str, compiled: bool) -> None:
+def test_training_with_bfloat16_parameters(name: str, compiled: bool) -> None:
     losses = {}
     for dtype in ("bfloat16", "float32"):
         net, x = Net(dtype), Tensor(np.random.default_rng(0).integers(-4, 5, (16, 4)) / 4.0, dtype)
@@ -306,8 +306,8 @@ def test_training(name: str, compiled: bool) -> None:
     np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=0.1)
 
 
-def test_a_network_of_spikes() -> None:
-    """A leaky neuron between two layers, with a state of its own, forward and backward."""
+def test_spiking_network_equals_float32_with_rounding() -> None:
+    """A leaky neuron between two layers, with its state in bfloat16, forward and backward."""
     found = {}
     for dtype in ("bfloat16", "float32"):
         cells = nn.MultiStep(nn.LIFNode(surrogate_function=surrogate.ATan()))
@@ -324,7 +324,7 @@ def test_a_network_of_spikes() -> None:
     np.testing.assert_allclose(found["bfloat16"], found["float32"], atol=0.05 * np.abs(found["float32"]).max())
 
 
-def test_checkpoints(tmp_path: Any) -> None:
+def test_checkpoints_keep_bfloat16(tmp_path: Any) -> None:
     net = nn.Cell()
     net.p = Parameter(Tensor(np.array([SPECIAL] * 2, np.float32), "bfloat16"))
     ms.save_checkpoint(net, tmp_path / "p")
@@ -337,7 +337,7 @@ def test_checkpoints(tmp_path: Any) -> None:
 
 
 class Other:
-    """Another library's array, of which only the protocol is known."""
+    """An array of another library, known only by the DLPack protocol."""
 
     dtype = "other.bfloat16"
 
@@ -351,7 +351,7 @@ class Other:
         return exchange.CPU, 0
 
 
-def test_dlpack() -> None:
+def test_dlpack_exchange() -> None:
     array = np.arange(12).reshape(3, 4).astype(B)
     for given in (array, array.T, array[::2, ::-1], array[0, 0:0], array[1, 1]):
         taken = Tensor(Other(np.asarray(given)))
@@ -361,13 +361,13 @@ def test_dlpack() -> None:
     assert capsule.dtype == B and capsule.shape == (3, 4) and capsule.device == x.__dlpack_device__() == (1, 0)
 
 
-def test_torch() -> None:
+def test_torch_exchange() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     x = Tensor([[0.1, -2.0, np.inf]], "bfloat16")
     theirs = torch.from_dlpack(x)
     assert theirs.dtype is torch.bfloat16 and theirs.tolist() == x.tolist()
     theirs[0, 0] = 7.0
-    assert x.tolist()[0][0] != 7.0  # it is a copy
+    assert x.tolist()[0][0] != 7.0  # the Tensor is a copy
     ours = Tensor(theirs.T)
     assert ours.dtype == "bfloat16" and ours.tolist() == theirs.T.tolist()
     theirs[0, 0] = 8.0
@@ -380,14 +380,14 @@ HALVES = {"float16": ms.float16, "bfloat16": ms.bfloat16}
 
 
 def eighths(rng: np.random.Generator, *shape: int) -> Tensor:
-    """Multiples of 1/8, whose sums of products float32 holds exactly: the order of the terms does not matter."""
+    """Multiples of 1/8. float32 sums their products exactly, so that the order of the terms does not matter."""
     return Tensor(rng.integers(-16, 17, shape).astype(np.float32) / 8)
 
 
 @pytest.mark.sampled(1)
 @random_cases(6)
-def test_random_nets_are_rounded_alike_in_every_mode(seed: int) -> None:
-    """Eagerly, jitted, over a batch by vmap, in a scan and in a loop with states: the same bits, gradients too."""
+def test_random_networks_round_the_same_in_every_mode(seed: int) -> None:
+    """Eager, jitted, vmap over a batch, scan, and a loop with states give the same bits and gradients."""
     rng = np.random.default_rng(seed)
     half = str(rng.choice(list(HALVES)))
     net = nn.SequentialCell()
@@ -424,8 +424,8 @@ def test_random_nets_are_rounded_alike_in_every_mode(seed: int) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @random_cases(4)
-def test_random_formulas_of_few_bits_are_rounded_after_each_operation(seed: int) -> None:
-    """A fused loop, and a loop over time with and without a product, give the bits of the eager operations."""
+def test_random_formulas_round_after_each_operation(seed: int) -> None:
+    """A fused loop, and a loop over time with and without a product, give the bits of eager operations."""
     rng = np.random.default_rng(seed)
     half = str(rng.choice(list(HALVES)))
     w = eighths(rng, 4, 4).astype(half) if seed % 2 else None

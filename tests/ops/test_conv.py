@@ -1,4 +1,4 @@
-"""Convolutions: every path gives the values of the definition, in random settings, and the same bits however shared."""
+"""Convolutions: every algorithm equals the definition in random settings, and threads do not change the bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ PATHS = ("sums", "tiles", "events")
 
 
 def drawn(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Images, a weight, a gradient of the results, and options, of random sizes; for "tiles", of those it takes."""
+    """Images, a weight, a gradient of the results, and options, of random sizes.
+
+    "tiles" gets sizes that it supports.
+    """
     axes, groups = int(rng.integers(1, 3)), int(rng.choice([1, 1, 1, 2, 3]))
     channels, outputs = (groups * int(n) for n in rng.integers(1, 20, 2))
     if rng.random() < 0.15:  # depthwise
@@ -35,7 +38,7 @@ def drawn(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
         tuple(map(int, rng.integers(low, high, axes))) for low, high in ((1, 6), (1, 3), (1, 5), (0, 4))
     )
     dtype = rng.choice(["float32", "float64"])
-    if path == "tiles":  # each window has kernels of its own
+    if path == "tiles":  # each window has its own kernels
         size = ((2, 3), (5, 5), (3, 3))[int(rng.choice([0, 1, 2, 2, 2]))]
         stride, dilation = ((1, 2) if size == (2, 3) else (1, 1), (2, 2))[int(rng.choice([0, 0, 1]))], (1, 1)
         dtype = "float32" if size == (2, 3) or stride == (2, 2) else dtype
@@ -63,7 +66,7 @@ def three(module: Any, x: Any, weight: Any, dout: Any, options: dict[str, Any]) 
 
 @contextmanager
 def by(path: str) -> Iterator[None]:
-    """All convolutions are computed in one way, if it takes them."""
+    """Compute all convolutions with one algorithm, if it supports them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events, "pay", lambda *_: path == "events")
         patch.setattr(winograd, "pays", lambda shape: path == "tiles" and winograd.takes(shape))
@@ -74,7 +77,7 @@ def by(path: str) -> Iterator[None]:
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.sampled(3)
-def test_kernels_agree_with_windows_in_random_settings(seed: int, path: str) -> None:
+def test_kernels_equal_windows_in_random_settings(seed: int, path: str) -> None:
     x, weight, dout, options = drawn(np.random.default_rng(seed), path)
     with by(path):
         values = three(direct, x, weight, dout, options)
@@ -85,8 +88,8 @@ def test_kernels_agree_with_windows_in_random_settings(seed: int, path: str) -> 
         assert np.abs(value - expected).max(initial=0.0) <= scale * (1e-5 if x.dtype == np.float32 else 1e-13)
 
 
-def test_the_three_operations_are_adjoint() -> None:
-    """sum(y conv(x, w)) = sum(x back(y, w)) = sum(w weight(x, y)), by windows, of which the others are tests."""
+def test_convolution_and_its_gradients_are_adjoint() -> None:
+    """sum(y conv(x, w)) = sum(x back(y, w)) = sum(w weight(x, y)), by windows, the reference algorithm."""
     rng = np.random.default_rng(1)
     for _ in range(40):
         x, weight, dout, options = drawn(rng)
@@ -100,8 +103,8 @@ def test_the_three_operations_are_adjoint() -> None:
 @compiled
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("work", [0, 1 << 60])
-def test_bits_do_not_depend_on_who_computes_which_part(path: str, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On one thread or on all, and an image's results whatever stands beside it in the batch."""
+def test_bits_do_not_depend_on_threads_or_batch(path: str, work: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one thread or all, and for an image alone or in a batch."""
     import numba
 
     rng = np.random.default_rng(2)
@@ -126,7 +129,7 @@ def test_bits_do_not_depend_on_who_computes_which_part(path: str, work: int, mon
 
 @compiled
 def test_large_layers_in_chunks_bands_and_splits() -> None:
-    """Sizes at which planes do not fit into the cache, or there are few images for many channels."""
+    """Sizes at which planes exceed the cache, or with few images for many channels."""
     rng = np.random.default_rng(3)
     for shape, outputs, size in (((1, 300, 9, 9), 70, 3), ((2, 3, 200, 300), 9, 5), ((1, 40, 90, 90), 11, 3)):
         x = rng.normal(size=shape).astype(np.float32)
@@ -139,7 +142,7 @@ def test_large_layers_in_chunks_bands_and_splits() -> None:
 
 
 @pytest.mark.parametrize("path", ["sums", "events"])
-def test_nan_and_inf_reach_the_windows_that_have_them(path: str) -> None:
+def test_nan_and_inf_affect_only_windows_that_contain_them(path: str) -> None:
     x = np.zeros((2, 3, 9, 9), np.float32)
     x[0, 1, 4, 4], x[1, 2, 0, 0] = np.nan, np.inf
     weight = np.ones((5, 3, 3, 3), np.float32)
@@ -150,7 +153,7 @@ def test_nan_and_inf_reach_the_windows_that_have_them(path: str) -> None:
     assert bad[1, :, :2, :2].all() and bad[1].sum() == 5 * 4
 
 
-def test_second_order_through_strides_and_groups() -> None:
+def test_second_order_gradients_with_strides_and_groups() -> None:
     rng = np.random.default_rng(4)
     x, w = Tensor(rng.normal(size=(2, 4, 7))), Tensor(rng.normal(size=(6, 2, 3)))
 
@@ -163,8 +166,8 @@ def test_second_order_through_strides_and_groups() -> None:
     testing.check_grads(slope, x, w)
 
 
-def test_time_is_one_more_axis_of_images() -> None:
-    """A convolution in a step of a loop is one for all steps, and so are its gradients."""
+def test_convolution_in_a_loop_is_batched_over_time() -> None:
+    """The loop computes one convolution for all steps, also in the gradient."""
     rng = np.random.default_rng(5)
     snncell.set_seed(0)
 
@@ -208,19 +211,19 @@ def _leaves(tree: Any) -> list[Any]:
 
 
 @compiled
-def test_sparse_images_go_by_events_and_dense_ones_do_not() -> None:
+def test_only_sparse_images_use_the_event_algorithm() -> None:
     rng = np.random.default_rng(6)
     shape = (8, 32, 14, 14)
     axis = Axis(14, 1, (-1, 0, 1), 14)
     for density, expected in ((0.02, True), (0.6, False)):
         x = (rng.random(shape) < density).astype(np.float32)
         assert events.pay(x, Shape(8, 1, 32, 32, (axis, axis))) is expected
-    assert not events.pay(np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis)))  # depthwise: too little
+    assert not events.pay(np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis)))  # depthwise: too few products
 
 
 @pytest.mark.parametrize("mean", [False, True])
-def test_images_that_are_shown_at_every_step_are_convolved_once(mean: bool) -> None:
-    """Also in the gradient of the weight, where the gradients of all steps are added up first."""
+def test_constant_images_are_convolved_once_for_all_steps(mean: bool) -> None:
+    """The gradient of the weight also needs one convolution, of the gradients summed over steps."""
     rng = np.random.default_rng(7)
     snncell.set_seed(0)
     layers = [
@@ -244,7 +247,7 @@ def test_images_that_are_shown_at_every_step_are_convolved_once(mean: bool) -> N
     assert "conv(%0, " in text.replace("%0:float32[3,2,8,8]", "%0") and "= conv_weight(%0, " in text
 
 
-def test_an_empty_batch_that_is_shown_at_every_step_stays_empty() -> None:
+def test_constant_empty_batch_stays_empty() -> None:
     net, x = nn.TimeDistributed(nn.Conv2d(2, 4, 3)), ops.zeros((0, 2, 8, 8))
 
     def total(x: Tensor) -> Tensor:
@@ -255,7 +258,7 @@ def test_an_empty_batch_that_is_shown_at_every_step_stays_empty() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_explain_says_how_operands_of_these_sizes_are_convolved() -> None:
+def test_explain_names_the_algorithm_for_these_sizes() -> None:
     def said(shape: tuple[int, ...], dtype: Any, outputs: int, **options: Any) -> list[str]:
         groups, size = options.get("groups", 1), (3,) * (len(shape) - 2)
         x, weight = ops.ones(shape, dtype), ops.ones((outputs, shape[1] // groups, *size), dtype)

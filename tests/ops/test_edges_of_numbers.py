@@ -1,4 +1,4 @@
-"""Infinities and the least integers: log-sums, powers, division and remainders, eagerly and compiled."""
+"""Infinities and the smallest integers: log-sums, powers, division and remainders, eager and compiled."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ INF = float("inf")
 
 
 def log_sum(x: Any, axis: int) -> tuple[Any, Any]:
-    """The logarithm of a sum of exponentials, and its gradient, in plain NumPy.
+    """The logarithm of a sum of exponentials, and its gradient, in NumPy.
 
-    At infinities it is the largest element, and elements that tie share the gradient evenly: the limit where it is one
-    alone, and the same weights for all that cannot be told apart.
+    At infinities the result is the largest element, and tied elements share the gradient evenly. This is the limit
+    for a single largest element, and gives equal weights to elements that cannot be distinguished.
     """
     peak = x.max(axis, keepdims=True)
     with np.errstate(invalid="ignore"):
@@ -31,14 +31,14 @@ def log_sum(x: Any, axis: int) -> tuple[Any, Any]:
 
 @pytest.mark.sampled(37)
 @random_cases(60)
-def test_log_sums_have_one_gradient_at_infinities_too(seed: int) -> None:
+def test_log_sum_gradients_are_consistent_at_infinities(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = tuple(rng.integers(1, 6, rng.integers(1, 4)))
     axis = int(rng.integers(len(shape)))
     x = rng.choice([INF, -INF, 0.0, 1.0, 1000.0, -1000.0, np.nan], shape, p=[0.2, 0.3, 0.14, 0.1, 0.1, 0.1, 0.06])
     x = np.where(rng.random(shape) < 0.4, rng.standard_normal(shape), x)
     if shape[axis] == 1:
-        x = np.nan_to_num(x, posinf=INF, neginf=-INF)  # of one element logcumsumexp is the identity, also of NaN
+        x = np.nan_to_num(x, posinf=INF, neginf=-INF)  # logcumsumexp of one element is the identity, also for NaN
     value, gradient = log_sum(x, axis)
     compiled = snncell.jit if seed % 8 == 0 else lambda f: f
 
@@ -54,7 +54,7 @@ def test_log_sums_have_one_gradient_at_infinities_too(seed: int) -> None:
         found, dx = compiled(snncell.value_and_grad(lambda x, f=f: (f(x), f(x))[0]))(Tensor(x))
         np.testing.assert_allclose(found.asnumpy(), value, rtol=1e-12)
         np.testing.assert_allclose(dx.asnumpy(), gradient, rtol=1e-12)
-        if not np.isnan(gradient).any():  # shares of one: the second derivatives along an axis add up to nothing
+        if not np.isnan(gradient).any():  # the gradient sums to 1, so that second derivatives along an axis sum to 0
             second = snncell.grad(lambda x, f=f: snncell.grad(f)(x).sum())(Tensor(x)).asnumpy()
             np.testing.assert_allclose(second, 0.0, atol=1e-12)
     try:
@@ -63,7 +63,7 @@ def test_log_sums_have_one_gradient_at_infinities_too(seed: int) -> None:
         return
     theirs = torch.tensor(x, requires_grad=True)
     torch.logsumexp(theirs, axis).sum().backward()
-    known = np.isfinite(theirs.grad.numpy())  # it has NaN at infinities that count
+    known = np.isfinite(theirs.grad.numpy())  # it gives NaN at infinities that contribute
     np.testing.assert_allclose(gradient[known], theirs.grad.numpy()[known], rtol=1e-11)
 
 
@@ -71,7 +71,7 @@ def test_log_sums_have_one_gradient_at_infinities_too(seed: int) -> None:
 
 
 @random_cases(12)
-def test_the_gradient_of_an_exponent_behind_where_is_a_number(seed: int) -> None:
+def test_exponent_gradient_masked_by_where_is_finite(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, y = rng.choice([0.0, -0.0, 2.0, -1.5], 8), rng.choice([-2.0, -0.5, 0.0, 1.5, 3.0], 8)
     chosen = Tensor(x > 0)
@@ -80,13 +80,13 @@ def test_the_gradient_of_an_exponent_behind_where_is_a_number(seed: int) -> None
         return ops.where(chosen, ops.pow(Tensor(x), y), 0.0).sum()
 
     logarithm = np.log(np.where(x > 0, x, 1.0))
-    expected = np.where(x > 0, 2.0**y * logarithm, 0.0)  # 2 is the only one above 0
+    expected = np.where(x > 0, 2.0**y * logarithm, 0.0)  # 2 is the only positive base
     for _ in (1, 2):
         for run in (lambda f: f, snncell.jit) if seed < 2 else (lambda f: f,):
             np.testing.assert_allclose(run(snncell.grad(masked))(Tensor(y)).asnumpy(), expected, rtol=1e-12)
         masked = (lambda f: lambda y: snncell.grad(f)(y).sum())(masked)
         expected = expected * logarithm
-    # Also without where, of a number too: what is constant, or has no real logarithm, has none.
+    # Without where too, and for numbers: the gradient is 0 for constants and for bases without a real logarithm.
     found = snncell.grad(lambda y: ops.pow(Tensor(x), y).sum())(Tensor(y)).asnumpy()
     assert np.isfinite(found).all() and (found[x <= 0] == 0).all()
     assert snncell.grad(lambda y: (0.0**y).sum())(Tensor([-1.0, 2.0])).tolist() == [0.0, 0.0]
@@ -117,7 +117,7 @@ SINGLE: dict[str, Any] = {"abs": np.abs, "neg": np.negative, "sign": np.sign, "s
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
-def test_integers_at_their_ends_are_numpys_eagerly_and_compiled(dtype: str) -> None:
+def test_extreme_integers_equal_numpy_eager_and_compiled(dtype: str) -> None:
     limits = np.iinfo(dtype)
     near = [limits.min, limits.min + 1, limits.max - 1, limits.max, limits.max // 2, *range(-3 if limits.min else 0, 4)]
     x, y = (part.ravel() for part in np.meshgrid(np.array(near, dtype), np.array(near, dtype)))

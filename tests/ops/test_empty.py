@@ -1,4 +1,4 @@
-"""Axes of length 0, and sums of squares that are 0: every row of the table of operations, forward and reverse."""
+"""Axes of length 0 and sums of squares equal to 0: every row of the table of operations, forward and backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from snncell.errors import GradientError, ShapeError, SnncellError
 
 Shapes = tuple[tuple[int, ...], ...]
 
-# What PyTorch answers and snncell does not, or not in the same shape.
+# Rows for which PyTorch returns a result and snncell raises, or returns another shape.
 OTHERWISE = {
     "squeeze": "NumPy too has no axis of length 1 in an axis of length 0",
     "rfft": "there is no spectrum of no samples",
@@ -37,7 +37,7 @@ def shapes_of(r: Row) -> Shapes:
 
 
 def emptied(shapes: Shapes) -> Iterator[Shapes]:
-    """Each axis by itself, each length wherever it occurs, and the first axes together."""
+    """Shapes with each axis empty, each length empty wherever it occurs, and the first axes empty together."""
     for where, shape in enumerate(shapes):
         for axis in range(len(shape)):
             yield tuple(
@@ -58,7 +58,7 @@ def rows_with_empty_axes(r: Row) -> list[Row]:
 
 
 def forward(r: Row) -> list[Tensor] | None:
-    """The results, or None where the operation refuses in its own words."""
+    """The results, or None if the operation raises an error of this library."""
     try:
         return leaves(r.fn(*tensors(r)))
     except SnncellError:
@@ -67,7 +67,7 @@ def forward(r: Row) -> list[Tensor] | None:
 
 @pytest.mark.sampled(156)
 @pytest.mark.parametrize("r", [r for r in TABLE if rows_with_empty_axes(r)], ids=repr)
-def test_what_is_computed_of_empty_axes_is_differentiated(r: Row) -> None:
+def test_results_of_empty_axes_have_gradients(r: Row) -> None:
     def squared(*xs: Tensor) -> Tensor:
         out, pull = ops.vjp(empty.fn, *xs)
         return sum((ops.square(g).sum() for g in leaves(pull(*map(ops.ones_like, leaves(out))))), ops.zeros((), out_of))
@@ -88,7 +88,7 @@ def test_what_is_computed_of_empty_axes_is_differentiated(r: Row) -> None:
 @pytest.mark.peer
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom:UserWarning", "ignore:.*zero-element:UserWarning")
 @pytest.mark.parametrize("r", [r for r in TABLE if r.torch and rows_with_empty_axes(r)], ids=repr)
-def test_torch_agrees_about_empty_axes(r: Row, torch: Any) -> None:
+def test_empty_axes_equal_torch(r: Row, torch: Any) -> None:
     for empty in rows_with_empty_axes(r):
         theirs = [torch.tensor(x, requires_grad=bool(r.order)) for x in empty.inputs]
         try:
@@ -98,13 +98,13 @@ def test_torch_agrees_about_empty_axes(r: Row, torch: Any) -> None:
             options = {"allow_unused": True, "materialize_grads": True}
             their_grads = torch.autograd.grad(their_outs, theirs, ones, **options) if r.order else ()
         except (RuntimeError, IndexError, ValueError, UserWarning):
-            continue  # refused there, or stretched with a warning
+            continue  # PyTorch raises, or broadcasts with a warning
         expected = [x.detach().resolve_conj().numpy() for x in (*their_outs, *their_grads)]
         try:
             out, pull = ops.vjp(empty.fn, *tensors(empty)) if r.order else (empty.fn(*tensors(empty)), None)
             found = [*leaves(out), *(leaves(pull(*map(ops.ones_like, leaves(out)))) if pull else [])]
         except GradientError:
-            assert r.name == "unstack"  # of nothing it is nothing
+            assert r.name == "unstack"  # the gradient of an empty result is empty
             continue
         except ShapeError:
             assert r.name in OTHERWISE, empty
@@ -116,7 +116,7 @@ def test_torch_agrees_about_empty_axes(r: Row, torch: Any) -> None:
             np.testing.assert_allclose(mine.asnumpy(), other, rtol=1e-12, err_msg=repr(empty))
 
 
-# Of each row the first one that can be computed.
+# For each row, the first case that can be computed.
 COMPUTED = [
     next((empty for empty in rows_with_empty_axes(r) if forward(empty) is not None), None) for r in TABLE if r.jit
 ]
@@ -127,7 +127,7 @@ COMPUTED = [r for r in COMPUTED if r is not None and leaves(r.fn(*tensors(r)))]
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("start", range(0, len(COMPUTED), 80))
-def test_compiled_agrees_about_empty_axes(start: int) -> None:
+def test_empty_axes_compiled_equal_eager(start: int) -> None:
     together, given = several(COMPUTED[start : start + 80])
     eager, compiled = leaves(together(*given)), leaves(ms.jit(together)(*given))
     for mine, other in zip(compiled, eager, strict=True):
@@ -135,7 +135,7 @@ def test_compiled_agrees_about_empty_axes(start: int) -> None:
         assert mine.dtype == other.dtype
 
 
-def test_reductions_of_nothing() -> None:
+def test_reductions_of_empty_arrays() -> None:
     nothing = ops.zeros((2, 0))
     assert ops.logsumexp(nothing, 1).tolist() == [-np.inf, -np.inf]  # log 0
     assert ops.logsumexp(ops.zeros((0,))).item() == -np.inf
@@ -146,10 +146,10 @@ def test_reductions_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(("n", "ddof"), list(itertools.product((0, 1, 2, 3), (0, 1, 2, 5, 1.5))))
-def test_no_variance_is_negative(n: int, ddof: float) -> None:
+def test_variance_is_never_negative(n: int, ddof: float) -> None:
     x = np.arange(float(n))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a division by 0
+        warnings.simplefilter("ignore")  # from a division by 0
         expected = x.var(ddof=ddof)
     for reduction, value in ((ops.var, expected), (ops.std, np.sqrt(expected))):
         np.testing.assert_allclose(reduction(Tensor(x), ddof=ddof).item(), value, rtol=1e-14)
@@ -181,13 +181,13 @@ def test_output_padding_up_to_the_dilation_has_gradients(stride: int, torch: Any
             )
 
 
-def test_a_layer_that_enlarges_has_gradients_of_every_order() -> None:
+def test_transposed_layers_have_gradients_of_every_order() -> None:
     layer = nn.Conv2dTranspose(1, 1, 2, 1, "pad", output_padding=2, dilation=3, dtype="float64")
     ms.testing.check_grads(layer, ops.normal((1, 1, 2, 2)).astype("float64"), order=2)
     assert layer(ops.zeros((0, 1, 2, 2), "float64")).shape == (0, 1, 7, 7)
 
 
-def test_windows_and_images_without_places_are_refused() -> None:
+def test_empty_windows_and_images_raise() -> None:
     x, w = ops.zeros((1, 1, 4, 4)), ops.zeros((1, 1, 0, 2))
     for function in (ops.conv2d, ops.conv_transpose2d):
         with pytest.raises(ShapeError, match=r"\(1, 1, 0, 2\) has lengths \(0, 2\); each must be at least 1"):
@@ -196,14 +196,14 @@ def test_windows_and_images_without_places_are_refused() -> None:
         ops.conv_transpose2d(x[:, :, :0], ops.zeros((1, 1, 2, 2)))
 
 
-def test_layers_take_a_batch_of_nobody() -> None:
+def test_layers_accept_an_empty_batch() -> None:
     delay = nn.AxonalDelay(3, 4)
     assert ms.grad(lambda x: delay(x).sum())(ops.zeros((5, 0, 3))).shape == (5, 0, 3)
     with pytest.raises(ShapeError, match="has no value per channel"):
         nn.BatchNorm1d(3).set_train()(ops.zeros((0, 3)))
 
 
-# --- sums of squares that are 0 ---------------------------------------------------------------------------------------
+# --- sums of squares equal to 0 ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(6)
@@ -211,7 +211,7 @@ def test_layers_take_a_batch_of_nobody() -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"axis": 0}, {"axis": -1, "keepdims": True}, {"ddof": 1}, {"ddof": 1.5}], ids=str
 )
-def test_where_nothing_differs_the_deviation_has_gradient_zero(how: str, options: dict[str, Any]) -> None:
+def test_standard_deviation_of_equal_values_has_zero_gradient(how: str, options: dict[str, Any]) -> None:
     def total(x: Tensor) -> Tensor:
         return ops.std(x, **options).sum()
 
@@ -225,10 +225,10 @@ def test_where_nothing_differs_the_deviation_has_gradient_zero(how: str, options
     mixed = Tensor(np.stack([np.full(4, 0.25), np.arange(4.0)]))
     gradient = ms.grad(lambda x: ops.std(x, -1).sum())(mixed).asnumpy()
     np.testing.assert_allclose(gradient, [np.zeros(4), (np.arange(4.0) - 1.5) / (4 * np.arange(4.0).std())], atol=1e-15)
-    assert np.isnan(ms.grad(total)(Tensor(np.full((3, 4), np.nan))).asnumpy()).all()  # what is wrong still shows
+    assert np.isnan(ms.grad(total)(Tensor(np.full((3, 4), np.nan))).asnumpy()).all()  # invalid values still give NaN
 
 
-def test_the_common_norm_of_zeros_has_a_gradient() -> None:
+def test_global_norm_of_zeros_has_a_finite_gradient() -> None:
     def clipped(x: Tensor) -> Tensor:
         return train.clip_by_global_norm([x, x * 2.0], 1.0)[0].sum()
 

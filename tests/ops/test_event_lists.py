@@ -1,4 +1,4 @@
-"""Event lists: what layers compute of them is what they compute of the dense array, whatever the dtype and the mode."""
+"""Event lists: layers give the same results as for the dense array, for every dtype and mode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def drawn(rng, shape, density, dtype="uint8"):
 
 
 def lists_of(dense, axes, room=0):
-    """The lists of an array whose first axes are rows, with so many elements behind the last one that mean nothing."""
+    """The lists of an array whose first axes are rows, with `room` unused elements after the last event."""
     flat = dense.reshape(int(np.prod(dense.shape[:axes])), -1)
     rows, places = np.nonzero(flat)
     indptr = np.concatenate([[0], np.cumsum((flat != 0).sum(1))])
@@ -37,7 +37,7 @@ def lists_of(dense, axes, room=0):
 
 
 def both(f, net, dense, lists, mode):
-    """The value of a function, and the gradients of the net's Parameters: of the array, and of the lists."""
+    """Values of a function and gradients of the net's Parameters, for the array and for the lists."""
     step = snncell.value_and_grad(f, None, net.trainable_params())
     step = snncell.jit(step) if mode == "jit" else step
     return [[step(x)[0], *step(x)[1]] for x in (Tensor(dense), lists)]
@@ -61,7 +61,7 @@ def assert_alike(expected, found, exact=True):
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float32", "float64"])
 @pytest.mark.parametrize("density", [0.0, 0.02, 0.5, 1.0])
 @pytest.mark.parametrize("inner", [1, 63, 300, 2100])
-def test_a_dense_layer_computes_of_lists_what_it_does_of_the_array(mode, dtype, density, inner):
+def test_dense_layer_of_lists_equals_the_array(mode, dtype, density, inner):
     rng = np.random.default_rng(inner)
     x = drawn(rng, (6, 5, inner), density, dtype)
     net = nn.Dense(inner, 33)
@@ -78,7 +78,7 @@ OPTIONS = [
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("axes", [1, 2])
-def test_a_convolution_computes_of_lists_what_it_does_of_the_array(axes, options):
+def test_convolution_of_lists_equals_the_array(axes, options):
     rng = np.random.default_rng(3)
     for density, dtype, mode in ((0.03, "uint8", "eager"), (0.03, "float32", MODES[-1]), (0.9, "bool", "eager")):
         x = drawn(rng, (3, 2, 4, *(11, 9)[:axes]), density, dtype)
@@ -89,7 +89,7 @@ def test_a_convolution_computes_of_lists_what_it_does_of_the_array(axes, options
 
 @pytest.mark.parametrize("weight", ["float16", "bfloat16", "float64", "complex64"])
 @pytest.mark.parametrize("values", ["float16", "uint8", "float64"])
-def test_dtypes_are_those_of_the_array(weight, values):
+def test_result_dtypes_equal_those_of_the_array(weight, values):
     rng = np.random.default_rng(0)
     x = drawn(rng, (7, 40), 0.1, values)
     w = Tensor(rng.normal(size=(40, 5)).astype(np.float32)).astype(weight)
@@ -100,7 +100,7 @@ def test_dtypes_are_those_of_the_array(weight, values):
         assert_alike([ops.conv2d(Tensor(images), kernel)], [ops.conv2d(lists, kernel)], exact=False)
 
 
-def test_a_product_with_a_vector_and_of_no_rows_and_of_no_elements():
+def test_products_with_vectors_empty_rows_and_empty_lists():
     x = drawn(np.random.default_rng(0), (4, 3, 6), 0.5)
     vector = Tensor(np.arange(6, dtype=np.float32))
     assert_alike([ops.matmul(Tensor(x), vector)], [ops.matmul(lists_of(x, 2), vector)])
@@ -112,7 +112,7 @@ def test_a_product_with_a_vector_and_of_no_rows_and_of_no_elements():
 
 
 @pytest.mark.parametrize("layer", ["dense", "conv"])
-def test_gradients_of_gradients_are_those_of_the_array(layer):
+def test_second_order_gradients_equal_those_of_the_array(layer):
     rng = np.random.default_rng(1)
     x = drawn(rng, (5, 2, 6, 6) if layer == "conv" else (5, 72), 0.1)
     w = Tensor(rng.normal(size=(3, 2, 3, 3) if layer == "conv" else (72, 4)))
@@ -130,13 +130,13 @@ def test_gradients_of_gradients_are_those_of_the_array(layer):
 
 
 @pytest.mark.skipif(not COMPILED, reason="NUMBA_DISABLE_JIT=1: there is no compiler to test")
-def test_explain_says_from_where_on_events_are_used():
+def test_explain_names_the_density_limit_of_events():
     lists = lists_of(drawn(np.random.default_rng(0), (100, 700), 0.01), 1)
     net = nn.Dense(700, 256)
     assert "% of listed elements, else by BLAS" in str(snncell.explain(lambda x: net(x), lists, detail="launches"))
 
 
-def test_a_net_of_lists_trains_as_one_of_the_array():
+def test_training_on_lists_equals_training_on_arrays():
     x = drawn(np.random.default_rng(2), (8, 4, 2, 5, 5), 0.1)
     labels = Tensor([0, 1, 2, 1])
 
@@ -161,7 +161,7 @@ def test_a_net_of_lists_trains_as_one_of_the_array():
         np.testing.assert_array_equal(one, other)
 
 
-def test_flatten_in_time_distributed_passes_lists_on():
+def test_flatten_in_time_distributed_accepts_lists():
     x = drawn(np.random.default_rng(2), (3, 4, 2, 5), 0.3)
     net = nn.SequentialCell(nn.TimeDistributed(nn.Flatten()), nn.Dense(10, 3))
     assert_alike([net(Tensor(x))], [net(lists_of(x, 2))])
@@ -186,7 +186,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_lists_that_are_none_are_refused_wherever_they_go(name):
+def test_invalid_lists_raise_in_every_layer(name):
     indptr, indices, shape = HOSTILE[name]
     lists = EventLists(Tensor(indptr), Tensor(np.array(indices)), Tensor(np.ones(3, np.float32)), shape)
     images = lists.reshape(3, 1, 2, 2)
@@ -203,7 +203,7 @@ def test_lists_that_are_none_are_refused_wherever_they_go(name):
             call()
 
 
-def test_what_takes_no_lists_says_what_does():
+def test_unsupported_operations_name_supported_ones():
     x = drawn(np.random.default_rng(0), (3, 2, 4, 5, 5), 0.2)
     lists = lists_of(x, 2)
     flat = lists.reshape(3, 2, -1)
@@ -229,7 +229,7 @@ def test_what_takes_no_lists_says_what_does():
 
 
 @pytest.mark.parametrize("sign", ["+", "-", "*", "/", "@", "**", "<", ">="])
-def test_operators_are_refused_instead_of_those_of_tuples(sign):
+def test_tuple_operators_raise(sign):
     lists = lists_of(drawn(np.random.default_rng(0), (3, 8), 0.5, "float32"), 1)
     for other in (2, 0.5, Tensor([1.0]), np.ones(3), lists):
         for text in (f"lists {sign} other", f"other {sign} lists"):
@@ -237,14 +237,14 @@ def test_operators_are_refused_instead_of_those_of_tuples(sign):
                 eval(text, {"lists": lists, "other": other})
 
 
-def test_no_gradient_flows_into_values():
+def test_values_get_no_gradient():
     lists = lists_of(drawn(np.random.default_rng(0), (3, 8), 0.5, "float32"), 1)
     for call in (lambda x: ops.matmul(x, ops.ones((8, 2))).sum(), lambda x: x.to_dense().sum()):
         with pytest.raises(GradientError, match=r"No gradient flows into the values of event lists"):
             snncell.grad(lambda v, call=call: call(lists._replace(values=v)))(lists.values)
 
 
-# --- of events --------------------------------------------------------------------------------------------------------
+# --- lists from events ------------------------------------------------------------------------------------------------
 
 SENSORS = [(700, 1, 1), (9, 1, 2), (6, 5, 2), (40, 33, 1), (1, 1, 1)]
 WAYS = [
@@ -253,7 +253,7 @@ WAYS = [
 ]  # fmt: skip
 
 
-def recording(rng, sensor, events, *, rows, ordered=True, spread=1000):
+def random_recording(rng, sensor, events, *, rows, ordered=True, spread=1000):
     t = rng.integers(0, spread, events) + 10**9
     columns = {"x": rng.integers(0, sensor[0], events), "p": rng.integers(0, sensor[2], events)}
     if rows:
@@ -265,10 +265,10 @@ def recording(rng, sensor, events, *, rows, ordered=True, spread=1000):
 @pytest.mark.parametrize("sensor", SENSORS, ids=str)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "int16", "float16", "float32"])
-def test_lists_of_events_are_their_frames(sensor, way, dtype):
+def test_lists_of_events_equal_their_frames(sensor, way, dtype):
     rng = np.random.default_rng(7)
     rows = sensor[1] > 1
-    batch = [recording(rng, sensor, n, rows=rows, ordered=n % 2 == 0) for n in (0, 300, 41, 1, 2000)]
+    batch = [random_recording(rng, sensor, n, rows=rows, ordered=n % 2 == 0) for n in (0, 300, 41, 1, 2000)]
     for events in (batch, batch[:1], batch[1], batch[2]):
         frames = data.to_frames(events, dtype=dtype, **way)
         lists = data.to_event_lists(events, dtype=dtype, **way)
@@ -279,7 +279,7 @@ def test_lists_of_events_are_their_frames(sensor, way, dtype):
         assert not lists.values[listed:].astype("float32").asnumpy().any()
 
 
-def test_the_event_outside_of_the_sensor_is_named_by_its_number():
+def test_event_outside_of_the_sensor_is_named_by_its_index():
     events = data.Events([5, 3, 9], x=[0, 1, 4], sensor_size=(5, 1, 1))
     events["x"][0] = 7
     for call in (data.to_frames, data.to_event_lists):
@@ -287,9 +287,9 @@ def test_the_event_outside_of_the_sensor_is_named_by_its_number():
             call([events[1:], events], n_bins=2)
 
 
-def test_lists_of_samples_are_joined_to_those_of_the_batch():
+def test_sample_lists_join_to_batch_lists():
     rng = np.random.default_rng(1)
-    batch = [recording(rng, (9, 4, 2), n, rows=True) for n in (30, 0, 200)]
+    batch = [random_recording(rng, (9, 4, 2), n, rows=True) for n in (30, 0, 200)]
     transform = data.ToEventLists(window=150)
     apart = [transform(events) for events in batch]
     frames = data.to_frames(batch, window=150)
@@ -306,14 +306,14 @@ def test_lists_of_samples_are_joined_to_those_of_the_batch():
 @pytest.mark.parametrize("buckets", [None, [12], 2])
 @pytest.mark.parametrize("way", [{"n_bins": 7}, {"window": 150}], ids=str)
 @pytest.mark.parametrize("workers", [{"workers": 0}, {"workers": 2}, {"workers": 1, "processes": True}], ids=str)
-def test_a_loader_gives_lists_as_it_does_frames(buckets, way, workers):
+def test_loader_lists_equal_loader_frames(buckets, way, workers):
     rng = np.random.default_rng(1)
-    samples = [(recording(rng, (9, 4, 2), n, rows=True, spread=100 + n), n % 2) for n in (30, 0, 200, 800, 5)]
+    samples = [(random_recording(rng, (9, 4, 2), n, rows=True, spread=100 + n), n % 2) for n in (30, 0, 200, 800, 5)]
     apart = data.ToEventLists(**way)
     options = {"batch_size": 2, "shuffle": True, "seed": 3, "buckets": buckets, **workers}
-    for transform in (apart, lambda events: apart(events)):  # a batch at once, and sample by sample
+    for transform in (apart, lambda events: apart(events)):  # whole batches, and sample by sample
         if workers.get("processes") and transform is not apart:
-            continue  # nothing else than in a thread
+            continue  # the same as in a thread
         frames = data.Loader(samples, transform=data.ToFrame(**way), **options)
         lists = data.Loader(samples, transform=transform, **options)
         for (x, lengths, y), (listed, own, labels) in zip(frames, lists, strict=True):
@@ -324,7 +324,7 @@ def test_a_loader_gives_lists_as_it_does_frames(buckets, way, workers):
 
 
 class Net(nn.Cell):
-    """Two layers, of recordings of different lengths."""
+    """Two layers for recordings of different lengths."""
 
     def __init__(self):
         super().__init__()
@@ -334,9 +334,11 @@ class Net(nn.Cell):
         return self.last(self.neurons(self.first(ops.flatten(x, 2)), lengths=lengths))
 
 
-def test_fit_trains_with_lists_as_with_frames():
+def test_fit_with_lists_equals_frames():
     rng = np.random.default_rng(1)
-    samples = [(recording(rng, (30, 1, 1), 40 + 60 * (n % 2), rows=False, spread=900 + n), n % 2) for n in range(12)]
+    samples = [
+        (random_recording(rng, (30, 1, 1), 40 + 60 * (n % 2), rows=False, spread=900 + n), n % 2) for n in range(12)
+    ]
 
     def losses(transform):
         snncell.set_seed(0)
@@ -350,7 +352,7 @@ def test_fit_trains_with_lists_as_with_frames():
     assert losses(data.ToEventLists(window=100)) == losses(data.ToFrame(window=100))
 
 
-def test_a_report_of_lists_is_that_of_the_array(tmp_path):
+def test_report_of_lists_equals_the_array(tmp_path):
     x = drawn(np.random.default_rng(2), (8, 4, 10), 0.3)
     pages = []
     for batch in (Tensor(x), lists_of(x, 2)):
@@ -363,7 +365,7 @@ def test_a_report_of_lists_is_that_of_the_array(tmp_path):
 
 
 @pytest.mark.parametrize("layer", ["dense", "conv"])
-def test_a_monitor_counts_the_costs_of_lists_as_those_of_the_array(layer):
+def test_monitor_costs_of_lists_equal_the_array(layer):
     x = drawn(np.random.default_rng(2), (8, 4, 2, 5, 5), 0.3)
     first = nn.Conv2d(2, 3, 3) if layer == "conv" else nn.SequentialCell(nn.Flatten(), nn.Dense(50, 3))
     net = nn.SequentialCell(nn.TimeDistributed(first), nn.MultiStep(nn.LIFNode()))
@@ -377,7 +379,7 @@ def test_a_monitor_counts_the_costs_of_lists_as_those_of_the_array(layer):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shape", [(0, 5), (0, 3, 5), (3, 0, 5)])
-def test_gradient_of_a_product_without_rows_is_zeros(shape, mode):
+def test_gradient_of_a_product_without_rows_is_zero(shape, mode):
     x, weight = lists_of(np.zeros((1, 5), "float32"), 1), Tensor(np.ones((5, 2), "float32"))
     lists = x._replace(indptr=Tensor(np.zeros(1, np.int64)), shape=shape)
     gradient = snncell.grad(lambda w: ops.matmul(lists, w).sum())
@@ -386,7 +388,7 @@ def test_gradient_of_a_product_without_rows_is_zeros(shape, mode):
 
 
 @pytest.mark.parametrize("before", [0, 1, 4])
-def test_lists_that_begin_behind_other_elements_are_joined(before):
+def test_lists_with_an_offset_are_joined(before):
     rng = np.random.default_rng(before)
     dense = [drawn(rng, (steps, 6), 0.5) for steps in (2, 5, 3)]
     lists = []
@@ -411,7 +413,7 @@ BLOCKS = {
 
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bool", "uint8"])
-def test_blocks_under_a_gradient_take_event_lists(name, dtype):
+def test_checkpointed_blocks_accept_event_lists(name, dtype):
     dense = (np.random.default_rng(0).random((5, 8)) < 0.3).astype(dtype)
     starts, places = np.r_[0, np.cumsum((dense != 0).sum(1))], np.nonzero(dense)[1].astype(np.int32)
     lists = EventLists(Tensor(starts), Tensor(places), Tensor(dense[dense != 0]), dense.shape)

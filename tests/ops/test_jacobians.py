@@ -1,4 +1,4 @@
-"""Jacobians of more elements than are pulled one after the other: rows of the table, Cells, loops, higher orders."""
+"""Jacobians with more elements than are computed one by one: rows of the table, Cells, loops, higher orders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPILED = pytest.mark.parametrize("compiled", [False, True])
 
 
 def row_by_row(fn: Callable[..., Any], *xs: Tensor) -> list[list[np.ndarray]]:
-    """By the definition: the reverse of each output, from each element of it."""
+    """The definition: one backward pass for each element of each output."""
     outs, pull = snncell.vjp(lambda *xs: leaves(fn(*xs)), *xs)
     rows = []
     for number, out in enumerate(outs):
@@ -39,7 +39,7 @@ def row_by_row(fn: Callable[..., Any], *xs: Tensor) -> list[list[np.ndarray]]:
 @COMPILED
 @BOTH
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
-def test_of_every_operation(r: Row, jacobian: Any, compiled: bool) -> None:
+def test_jacobians_of_every_operation(r: Row, jacobian: Any, compiled: bool) -> None:
     xs = [Tensor(x) for x in r.arrays()]
     floats = [n for n, out in enumerate(of(r)(*xs)) if out.dtype.is_float]
     fn = lambda *xs: [of(r)(*xs)[n] for n in floats]  # noqa: E731
@@ -54,7 +54,7 @@ def network(size: int, dtype: Any = np.float64) -> tuple[Callable[[Tensor], Tens
 
 
 @BOTH
-def test_a_jitted_function_has_the_sweep_once(jacobian: Any) -> None:
+def test_jitted_jacobian_contains_one_vectorised_backward_pass(jacobian: Any) -> None:
     def lines(size: int) -> int:
         fn, x = network(size)
         return len(snncell.explain_passes(jacobian(fn), x).splitlines())
@@ -67,7 +67,7 @@ def test_a_jitted_function_has_the_sweep_once(jacobian: Any) -> None:
 @pytest.mark.parametrize("size", [FEW - 1, FEW, FEW + 1, 2 * FEW])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @BOTH
-def test_around_the_size_where_one_takes_over(jacobian: Any, dtype: Any, size: int, compiled: bool) -> None:
+def test_sizes_around_the_switch_to_the_vectorised_pass(jacobian: Any, dtype: Any, size: int, compiled: bool) -> None:
     fn, x = network(size, dtype)
     found = wraps(compiled)(jacobian(fn))(x)
     assert found.dtype == x.dtype
@@ -81,7 +81,7 @@ def test_around_the_size_where_one_takes_over(jacobian: Any, dtype: Any, size: i
 @COMPILED
 @pytest.mark.parametrize("outer", [jacrev, jacfwd])
 @pytest.mark.parametrize("inner", [jacrev, jacfwd])
-def test_higher_orders(outer: Any, inner: Any, compiled: bool) -> None:
+def test_jacobians_of_higher_orders(outer: Any, inner: Any, compiled: bool) -> None:
     fn, x = network(FEW + 2)
     wrap, last = wraps(compiled), lambda x: weighted([fn(x)])
     gradient = grad(last)
@@ -96,7 +96,7 @@ def test_higher_orders(outer: Any, inner: Any, compiled: bool) -> None:
 
 
 def weighted_rows(fn: Callable[[Tensor], Tensor], x: Tensor) -> np.ndarray:
-    """The gradient of the weighted sum of a Jacobian, of which each row is a gradient."""
+    """The gradient of the weighted sum of a Jacobian whose rows are gradients."""
     size = fn(x).size
     weights = np.random.default_rng(0).standard_normal((size, x.size))
     total = np.zeros(x.shape)
@@ -107,7 +107,7 @@ def weighted_rows(fn: Callable[[Tensor], Tensor], x: Tensor) -> np.ndarray:
 
 
 class Clipped(nn.Cell):
-    """A reverse of its own, which is not the derivative; it may look at values."""
+    """A custom gradient that is not the derivative. It may read values."""
 
     def __init__(self, looks: bool) -> None:
         super().__init__()
@@ -124,8 +124,8 @@ class Clipped(nn.Cell):
 
 @COMPILED
 @BOTH
-def test_reverses_of_users(jacobian: Any, compiled: bool) -> None:
-    """Eager, a reverse may look at values, and so may a hook."""
+def test_jacobians_of_custom_gradients(jacobian: Any, compiled: bool) -> None:
+    """In eager mode a custom gradient and a hook may read values."""
     x = Tensor(np.linspace(-1.0, 1.0, FEW + 3))
     cell = Clipped(looks=not compiled)
     expected = np.diag(3.0 * (2.0 + x.asnumpy() ** 2))
@@ -139,7 +139,7 @@ def test_reverses_of_users(jacobian: Any, compiled: bool) -> None:
 @pytest.mark.sampled(2)
 @COMPILED
 @BOTH
-def test_through_loops_and_spikes(jacobian: Any, compiled: bool) -> None:
+def test_jacobians_through_loops_and_spikes(jacobian: Any, compiled: bool) -> None:
     net = nn.MultiStep(nn.LIFNode(surrogate_function=surrogate.ATan()))
     w = Tensor(np.random.default_rng(1).standard_normal((FEW + 2, 3)))
 
@@ -157,7 +157,7 @@ def test_through_loops_and_spikes(jacobian: Any, compiled: bool) -> None:
 @pytest.mark.sampled(3)
 @COMPILED
 @BOTH
-def test_aux_several_arguments_and_what_does_not_depend(jacobian: Any, compiled: bool) -> None:
+def test_jacobians_with_aux_several_arguments_and_constants(jacobian: Any, compiled: bool) -> None:
     x, y = Tensor(np.linspace(0.5, 1.5, 10)), Tensor(np.linspace(-1.0, 1.0, 12).reshape(3, 4))
 
     def fn(x: Tensor, y: Tensor) -> Any:
@@ -170,8 +170,8 @@ def test_aux_several_arguments_and_what_does_not_depend(jacobian: Any, compiled:
 
 
 @pytest.mark.parametrize("size", [2, FEW + 1])
-def test_in_a_step_of_a_loop(size: int) -> None:
-    """A few are as many copies there, more one loop inside; both are the same."""
+def test_jacobians_in_a_step_of_a_loop(size: int) -> None:
+    """A small Jacobian is unrolled in the step, and a large one is an inner loop. Both give the same result."""
     fn, x = network(size)
     xs = ops.stack([x, x * 0.5, x * 2.0])
     looped = lambda xs: ops.scan(lambda v, x: (0.5 * v + jacrev(fn)(v + x) @ x, v), xs[0] * 0.0, xs)  # noqa: E731
@@ -185,7 +185,7 @@ def test_in_a_step_of_a_loop(size: int) -> None:
 
 @COMPILED
 @BOTH
-def test_of_nothing(jacobian: Any, compiled: bool) -> None:
+def test_jacobians_of_empty_arrays(jacobian: Any, compiled: bool) -> None:
     wrap = wraps(compiled)
     assert wrap(jacobian(lambda x: x * 2.0))(ops.ones((0, 2))).shape == (0, 2, 0, 2)
     assert wrap(jacobian(lambda x: x.sum()))(ops.ones((0,))).shape == (0,)

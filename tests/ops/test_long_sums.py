@@ -1,7 +1,7 @@
-"""Long sums of float32: each function that adds up, over each axis, against float64.
+"""Long sums of float32: each function that sums, over each axis, against float64.
 
-The terms have one sign, and every function is compared with NumPy's in float64. A sum in one float32 fails,
-because it is off by 1e-5 to 1e-2 at the lengths here.
+The terms have one sign, and every function is compared with NumPy's in float64. A plain sum in one float32 fails,
+because its error is 1e-5 to 1e-2 at these lengths.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def terms(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
 
 
 def shape_of(rng: np.random.Generator, size: int) -> tuple[int, ...]:
-    """A shape of one to four axes, one of which is long."""
+    """A shape of one to four axes, one of them long."""
     shape = [int(n) for n in rng.integers(1, 9, rng.integers(0, 4))]
     shape.insert(int(rng.integers(0, len(shape) + 1)), max(1, size // int(np.prod(shape, dtype=int))))
     return tuple(shape)
@@ -41,8 +41,8 @@ def assert_close(found: Any, expected: Any, bound: float = BOUND) -> None:
     assert error.max(initial=0.0) < bound, f"relative error {error.max():.2e}"
 
 
-def laid_out(rng: np.random.Generator, x: Any) -> Any:
-    """The same elements in another order of memory: by rows, by columns, in steps of two, with axes exchanged."""
+def change_layout(rng: np.random.Generator, x: Any) -> Any:
+    """The same elements with another memory layout: C, Fortran, every second element, or exchanged axes."""
     kind = rng.integers(0, 4)
     if kind == 1:
         return np.asfortranarray(x)
@@ -55,25 +55,25 @@ def laid_out(rng: np.random.Generator, x: Any) -> Any:
 
 
 @random_cases(60)
-def test_sums_of_arrays_of_any_layout(seed: int) -> None:
+def test_sums_of_any_memory_layout_are_accurate(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = terms(rng, shape_of(rng, int(10 ** rng.uniform(1, 5.7))))
     axes = tuple(int(a) for a in np.flatnonzero(rng.random(x.ndim) < 0.6))
     keepdims = bool(rng.random() < 0.3)
-    found = sums.total(laid_out(rng, x), axes, keepdims)
+    found = sums.total(change_layout(rng, x), axes, keepdims)
     assert found.dtype == np.float32
     assert_close(found, x.sum(axes, np.float64, keepdims=keepdims))
 
 
 @random_cases(30)
-def test_running_sums(seed: int) -> None:
+def test_running_sums_are_accurate(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = terms(rng, shape_of(rng, int(10 ** rng.uniform(1, 5.5))))
     axis = int(rng.integers(0, x.ndim))
-    assert_close(ops.cumsum(Tensor(laid_out(rng, x)), axis), np.cumsum(x, axis, np.float64), 1.3e-7)
+    assert_close(ops.cumsum(Tensor(change_layout(rng, x)), axis), np.cumsum(x, axis, np.float64), 1.3e-7)
 
 
-WIDE_ENOUGH = 1e-3  # of the squares: the variance of numbers that are nearly equal is that of their rounding errors
+WIDE_ENOUGH = 1e-3  # relative to the squares, because the variance of nearly equal numbers is their rounding error
 REDUCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sum": (ops.sum, lambda x, axis: x.sum(axis)),
     "mean": (ops.mean, lambda x, axis: x.mean(axis)),
@@ -83,13 +83,13 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 @random_cases(40)
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_reductions_of_any_dtype(name: str, seed: int) -> None:
+def test_reductions_of_any_dtype_are_accurate(name: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     fn, expected = REDUCTIONS[name]
     x = terms(rng, shape_of(rng, int(10 ** rng.uniform(1, 5.7))))
     axis = tuple(int(a) for a in np.flatnonzero(rng.random(x.ndim) < 0.6)) or None
     if name == "var":
-        x = x * rng.random(x.shape, np.float32)  # equal numbers have none
+        x = x * rng.random(x.shape, np.float32)  # equal numbers have no variance
     dtype = str(rng.choice(["float32", "float32", "float32", "float64", "float16", "bfloat16"]))
     given = Tensor(x).astype(dtype)
     wide = given.astype("float64").asnumpy()
@@ -115,8 +115,8 @@ def test_reductions_of_any_dtype(name: str, seed: int) -> None:
         ("var", (9001, 5, 7), [0, (0, 2)]),
     ],
 )
-def test_compiled_reductions(name: str, shape: tuple[int, ...], axes: list[Any]) -> None:
-    """The terms are products, so that map and reduce are one loop."""
+def test_compiled_reductions_are_accurate(name: str, shape: tuple[int, ...], axes: list[Any]) -> None:
+    """The terms are products, so that map and reduce are fused into one loop."""
     fn, expected = REDUCTIONS[name]
     rng = np.random.default_rng(len(shape))
     x = rng.random(shape, np.float32) if name == "var" else np.full(shape, 0.1, np.float32)
@@ -131,8 +131,8 @@ EQUATIONS = ["i->", "ia->a", "ai->a", "i,i->", "ia,ia->a", "ai,i->a", "i,ia->a",
 
 @random_cases(3)
 @pytest.mark.parametrize("equation", EQUATIONS)
-def test_einstein_sums(equation: str, seed: int) -> None:
-    """`i` is long. Products of matrices are BLAS's, and not here."""
+def test_einsum_over_a_long_axis_is_accurate(equation: str, seed: int) -> None:
+    """`i` is long. Matrix products are excluded, because BLAS computes them."""
     rng = np.random.default_rng(seed)
     lengths = {"i": int(10 ** rng.uniform(1, 5.3)), "a": int(rng.integers(1, 6)), "b": int(rng.integers(1, 6))}
     arrays = [terms(rng, tuple(lengths[letter] for letter in term)) for term in equation.split("->")[0].split(",")]
@@ -141,8 +141,8 @@ def test_einstein_sums(equation: str, seed: int) -> None:
 
 
 @random_cases(20)
-def test_gradients_of_broadcast_operands(seed: int) -> None:
-    """The gradient of an operand is the sum along the axes that it has been stretched along."""
+def test_gradients_of_broadcast_operands_are_accurate(seed: int) -> None:
+    """The gradient of an operand is the sum over its broadcast axes."""
     rng = np.random.default_rng(seed)
     x = terms(rng, shape_of(rng, int(10 ** rng.uniform(1, 5.7))))
     stretched = tuple(int(a) for a in np.flatnonzero(rng.random(x.ndim) < 0.6))
@@ -154,8 +154,8 @@ def test_gradients_of_broadcast_operands(seed: int) -> None:
 @pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize(("compiled", "every"), [(False, None), (True, None), (False, 150)])
-def test_sums_over_many_steps(compiled: bool, every: int | None) -> None:
-    """The sum over time of a loop's results, the gradient of a constant, and that of one constant per channel."""
+def test_sums_over_many_steps_are_accurate(compiled: bool, every: int | None) -> None:
+    """The sum over time of results, and the gradients of a scalar constant and of a constant per channel."""
 
     def results(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
         _, y = ops.scan(lambda c, x: (c * 0.5, x * a * b), ops.zeros((2, 3)), x, checkpoint_every=every)
@@ -174,12 +174,12 @@ def test_sums_over_many_steps(compiled: bool, every: int | None) -> None:
 
 
 @pytest.mark.compiled
-def test_sums_of_a_loop_that_runs_step_by_step() -> None:
+def test_sums_of_an_unfused_loop_are_accurate() -> None:
     x = np.full((3000, 2, 3), 0.1, np.float32)
 
     def loss(a: Tensor) -> Tensor:
         def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-            order = ops.argsort(c, -1)  # no loop holds it
+            order = ops.argsort(c, -1)  # no loop kernel supports it
             return c + ops.gather_elements(x, 1, order) * a, x * a + c * 0.0
 
         return ops.scan(step, ops.zeros((2, 3)), Tensor(x))[1].sum()
@@ -188,7 +188,7 @@ def test_sums_of_a_loop_that_runs_step_by_step() -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.compiled)])
-def test_batch_norm_and_biases(compiled: bool) -> None:
+def test_batch_norm_and_bias_gradients_are_accurate(compiled: bool) -> None:
     rows = 100_003
     x = np.random.default_rng(0).random((rows, 3), np.float32) * 0.1 + 5.0
     norm = nn.BatchNorm1d(3)
@@ -209,8 +209,8 @@ def test_batch_norm_and_biases(compiled: bool) -> None:
 
 
 @random_cases(20)
-def test_zeros_at_the_end_change_no_bit(seed: int) -> None:
-    """The sum of a padded sequence is that of the sequence."""
+def test_trailing_zeros_do_not_change_sums(seed: int) -> None:
+    """The sum of a padded sequence equals that of the sequence."""
     rng = np.random.default_rng(seed)
     steps, more = (int(n) for n in rng.integers(1, 200, 2))
     x = rng.standard_normal((steps, 3, 5)).astype(np.float32)
@@ -220,7 +220,7 @@ def test_zeros_at_the_end_change_no_bit(seed: int) -> None:
     np.testing.assert_array_equal(sums.running(padded, 0)[:steps], sums.running(x, 0))
 
 
-def test_infinities_stay() -> None:
+def test_sums_keep_infinities() -> None:
     x = np.ones((1000, 3), np.float32)
     x[5, 0], x[7, 1], x[8, 1], x[9, 2] = np.inf, np.inf, -np.inf, np.nan
     np.testing.assert_array_equal(ops.sum(Tensor(x), 0).asnumpy(), [np.inf, np.nan, np.nan])
@@ -228,7 +228,7 @@ def test_infinities_stay() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(18_000_000, 2), (100_000_000,), (2, 18_000_000), (6, 3_000_000, 2)])
-def test_very_long_sums(shape: tuple[int, ...]) -> None:
+def test_very_long_sums_are_accurate(shape: tuple[int, ...]) -> None:
     x = np.full(shape, 0.1, np.float32)
     axis = int(np.argmax(shape))
     exact = x.sum(axis, np.float64)

@@ -1,4 +1,4 @@
-"""Reductions, shapes, indexing, and Tensors as arrays: values against NumPy's."""
+"""Reductions, shapes, indexing, and Tensors as arrays: values against NumPy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AXES = [None, 0, 1, -1, (0, 2), (-1, 0), (2, 1, 0), [0, 1]]
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("axis", AXES, ids=str)
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "var", "std", "any", "all"])
-def test_reductions_are_numpys(name, axis, keepdims):
+def test_reductions_equal_numpy(name, axis, keepdims):
     own = tuple(axis) if isinstance(axis, list) else axis
     for x in (X, X > 0) if name in ("any", "all") else (X,):
         expected = getattr(np, name)(x, axis=own, keepdims=keepdims)
@@ -49,8 +49,8 @@ def test_reductions_of_integers_are_exact(name):
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "prod", "any", "all"])
-def test_an_empty_tuple_of_axes_means_all_of_them(name):
-    """MindSpore's rule, not NumPy's: `ReduceSum()(x)` has `axis=()` and adds everything."""
+def test_empty_tuple_of_axes_reduces_all_axes(name):
+    """MindSpore's rule, not NumPy's: `ReduceSum()(x)` has `axis=()` and sums all elements."""
     close(getattr(ops, name)(Tensor(X), ()), getattr(np, name)(X))
 
 
@@ -60,7 +60,7 @@ def test_reductions_of_a_number(name):
     same(found, {"any": True, "all": True, "var": 0}.get(name, 3))
 
 
-def test_reductions_of_nothing():
+def test_reductions_of_empty_arrays():
     empty = Tensor(np.zeros((0, 3), np.float32))
     same(ops.sum(empty), 0)
     same(ops.sum(empty, 0), [0, 0, 0])
@@ -78,7 +78,7 @@ def test_reductions_of_nothing():
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_cumsum_softmax_and_argmax_are_numpys(axis):
+def test_cumsum_softmax_and_argmax_equal_numpy(axis):
     close(ops.cumsum(Tensor(X), axis), np.cumsum(X, axis))
     same(ops.cumsum(Tensor(COUNTS), axis), np.cumsum(COUNTS, axis))
     raised = np.exp(X)
@@ -89,7 +89,7 @@ def test_cumsum_softmax_and_argmax_are_numpys(axis):
     same(ops.argmin(Tensor(COUNTS), axis, keepdims=True), np.argmin(COUNTS, axis, keepdims=True))
 
 
-def test_argmax_of_all():
+def test_argmax_of_the_flattened_array():
     same(ops.argmax(Tensor(X)), np.argmax(X))
     same(ops.argmin(Tensor(X), keepdims=True), np.argmin(X, keepdims=True))
     assert ops.argmax(Tensor([1.0, np.nan, 3.0])).item() == 1
@@ -97,7 +97,7 @@ def test_argmax_of_all():
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int64", "float16", "float32", "float64"])
-def test_sorting_is_numpys_and_keeps_the_order_of_equals(dtype):
+def test_sort_equals_numpy_and_is_stable(dtype):
     x = (COUNTS - 2 * (dtype != "uint8")).astype(dtype)
     for axis in (0, 1, -1):
         same(ops.argsort(Tensor(x), axis), np.argsort(x, axis, kind="stable"))
@@ -106,34 +106,34 @@ def test_sorting_is_numpys_and_keeps_the_order_of_equals(dtype):
     assert ops.sort(Tensor(x))[0].dtype == x.dtype
 
 
-def test_what_is_no_number_is_sorted_to_the_end():
+def test_nan_is_sorted_to_the_end():
     x = np.array([np.nan, 0.0, np.inf, -0.0, -np.inf, np.nan, -1.0], np.float32)
     same(Tensor(x).argsort(), [4, 6, 1, 3, 2, 0, 5])
     same(ops.sort(Tensor(x))[0], np.sort(x))
     same(ops.sort(Tensor(np.zeros((2, 0))))[0], np.zeros((2, 0)))
 
 
-def test_the_gradient_of_sort_goes_back_where_the_elements_came_from():
+def test_gradient_of_sort_returns_to_the_original_positions():
     x = Tensor([[3.0, 1.0, 1.0], [0.0, -1.0, 5.0]])
     weights = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     same(ms.grad(lambda v: (ops.sort(v)[0] * weights).sum())(x), [[3, 1, 2], [5, 4, 6]])
     same(ms.grad(lambda v: (v.sort(0)[0] * weights).sum())(x), [[4, 5, 3], [1, 2, 6]])
 
 
-def test_variance_with_and_without_bessels_correction():
+def test_variance_with_and_without_bessel_correction():
     close(ops.var(Tensor(X), 1, 1), np.var(X, 1, ddof=1))
     close(ops.std(Tensor(X), 1, 1), np.std(X, 1, ddof=1))
     same(ops.std(Tensor([1, 3])), 1)
 
 
 def test_long_sums_of_float32_do_not_drift():
-    """Pairwise or blocked addition: one running sum would be off by a thousand times more."""
+    """Sums are pairwise or blocked. The error of one running sum would be a thousand times larger."""
     x = np.full(1 << 20, 0.1, np.float32)
     assert abs(ops.sum(Tensor(x)).item() / x.astype(np.float64).sum() - 1) < 1e-6
 
 
-def test_the_mean_of_many_halves_is_added_up_in_more_precision():
-    """As NumPy's: 65504 is float16's largest number, so a sum of 70000 ones is none."""
+def test_mean_of_float16_accumulates_in_float32():
+    """As in NumPy: a sum of 70000 ones exceeds 65504, the largest float16 number."""
     for f in (ops.mean, ops.std, ops.var):
         same(f(Tensor(np.ones(70_000, np.float16))), 1 if f is ops.mean else 0)
 
@@ -176,12 +176,12 @@ def test_the_mean_of_many_halves_is_added_up_in_more_precision():
         (lambda x: ops.gather(x, Tensor([[0, -1]]), 1), lambda x: np.take(x, [[0, -1]], 1)),
     ],
 )
-def test_shape_operations_are_numpys(ours, numpys):
+def test_shape_operations_equal_numpy(ours, numpys):
     same(ours(Tensor(X)), numpys(X))
     assert ours(Tensor(COUNTS)).dtype == ms.int64
 
 
-def test_new_tensors():
+def test_creation_functions_equal_numpy():
     for ours, expected in [
         (ops.zeros((2, 3)), np.zeros((2, 3), np.float32)),
         (ops.ones(3, ms.int32), np.ones(3, np.int32)),
@@ -202,7 +202,7 @@ def test_new_tensors():
         same(ours, expected)
 
 
-def test_one_hot():
+def test_one_hot_encoding():
     indices = np.array([[0, 2], [1, 0]])
     same(ops.one_hot(Tensor(indices), 3), np.eye(3, dtype=np.float32)[indices])
     same(ops.one_hot(Tensor(indices), 3, axis=0), np.moveaxis(np.eye(3)[indices], -1, 0))
@@ -211,7 +211,7 @@ def test_one_hot():
     assert ops.one_hot(Tensor(indices), 3).dtype == ms.float32
 
 
-def test_matrix_products_are_numpys():
+def test_matrix_products_equal_numpy():
     a, b = X, X.transpose(0, 2, 1)
     for x, y in [(a, b), (a, b[0]), (a[0], b), (a[0, 0], b), (a, b[0, :, 0]), (a[0, 0], a[0, 0]), (a[:, :0], b)]:
         close(Tensor(x) @ Tensor(y), x @ y)
@@ -220,13 +220,13 @@ def test_matrix_products_are_numpys():
 
 
 @pytest.mark.parametrize("equation", ["...ij,...jk", "a...b,...bc->c...a", "...j,jk", "...j,...j->..."])
-def test_einsum_spells_out_the_dots_as_numpy_does(equation):
+def test_einsum_ellipsis_equals_numpy(equation):
     x, y = X[0][None, None], X[1].T if "k" in equation or "c" in equation else X
     close(ops.einsum(equation, Tensor(x), Tensor(y)), np.einsum(equation, x, y))
 
 
-def test_the_dots_of_einsum_are_counted_from_the_right():
-    """Of equal lengths, so that a wrong order of the axes would not be noticed but by the values."""
+def test_einsum_ellipsis_aligns_axes_from_the_right():
+    """The axes have equal lengths, so that only values reveal a wrong order."""
     x, y = X[0, 0, :3], X[0, :, :3]
     close(ops.einsum("...,...->...", Tensor(x), Tensor(y)), x * y)
     close(ops.einsum("...,...->...", Tensor(y), Tensor(x)), x * y)
@@ -236,8 +236,8 @@ def test_the_dots_of_einsum_are_counted_from_the_right():
 @pytest.mark.parametrize(
     "equation", ["ii->i", "ii", "ii,ij->j", "iij->ji", "iji->j", "iii->i", "iijj->ij", "i...i->..."]
 )
-def test_einsum_takes_a_diagonal_and_nothing_beside_it(equation, there):
-    """NaN beside the diagonal is not in it, and gets no gradient."""
+def test_einsum_diagonal_ignores_other_elements(equation, there):
+    """NaN outside the diagonal does not reach the result, and gets no gradient."""
     letters = equation.split("->")[0].split(",")[0].replace("...", "k")
     shape = (3,) * len(letters)
     x = np.random.default_rng(0).standard_normal(shape)
@@ -281,11 +281,11 @@ def test_einsum_takes_a_diagonal_and_nothing_beside_it(equation, there):
     ],
     ids=repr,
 )
-def test_indexing_is_numpys(index):
+def test_indexing_equals_numpy(index):
     same(Tensor(X)[index], X[index])
 
 
-def test_tensors_and_arrays_as_indices():
+def test_tensors_and_arrays_can_be_indices():
     x = Tensor(X)
     same(x[Tensor(1)], X[1])
     same(x[Tensor(1), Tensor(0) :], X[1])
@@ -293,7 +293,7 @@ def test_tensors_and_arrays_as_indices():
     same(x[np.array([[1], [0]])], X[np.array([[1], [0]])])
 
 
-def test_an_empty_list_chooses_nothing():
+def test_empty_list_selects_no_elements():
     same(Tensor(X)[[]], X[[]])
 
 
@@ -307,14 +307,14 @@ def test_iteration_and_length():
 # --- Tensors as arrays ------------------------------------------------------------------------------------------------
 
 
-def test_a_tensor_copies_what_it_is_made_of():
+def test_tensor_copies_its_data():
     source = np.zeros(3)
     x = Tensor(source)
     source[0] = 1
     same(x, [0, 0, 0])
 
 
-def test_arrays_of_a_tensor():
+def test_conversion_of_a_tensor_to_arrays():
     x = Tensor(X)
     view = x.asnumpy()
     assert np.shares_memory(view, x.asnumpy())
@@ -328,7 +328,7 @@ def test_arrays_of_a_tensor():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool", "complex64"])
-def test_dlpack_there_and_back(dtype):
+def test_dlpack_round_trip(dtype):
     source = COUNTS.astype(dtype)
     there = np.from_dlpack(Tensor(source))
     np.testing.assert_array_equal(there, source)
@@ -345,7 +345,7 @@ def test_dlpack_with_torch():
     same(Tensor(torch.arange(3)), [0, 1, 2])
 
 
-def test_values_do_not_change():
+def test_tensors_are_immutable():
     x = Tensor([1.0, 2.0])
     with pytest.raises(AssignError, match=r"You cannot write to a Tensor.*Parameter"):
         x[0] = 5.0
@@ -358,7 +358,7 @@ def test_values_do_not_change():
         x[:] = 0
 
 
-def test_attributes():
+def test_tensor_attributes():
     x = Tensor(X)
     assert (x.shape, x.ndim, x.size, x.dtype, x.device) == ((2, 3, 4), 3, 24, ms.float32, "cpu")
     assert x.to("cpu") is x
@@ -370,7 +370,7 @@ def test_attributes():
     assert (x.dtype, str(x.dtype), x.dtype.name) == ("float32", "Float32", "float32")
 
 
-def test_copies_and_pickles():
+def test_tensors_can_be_copied_and_pickled():
     x = Tensor(X, ms.float64)
     for other in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
         assert other.dtype == ms.float64
@@ -417,11 +417,11 @@ def test_copies_and_pickles():
         (np.zeros((0, 2), np.float32), "Tensor(shape=[0, 2], dtype=Float32, value= )"),
     ],
 )
-def test_repr(x, text):
+def test_repr_of_a_tensor(x, text):
     assert repr(Tensor(x)) == text
 
 
-def test_str_is_numpys():
+def test_str_equals_numpy():
     for x in (X, COUNTS, np.float32(2.5), np.array([True])):
         assert str(Tensor(x)) == f"{Tensor(x)}" == str(x)
 

@@ -1,4 +1,4 @@
-"""Compiled operations against eager ones where nothing may differ: arithmetic and comparisons, to the bit."""
+"""Compiled operations against eager ones, to the bit for arithmetic and comparisons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def divisions(x: Tensor, y: Tensor) -> list[Tensor]:
 
 
 def extremes(x: Tensor, y: Tensor) -> list[Tensor]:
-    """Of 0 and -0 either one, as NumPy says of its own: it depends on the vector instructions."""
+    """NumPy may return 0 or -0, depending on vector instructions, so that this function accepts either."""
     return [ops.maximum(x, y) + 0.0, ops.minimum(x, y) + 0.0, ops.maximum(x, 0.5), ops.minimum(0.5, y)]
 
 
@@ -63,7 +63,7 @@ def identical(fn: Any, *xs: Tensor) -> None:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("fn", [arithmetic, divisions, extremes, comparisons])
-def test_floats_agree_to_the_bit(fn, dtype):
+def test_float_arithmetic_equals_eager_bitwise(fn, dtype):
     special = np.array(SPECIAL, dtype)
     pairs = [p.reshape(-1) for p in np.meshgrid(special, special)]
     drawn = np.random.default_rng(0).standard_normal((2, 1025 - pairs[0].size)).astype(dtype)
@@ -72,21 +72,21 @@ def test_floats_agree_to_the_bit(fn, dtype):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
-def test_integers_agree_to_the_bit(dtype):
+def test_integer_arithmetic_equals_eager_bitwise(dtype):
     info = np.iinfo(dtype)
     given = np.array([0, 1, 2, 3, 5, 100, info.max, info.min, info.max - 1], dtype)
     identical(integers, *[Tensor(x.reshape(-1)) for x in np.meshgrid(given, given)])
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
-def test_integer_divisions_agree_to_the_bit(dtype):
+def test_integer_division_equals_eager_bitwise(dtype):
     given = np.array([0, 1, 2, 3, 7, 100], dtype)
     given = np.concatenate([given, -given]) if dtype == "int32" else given
     identical(lambda x, y: [x // y, x % y, x // 3, x % 3], *[Tensor(x.reshape(-1)) for x in np.meshgrid(given, given)])
 
 
-def test_numbers_that_the_dtype_does_not_hold_are_treated_alike():
-    """They are compared as numbers; where one would have to be stored there is an error, compiled or not."""
+def test_out_of_range_numbers_behave_as_in_eager_mode():
+    """Comparisons use the number itself. An operation that must store it raises an error, compiled or not."""
     x = Tensor([0, 200], ms.uint8)
     identical(lambda v: [v > 300, v == -1, v >= -5, v < 256], x)
     for fn in (lambda v: v + 300, lambda v: ops.maximum(v, -2), lambda v: ops.clip(v, -2, 300)):
@@ -99,16 +99,16 @@ def test_numbers_that_the_dtype_does_not_hold_are_treated_alike():
         assert outcomes[0] == outcomes[1]
 
 
-def test_rounding_an_integer_is_the_same_compiled():
+def test_rounding_of_integers_equals_eager():
     identical(lambda x: [ops.round(x)], Tensor(np.arange(5, dtype=np.int32)))
 
 
-def test_booleans_agree_to_the_bit():
+def test_boolean_operations_equal_eager_bitwise():
     x, y = Tensor([True, True, False, False]), Tensor([True, False, True, False])
     identical(lambda x, y: [x & y, x | y, x ^ y, ~x, x == y, x < y, x + y, x * 2, x / y, x * 0.1, ops.sum(x)], x, y)
 
 
-def test_transcendental_functions_agree_to_a_few_units_in_the_last_place():
+def test_transcendental_functions_equal_eager_to_a_few_ulp():
     names = ["exp", "expm1", "log", "log1p", "sin", "cos", "atan", "tanh", "erf", "sigmoid", "softplus", "gelu"]
 
     def all_of_them(x: Tensor, y: Tensor) -> list[Tensor]:
@@ -120,11 +120,11 @@ def test_transcendental_functions_agree_to_a_few_units_in_the_last_place():
         for name, a, b in zip([*names, "pow", "pow"], all_of_them(x, y), ms.jit(all_of_them)(x, y), strict=True):
             assert a.dtype == b.dtype == dtype
             distance = np.abs(a.asnumpy() - b.asnumpy()) / np.spacing(np.abs(a.asnumpy()))
-            # 2 units for each function; sigmoid, softplus, gelu and pow are made of several.
+            # 2 units for each function. sigmoid, softplus, gelu and pow consist of several.
             assert distance.max() <= (2 if name in names[:9] else 8), name
 
 
-def test_extreme_arguments_agree():
+def test_extreme_arguments_equal_eager():
     def all_of_them(x: Tensor) -> list[Tensor]:
         return [
             getattr(ops, name)(x)
@@ -137,14 +137,14 @@ def test_extreme_arguments_agree():
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (31,), (33,), (1025,), (0, 3), (3, 0), ()])
-def test_sizes(shape):
+def test_all_shapes_equal_eager(shape):
     def fn(x: Tensor) -> list[Tensor]:
         return [x * 2 + 1, ops.sum(x), ops.sum(x, 0) if x.ndim else x, ops.cumsum(x, 0) if x.ndim else x]
 
     identical(fn, Tensor(np.arange(np.prod(shape), dtype=np.float32).reshape(shape)))
 
 
-def test_nan_comes_through_compiled_reductions():
+def test_compiled_reductions_propagate_nan():
     def fn(x: Tensor) -> list[Tensor]:
         return [ops.max(x), ops.min(x), ops.max(x, 1), ops.min(x, 0), ops.sum(x, 1), ops.mean(x, 0), ops.softmax(x, 1)]
 
@@ -156,26 +156,26 @@ def test_nan_comes_through_compiled_reductions():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_sign_agrees_to_the_bit(dtype):
+def test_sign_equals_eager_bitwise(dtype):
     identical(lambda x: [ops.sign(x)], Tensor(np.array(SPECIAL, dtype)))
 
 
-def test_half_precision_is_computed_by_numpy():
+def test_half_precision_equals_eager_bitwise():
     identical(lambda x: [x * 2 + 1, ops.relu(x), ops.exp(x), ops.sum(x), x > 0], Tensor([1.5, -2.5], ms.float16))
 
 
-def test_complex_numbers():
+def test_complex_numbers_equal_eager():
     identical(lambda x: [ops.real(ops.fft(x)), ops.abs(ops.fft(x) * 2j)], Tensor(np.arange(4.0)))
 
 
-def test_strides_are_taken_as_they_are():
+def test_strided_inputs_equal_eager():
     x = Tensor(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
     identical(lambda v: [v.T * 2, v[:, ::-1] + v, ops.sum(v.T, 0), v[..., 1::2] * v[..., ::2], v.swapaxes(0, 2) + 1], x)
     identical(lambda v: [v * 2 + v, ops.sum(v, 1)], x.T[::-1])
 
 
-def test_bad_positions_raise_the_same_errors_compiled():
-    """They are found when the Program runs: the values are not there while it is traced."""
+def test_invalid_indices_raise_the_same_errors_compiled():
+    """The Program raises them at run time, because the values are unknown during tracing."""
     x, far = Tensor([1.0, 2.0]), Tensor([5])
     for f in (lambda a, i: ops.gather(a, i), ms.jit(lambda a, i: ops.gather(a, i))):
         with pytest.raises(TensorIndexError, match=r"gather.*out of bounds"):

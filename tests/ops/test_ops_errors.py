@@ -1,4 +1,4 @@
-"""Bad input gets an error that names the operation, what was expected, what came, and the mend where there is one."""
+"""Errors of operations: they name the operation, the expected and actual value, and a fix if there is one."""
 
 from __future__ import annotations
 
@@ -203,8 +203,8 @@ def cases(table: list[tuple[Any, str]]) -> Any:
     return pytest.mark.parametrize(("call", "text"), table, ids=[text[:48] for _, text in table])
 
 
-def refused(call: Any, kind: type[SnncellError], builtin: type[Exception], text: str) -> None:
-    """Both classes catch it, and the message is one string in one piece."""
+def assert_raises(call: Any, kind: type[SnncellError], builtin: type[Exception], text: str) -> None:
+    """Check that both base classes catch the error, and that its message is one string."""
     with pytest.raises(kind, match=text) as caught:
         call()
     assert type(caught.value) in (kind, ArgumentTypeError) if kind is ArgumentError else type(caught.value) is kind
@@ -213,33 +213,33 @@ def refused(call: Any, kind: type[SnncellError], builtin: type[Exception], text:
 
 
 @cases(SHAPES)
-def test_shapes_that_do_not_fit(call, text):
-    refused(call, ShapeError, ValueError, text)
+def test_mismatched_shapes_raise(call, text):
+    assert_raises(call, ShapeError, ValueError, text)
 
 
 @cases(DTYPES)
-def test_what_is_no_number_or_of_the_wrong_kind(call, text):
+def test_invalid_types_and_dtypes_raise(call, text):
     by_annotation = "is a Tensor, an array, or numbers" in text or "dtype is a dtype" in text
-    refused(call, ArgumentTypeError if by_annotation else DTypeError, TypeError, text)
+    assert_raises(call, ArgumentTypeError if by_annotation else DTypeError, TypeError, text)
 
 
 @cases(ARGUMENTS)
-def test_arguments_that_make_no_sense(call, text):
-    refused(call, ArgumentError, ValueError, text)
+def test_invalid_arguments_raise(call, text):
+    assert_raises(call, ArgumentError, ValueError, text)
 
 
 @cases(INDICES)
-def test_indices_that_are_not_there(call, text):
-    refused(call, TensorIndexError, IndexError, text)
+def test_indices_out_of_range_raise(call, text):
+    assert_raises(call, TensorIndexError, IndexError, text)
 
 
 @cases(GRADIENTS)
-def test_gradients_that_do_not_exist(call, text):
-    refused(call, GradientError, TypeError, text)
+def test_undefined_gradients_raise(call, text):
+    assert_raises(call, GradientError, TypeError, text)
 
 
 @pytest.mark.parametrize("padding", [2, "same", None])
-def test_padding_that_is_no_sequence_of_ints(padding):
+def test_padding_must_be_a_sequence_of_ints(padding):
     with pytest.raises(SnncellError, match="pad: padding"):
         ops.pad(X, padding)
 
@@ -257,12 +257,12 @@ def test_padding_that_is_no_sequence_of_ints(padding):
         ("var", (X, 0, "a")),
     ],
 )
-def test_other_arguments_that_are_no_numbers_or_no_integers(name, args):
+def test_arguments_must_be_numbers_or_integers(name, args):
     with pytest.raises(SnncellError, match=f"^{name}"):
         getattr(ops, name)(*args)
 
 
-def test_a_string_beside_an_operator_is_pythons_own_error():
+def test_operators_with_strings_raise_type_error():
     with pytest.raises(TypeError, match=r"unsupported operand type\(s\) for \+"):
         X + "a"
 
@@ -272,7 +272,7 @@ def test_a_string_beside_an_operator_is_pythons_own_error():
     "call",
     [lambda x: x + ops.ones(4), lambda x: x @ x, lambda x: x.reshape(5), lambda x: ops.sum(x, 3), lambda x: x[5]],
 )
-def test_a_traced_function_raises_what_an_eager_one_raises(call):
+def test_traced_functions_raise_the_same_errors_as_eager(call):
     errors = []
     for f in (call, ms.jit(call)):
         with pytest.raises(SnncellError, match=r"\d") as caught:

@@ -1,4 +1,4 @@
-"""The table of operations, walked: finite differences, compiled against eager, and torch forward and backward."""
+"""The table of operations: finite differences, compiled against eager, and PyTorch forward and backward."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def leaves(out: Any) -> list[ms.Tensor]:
 
 
 def seeds_for(outs: list[Any]) -> list[np.ndarray]:
-    """A gradient for each output, the same for every row with outputs of that shape."""
+    """A gradient for each output. Rows with outputs of the same shape use the same one."""
     return [np.random.default_rng(i).standard_normal(tuple(out.shape)) for i, out in enumerate(outs)]
 
 
@@ -50,11 +50,11 @@ def test_every_public_operation_is_in_the_table():
     assert set(NOT_A_ROW) <= set(functions), "NOT_A_ROW names what is not there"
 
 
-def test_rows_have_names_of_their_own():
+def test_row_names_are_unique():
     assert [name for name, count in Counter(map(repr, TABLE)).items() if count > 1] == []
 
 
-def test_a_reverse_that_is_wrong_by_a_thousandth_fails_the_check():
+def test_gradient_check_detects_an_error_of_one_thousandth():
     def bent(x: ms.Tensor) -> ms.Tensor:
         return ops.sin(x) * 0.999 + ops.stop_gradient(ops.sin(x) * 0.001)
 
@@ -62,11 +62,11 @@ def test_a_reverse_that_is_wrong_by_a_thousandth_fails_the_check():
         check_grads(bent, ms.Tensor([0.3, -0.8, 1.1]))
 
 
-def test_a_wrong_second_order_fails_the_check():
+def test_gradient_check_detects_a_wrong_second_order():
     def bent(x: ms.Tensor) -> ms.Tensor:
         return x * ops.stop_gradient(x) + ops.square(x) * 0.0 + ops.stop_gradient(x * x) * -0.5
 
-    # Its first derivative, x, is that of x^2 / 2, which is also its value; its second is taken for 0.
+    # The value is x^2 / 2 and the first derivative x is right, but the second derivative is 0.
     with pytest.raises(GradientCheckError, match="order"):
         check_grads(bent, ms.Tensor([0.3, -0.8, 1.1]), order=2)
 
@@ -81,7 +81,7 @@ def test_gradients_agree_with_finite_differences(r: Row):
 
 
 @pytest.mark.parametrize("r", STEPS, ids=repr)
-def test_steps_let_no_gradient_through(r: Row):
+def test_step_functions_have_zero_gradient(r: Row):
     def beside_a_sum(*xs: ms.Tensor) -> ms.Tensor:
         return ops.cast(r.fn(*xs), ms.float64).sum() + sum(x.sum() for x in xs)
 
@@ -93,7 +93,7 @@ def test_steps_let_no_gradient_through(r: Row):
 @pytest.mark.sampled(98)
 @pytest.mark.parametrize("dtype", [ms.float16, ms.float32], ids=str)
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
-def test_gradients_have_the_dtype_and_shape_of_their_inputs(r: Row, dtype: Any):
+def test_gradients_have_the_dtype_and_shape_of_inputs(r: Row, dtype: Any):
     xs = [x.astype(dtype) for x in tensors(r)]
     found = leaves(ms.grad(r.fn, tuple(range(len(xs))))(*xs))
     assert [(g.shape, g.dtype) for g in found] == [(x.shape, dtype) for x in xs]
@@ -110,10 +110,10 @@ def values_and_gradients(r: Row, xs: list[ms.Tensor], douts: list[ms.Tensor]) ->
 
 
 def several(rows: list[Row]) -> tuple[Any, list[ms.Tensor]]:
-    """One function for all rows, so that those with common inputs become one loop; and its arguments."""
+    """One function for all rows, so that rows with common inputs fuse into one loop; and its arguments."""
     arrays: dict[int, ms.Tensor] = {}
     places: list[tuple[Row, list[int], list[int]]] = []
-    made = {}  # gradients of the same shape are the same argument, too
+    made = {}  # gradients of the same shape are also one argument
 
     def place(array: np.ndarray) -> int:
         arrays.setdefault(id(array), ms.Tensor(array))
@@ -129,14 +129,14 @@ def several(rows: list[Row]) -> tuple[Any, list[ms.Tensor]]:
     return together, list(arrays.values())
 
 
-# Rows that are compiled together, by the first letter of where their operation stands in the table.
+# Rows that are compiled together, grouped by the first letter of the module of their operation.
 BATCHES = [COMPILED[start : start + 40] for start in range(0, len(COMPILED), 40)]
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("rows", BATCHES, ids=lambda rows: f"{rows[0]} to {rows[-1]}")
-def test_compiled_agrees_with_eager(rows: list[Row]):
+def test_compiled_equals_eager(rows: list[Row]):
     together, given = several(rows)
     eager, compiled = together(*given), ms.jit(together)(*given)
     for r, ours, theirs in zip(rows, eager, compiled, strict=True):
@@ -151,7 +151,7 @@ def test_compiled_agrees_with_eager(rows: list[Row]):
 @pytest.mark.sampled(312)
 @pytest.mark.peer
 @pytest.mark.parametrize("r", WITH_TORCH, ids=repr)
-def test_torch_agrees(r: Row):
+def test_values_and_gradients_equal_torch(r: Row):
     torch = pytest.importorskip("torch", reason="torch is not installed: no comparison with it")
     torch.set_num_threads(1)
     theirs = [torch.tensor(np.array(x), requires_grad=bool(r.order)) for x in r.arrays()]
@@ -164,7 +164,7 @@ def test_torch_agrees(r: Row):
     else:
         out, pull = ops.vjp(r.fn, *tensors(r))
         ours, our_grads = leaves(out), leaves(pull(*[ms.Tensor(d) for d in douts]))
-        # To the power 0 torch's graph does not reach the input, which is as good as zeros.
+        # At the power 0 torch's graph does not reach the input, which counts as a zero gradient.
         their_grads = torch.autograd.grad(
             their_out, theirs, [torch.tensor(d) for d in douts], allow_unused=True, materialize_grads=True
         )

@@ -1,4 +1,4 @@
-"""Properties that hold for any shape and any strides: NumPy's broadcasting, and reverses that are linear."""
+"""Properties for any shape and strides: NumPy's broadcasting, and backward passes that are linear."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import snncell as ms
 from snncell import Tensor, ops
 from snncell.tape import structure
 
-# Examples are few and the same in every run; the fixture that sets the seed is meant to be shared by them.
+# Few examples, the same in every run. They share the fixture that sets the seed on purpose.
 few = settings(
     max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
-NUMBERS = st.integers(-32, 32).map(lambda n: n / 4)  # few bits: sums and products are exact in any order
+NUMBERS = st.integers(-32, 32).map(lambda n: n / 4)  # few bits, so that sums and products are exact in any order
 
 
 def arrays(shape: Any, dtype: Any = np.float64) -> Any:
@@ -29,7 +29,7 @@ def arrays(shape: Any, dtype: Any = np.float64) -> Any:
 
 @st.composite
 def views(draw: Any, min_dims: int = 0) -> tuple[np.ndarray, Tensor]:
-    """An array and the Tensor of the same elements, reached by transpositions, flips and steps: any strides."""
+    """An array, and a Tensor of the same elements with any strides, made by transpositions, flips and steps."""
     shape = draw(hnp.array_shapes(min_dims=min_dims, max_dims=3, min_side=0, max_side=4))
     plain = draw(arrays(shape))
     x = Tensor(plain)
@@ -48,7 +48,7 @@ def same(ours: Tensor, expected: Any) -> None:
 
 @few
 @given(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=4, min_side=0, max_side=4), st.data())
-def test_operands_broadcast_as_numpys_do_and_gradients_come_back_in_their_shapes(shapes, data):
+def test_operands_broadcast_as_numpy_and_gradients_keep_shapes(shapes, data):
     a, b = (data.draw(arrays(shape)) for shape in shapes.input_shapes)
     x, y = Tensor(a), Tensor(b)
     for f, theirs in [(ops.add, np.add), (ops.mul, np.multiply), (ops.maximum, np.maximum), (ops.less, np.less)]:
@@ -61,7 +61,7 @@ def test_operands_broadcast_as_numpys_do_and_gradients_come_back_in_their_shapes
 
 
 def summed_to(full: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The reverse of broadcasting `shape` to the shape of `full`, element by element."""
+    """The gradient of broadcasting `shape` to the shape of `full`, element by element."""
     out = np.zeros(shape)
     own = (1,) * (full.ndim - len(shape)) + shape
     for index in np.ndindex(full.shape):
@@ -72,7 +72,7 @@ def summed_to(full: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 @few
 @given(views())
-def test_any_strides_will_do(pair):
+def test_elementwise_operations_accept_any_strides(pair):
     expected, x = pair
     same(x, expected)
     same(x * 2 + x, expected * 2 + expected)
@@ -88,7 +88,7 @@ def test_any_strides_will_do(pair):
 
 @few
 @given(views(min_dims=1), st.data())
-def test_operations_along_an_axis_take_any_strides(pair, data):
+def test_axis_operations_accept_any_strides(pair, data):
     expected, x = pair
     axis = data.draw(st.integers(-expected.ndim, expected.ndim - 1))
     keepdims = data.draw(st.booleans())
@@ -110,7 +110,7 @@ def test_operations_along_an_axis_take_any_strides(pair, data):
 
 @few
 @given(st.data())
-def test_any_basic_index_reads_what_numpy_reads_and_its_reverse_writes_there(data):
+def test_basic_indexing_equals_numpy_and_its_gradient_scatters_back(data):
     shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=4))
     index = data.draw(hnp.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))
     x = data.draw(arrays(shape))
@@ -122,7 +122,7 @@ def test_any_basic_index_reads_what_numpy_reads_and_its_reverse_writes_there(dat
 
 @few
 @given(SHAPES, st.data())
-def test_a_reshape_and_its_reverse_keep_the_order(shape, data):
+def test_reshape_and_its_gradient_keep_the_order(shape, data):
     x = data.draw(arrays(shape))
     other = data.draw(st.permutations(shape))
     same(ops.reshape(Tensor(x), tuple(other)), x.reshape(other))
@@ -150,7 +150,7 @@ def test_matrix_products_of_any_batch(sizes, batches, data):
 
 @few
 @given(st.data())
-def test_a_convolution_is_the_sum_that_its_docstring_gives(data):
+def test_convolution_equals_the_sum_in_its_docstring(data):
     n, c, o, k = (data.draw(st.integers(1, 3)) for _ in range(4))
     stride, dilation, padding = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2)), data.draw(st.integers(0, 2))
     length = data.draw(st.integers((k - 1) * dilation + 1, 8))
@@ -164,13 +164,13 @@ def test_a_convolution_is_the_sum_that_its_docstring_gives(data):
     assert same_mode.shape == (n, o, math.ceil(length / stride))
 
 
-# --- reverses ---------------------------------------------------------------------------------------------------------
+# --- backward passes --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(314)
 @pytest.mark.parametrize("r", [r for r in TABLE if r.order and r.jit], ids=repr)
-def test_a_reverse_is_linear_in_dout(r: Row):
-    """Also at no gradient: zeros pull back to zeros."""
+def test_backward_pass_is_linear_in_dout(r: Row):
+    """Zeros as dout also give a zero gradient."""
     rng = np.random.default_rng(3)
     out, pull = ops.vjp(r.fn, *[Tensor(x) for x in r.arrays()])
     outs = structure.flatten(out)[0]
@@ -188,7 +188,7 @@ def test_a_reverse_is_linear_in_dout(r: Row):
 
 @few
 @given(st.integers(1, 5), st.integers(0, 3))
-def test_a_batch_is_its_entries_side_by_side(size, seed):
+def test_batches_equal_their_entries(size, seed):
     rng = np.random.default_rng(seed)
     x, w = Tensor(rng.standard_normal((size, 2, 6))), Tensor(rng.standard_normal((3, 2, 3)))
 
@@ -206,7 +206,7 @@ def test_a_batch_is_its_entries_side_by_side(size, seed):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("shapes", [((2, 3), (3,)), ((2, 1, 3), (4, 1)), ((0, 3), (3,)), ((), (2, 3)), ((5,), (1,))])
-def test_compiled_broadcasting_and_its_reverse(shapes):
+def test_compiled_broadcasting_and_its_gradient(shapes):
     def f(x: Tensor, y: Tensor) -> Any:
         out, pull = ops.vjp(lambda a, b: a * b + a, x, y)
         return out, pull(ops.ones_like(out))
@@ -228,7 +228,7 @@ _mixed = ms.jit(lambda x, y: (x * y - 1, ops.sum(x, 0), ops.sum(x * y), x > y, o
 @pytest.mark.compiled
 @few
 @given(arrays((3, 4)), arrays((3, 4)))
-def test_compiled_values_are_numpys(a, b):
+def test_compiled_values_equal_numpy(a, b):
     expected = (a * b - 1, a.sum(0), (a * b).sum(), a > b, a.cumsum(1))
     for ours, theirs in zip(_mixed(Tensor(a), Tensor(b)), expected, strict=True):
         same(ours, theirs)

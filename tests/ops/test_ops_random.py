@@ -1,4 +1,4 @@
-"""Random numbers and dropout: seeds, masks shared by forward and backward, one generator per thread."""
+"""Random numbers and dropout: seeds, masks shared by forward and backward pass, one generator per thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def three(draw) -> list[np.ndarray]:
 
 
 @each_draw
-def test_the_same_seed_gives_the_same_numbers_and_each_call_others(draw):
+def test_same_seed_repeats_numbers_and_each_call_differs(draw):
     ops.set_seed(5)
     first = three(draw)
     ops.set_seed(5)
@@ -45,7 +45,7 @@ def test_the_same_seed_gives_the_same_numbers_and_each_call_others(draw):
 
 @pytest.mark.compiled
 @each_draw
-def test_a_jitted_function_draws_what_an_eager_one_draws_and_goes_on(draw):
+def test_jitted_draws_equal_eager_draws(draw):
     ops.set_seed(5)
     eager = three(draw)
     ops.set_seed(5)
@@ -58,8 +58,8 @@ def test_two_draws_in_one_jitted_function_differ():
     assert not np.array_equal(a.asnumpy(), b.asnumpy())
 
 
-def test_distributions():
-    n = 40_000  # means are then within 4 deviations of what they should be, with these seeds
+def test_distributions_have_their_means_and_bounds():
+    n = 40_000  # with these seeds, means are within 4 standard deviations
     x = ops.uniform((n,), -1.0, 3.0).asnumpy()
     assert x.dtype == np.float32 and -1 <= x.min() < -0.99 and 2.99 < x.max() < 3 and abs(x.mean() - 1) < 0.025
     x = ops.normal((n,), 2.0, 0.5, ms.float64).asnumpy()
@@ -71,12 +71,12 @@ def test_distributions():
     np.testing.assert_array_equal(np.sort(ops.randperm(100).asnumpy()), np.arange(100))
 
 
-def test_bernoulli_of_certainties():
+def test_bernoulli_with_probability_zero_or_one():
     np.testing.assert_array_equal(ops.bernoulli(Tensor([0.0, 1.0] * 50)).asnumpy(), [0, 1] * 50)
 
 
-def test_uniform_numbers_do_not_depend_on_how_many_are_drawn_after_them():
-    """An element is a function of (seed, call, position), so a longer draw begins with the shorter one."""
+def test_longer_uniform_draw_begins_with_the_shorter_one():
+    """An element is a function of (seed, call, position)."""
     ops.set_seed(1)
     short = ops.uniform((100,)).asnumpy()
     ops.set_seed(1)
@@ -84,7 +84,7 @@ def test_uniform_numbers_do_not_depend_on_how_many_are_drawn_after_them():
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 7), (-5, 2**33), (-(2**63), 2**63), (2**62, 2**63)])
-def test_integers_are_the_upper_half_of_a_product(low: int, high: int) -> None:
+def test_integers_are_the_upper_half_of_a_random_product(low: int, high: int) -> None:
     ops.set_seed(4)
     key = np.array([4, 0], np.uint64)
     words = np.random.Philox(key=key).random_raw(50)
@@ -92,7 +92,7 @@ def test_integers_are_the_upper_half_of_a_product(low: int, high: int) -> None:
     assert ops.randint(low, high, (50,)).tolist() == wanted
 
 
-def test_normal_numbers_have_the_moments_and_the_tails_of_their_distribution() -> None:
+def test_normal_numbers_have_the_right_moments_and_tails() -> None:
     ops.set_seed(1)
     x = ops.normal((200_001,)).asnumpy().astype(np.float64)
     for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
@@ -106,7 +106,7 @@ def test_normal_numbers_have_the_moments_and_the_tails_of_their_distribution() -
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, pytest.param(ms.jit, marks=pytest.mark.compiled)], ids=["eager", "jit"])
-def test_the_reverse_of_dropout_uses_the_forwards_mask(wrap):
+def test_dropout_gradient_uses_the_mask_of_the_forward_pass(wrap):
     @wrap
     def run(x: Tensor) -> tuple[Tensor, Tensor]:
         out, pull = ops.vjp(lambda v: ops.dropout(v, 0.25), x)
@@ -120,15 +120,15 @@ def test_the_reverse_of_dropout_uses_the_forwards_mask(wrap):
 
 
 @pytest.mark.compiled
-def test_the_gradient_of_a_jitted_dropout_uses_its_mask():
-    """The reverse of a jitted call computes the forward once more: it must not draw a new mask, nor use up a key."""
+def test_jitted_dropout_gradient_uses_the_mask_of_the_forward_pass():
+    """The backward pass of a jitted call recomputes the forward pass. It must not draw a new mask or use up a key."""
     x = Tensor(np.full((40, 40), 2.0))
     jitted = ms.jit(lambda v: ops.dropout(v, 0.25))
     out, pull = ops.vjp(jitted, x)
     np.testing.assert_array_equal(pull(ops.ones_like(out))[0].asnumpy() * 2, out.asnumpy())
 
 
-def test_dropout_along_shared_axes():
+def test_dropout_mask_broadcasts_along_shared_axes():
     out = ops.dropout(Tensor(np.ones((20, 30))), 0.5, (1,)).asnumpy()
     assert set(out[:, 0]) == {0, 2}
     np.testing.assert_array_equal(out, np.broadcast_to(out[:, :1], out.shape))
@@ -151,7 +151,7 @@ def test_dropout2d_drops_whole_channels_and_returns_its_mask():
 
 
 @pytest.mark.parametrize("x", [[[[1.0, np.inf]]], [[[-2.0, 3.0]]]])
-def test_keeping_nothing_and_keeping_all(x):
+def test_keep_probability_zero_and_one(x):
     x = Tensor(x)
     for nothing in (ops.dropout(x, 1.0), ops.dropout(x, 1), ops.dropout2d(x, 0.0)[0], ops.Dropout2D(0.0)(x)[0]):
         np.testing.assert_array_equal(nothing.asnumpy(), np.zeros(x.shape))
@@ -169,13 +169,13 @@ def test_dropout_keeps_the_dtype(dtype):
     assert ops.bernoulli(Tensor(0.5, dtype)).dtype == dtype
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 BAD = [-0.1, 1.1, float("nan"), True, "0.5", None]
 
 
 @pytest.mark.parametrize("p", BAD, ids=repr)
-def test_a_probability_is_a_number_from_0_to_1(p):
+def test_probability_must_be_between_0_and_1(p):
     x = Tensor(np.ones((2, 3, 4)))
     with pytest.raises(ArgumentError, match=r"dropout: p is a finite number in \[0, 1\], not"):
         ops.dropout(x, p)
@@ -187,13 +187,13 @@ def test_a_probability_is_a_number_from_0_to_1(p):
         ops.Dropout(p)
 
 
-def test_bernoullis_probability():
+def test_invalid_bernoulli_probabilities_raise():
     for p in (-0.1, 1.5):
         with pytest.raises(ArgumentError, match=r"bernoulli: p is a number in \[0, 1\], not"):
             ops.bernoulli(p)
 
 
-def test_what_random_operations_refuse():
+def test_invalid_arguments_of_random_operations_raise():
     with pytest.raises(ArgumentError, match=r"randint: high=2 must be above low=2"):
         ops.randint(2, 2, (3,))
     with pytest.raises(ArgumentError, match=r"randint: numbers from low=0 up to high=18446744073709551616 do not fit"):
@@ -211,12 +211,12 @@ def test_what_random_operations_refuse():
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "7", None])
-def test_a_seed_is_a_non_negative_integer(seed):
+def test_seed_must_be_a_non_negative_integer(seed):
     with pytest.raises(ArgumentError, match="set_seed: "):
         ops.set_seed(seed)
 
 
-# --- random numbers belong to a thread --------------------------------------------------------------------------------
+# --- one generator per thread -----------------------------------------------------------------------------------------
 
 HOW: dict[str, Callable[[], Callable[[], Any]]] = {
     "eager": lambda: lambda: ops.uniform((3,)),
@@ -236,7 +236,7 @@ def on_thread(function: Callable[[], Any]) -> Any:
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("how", HOW)
-def test_threads_that_set_a_seed_draw_what_they_draw_alone(how: str) -> None:
+def test_threads_with_a_seed_do_not_affect_each_other(how: str) -> None:
     draw = HOW[how]()
 
     def sequence(seed: int) -> list[Any]:
@@ -264,7 +264,7 @@ def test_threads_that_set_a_seed_draw_what_they_draw_alone(how: str) -> None:
     np.testing.assert_array_equal([draw().asnumpy(), draw().asnumpy()], [first, second])
 
 
-def test_a_thread_without_a_seed_draws_by_the_main_threads_seed_and_its_number() -> None:
+def test_threads_without_a_seed_use_the_main_seed_and_their_number() -> None:
     def two_threads() -> list[Any]:
         return [on_thread(lambda: ops.uniform((4,)).tolist()) for _ in range(2)]
 
@@ -278,7 +278,7 @@ def test_a_thread_without_a_seed_draws_by_the_main_threads_seed_and_its_number()
     assert two_threads() != before
 
 
-def test_a_seed_that_a_thread_sets_is_its_own() -> None:
+def test_seed_set_in_a_thread_is_local() -> None:
     snncell.set_seed(3)
     expected = ops.uniform((4,)).tolist()
     snncell.set_seed(3)
@@ -287,7 +287,7 @@ def test_a_seed_that_a_thread_sets_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("arguments", [(-1,), (2**63,), (0, -1), (0, 2**63)])
-def test_a_seed_lies_in_its_range(arguments: Any) -> None:
+def test_seeds_out_of_range_raise(arguments: Any) -> None:
     snncell.set_seed(3)
     expected = ops.uniform((4,)).tolist()
     snncell.set_seed(3)
@@ -296,7 +296,7 @@ def test_a_seed_lies_in_its_range(arguments: Any) -> None:
     assert ops.uniform((4,)).tolist() == expected
 
 
-def test_weights_that_a_thread_makes_depend_on_its_seed_alone() -> None:
+def test_initial_weights_in_a_thread_depend_only_on_its_seed() -> None:
     def made() -> Any:
         snncell.set_seed(7)
         return nn.Dense(3, 2).weight.asnumpy().tolist()

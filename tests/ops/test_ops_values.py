@@ -1,4 +1,4 @@
-"""Values of elementwise operations against NumPy's: dtypes, arithmetic, NaN, and gradients at ties and kinks."""
+"""Values of elementwise operations against NumPy: dtypes, arithmetic, NaN, and gradients at ties and kinks."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def same(ours: Tensor, expected: Any) -> None:
 
 
 def array(shape: Any, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
-    """Small numbers that every dtype holds exactly, in no order."""
+    """Small numbers that every dtype represents exactly, unsorted."""
     return np.random.default_rng(seed).integers(0, 4, shape).astype(dtype)
 
 
 # --- dtypes -----------------------------------------------------------------------------------------------------------
 
 
-def promoted(a: ms.dtype.DType, b: ms.dtype.DType) -> ms.dtype.DType:
-    """The rule, in other words than the library's: the higher category; within one, NumPy's."""
+def promote(a: ms.dtype.DType, b: ms.dtype.DType) -> ms.dtype.DType:
+    """An independent form of the rule: the higher category; within one category, NumPy's rule."""
     categories = [ms.bool_], INTS, [F16, F32, F64]
     ranks = [next(i for i, members in enumerate(categories) if d in members) for d in (a, b)]
     if ranks[0] == ranks[1]:
@@ -46,7 +46,7 @@ def promoted(a: ms.dtype.DType, b: ms.dtype.DType) -> ms.dtype.DType:
 @pytest.mark.parametrize("a", REALS, ids=str)
 def test_two_dtypes_promote_by_category(a, b):
     x, y = Tensor([0, 1, 1], a), Tensor([1, 1, 0], b)
-    expected = promoted(a, b)
+    expected = promote(a, b)
     assert (x + y).dtype == expected
     assert ops.maximum(x, y).dtype == ops.where(True, x, y).dtype == ops.stack([x, y]).dtype == expected
     assert (x < y).dtype == ms.bool_
@@ -74,14 +74,14 @@ def test_two_dtypes_promote_by_category(a, b):
         (ms.int8, np.int64(2), ms.int8),
     ],
 )
-def test_numbers_are_weak_pythons_and_numpys(dtype, number, expected):
+def test_python_and_numpy_scalars_have_weak_dtypes(dtype, number, expected):
     x = Tensor([1, 0], dtype)
     for result in (x + number, number + x, ops.maximum(x, number), ops.where([True, False], x, number)):
         assert result.dtype == expected
 
 
 @pytest.mark.parametrize("dtype", REALS, ids=str)
-def test_functions_of_real_numbers_keep_floats_and_make_integers_float32(dtype):
+def test_real_functions_keep_floats_and_convert_integers_to_float32(dtype):
     x = Tensor([1, 1], dtype)
     expected = dtype if dtype.is_float else F32
     for f in (ops.exp, ops.expm1, ops.log, ops.log1p, ops.sqrt, ops.rsqrt, ops.sin, ops.cos, ops.atan, ops.tanh):
@@ -94,7 +94,7 @@ def test_functions_of_real_numbers_keep_floats_and_make_integers_float32(dtype):
 
 
 @pytest.mark.parametrize("dtype", [*INTS, F16, F32, F64], ids=str)
-def test_functions_of_any_number_keep_the_dtype(dtype):
+def test_functions_of_any_dtype_keep_the_dtype(dtype):
     x = Tensor([1, 2, 7], dtype)
     for f in (ops.abs, ops.sign, ops.square, ops.relu, ops.relu6, ops.floor, ops.ceil, ops.round, ops.neg, ops.max):
         assert f(x).dtype == dtype, f
@@ -105,19 +105,19 @@ def test_functions_of_any_number_keep_the_dtype(dtype):
 
 
 @pytest.mark.parametrize("dtype", [ms.bool_, *INTS], ids=str)
-def test_integers_add_up_to_int64(dtype):
+def test_integer_sums_are_int64(dtype):
     x = Tensor(np.ones(300), dtype)
     assert ops.sum(x).dtype == ops.cumsum(x, 0).dtype == ms.int64
     assert ops.sum(x).item() == 300
     assert ops.mean(x).dtype == F32
 
 
-def test_narrow_integers_multiply_up_as_they_add_up():
+def test_integer_products_are_int64():
     assert ops.prod(Tensor([100, 100], ms.int8)).item() == 10000
     assert ops.prod(Tensor([100, 100], ms.int8)).dtype == ms.int64
 
 
-def test_data_without_a_dtype():
+def test_default_dtypes_of_data():
     assert Tensor([1.0, 2.0]).dtype == Tensor(1.5).dtype == F32
     assert Tensor([1, 2]).dtype == Tensor(3).dtype == ms.int64
     assert Tensor([True]).dtype == ms.bool_
@@ -127,21 +127,24 @@ def test_data_without_a_dtype():
 
 
 @pytest.mark.parametrize("to", [*REALS, ms.complex64, ms.complex128], ids=str)
-def test_casts(to):
+def test_casts_equal_numpy(to):
     x = array((2, 3))
     for result in (ops.cast(Tensor(x), to), Tensor(x).astype(to), Tensor(x).astype(to.name), Tensor(x, to)):
         same(result, x.astype(to.dtype))
 
 
-def test_a_casts_gradient_comes_back_in_the_inputs_dtype():
+def test_cast_gradient_has_the_input_dtype():
     x = Tensor([1.5, 2.5], F32)
     found = ms.grad(lambda v: (v.astype(F64) * 3).astype(F16).astype(F32) * 2)(x)
     same(found, np.array([6, 6], np.float32))
 
 
 @pytest.mark.parametrize("number", [0.1, 1 / 3, 1e-30])
-def test_python_numbers_lose_nothing_in_float64_gradients(number):
-    """A weak number takes the Tensor's precision, in a reverse too: the gradient is that of a float64 constant."""
+def test_python_numbers_keep_full_precision_in_float64_gradients(number):
+    """A weak number takes the Tensor's precision, also in the backward pass.
+
+    The gradient equals that of a float64 constant.
+    """
     x, constant = Tensor([0.3, 0.7], F64), Tensor(number, F64)
     for f in (
         lambda v, c: v * c,
@@ -181,7 +184,7 @@ SPECIAL = np.array([-INF, -2.5, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, INF, NAN], np.fl
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_binary_operations_are_numpys_on_all_kinds_of_floats(name):
+def test_binary_operations_equal_numpy_on_all_floats(name):
     with np.errstate(all="ignore"):
         expected = BINARY[name](SPECIAL[:, None], SPECIAL)
     same(getattr(ops, name)(Tensor(SPECIAL[:, None]), Tensor(SPECIAL)), expected)
@@ -189,7 +192,7 @@ def test_binary_operations_are_numpys_on_all_kinds_of_floats(name):
 
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "floor_div", "mod", "less", "bitwise_and", "bitwise_or"])
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
-def test_binary_operations_are_numpys_on_integers(name, dtype):
+def test_binary_operations_equal_numpy_on_integers(name, dtype):
     x, y = array((3, 4), dtype), array((4,), dtype, 1)
     function = BINARY.get(name) or getattr(np, name)
     with np.errstate(all="ignore"):
@@ -203,13 +206,13 @@ UNARY |= {"isfinite": np.isfinite, "neg": np.negative, "logical_not": np.logical
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_unary_operations_are_numpys_on_all_kinds_of_floats(name):
+def test_unary_operations_equal_numpy_on_all_floats(name):
     with np.errstate(all="ignore"):
         expected = UNARY[name](SPECIAL)
     same(getattr(ops, name)(Tensor(SPECIAL)), expected)
 
 
-def test_isfinite_and_isnan_take_booleans_and_integers():
+def test_isfinite_and_isnan_accept_booleans_and_integers():
     for x in (Tensor([True, False]), Tensor([1, 2])):
         same(ops.isfinite(x), np.array([True, True]))
         same(ops.isnan(x), np.array([False, False]))
@@ -230,7 +233,7 @@ def test_activations_saturate_without_overflow():
             assert np.isfinite(ms.grad(f)(x).asnumpy()).all(), f
 
 
-def test_logsumexp_of_nothing_but_minus_infinity():
+def test_logsumexp_of_only_minus_infinity():
     same(ops.logsumexp(Tensor([-INF, -INF])), -INF)
     same(ops.logsumexp(Tensor([INF, 0.0])), INF)
 
@@ -261,7 +264,7 @@ def test_logsumexp_of_nothing_but_minus_infinity():
         lambda x: ops.max_pool1d(x.reshape(1, 1, 3), 3),
     ],
 )
-def test_nan_comes_through(f):
+def test_nan_propagates(f):
     found = f(Tensor([1.0, NAN, -1.0])).asnumpy()
     assert np.isnan(found.flat[1] if found.size == 3 else found.flat[0])
 
@@ -273,7 +276,7 @@ BOUNDS: list[Any] = [NAN, 0.5, np.array(NAN), np.array([NAN, 0.5, -2.0]), np.arr
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("high", [None, *BOUNDS], ids=str)
 @pytest.mark.parametrize("low", [None, *BOUNDS], ids=str)
-def test_a_bound_that_is_nan_comes_through(low, high, compiled):
+def test_clamp_propagates_nan_bounds(low, high, compiled):
     x = np.array([1.0, NAN, -1.0])
     if (low is None and high is None) or low is high is BOUNDS[1]:
         return
@@ -285,7 +288,7 @@ def test_a_bound_that_is_nan_comes_through(low, high, compiled):
         same(run(Tensor(x)), expected)
 
 
-def test_operators_are_the_operations():
+def test_operators_equal_operations():
     x, y = Tensor([3.0, -2.0]), Tensor([2.0, 5.0])
     for ours, expected in [
         (x + y, ops.add(x, y)),
@@ -318,7 +321,7 @@ def test_operators_are_the_operations():
     assert (x != "x") is True
 
 
-def test_an_array_and_a_tensor_make_a_tensor_that_keeps_its_gradient():
+def test_array_and_tensor_give_a_tensor_with_gradient():
     a = np.array([1.0, 2.0], np.float32)
     for f in (lambda x: a * x, lambda x: x * a, lambda x: ops.mul(a, x)):
         assert isinstance(f(Tensor([3.0, 4.0])), Tensor)
@@ -350,7 +353,7 @@ def test_an_array_and_a_tensor_make_a_tensor_that_keeps_its_gradient():
         (lambda x: ops.pow(x, Tensor(1.0)), 0.0, 1),
     ],
 )
-def test_conventions(f, x, expected):
+def test_gradient_conventions_at_kinks(f, x, expected):
     assert ms.grad(f)(Tensor(x)).item() == expected
 
 
@@ -368,8 +371,8 @@ def test_ties_share_the_gradient():
 
 @pytest.mark.parametrize("name", ["exp", "log", "sqrt", "sin", "cos", "tanh", "square", "abs", "sigmoid", "atan"])
 @pytest.mark.parametrize("order", [1, 2])
-def test_complex_gradients_are_right_or_refused(name, order):
-    """The gradient of a real loss by a + ib is dL/da + i dL/db; an operation without that rule must say so."""
+def test_complex_gradients_are_exact_or_raise(name, order):
+    """The gradient of a real loss by a + ib is dL/da + i dL/db. An operation without that rule must raise an error."""
 
     def split(a: Tensor, b: Tensor) -> Any:
         z = getattr(ops, name)(a + b * 1j)
@@ -397,7 +400,7 @@ COMPLEX_PAIRS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", COMPLEX_PAIRS)
 def test_gradients_of_complex_products_agree_with_finite_differences(rng, name):
-    """A missing conjugate shows only where both factors are complex."""
+    """A missing conjugate is visible only if both factors are complex."""
     product, *shapes = COMPLEX_PAIRS[name]
 
     def split(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""Pooling, for windows drawn at random, beside loops over windows and their elements."""
+"""Pooling with random windows, against loops over windows and their elements."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Case(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of `max_pool`, but for the dilation."""
+        """The arguments of `max_pool` except the dilation."""
         flat = tuple(n for pair in self.windows.padding for n in pair)
         even = tuple(before for before, _ in self.windows.padding)
-        # One axis has no pairs.
+        # A single axis takes no pairs.
         padding = flat if len(even) > 1 else even
         return {
             "count": len(even),
@@ -46,19 +46,19 @@ class Case(NamedTuple):
 
 
 def drawn(seed: int, dilated: bool = True) -> Case:
-    """Windows that fit, none of them in the padding alone; see `random_windows`."""
+    """Valid windows, none of them only in the padding; see `random_windows`."""
     rng = np.random.default_rng(seed)
     cases = (random_windows(rng, dilated) for _ in itertools.count())
     return next(case for case in cases if not has_padding_alone(case))
 
 
 def has_padding_alone(case: Case) -> bool:
-    """True if a window has no element of the image, by trying all."""
+    """True if a window contains only padding, found by trying all windows."""
     return any(not any(members(case, where)) for where in np.ndindex(*naive_counts(case)))
 
 
 def random_windows(rng: np.random.Generator, dilated: bool) -> Case:
-    """Windows that fit; now and then they tile the image, or are longer than LANES, or are the whole image."""
+    """Valid windows. Some tile the image, are longer than LANES, or cover the whole image."""
     count = int(rng.choice([1, 2, 2, 2, 3]))
     longest = {1: 80, 2: 24, 3: 8}[count]
     if not policy.compiles():
@@ -79,7 +79,7 @@ def random_windows(rng: np.random.Generator, dilated: bool) -> Case:
 
 
 def members(case: Case, where: tuple[int, ...]) -> list[tuple[int, ...] | None]:
-    """The places in the image of a window's elements, in order; None for padding."""
+    """The positions of a window's elements in the image, in order; None for padding."""
     axes = [
         [p * s + i * d - before for i in range(k)]
         for p, k, s, d, (before, _) in zip(where, *case.windows[:3], case.windows.padding, strict=True)
@@ -92,7 +92,7 @@ def members(case: Case, where: tuple[int, ...]) -> list[tuple[int, ...] | None]:
 
 
 def naive_counts(case: Case) -> tuple[int, ...]:
-    """The number of windows along each axis, by trying."""
+    """The number of windows along each axis, by counting."""
     found = []
     for n, k, s, d, (before, after) in zip(case.shape[2:], *case.windows, strict=True):
         found.append(sum(p * s + (k - 1) * d < n + before + after for p in range(n + before + after)))
@@ -100,7 +100,7 @@ def naive_counts(case: Case) -> tuple[int, ...]:
 
 
 def naive_max(case: Case, x: Any, dout: Any) -> tuple[Any, Any]:
-    """The largest elements, and what a gradient becomes."""
+    """The largest elements, and the gradient of the images."""
     out, grad = np.empty((*case.shape[:2], *naive_counts(case)), x.dtype), np.zeros(x.shape, x.dtype)
     for index in np.ndindex(*out.shape):
         plane, places = index[:2], members(case, index[2:])
@@ -113,7 +113,7 @@ def naive_max(case: Case, x: Any, dout: Any) -> tuple[Any, Any]:
 
 
 def naive_sum(case: Case, x: Any, dout: Any, divide: str = "no") -> tuple[Any, Any]:
-    """Sums or means, and what a gradient becomes."""
+    """Sums or means, and the gradient of the images."""
     out, grad = np.empty((*case.shape[:2], *naive_counts(case)), x.dtype), np.zeros(x.shape, x.dtype)
     for index in np.ndindex(*out.shape):
         plane, places = index[:2], members(case, index[2:])
@@ -127,7 +127,7 @@ def naive_sum(case: Case, x: Any, dout: Any, divide: str = "no") -> tuple[Any, A
 
 
 def values(case: Case, dtype: Any, seed: int, special: bool = False) -> Any:
-    """Images of few different numbers, so that many are equal."""
+    """Images with few different numbers, so that many elements are equal."""
     rng = np.random.default_rng(seed)
     x = rng.integers(-3, 4, case.shape).astype(np.float64)
     if special:
@@ -136,14 +136,14 @@ def values(case: Case, dtype: Any, seed: int, special: bool = False) -> Any:
 
 
 def with_gradient(function: Any, x: Any, weights: Any) -> tuple[Any, Any]:
-    """The result, and the gradient of its sum with weights."""
+    """The result, and the gradient of its weighted sum."""
     gradient = snncell.grad(lambda x: (function(x) * weights).sum())
     return function(Tensor(x)).asnumpy(), gradient(Tensor(x)).asnumpy()
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(120))
-def test_max_pool_is_that_of_loops(seed: int) -> None:
+def test_max_pool_equals_loops(seed: int) -> None:
     case = drawn(seed)
     x = values(case, np.float32 if seed % 3 else np.float64, seed, special=seed % 2 == 0)
     if seed % 5 == 0:
@@ -152,7 +152,7 @@ def test_max_pool_is_that_of_loops(seed: int) -> None:
     out, grad = naive_max(case, x, weights)
     pooled = lambda x: pool.max_pool(x, dilation=case.windows.dilation, **case.options)  # noqa: E731
     np.testing.assert_array_equal(pooled(Tensor(x)).asnumpy(), out)
-    # 0 * inf is NaN in the loss; the gradient does not look at it.
+    # 0 * inf gives NaN in the loss, but the gradient does not depend on it.
     for how in (lambda f: f, snncell.jit):
         ours, gradient = with_gradient(how(pooled), x, weights)
         np.testing.assert_array_equal(ours, out)
@@ -162,7 +162,7 @@ def test_max_pool_is_that_of_loops(seed: int) -> None:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("what", ["no", "all", "inside"])
-def test_sums_and_means_are_those_of_loops(seed: int, what: str) -> None:
+def test_sum_and_mean_pools_equal_loops(seed: int, what: str) -> None:
     case = drawn(1000 + seed, dilated=False)
     x = values(case, np.float64, seed) / 7
     weights = np.random.default_rng(seed).normal(size=(*case.shape[:2], *naive_counts(case)))
@@ -178,8 +178,8 @@ def test_sums_and_means_are_those_of_loops(seed: int, what: str) -> None:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("what", ["largest", "mean"])
-def test_reverses_are_adjoint_to_any_order(seed: int, what: str) -> None:
-    """<pool'(x) u, w> = <u, pool'(x)* w>, and the reverse of the reverse is the pool of the winners again."""
+def test_pool_gradients_are_adjoint_to_any_order(seed: int, what: str) -> None:
+    """<pool'(x) u, w> = <u, pool'(x)* w>, and the gradient of the gradient is again the pool of the winners."""
     case = drawn(2000 + seed, dilated=what == "largest")
     rng = np.random.default_rng(seed)
     x, u = Tensor(rng.normal(size=case.shape)), Tensor(rng.normal(size=case.shape))
@@ -204,7 +204,7 @@ def test_reverses_are_adjoint_to_any_order(seed: int, what: str) -> None:
 
 
 def with_ceil_mode(case: Case) -> Case:
-    """The case with a last window along each axis that reaches beyond the end, if it begins before the padding."""
+    """The case with a last window along each axis that may reach past the end, if it begins before the padding."""
     padding = []
     for n, k, s, d, (before, after) in zip(case.shape[2:], *case.windows, strict=True):
         reach, count = (k - 1) * d + 1, 0
@@ -218,7 +218,7 @@ def with_ceil_mode(case: Case) -> Case:
 
 @pytest.mark.sampled(2)
 @random_cases(6)
-def test_ceil_mode_and_divisor_override_are_those_of_loops_and_of_pytorch(seed: int) -> None:
+def test_ceil_mode_and_divisor_override_equal_loops_and_torch(seed: int) -> None:
     rng = np.random.default_rng(seed)
     while True:
         case = random_windows(rng, True)
@@ -254,7 +254,7 @@ def test_ceil_mode_and_divisor_override_are_those_of_loops_and_of_pytorch(seed: 
         return
     size, stride, dilation, padding = case.windows
     each = [p for p, _ in padding]
-    if all(2 * p <= k for p, k in zip(each, size, strict=True)):  # PyTorch refuses more
+    if all(2 * p <= k for p, k in zip(each, size, strict=True)):  # PyTorch rejects more settings
         count, image = len(each), torch.tensor(x)
         theirs = getattr(torch, f"max_pool{count}d")(image, size, stride, each, dilation, True)
         np.testing.assert_array_equal(found, theirs.numpy())
@@ -267,7 +267,7 @@ def test_ceil_mode_and_divisor_override_are_those_of_loops_and_of_pytorch(seed: 
 
 
 @random_cases(40)
-def test_windows_in_the_padding_alone_are_refused(seed: int) -> None:
+def test_windows_only_in_the_padding_raise(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for case in itertools.islice((random_windows(rng, True) for _ in itertools.count()), 40):
         if has_padding_alone(case):
@@ -284,7 +284,7 @@ def test_windows_in_the_padding_alone_are_refused(seed: int) -> None:
         (lambda x: nn.AvgPool2d(2, divisor_override=0)(x), "divisor_override"),
     ],
 )
-def test_options_of_pooling_that_make_no_sense(call: Any, message: str) -> None:
+def test_invalid_options_raise(call: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call(ops.ones((1, 1, 4, 4)))
 
@@ -293,7 +293,7 @@ def test_options_of_pooling_that_make_no_sense(call: Any, message: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d", "sum_pool2d"])
 @pytest.mark.parametrize("options", [(2,), (3, 2), (3, 1), (2, 3), (5,)])
-def test_every_dtype_keeps_itself(dtype: str, name: str, options: tuple[int, ...]) -> None:
+def test_pools_keep_every_dtype(dtype: str, name: str, options: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     x = Tensor(rng.normal(size=(2, 3, 11, 10))).astype(dtype)
     if dtype.startswith("complex"):
@@ -312,13 +312,13 @@ def test_every_dtype_keeps_itself(dtype: str, name: str, options: tuple[int, ...
         assert gradient.dtype == dtype and np.isfinite(gradient.asnumpy().astype(np.float64)).all()
 
 
-def test_a_nan_in_either_part_of_a_complex_number_is_the_largest() -> None:
+def test_complex_nan_in_either_part_is_the_maximum() -> None:
     x = np.array([[[1 + 2j, complex(0.0, np.nan), 5 + 0j, 3 + 1j, 3 + 2j, -1 + 9j, 2 - 1j, 2 - 3j]]])
     ours = pool.max_pool(Tensor(x), 1, 2).asnumpy()
     np.testing.assert_array_equal(ours[0, 0], [np.max(x[0, 0, i : i + 2]) for i in range(0, 8, 2)])
 
 
-def test_booleans_and_integers_become_floats() -> None:
+def test_pools_convert_booleans_and_integers_to_floats() -> None:
     spikes = np.random.default_rng(0).random((2, 3, 8, 8)) < 0.3
     for x in (spikes, spikes.astype(np.uint8), spikes.astype(np.int64)):
         for function in (ops.max_pool2d, ops.sum_pool2d, ops.avg_pool2d):
@@ -328,14 +328,14 @@ def test_booleans_and_integers_become_floats() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 6, 6), (2, 0, 6, 6)])
-def test_no_images_give_none(shape: tuple[int, ...]) -> None:
+def test_empty_batch_gives_an_empty_batch(shape: tuple[int, ...]) -> None:
     for function in (ops.max_pool2d, ops.avg_pool2d, ops.sum_pool2d):
         for options in ((2,), (3, 1)):
             out, grad = with_gradient(lambda x: function(x, *options), np.zeros(shape, np.float32), 1.0)  # noqa: B023
             assert out.shape[:2] == shape[:2] and out.size == 0 and grad.shape == shape
 
 
-def test_places_are_bytes_where_they_can_be() -> None:
+def test_stored_positions_are_bytes_if_possible() -> None:
     def places(size: int, length: int) -> Any:
         windows = Windows((size, size), (1, 1), (1, 1), ((0, 0), (0, 0)))
         return pooling.max_pool(np.arange(length**2, dtype=np.float32).reshape(1, 1, length, length), windows)[1]
@@ -348,7 +348,7 @@ def test_places_are_bytes_where_they_can_be() -> None:
 
 
 @pytest.mark.slow
-def test_rows_of_every_length_around_the_lanes() -> None:
+def test_row_lengths_around_the_vector_width() -> None:
     for windows in (2, 3, 6):
         for count in sorted({n + by for n in (*LANES, 2 * LANES[0]) for by in (-1, 0, 1)}):
             x = np.random.default_rng(count).normal(size=(2, 1, 2 * windows, windows * count)).astype(np.float32)
@@ -373,8 +373,8 @@ POOLS = {
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", POOLS)
-def test_steps_of_a_loop_are_pooled_together(name: str) -> None:
-    """Before the loop, in it and behind it, with gradients: as step by step."""
+def test_pools_in_a_loop_are_batched_over_time(name: str) -> None:
+    """Pools before, in and after the loop, with gradients, equal single steps."""
     function = POOLS[name]
     rng = np.random.default_rng(3)
     xs = Tensor(rng.normal(size=(4, 2, 3, 6, 8)).astype(np.float32))
@@ -407,7 +407,7 @@ def test_steps_of_a_loop_are_pooled_together(name: str) -> None:
             np.testing.assert_allclose(ours.asnumpy(), theirs.asnumpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_what_depends_on_the_input_alone_is_pooled_before_the_loop() -> None:
+def test_pools_of_only_the_input_are_hoisted_before_the_loop() -> None:
     def loop(xs: Any) -> Any:
         def step(v: Any, x: Any) -> Any:
             v = v * 0.5 + ops.max_pool2d(x, 2)

@@ -1,8 +1,8 @@
-"""vmap of every operation: the stack of what each slice gives, and what of it goes step by step.
+"""vmap of every operation: it equals the stack of the results of each slice; operations that need a loop.
 
-Each row of the table of operations is run under `vmap`, along drawn axes, with a shared argument where it has several,
-twice nested, with gradients inside and outside; and in a loop with a state, where the same rules carry its operations
-out before and after the loop.
+Each row of the table of operations runs under `vmap`, along random axes, with a shared argument if it has several,
+nested twice, with gradients inside and outside, and in a loop with a state. The loop uses the same rules to move its
+operations before and after it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from snncell.tape import structure
 from snncell.testing import unfused
 
 SLICES = 3
-# What sets a seed draws other numbers in each slice, and `unique_consecutive` has to know values.
+# Operations that set a seed draw different numbers in each slice, and `unique_consecutive` needs values.
 ROWS = [r for r in TABLE if r.jit]
 SMOOTH = [r for r in ROWS if r.order]
 
@@ -57,7 +57,7 @@ def stacked(rows: Sequence[Sequence[np.ndarray]], axes: Sequence[int] | None = N
 
 
 def weighted(outs: Sequence[Tensor]) -> Tensor:
-    """A number to differentiate, in which each element of each float counts differently."""
+    """A scalar to differentiate, with a different weight for each element of each float."""
     total = Tensor(0.0, snncell.float64)
     for n, out in enumerate(outs):
         if out.dtype.is_float:
@@ -66,14 +66,14 @@ def weighted(outs: Sequence[Tensor]) -> Tensor:
     return total
 
 
-class Drawn:
-    """The arguments of a row for each slice, and the axes that they are stacked along."""
+class RandomCase:
+    """The arguments of a row for each slice, and the axes along which they are stacked."""
 
     def __init__(self, r: Row, slices: int = SLICES) -> None:
         rng = np.random.default_rng(zlib.crc32(repr(r).encode()))
         given = [r.arrays(number) for number in range(slices)]
         self.shared = [len(given[0]) > 1 and bool(rng.integers(2)) for _ in given[0]]
-        self.shared[rng.integers(len(self.shared))] = False  # one at least has slices
+        self.shared[rng.integers(len(self.shared))] = False  # at least one argument has slices
         self.each = [
             [given[0][n] if shared else given[k][n] for n, shared in enumerate(self.shared)] for k in range(slices)
         ]
@@ -97,8 +97,8 @@ def wraps(compiled: bool) -> Callable[..., Any]:
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("r", ROWS, ids=repr)
-def test_the_results_are_those_of_each_slice(r: Row, compiled: bool) -> None:
-    drawn, fn = Drawn(r), of(r)
+def test_vmap_equals_each_slice(r: Row, compiled: bool) -> None:
+    drawn, fn = RandomCase(r), of(r)
     each = [numbers(fn(*map(Tensor, one))) for one in drawn.each]
     found = wraps(compiled)(vmap(fn, drawn.in_axes, drawn.out_axes))(*drawn.inputs)
     same(numbers(found), stacked(each, drawn.out_axes))
@@ -113,9 +113,9 @@ def test_the_results_are_those_of_each_slice(r: Row, compiled: bool) -> None:
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
-def test_gradients_inside_and_outside(r: Row, compiled: bool) -> None:
-    """Beside each argument something is added that all slices share: its gradient is a sum of theirs."""
-    drawn, count = Drawn(r), len(r.inputs)
+def test_gradients_inside_and_outside_of_vmap(r: Row, compiled: bool) -> None:
+    """Each argument gets an added term that all slices share, whose gradient is a sum over slices."""
+    drawn, count = RandomCase(r), len(r.inputs)
     shifts = [Tensor(np.zeros_like(x)) for x in drawn.each[0]]
     every = tuple(range(2 * count))
 
@@ -135,7 +135,7 @@ def test_gradients_inside_and_outside(r: Row, compiled: bool) -> None:
         return weighted([ops.stack(column) for column in zip(*rows, strict=True)])
 
     expected = numbers(leaves(grad(by_slices, every)(*drawn.inputs, *shifts)))
-    # Of all, and of what is shared alone: then the operations of the reverse are carried out on sums, where they may.
+    # Of all terms, and of the shared ones only, because then the backward pass may sum first.
     for asked in (every, every[count:]):
         outside = wraps(compiled)(grad(lambda *xs: weighted(vmap(fn, axes)(*xs)), asked))(*drawn.inputs, *shifts)
         same(numbers(leaves(outside)), expected[asked[0] :])
@@ -144,8 +144,8 @@ def test_gradients_inside_and_outside(r: Row, compiled: bool) -> None:
 @pytest.mark.sampled(4)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
-def test_in_a_loop_with_a_state_the_same_rules_hold(r: Row) -> None:
-    """An operation of sequences alone runs before the loop or behind it, and the gradient of a constant on sums."""
+def test_vmap_rules_hold_in_a_loop_with_a_state(r: Row) -> None:
+    """An operation of sequences runs before or after the loop, and the gradient of a constant is computed on sums."""
     given = [Tensor(x) for x in stacked([r.arrays(number) for number in range(SLICES)])]
     shifts, count = [Tensor(np.zeros(x.shape[1:])) for x in given], len(given)
 
@@ -171,8 +171,8 @@ def test_in_a_loop_with_a_state_the_same_rules_hold(r: Row) -> None:
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
-def test_of_all_pairs(r: Row, compiled: bool) -> None:
-    """One vmap over the arguments, one around it over something added to them, and its gradient between the two."""
+def test_nested_vmap_over_all_pairs(r: Row, compiled: bool) -> None:
+    """The inner vmap maps over the arguments, the outer one over an added term, with its gradient between the two."""
     count, wrap = len(r.inputs), wraps(compiled)
     given, others = ([Tensor(x) for x in stacked([r.arrays(n) for n in range(k)])] for k in (2, 3))
     shifts = [Tensor(np.zeros(x.shape)) for x in others]
@@ -213,7 +213,7 @@ LOOKUPS: dict[str, tuple[Callable[..., Tensor], tuple[int, ...]]] = {
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("varying", [(0, 0), (0, None), (None, 0)], ids=["both", "values", "positions"])
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_positions_that_differ_from_slice_to_slice(name: str, varying: tuple[Any, Any], compiled: bool) -> None:
+def test_indices_that_differ_between_slices(name: str, varying: tuple[Any, Any], compiled: bool) -> None:
     fn, shape = LOOKUPS[name]
     rng = np.random.default_rng(len(name))
     xs = rng.standard_normal((SLICES, *shape) if varying[0] == 0 else shape)
@@ -229,7 +229,7 @@ def test_positions_that_differ_from_slice_to_slice(name: str, varying: tuple[Any
     same(numbers([outside]), numbers([grad(lambda x: weighted([by_slices(x)]))(x)]))
 
 
-def test_a_position_out_of_range_in_one_slice_is_refused() -> None:
+def test_index_out_of_range_in_one_slice_raises() -> None:
     x = ops.ones((2, 3))
     for axes in ((0, 0), (None, 0)):
         given = x if axes[0] == 0 else x[0]
@@ -237,11 +237,11 @@ def test_a_position_out_of_range_in_one_slice_is_refused() -> None:
             vmap(lambda x, i: ops.gather(x, i), axes)(given, Tensor([[0, 1], [2, 3]]))
 
 
-# --- what goes step by step -------------------------------------------------------------------------------------------
+# --- operations that run slice by slice -------------------------------------------------------------------------------
 
 
 def loops_of(fn: Callable[..., Any], inputs: Sequence[Tensor], monkeypatch: pytest.MonkeyPatch) -> list[Lowered]:
-    """The loops of a function, which are looked at and not run."""
+    """The loops of a function, without running it."""
     found: list[Lowered] = []
 
     def look(scan: Scan, *arrays: Any, steps: int) -> tuple[Any, ...]:
@@ -261,16 +261,16 @@ def loops_of(fn: Callable[..., Any], inputs: Sequence[Tensor], monkeypatch: pyte
     return found
 
 
-# Random numbers are drawn from a state, the number of the draw; and a loop with a state is one.
+# Random numbers depend on a state, the number of the draw. A loop with a state stays a loop.
 STEP_BY_STEP = {"scan", "uniform", "normal", "dropout", "dropout2d", "bernoulli"}
 
 
 @pytest.mark.slow
-def test_which_operations_go_step_by_step(monkeypatch) -> None:
-    """A new operation needs a rule for all steps of a loop (`over_time`, `tape/primitive.py`), or a place above."""
+def test_only_listed_operations_run_slice_by_slice(monkeypatch) -> None:
+    """A new operation needs a rule for all steps of a loop (`over_time`, `tape/primitive.py`), or an entry above."""
     found = set()
     for r in TABLE:
-        if r.name == "unique_consecutive":  # which has to know values
+        if r.name == "unique_consecutive":  # which needs values
             continue
         xs = [Tensor(x) for x in stacked([r.arrays(number) for number in range(2)])]
         every = tuple(range(len(xs)))
@@ -285,7 +285,7 @@ def test_which_operations_go_step_by_step(monkeypatch) -> None:
     assert found == STEP_BY_STEP
 
 
-def test_explain_says_so() -> None:
+def test_explain_names_operations_that_run_slice_by_slice() -> None:
     x = ops.ones((4, 3))
     at_once = snncell.explain(vmap(lambda x: ops.cumsum(x, 0) * 2.0), x, detail="launches")
     assert "vmap: no loop: all 4 steps at once, 2 launches" in at_once
