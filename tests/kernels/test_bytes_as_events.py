@@ -1,4 +1,4 @@
-"""Frames of bytes and booleans go into products as events, without floats being made of them."""
+"""Byte and boolean frames enter products as events, without conversion to floats."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ DTYPES = (np.uint8, np.bool_)
 
 
 def frames(dtype: Any, shape: tuple[int, ...], density: float, seed: int = 0) -> Any:
-    """Counts of events, of which so many are not 0."""
+    """Event counts, with the given fraction of nonzero pixels."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, 256, shape) * (rng.random(shape) < density)
     return counts.astype(dtype)
 
 
 def steps_of(function: Any, *inputs: Any) -> str:
-    """The launches that `function` becomes."""
+    """Return the launches of the compiled `function`."""
     return str(snncell.explain(function, *inputs, detail="launches"))
 
 
@@ -46,7 +46,7 @@ class Net(nn.Cell):
 @pytest.mark.parametrize("density", [0.0, 0.03, 0.3, 1.0])
 @pytest.mark.parametrize("shape", [(7, 60, 300), (1, 1, 400), (3, 5, 64), (2, 300, 2100)])
 @pytest.mark.parametrize("jit", [snncell.jit, lambda function: function], ids=["jitted", "eager"])
-def test_the_same_results_and_gradients_as_of_floats(
+def test_byte_frames_have_the_results_and_gradients_of_floats(
     jit: Any, dtype: Any, density: float, shape: tuple[int, ...]
 ) -> None:
     snncell.set_seed(0)
@@ -72,7 +72,7 @@ def test_the_same_results_and_gradients_as_of_floats(
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("jit", [snncell.jit, lambda function: function], ids=["jitted", "eager"])
-def test_sparse_frames_take_no_floats_of_all_pixels(jit: Any, dtype: Any) -> None:
+def test_sparse_frames_allocate_no_float_copy(jit: Any, dtype: Any) -> None:
     dense, x = nn.Dense(2312, 8), Tensor(frames(dtype, (80, 64, 2312), 0.02))
     gradient = jit(snncell.grad(lambda x: ops.square(dense(x)).sum(), None, dense.trainable_params()))
     gradient(x)  # compiles, and leaves memory in the pool
@@ -82,12 +82,12 @@ def test_sparse_frames_take_no_floats_of_all_pixels(jit: Any, dtype: Any) -> Non
     gradient(x)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 1.5 * x.size  # a float32 copy takes 4 bytes a pixel, room for events in all pixels 6
+    assert peak < 1.5 * x.size  # a float32 copy takes 4 bytes per pixel, and space for events in all pixels takes 6
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_nothing_is_cast_where_events_alone_are_looked_for(dtype: Any) -> None:
+def test_frames_used_only_as_events_are_not_cast(dtype: Any) -> None:
     dense, x = nn.Dense(300, 96), Tensor(frames(dtype, (400, 300), 0.02))
     trained = snncell.value_and_grad(lambda inputs: ops.square(dense(inputs)).sum(), None, dense.trainable_params())
     for function in (dense, trained):
@@ -100,7 +100,7 @@ def test_nothing_is_cast_where_events_alone_are_looked_for(dtype: Any) -> None:
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("outside", [False, True])
-def test_batches_first_are_put_in_order_and_found(outside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_first_frames_are_transposed_and_used_as_events(outside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     dense, x = nn.Dense(300, 96), frames(np.uint8, (20, 30, 300), 0.02)
     turn = (lambda each: each) if outside else (lambda each: each.transpose((1, 0, 2)))
     given = Tensor(x).transpose((1, 0, 2)) if outside else Tensor(x)
@@ -114,13 +114,13 @@ def test_batches_first_are_put_in_order_and_found(outside: bool, monkeypatch: py
     y = snncell.jit(lambda each: dense(turn(each)))(given).asnumpy()
     expected = dense(Tensor(x.transpose(1, 0, 2).astype(np.float32))).asnumpy()
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-3)
-    assert found[-1].counts.sum() == np.count_nonzero(x)  # before that, for shapes alone
+    assert found[-1].counts.sum() == np.count_nonzero(x)  # earlier calls are for shapes alone
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_what_else_takes_them_takes_floats(dtype: Any) -> None:
+def test_frames_with_other_consumers_are_cast_to_floats(dtype: Any) -> None:
     dense, x = nn.Dense(300, 96), frames(dtype, (400, 300), 0.02)
 
     def both(inputs: Any) -> Any:
@@ -130,7 +130,7 @@ def test_what_else_takes_them_takes_floats(dtype: Any) -> None:
     expected = both(Tensor(x.astype(np.float32))).asnumpy()
     np.testing.assert_allclose(snncell.jit(both)(Tensor(x)).asnumpy(), expected, rtol=1e-4, atol=1e-3)
 
-    def squared(inputs: Any) -> Any:  # the second operand is multiplied as it is
+    def squared(inputs: Any) -> Any:  # the second operand is multiplied without a search for events
         floats = ops.cast(inputs, snncell.float32)
         return ops.matmul(floats.T, floats)
 
@@ -147,7 +147,7 @@ def test_small_matrices_are_cast_for_blas() -> None:
 
 
 @pytest.mark.compiled
-def test_gradients_of_gradients() -> None:
+def test_second_order_gradients_equal_those_of_floats() -> None:
     x = frames(np.uint8, (300, 200), 0.03)
     w = Tensor(np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32))
 
@@ -173,7 +173,9 @@ def test_gradients_of_gradients() -> None:
         ((0, 2, 9, 9), {"out_channels": 8, "kernel_size": 3}),
     ],
 )
-def test_convolutions_of_bytes(dtype: Any, density: float, shape: tuple[int, ...], settings: dict[str, Any]) -> None:
+def test_convolutions_of_bytes_equal_those_of_floats(
+    dtype: Any, density: float, shape: tuple[int, ...], settings: dict[str, Any]
+) -> None:
     snncell.set_seed(0)
     conv, x = nn.Conv2d(shape[1], **settings), frames(dtype, shape, density)
     function = snncell.jit(
@@ -193,7 +195,7 @@ def test_convolutions_of_bytes(dtype: Any, density: float, shape: tuple[int, ...
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_images_of_bytes_are_cast_for_no_convolution_that_looks_for_events(dtype: Any) -> None:
+def test_byte_images_are_not_cast_for_event_convolutions(dtype: Any) -> None:
     conv, x = nn.Conv2d(2, 32, 5), Tensor(frames(dtype, (10, 4, 2, 20, 24), 0.02))
     net = nn.TimeDistributed(nn.SequentialCell(conv, nn.Flatten()))
     trained = snncell.value_and_grad(lambda inputs: ops.square(net(inputs)).sum(), None, net.trainable_params())
@@ -204,7 +206,7 @@ def test_images_of_bytes_are_cast_for_no_convolution_that_looks_for_events(dtype
 
 
 @pytest.mark.compiled
-def test_images_that_something_else_takes_are_floats() -> None:
+def test_byte_images_with_other_consumers_are_cast_to_floats() -> None:
     conv, x = nn.Conv2d(2, 32, 5), frames(np.uint8, (4, 2, 20, 24), 0.02)
 
     def both(inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Generated files and compiled code beside them: found again by the next process, never trusted, written safely."""
+"""Generated files and their compiled code: reused by the next process, verified before use, written safely."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ print(len(build._built), hits, misses, small[1].tolist()[0], large[1].tolist()[0
 
 
 def in_a_process(folder: Path, number: float = 2.0, **environment: str) -> tuple[list[str], str]:
-    """The words that the script prints in a process of its own, and those on stderr."""
+    """Return the words that the script prints in a separate process, and its stderr."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT.format(number=number)],
         env={**os.environ, "SNNCELL_CACHE_DIR": str(folder), **environment},
@@ -54,12 +54,12 @@ def in_a_process(folder: Path, number: float = 2.0, **environment: str) -> tuple
 
 
 def listing(folder: Path) -> dict[str, int]:
-    """Files by name with the times they were written."""
+    """Map file names to modification times."""
     return {path.name: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.compiled
-def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+def test_second_process_compiles_nothing(tmp_path: Path) -> None:
     (kernels, hits, misses, *results), _ = in_a_process(tmp_path)
     assert int(kernels) > 0 and int(hits) == 0 and misses == kernels
     before = listing(tmp_path)
@@ -73,7 +73,7 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_another_number_compiles_nothing(tmp_path: Path) -> None:
+def test_other_constants_compile_nothing(tmp_path: Path) -> None:
     (kernels, *_), _ = in_a_process(tmp_path)
     (_, hits, misses, *results), _ = in_a_process(tmp_path, number=2.5)
     assert (hits, misses) == (kernels, "0")
@@ -108,11 +108,11 @@ value = f(snncell.Tensor([1.0])).item()
 (kernel,) = build._built.values()
 print(value, int(kernel.loaded), int(not kernel.loaded))
 """
-COMPILED, LOADED = "4.5 0 1", "4.5 1 0"  # the value, and what the cache was found to have
+COMPILED, LOADED = "4.5 0 1", "4.5 1 0"  # the value, and whether the cache had the code
 
 
 def small(folder: Path, **environment: str) -> str:
-    """The way in which a process of its own gets a small kernel: it compiles or loads it."""
+    """Return whether a separate process compiles or loads a small kernel."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SMALL],
         env={**os.environ, "SNNCELL_CACHE_DIR": str(folder), **environment},
@@ -126,7 +126,7 @@ def small(folder: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder that has the small kernel."""
+    """A cache folder that contains the small kernel."""
     folder = tmp_path_factory.mktemp("kept")
     assert small(folder) == COMPILED
     return folder
@@ -140,18 +140,18 @@ def test_code_for_another_cpu_or_setting_is_not_loaded(kept: Path, name: str) ->
     value = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": fewer, "NUMBA_OPT": "1"}[name]
     assert small(kept, **{name: value}) == COMPILED
     assert small(kept, **{name: value}) == LOADED
-    assert small(kept) == LOADED  # the other code stands beside this one
+    assert small(kept) == LOADED  # the new code does not replace this one
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_places_where_numba_looks_for_its_cache_are_not_ours(kept: Path, tmp_path: Path) -> None:
+def test_numba_cache_folder_is_not_used(kept: Path, tmp_path: Path) -> None:
     assert small(kept, NUMBA_CACHE_DIR=str(tmp_path / "numba")) == LOADED
     assert small(tmp_path / "fresh", NUMBA_CACHE_DIR=str(tmp_path / "numba")) == COMPILED
     assert not (tmp_path / "numba").exists()
 
 
-def test_the_name_of_a_file_covers_source_version_and_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_name_depends_on_source_version_and_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {digest_of("x = 1\n"), digest_of("x = 2\n")}
     with monkeypatch.context() as patch:
         patch.setattr(snncell, "__version__", "0.0.0")
@@ -165,7 +165,7 @@ def test_the_name_of_a_file_covers_source_version_and_mathematics(monkeypatch: p
 
 @pytest.fixture
 def machine() -> Iterator[None]:
-    """The machine is looked at anew within the test, and after it."""
+    """Detect the machine anew within the test and after it."""
     codes._machine.cache_clear()
     yield
     codes._machine.cache_clear()
@@ -187,7 +187,7 @@ def test_code_of_another_compiler_is_not_loaded(
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("setting", codes._SETTINGS)
-def test_code_of_another_setting_of_the_compiler_is_not_loaded(
+def test_code_of_another_compiler_setting_is_not_loaded(
     folder: Path, setting: str, machine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert compute() == 3.25
@@ -203,7 +203,7 @@ def test_code_of_another_setting_of_the_compiler_is_not_loaded(
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_of_two_processes_that_want_the_same_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:
+def test_two_processes_compile_a_shared_kernel_once(tmp_path: Path) -> None:
     both = [
         subprocess.Popen(
             [sys.executable, "-W", "error", "-c", SMALL, "wait"],
@@ -222,7 +222,7 @@ def test_of_two_processes_that_want_the_same_kernel_at_once_one_compiles_it(tmp_
         process.stdin.flush()
     said = [process.communicate(timeout=60)[0].strip() for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert sorted(said) == sorted([COMPILED, LOADED])  # the second waits for the first's file
+    assert sorted(said) == sorted([COMPILED, LOADED])  # the second process waits for the file of the first
     assert small(tmp_path) == LOADED
     assert sorted(path.suffix for path in tmp_path.rglob("*")) == [".nbc", ".py"]
 
@@ -241,31 +241,31 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def compute() -> float:
-    """A kernel's value; as the same computation traced anew, it finds the same kernel."""
+    """Return a kernel's value. Each call traces the computation anew and finds the same kernel."""
     return float(jit(lambda x: x * 3.5 - 0.25)(Tensor([1.0])).item())
 
 
 def again() -> float:
-    """The same by a kernel that is not in memory, as in a new process."""
+    """Return the value after the kernel was dropped from memory, as in a new process."""
     builder._built.clear()
     return compute()
 
 
 def counts() -> tuple[int, int]:
-    """The number of times that the one kernel in memory was loaded, and compiled."""
+    """Return how often the one kernel in memory was loaded, and compiled."""
     (kernel,) = builder._built.values()
     loaded: bool = kernel.loaded  # type: ignore[attr-defined]
     return int(loaded), int(not loaded)
 
 
-def test_the_folder_and_its_files_belong_to_their_owner(folder: Path) -> None:
+def test_folder_and_files_are_accessible_only_to_their_owner(folder: Path) -> None:
     assert compute() == 3.25
     paths = [folder, *folder.rglob("*")]
     assert len(paths) >= 2
-    assert all(path.stat().st_mode & 0o077 == 0 for path in paths)  # what lies in it is run
+    assert all(path.stat().st_mode & 0o077 == 0 for path in paths)  # because the files are executed
 
 
-def test_an_equal_file_is_left_alone(folder: Path) -> None:
+def test_equal_file_is_not_rewritten(folder: Path) -> None:
     folder.mkdir(parents=True, mode=0o700)
     path = folder / "a.py"
     assert store.write_source(path, "x = 1\n")
@@ -275,16 +275,16 @@ def test_an_equal_file_is_left_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x = 2  # another\n", b"x = ", b"\xff\x00"])
-def test_a_changed_file_of_the_same_name_is_rewritten(folder: Path, content: bytes) -> None:
+def test_changed_file_of_the_same_name_is_rewritten(folder: Path, content: bytes) -> None:
     path = folder / "a.py"
     store.write_source(path, "x = 1\n")
     path.write_bytes(content)
     assert store.write_source(path, "x = 1\n")
     assert path.read_text(encoding="utf-8") == "x = 1\n"
-    assert listing(folder).keys() == {"a.py"}  # no temporary file stays
+    assert listing(folder).keys() == {"a.py"}  # no temporary file remains
 
 
-def test_a_damaged_generated_file_is_repaired_and_never_run(folder: Path) -> None:
+def test_damaged_generated_file_is_repaired_and_never_run(folder: Path) -> None:
     assert compute() == 3.25
     (path,) = folder.glob("loop_*.py")
     source = path.read_text(encoding="utf-8")
@@ -295,7 +295,7 @@ def test_a_damaged_generated_file_is_repaired_and_never_run(folder: Path) -> Non
         assert path.read_text(encoding="utf-8") == source
 
 
-def test_a_generated_file_that_is_a_folder_is_no_obstacle(folder: Path) -> None:
+def test_folder_named_like_a_generated_file_is_tolerated(folder: Path) -> None:
     assert compute() == 3.25
     (path,) = folder.glob("loop_*.py")
     path.unlink()
@@ -312,7 +312,7 @@ def test_equal_computations_share_one_file_and_one_kernel(folder: Path) -> None:
 
 
 @pytest.mark.compiled
-def test_comments_in_generated_code_compile_nothing_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_comments_in_generated_code_compile_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compute()
     ((name, source, signature),) = builder._built
     (path,) = folder.glob("loop_*.py")
@@ -321,7 +321,7 @@ def test_comments_in_generated_code_compile_nothing_anew(folder: Path, monkeypat
     assert commented != source
     builder.build(name, commented, signature)
     assert counts() == (1, 0)
-    assert path.read_text(encoding="utf-8") == codes.of_slots(name, commented, signature)  # it is for people
+    assert path.read_text(encoding="utf-8") == codes.of_slots(name, commented, signature)  # the file is for readers
     builder.build(name, source, signature)
     assert len(builder._built) == 1
 
@@ -330,7 +330,7 @@ def test_comments_in_generated_code_compile_nothing_anew(folder: Path, monkeypat
 
 
 class Bomb:
-    """An object whose pickle, loaded, makes a file."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -366,7 +366,7 @@ def test_damaged_code_is_compiled_again(folder: Path, damage: str) -> None:
 
 
 @pytest.mark.compiled
-def test_a_foreign_pickle_is_not_loaded(folder: Path, tmp_path: Path) -> None:
+def test_foreign_pickle_is_not_loaded(folder: Path, tmp_path: Path) -> None:
     assert compute() == 3.25
     (path,) = folder.glob("*.nbc")
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
@@ -375,21 +375,21 @@ def test_a_foreign_pickle_is_not_loaded(folder: Path, tmp_path: Path) -> None:
         assert again() == 3.25 and counts() == (0, 1)
     assert not (tmp_path / "exploded").exists()
     pickle.loads(bomb)
-    assert (tmp_path / "exploded").exists()  # it would have shown
+    assert (tmp_path / "exploded").exists()  # an unpickled object would leave this file
 
 
 @pytest.mark.compiled
-def test_code_of_another_kernel_is_not_taken_for_this_one(folder: Path) -> None:
+def test_code_of_another_kernel_is_not_loaded(folder: Path) -> None:
     compute()
     (path,) = folder.glob("*.nbc")
-    jit(lambda x: x * 3.5 + 0.25)(Tensor([1.0]))  # of the same signature
+    jit(lambda x: x * 3.5 + 0.25)(Tensor([1.0]))  # with the same signature
     (other,) = set(folder.glob("*.nbc")) - {path}
     shutil.copyfile(other, path)
     assert again() == 3.25 and counts() == (0, 1)
 
 
 @pytest.mark.compiled
-def test_code_without_its_source_and_source_without_its_code(folder: Path) -> None:
+def test_missing_source_or_code_file_is_restored(folder: Path) -> None:
     compute()
     (code,), (source,) = folder.glob("*.nbc"), folder.glob("*.py")
     source.unlink()
@@ -399,7 +399,7 @@ def test_code_without_its_source_and_source_without_its_code(folder: Path) -> No
 
 
 @pytest.mark.compiled
-def test_whole_code_that_no_longer_links_is_compiled_again(folder: Path) -> None:
+def test_valid_code_that_does_not_link_is_compiled_again(folder: Path) -> None:
     compute()
     (path,) = folder.glob("*.nbc")
     (source,) = folder.glob("*.py")
@@ -410,7 +410,7 @@ def test_whole_code_that_no_longer_links_is_compiled_again(folder: Path) -> None
 
 
 @pytest.mark.compiled
-def test_a_cache_that_is_emptied_meanwhile_is_filled_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_emptied_by_another_process_is_refilled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load = codes.function_of
 
     def emptied(path: Path, source: str, name: str) -> Any:
@@ -430,7 +430,7 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows: mode bits d
 
 @POSIX
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o720, 0o702])
-def test_a_folder_that_others_can_write_is_refused(folder: Path, mode: int) -> None:
+def test_folder_writable_by_others_is_rejected(folder: Path, mode: int) -> None:
     folder.mkdir(parents=True)
     folder.chmod(mode)
     with pytest.raises(CacheError, match=r"other users than its owner can write it") as refused:
@@ -439,13 +439,13 @@ def test_a_folder_that_others_can_write_is_refused(folder: Path, mode: int) -> N
     said = str(refused.value)
     assert str(folder) in said and f"chmod go-w {folder}" in said and "SNNCELL_CACHE_DIR" in said
     assert listing(folder) == {}
-    folder.chmod(0o755)  # others may look
+    folder.chmod(0o755)  # others can read
     assert compute() == 3.25
 
 
 @POSIX
 @pytest.mark.compiled
-def test_a_folder_that_is_opened_to_others_later_is_refused_too(folder: Path) -> None:
+def test_folder_made_writable_by_others_later_is_rejected(folder: Path) -> None:
     assert compute() == 3.25
     folder.chmod(0o777)
     with pytest.raises(CacheError, match="other users than its owner"):
@@ -464,14 +464,14 @@ def test_a_folder_that_is_opened_to_others_later_is_refused_too(folder: Path) ->
         ("another", 0o700, "it belongs to another user"),
     ],
 )
-def test_whom_a_folder_may_belong_to(owner: str, mode: int, said: str | None) -> None:
+def test_only_own_and_root_folders_are_trusted(owner: str, mode: int, said: str | None) -> None:
     number = {"own": os.geteuid(), "root": 0, "another": os.geteuid() + 1}[owner]
     doubt = files.doubt(os.stat_result((stat.S_IFDIR | mode, 0, 0, 1, number, 0, 0, 0, 0, 0)))
     assert doubt is None if said is None else doubt is not None and said in doubt
 
 
 @POSIX
-def test_a_folder_of_another_user_is_refused(folder: Path) -> None:
+def test_folder_of_another_user_is_rejected(folder: Path) -> None:
     folder.mkdir(parents=True)
     try:
         os.chown(folder, os.geteuid() + 1, -1)
@@ -483,7 +483,7 @@ def test_a_folder_of_another_user_is_refused(folder: Path) -> None:
 
 @POSIX
 @pytest.mark.compiled
-def test_a_code_file_that_others_can_write_is_compiled_again(folder: Path) -> None:
+def test_code_file_writable_by_others_is_compiled_again(folder: Path) -> None:
     compute()
     (path,) = folder.glob("*.nbc")
     path.chmod(0o666)
@@ -497,7 +497,7 @@ def test_a_code_file_that_others_can_write_is_compiled_again(folder: Path) -> No
 
 @pytest.fixture
 def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder below a regular file: nobody can create it, not even root."""
+    """A cache folder below a regular file, so that nobody can create it, not even root."""
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     chosen = tmp_path / "file" / "kernels"
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
@@ -506,7 +506,7 @@ def blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return chosen
 
 
-def test_an_unwritable_folder_warns_once_and_works(blocked: Path) -> None:
+def test_unwritable_folder_warns_once_and_compiles_in_memory(blocked: Path) -> None:
     x = Tensor(np.arange(3, dtype=np.float32))
     with pytest.warns(RuntimeWarning, match="cannot be written.*Set SNNCELL_CACHE_DIR") as said:
         first = jit(lambda x: x * 2.0 + 1.0)(x)
@@ -517,7 +517,7 @@ def test_an_unwritable_folder_warns_once_and_works(blocked: Path) -> None:
     assert second.tolist() == [-7.0, -6.0, -5.0]
 
 
-def test_loops_of_all_threads_work_without_a_folder(blocked: Path) -> None:
+def test_parallel_loops_work_without_a_folder(blocked: Path) -> None:
     x = Tensor(np.full((300, 1000), 2.0, dtype=np.float32))
     with pytest.warns(RuntimeWarning, match="cannot be written"):
         total = jit(lambda x: (x * 2.0 + 1.0).sum())(x)
@@ -525,7 +525,7 @@ def test_loops_of_all_threads_work_without_a_folder(blocked: Path) -> None:
 
 
 def no_new_file(number: int) -> Any:
-    """An `os.open` that reads, and makes no file."""
+    """An `os.open` that reads but creates no files."""
     usual = os.open
 
     def opened(path: Any, flags: int, *more: Any) -> int:
@@ -538,7 +538,7 @@ def no_new_file(number: int) -> Any:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
 @pytest.mark.parametrize("step", ["replace", "open"])
-def test_a_full_or_read_only_disk_warns_once_and_works(
+def test_full_or_read_only_disk_warns_once_and_works(
     folder: Path, number: int, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: Any, **__: Any) -> Any:
@@ -550,12 +550,12 @@ def test_a_full_or_read_only_disk_warns_once_and_works(
             assert (compute(), again()) == (3.25, 3.25)
         assert len(said) == 1 and os.strerror(number) in str(said[0].message)
         assert listing(folder) == {}
-    assert again() == 3.25  # once there is room again, it is used
+    assert again() == 3.25  # with free space again, the cache is used
     assert listing(folder)
 
 
 @pytest.mark.compiled
-def test_a_disk_that_is_full_when_the_code_is_saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_full_while_saving_code_warns_once_and_works(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = files.write
 
     def full(path: Path, content: bytes) -> None:
@@ -583,7 +583,7 @@ with warnings.catch_warnings(record=True) as said:
 
 @POSIX
 @pytest.mark.compiled
-def test_a_file_that_cannot_be_finished_does_not_stay(tmp_path: Path) -> None:
+def test_unfinished_file_is_removed(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIMITED],
         env={**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path)},
@@ -596,7 +596,7 @@ def test_a_file_that_cannot_be_finished_does_not_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.compiled
-def test_a_full_cache_that_cannot_be_written_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_read_only_cache_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compute()
     monkeypatch.setattr(os, "open", no_new_file(errno.EROFS))
     with warnings.catch_warnings():
@@ -605,7 +605,8 @@ def test_a_full_cache_that_cannot_be_written_is_read(folder: Path, monkeypatch: 
     assert counts() == (1, 0)
 
 
-# --- what shares units among threads ---------------------------------------------------------------------------------
+# --- the launcher that shares units among threads
+# -------------------------------------------------------------------------
 
 SHARED = """
 import numpy as np
@@ -626,7 +627,7 @@ print(snncell.jit(lambda x: x * 3.0 + 1.0)(x).asnumpy().sum(), *(name for name i
 
 
 @pytest.mark.compiled
-def test_the_launcher_is_found_compiled(tmp_path: Path) -> None:
+def test_launcher_is_loaded_from_the_cache(tmp_path: Path) -> None:
     def ran() -> str:
         environment = {**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path)}
         command = [sys.executable, "-W", "error", "-c", SHARED]
@@ -635,5 +636,5 @@ def test_the_launcher_is_found_compiled(tmp_path: Path) -> None:
     assert ran() == "2.5e+06 launch\n"
     assert ran() == "2.5e+06\n"
     (path,) = tmp_path.glob("launch_*.nbc")
-    path.write_bytes(path.read_bytes()[:-100])  # cut short: compiled again
+    path.write_bytes(path.read_bytes()[:-100])  # truncated: compiled again
     assert ran() == "2.5e+06 launch\n"

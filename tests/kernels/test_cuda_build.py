@@ -1,4 +1,4 @@
-"""Kernels for cards that are not there: source to PTX and to a card's code, and the files that are kept of it."""
+"""CUDA kernels built without a card: source to PTX and device code, and the files cached for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NEEDED = ("numba_cuda", "cuda.bindings.nvvm", "cuda.bindings.nvjitlink")
 
 
 def missing() -> str | None:
-    """Why no PTX can be made here."""
+    """Return the reason why PTX cannot be generated here."""
     if is_simulated():
         return "the CUDA simulator runs in this process, beside which Numba compiles nothing"
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
@@ -114,7 +114,7 @@ JOINED = (int64, (float32, False), (float32, True))
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 @pytest.mark.parametrize("dtype", [float32, float64, int32])
-def test_kernels_compile_for_every_card(dtype: Any, capability: tuple[int, int]) -> None:
+def test_kernels_compile_for_every_capability(dtype: Any, capability: tuple[int, int]) -> None:
     signature = (int64, dtype, (dtype, False), (dtype, False), (dtype, True))
     ptx = ptx_of("axpy", SOURCE, signature, capability)
     assert f".target sm_{capability[0]}{capability[1]}" in ptx
@@ -131,14 +131,14 @@ def test_products_and_sums_round_as_on_the_cpu() -> None:
     assert "fma.rn.f32" in ptx_of("axpy", SOURCE, FLOATS, (8, 0), fma=True)
 
 
-def test_booleans_are_bytes() -> None:
+def test_booleans_are_stored_as_bytes() -> None:
     ptx = ptx_of("fired", SOURCE, (int64, (float32, False), (bool_, True)), (8, 0))
     assert "st.global.u8" in ptx
     ptx = ptx_of("both", SOURCE, (int64, (bool_, False), (bool_, False), (bool_, True)), (8, 0))
     assert "ld.global.u8" in ptx and "st.global.u8" in ptx
 
 
-def test_halves_are_computed_with_in_single_precision() -> None:
+def test_float16_is_computed_in_single_precision() -> None:
     ptx = ptx_of("halved", SOURCE, (int64, (float16, False), (float16, True)), (7, 5))
     assert "cvt.f32.f16" in ptx and "cvt.rn.f16.f32" in ptx and "call" not in ptx
 
@@ -153,25 +153,25 @@ def test_scalars_are_passed_in_their_own_size(dtype: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
-def test_complex_scalars_are_passed_as_two(name: str) -> None:
+def test_complex_scalars_are_passed_as_two_arguments(name: str) -> None:
     dtype = getattr(dtypes, name)
     ptx = ptx_of("axpy", SOURCE, (int64, dtype, *[(dtype, True)] * 3), (8, 0))
     part = ".f32" if name == "complex64" else ".f64"
     assert re.findall(r"\.param (\.\w+) axpy_param", ptx) == [".u64", part, part, ".u64", ".u64", ".u64"]
 
 
-def test_functions_of_the_device_are_compiled_in_without_a_driver() -> None:
+def test_device_functions_compile_without_a_driver() -> None:
     ptx = ptx_of("powers", SOURCE, JOINED, (8, 0))
     assert "call" not in ptx and ".f64" not in ptx
 
 
-def test_launch_bounds_are_told() -> None:
+def test_launch_bounds_are_in_the_ptx() -> None:
     ptx = ptx_of("axpy", SOURCE, FLOATS, (8, 0), launch_bounds=(256, 2))
     assert ".maxntid 256, 1, 1" in ptx and ".minnctapersm 2" in ptx
     assert ".maxntid" not in ptx_of("axpy", SOURCE, FLOATS, (8, 0))
 
 
-def test_resources_are_those_of_the_kernel() -> None:
+def test_reported_resources_are_those_of_the_kernel() -> None:
     found = resources(ptx_of("joined", SOURCE, JOINED, (8, 0)), (8, 0))
     assert found["shared"] == 256 and found["spilled"] == found["stack"] == 0 and found["registers"] > 4
     many = " + ".join(f"x[i + {k} * n] * y[i * {k}]" for k in range(3))
@@ -183,7 +183,7 @@ def test_resources_are_those_of_the_kernel() -> None:
     assert found["registers"] == 32 and found["spilled"] > 0 and found["stack"] > 0
 
 
-def test_code_for_an_unknown_card_is_refused_with_the_mend() -> None:
+def test_unknown_capability_raises_with_a_fix() -> None:
     ptx = ptx_of("axpy", SOURCE, FLOATS, (8, 0))
     with pytest.raises(DeviceError, match=r"compute capability 99\.0 \(.*If the card is newer .* update them: pip"):
         resources(ptx, (99, 0))
@@ -191,7 +191,7 @@ def test_code_for_an_unknown_card_is_refused_with_the_mend() -> None:
         resources(ptx.replace("mul.rn.f32", "mul.no.such"), (8, 0))
 
 
-def test_ptx_is_the_same_in_another_process() -> None:
+def test_ptx_is_equal_in_another_process() -> None:
     script = (
         "import sys; from snncell.dtype import *; from snncell.kernels.cuda.build import ptx_of\n"
         "source = sys.stdin.read()\n"
@@ -203,11 +203,11 @@ def test_ptx_is_the_same_in_another_process() -> None:
     assert done.stdout == ptx_of("axpy", SOURCE, FLOATS, (8, 0))
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- cached code ------------------------------------------------------------------------------------------------------
 
 
 class Device:
-    """The answers of a card to the questions of `build`."""
+    """A card's answers to the queries of `build`."""
 
     def __init__(self, capability: tuple[int, int] = (8, 0)) -> None:
         self.capability = capability
@@ -220,7 +220,7 @@ class Device:
 
 
 class Kept:
-    """A cache folder, a card, and how often something was compiled."""
+    """A cache folder, a card, and the number of compilations."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -238,7 +238,7 @@ class Kept:
         monkeypatch.setattr(policy, "compile_ptx", counted)
 
     def again(self, source: str = SOURCE, signature: Any = FLOATS, **options: Any) -> Any:
-        """Build as a new process would do it."""
+        """Build as in a new process."""
         cuda_build._built.clear()
         return build("axpy", source, signature, **options)
 
@@ -251,7 +251,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     return Kept(tmp_path / "kernels", monkeypatch)
 
 
-def test_the_next_process_finds_the_code(kept: Kept) -> None:
+def test_next_process_loads_the_cached_code(kept: Kept) -> None:
     name, cubin = kept.again()
     assert name == "axpy" and cubin[:4] == b"\x7fELF"
     (source,), (code,) = kept.files(".py"), kept.files(".cubin")
@@ -261,12 +261,12 @@ def test_the_next_process_finds_the_code(kept: Kept) -> None:
     assert kept.again("# a comment\n" + SOURCE) == (name, cubin) and kept.compiled == 1
 
 
-def test_a_kernel_is_built_once_in_a_process(kept: Kept) -> None:
+def test_kernel_is_built_once_per_process(kept: Kept) -> None:
     assert build("axpy", SOURCE, FLOATS) is build("axpy", SOURCE, FLOATS)
     assert build("axpy", SOURCE, list(FLOATS)) is build("axpy", SOURCE, FLOATS)
 
 
-def test_whatever_changes_the_code_has_a_file_of_its_own(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_change_of_the_code_has_a_separate_file(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     kept.again()
     kept.again(source=SOURCE.replace("a * x[i]", "x[i] * x[i]"))
     kept.again(signature=(int64, float64, *[(float64, True)] * 3))
@@ -291,7 +291,7 @@ def test_damaged_files_are_compiled_again(kept: Kept) -> None:
     assert kept.files(".cubin") == [file]
 
 
-def test_code_of_another_kernel_is_not_taken(kept: Kept) -> None:
+def test_code_of_another_kernel_is_not_loaded(kept: Kept) -> None:
     kept.again(launch_bounds=(128,))
     (other,) = kept.files(".cubin")
     sealed = other.read_bytes()
@@ -301,7 +301,7 @@ def test_code_of_another_kernel_is_not_taken(kept: Kept) -> None:
     assert kept.again() == expected and kept.compiled == 3
 
 
-def test_code_that_the_driver_refuses_is_compiled_again(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_rejected_by_the_driver_is_compiled_again(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[bytes] = []
     sealed = files.seal
     monkeypatch.setattr(files, "seal", lambda key, code: keys.append(key) or sealed(key, code))
@@ -315,7 +315,7 @@ def test_code_that_the_driver_refuses_is_compiled_again(kept: Kept, monkeypatch:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="owner and mode say nothing on Windows")
-def test_what_others_can_write_is_not_run(kept: Kept) -> None:
+def test_files_writable_by_others_are_not_loaded(kept: Kept) -> None:
     kept.again()
     (file,) = kept.files(".cubin")
     file.chmod(0o666)
@@ -326,7 +326,7 @@ def test_what_others_can_write_is_not_run(kept: Kept) -> None:
         kept.again()
 
 
-def test_a_folder_that_cannot_be_written_is_done_without(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_folder_compiles_in_memory(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(path: Path, content: bytes) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -341,7 +341,7 @@ def test_a_folder_that_cannot_be_written_is_done_without(kept: Kept, monkeypatch
     assert not kept.files("")
 
 
-def test_the_path_of_a_kernel_is_said_on_request(
+def test_path_of_a_kernel_is_printed_on_request(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SNNCELL_DEBUG", "1")
@@ -363,13 +363,13 @@ print(size, "numba" in sys.modules, "nvmath" in sys.modules)
 """
 
 
-def test_code_that_was_kept_is_loaded_without_numba(kept: Kept) -> None:
+def test_cached_code_loads_without_numba(kept: Kept) -> None:
     _, cubin = kept.again()
     done = subprocess.run([sys.executable, "-c", LIGHT], input=SOURCE, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(len(cubin)), "False", "False"]
 
 
-def test_nothing_of_nvidias_is_imported_before_it_is_needed() -> None:
+def test_nvidia_packages_are_imported_lazily() -> None:
     script = (
         "import sys; before = set(sys.modules)  # some of the packages are there when Python starts\n"
         "import snncell, snncell.kernels.cuda.build, snncell.kernels.cuda.exchange\n"
@@ -380,17 +380,17 @@ def test_nothing_of_nvidias_is_imported_before_it_is_needed() -> None:
     assert done.stdout.strip() == ""
 
 
-def test_the_tools_have_versions() -> None:
+def test_tools_report_versions() -> None:
     versions = dict(zip(cuda_build._TOOLS, cuda_build._versions(), strict=True))
     assert versions["numba"] == importlib.metadata.version("numba") and versions["numba-cuda"] is not None
     assert versions["nvidia-nvjitlink"] or versions["nvidia-nvjitlink-cu12"]
 
 
-# --- the card of Python's and the real packages -----------------------------------------------------------------------
+# --- the simulated card and the real packages -------------------------------------------------------------------------
 
 
 def parameters(function: Any) -> list[str]:
-    """The names of a function's parameters, which compiled functions tell in the first line of their docstrings."""
+    """Return the parameter names of a function. Compiled functions list them in the first line of their docstrings."""
     inside = re.search(r"\((.*?)\)", function.__doc__.strip().splitlines()[0])
     return (
         [word.split("=")[0].split(":")[0].split()[-1] for word in inside[1].split(",")] if inside and inside[1] else []
@@ -398,7 +398,7 @@ def parameters(function: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "fake"), [("cublas", _Cublas), ("cufft", _Cufft)])
-def test_libraries_are_called_as_they_want_to_be(name: str, fake: Any) -> None:
+def test_simulated_libraries_have_the_parameters_of_the_real_ones(name: str, fake: Any) -> None:
     real = pytest.importorskip(f"nvmath.bindings.{name}", reason="nvmath-python is not installed")
     found = 0
     for called, own in vars(fake).items():
@@ -426,7 +426,7 @@ def test_libraries_are_called_as_they_want_to_be(name: str, fake: Any) -> None:
             assert len(parameters(getattr(real, f"exec_{kind.lower()}"))) == (4 if kind in ("C2C", "Z2Z") else 3)
 
 
-def test_the_driver_and_cuda_core_are_called_as_they_want_to_be() -> None:
+def test_simulated_driver_and_cuda_core_match_the_real_ones() -> None:
     real: Any = importlib.import_module("cuda.bindings.driver")
     core: Any = importlib.import_module("cuda.core")
     for status in Status:

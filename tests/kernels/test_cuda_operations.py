@@ -1,4 +1,4 @@
-"""The kernels of operations that are no loops, compiled without a card: what is in the text, for each dtype."""
+"""Kernels of operations that are not loops, compiled without a card: properties of the PTX for each dtype."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CAPABILITIES = [(7, 5), (9, 0)]
 
 
 class _Memory:
-    """Memory of no card."""
+    """Memory without a card."""
 
     def __init__(self, size: int) -> None:
         self.block = SimpleNamespace(pointer=0, size=size)
@@ -38,7 +38,7 @@ class _Memory:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """The kernels that are asked for, by name: source and signature. None is run."""
+    """Collect the requested kernels by name: source and signature. None is run."""
     found: dict[str, Any] = {}
 
     def build(name: str, source: str, signature: Any) -> str:
@@ -62,8 +62,8 @@ def array(dtype: str, *shape: int) -> DeviceArray:
     return arrays.empty(shape, np.dtype(dtype))
 
 
-def ask_for_all(dtype: str) -> None:
-    """Ask for each kernel that works on elements of a dtype."""
+def request_all(dtype: str) -> None:
+    """Request each kernel that works on elements of a dtype."""
     x, positions = array(dtype, 4, 300, 2), array("int64", 5)
     indexing.take(x, positions, 1)
     indexing.pick(x, array("int32", 4, 300))
@@ -90,7 +90,7 @@ def ask_for_all(dtype: str) -> None:
 def test_kernels_compile_and_keep_their_precision(
     dtype: str, capability: tuple[int, int], made: dict[str, Any]
 ) -> None:
-    ask_for_all(dtype)
+    request_all(dtype)
     assert len(made) >= 11
     for name, (source, signature) in made.items():
         text = ptx_of(name, source, signature, capability)
@@ -100,7 +100,7 @@ def test_kernels_compile_and_keep_their_precision(
         assert resources(text, capability)["spilled"] == 0, name
 
 
-def test_the_other_kernels_compile(made: dict[str, Any]) -> None:
+def test_other_kernels_compile(made: dict[str, Any]) -> None:
     key = array("int64", 2)
     for dtype in ("float32", "float64"):
         philox.normal(key, (9,), np.dtype(dtype))
@@ -112,8 +112,8 @@ def test_the_other_kernels_compile(made: dict[str, Any]) -> None:
         assert resources(ptx_of(name, source, signature, (8, 0)), (8, 0))["spilled"] == 0, name
 
 
-def test_words_are_those_of_numpys_generator(made: dict[str, Any]) -> None:
-    """The kernel's computation is run as Python, on NumPy's integers, for one block after the other."""
+def test_random_words_equal_those_of_numpy(made: dict[str, Any]) -> None:
+    """Run the kernel's computation as Python on NumPy integers, one block after another."""
     philox.uniform(array("int64", 2), (9,), np.dtype(np.float64))
     source, _ = made["uniform"]
     body = source[source.index("i = cuda.grid(1)") :].split("\n", 2)[2]

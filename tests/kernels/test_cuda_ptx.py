@@ -1,6 +1,6 @@
-"""The kernels of the CUDA backend, compiled without a driver: for each loop, dtype and capability, what is in the text.
+"""Kernels of the CUDA backend compiled without a driver: properties of the PTX for each loop, dtype and capability.
 
-float32 kernels must hold no double precision, and the assembler must not have to spill registers to memory.
+float32 kernels must not contain double precision, and the assembler must not spill registers to memory.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
 def kernels(f: Any, *inputs: Tensor) -> list[tuple[str, str, Any]]:
-    """Name, source and signature of each kernel that `f` becomes on the device."""
+    """Return the name, source and signature of each kernel of `f` on the device."""
     compiled, _ = Jitted(f).lookup(inputs, {})
     assert compiled.plans is not None
     return list(kernels_on_device(compiled.plans.program))
 
 
 class Spike(nn.Cell):
-    """A surrogate of the test's own."""
+    """A surrogate gradient defined by the test."""
 
     def construct(self, x: Tensor) -> Tensor:
         return (x > 0.0).astype(x.dtype)
@@ -49,7 +49,7 @@ class Spike(nn.Cell):
 
 
 class Adaptive(nn.Cell):
-    """A neuron with two states, a time constant for each neuron, and slow functions in it."""
+    """A neuron with two states, a time constant per neuron, and expensive functions."""
 
     def __init__(self, size: int, dtype: str) -> None:
         super().__init__()
@@ -86,11 +86,11 @@ FUNCTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_kernels_compile(name: str, dtype: str) -> None:
+def test_kernels_compile_without_double_precision_or_spills(name: str, dtype: str) -> None:
     from snncell.kernels.cuda.build import ptx_of, resources
 
     if name in ("IF", "LIF"):
-        dtype = "float32"  # their surrogate computes in it
+        dtype = "float32"  # their surrogate computes in this dtype
     x = Tensor(np.ones((3, 4, 5), dtype))
     found = kernels(FUNCTIONS[name](dtype), x)
     assert found
@@ -105,19 +105,19 @@ def test_kernels_compile(name: str, dtype: str) -> None:
             assert used["registers"] <= 128, (kernel, capability, used)
 
 
-def noted() -> list[tuple[str, str, Any]]:
-    """The calls that the tests of the device gave the simulator to run (see their conftest.py)."""
+def recorded_calls() -> list[tuple[str, str, Any]]:
+    """Return the calls that the device tests ran in the simulator (see their conftest.py)."""
     path = os.environ.get("CUDA_KERNELS")
     return pickle.loads(Path(path).read_bytes()) if path and not is_simulated() and Path(path).exists() else []
 
 
-@pytest.mark.skipif(not noted(), reason="CUDA_KERNELS=FILE names no kernels that tests/device has noted")
-def test_what_the_simulator_ran_compiles() -> None:
+@pytest.mark.skipif(not recorded_calls(), reason="CUDA_KERNELS=FILE names no kernels that tests/device has recorded")
+def test_kernels_run_in_the_simulator_compile() -> None:
     from snncell.kernels.cuda.build import ptx_of, resources
 
     double = np.dtype("float64"), np.dtype("complex128")
     capability = 8, 0
-    for name, source, signature in noted():
+    for name, source, signature in recorded_calls():
         ptx = ptx_of(name, source, signature, capability)
         assert f".visible .entry {name}(" in ptx
         kinds = [kind[0] if isinstance(kind, tuple) else kind for kind in signature]

@@ -1,4 +1,4 @@
-"""The CUDA backend on a card of Python's: memory, copies, launches, products, errors."""
+"""The CUDA backend on a simulated card: memory, copies, launches, products, errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEBI = 1 << 20
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
-    """A card that is found as a real one is; after the test there is none again, for the tests that follow."""
+    """A card that is detected as a real one, and removed after the test."""
     made = Card()
     for name, module in made.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -47,7 +47,7 @@ def device(card: Card) -> DriverRuntime:
 
 
 def uploaded(device: Runtime, array: Any) -> MemoryBlock:
-    """A block that begins with the array."""
+    """Return a block that begins with the array."""
     block = device.allocate(array.nbytes)
     device.upload(array, block)
     return block
@@ -62,11 +62,11 @@ def downloaded(device: Runtime, block: MemoryBlock, offset: int, shape: Any, dty
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_card_says_what_it_is(device: DriverRuntime) -> None:
+def test_card_reports_name_capability_and_stream(device: DriverRuntime) -> None:
     assert (device.name, device.capability, device.stream) == ("Card of Python's", (8, 6), STREAM)
 
 
-def test_released_memory_is_used_again_and_counted(device: DriverRuntime, card: Card) -> None:
+def test_released_memory_is_reused_and_counted(device: DriverRuntime, card: Card) -> None:
     first, second = device.allocate(MEBI), device.allocate(5)
     assert first.size >= MEBI and second.size >= 5 and first.pointer != second.pointer
     assert (device.live, device.held) == (first.size + second.size, 0) and card.used == device.live
@@ -82,18 +82,18 @@ def test_released_memory_is_used_again_and_counted(device: DriverRuntime, card: 
     assert (device.live, device.held) == (second.size, 0) and card.used == second.size
 
 
-def test_a_block_that_nobody_released_is_freed(device: DriverRuntime, card: Card) -> None:
+def test_unreleased_block_is_freed_when_it_is_collected(device: DriverRuntime, card: Card) -> None:
     block = device.allocate(MEBI)
     assert card.used >= MEBI
     del block
     assert card.used == device.live == device.held == 0
 
 
-def test_an_allocation_of_nothing_has_an_address(device: DriverRuntime) -> None:
+def test_empty_allocation_has_an_address(device: DriverRuntime) -> None:
     assert device.allocate(0).pointer
 
 
-def test_the_settings_of_the_cpu_do_not_limit_the_pool(device: DriverRuntime) -> None:
+def test_cpu_pool_limit_does_not_limit_device_memory(device: DriverRuntime) -> None:
     import snncell
 
     before = snncell.get_context("pool_limit")
@@ -105,7 +105,7 @@ def test_the_settings_of_the_cpu_do_not_limit_the_pool(device: DriverRuntime) ->
         snncell.set_context(pool_limit=before)
 
 
-def test_memory_of_others_is_never_taken_into_the_pool(device: DriverRuntime) -> None:
+def test_foreign_memory_never_enters_the_pool(device: DriverRuntime) -> None:
     owner = np.zeros(4)
     block = MemoryBlock(owner.ctypes.data, owner.nbytes, owner=owner)
     assert block.owner is owner and block.pool is None
@@ -113,14 +113,14 @@ def test_memory_of_others_is_never_taken_into_the_pool(device: DriverRuntime) ->
     assert device.held == 0
 
 
-def test_a_full_card_is_asked_again_when_the_pool_is_empty(device: DriverRuntime, card: Card) -> None:
+def test_full_card_is_retried_after_emptying_the_pool(device: DriverRuntime, card: Card) -> None:
     device.release(device.allocate(700 * MEBI))
     assert device.held >= 700 * MEBI
-    block = device.allocate(600 * MEBI)  # of another size; both have no room
+    block = device.allocate(600 * MEBI)  # of another size; the card cannot hold both
     assert block.size >= 600 * MEBI and device.held == 0
 
 
-def test_a_card_that_stays_full_says_who_has_its_memory(device: DriverRuntime) -> None:
+def test_out_of_memory_error_lists_the_memory_users(device: DriverRuntime) -> None:
     kept = device.allocate(512 * MEBI)
     device.release(device.allocate(256 * MEBI))
     words = (
@@ -134,7 +134,7 @@ def test_a_card_that_stays_full_says_who_has_its_memory(device: DriverRuntime) -
     assert device.allocate(256 * MEBI).size >= 256 * MEBI
 
 
-def test_threads_count_together(device: DriverRuntime) -> None:
+def test_concurrent_threads_share_the_memory_count(device: DriverRuntime) -> None:
     def work() -> None:
         for size in range(1, 200):
             block = device.allocate(size * 1000)
@@ -155,7 +155,7 @@ def test_threads_count_together(device: DriverRuntime) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [0, 1, 1000, finding.STAGED // 2, finding.STAGED // 2 + 1, 3 * finding.STAGED + 5])
-def test_what_is_uploaded_may_change_at_once(device: DriverRuntime, size: int) -> None:
+def test_uploaded_array_can_change_immediately(device: DriverRuntime, size: int) -> None:
     array = np.random.default_rng(0).integers(0, 256, size, np.uint8)
     expected = array.copy()
     block = device.allocate(size + 64)
@@ -164,7 +164,7 @@ def test_what_is_uploaded_may_change_at_once(device: DriverRuntime, size: int) -
     np.testing.assert_array_equal(downloaded(device, block, 64, size, np.uint8), expected)
 
 
-def test_many_small_uploads_keep_apart(device: DriverRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_uploads_do_not_overlap(device: DriverRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finding, "STAGED", 1 << 10)
     block = device.allocate(4 * 3000)
     for number in range(1000):
@@ -173,19 +173,19 @@ def test_many_small_uploads_keep_apart(device: DriverRuntime, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("array", [np.array(2.5), np.arange(6).reshape(2, 3), np.array([True, False])])
-def test_arrays_come_back_as_they_went(device: DriverRuntime, array: Any) -> None:
+def test_downloaded_arrays_equal_the_uploaded_ones(device: DriverRuntime, array: Any) -> None:
     block = uploaded(device, array)
     np.testing.assert_array_equal(downloaded(device, block, 0, array.shape, array.dtype), array)
 
 
-def test_arrays_in_another_order_are_refused(device: DriverRuntime) -> None:
+def test_arrays_that_are_not_c_contiguous_raise(device: DriverRuntime) -> None:
     block = device.allocate(100)
     for way in (device.upload, lambda array, block: device.download(block, 0, array)):
         with pytest.raises(ValueError, match="Unable to avoid"):
             way(np.zeros((3, 4)).T, block)
 
 
-def test_copies_and_zeros_are_where_they_should_be(device: DriverRuntime) -> None:
+def test_copies_and_zeros_are_written_at_their_offsets(device: DriverRuntime) -> None:
     source, target = uploaded(device, np.arange(100, dtype=np.int32)), device.allocate(400)
     device.clear(target, 0, 400)
     device.copy(source, 40, target, 80, 40)
@@ -196,7 +196,7 @@ def test_copies_and_zeros_are_where_they_should_be(device: DriverRuntime) -> Non
     np.testing.assert_array_equal(downloaded(device, target, 0, 100, np.int32), expected)
 
 
-def test_other_streams_are_waited_for(device: DriverRuntime, card: Card) -> None:
+def test_work_waits_for_other_streams(device: DriverRuntime, card: Card) -> None:
     device.wait_for(None)
     device.wait_for(1)
     assert card.launched == [("waited", 1)]
@@ -205,7 +205,7 @@ def test_other_streams_are_waited_for(device: DriverRuntime, card: Card) -> None
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def test_arguments_of_kernels_are_addresses_and_numbers(device: DriverRuntime, card: Card) -> None:
+def test_kernel_arguments_are_addresses_and_numbers(device: DriverRuntime, card: Card) -> None:
     block = device.allocate(64)
     kernel = device.load(b"good", "twice")
     arguments = [7, (block, 16, np.dtype(np.float32)), np.float32(2.5), np.complex64(1 + 2j), np.bool_(True)]
@@ -213,15 +213,15 @@ def test_arguments_of_kernels_are_addresses_and_numbers(device: DriverRuntime, c
     ((grid, threads, shared, name, packed),) = card.launched
     assert (grid, threads, shared, name) == (3, 128, 8, "twice")
     assert packed == (7, block.pointer + 16, np.float32(2.5), 1.0, 2.0, np.bool_(True))
-    assert [type(x) for x in packed[2:5]] == [np.float32] * 3  # a complex number is two arguments
+    assert [type(x) for x in packed[2:5]] == [np.float32] * 3  # a complex number becomes two arguments
 
 
-def test_a_grid_of_nothing_launches_nothing(device: DriverRuntime, card: Card) -> None:
+def test_empty_grid_launches_nothing(device: DriverRuntime, card: Card) -> None:
     device.launch("kernel", 0, 128, [])
     assert card.launched == []
 
 
-def test_kernels_that_cannot_be_loaded_or_launched_are_named(device: DriverRuntime) -> None:
+def test_kernels_that_fail_to_load_or_launch_raise_with_their_name(device: DriverRuntime) -> None:
     with pytest.raises(DeviceError, match="the kernel twice cannot be loaded: CUDA_ERROR_NO_BINARY"):
         device.load(b"bad", "twice")
     with pytest.raises(DeviceError, match="cannot be launched on 1 blocks of 2048 threads: CUDA_ERROR_INVALID_VALUE"):
@@ -241,7 +241,7 @@ def test_every_thread_finds_the_card(device: DriverRuntime, card: Card) -> None:
     assert [x.tolist() for x in found] == [[0, 1, 2, 3]] and len(card.threads) == 2
 
 
-def test_what_the_driver_says_is_passed_on(device: DriverRuntime, card: Card) -> None:
+def test_driver_errors_are_included_in_the_exception(device: DriverRuntime, card: Card) -> None:
     card.fails["cuStreamSynchronize"] = Status.CUDA_ERROR_ILLEGAL_ADDRESS
     with pytest.raises(DeviceError, match="cuStreamSynchronize failed: CUDA_ERROR_ILLEGAL_ADDRESS, cuda_error_illegal"):
         device.synchronize()
@@ -266,7 +266,7 @@ TOLERANCES = {
 def operand(
     rng: Any, batch: int, rows: int, columns: int, turned: bool, gap: int, dtype: str
 ) -> tuple[Any, Any, int, int]:
-    """A batch of matrices, the array they are stored in, and the distances of rows and of matrices in it."""
+    """A batch of matrices, the array that stores it, and the strides of rows and matrices in this array."""
     stored = (columns, rows) if turned else (rows, columns)
     whole = rng.normal(size=(batch, stored[0] + gap, stored[1] + gap))
     whole = (whole + 1j * rng.normal(size=whole.shape) if dtype.startswith("complex") else whole).astype(dtype)
@@ -280,7 +280,7 @@ def operand(
 @pytest.mark.parametrize(
     ("sizes", "batch", "gap"), [((3, 4, 5), 1, 0), ((3, 4, 5), 3, 2), ((1, 6, 1), 2, 0), ((1, 1, 4), 1, 1)]
 )
-def test_products_are_numpys(device: DriverRuntime, dtype: str, turned: Any, sizes: Any, batch: int, gap: int) -> None:
+def test_products_equal_numpy(device: DriverRuntime, dtype: str, turned: Any, sizes: Any, batch: int, gap: int) -> None:
     rng = np.random.default_rng(0)
     m, n, k = sizes
     a, stored_a, lead_a, step_a = operand(rng, batch, m, k, turned[0], gap, dtype)
@@ -289,7 +289,7 @@ def test_products_are_numpys(device: DriverRuntime, dtype: str, turned: Any, siz
     wide = np.complex128 if dtype.startswith("complex") else np.float64
     expected = stored_c.copy()
     expected[:, :m, :n] = a.astype(wide) @ b.astype(wide)
-    lead = np.zeros(3, dtype)  # the matrices begin behind the start of their blocks
+    lead = np.zeros(3, dtype)  # the matrices start at an offset in their blocks
     blocks = [uploaded(device, np.concatenate([lead, x.reshape(-1)])) for x in (stored_c, stored_a, stored_b)]
     matrices = [
         Matrix(block, lead.nbytes, leading, stride, transposed)
@@ -305,7 +305,7 @@ def test_products_are_numpys(device: DriverRuntime, dtype: str, turned: Any, siz
     )
 
 
-def test_one_matrix_for_a_whole_batch(device: DriverRuntime) -> None:
+def test_one_matrix_is_shared_by_a_whole_batch(device: DriverRuntime) -> None:
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(3, 2, 4)), rng.normal(size=(4, 5))
     out = device.allocate(3 * 2 * 5 * 8)
@@ -314,16 +314,16 @@ def test_one_matrix_for_a_whole_batch(device: DriverRuntime) -> None:
     np.testing.assert_allclose(downloaded(device, out, 0, (3, 2, 5), np.float64), a @ b)
 
 
-def test_what_cublas_is_told_is_the_transposed_product() -> None:
+def test_cublas_computes_the_transposed_product() -> None:
     block = MemoryBlock(0, 0)
     out, a, b = Matrix(block, 0, 4), Matrix(block, 0, 3, turned=True), Matrix(block, 0, 9)
     gemm = gemm_arguments(out, a, b, (3, 4, 5))
     assert gemm == ((False, True), (4, 3, 5), b, a, (9, 3, 4))
-    # One row: any distance to the next will do for NumPy, but not for cuBLAS.
+    # With one row, NumPy accepts any row stride, but cuBLAS does not.
     assert gemm_arguments(out, Matrix(block, 0, 0), b, (1, 4, 5)).leading == (9, 5, 4)
 
 
-def test_products_without_elements(device: DriverRuntime) -> None:
+def test_empty_products_are_zeros(device: DriverRuntime) -> None:
     out = uploaded(device, np.ones(6))
     for sizes, batch in [((0, 3, 2), 1), ((2, 0, 2), 1), ((2, 3, 2), 0)]:
         device.matmul(*[Matrix(out, 0, 3, 6)] * 3, sizes, dtype=np.float64, batch=batch)
@@ -332,16 +332,16 @@ def test_products_without_elements(device: DriverRuntime) -> None:
     np.testing.assert_array_equal(downloaded(device, out, 0, 6, np.float64), np.zeros(6))
 
 
-def test_cublas_is_started_once_and_counts_in_full_precision(device: DriverRuntime) -> None:
+def test_cublas_is_created_once_and_uses_full_precision(device: DriverRuntime) -> None:
     cublas = sys.modules["nvmath.bindings.cublas"]
     block = uploaded(device, np.ones(4, np.float32))
     for dtype in (np.float32, np.float64):
         device.matmul(*[Matrix(block, 0, 1)] * 3, (1, 1, 1), dtype=dtype)
     start = [("create",), ("stream", STREAM), ("workspace", libraries.WORKSPACE), ("math", 16)]
-    assert cublas.calls == [*start, ("gemm", 68), ("gemm", 70)]  # the stream comes before its memory
+    assert cublas.calls == [*start, ("gemm", 68), ("gemm", 70)]  # the stream is set before its workspace
 
 
-def test_products_of_integers_are_refused(device: DriverRuntime) -> None:
+def test_products_of_integers_raise(device: DriverRuntime) -> None:
     block = device.allocate(64)
     with pytest.raises(
         DTypeError, match=r"The GPU cannot multiply int32 matrices. Convert them to one of these dtypes: float16, bfl"
@@ -350,7 +350,9 @@ def test_products_of_integers_are_refused(device: DriverRuntime) -> None:
 
 
 @pytest.mark.parametrize("name", ["cublas", "cufft"])
-def test_a_missing_library_names_the_extra(device: DriverRuntime, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_missing_library_raises_with_the_extra_to_install(
+    device: DriverRuntime, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     block = device.allocate(64)
 
     def use() -> None:
@@ -381,7 +383,9 @@ def test_a_missing_library_names_the_extra(device: DriverRuntime, monkeypatch: p
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize(("length", "batch"), [(1, 1), (8, 3), (7, 2)])
 @pytest.mark.parametrize("kind", ["c2c", "c2c inverse", "r2c", "c2r"])
-def test_transforms_are_numpys(device: DriverRuntime, kind: str, length: int, batch: int, double: bool) -> None:
+def test_fourier_transforms_equal_numpy(
+    device: DriverRuntime, kind: str, length: int, batch: int, double: bool
+) -> None:
     rng = np.random.default_rng(2)
     real = rng.normal(size=(batch, length)).astype(np.float64 if double else np.float32)
     both = (real + 1j * rng.normal(size=real.shape)).astype(np.complex128 if double else np.complex64)
@@ -400,34 +404,37 @@ def test_transforms_are_numpys(device: DriverRuntime, kind: str, length: int, ba
     np.testing.assert_allclose(
         downloaded(device, out, 8, expected.shape, dtype), expected, rtol=tolerance, atol=tolerance
     )
-    np.testing.assert_array_equal(downloaded(device, block, 0, given.shape, given.dtype), given)  # it is kept
+    np.testing.assert_array_equal(
+        downloaded(device, block, 0, given.shape, given.dtype), given
+    )  # the input is unchanged
     device.release(block)
     device.release(out)
 
 
-def test_plans_are_kept_and_the_oldest_are_dropped(device: DriverRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_are_cached_and_the_oldest_are_dropped(device: DriverRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "PLANS", 2)
     cufft = sys.modules["nvmath.bindings.cufft"]
     block = device.allocate(1000)
-    for length in (4, 5, 4, 6, 4):  # 5 is the oldest when 6 comes
+    for length in (4, 5, 4, 6, 4):  # 5 is the oldest when 6 is added
         device.fft("c2c", (block, 0), (block, 0), length, 1, False, False)
     assert cufft.made == 3 and {plan.length for plan in cufft.alive.values()} == {4, 6}
     device.fft("c2c", (block, 0), (block, 0), 9, 0, False, False)
     assert cufft.made == 3
-    assert device.live == block.size and device.held >= 1000  # the memory to work in is back
+    assert device.live == block.size and device.held >= 1000  # the work area is released
 
 
-# --- finding the card -------------------------------------------------------------------------------------------------
+# --- detection of the card
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", ["cuda.bindings.driver", "cuda.bindings.nvjitlink", "cuda.core"])
-def test_missing_packages_are_named_with_the_fix(card: Card, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+def test_missing_packages_raise_with_a_fix(card: Card, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(DeviceError, match=rf'not installed \(.*{missing}.*\). Run: pip install "snncell\[cuda\]"'):
         finding._driver_runtime()
 
 
-def test_a_missing_compiler_is_named_too(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_raises_with_a_fix(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
@@ -436,7 +443,7 @@ def test_a_missing_compiler_is_named_too(card: Card, monkeypatch: pytest.MonkeyP
         finding._driver_runtime()
 
 
-def test_a_missing_driver_is_told_from_a_missing_card(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_and_missing_card_raise_different_errors(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     driver_module = sys.modules["cuda.bindings.driver"]
     for status, words in [
         (
@@ -453,7 +460,7 @@ def test_a_missing_driver_is_told_from_a_missing_card(card: Card, monkeypatch: p
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
         with pytest.raises(DeviceError, match=words):
             finding._driver_runtime()
-    assert card.threads == set()  # nothing else was asked
+    assert card.threads == set()  # nothing else was queried
 
     def absent(flags: int) -> Any:
         raise RuntimeError("Failure finding libcuda.so")
@@ -463,7 +470,7 @@ def test_a_missing_driver_is_told_from_a_missing_card(card: Card, monkeypatch: p
         finding._driver_runtime()
 
 
-def test_an_old_driver_or_card_is_told_what_is_needed(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_driver_or_card_raises_with_the_requirement(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules["cuda.bindings.driver"], "cuDriverGetVersion", lambda: (0, 12_040), raising=False)
         words = (
@@ -476,13 +483,13 @@ def test_an_old_driver_or_card_is_told_what_is_needed(card: Card, monkeypatch: p
         finding._driver_runtime()
 
 
-def test_the_runtime_is_made_once_by_several_threads(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_threads_create_the_runtime_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
     make, second = finding._driver_runtime, threading.Barrier(2)
 
     def slowly() -> DriverRuntime:
         with contextlib.suppress(threading.BrokenBarrierError):
-            second.wait(0.1)  # for another thread to come here too
+            second.wait(0.1)  # until another thread arrives here
         return make()
 
     monkeypatch.setattr(finding, "_driver_runtime", slowly)
@@ -498,7 +505,7 @@ def test_the_runtime_is_made_once_by_several_threads(card: Card, monkeypatch: py
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_is_told_and_does_not_hang(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_child_raises_and_does_not_hang(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NUMBA_ENABLE_CUDASIM", raising=False)
     monkeypatch.setattr(finding, "_runtime", None)
     device = finding.runtime()
@@ -507,7 +514,7 @@ def test_a_forked_child_is_told_and_does_not_hang(card: Card, monkeypatch: pytes
     held = card.used
     ready, done = threading.Event(), threading.Event()
 
-    def hold() -> None:  # locks of a thread that the child does not have
+    def hold() -> None:  # locks of a thread that does not exist in the child
         with finding._lock, device._counting:
             ready.set()
             done.wait()
@@ -533,9 +540,9 @@ def test_a_forked_child_is_told_and_does_not_hang(card: Card, monkeypatch: pytes
                 right += "CUDA cannot be used in a forked child after the parent has used it" in str(error)
         del block
         device.empty_pool()
-        os._exit(right + 10 * (card.used == held and not problems))  # the parent's memory is not freed
+        os._exit(right + 10 * (card.used == held and not problems))  # the memory of the parent is not freed
     os.close(writer)
-    if not select.select([reader], [], [], 30)[0]:  # its end, when the child has ended
+    if not select.select([reader], [], [], 30)[0]:  # end of file, when the child has exited
         os.kill(child, signal.SIGKILL)
     os.close(reader)
     done.set()
@@ -548,11 +555,11 @@ def test_a_forked_child_is_told_and_does_not_hang(card: Card, monkeypatch: pytes
 
 
 class Owner:
-    """Something that can be seen to die."""
+    """An object with observable destruction."""
 
 
 class Exporter:
-    """A host array behind the capsules of `exchange`."""
+    """A host array that `exchange` exports as a capsule."""
 
     def __init__(self, array: Any, owner: Any) -> None:
         self.array, self.owner = array, owner
@@ -580,7 +587,7 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_numpy_reads_our_capsules_and_we_read_them(name: str) -> None:
+def test_capsules_are_exchanged_with_numpy(name: str) -> None:
     array = ARRAYS[name]
     read = np.from_dlpack(Exporter(array, None))
     assert read.dtype == array.dtype
@@ -602,7 +609,7 @@ def test_c_order_needs_no_strides() -> None:
     assert exchange.from_dlpack(capsule).strides == array.strides == exchange.c_strides(array.shape, 8)
 
 
-def test_we_read_numpys_capsules() -> None:
+def test_numpy_capsules_are_imported() -> None:
     array = np.arange(6, dtype=np.int32).reshape(2, 3)
     references = sys.getrefcount(array)
     found = exchange.from_dlpack(array)
@@ -613,7 +620,7 @@ def test_we_read_numpys_capsules() -> None:
 
 
 @pytest.mark.parametrize("how", ["consumed by NumPy", "consumed by us", "not consumed"])
-def test_the_owner_lives_as_long_as_it_must(how: str) -> None:
+def test_owner_lives_as_long_as_its_consumers(how: str) -> None:
     owner = Owner()
     alive = weakref.ref(owner)
     exporter = Exporter(ARRAYS["matrix"], owner)
@@ -631,7 +638,7 @@ def test_the_owner_lives_as_long_as_it_must(how: str) -> None:
     assert alive() is None
 
 
-def test_a_capsule_is_consumed_once() -> None:
+def test_capsule_is_consumed_once() -> None:
     capsule = Exporter(ARRAYS["matrix"], None).__dlpack__()
     exchange.from_dlpack(capsule)
     with pytest.raises(DeviceError, match="is not an unused DLPack capsule"):
@@ -641,7 +648,7 @@ def test_a_capsule_is_consumed_once() -> None:
 
 
 @pytest.mark.parametrize(("code", "bits", "lanes"), [(4, 32, 1), (4, 16, 2), (2, 32, 4), (2, 24, 1), (0, 4, 1)])
-def test_elements_that_we_have_not_are_refused_and_let_go(code: int, bits: int, lanes: int) -> None:
+def test_unsupported_dtypes_raise_and_release_the_capsule(code: int, bits: int, lanes: int) -> None:
     owner = Owner()
     alive = weakref.ref(owner)
     capsule = Exporter(ARRAYS["matrix"], owner).__dlpack__()
@@ -654,7 +661,7 @@ def test_elements_that_we_have_not_are_refused_and_let_go(code: int, bits: int, 
     assert alive() is None
 
 
-def test_a_producer_on_the_card_is_told_our_stream() -> None:
+def test_device_producer_receives_our_stream() -> None:
     asked: list[Any] = []
 
     class Producer(Exporter):
@@ -671,17 +678,17 @@ def test_a_producer_on_the_card_is_told_our_stream() -> None:
 
 
 @pytest.mark.parametrize(("stream", "wait"), [(None, True), (1, True), (2, True), (0x7F0000001000, True), (-1, False)])
-def test_streams_that_a_consumer_may_name(stream: int | None, wait: bool) -> None:
+def test_valid_consumer_streams_are_accepted(stream: int | None, wait: bool) -> None:
     assert exchange.must_wait(stream) is wait
 
 
 @pytest.mark.parametrize("stream", [0, -2, True, "1", 1.0])
-def test_streams_that_no_consumer_may_name(stream: Any) -> None:
+def test_invalid_consumer_streams_raise(stream: Any) -> None:
     with pytest.raises(ArgumentError, match="__dlpack__: stream must be None, -1"):
         exchange.must_wait(stream)
 
 
-def test_a_consumer_may_outlive_the_module() -> None:
+def test_consumer_can_outlive_the_module() -> None:
     import subprocess
 
     script = """
@@ -703,7 +710,7 @@ np.kept = Exporter(np.arange(5.0)).__dlpack__()
 
 
 class Interfaced:
-    """An object with the dictionary that it is given."""
+    """An object with the given interface dictionary."""
 
     def __init__(self, **entries: Any) -> None:
         self.__cuda_array_interface__ = entries
@@ -720,7 +727,7 @@ class Interfaced:
         ((), None, np.float16, "<f2", None),
     ],
 )
-def test_our_interface_is_read_as_it_was_written(
+def test_exported_interface_is_imported_unchanged(
     shape: Any, strides: Any, dtype: Any, typestr: str, given: Any
 ) -> None:
     described = exchange.interface(0x7000, shape, strides, dtype, stream=STREAM)
@@ -732,13 +739,13 @@ def test_our_interface_is_read_as_it_was_written(
     assert found.strides == (strides or exchange.c_strides(shape, np.dtype(dtype).itemsize)) and not found.readonly
 
 
-def test_an_array_without_elements_has_no_address() -> None:
+def test_empty_array_has_no_address() -> None:
     described = exchange.interface(0x7000, (0, 3), None, np.float32, stream=None, readonly=True)
     assert described["data"] == (0, True) and described["stream"] is None
     assert exchange.from_interface(Interfaced(**described)).span == (0, 0)
 
 
-def test_older_interfaces_mean_the_default_stream() -> None:
+def test_old_interface_version_means_the_default_stream() -> None:
     entries = {"shape": (2,), "typestr": "<f4", "data": (0x7000, True)}
     found = exchange.from_interface(Interfaced(**entries, version=2))
     assert found.stream == 1 and found.readonly
@@ -754,11 +761,11 @@ def test_older_interfaces_mean_the_default_stream() -> None:
         ({"stream": 0}, DeviceError, "gives the stream 0"),
     ],
 )
-def test_interfaces_that_are_refused(entries: Any, kind: Any, words: str) -> None:
+def test_invalid_interfaces_raise(entries: Any, kind: Any, words: str) -> None:
     usual = {"shape": (2,), "typestr": "<f4", "data": (0x7000, False), "version": 3}
     with pytest.raises(kind, match=words):
         exchange.from_interface(Interfaced(**{**usual, **entries}))
 
 
-def test_the_structures_are_those_of_dlpack() -> None:
+def test_structures_match_dlpack() -> None:
     assert ctypes.sizeof(exchange._Tensor) == 48 and ctypes.sizeof(exchange._Managed) == 64  # on 64-bit machines

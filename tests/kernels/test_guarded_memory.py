@@ -1,4 +1,4 @@
-"""Kernels stay within their arrays, and read nothing that they have not written."""
+"""Kernels stay within their arrays and read only initialised memory."""
 
 import os
 import subprocess
@@ -14,9 +14,9 @@ from snncell.kernels.numba import policy
 @pytest.mark.skipif(not policy.compiles(), reason="it is what compiled code does that nobody else checks")
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("cases", [12, 100])
-def test_no_kernel_touches_what_is_beside_its_arrays(cases: int) -> None:
+def test_kernels_stay_within_their_arrays(cases: int) -> None:
     script = Path(__file__).parents[1] / "support" / "guarded.py"
-    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # it imports cases of other tests
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the script imports cases of other tests
     ran = subprocess.run(
         [sys.executable, str(script), str(cases)], env=paths, capture_output=True, text=True, check=False
     )

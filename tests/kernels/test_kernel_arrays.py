@@ -1,4 +1,4 @@
-"""Arrays in compiled kernels: each function, on each dtype and length, does what it does from Python."""
+"""Array functions in compiled kernels agree with their Python execution for each dtype and length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LANES = 16
 """
 DTYPES = [dtypes.bool_, dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64]
 COUNTS = [0, 1, 2, 3, 15, 16, 17, 100]
-# Of `n` elements: x, y (n,), z (3, n), out (n,), and the numbers k and m; what each function leaves in `out`.
+# Of `n` elements: x, y (n,), z (3, n), out (n,), and the numbers k and m; the result of each function is in `out`.
 BODIES = {
     "getitem": "for i in range(n):\n        out[i] = x[i]",
     "getitem of rows": "for i in range(n):\n        out[i] = z[1, i]",
@@ -69,7 +69,7 @@ def given(dtype: Any, n: int) -> list[Any]:
     return [n, min(n, 2), *arrays, np.zeros(n, dtype.dtype)]
 
 
-def test_the_constants_are_those_of_the_loops() -> None:
+def test_constants_equal_those_of_loops() -> None:
     assert LANES == 16
     assert max(COUNTS) < BLOCK
 
@@ -77,7 +77,7 @@ def test_the_constants_are_those_of_the_loops() -> None:
 @pytest.mark.sampled(22)
 @pytest.mark.compiled
 @pytest.mark.parametrize(("body", "dtype"), CASES, ids=[f"{body}-{dtype}" for body, dtype in CASES])
-def test_it_does_what_it_does_from_python(body: str, dtype: Any) -> None:
+def test_compiled_function_equals_python(body: str, dtype: Any) -> None:
     source = source_of(body, dtype)
     array = [(dtype, ndim, False) for ndim in (1, 1, 2)]
     kernel = build("tried", source, (dtypes.int64, dtypes.int64, *array, (dtype, 1, True)))
@@ -90,7 +90,7 @@ def test_it_does_what_it_does_from_python(body: str, dtype: Any) -> None:
 
 
 @pytest.mark.compiled
-def test_a_fill_writes_no_further_than_it_is_told() -> None:
+def test_fill_stays_within_its_range() -> None:
     source = f"{HEAD}def tried(start, stop, n, x, out):\n    fill(tail(out, 1), x, 0, 0, n)\n"
     kernel = build("tried", source, (dtypes.int64, (dtypes.float32, 1, False), (dtypes.float32, 1, True)))
     for n in range(70):
@@ -100,7 +100,7 @@ def test_a_fill_writes_no_further_than_it_is_told() -> None:
 
 
 @pytest.mark.compiled
-def test_words_and_bits() -> None:
+def test_random_words_and_bits_equal_python() -> None:
     source = (
         f"{HEAD}def tried(start, stop, x, bits, out, number):\n    words = words_of(tail(x, 0))\n"
         "    out[0] = words[0]\n    out[1] = words[1]\n    bits[0] = bitcast(number, np.int32)\n"

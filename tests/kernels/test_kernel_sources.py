@@ -1,4 +1,4 @@
-"""The source of a kernel: a function, with the imports, constants and functions that it reads from its module."""
+"""The source of a kernel: a function with the imports, constants and functions that it reads from its module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scaled(x: Any) -> Any:
 
 
 def doubled(x: Any) -> Any:
-    """Another one, in its place."""
+    """A replacement function."""
     return x * 2.0
 
 
@@ -65,27 +65,27 @@ def fill(start, stop, x, out):
 '''
 
 
-def test_a_source_has_what_the_function_reads() -> None:
+def test_source_contains_the_names_that_the_function_reads() -> None:
     assert source_of(fill, LANES=8) == SOURCE
     assert source_of(fill, scaled=doubled).endswith("\n\n\nscaled = doubled\n")
     assert "def doubled(x):" in source_of(fill, scaled=doubled)
 
 
-def test_a_name_may_be_the_result_of_a_call() -> None:
+def test_name_can_be_bound_to_the_result_of_a_call() -> None:
     tiling = Tiling((3, 3), (1, 1), 1)
     source = source_of(turn, transform=functools.partial(transforms.of_weights, tiling))
     assert "from snncell.kernels.conv.transforms import of_weights\n" in source
     assert "from snncell.kernels.conv.transforms import Tiling\n" in source
     assert f"\ntransform = of_weights({tiling!r})\n" in source
-    assert "transform =" not in source_of(turn)  # None is left to the caller
+    assert "transform =" not in source_of(turn)  # the caller must define None
 
 
-def test_a_function_that_the_digest_does_not_cover_is_refused() -> None:
+def test_function_outside_the_digest_raises() -> None:
     with pytest.raises(AssertionError):
         source_of(fill, least=dtypes.DType)
 
 
-def test_it_computes_what_the_function_does() -> None:
+def test_generated_source_computes_the_function() -> None:
     array = (dtypes.float32, 1, False), (dtypes.float32, 1, True)
     x = np.array([0.0, 1.0, -2.0, np.inf, 5.0, 6.0, 7.0, 8.0, 9.0], np.float32)
     for lanes in (4, 8):

@@ -1,4 +1,4 @@
-"""Kernels called by their address: every kind of argument arrives as it is, and every unit is carried out once."""
+"""Native kernel calls: arguments of every kind arrive unchanged, and every unit runs once."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def built(name: str, arguments: dict[str, Any], lines: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_of_every_dtype_arrive_as_they_are(name: str) -> None:
+def test_numbers_of_every_dtype_arrive_unchanged(name: str) -> None:
     dtype = dtypes.BY_NUMPY[np.dtype(name)]
-    # Before it an array and another number, behind it a number: a complex one takes two places.
+    # An array and another number come before it, and a number after it, because a complex number takes two places.
     kinds = {
         "out": (dtype, 1, True),
         "first": dtypes.int64,
@@ -62,7 +62,7 @@ def test_numbers_of_every_dtype_arrive_as_they_are(name: str) -> None:
 @pytest.mark.sampled(21)
 @pytest.mark.parametrize("shape", [(5,), (3, 4), (2, 3, 4), (2, 1, 3, 2), (0,), (0, 3), (3, 0)], ids=str)
 @pytest.mark.parametrize("name", ["bool", "int8", "int64", "float32", "float64", "complex64", "complex128"])
-def test_arrays_of_every_dtype_and_shape_are_read_where_they_lie(name: str, shape: tuple[int, ...]) -> None:
+def test_arrays_of_every_dtype_and_layout_are_read_in_place(name: str, shape: tuple[int, ...]) -> None:
     dtype = dtypes.BY_NUMPY[np.dtype(name)]
     lines = [f"lengths[{axis}] = x.shape[{axis}]" for axis in range(len(shape))]
     index = ", ".join(f"p{axis}" for axis in range(len(shape)))
@@ -82,7 +82,7 @@ def test_arrays_of_every_dtype_and_shape_are_read_where_they_lie(name: str, shap
 @pytest.mark.compiled
 @pytest.mark.parametrize("grain", [0, 1, 2, 7, 64, 1000])
 @pytest.mark.parametrize("units", [0, 1, 2, 63, 64, 65, 999])
-def test_every_unit_is_carried_out_once(units: int, grain: int) -> None:
+def test_every_unit_runs_once(units: int, grain: int) -> None:
     kinds = {"counts": (dtypes.int64, 1, True)}
     kernel = built("count", kinds, loops.units("place", ["counts[place] += place + 1"]))
     counts = np.zeros(1000, np.int64)
@@ -91,22 +91,22 @@ def test_every_unit_is_carried_out_once(units: int, grain: int) -> None:
 
 
 @pytest.mark.parametrize("units", [1, PARTS - 1, PARTS, PARTS + 1, 10 * PARTS + 3])
-def test_a_grain_leaves_no_more_parts_than_are_wanted(units: int) -> None:
+def test_grain_limits_the_number_of_parts(units: int) -> None:
     parts = -(-units // grain_of(units))
     assert parts <= PARTS and parts >= min(units, PARTS // 2)
 
 
-def test_code_is_the_same_from_its_bytes() -> None:
+def test_code_survives_packing_to_bytes() -> None:
     code = Code("a symbol", ("one", "two"), b"\x00\xff\n{}")
     assert Code.unpack(code.pack()) == code
     assert Code.unpack(Code("", (), b"").pack()) == Code("", (), b"")
 
 
 @pytest.mark.compiled
-def test_code_that_needs_what_is_nowhere_is_not_linked() -> None:
+def test_code_with_an_unknown_symbol_is_not_linked() -> None:
     asked = []
     assert link(Code("kernel", ("snncell_is_not_here",), b""), lambda: asked.append(1)) is None
-    assert asked == [1]  # for LLVM would end the process
+    assert asked == [1]  # because LLVM would end the process
 
 
 WITHOUT_NUMBA = """
@@ -127,7 +127,7 @@ print(np.isfinite(step(Tensor(np.ones((6, 3, 5), np.float32))).item()), "numba" 
 
 
 @pytest.mark.compiled
-def test_a_training_step_from_the_disk_needs_no_numba(tmp_path: Path) -> None:
+def test_training_step_from_disk_does_not_import_numba(tmp_path: Path) -> None:
     said = [
         subprocess.run(
             [sys.executable, "-W", "error", "-c", WITHOUT_NUMBA],
@@ -141,13 +141,13 @@ def test_a_training_step_from_the_disk_needs_no_numba(tmp_path: Path) -> None:
     assert said == [["True", "True"], ["True", "False"]]
 
 
-def test_the_collector_waits_for_a_kernel_to_be_compiled_and_stays_as_others_set_it_meanwhile() -> None:
+def test_garbage_collector_pauses_while_compiling_and_keeps_its_settings() -> None:
     enabled, thresholds = gc.isenabled(), gc.get_threshold()
     try:
         gc.enable()
         with policy._without_collection():
-            assert gc.isenabled() and gc.get_threshold()[0] == 0  # 0 is never
-            gc.disable()  # as another thread may
+            assert gc.isenabled() and gc.get_threshold()[0] == 0  # 0 means never
+            gc.disable()  # as another thread might
         assert not gc.isenabled() and gc.get_threshold() == thresholds
         with policy._without_collection():
             gc.set_threshold(123, 4, 5)

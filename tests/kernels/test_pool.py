@@ -1,4 +1,4 @@
-"""The memory of large arrays: whole and aligned, never given to two owners, and taken again once nothing uses it."""
+"""Memory pool of large arrays: aligned, never shared by two owners, and reused after release."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from snncell.kernels.arrays import POOL, POOLED_BYTES
 from snncell.tape.tensor import wrap
 
 FLOAT = np.dtype(np.float32)
-SHAPE = (5, POOLED_BYTES // 16)  # a quarter more than is pooled
+SHAPE = (5, POOLED_BYTES // 16)  # a quarter above the pooling threshold
 BYTES = 4 * SHAPE[0] * SHAPE[1]
 LIMIT = 1 << 31
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _frozen() -> Iterator[None]:
-    """Leave the garbage of other tests alone: it is not ours, and takes the collector no time."""
+    """Freeze garbage of other tests, so that collections are fast and find only our objects."""
     gc.collect()
     gc.freeze()
     yield
@@ -40,7 +40,7 @@ def _frozen() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _emptied() -> Iterator[None]:
-    """A pool that holds nothing, with the usual limit."""
+    """An empty pool with the default limit."""
     snncell.empty_pool()
     yield
     snncell.set_context(pool_limit=LIMIT)
@@ -49,19 +49,19 @@ def _emptied() -> Iterator[None]:
 
 
 def filled(value: float = 7.0) -> Any:
-    """A new array from the pool, of one number."""
+    """A new array from the pool, filled with one number."""
     array = arrays.empty(SHAPE, FLOAT)
     array[:] = value
     return array
 
 
 def address(array: Any) -> int:
-    """Where its first element is."""
+    """Return the address of its first element."""
     return int(array.__array_interface__["data"][0])
 
 
 def in_a_process(script: str, *arguments: str, flags: tuple[str, ...] = ("-W", "error")) -> tuple[str, str]:
-    """The output of a script in a process of its own, on stdout and stderr."""
+    """Run a script in a separate process and return its stdout and stderr."""
     done = subprocess.run(
         [sys.executable, *flags, "-c", script, *arguments], capture_output=True, text=True, check=False, timeout=120
     )
@@ -69,7 +69,7 @@ def in_a_process(script: str, *arguments: str, flags: tuple[str, ...] = ("-W", "
     return done.stdout, done.stderr
 
 
-# --- what empty gives -------------------------------------------------------------------------------------------------
+# --- arrays.empty -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 4), (0, 1 << 40), (POOLED_BYTES // 4 - 1,)])
@@ -82,10 +82,10 @@ def test_small_arrays_come_from_numpy(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "float32", "int64", "float64", "complex128"])
 @pytest.mark.parametrize("extra", [0, 1, 4097])
-def test_large_arrays_are_aligned_whole_and_writable(dtype: str, extra: int) -> None:
+def test_large_arrays_are_aligned_contiguous_and_writable(dtype: str, extra: int) -> None:
     kind = np.dtype(dtype)
     shape = (POOLED_BYTES // kind.itemsize + extra,)
-    for _ in range(2):  # new memory, and the same once more
+    for _ in range(2):  # new memory, then reused memory
         array = arrays.empty(shape, kind)
         assert address(array) % 64 == 0
         assert array.shape == shape and array.dtype == kind
@@ -98,26 +98,26 @@ def test_large_arrays_are_aligned_whole_and_writable(dtype: str, extra: int) -> 
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 8192), (8192, 1, 17), (1, 1, 70_000), (2,) * 17, (70_000,)])
-def test_large_arrays_have_any_shape(shape: tuple[int, ...]) -> None:
+def test_large_arrays_can_have_any_shape(shape: tuple[int, ...]) -> None:
     array = arrays.empty(shape, FLOAT)
     assert array.shape == shape and array.flags.c_contiguous
     array[...] = np.arange(array.size, dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(array.reshape(-1), np.arange(array.size, dtype=np.float32))
 
 
-def test_an_array_lies_within_its_block() -> None:
+def test_array_lies_within_its_block() -> None:
     for size in (POOLED_BYTES, POOLED_BYTES + 1, (1 << 20) - 1, (1 << 20) + 12345):
         lease = arrays._Lease(POOL, size)
         array, block = np.asarray(lease), lease._block
         first, past = address(block), address(block) + block.size
         assert first <= address(array) and address(array) + array.nbytes <= past
-        assert size <= block.size <= size * 9 / 8  # rounded up by an eighth at most
+        assert size <= block.size <= size * 9 / 8  # rounded up by at most an eighth
 
 
-# --- when memory is used again ----------------------------------------------------------------------------------------
+# --- reuse of memory --------------------------------------------------------------------------------------------------
 
 
-def test_the_memory_of_a_freed_array_is_used_again() -> None:
+def test_memory_of_a_freed_array_is_reused() -> None:
     array = filled()
     first = address(array)
     del array
@@ -131,7 +131,7 @@ def test_the_memory_of_a_freed_array_is_used_again() -> None:
     assert address(other) == first and POOL.held == 0
 
 
-def test_sizes_that_are_nearly_equal_share_a_block() -> None:
+def test_nearly_equal_sizes_share_a_block() -> None:
     array = arrays.empty((1000, 1000), FLOAT)
     first = address(array)
     del array
@@ -139,7 +139,7 @@ def test_sizes_that_are_nearly_equal_share_a_block() -> None:
     assert address(array) == first
     del array
     held = POOL.held
-    smaller = arrays.empty((1000, 500), FLOAT)  # it has a block of its own, for half would be wasted
+    smaller = arrays.empty((1000, 500), FLOAT)  # it gets a separate block, because half would be wasted
     assert POOL.held == held
     del smaller
     assert POOL.held > held
@@ -177,7 +177,7 @@ HOLDERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("how", HOLDERS)
-def test_memory_is_not_used_again_while_anything_holds_it(how: str) -> None:
+def test_memory_in_use_is_not_reused(how: str) -> None:
     array = filled()
     first, check = address(array), array[3, 10:20].copy()
     holder = HOLDERS[how](array)
@@ -195,10 +195,10 @@ def test_memory_is_not_used_again_while_anything_holds_it(how: str) -> None:
     assert POOL.held >= BYTES
     again = arrays.empty(SHAPE, FLOAT)
     assert address(again) == first
-    np.testing.assert_array_equal(again[3, 10:20], check)  # nobody has written to it
+    np.testing.assert_array_equal(again[3, 10:20], check)  # the memory is unchanged
 
 
-def test_pytorch_holds_what_it_got(torch: Any) -> None:
+def test_memory_shared_with_pytorch_is_not_reused(torch: Any) -> None:
     array = filled()
     held = torch.from_numpy(array)[2:]
     first = address(array)
@@ -211,7 +211,7 @@ def test_pytorch_holds_what_it_got(torch: Any) -> None:
     assert POOL.held >= 2 * BYTES
 
 
-def test_a_consumer_of_a_tensor_by_dlpack_has_a_copy() -> None:
+def test_dlpack_consumer_of_a_tensor_has_a_copy() -> None:
     tensor = wrap(filled())
     consumer = np.from_dlpack(tensor)
     del tensor
@@ -220,7 +220,7 @@ def test_a_consumer_of_a_tensor_by_dlpack_has_a_copy() -> None:
     assert (consumer == 7.0).all()
 
 
-def test_what_a_user_gets_cannot_be_made_writable() -> None:
+def test_arrays_given_to_users_cannot_be_made_writable() -> None:
     view = wrap(filled()).asnumpy()
     chain = [view]
     while isinstance(chain[-1].base, np.ndarray):
@@ -229,10 +229,10 @@ def test_what_a_user_gets_cannot_be_made_writable() -> None:
         with pytest.raises(ValueError, match="WRITEABLE"):
             array.flags.writeable = True
     del view, chain, array
-    assert filled().flags.writeable  # the next owner's is
+    assert filled().flags.writeable  # arrays of the next owner are writable
 
 
-def test_a_cycle_gives_its_memory_back_when_it_is_collected() -> None:
+def test_collected_cycle_releases_its_memory() -> None:
     gc.disable()
     try:
         cycle: list[Any] = [filled()]
@@ -245,17 +245,17 @@ def test_a_cycle_gives_its_memory_back_when_it_is_collected() -> None:
         gc.enable()
 
 
-# --- results that a user keeps ----------------------------------------------------------------------------------------
+# --- results kept by the user -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays of a kilobyte are pooled: without the compiler, large ones take too long."""
+    """Pool arrays of a kilobyte, because large ones take too long without the compiler."""
     monkeypatch.setattr(arrays, "POOLED_BYTES", 1 << 10)
 
 
 class Rounds:
-    """Results of many runs, every tenth of them kept, with a copy of what they were."""
+    """Results of many runs, where every tenth is kept together with a copy of its values."""
 
     def __init__(self, compute: Callable[[Any], Any], shape: tuple[int, ...], rounds: int = 60) -> None:
         rng = np.random.default_rng(1)
@@ -273,7 +273,7 @@ class Rounds:
             np.testing.assert_array_equal(result.asnumpy(), copied)
 
 
-def test_results_of_jitted_functions_stay_what_they_were(small_too: None) -> None:
+def test_kept_results_of_jitted_functions_do_not_change(small_too: None) -> None:
     @snncell.jit
     def f(x: Any) -> Any:
         y = ops.tanh(x) * 2.0
@@ -282,13 +282,13 @@ def test_results_of_jitted_functions_stay_what_they_were(small_too: None) -> Non
     Rounds(f, (16, 64)).check()
 
 
-def test_results_of_operations_stay_what_they_were(small_too: None) -> None:
+def test_kept_results_of_operations_do_not_change(small_too: None) -> None:
     w = ops.ones((64, 48)) * 0.25
     Rounds(lambda x: ((x @ w).T, ops.matmul(x.T, x), ops.exp(x)), (16, 64)).check()
 
 
 @pytest.mark.parametrize("every", [None, 3])
-def test_results_of_loops_over_time_stay_what_they_were(small_too: None, every: int | None) -> None:
+def test_kept_results_of_loops_over_time_do_not_change(small_too: None, every: int | None) -> None:
     loop = nn.MultiStep(nn.LIFNode(), return_states=True, checkpoint_every=every)
 
     def both(x: Any) -> Any:
@@ -298,7 +298,7 @@ def test_results_of_loops_over_time_stay_what_they_were(small_too: None, every: 
     Rounds(both, (7, 8, 40)).check()
 
 
-def test_results_of_loops_step_by_step_stay_what_they_were(small_too: None) -> None:
+def test_kept_results_of_step_by_step_loops_do_not_change(small_too: None) -> None:
     loop = nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(20, 20)), return_states=True)
     weights = loop.trainable_params()
 
@@ -310,7 +310,7 @@ def test_results_of_loops_step_by_step_stay_what_they_were(small_too: None) -> N
     Rounds(both, (5, 16, 20), rounds=40).check()
 
 
-def test_parameters_of_steps_stay_what_they_were(small_too: None) -> None:
+def test_kept_parameters_of_steps_do_not_change(small_too: None) -> None:
     net = nn.SequentialCell(nn.Dense(20, 30), nn.MultiStep(nn.LIFNode()))
     optimizer = nn.Adam(net.trainable_params(), 1e-2)
     gradient = snncell.value_and_grad(lambda x: net(x).mean(), None, weights=net.trainable_params())
@@ -327,7 +327,7 @@ def test_parameters_of_steps_stay_what_they_were(small_too: None) -> None:
 # --- the limit --------------------------------------------------------------------------------------------------------
 
 
-def test_the_limit_is_kept() -> None:
+def test_limit_is_respected() -> None:
     owned = [filled() for _ in range(4)]
     block = arrays._round_up_size(BYTES)
     snncell.set_context(pool_limit=2 * block + block // 2)
@@ -341,10 +341,10 @@ def test_the_limit_is_kept() -> None:
     several = [filled() for _ in range(3)]
     assert POOL.held == 0
     del several
-    assert POOL.held == 3 * block  # a limit that is just met
+    assert POOL.held == 3 * block  # a limit that is met exactly
 
 
-def test_no_limit_but_nothing() -> None:
+def test_zero_limit_pools_nothing() -> None:
     snncell.set_context(pool_limit=0)
     array = filled()
     del array
@@ -352,7 +352,7 @@ def test_no_limit_but_nothing() -> None:
     assert (filled() == 7.0).all()
 
 
-def test_a_limit_that_is_lowered_holds_at_once() -> None:
+def test_lowered_limit_applies_immediately() -> None:
     several = [filled() for _ in range(3)]
     del several
     assert POOL.held > 0
@@ -361,20 +361,20 @@ def test_a_limit_that_is_lowered_holds_at_once() -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, True, False, 1.5, 1e9, "1", (1,), np.float64(3)])
-def test_a_limit_is_a_number_of_bytes(limit: Any) -> None:
+def test_limit_that_is_not_a_byte_count_raises(limit: Any) -> None:
     with pytest.raises(ArgumentError, match="pool_limit is a number of bytes, 0 or more, not"):
         snncell.set_context(pool_limit=limit)
     assert snncell.get_context("pool_limit") == LIMIT
 
 
-def test_a_limit_that_is_left_out_stays() -> None:
+def test_unspecified_limit_stays() -> None:
     snncell.set_context(pool_limit=12345)
     snncell.set_context(mode=snncell.PYNATIVE_MODE)
     snncell.set_context(pool_limit=None)
     assert snncell.get_context("pool_limit") == 12345
 
 
-def test_emptying_lets_go_of_all_that_is_free_and_of_nothing_else() -> None:
+def test_empty_releases_all_free_memory_and_nothing_else() -> None:
     kept, freed = filled(3.0), [filled() for _ in range(3)]
     del freed
     assert POOL.held == 3 * arrays._round_up_size(BYTES)
@@ -389,11 +389,11 @@ def test_emptying_lets_go_of_all_that_is_free_and_of_nothing_else() -> None:
 
 
 def counted() -> int:
-    """The content of the pool, added up."""
+    """Sum up the content of the pool."""
     return sum(size * len(blocks) for size, blocks in POOL._free.items())
 
 
-def test_what_is_held_is_counted_right() -> None:
+def test_held_memory_is_counted_correctly() -> None:
     rng = random.Random(0)
     owned: list[Any] = []
     for _ in range(300):
@@ -407,11 +407,11 @@ def test_what_is_held_is_counted_right() -> None:
     assert POOL.held == counted() > 0
 
 
-# --- several threads, and the collector -------------------------------------------------------------------------------
+# --- threads and the garbage collector --------------------------------------------------------------------------------
 
 
 def run_all(*works: Callable[[], None]) -> list[str]:
-    """Run functions on threads of their own; what went wrong on any of them."""
+    """Run functions on separate threads and return the errors of all threads."""
     problems: list[str] = []
 
     def guarded(work: Callable[[], None]) -> None:
@@ -430,13 +430,13 @@ def run_all(*works: Callable[[], None]) -> list[str]:
 
 
 def hammer(number: int, shared: list[Any], rounds: int) -> None:
-    """Take arrays, write who has them, and free some here and leave some to another thread."""
+    """Allocate arrays, mark their owner, free some here and leave some to another thread."""
     rng = random.Random(number)
     owned: list[tuple[Any, int]] = []
     for turn in range(rounds):
         array = arrays.empty((rng.choice([1 << 16, 66_000, 90_000]),), np.dtype(np.int32))
         mark = number * rounds + turn
-        array[::512] = mark  # one element for each half page; all of them would only take longer
+        array[::512] = mark  # one element per half page, because all of them would only take longer
         array[-1] = mark
         owned.append((array, mark))
         if len(owned) > 4:
@@ -453,7 +453,7 @@ def hammer(number: int, shared: list[Any], rounds: int) -> None:
         array = view = None
 
 
-def test_threads_that_take_and_give_at_once_share_no_block() -> None:
+def test_concurrent_threads_never_share_a_block() -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     shared: list[Any] = []
@@ -465,7 +465,7 @@ def test_threads_that_take_and_give_at_once_share_no_block() -> None:
     assert POOL.held == counted()
 
 
-def test_a_limit_that_is_nearly_reached_is_kept_by_all_threads() -> None:
+def test_nearly_reached_limit_is_respected_by_all_threads() -> None:
     limit = 3 * arrays._round_up_size(BYTES)
     snncell.set_context(pool_limit=limit)
     seen: list[int] = []
@@ -480,7 +480,7 @@ def test_a_limit_that_is_nearly_reached_is_kept_by_all_threads() -> None:
     assert max(seen) <= limit and POOL.held == counted() <= limit
 
 
-def test_the_collector_may_run_inside_of_the_pool() -> None:
+def test_garbage_collector_can_run_inside_the_pool() -> None:
     before = gc.get_threshold()
 
     def work() -> None:
@@ -490,7 +490,7 @@ def test_the_collector_may_run_inside_of_the_pool() -> None:
 
     gc.set_threshold(1)
     try:
-        assert run_all(work, work) == []  # a lock that is taken twice would hang
+        assert run_all(work, work) == []  # a lock acquired twice would hang
     finally:
         gc.set_threshold(*before)
     gc.collect()
@@ -544,7 +544,7 @@ print("fine")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_has_a_pool_of_its_own() -> None:
+def test_forked_process_has_a_separate_pool() -> None:
     assert in_a_process(FORK, flags=("-W", "ignore::DeprecationWarning"))[0] == "fine\n"
 
 
@@ -613,7 +613,7 @@ PLACES = [
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("where", PLACES)
-def test_an_array_that_dies_with_the_interpreter_says_nothing(where: str) -> None:
+def test_array_freed_at_interpreter_exit_prints_nothing(where: str) -> None:
     assert in_a_process(SHUTDOWN, where) == ("", "")
 
 
@@ -633,7 +633,7 @@ def test_pickled_arrays_and_tensors_are_independent(protocol: int) -> None:
     assert (tensor.asnumpy() == 7.0).all()
 
 
-def test_buffers_out_of_band_hold_their_memory() -> None:
+def test_out_of_band_buffers_keep_their_memory() -> None:
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(filled(), protocol=5, buffer_callback=buffers.append)
     gc.collect()
@@ -655,7 +655,7 @@ def test_copies_share_no_memory(how: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, Tensor])
-def test_copied_tensors_outlive_the_first(how: Callable[[Any], Any]) -> None:
+def test_copied_tensors_outlive_the_original(how: Callable[[Any], Any]) -> None:
     tensor = wrap(filled())
     copied = how(tensor)
     del tensor

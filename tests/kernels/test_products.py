@@ -1,4 +1,4 @@
-"""Products of matrices: NumPy's values by every path, the path that was meant, the same bits on all threads."""
+"""Matrix products: NumPy's values on every path, the choice of the path, and equal bits on all threads."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 
 @pytest.fixture
 def small_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are counted among those that are worth looking for events, whose density is below a half."""
+    """Let small products with a density below a half count as worth a search for events."""
     monkeypatch.setattr(matmul, "limit", lambda *sizes: 0.5)
 
 
 @pytest.fixture
 def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which way each product goes. What a trace asks for shapes only does not count."""
+    """Record the path of each product, except shape-only calls of a trace."""
     found: list[str] = []
     by_events, dense = matmul._add_up, matmul._dense
 
@@ -47,7 +47,7 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def events(rng: Any, shape: tuple[int, ...], density: float, dtype: Any, weighted: bool = False) -> Any:
-    """A matrix of spikes, of 1 or of any weight, at least one of them where there are to be any."""
+    """A matrix of spikes, of weight 1 or any weight, with at least one event for a positive density."""
     made = (rng.random(shape) < density).astype(dtype)
     if density:
         made.flat[rng.integers(made.size)] = 1
@@ -55,7 +55,7 @@ def events(rng: Any, shape: tuple[int, ...], density: float, dtype: Any, weighte
 
 
 def close(found: Any, x: Any, y: Any) -> None:
-    """True if `found` is `x @ y` to rounding, whatever the order of the sums."""
+    """True if `found` is `x @ y` to rounding, in any order of summation."""
     wide = np.float64 if found.dtype == np.float32 else np.longdouble
     exact = x.astype(wide) @ y.astype(wide)
     assert found.shape == exact.shape
@@ -68,7 +68,7 @@ def close(found: Any, x: Any, y: Any) -> None:
 SIZES = [
     (67, 131, 200),  # (m, k, n): remainders in every direction
     (33, 65, 131),
-    (16, 64, 128),  # none
+    (16, 64, 128),  # no remainders
     (5, 3, 16),
     (40, 7, 300),
     (1, 130, 17),  # one row
@@ -81,36 +81,36 @@ SIZES = [
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.05])
 @pytest.mark.parametrize("m, k, n", SIZES)  # noqa: PT006 (as they are written in the names of the tests)
-def test_products_of_events_are_those_of_numpy(
+def test_products_of_events_equal_numpy(
     small_too: None, monkeypatch: pytest.MonkeyPatch, m: int, k: int, n: int, density: float, dtype: Any, weighted: bool
 ) -> None:
-    monkeypatch.setattr(matmul, "_density", lambda x: 0.0)  # small ones may have more events by chance
+    monkeypatch.setattr(matmul, "_density", lambda x: 0.0)  # small matrices may exceed the density by chance
     rng = np.random.default_rng(m + k + n)
     x = events(rng, (m, k), density, dtype, weighted)
     y, d = rng.normal(size=(k, n)).astype(dtype), rng.normal(size=(m, n)).astype(dtype)
     close(matmul.matmul(x, y), x, y)
     close(matmul.matmul(x.T, d), x.T, d)
     for left, right in ((x, y), (x.T, d)):
-        out = np.full((left.shape[0], n), np.nan, dtype)  # what was there before does not matter
+        out = np.full((left.shape[0], n), np.nan, dtype)  # earlier content must not matter
         matmul.matmul_into(out, left, right)
         np.testing.assert_array_equal(out, matmul.matmul(left, right))
 
 
 @pytest.mark.parametrize("count", range(10))
-def test_any_number_of_events_in_a_row(small_too: None, count: int) -> None:
+def test_rows_can_have_any_number_of_events(small_too: None, count: int) -> None:
     x = np.zeros((6, 100), np.float32)
     x[3, 7 : 7 + count] = 1.0 + np.arange(count)
     x[5, 99] = -2.0
     y = np.random.default_rng(0).normal(size=(100, 33)).astype(np.float32)
     found = matmul.matmul(x, y)
     close(found, x, y)
-    assert not found[[0, 1, 2, 4]].any()  # rows without events are zeros
+    assert not found[[0, 1, 2, 4]].any()  # rows without events give zeros
     d = np.random.default_rng(0).normal(size=(6, 33)).astype(np.float32)
     close(matmul.matmul(x.T, d), x.T, d)
 
 
 @pytest.mark.parametrize("where", [0, 7, 8, 15, 16, 31, 100])
-def test_an_event_at_any_place(small_too: None, where: int) -> None:
+def test_event_at_any_position_is_used(small_too: None, where: int) -> None:
     x = np.zeros((18, 101), np.float64)
     x[[0, 15, 16, 17], where] = 3.0
     y, d = np.arange(101.0 * 20).reshape(101, 20), np.arange(18.0 * 20).reshape(18, 20)
@@ -118,7 +118,7 @@ def test_an_event_at_any_place(small_too: None, where: int) -> None:
     np.testing.assert_array_equal(matmul.matmul(x.T, d), x.T @ d)
 
 
-def test_more_events_in_a_row_than_a_byte_counts(small_too: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_can_have_more_events_than_a_byte_counts(small_too: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul, "_density", lambda x: 0.0)
     x = np.zeros((3, 600), np.float32)
     x[1, :300] = 1.0
@@ -129,7 +129,7 @@ def test_more_events_in_a_row_than_a_byte_counts(small_too: None, monkeypatch: p
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_large_products_of_events(paths: list[str], dtype: Any) -> None:
+def test_large_products_of_events_equal_numpy(paths: list[str], dtype: Any) -> None:
     rng = np.random.default_rng(0)
     x = events(rng, (1030, 259), 0.03, dtype, weighted=True)  # enough for all threads, in four strips of columns
     y, d = rng.normal(size=(259, 401)).astype(dtype), rng.normal(size=(1030, 401)).astype(dtype)
@@ -141,7 +141,9 @@ def test_large_products_of_events(paths: list[str], dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("transposed", ["no", "x", "y", "both"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, transposed: str, turned: bool) -> None:
+def test_partitioned_dense_products_equal_numpy(
+    monkeypatch: pytest.MonkeyPatch, dtype: Any, transposed: str, turned: bool
+) -> None:
     monkeypatch.setattr(matmul, "PART_WORK", 1 << 12)
     monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
     rng = np.random.default_rng(0)
@@ -155,7 +157,7 @@ def test_dense_products_in_parts(monkeypatch: pytest.MonkeyPatch, dtype: Any, tr
 
 
 def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Into how many rows and columns of parts each product is cut, each element in one of them."""
+    """For each product, return the number of row and column parts; each element is in exactly one part."""
     found: list[tuple[int, int]] = []
     run = matmul.WORKERS.run
 
@@ -171,13 +173,13 @@ def parts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-def test_how_a_product_is_cut_depends_on_its_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partition_of_a_product_depends_only_on_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul, "PART_WORK", 1 << 10)
     monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
     cuts = parts_of(monkeypatch)
     for m, n in ((15, 31), (33, 16), (16, 33), (100, 100), (5000, 20), (20, 5000)):
         close(matmul.matmul(np.ones((m, 40)), np.ones((40, n))), np.ones((m, 40)), np.ones((40, n)))
-    assert cuts == [(2, 1), (1, 2), (4, 4), (64, 1), (1, 64)]  # of the first BLAS gets the whole
+    assert cuts == [(2, 1), (1, 2), (4, 4), (64, 1), (1, 64)]  # BLAS computes the first one whole
     cuts.clear()
     for threads in (1, 2, 64):
         monkeypatch.setattr("snncell.kernels.numba.threads.number_of_threads", lambda threads=threads: threads)
@@ -185,7 +187,7 @@ def test_how_a_product_is_cut_depends_on_its_size_alone(monkeypatch: pytest.Monk
     assert cuts == [(32, 1)] * 3
 
 
-def test_an_error_in_a_part_is_raised_and_the_next_product_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_a_part_is_raised_and_the_next_product_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul, "PART_WORK", 1 << 10)
     monkeypatch.setattr(matmul, "LEAST_SIDE", 16)
     monkeypatch.setattr("snncell.kernels.numba.threads.number_of_threads", lambda: 3)
@@ -199,7 +201,7 @@ def test_an_error_in_a_part_is_raised_and_the_next_product_works(monkeypatch: py
     ("left", "right"),
     [((0, 3), (3, 4)), ((3, 0), (0, 4)), ((3, 4), (4, 0)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((3,), (3, 2))],
 )
-def test_other_shapes_are_left_to_numpy(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+def test_other_shapes_are_computed_by_numpy(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=left), rng.normal(size=right)
     np.testing.assert_array_equal(matmul.matmul(x, y), np.matmul(x, y))
@@ -208,11 +210,11 @@ def test_other_shapes_are_left_to_numpy(left: tuple[int, ...], right: tuple[int,
     np.testing.assert_array_equal(out, np.matmul(x, y))
 
 
-# --- which path -------------------------------------------------------------------------------------------------------
+# --- choice of the path -----------------------------------------------------------------------------------------------
 
 
 def spikes(density: float, shape: tuple[int, int] = (256, 200), dtype: Any = np.float32) -> Any:
-    """A matrix with so many ones, spread evenly: each sample of rows finds the same."""
+    """A matrix with the given fraction of ones, spread evenly, so that each sample of rows finds the same density."""
     m, k = shape
     row = (np.arange(k) % max(1, round(1 / density)) == 0) if density else np.zeros(k, bool)
     return np.tile(row, (m, 1)).astype(dtype)
@@ -223,7 +225,7 @@ D = np.ones((256, 64), np.float32)
 
 
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
-def test_the_density_decides(paths: list[str], density: float) -> None:
+def test_density_selects_the_path(paths: list[str], density: float) -> None:
     x = spikes(density)
     forward, reverse = matmul.limit_of(x, W, False), matmul.limit_of(x.T, D, True)
     np.testing.assert_array_equal(matmul.matmul(x, W), x @ W)
@@ -250,14 +252,14 @@ CASES: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_stays_with_blas(paths: list[str], case: str) -> None:
+def test_unsuitable_products_stay_with_blas(paths: list[str], case: str) -> None:
     x, y = CASES[case]
     np.testing.assert_array_equal(matmul.matmul(x, y), x @ y)
     assert paths == ["blas"]
 
 
 @pytest.mark.parametrize("dtype", [snncell.float16, snncell.bfloat16], ids=str)
-def test_what_is_only_stored_is_multiplied_as_float32(paths: list[str], dtype: Any) -> None:
+def test_storage_formats_are_multiplied_as_float32(paths: list[str], dtype: Any) -> None:
     x, y = spikes(0.01).astype(dtype), W.astype(dtype)
     found = matmul.matmul(x, y)
     assert found.dtype == dtype and paths == ["rows"]
@@ -266,20 +268,20 @@ def test_what_is_only_stored_is_multiplied_as_float32(paths: list[str], dtype: A
 
 
 @pytest.mark.parametrize("y", [W[:, ::-1], W.T.copy().T, np.broadcast_to(W[:1], W.shape)], ids=["back", "T", "row"])
-def test_the_dense_operand_may_be_of_any_layout(paths: list[str], y: Any) -> None:
+def test_dense_operand_can_have_any_layout(paths: list[str], y: Any) -> None:
     x = spikes(0.01)
     np.testing.assert_array_equal(matmul.matmul(x, y), x @ y)
     assert paths == ["rows"]
 
 
-def test_a_result_that_is_not_contiguous_stays_with_blas(paths: list[str]) -> None:
+def test_non_contiguous_result_stays_with_blas(paths: list[str]) -> None:
     out = np.zeros((256, 128), np.float32)[:, ::2]
     matmul.matmul_into(out, spikes(0.01), W)
     np.testing.assert_array_equal(out, spikes(0.01) @ W)
     assert paths == ["blas"]
 
 
-def test_what_may_not_be_written_is_read(paths: list[str]) -> None:
+def test_read_only_operands_are_accepted(paths: list[str]) -> None:
     x, w = spikes(0.01), W.copy()
     x.flags.writeable = w.flags.writeable = False
     np.testing.assert_array_equal(matmul.matmul(x, w), x @ w)
@@ -287,16 +289,16 @@ def test_what_may_not_be_written_is_read(paths: list[str]) -> None:
     assert paths == ["rows", "columns"]
 
 
-def test_one_dense_row_at_the_head_does_not_decide(paths: list[str]) -> None:
+def test_one_dense_first_row_does_not_select_the_path(paths: list[str]) -> None:
     x = spikes(0.0, (2048, 64))
     x[0] = 1.0
     np.testing.assert_array_equal(matmul.matmul(x, W[:64]), x @ W[:64])
     assert paths == ["rows"]
 
 
-def test_one_empty_row_at_the_head_does_not_decide(paths: list[str]) -> None:
+def test_one_empty_first_row_does_not_select_the_path(paths: list[str]) -> None:
     x = np.ones((32, 5000), np.float32)
-    x[0] = 0.0  # of spikes over time, the first step is often silent
+    x[0] = 0.0  # for spikes over time, the first step is often silent
     matmul.matmul(x, np.ones((5000, 16), np.float32))
     assert paths == ["blas"]
 
@@ -304,7 +306,7 @@ def test_one_empty_row_at_the_head_does_not_decide(paths: list[str]) -> None:
 # --- zeros, infinities and NaN ----------------------------------------------------------------------------------------
 
 
-def test_a_zero_times_nan_or_infinity_is_left_out_and_an_event_times_one_is_not(small_too: None) -> None:
+def test_zero_times_nan_is_skipped_and_events_times_nan_are_not(small_too: None) -> None:
     x = np.zeros((20, 50), np.float32)
     x[3, 4] = x[5, 6] = x[7, 8] = 1.0
     y = np.ones((50, 16), np.float32)
@@ -320,7 +322,7 @@ def test_a_zero_times_nan_or_infinity_is_left_out_and_an_event_times_one_is_not(
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e-45, -1e-45])
-def test_what_is_not_zero_is_an_event(small_too: None, value: float) -> None:
+def test_every_nonzero_value_is_an_event(small_too: None, value: float) -> None:
     x = np.zeros((20, 50), np.float32)
     x[3, 4] = value
     y, d = np.full((50, 16), 2.0, np.float32), np.full((20, 16), 2.0, np.float32)
@@ -328,13 +330,13 @@ def test_what_is_not_zero_is_an_event(small_too: None, value: float) -> None:
     np.testing.assert_array_equal(matmul.matmul(x.T, d)[4], np.full(16, np.float32(value) * np.float32(2)))
 
 
-def test_minus_zero_is_no_event(small_too: None) -> None:
+def test_minus_zero_is_not_an_event(small_too: None) -> None:
     x = np.full((20, 50), -0.0, np.float32)
     y = np.full((50, 16), np.nan, np.float32)
     assert not matmul.matmul(x, y).any()
 
 
-def test_blas_has_nan_where_numpy_has(small_too: None, paths: list[str]) -> None:
+def test_blas_path_propagates_nan_as_numpy(small_too: None, paths: list[str]) -> None:
     x, y = np.ones((20, 50), np.float32), np.ones((50, 16), np.float32)
     x[:, 3] = 0.0
     y[3] = np.nan
@@ -345,7 +347,7 @@ def test_blas_has_nan_where_numpy_has(small_too: None, paths: list[str]) -> None
 # --- in operations, gradients and jit ---------------------------------------------------------------------------------
 
 
-def test_gradients_through_a_product_with_spikes(paths: list[str]) -> None:
+def test_gradients_through_a_product_with_spikes_are_correct(paths: list[str]) -> None:
     rng = np.random.default_rng(0)
     x = Tensor(events(rng, (256, 128), 0.03, np.float64))
     w = Tensor(rng.normal(size=(128, 64)))
@@ -355,7 +357,7 @@ def test_gradients_through_a_product_with_spikes(paths: list[str]) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
-def test_gradients_are_those_of_the_dense_product(
+def test_gradients_equal_those_of_the_dense_product(
     paths: list[str], compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)
@@ -378,32 +380,32 @@ def test_gradients_are_those_of_the_dense_product(
         np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-4)
 
 
-def test_a_batch_of_spikes_goes_as_one_matrix(paths: list[str]) -> None:
+def test_batch_of_spikes_is_multiplied_as_one_matrix(paths: list[str]) -> None:
     x = spikes(0.01).reshape(4, 64, 200)
     found = ops.matmul(Tensor(x), Tensor(W))
     np.testing.assert_array_equal(found.asnumpy(), x @ W)
     assert paths == ["rows"]
 
 
-def test_a_jitted_layer_on_spikes(paths: list[str]) -> None:
+def test_jitted_layer_on_spikes_equals_eager_mode(paths: list[str]) -> None:
     layer = nn.Dense(200, 64)
     x = Tensor(spikes(0.01))
     np.testing.assert_allclose(jit(layer)(x).asnumpy(), layer(x).asnumpy(), rtol=1e-5, atol=1e-6)
     assert paths == ["rows"] * 2
 
 
-def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) -> None:
+def test_products_inside_a_loop_over_time_use_events(small_too: None, paths: list[str]) -> None:
     rng = np.random.default_rng(0)
     w = Tensor(rng.normal(size=(40, 40)).astype(np.float32))
     x = Tensor((rng.normal(size=(6, 16, 40)) - 1.0).astype(np.float32))
 
     def step(c: Any, x: Any) -> Any:
-        spike = ops.cast(ops.matmul(c, w) + x > 1.0 + c.min(), "float32")  # the least keeps it from being one kernel
+        spike = ops.cast(ops.matmul(c, w) + x > 1.0 + c.min(), "float32")  # the minimum prevents a single kernel
         return spike, spike
 
     zeros = ops.zeros((16, 40))
     found = jit(lambda x: ops.scan(step, zeros, x)[1])(x)
-    assert "rows" in paths  # put where the plan wants it
+    assert "rows" in paths  # written at the place chosen by the plan
     state = np.zeros((16, 40), np.float32)
     for t in range(6):
         state = (state @ w.asnumpy() + x.asnumpy()[t] > 1.0).astype(np.float32)
@@ -411,7 +413,7 @@ def test_products_inside_of_a_loop_over_time(small_too: None, paths: list[str]) 
     assert 0 < found.asnumpy().mean() < 0.5
 
 
-def test_two_threads_build_and_use_the_kernels_at_once(small_too: None) -> None:
+def test_two_threads_build_and_use_kernels_concurrently(small_too: None) -> None:
     build.kernel_for.cache_clear()
     x = spikes(0.05, (32, 40))
     y, d = np.ones((40, 16), np.float32), np.ones((32, 16), np.float32)
@@ -466,7 +468,9 @@ print("threads", number_of_threads())
 
 
 def digests(threads: int, **environment: str) -> dict[str, str]:
-    """The results of the script with so many threads, as hashes. BLAS may have as many as it likes outside of ours."""
+    """Return the results of the script with the given number of threads, as hashes. BLAS may use any number of
+    threads.
+    """
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT],
         env={**os.environ, "NUMBA_NUM_THREADS": str(threads), **environment},
@@ -483,7 +487,7 @@ def digests(threads: int, **environment: str) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
+def test_products_have_equal_bits_for_any_number_of_threads() -> None:
     alone = digests(1)
     assert len(alone) == 8
     assert digests(2) == alone
@@ -503,7 +507,7 @@ def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
     "sizes",
     [
         (2060, 2050, 18),  # two panels in each direction
-        (17, 2060, 130),  # two strips and a part of one
+        (17, 2060, 130),  # two strips and part of a third
         (2060, 17, 64),
         (300, 129, 1),
         (64, 64, 15),
@@ -512,7 +516,7 @@ def test_products_have_the_same_bits_for_any_number_of_threads() -> None:
         (70, 40, 300),
     ],
 )
-def test_any_order_of_operand_and_result(
+def test_operands_and_results_can_have_any_memory_order(
     monkeypatch: pytest.MonkeyPatch, paths: list[str], sizes: Any, orders: str, weighted: bool, dtype: Any
 ) -> None:
     monkeypatch.setattr(matmul, "limit", lambda *sizes: 2.0)
@@ -527,11 +531,13 @@ def test_any_order_of_operand_and_result(
         turned = matmul.matmul(left, right, turned=True)
         assert turned.flags.c_contiguous
         np.testing.assert_array_equal(turned, out.T)  # each sum has one order
-    assert set(paths) == ({"rows", "columns"} if min(m, k) > 1 else {"rows"})  # one row lies as one column does
+    assert set(paths) == (
+        {"rows", "columns"} if min(m, k) > 1 else {"rows"}
+    )  # a single row has the layout of a single column
 
 
 @pytest.mark.parametrize("density", [0.01, 1.0])
-def test_a_result_that_does_not_fit_is_refused(density: float) -> None:
+def test_result_of_another_shape_raises(density: float) -> None:
     for out in (
         np.empty((256, 65), np.float32),
         np.empty((255, 64), np.float32),
@@ -543,7 +549,7 @@ def test_a_result_that_does_not_fit_is_refused(density: float) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("density", [0.02, 1.0])
-def test_the_gradient_of_a_layer_lies_as_its_weights(compiled: bool, density: float) -> None:
+def test_gradient_of_a_layer_has_the_layout_of_its_weights(compiled: bool, density: float) -> None:
     rng = np.random.default_rng(0)
     layer = nn.Dense(120, 90, has_bias=False)
     x = Tensor(events(rng, (20, 16, 120), density, np.float32))
@@ -556,7 +562,7 @@ def test_the_gradient_of_a_layer_lies_as_its_weights(compiled: bool, density: fl
     np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-4, atol=1e-4)
 
 
-def test_second_orders_through_a_transposed_matrix(small_too: None, paths: list[str]) -> None:
+def test_second_order_gradients_through_a_transposed_matrix_are_correct(small_too: None, paths: list[str]) -> None:
     rng = np.random.default_rng(0)
     x = Tensor(events(rng, (12, 20), 0.2, np.float64))
     w = Tensor(rng.normal(size=(18, 20)))
@@ -569,7 +575,7 @@ def test_second_orders_through_a_transposed_matrix(small_too: None, paths: list[
     assert {"rows", "columns"} <= set(paths)
 
 
-def test_weights_are_copied_by_no_product_of_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_a_layer_do_not_copy_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = nn.Dense(200, 64)
     x = Tensor(spikes(0.01))
     step = jit(snncell.value_and_grad(lambda x: ops.square(layer(x)).sum(), None, layer.trainable_params()))
@@ -578,7 +584,7 @@ def test_weights_are_copied_by_no_product_of_a_layer(monkeypatch: pytest.MonkeyP
     step(x)
 
 
-def test_explain_says_when_events_are_multiplied() -> None:
+def test_explain_names_products_that_use_events() -> None:
     dense = jit(lambda x, w: x @ w)
     few, many = Tensor(spikes(0.01)), Tensor(W)
     limit = matmul.limit_of(few.asnumpy(), W, False)
@@ -592,7 +598,7 @@ def test_explain_says_when_events_are_multiplied() -> None:
 
 
 @pytest.mark.parametrize("by_columns", [False, True])
-def test_the_limit_is_a_density_and_grows_with_the_columns(by_columns: bool) -> None:
+def test_density_limit_grows_with_the_number_of_columns(by_columns: bool) -> None:
     limits = [matmul.limit(1600, 1600, n, np.dtype(np.float32), by_columns) for n in (1, 16, 64, 256, 4096)]
     assert limits == sorted(limits) and 0.0 <= limits[0] < limits[-1] < 1.0
     for dtype in (np.int32, np.complex64, np.float16, np.longdouble, bool):

@@ -1,4 +1,4 @@
-"""Products of a few rows inside of loops: NumPy's values for every shape and density, however the rows are shared."""
+"""Products of a few rows inside loops equal NumPy for every shape and density, for any split of the rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def product(start, stop, count, inner, width, x, y, out):
 
 
 def product(x: Any, y: Any) -> Any:
-    """`x @ y`, where nothing of what is written to is 0 or a number before."""
+    """Compute `x @ y` into outputs that are filled with NaN first."""
     dtype = dtypes.BY_NUMPY[x.dtype]
     kinds = (*[dtypes.int64] * 3, (dtype, 1, False), (dtype, 1, False), (dtype, 1, True))
     kernel = build("product", SOURCE.format(dtype=x.dtype), kinds)
@@ -42,7 +42,7 @@ def product(x: Any, y: Any) -> Any:
     ("count", "inner", "width"),
     [(1, 5, 3), (4, 1, 1), (5, 7, 300), (9, 10, 513), (3, 130, 96), (6, 64, 17), (4, 0, 3), (5, 0, 70), (8, 33, 131)],
 )
-def test_products_are_numpys(count: int, inner: int, width: int, density: float, dtype: Any) -> None:
+def test_products_equal_numpy(count: int, inner: int, width: int, density: float, dtype: Any) -> None:
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(count, inner)) * (rng.random((count, inner)) < density)).astype(dtype)
     y = rng.normal(size=(inner, width)).astype(dtype)
@@ -52,7 +52,7 @@ def test_products_are_numpys(count: int, inner: int, width: int, density: float,
 
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
-def test_blocks_of_rows_do_not_change_a_bit(density: float) -> None:
+def test_block_size_of_rows_does_not_change_bits(density: float) -> None:
     rng = np.random.default_rng(1)
     x = (rng.normal(size=(12, 9)) * (rng.random((12, 9)) < density)).astype(np.float32)
     y = rng.normal(size=(9, 20)).astype(np.float32)
@@ -62,7 +62,7 @@ def test_blocks_of_rows_do_not_change_a_bit(density: float) -> None:
         np.testing.assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_zeros_times_infinity_are_left_out_of_events_and_nan_comes_through() -> None:
+def test_zero_times_infinity_is_skipped_for_events_and_nan_propagates() -> None:
     x = np.zeros((1, 8), np.float32)
     x[0, 2], x[0, 5] = np.nan, 0.0
     y = np.ones((8, 2), np.float32)
@@ -85,6 +85,6 @@ print(numba.njit(lambda a, b: np.dot(a, b))(np.eye(2), np.full((2, 2), 3.0))[0, 
 
 
 @pytest.mark.compiled
-def test_a_kernel_needs_no_linear_algebra_and_numbas_own_still_works() -> None:
+def test_kernel_needs_no_linear_algebra_library_and_numba_keeps_its_own() -> None:
     done = subprocess.run([sys.executable, "-c", LINEAR_ALGEBRA], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "3.0"]

@@ -1,4 +1,4 @@
-"""A spiking net learns the same weights, to the bit, on any number of threads, and at every run."""
+"""A spiking net learns equal weights, bit for bit, on any number of threads and in every run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ np.savez(sys.argv[7], losses=losses, **weights)
 
 
 class Trained:
-    """The weights that a process of its own has learned."""
+    """The weights learned in a separate process."""
 
     def __init__(self, folder: str, how: str, threads: int) -> None:
         weights = os.path.join(folder, f"{how}{threads}.npz")
@@ -98,7 +98,7 @@ class Trained:
 
 @pytest.fixture(scope="module", params=[pytest.param("eager", marks=pytest.mark.slow), "jit"])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
-    """The training on one, two and four threads, and on two once more."""
+    """The training on one, two and four threads, and a second time on two."""
     return trained(request.param, tmp_path_factory)
 
 
@@ -106,34 +106,34 @@ _made: dict[str, dict[str, Trained]] = {}
 
 
 def trained(how: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
-    """Each run is made once."""
+    """Run each training once."""
     if how not in _made:
         folder = str(tmp_path_factory.mktemp("trained"))
         _made[how] = {name: Trained(folder, how, int(name[0])) for name in ("1", "2", "4", "2 again")}
     return _made[how]
 
 
-def test_there_is_something_for_threads_to_do(runs: dict[str, Trained]) -> None:
+def test_training_uses_parallel_kernels_and_learns(runs: dict[str, Trained]) -> None:
     assert STEPS * BATCH * HIDDEN >= PARALLEL_SIZE and BATCH * HIDDEN > LEAST_BLOCK
     assert STEPS * BATCH * INPUTS * HIDDEN >= 2 * PART_WORK
     for name, run in runs.items():
         assert run.threads == int(name[0])
-        assert run.cut >= 50 and run.parts >= 2  # of the first layer, forward at least
-        assert run.kernels  # and somewhere events were found
-        assert run.last_loss < 0.8 * run.first_loss and 0.01 < run.rate < 0.6  # it is alive, and learns
+        assert run.cut >= 50 and run.parts >= 2  # of the first layer, at least in the forward pass
+        assert run.kernels  # some products used events
+        assert run.last_loss < 0.8 * run.first_loss and 0.01 < run.rate < 0.6  # the net spikes and learns
 
 
-def test_the_weights_are_the_same_for_any_number_of_threads(runs: dict[str, Trained]) -> None:
+def test_weights_are_equal_for_any_number_of_threads(runs: dict[str, Trained]) -> None:
     assert {name: run.digest for name, run in runs.items()} == dict.fromkeys(runs, runs["1"].digest)
 
 
 @pytest.mark.slow
-def test_eager_and_jitted_agree_to_rounding(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_eager_and_jitted_training_agree_to_rounding(tmp_path_factory: pytest.TempPathFactory) -> None:
     eager, jitted = (trained(how, tmp_path_factory)["1"] for how in ("eager", "jit"))
     assert len(eager.weights) == 7 and eager.weights.keys() == jitted.weights.keys()  # of three layers, and the losses
     np.testing.assert_allclose(jitted.first_loss, eager.first_loss, rtol=1e-6)
-    # A difference in the last place that makes a spike come or go, or turns a gradient of nearly nothing, is followed
-    # by steps that differ: by no more here than one step moves a weight.
+    # A difference in the last place can add or remove a spike, or change the sign of a tiny gradient. The following
+    # steps then differ, here by no more than one step moves a weight.
     np.testing.assert_allclose(jitted.weights.pop("losses"), eager.weights.pop("losses"), rtol=1e-3)
     for name, weight in eager.weights.items():
         np.testing.assert_allclose(jitted.weights[name], weight, atol=RATE, rtol=0, err_msg=name)

@@ -1,4 +1,4 @@
-"""The fast scalar functions: how far each is from the exact result over all of float32, and where results are given."""
+"""Fast scalar functions: their error over all of float32, and their special values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 STEP = 1999 if COMPILED else 4_000_037  # from one float32 to the next, in bit patterns
 AROUND = 500 if COMPILED else 3
 
-# The exact function, in float64, and the largest error in units of the last place. Measured on every float32.
+# The exact function in float64, and the largest error in units in the last place, measured on every float32.
 FUNCTIONS: dict[str, tuple[Any, float]] = {
     "exp": (np.exp, 1.01),
     "expm1": (np.expm1, 0.54),
@@ -36,7 +36,7 @@ FUNCTIONS: dict[str, tuple[Any, float]] = {
     "atan": (np.arctan, 0.54),
 }
 
-# Where a formula changes or a result ends: limits of arguments, powers of two, the ends of a reduced range.
+# Places where a formula or the result changes: limits of arguments, powers of two, the ends of a reduced range.
 CRITICAL = [
     *(0.0, 2.0**-149, 2.0**-126, 2.0**-26, 2.0**-24, 2.0**-12, 0.5, 1.0, 2.0, 3.92, 9.01, 10.0, 104.0, 3.4028235e38),
     *(math.sqrt(0.5), math.sqrt(2.0), *(n * math.log(2) / 2 for n in (1, 3, 5, 251, 255, 299))),
@@ -57,7 +57,7 @@ def applied(start, stop, x, out):
 
 
 def applied(name: str, x: Any) -> Any:
-    """A scalar function over an array, in a loop as generated files have them."""
+    """Apply a scalar function to an array, in a loop like those of generated files."""
 
     kind, out = dtypes.BY_NUMPY[x.dtype], np.empty_like(x)
     with np.errstate(all="ignore"):  # without the compiler, scalars warn
@@ -66,7 +66,7 @@ def applied(name: str, x: Any) -> Any:
 
 
 def swept() -> Any:
-    """Float32 from all of its range, and all around critical points."""
+    """Float32 values over the whole range, and all values around critical points."""
     patterns = [np.arange(0, 2**32, STEP, np.uint64).astype(np.uint32)]
     for point in CRITICAL:
         for bits in np.array([point, -point], np.float32).view(np.uint32):
@@ -75,7 +75,7 @@ def swept() -> Any:
 
 
 def errors(found: Any, exact: Any) -> Any:
-    """The distances of float32 from finite exact results, in units of the last place of a float32."""
+    """Return the distances of float32 values from finite exact results, in units in the last place."""
     exponent = np.frexp(exact)[1] - 1
     return np.abs(found - exact) / np.ldexp(1.0, np.maximum(exponent, -126) - 23)
 
@@ -87,14 +87,14 @@ def numbers() -> Any:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_all_of_float32_is_within_two_units_in_the_last_place(name: str, numbers: Any) -> None:
+def test_functions_are_within_two_ulps_over_all_of_float32(name: str, numbers: Any) -> None:
     function, largest = FUNCTIONS[name]
     found = applied(f"{name}_f4", numbers)
     assert found.dtype == np.float32
     with np.errstate(all="ignore"):
         exact = function(numbers.astype(np.float64))
         rounded = exact.astype(np.float32)
-    given = ~np.isfinite(rounded) | (exact == 0.0)  # where there is no last place
+    given = ~np.isfinite(rounded) | (exact == 0.0)  # these have no unit in the last place
     np.testing.assert_array_equal(found[given], rounded[given])
     zeros = exact == 0.0
     np.testing.assert_array_equal(np.signbit(found[zeros]), np.signbit(rounded[zeros]))
@@ -116,7 +116,7 @@ SPECIAL: dict[str, list[float]] = {
 
 
 @pytest.mark.parametrize("name", SPECIAL)
-def test_special_arguments(name: str) -> None:
+def test_special_arguments_give_exact_results(name: str) -> None:
     x = np.array([0.0, -0.0, math.inf, -math.inf, math.nan, 1e30, -1e30, 1e-45, -1e-45], np.float32)
     found, expected = applied(f"{name}_f4", x), np.array(SPECIAL[name], np.float32)
     np.testing.assert_array_equal(found, expected)
@@ -125,8 +125,8 @@ def test_special_arguments(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_compiled_and_plain_functions_give_the_same_bits(name: str, numbers: Any) -> None:
-    """So nothing is contracted to a fused multiply-add or put into another order."""
+def test_compiled_and_python_functions_give_equal_bits(name: str, numbers: Any) -> None:
+    """Equal bits show that nothing is contracted to a fused multiply-add or reordered."""
     x = numbers[:: numbers.size // 300]
     plain = getattr(mathematics, f"{name}_f4")
     with np.errstate(all="ignore"):
@@ -136,7 +136,7 @@ def test_compiled_and_plain_functions_give_the_same_bits(name: str, numbers: Any
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_loops_of_them_are_vectorised(name: str, tmp_path: Path) -> None:
+def test_loops_of_scalar_functions_are_vectorised(name: str, tmp_path: Path) -> None:
     kind = dtypes.float32
     source = of_slots("applied", SOURCE.format(f"{name}_f4"), ((kind, 1, False), (kind, 1, True)))
     _, linked = policy.compile_kernel(function_of(tmp_path / "applied.py", source, "applied"))
@@ -152,7 +152,7 @@ def all_of_them(x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.compiled
-def test_compiled_operations_agree_with_eager_ones_in_float32() -> None:
+def test_compiled_float32_operations_agree_with_eager_mode() -> None:
     drawn = np.random.default_rng(0)
     x = np.concatenate(
         [drawn.uniform(1e-3, 8, 3000), drawn.uniform(-0.99, 1, 3000), 10.0 ** drawn.uniform(-30, 1, 3000)]
@@ -162,11 +162,11 @@ def test_compiled_operations_agree_with_eager_ones_in_float32() -> None:
         a, b = a.asnumpy(), b.asnumpy()
         np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
         known = ~np.isnan(a)
-        assert (np.abs(a - b) / np.spacing(np.abs(a)))[known].max() <= 3, name  # 2 and NumPy's 1
+        assert (np.abs(a - b) / np.spacing(np.abs(a)))[known].max() <= 3, name  # our error of 2 and NumPy's of 1
 
 
 @pytest.mark.compiled
-def test_float64_stays_with_libm() -> None:
+def test_float64_functions_use_libm() -> None:
     x = np.concatenate([np.linspace(0.01, 20, 2000), -np.linspace(0.01, 0.99, 500), [-750.0, 750.0, 1e-300]])
     for name, a, b in zip(
         [*FUNCTIONS, "softplus"], all_of_them(Tensor(x)), ms.jit(all_of_them)(Tensor(x)), strict=True
@@ -175,19 +175,19 @@ def test_float64_stays_with_libm() -> None:
         np.testing.assert_allclose(b.asnumpy(), a.asnumpy(), rtol=1e-15, err_msg=name)
 
 
-def test_sigmoid_in_float64() -> None:
+def test_sigmoid_in_float64_is_accurate() -> None:
     x = np.concatenate([np.linspace(-40, 40, 99), [-700.0, -1000.0, 1000.0, -np.inf, np.inf, np.nan]])
     np.testing.assert_allclose(applied("sigmoid_f8", x), special.expit(x), rtol=1e-15)
 
 
-def test_each_name_of_a_loop_is_there_in_both_precisions() -> None:
+def test_names_used_in_loops_exist_in_both_precisions() -> None:
     for text in LOOP.values():
         for name in re.findall(r"mathematics\.(\w+)_\{cast\}", text):
             assert {f"{name}_f4", f"{name}_f8"} <= vars(mathematics).keys()
 
 
-def test_the_digest_has_every_file_that_kernels_are_made_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one byte more in any of them, it is another one."""
+def test_digest_covers_every_file_that_affects_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One additional byte in any of these files changes the digest."""
     assert mathematics.__file__ is not None
     kernels = Path(mathematics.__file__).parent
     files = [kernels / "numba/passes.py", kernels / "loops.py", kernels / "scalar.py", kernels / "conv/transforms.py"]
@@ -201,11 +201,11 @@ def test_the_digest_has_every_file_that_kernels_are_made_with(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("kind", [ms.float16, ms.bfloat16], ids=str)
-def test_what_is_only_stored_is_rounded_as_by_numpy_to_the_bit(kind: Any, numbers: Any) -> None:
+def test_storage_formats_are_rounded_bit_for_bit_as_by_numpy(kind: Any, numbers: Any) -> None:
     halves = np.arange(65536, dtype=np.uint16).view(kind.dtype).astype(np.float32)
     with np.errstate(all="ignore"):
         unit = np.float32(2.0**-11 if kind == "float16" else 2.0**-8)
-        middles = halves + unit * np.abs(halves)  # halfway to the next one, or beside it
+        middles = halves + unit * np.abs(halves)  # halfway to the next value, or next to the halfway point
         beside = np.nextafter(middles, np.float32(np.inf))
         tiny = np.arange(-4000, 4000, dtype=np.float32) * np.float32(2.0**-26)
         x = np.concatenate([halves, middles, beside, tiny, numbers])

@@ -1,4 +1,4 @@
-"""The cache folder: what may lie in it, where it is, how large it may become, and one process at a time."""
+"""The cache folder: hostile content, location, size limit, and locking between processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY, CODE, SOURCE = b"key", b"code" * 50, "x = 1\n"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder for this test alone, which is there."""
+    """An existing cache folder for this test alone."""
     chosen = tmp_path / "kernels"
     chosen.mkdir(mode=0o700)
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(chosen))
@@ -41,12 +41,12 @@ def name(number: int, suffix: str = ".nbc") -> str:
     return f"loop_{number:016x}.{number:016x}{suffix}" if suffix != ".py" else f"loop_{number:016x}.py"
 
 
-# --- hostile things ---------------------------------------------------------------------------------------------------
+# --- hostile content --------------------------------------------------------------------------------------------------
 
 
 def huge(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(1 << 42)  # holes: it takes no room, and no memory has room for it
+        file.truncate(1 << 42)  # a sparse file: it uses no disk space, but it does not fit into memory
 
 
 def bound_socket(path: Path) -> None:
@@ -120,7 +120,7 @@ PLACES = {
 
 @contextlib.contextmanager
 def promptly(seconds: float = 30.0) -> Iterator[None]:
-    """End the run, saying where it stands, if something waits for a pipe that has no other end."""
+    """End the run with a traceback if a call blocks on a pipe without another end."""
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         yield
@@ -131,7 +131,7 @@ def promptly(seconds: float = 30.0) -> Iterator[None]:
 @POSIX
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("thing", HOSTILE)
-def test_whatever_lies_in_the_folder_is_neither_believed_nor_waited_for(folder: Path, place: str, thing: str) -> None:
+def test_hostile_content_of_the_folder_is_not_loaded_and_does_not_block(folder: Path, place: str, thing: str) -> None:
     where = PLACES[place](folder)
     HOSTILE[thing](where)
     beside = folder.parent / "elsewhere"
@@ -161,7 +161,7 @@ def test_whatever_lies_in_the_folder_is_neither_believed_nor_waited_for(folder: 
     "thing", ["a pipe", "a socket", "a device", "a huge file", "a link to nothing", "a link to itself"]
 )
 @pytest.mark.parametrize("below", [False, True])
-def test_what_is_no_folder_in_the_folders_place_is_done_without(
+def test_non_folder_in_place_of_the_folder_disables_the_cache(
     tmp_path: Path, thing: str, below: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").mkdir()
@@ -177,7 +177,7 @@ def test_what_is_no_folder_in_the_folders_place_is_done_without(
 
 
 @POSIX
-def test_a_link_to_a_folder_is_followed_if_it_is_the_users_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_to_a_folder_is_followed_only_if_the_user_owns_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(link))
@@ -186,13 +186,15 @@ def test_a_link_to_a_folder_is_followed_if_it_is_the_users_own(folder: Path, mon
         os.chown(link, os.geteuid() + 4321, -1, follow_symlinks=False)
     except PermissionError:
         own = os.geteuid()
-        monkeypatch.setattr(os, "geteuid", lambda: own + 4321)  # the other way round: the link is not that user's
+        monkeypatch.setattr(
+            os, "geteuid", lambda: own + 4321
+        )  # the reverse case: the link does not belong to that user
         folder.chmod(0o700)
     with pytest.raises(CacheError, match=r"it is a link, and it belongs to another user|belongs to another user"):
         store.place_of("x.py")
 
 
-# --- where it is ------------------------------------------------------------------------------------------------------
+# --- location ---------------------------------------------------------------------------------------------------------
 
 HOME = pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the folder is named by other variables here")
 
@@ -206,7 +208,7 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @HOME
 @pytest.mark.parametrize("relative", ["cache", "./cache", "", "~/cache", ".."])
-def test_a_relative_folder_of_the_system_counts_for_nothing(unnamed: pytest.MonkeyPatch, relative: str) -> None:
+def test_relative_system_folder_is_ignored(unnamed: pytest.MonkeyPatch, relative: str) -> None:
     unnamed.setenv("XDG_CACHE_HOME", relative)
     unnamed.setenv("HOME", "/home/somebody")
     assert files.cache_folder() == Path("/home/somebody/.cache/snncell")
@@ -216,7 +218,7 @@ def test_a_relative_folder_of_the_system_counts_for_nothing(unnamed: pytest.Monk
 
 @HOME
 @pytest.mark.parametrize("home", [None, "relative/home"])
-def test_a_user_without_a_home_works_without_a_folder(unnamed: pytest.MonkeyPatch, home: str | None) -> None:
+def test_user_without_a_home_works_without_a_folder(unnamed: pytest.MonkeyPatch, home: str | None) -> None:
     import pwd
 
     def unknown(_: int) -> None:
@@ -249,7 +251,7 @@ assert commands.main(["cache"]) == commands.main(["cache", "--clear"]) == 0
 
 
 @HOME
-def test_a_container_without_a_user_compiles_with_one_warning(tmp_path: Path) -> None:
+def test_container_without_a_user_compiles_with_one_warning(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("SNNCELL_CACHE_DIR", "XDG_CACHE_HOME", "HOME")}
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_HOME],
@@ -266,7 +268,7 @@ def test_a_container_without_a_user_compiles_with_one_warning(tmp_path: Path) ->
 
 @HOME
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_the_folder_and_those_above_it_are_made_for_their_owner_alone(
+def test_folder_and_its_new_parents_are_private_to_the_owner(
     tmp_path: Path, unnamed: pytest.MonkeyPatch, mask: int
 ) -> None:
     unnamed.delenv("XDG_CACHE_HOME", raising=False)
@@ -286,7 +288,7 @@ def test_the_folder_and_those_above_it_are_made_for_their_owner_alone(
     }  # fmt: skip
 
 
-def test_a_relative_folder_of_a_folder_that_is_gone_is_done_without(
+def test_relative_folder_below_a_deleted_folder_disables_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone() -> str:
@@ -297,11 +299,11 @@ def test_a_relative_folder_of_a_folder_that_is_gone_is_done_without(
     assert files.cache_folder() is None
 
 
-# --- how large it becomes ---------------------------------------------------------------------------------------------
+# --- size limit -------------------------------------------------------------------------------------------------------
 
 
 def filled(folder: Path, count: int, size: int = 1000) -> list[Path]:
-    """Files, the first the longest unused."""
+    """Create files, the least recently used first."""
     paths = [folder / name(number, (".py", ".nbc", ".cubin")[number % 3]) for number in range(count)]
     for number, path in enumerate(paths):
         path.write_bytes(bytes(size))
@@ -309,7 +311,7 @@ def filled(folder: Path, count: int, size: int = 1000) -> list[Path]:
     return paths
 
 
-def test_what_was_not_used_for_longest_goes_first(folder: Path) -> None:
+def test_least_recently_used_files_are_removed_first(folder: Path) -> None:
     paths = filled(folder, 30)
     store.tidy(folder, 30_000.0)
     assert all(path.exists() for path in paths)
@@ -320,18 +322,18 @@ def test_what_was_not_used_for_longest_goes_first(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_to_read_a_file_is_to_use_it(folder: Path) -> None:
+def test_reading_a_file_counts_as_use(folder: Path) -> None:
     paths = filled(folder, 6)
     paths[1].write_bytes(files.seal(KEY, CODE))
     paths[0].write_text(SOURCE)
     for path in paths[:2]:
         os.utime(path, (time.time() - 2e6,) * 2)
     assert store.read_sealed(paths[1], KEY) == CODE and store.write_source(paths[0], SOURCE)
-    assert store.read_sealed(paths[2], KEY) is None  # which is no use
+    assert store.read_sealed(paths[2], KEY) is None  # a rejected file does not count as used
     times = {path: path.stat().st_mtime_ns for path in paths}
     assert set(sorted(paths, key=times.__getitem__)[-2:]) == set(paths[:2])
     assert store.read_sealed(paths[1], KEY) == CODE
-    assert {path: path.stat().st_mtime_ns for path in paths} == times  # the next use within the hour writes nothing
+    assert {path: path.stat().st_mtime_ns for path in paths} == times  # a second use within the hour writes nothing
     store.tidy(folder, 3000.0)
     assert paths[0].exists() and paths[1].exists() and not paths[2].exists()
 
@@ -342,7 +344,7 @@ FOREIGN = [
 ]  # fmt: skip
 
 
-def test_files_that_are_not_ours_stay(folder: Path) -> None:
+def test_foreign_files_are_kept(folder: Path) -> None:
     for each in FOREIGN:
         (folder / each).write_bytes(bytes(1000))
         os.utime(folder / each, (1.0, 1.0))
@@ -356,13 +358,13 @@ def test_files_that_are_not_ours_stay(folder: Path) -> None:
 
 
 def dead() -> int:
-    """The number of a process that is no more."""
+    """The process id of an exited process."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     return process.pid
 
 
-def test_what_dead_processes_were_writing_goes(folder: Path) -> None:
+def test_temporary_files_of_dead_processes_are_removed(folder: Path) -> None:
     here = files.owner().partition("-")[0]
     left = folder / f".snncell-{here}-{dead()}-abc.tmp", folder / f".snncell-00000000-{os.getpid()}-old.tmp"
     stays = (  # of this process; of another machine
@@ -373,37 +375,37 @@ def test_what_dead_processes_were_writing_goes(folder: Path) -> None:
         path.write_bytes(b"x")
     os.utime(left[1], (time.time() - 2 * files.LONGEST_WRITE,) * 2)
     (folder / (name(1) + ".claim")).write_text(f"{here}-{dead()}")
-    store.write_source(folder / name(1, ".py"), SOURCE)  # the first file that is written looks
+    store.write_source(folder / name(1, ".py"), SOURCE)  # the first write scans the folder
     assert {path.name for path in folder.iterdir()} == {name(1, ".py"), *(path.name for path in stays)}
 
 
-def test_the_folder_is_looked_through_once_and_then_now_and_then(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_is_scanned_once_and_then_periodically(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[float] = []
     monkeypatch.setattr(store, "tidy", lambda _, most: looks.append(most))
     monkeypatch.setenv("SNNCELL_CACHE_MB", "1")
     for number in range(40):
         store.write_sealed(folder / name(number), KEY, bytes(5000))
         store.read_sealed(folder / name(number), KEY)
-    assert looks == [float(1 << 20)] * (1 + 39 // 14)  # each 16th of a megabyte
+    assert looks == [float(1 << 20)] * (1 + 39 // 14)  # after each 16th of a megabyte
 
 
 @pytest.mark.parametrize(
     ("given", "megabytes"), [("", 512.0), ("20", 20.0), ("0.5", 0.5), ("0", 0.0), ("inf", float("inf"))]
 )
-def test_the_bound_is_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, given: str, megabytes: float) -> None:
+def test_size_limit_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch, given: str, megabytes: float) -> None:
     monkeypatch.setenv("SNNCELL_CACHE_MB", given)
     assert store.size_limit() == megabytes * (1 << 20)
 
 
 @pytest.mark.parametrize("given", ["much", "-1", "nan", "512MB", "x" * 100_000])
-def test_a_bound_that_is_no_number_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_size_limit_that_is_not_a_number_raises(folder: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("SNNCELL_CACHE_MB", given[:100_000])
     with pytest.raises(ArgumentError, match=r"SNNCELL_CACHE_MB is the size.*a number of megabytes") as refused:
         store.write_source(folder / name(1, ".py"), SOURCE)
     assert len(str(refused.value)) < 400
 
 
-def test_the_commands_show_and_empty_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_show_and_empty_the_cache(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     filled(folder, 3, 500_000)
     assert commands.main(["cache"]) == 0
     said = capsys.readouterr().out
@@ -420,7 +422,7 @@ def test_the_commands_show_and_empty_it(folder: Path, capsys: pytest.CaptureFixt
         assert "other users than its owner can write it" in capsys.readouterr().err and len(list(folder.iterdir())) == 3
 
 
-# --- one process at a time --------------------------------------------------------------------------------------------
+# --- locking between processes ----------------------------------------------------------------------------------------
 
 CLAIMING = """
 import sys, time
@@ -448,7 +450,7 @@ def process(path: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
             started.kill()
 
 
-def test_the_second_process_waits_for_the_firsts_file(folder: Path) -> None:
+def test_second_process_waits_for_the_file_of_the_first(folder: Path) -> None:
     path = folder / name(1)
     with process(path) as first:
         assert first.stdout.readline() == "makes\n"
@@ -462,7 +464,7 @@ def test_the_second_process_waits_for_the_firsts_file(folder: Path) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("ends", ["dies", "killed", "zombie"])
-def test_nobody_waits_for_the_dead(folder: Path, ends: str) -> None:
+def test_claim_of_a_dead_process_is_ignored(folder: Path, ends: str) -> None:
     if ends == "zombie" and not Path("/proc/self/stat").exists():
         pytest.skip("without /proc nothing tells a zombie from a living process")
     path = folder / name(1)
@@ -474,7 +476,7 @@ def test_nobody_waits_for_the_dead(folder: Path, ends: str) -> None:
             first.kill()
             first.wait()
         else:
-            first.kill()  # and its parent, this process, has not waited for it yet
+            first.kill()  # its parent, this process, has not waited for it yet
             os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
         told: list[int] = []
         path.unlink(missing_ok=True)
@@ -485,7 +487,7 @@ def test_nobody_waits_for_the_dead(folder: Path, ends: str) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_nobody_waits_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_claim_ends_after_a_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / name(1)
     place = folder / (path.name + ".claim")
     with process(path) as other:
@@ -496,20 +498,20 @@ def test_nobody_waits_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         store.claim(path, lambda: told.append(1))
         assert told == [1] and place.read_text() != files.owner()
         store.release(path)
-        assert place.exists()  # it is the other's
+        assert place.exists()  # the file belongs to the other process
         os.utime(place, (time.time() - 1000,) * 2)
         store.claim(path, lambda: told.append(1))
         assert told == [1] and place.read_text() == files.owner()  # too old to count
         store.release(path)
 
 
-def test_nobody_waits_for_itself_or_for_those_it_was_forked_from(folder: Path) -> None:
+def test_own_and_inherited_claims_are_not_waited_for(folder: Path) -> None:
     path, told = folder / name(1), []
     store.claim(path)
     store.claim(path, lambda: told.append(1))
     if hasattr(os, "fork"):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads: the child calls nothing that takes their locks
+            warnings.simplefilter("ignore")  # of threads: the child calls nothing that acquires their locks
             child = os.fork()
         if not child:
             store.claim(path, lambda: os._exit(3))
@@ -522,7 +524,7 @@ def test_nobody_waits_for_itself_or_for_those_it_was_forked_from(folder: Path) -
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
-def test_a_child_leaves_its_parents_claims_alone(folder: Path) -> None:
+def test_forked_child_keeps_the_claims_of_its_parent(folder: Path) -> None:
     path = folder / name(1)
     with store.release_claims():
         store.claim(path)
@@ -537,7 +539,7 @@ def test_a_child_leaves_its_parents_claims_alone(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_an_interrupted_compilation_lets_go_of_its_claims(folder: Path) -> None:
+def test_interrupted_compilation_releases_its_claims(folder: Path) -> None:
     def compiled() -> None:
         with store.release_claims():
             for number in range(3):
@@ -564,8 +566,8 @@ def test_waiting_can_be_interrupted(folder: Path) -> None:
         assert (folder / (path.name + ".claim")).exists()
 
 
-def test_many_at_once_lose_nothing(folder: Path) -> None:
-    """Threads that write, read, tidy and clear the same few files: nobody fails, and nobody reads half a file."""
+def test_concurrent_threads_lose_no_files(folder: Path) -> None:
+    """Threads write, read, tidy and clear the same few files: no call fails, and no read returns partial content."""
     failures: list[BaseException] = []
 
     def work(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""The same bits for any number of threads; several Python threads at once; forks, the threading layer, and BLAS."""
+"""Threads: equal bits for any number, concurrent Python threads, forks, the threading layer, and BLAS."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ print("training", digest(*losses, *net.trainable_params()))
 
 
 def digests(threads: int) -> dict[str, str]:
-    """The results of the script with this many threads, as hashes. BLAS gets one: its bits are not ours to promise."""
+    """Return the results of the script with this many threads, as hashes. BLAS gets one, because its bits may vary."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT],
         env={
@@ -84,29 +84,29 @@ def digests(threads: int) -> dict[str, str]:
 
 
 @pytest.mark.compiled
-def test_one_thread_and_two_give_the_same_bits() -> None:
+def test_one_and_two_threads_give_equal_bits() -> None:
     alone, together = digests(1), digests(2)
     assert alone == together
     assert alone.keys() == {"map", "whole", "rows", "columns", "mixed", "softmax", "training"}
     assert digests(2) == together
 
 
-def test_two_python_threads_run_one_jitted_function_at_once() -> None:
+def test_two_python_threads_run_one_jitted_function_concurrently() -> None:
     scale = Parameter(np.float32([2.0, 3.0]), name="scale")
     f = jit(lambda x: ops.exp(x * scale).sum(axis=0) - 1.0)
     problems = together(2, lambda number: f, rounds=50, parameters=scale)
     assert problems == []
 
 
-def test_two_python_threads_trace_and_compile_at_once() -> None:
-    # Each thread jits functions of its own, some of which become the same kernels at the same time.
+def test_two_python_threads_trace_and_compile_concurrently() -> None:
+    # Each thread jits separate functions, and some of them become the same kernels at the same time.
     def own(number: int) -> Any:
         return jit(lambda x: ops.tanh(x * (number + 0.5)).sum(axis=1) + number)
 
     assert together(4, own, rounds=5) == []
 
 
-def test_a_gradient_on_one_thread_is_not_recorded_on_another() -> None:
+def test_gradient_on_one_thread_does_not_record_operations_of_another() -> None:
     def own(number: int) -> Any:
         f = jit(lambda x: (x * x * (number + 1.0)).sum())
         return grad(f) if number % 2 else f
@@ -115,7 +115,7 @@ def test_a_gradient_on_one_thread_is_not_recorded_on_another() -> None:
 
 
 def together(count: int, own: Any, rounds: int, parameters: Any = None) -> list[str]:
-    """Run `own(number)` on `count` threads at once, often; what went wrong on any of them."""
+    """Run `own(number)` on `count` threads at once, many times, and return the errors of all threads."""
     expected = {}
     inputs = {n: Tensor(np.random.default_rng(n).normal(size=(8, 2)).astype(np.float32)) for n in range(count)}
     problems: list[str] = []
@@ -144,7 +144,7 @@ def together(count: int, own: Any, rounds: int, parameters: Any = None) -> list[
 
 
 @pytest.mark.compiled
-def test_two_python_threads_run_parallel_kernels_at_once() -> None:
+def test_two_python_threads_run_parallel_kernels_concurrently() -> None:
     f = jit(lambda x: (x * 1.5).sum(axis=1))
     x = Tensor(np.random.default_rng(0).normal(size=(PARALLEL_SIZE // 64 + 1, 64)).astype(np.float32))
     alone = f(x).asnumpy().tobytes()
@@ -162,7 +162,7 @@ def test_two_python_threads_run_parallel_kernels_at_once() -> None:
 
 
 def network(seed: int, recurrent: bool = False) -> Any:
-    """A small spiking net and its training step, `step(x, labels) -> loss`, and its Parameters."""
+    """Return a small spiking net with its training step, `step(x, labels) -> loss`, and its Parameters."""
     snncell.set_seed(seed)
     neuron = nn.Recurrent(nn.LIFNode(), nn.Dense(12, 12)) if recurrent else nn.LIFNode()
     net = nn.SequentialCell([nn.Dense(10, 12), nn.MultiStep(neuron), nn.Dense(12, 3)])
@@ -179,7 +179,7 @@ def network(seed: int, recurrent: bool = False) -> Any:
 
 
 def trained(made: Any, how: Any, seed: int, steps: int) -> bytes:
-    """The losses and the weights after some steps."""
+    """Return the losses and the weights after some steps."""
     step, net = made
     run = how(step)
     rng = np.random.default_rng(seed)
@@ -190,7 +190,7 @@ def trained(made: Any, how: Any, seed: int, steps: int) -> bytes:
 
 
 def on_threads(*works: Any) -> list[Any]:
-    """The results of functions that are called at once, on a thread each; an error is raised here."""
+    """Return the results of functions that run concurrently, one thread each, or raise their error."""
     found: dict[int, Any] = {}
     start = threading.Barrier(len(works))
 
@@ -215,9 +215,11 @@ def on_threads(*works: Any) -> list[Any]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("recurrent", [False, True], ids=["fused", "step by step"])
-def test_two_python_threads_train_a_net_each(run: Any, recurrent: bool) -> None:
+def test_two_python_threads_train_separate_nets(run: Any, recurrent: bool) -> None:
     alone = [trained(network(seed, recurrent), run, seed, 6) for seed in (1, 2)]
-    nets = [network(seed, recurrent) for seed in (1, 2)]  # made one after the other: seeds are the process's
+    nets = [
+        network(seed, recurrent) for seed in (1, 2)
+    ]  # created one after the other, because seeds are global to the process
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:
@@ -250,7 +252,7 @@ def test_two_python_threads_share_the_gradient_of_a_recurrent_net() -> None:
 
 
 def check_shared(f: Any) -> None:
-    """Check that `f` gives two threads that call it at once what it gives one."""
+    """Check that `f` returns the same results on two concurrent threads as on one."""
     xs = [Tensor(np.random.default_rng(n).normal(scale=2.0, size=(20, 4, 10)).astype(np.float32)) for n in range(2)]
     alone = [np.array(f(x).asnumpy()) for x in xs]
     interval = sys.getswitchinterval()
@@ -316,7 +318,7 @@ if __name__ == "__main__":
 
 
 def in_a_process(script: str, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A script in a process of its own, which must end well."""
+    """Run a script in a separate process, which must exit successfully."""
     done = subprocess.run(
         [sys.executable, *(flags or ("-W", "ignore::DeprecationWarning")), "-c", script],
         env={**os.environ, **environment},
@@ -331,7 +333,7 @@ def in_a_process(script: str, *flags: str, **environment: str) -> subprocess.Com
 
 @FORKS
 @pytest.mark.compiled
-def test_a_process_forked_after_a_parallel_kernel_runs_a_net() -> None:
+def test_process_forked_after_a_parallel_kernel_runs_a_net() -> None:
     before, inside, after, code, _ = in_a_process(FORK).stdout.split()
     assert code == "0"
     assert before == inside == after
@@ -372,7 +374,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @FORKS
-def test_a_process_forked_while_another_thread_trains_can_draw() -> None:
+def test_process_forked_during_training_on_another_thread_can_draw() -> None:
     assert in_a_process(FORK_WHILE_LOCKED).stdout == "7\n"
 
 
@@ -417,7 +419,7 @@ print(codes.count(7), policy.threading_layer())
 @FORKS
 @pytest.mark.compiled
 @pytest.mark.parametrize("mode", ["running", "compiling"])
-def test_children_that_are_forked_while_threads_run_kernels_or_compile_run_a_net(mode: str) -> None:
+def test_children_forked_while_threads_run_or_compile_kernels_run_a_net(mode: str) -> None:
     count = 50 if os.environ.get("SNNCELL_TEST_SIZE") == "large" else 2
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK_AMONG_THREADS, mode, str(count)],
@@ -427,7 +429,7 @@ def test_children_that_are_forked_while_threads_run_kernels_or_compile_run_a_net
         timeout=60 * count,
     )
     assert done.returncode == 0, done.stderr
-    right, _ = done.stdout.split()  # and nothing else: not what TBB says of its threads
+    right, _ = done.stdout.split()  # and no other output, such as TBB's warning about threads
     assert int(right) == count
 
 
@@ -465,7 +467,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @FORKS
 @pytest.mark.compiled
-def test_a_child_is_told_what_could_not_be_waited_for() -> None:
+def test_forked_child_raises_while_the_parent_compiles() -> None:
     assert in_a_process(STUCK).stdout == "7\n"
 
 
@@ -486,11 +488,12 @@ print(policy.threading_layer())
 
 
 @pytest.mark.compiled
-def test_threads_take_turns_in_a_layer_that_is_for_one() -> None:
+def test_workqueue_layer_serialises_threads() -> None:
     assert in_a_process(WORKQUEUE, NUMBA_THREADING_LAYER="workqueue", NUMBA_NUM_THREADS="2").stdout == "workqueue\n"
 
 
-# --- the number of threads, and the layer -----------------------------------------------------------------------------
+# --- number of threads, and the threading layer
+# --------------------------------------------------------------------------
 
 LAYER = """
 import os
@@ -518,7 +521,7 @@ TBB = pytest.mark.skipif(not HAS_TBB, reason="the tbb wheel is not installed, or
 
 
 @pytest.mark.compiled
-def test_one_thread_by_the_environment() -> None:
+def test_environment_variable_selects_one_thread() -> None:
     script = (
         LAYER + "\nfrom snncell.kernels.numba.threads import WORKERS\nWORKERS.run(str, range(9))\nprint(WORKERS._pool)"
     )
@@ -528,7 +531,7 @@ def test_one_thread_by_the_environment() -> None:
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("number", [1, 2])
-def test_numbas_number_of_threads_is_respected(number: int) -> None:
+def test_number_of_threads_of_numba_is_respected(number: int) -> None:
     if number > numba.config.NUMBA_NUM_THREADS:
         pytest.skip("this machine has one core")
     before = policy.number_of_threads()
@@ -541,7 +544,7 @@ def test_numbas_number_of_threads_is_respected(number: int) -> None:
 
         def part(which: int) -> None:
             if which < number:
-                meeting.wait(timeout=60)  # so many run at once
+                meeting.wait(timeout=60)  # this many run at once
             threads.add(threading.get_ident())
             seen.append(which)
 
@@ -556,7 +559,7 @@ def test_numbas_number_of_threads_is_respected(number: int) -> None:
 @pytest.mark.compiled
 @pytest.mark.parametrize("layer", ["workqueue", "omp", "tbb"])
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_a_layer_that_the_user_has_chosen_is_left_alone(layer: str, threads: str) -> None:
+def test_threading_layer_selected_by_the_user_is_kept(layer: str, threads: str) -> None:
     pool = {"workqueue": "workqueue", "omp": "omppool", "tbb": "tbbpool"}[layer]
     environment = {"NUMBA_THREADING_LAYER": layer, "NUMBA_NUM_THREADS": threads}
     loading = "from snncell.kernels.numba import policy; policy._load_tbb(); " if layer == "tbb" else ""
@@ -576,7 +579,7 @@ def test_a_layer_that_the_user_has_chosen_is_left_alone(layer: str, threads: str
 @TBB
 @pytest.mark.compiled
 @pytest.mark.parametrize("script", [LAYER, PRODUCT], ids=["loop", "product"])
-def test_the_layer_is_tbb_where_it_is_installed(script: str) -> None:
+def test_tbb_is_selected_where_it_is_installed(script: str) -> None:
     assert in_a_process(script).stdout.split()[0] == "tbb"
 
 
@@ -598,7 +601,7 @@ print(policy.threading_layer())
 
 @TBB
 @pytest.mark.compiled
-def test_the_layer_is_tbb_if_two_threads_ask_at_once() -> None:
+def test_tbb_is_selected_if_two_threads_start_concurrently() -> None:
     assert in_a_process(AT_ONCE).stdout == "tbb\n"
 
 
@@ -615,18 +618,18 @@ importlib.metadata.files = missing
 @pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("chosen", [None, "active"])
-def test_without_tbb_threads_sleep_while_they_wait(chosen: str | None) -> None:
+def test_without_tbb_waiting_threads_sleep(chosen: str | None) -> None:
     environment = {"OMP_DISPLAY_ENV": "TRUE", **({} if chosen is None else {"OMP_WAIT_POLICY": chosen})}
     done = in_a_process(WITHOUT_TBB + LAYER, **environment)
     layer, _, waiting = done.stdout.split()
     if layer == "tbb":
         pytest.skip("the loader finds TBB without our help here")
     assert waiting == (chosen or "passive")
-    if "OMP_WAIT_POLICY" in done.stderr:  # what the library has taken from it
+    if "OMP_WAIT_POLICY" in done.stderr:  # settings that the library has read
         assert f"OMP_WAIT_POLICY = '{(chosen or 'passive').upper()}'" in done.stderr
 
 
-# --- what outlives the main thread ------------------------------------------------------------------------------------
+# --- after the main thread ends ---------------------------------------------------------------------------------------
 
 LATE = """
 import atexit, sys, threading, time
@@ -654,7 +657,7 @@ else:
 @pytest.mark.compiled
 @pytest.mark.parametrize("how", ["thread", "atexit"])
 @pytest.mark.parametrize("when", ["early", "late"])
-def test_products_when_the_main_thread_has_ended(how: str, when: str) -> None:
+def test_products_work_after_the_main_thread_has_ended(how: str, when: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", LATE, how, when],
         env={**os.environ, "NUMBA_NUM_THREADS": "2"},
@@ -670,12 +673,14 @@ def test_products_when_the_main_thread_has_ended(how: str, when: str) -> None:
 
 
 def numbers() -> list[int]:
-    """The threads of the BLAS libraries."""
+    """Return the number of threads of each BLAS library."""
     return [library.get_num_threads() for library in threadpool_libraries()]
 
 
 def threadpool_libraries() -> list[Any]:
-    ours = {library.path for library in BLAS._blas_libraries()}  # other libraries may be loaded later, SciPy's for one
+    ours = {
+        library.path for library in BLAS._blas_libraries()
+    }  # other libraries may be loaded later, for example SciPy's
     found = [c for c in ThreadpoolController().select(user_api="blas").lib_controllers if c.filepath in ours]
     if not found:
         pytest.skip("NumPy's BLAS is none whose threads can be counted")
@@ -684,7 +689,7 @@ def threadpool_libraries() -> list[Any]:
 
 @pytest.fixture(params=[2, 3])
 def several(request: pytest.FixtureRequest) -> Any:
-    """BLAS libraries with this many threads."""
+    """Set the BLAS libraries to this many threads."""
     libraries = threadpool_libraries()
     before = numbers()
     for library in libraries:
@@ -695,7 +700,7 @@ def several(request: pytest.FixtureRequest) -> Any:
         library.set_num_threads(number)
 
 
-def test_blas_has_one_thread_inside_and_as_many_as_before_outside(several: list[int]) -> None:
+def test_blas_has_one_thread_inside_and_the_previous_number_outside(several: list[int]) -> None:
     one = [1] * len(several)
 
     def inside() -> list[int]:
@@ -709,13 +714,13 @@ def test_blas_has_one_thread_inside_and_as_many_as_before_outside(several: list[
         BLAS.run(BLAS.run, lambda: 1 / 0)
     assert numbers() == several
     for library in threadpool_libraries():
-        library.set_num_threads(2)  # it is looked at anew each time
+        library.set_num_threads(2)  # the number is read anew each time
     changed = numbers()
     assert BLAS.run(numbers) == one
     assert numbers() == changed
 
 
-def test_blas_has_one_thread_until_the_last_has_left(several: list[int]) -> None:
+def test_blas_has_one_thread_until_the_last_region_exits(several: list[int]) -> None:
     one = [1] * len(several)
     inside, leave = threading.Event(), threading.Event()
 
@@ -735,7 +740,7 @@ def test_blas_has_one_thread_until_the_last_has_left(several: list[int]) -> None
         return numbers()
 
     thread = BLAS.run(meanwhile)
-    assert numbers() == one  # the other is still there
+    assert numbers() == one  # the other region is still active
     assert BLAS.run(end, thread) == one
     assert numbers() == several
 
@@ -745,7 +750,7 @@ def test_blas_has_one_thread_inside_on_another_python_thread(several: list[int])
     assert numbers() == several
 
 
-def test_another_python_thread_may_be_the_last_to_leave(several: list[int]) -> None:
+def test_another_python_thread_can_be_the_last_to_exit(several: list[int]) -> None:
     inside, leave = threading.Event(), threading.Event()
 
     def stay() -> None:
@@ -764,7 +769,7 @@ def test_another_python_thread_may_be_the_last_to_leave(several: list[int]) -> N
     assert numbers() == several
 
 
-def test_blas_is_left_as_it_was_by_many_threads(several: list[int]) -> None:
+def test_many_threads_leave_the_blas_setting_unchanged(several: list[int]) -> None:
     def work() -> int:
         wrong = 0
         for _ in range(300):
@@ -785,7 +790,7 @@ def numbers_of(libraries: list[Any]) -> list[int]:
     return [library.get_num_threads() for library in libraries]
 
 
-def test_products_leave_blas_as_it_was(several: list[int], run: Any) -> None:
+def test_products_leave_the_blas_setting_unchanged(several: list[int], run: Any) -> None:
     w = Tensor(np.ones((20, 20), np.float32))
     run(lambda x: x @ w)(w)
     assert numbers() == several
@@ -865,7 +870,7 @@ ended(number)
         pytest.param(ELSEWHERE, id="another thread inside"),
     ],
 )
-def test_a_forked_process_has_the_threads_of_blas_that_it_should(script: str) -> None:
+def test_forked_process_has_the_correct_number_of_blas_threads(script: str) -> None:
     if os.cpu_count() == 1:
         pytest.skip("this machine has one core: BLAS has one thread everywhere")
     two = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "2")

@@ -1,4 +1,6 @@
-"""Convolutions by tiles of 2x2 results: the transforms, the plans, and where they are used. See also test_conv."""
+"""Winograd convolutions by tiles of 2x2 results: transforms, plans, and the choice of the algorithm. See also
+test_conv.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ STRIDES = list(itertools.product((1, 2), repeat=2))
 
 
 @pytest.mark.parametrize(("window", "stride"), [(n, s) for s in (1, 2, 3) for n in range(1, s * LONGEST + 1)])
-def test_two_results_of_a_window_and_its_gradients(window: int, stride: int) -> None:
+def test_transform_matrices_compute_two_results_and_gradients(window: int, stride: int) -> None:
     rng = np.random.default_rng(window)
     a, g, b = map(np.array, matrices(window, stride))
     many = points(window, stride)
@@ -35,8 +37,8 @@ def test_two_results_of_a_window_and_its_gradients(window: int, stride: int) -> 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("stride", STRIDES, ids=str)
-def test_transforms_of_one_channel_are_its_convolution(window: tuple[int, int], stride: tuple[int, int]) -> None:
-    """Here in NumPy's words; kernels are told the same by LLVM's instructions."""
+def test_transforms_of_one_channel_equal_its_convolution(window: tuple[int, int], stride: tuple[int, int]) -> None:
+    """The transforms run as NumPy code here; kernels contain the same formulas as LLVM instructions."""
     rng = np.random.default_rng(window[0] + stride[0])
     image, weight = rng.normal(size=(9, 11)), rng.normal(size=window)
     before = (window[0] // 2, window[1] // 3)
@@ -60,7 +62,7 @@ def test_transforms_of_one_channel_are_its_convolution(window: tuple[int, int], 
     lines = out.reshape(-1, pitch)
     np.testing.assert_allclose(lines[: count[0], : pitch - 1 : tiling.step], expected[0, 0], atol=1e-11)
     assert np.isnan(lines).sum() == lines.size - expected.size, "nothing but results is put"
-    # The gradient of the weight: the products of the tiles of both, summed, and back from the points.
+    # The weight gradient sums the products of the tiles of both, and transforms the sum back from the points.
     slope = rng.normal(size=count)
     slopes = np.zeros(many * apart)
     transforms.of_slopes(tiling)(slopes, apart, apart, slope.reshape(-1), 1, 0, 1, *count, 0, 0, rows, columns, 0)
@@ -74,7 +76,7 @@ def test_transforms_of_one_channel_are_its_convolution(window: tuple[int, int], 
 @pytest.mark.sampled(2)
 @compiled
 @pytest.mark.parametrize("seed", range(20))
-def test_however_images_and_channels_are_cut(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_partition_of_images_and_channels_equals_the_reference(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
     monkeypatch.setattr(winograd, "CACHED", int(rng.choice([1, 1 << 12, 1 << 17])))
     monkeypatch.setattr(winograd, "TILES", (int(rng.choice([1, 16, 48])), int(rng.choice([1, 16, 96]))))
@@ -93,7 +95,7 @@ def test_however_images_and_channels_are_cut(seed: int, monkeypatch: pytest.Monk
 
 
 @compiled
-def test_windows_of_three_are_as_precise_as_sums() -> None:
+def test_windows_of_three_are_as_precise_as_direct_sums() -> None:
     rng = np.random.default_rng(5)
     x, weight = rng.normal(size=(4, 48, 16, 16)), rng.normal(size=(32, 48, 3, 3))
     dout = rng.normal(size=(4, 32, 16, 16))
@@ -110,7 +112,7 @@ def test_windows_of_three_are_as_precise_as_sums() -> None:
 
 
 @compiled
-def test_a_pixel_of_nan_reaches_the_tiles_that_have_it_and_no_others() -> None:
+def test_nan_pixel_affects_only_tiles_that_contain_it() -> None:
     x = np.zeros((2, 3, 9, 9), np.float32)
     x[0, 1, 4, 4], x[1, 2, 0, 0] = np.nan, np.inf
     with by("tiles"):
@@ -126,7 +128,7 @@ def _shape(images: int, channels: int, outputs: int, size: int, window: int, **m
     return Shape(images, 1, channels, outputs, (axis, axis))
 
 
-def test_where_it_pays() -> None:
+def test_winograd_is_selected_where_it_is_faster() -> None:
     for channels, size in ((32, 28), (32, 14), (64, 16), (128, 8), (256, 4), (512, 8)):
         assert winograd.pays(_shape(16, channels, channels, size, 3))
     assert winograd.pays(_shape(16, 32, 64, 12, 5))
@@ -137,5 +139,5 @@ def test_where_it_pays() -> None:
     assert not winograd.pays(_shape(16, 8, 16, 14, 3, stride=2, results=7)), "too few channels"
     assert not winograd.pays(_shape(16, 64, 64, 16, 3, stride=3, results=6))
     assert not winograd.pays(_shape(16, 64, 64, 16, 3, places=(-2, 0, 2)))
-    # As many images as there are: what comes of one of them does not depend on the others.
+    # For any number of images, because the result of an image does not depend on the others.
     assert len({winograd.pays(_shape(n, 64, 64, 4, 3)) for n in (1, 2, 100)}) == 1
