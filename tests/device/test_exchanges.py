@@ -1,4 +1,4 @@
-"""Gradients on the device, exchanged with other processes: means as on the CPU, where the gradients are."""
+"""Exchange of gradients on the device: averaged gradients equal those of the CPU and stay on the device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("wrap", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])
-def test_a_step_with_means_is_that_of_the_cpu_at_each_run(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_with_gradient_means_equals_cpu_on_every_run(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # As if a graph were worth it: exchanges are part of none.
     monkeypatch.setattr("snncell.compiler.runtime.plan.graph_pays", lambda *_: True)
     here = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode(tau=2.0)), nn.Dense(4, 2))
@@ -52,7 +52,7 @@ def test_a_step_with_means_is_that_of_the_cpu_at_each_run(wrap: Any, monkeypatch
         np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_a_training_is_that_of_the_cpu() -> None:
+def test_training_equals_cpu() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.uniform(0, 2, (8, 3)).astype(np.float32), rng.integers(0, 2, 8)
     here = nn.SequentialCell(nn.Dense(3, 4), nn.Tanh(), nn.Dense(4, 2))

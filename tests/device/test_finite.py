@@ -1,4 +1,4 @@
-"""`check_finite` on the GPU: what is there is fetched and looked at, and a loop is run again there."""
+"""`check_finite` on the GPU: values are fetched and checked, and a failing loop is run again to locate the fault."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def sequence() -> Tensor:
     return ops.ones((6, 2, 3)).to("gpu")
 
 
-def test_an_operation() -> None:
+def test_operation_with_nonfinite_result_raises() -> None:
     with pytest.raises(NotFiniteError, match=r"^log gives -inf at entry \(1,\), of finite operands: it starts here\."):
         ops.log(Tensor([1.0, 0.0]).to("gpu"))
 
 
-def test_a_loop() -> None:
+def test_nonfinite_value_in_loop_raises() -> None:
     with pytest.raises(NotFiniteError, match=r"^MultiStep\(Falling\), time step 3: sqrt gives NaN at entry \(0, 0\)"):
         nn.MultiStep(Falling())(sequence())
 
 
-def test_an_input_of_a_loop() -> None:
+def test_nonfinite_loop_input_raises() -> None:
     x = np.ones((6, 2, 3), np.float32)
     x[4, 1, 2] = np.nan
     with pytest.raises(
@@ -51,7 +51,7 @@ def test_an_input_of_a_loop() -> None:
         nn.MultiStep(nn.LIFNode())(Tensor(x).to("gpu"))
 
 
-def test_the_reverse_of_a_loop() -> None:
+def test_nonfinite_gradient_of_loop_raises() -> None:
     def loss(x: Tensor) -> Tensor:
         return ops.scan(lambda v, x: (v - 1.0, ops.sqrt(v * v) * x), ops.full((2, 3), 3.0).to("gpu") * x[0], x)[1].sum()
 
@@ -59,7 +59,7 @@ def test_the_reverse_of_a_loop() -> None:
         value_and_grad(loss)(sequence())
 
 
-def test_a_healthy_step_is_the_same_to_the_bit() -> None:
+def test_check_finite_changes_no_bit_of_finite_step() -> None:
     net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode())).to("gpu")
 
     def found() -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""A jitted step as one recording: its values are those of plain launches, and nothing that was handed out changes."""
+"""CUDA graphs: a jitted step recorded as one graph gives the values of plain launches and never changes old results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
     return Tensor(np.random.default_rng(seed).normal(size=shape).astype(np.float32)).to("gpu")
 
 
-def test_training_steps_are_those_of_the_cpu(always: list[Any]) -> None:
+def test_recorded_training_steps_equal_cpu(always: list[Any]) -> None:
     results = []
     for device in ("cpu", "gpu"):
         rng = np.random.default_rng(0)
@@ -61,7 +61,7 @@ def test_training_steps_are_those_of_the_cpu(always: list[Any]) -> None:
         np.testing.assert_allclose(theirs, mine, rtol=1e-4, atol=1e-5)
 
 
-def test_what_was_handed_out_stays_as_it_was(always: list[Any]) -> None:
+def test_replay_does_not_change_earlier_results(always: list[Any]) -> None:
     p = Parameter(normal(3))
 
     @jit
@@ -84,7 +84,7 @@ def test_what_was_handed_out_stays_as_it_was(always: list[Any]) -> None:
         np.testing.assert_array_equal(part.asnumpy(), value[1:])
 
 
-def test_results_may_be_what_the_next_step_takes(always: list[Any]) -> None:
+def test_results_can_be_inputs_of_next_step(always: list[Any]) -> None:
     step = jit(lambda x, y: (y + 1.0, x * 2.0))
     x, y = ops.zeros(2).to("gpu"), ops.ones(2).to("gpu")
     a, b = np.zeros(2), np.ones(2)
@@ -96,7 +96,7 @@ def test_results_may_be_what_the_next_step_takes(always: list[Any]) -> None:
     assert len(always) == 5
 
 
-def test_nothing_is_copied_for_those_who_let_go(always: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_results_are_not_copied(always: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     parted: list[Any] = []
     part = plans.Lent.part
     monkeypatch.setattr(plans.Lent, "part", lambda self: parted.append(self) or part(self))
@@ -117,7 +117,7 @@ def test_nothing_is_copied_for_those_who_let_go(always: list[Any], monkeypatch: 
     del held
 
 
-def test_two_parameters_change_places(always: list[Any]) -> None:
+def test_step_can_swap_two_parameters(always: list[Any]) -> None:
     a, b = Parameter(normal(2, seed=1), name="a"), Parameter(normal(2, seed=2), name="b")
 
     @jit
@@ -134,7 +134,7 @@ def test_two_parameters_change_places(always: list[Any]) -> None:
         np.testing.assert_array_equal(b.asnumpy(), second)
 
 
-def test_what_cannot_be_recorded_runs_plainly_and_says_so(always: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unrecordable_step_runs_by_plain_launches_and_warns(always: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(self: Any, run: Any) -> Any:
         raise DeviceError("the card does not capture today")
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_recorded_runs_plainly_and_says_so(always: list[Any], mon
     assert "one CUDA graph, but not possible: the card does not capture today" in explain(step, x, detail="launches")
 
 
-def test_recordings_pay_where_launches_take_longer_than_copies() -> None:
+def test_step_is_recorded_only_if_launches_cost_more_than_copies() -> None:
     assert graph_pays(20, 1000)
     assert not graph_pays(1, 0)
     assert not graph_pays(3, 1 << 30)
@@ -155,7 +155,7 @@ def test_recordings_pay_where_launches_take_longer_than_copies() -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("from_outside", [0, 1, 2])
-def test_an_interruption_beside_the_recording_leaves_a_step_done_or_not_begun(
+def test_interruption_leaves_recorded_step_finished_or_not_started(
     when: str, from_outside: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p, q = Parameter(normal(3)), Parameter(normal(3, seed=1))

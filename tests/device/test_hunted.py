@@ -1,4 +1,4 @@
-"""Faults that a hunt for wrong numbers has found: values that were lent, places mixed up, sums that overflowed."""
+"""Regression tests of the device: lent buffers, wrong devices and sums that overflowed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stepping(p: Parameter) -> Callable[[Tensor], Tensor]:
     return step  # type: ignore[no-any-return]
 
 
-def test_a_result_that_is_the_old_value() -> None:
+def test_step_can_return_old_value_of_parameter() -> None:
     p = Parameter(there(1, 2, 3))
 
     @jit
@@ -53,7 +53,7 @@ def test_a_result_that_is_the_old_value() -> None:
         np.testing.assert_array_equal(part.asnumpy(), np.array([2, 3]) + n)
 
 
-def test_a_constant_that_another_recording_has_lent() -> None:
+def test_constant_lent_by_another_recording_stays_valid() -> None:
     p = Parameter(there(1, 2, 3))
     train = stepping(p)
     for _ in range(4):
@@ -67,7 +67,7 @@ def test_a_constant_that_another_recording_has_lent() -> None:
 
 
 @pytest.mark.simulator
-def test_what_other_libraries_were_given_stays() -> None:
+def test_arrays_exported_to_other_libraries_stay_unchanged() -> None:
     f = jit(lambda x: x * 2.0)
     for _ in range(4):
         r = f(there(1, 2, 3))
@@ -85,7 +85,7 @@ def test_what_other_libraries_were_given_stays() -> None:
     assert r.__cuda_array_interface__["data"] == address
 
 
-def test_a_run_that_was_refused_forgets_nothing() -> None:
+def test_failed_run_keeps_lent_values() -> None:
     p = Parameter(there(1, 2, 3))
     step = stepping(p)
     for _ in range(4):
@@ -98,7 +98,7 @@ def test_a_run_that_was_refused_forgets_nothing() -> None:
     np.testing.assert_array_equal(p.asnumpy(), [6, 7, 8])
 
 
-def test_with_a_second_thread_nothing_is_lent() -> None:
+def test_second_thread_disables_lending() -> None:
     p = Parameter(there(1, 2, 3))
     step = stepping(p)
     for _ in range(4):
@@ -113,13 +113,13 @@ def test_with_a_second_thread_nothing_is_lent() -> None:
     assert compiled.plan([x._data for x in leaves]).graph.reason == "several threads use the device"
 
 
-def test_single_elements_are_taken_along_to_the_host_too() -> None:
+def test_device_scalars_can_be_used_with_cpu_tensors() -> None:
     x, s = Tensor(np.arange(3, dtype=np.float32)), there(2.0)
     np.testing.assert_array_equal(jit(lambda x, s: x * s)(x, s).asnumpy(), [0, 2, 4])
     np.testing.assert_array_equal(jit(lambda x: x * s)(x).asnumpy(), [0, 2, 4])
 
 
-def test_a_body_may_make_tensors() -> None:
+def test_loop_body_can_create_tensors() -> None:
     init, xs = there(1, 2), Tensor(np.ones((4, 2), np.float32)).to("gpu")
 
     def f(init: Tensor, xs: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def test_a_body_may_make_tensors() -> None:
     np.testing.assert_array_equal(grad(f)(init, xs).asnumpy(), [4, 4])
 
 
-def test_copies_of_parameters_stay_on_their_side() -> None:
+def test_parameter_copies_stay_on_their_device() -> None:
     p, q = Parameter(np.zeros(3, np.float32), name="p"), Parameter(there(1, 2, 3), name="q")
     assert (copy.deepcopy(q).device, q.clone().device) == ("gpu", "gpu")
     snncell.set_context(device_target="GPU")
@@ -139,12 +139,12 @@ def test_copies_of_parameters_stay_on_their_side() -> None:
         snncell.set_context(device_target="CPU")
 
 
-def test_an_empty_batch_has_a_gradient() -> None:
+def test_empty_batch_has_gradient() -> None:
     xs = ops.zeros((3, 0, 2)).to("gpu")
     assert grad(lambda x: nn.MultiStep(nn.LIFNode())(x).sum())(xs).shape == (3, 0, 2)
 
 
-def test_a_parameter_that_is_only_written_stays_on_its_side() -> None:
+def test_write_only_parameter_stays_on_its_device() -> None:
     p = Parameter(np.zeros(3, np.float32), requires_grad=False)
     write = jit(lambda x: ops.assign(p, x * 2.0))
     for _ in range(3):
@@ -157,7 +157,7 @@ def test_a_parameter_that_is_only_written_stays_on_its_side() -> None:
     assert p.device == "gpu"
 
 
-def test_what_is_let_go_of_during_a_recording_is_kept_until_it_ends() -> None:
+def test_buffers_released_during_recording_live_until_its_end() -> None:
     class Owner:
         pass
 
@@ -176,7 +176,7 @@ def test_what_is_let_go_of_during_a_recording_is_kept_until_it_ends() -> None:
     assert alive() is None
 
 
-def test_an_optimiser_that_was_left_behind_changes_nothing() -> None:
+def test_optimiser_on_another_device_changes_nothing() -> None:
     net = nn.Dense(3, 2)
     optimiser = nn.Adam(net.trainable_params(), 0.1)
     net.to("gpu")
@@ -194,7 +194,7 @@ def test_an_optimiser_that_was_left_behind_changes_nothing() -> None:
     np.testing.assert_allclose(net.weight.asnumpy(), before - 0.1, atol=1e-6)
 
 
-def test_what_a_reverse_makes_is_where_its_gradient_is() -> None:
+def test_tensors_made_in_bprop_are_on_device_of_gradient() -> None:
     class Twice(nn.Cell):
         def construct(self, x: Tensor) -> Tensor:
             return x * 2.0

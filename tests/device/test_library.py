@@ -1,4 +1,4 @@
-"""The spiking library on the device, compared with the CPU: encoders, losses, recurrent layers, EventProp, NIR."""
+"""The library on the device, compared with the CPU: encoders, losses, recurrent layers, EventProp, NIR, monitors."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def same_on_both(fn: Callable[..., Any], *arrays: Any) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", CALLS)
-def test_encoders_and_decoders(name: str, mode: str) -> None:
+def test_encoders_and_decoders_equal_cpu(name: str, mode: str) -> None:
     same_on_both(MODES[mode](CALLS[name][0]), X)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", LOSSES)
-def test_losses_of_spikes(name: str, mode: str) -> None:
+def test_spike_losses_equal_cpu(name: str, mode: str) -> None:
     kind, arguments, _ = LOSSES[name]
     x = outputs_for(kind, arguments).astype(np.float32)
     same_on_both(MODES[mode](ops.value_and_grad(kind(**arguments))), x, LABELS)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_van_rossum(mode: str) -> None:
+def test_van_rossum_loss_equals_cpu(mode: str) -> None:
     both = ops.value_and_grad(nn.VanRossumLoss(3.0))
     same_on_both(MODES[mode](both), REAL.astype(np.float32), SPIKES.astype(np.float32))
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", TABLE)
-def test_regularisers(name: str, mode: str) -> None:
+def test_regularisers_equal_cpu(name: str, mode: str) -> None:
     kind, arguments, _ = TABLE[name]
     same_on_both(MODES[mode](ops.value_and_grad(kind(**arguments))), ACTIVITY.astype(np.float32))
 
@@ -63,7 +63,7 @@ def test_regularisers(name: str, mode: str) -> None:
 # --- recurrent layers -------------------------------------------------------------------------------------------------
 
 
-def on(device: str, kind: type[Any], lengths: list[int] | None) -> list[np.ndarray[Any, Any]]:
+def run_on(device: str, kind: type[Any], lengths: list[int] | None) -> list[np.ndarray[Any, Any]]:
     """Loss and gradients of a network with the same weights and input, on a device."""
     rng = np.random.default_rng(3)
     snncell.set_context(device_target=device)
@@ -86,8 +86,8 @@ def on(device: str, kind: type[Any], lengths: list[int] | None) -> list[np.ndarr
 
 @pytest.mark.parametrize("lengths", [None, [1, 3]], ids=["all steps", "lengths"])
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
-def test_a_layer_is_the_cpus(kind, lengths):
-    for mine, theirs in zip(on("GPU", kind, lengths), on("CPU", kind, lengths), strict=True):
+def test_recurrent_layer_equals_cpu(kind, lengths):
+    for mine, theirs in zip(run_on("GPU", kind, lengths), run_on("CPU", kind, lengths), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-11, atol=1e-12)
 
 
@@ -95,7 +95,7 @@ def test_a_layer_is_the_cpus(kind, lengths):
 
 
 @pytest.mark.parametrize("run", [lambda fn: fn, jit], ids=["eager", "jit"])
-def test_spike_times_and_gradients_are_the_cpus(run):
+def test_eventprop_spike_times_and_gradients_equal_cpu(run):
     times = np.random.default_rng(0).uniform(0.0, 30.0, (3, 4, 2))
     times[0, 1], times[1, :, 1] = np.inf, np.inf
     net = nn.SequentialCell(
@@ -118,13 +118,13 @@ def test_spike_times_and_gradients_are_the_cpus(run):
         np.testing.assert_allclose(ours.asnumpy(), theirs.asnumpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_times_that_are_none_are_refused():
+def test_invalid_spike_times_raise():
     layer = nn.EventPropLIF(2, 1).to("gpu")
     with pytest.raises(ArgumentError, match="EventPropLIF: times contains NaN or -inf"):
         layer(Tensor([[1.0, np.nan]]).to("gpu"))
 
 
-def test_each_way_is_one_operation():
+def test_eventprop_forward_and_backward_are_one_operation_each():
     layer = nn.EventPropLIF(2, 1, spikes=2).to("gpu")
     text = snncell.explain(snncell.grad(lambda x: layer(x).sum()), ops.ones((1, 2)).to("gpu"), detail="launches")
     assert text.count("call spike_times") == text.count("call sent_back") == 1 and "scan" not in text
@@ -135,7 +135,7 @@ def test_each_way_is_one_operation():
 
 @pytest.mark.filterwarnings("ignore:from_nir. dt=")
 @pytest.mark.parametrize("seed", [4, 24, 42])
-def test_a_graph_gives_on_the_device_what_it_gives_on_the_cpu(seed: int) -> None:
+def test_nir_graph_equals_cpu(seed: int) -> None:
     pytest.importorskip("nir")
     pytest.importorskip("h5py")
     from nir_graphs import random_graph
@@ -154,7 +154,7 @@ def test_a_graph_gives_on_the_device_what_it_gives_on_the_cpu(seed: int) -> None
 
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "float16", "float32", "float64"])
 @pytest.mark.parametrize("layer", ["dense", "conv"])
-def test_layers_give_on_the_device_what_they_give_on_the_cpu(dtype: str, layer: str) -> None:
+def test_event_list_layers_equal_cpu(dtype: str, layer: str) -> None:
     rng = np.random.default_rng(0)
     x = drawn(rng, (3, 2, 2, 5, 4), 0.2, dtype)
     snncell.set_seed(1)
@@ -178,7 +178,7 @@ def test_layers_give_on_the_device_what_they_give_on_the_cpu(dtype: str, layer: 
 
 
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
-def test_records_are_those_of_the_cpu(jitted):
+def test_monitor_records_equal_cpu(jitted):
     snncell.set_seed(3)
     net, x = Net(), inputs()
     with everything(net) as expected:

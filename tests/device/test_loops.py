@@ -1,4 +1,4 @@
-"""Loops on the device: maps, sums cut into parts, loops over time, whole training steps, as they are on the CPU."""
+"""Compiled loops on the device, compared with the CPU: maps, partial sums, loops over time and training steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from snncell.errors import DeviceError
 from snncell.tape import structure
 
 
-def there(tree: Any) -> Any:
+def to_device(tree: Any) -> Any:
     """The same Tensors on the device."""
     return structure.map_leaves(lambda x: x.to("gpu"), tree)
 
@@ -52,7 +52,7 @@ SUMS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_sums(many_parts: None, name: str) -> None:
+def test_sums_equal_cpu(many_parts: None, name: str) -> None:
     f, shape = SUMS[name]
     x = normal(*shape, dtype=np.float64)
     close(jit(f)(x.to("gpu")), f(x))
@@ -61,23 +61,23 @@ def test_sums(many_parts: None, name: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "unit"), [("float16", 5e-4), ("bfloat16", 4e-3)])
 @pytest.mark.parametrize("name", SUMS)
-def test_sums_are_rounded_when_they_are_complete(many_parts: None, name: str, dtype: str, unit: float) -> None:
+def test_sums_are_rounded_once_at_the_end(many_parts: None, name: str, dtype: str, unit: float) -> None:
     f, shape = SUMS[name]
     x = Tensor(normal(*shape).asnumpy(), dtype)
     wide = structure.flatten(f(x.astype("float32")))[0]
     for found in (jit(f)(x.to("gpu")), f(x.to("gpu"))):
-        for there, here in zip(structure.flatten(found)[0], wide, strict=True):
-            assert there.dtype == (here.dtype if here.dtype == "bool" else dtype)
+        for on_device, here in zip(structure.flatten(found)[0], wide, strict=True):
+            assert on_device.dtype == (here.dtype if here.dtype == "bool" else dtype)
             # Half a unit in the last place, and what float32 may round differently in another order.
-            np.testing.assert_allclose(there.asnumpy().astype(float), here.asnumpy().astype(float), unit, 1e-5)
+            np.testing.assert_allclose(on_device.asnumpy().astype(float), here.asnumpy().astype(float), unit, 1e-5)
 
 
-def test_parts_depend_on_sizes_alone_and_end_in_one(many_parts: None) -> None:
+def test_partial_sums_depend_only_on_sizes_and_end_in_one(many_parts: None) -> None:
     assert threads.chunks_of(1, 1) == [1]
     assert threads.chunks_of(1, 37) == [19, 7, 3, 1]
 
 
-def test_no_elements() -> None:
+def test_empty_tensors_equal_cpu() -> None:
     x = ops.zeros((0, 3)).to("gpu")
     assert (x * 2.0).shape == (0, 3)
     np.testing.assert_array_equal(x.sum(0).asnumpy(), np.zeros(3))
@@ -94,7 +94,7 @@ def test_no_elements() -> None:
         lambda x: ops.expand_dims(x, 1) * ops.expand_dims(x, 0),
     ],
 )
-def test_views(f: Callable[[Tensor], Tensor]) -> None:
+def test_views_equal_cpu(f: Callable[[Tensor], Tensor]) -> None:
     x = normal(4, 6, dtype=np.float64)
     close(f(x.to("gpu")), f(x))
     loss = lambda x: ops.tanh(f(x)).sum()  # noqa: E731
@@ -106,9 +106,9 @@ def test_views(f: Callable[[Tensor], Tensor]) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_scans_are_loops(name: str) -> None:
+def test_scans_equal_cpu(name: str) -> None:
     case = CASES[name]
-    moved = Case(case.step, there(case.init), there(case.xs), there(case.consts))
+    moved = Case(case.step, to_device(case.init), to_device(case.xs), to_device(case.consts))
     if name == "a wide product of weights":  # its body takes a Tensor of the CPU from outside
         with pytest.raises(DeviceError, match="scan: input 4 is on the CPU"):
             ops.scan(moved.step(*moved.consts), moved.init, moved.xs)
@@ -148,7 +148,7 @@ class Adaptive(nn.Cell):
 
 
 @pytest.mark.parametrize("every", [None, 3])
-def test_a_neuron_of_ones_own_is_one_kernel_each_way(every: int | None) -> None:
+def test_custom_neuron_is_one_kernel_forward_and_backward(every: int | None) -> None:
     net = nn.MultiStep(Adaptive(4), checkpoint_every=every)
     x = normal(7, 3, 4) * 2.0
     both = value_and_grad(lambda x: (net(x) * ops.cos(x)).sum(), 0, [net.cell.tau])
@@ -168,7 +168,7 @@ def test_storage_formats_are_computed_as_float32(dtype: str, every: int | None) 
 
 
 @pytest.mark.parametrize("jitted", [True, False])
-def test_a_training_step_is_that_of_the_cpu(jitted: bool) -> None:
+def test_training_step_equals_cpu(jitted: bool) -> None:
     results = []
     for device in ("cpu", "gpu"):
         rng = np.random.default_rng(0)
@@ -201,13 +201,13 @@ def test_a_training_step_is_that_of_the_cpu(jitted: bool) -> None:
 # --- where things are -------------------------------------------------------------------------------------------------
 
 
-def test_moves_carry_gradients() -> None:
+def test_moves_between_devices_carry_gradients() -> None:
     x = normal(3)
     close(grad(lambda x: ops.square(x.to("gpu")).to("cpu").sum())(x), x * 2.0)
     assert grad(lambda x: ops.square(x.to("gpu")).sum())(x).device == "cpu"
 
 
-def test_what_is_mixed_is_named() -> None:
+def test_mixed_devices_raise_with_operand_names() -> None:
     x, y = normal(3), normal(3).to("gpu")
     with pytest.raises(DeviceError, match=r'add: input 2 is on the CPU, but the others are on the GPU.*\.to\("gpu"\)'):
         y + x
@@ -220,7 +220,7 @@ def test_what_is_mixed_is_named() -> None:
         x.to("tpu")
 
 
-def test_the_target_is_where_tensors_are_made() -> None:
+def test_device_target_decides_where_tensors_are_created() -> None:
     snncell.set_context(device_target="GPU")
     try:
         assert Tensor([1.0]).device == ops.zeros(3).device == Parameter(np.ones(2)).device == "gpu"
@@ -231,7 +231,7 @@ def test_the_target_is_where_tensors_are_made() -> None:
     assert Tensor([1.0]).device == "cpu"
 
 
-def test_a_tensor_on_the_device_is_read_and_copied() -> None:
+def test_device_tensor_can_be_read_and_copied() -> None:
     x = normal(2, 3)
     y = x.to("gpu")
     assert repr(y) == repr(x) and str(y) == str(x) and y.tolist() == x.tolist() and float(y[0, 0]) == float(x[0, 0])
@@ -264,7 +264,7 @@ class Foreign:
 
 @pytest.mark.simulator
 @pytest.mark.parametrize("part", [np.s_[:], np.s_[::-1, 1::2], np.s_[1], np.s_[:0]])
-def test_arrays_of_other_libraries_are_taken_as_they_lie(part: Any) -> None:
+def test_arrays_of_other_libraries_are_used_without_copy(part: Any) -> None:
     theirs = np.arange(12, dtype=np.float32).reshape(3, 4)[part]
     x = Tensor(Foreign(theirs))
     assert x.device == "gpu"
@@ -275,7 +275,7 @@ def test_arrays_of_other_libraries_are_taken_as_they_lie(part: Any) -> None:
     assert x.__cuda_array_interface__["shape"] == theirs.shape
 
 
-def test_what_is_handed_out_is_the_memory_itself() -> None:
+def test_exported_array_shares_memory() -> None:
     x = normal(3, 4).to("gpu")
     assert x.__dlpack_device__() == (2, 0) and x[1].__cuda_array_interface__["strides"] is None
     again = Tensor(x)
@@ -294,7 +294,7 @@ def test_what_is_handed_out_is_the_memory_itself() -> None:
     assert not hasattr(x.to("cpu"), "__cuda_array_interface__")
 
 
-def test_copies_live_until_they_are_read() -> None:
+def test_operand_copies_live_until_kernel_reads_them() -> None:
     """A kernel's operands in another order are copied first; the memory of one copy must not serve the next."""
     x, y, a, b = (normal(3, 2, 5, seed=n, dtype=np.float64) for n in range(4))
 

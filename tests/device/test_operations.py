@@ -1,4 +1,4 @@
-"""Every operation on the device against the CPU: the rows of `gradient_table.py`, eager and compiled, and its edges."""
+"""Operations on the device, eager and compiled, compared with the CPU: rows of `gradient_table.py` and edge cases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def leaves(tree: Any) -> list[Tensor]:
     return structure.flatten(tree)[0]
 
 
-def on(device: str, fn: Callable[..., Any], arrays: Arrays) -> list[Tensor]:
+def run_on(device: str, fn: Callable[..., Any], arrays: Arrays) -> list[Tensor]:
     """The result of a function whose arguments, and the Tensors that it makes, are on a device."""
     ms.set_context(device_target=device.upper())
     try:
@@ -43,7 +43,7 @@ def on(device: str, fn: Callable[..., Any], arrays: Arrays) -> list[Tensor]:
         ms.set_context(device_target="GPU")
 
 
-def agree(ours: list[Tensor], theirs: list[Tensor], what: str, rtol: float = 1e-11) -> None:
+def assert_equal_to_cpu(ours: list[Tensor], theirs: list[Tensor], what: str, rtol: float = 1e-11) -> None:
     for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         assert (a.shape, a.dtype) == (b.shape, b.dtype), f"{what}, result {n}"
         np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=rtol, atol=rtol, err_msg=f"{what}, result {n}")
@@ -54,7 +54,7 @@ def values_and_gradients(r: Row) -> tuple[Callable[..., Any], Arrays]:
     arrays = r.arrays()
     if not r.order:
         return r.fn, arrays
-    results = on("cpu", r.fn, arrays)
+    results = run_on("cpu", r.fn, arrays)
     seeds = [np.random.default_rng(n).standard_normal(x.shape).astype(x.dtype.dtype) for n, x in enumerate(results)]
 
     def both(*given: Tensor) -> Any:
@@ -69,24 +69,26 @@ def values_and_gradients(r: Row) -> tuple[Callable[..., Any], Arrays]:
 
 
 @pytest.mark.parametrize("r", TABLE, ids=repr)
-def test_values_and_gradients_are_the_cpus(r: Row) -> None:
+def test_values_and_gradients_equal_cpu(r: Row) -> None:
     fn, arrays = values_and_gradients(r)
-    theirs = on("cpu", fn, arrays)
-    agree(on("gpu", fn, arrays), theirs, repr(r))
+    theirs = run_on("cpu", fn, arrays)
+    assert_equal_to_cpu(run_on("gpu", fn, arrays), theirs, repr(r))
     if r.jit:
-        agree(on("gpu", ms.jit(fn), arrays), theirs, f"{r}, compiled")
+        assert_equal_to_cpu(run_on("gpu", ms.jit(fn), arrays), theirs, f"{r}, compiled")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("r", TABLE[:: len(TABLE) // 60], ids=repr)
-def test_narrower_floats_are_computed_as_the_cpu_does(r: Row, dtype: str) -> None:
+def test_narrow_floats_equal_cpu(r: Row, dtype: str) -> None:
     fn, arrays = values_and_gradients(r)
     arrays = [x.astype(dtype) for x in arrays]
-    agree(on("gpu", fn, arrays), on("cpu", fn, arrays), repr(r), 3e-2 if dtype == "float16" else 3e-6)
+    assert_equal_to_cpu(
+        run_on("gpu", fn, arrays), run_on("cpu", fn, arrays), repr(r), 3e-2 if dtype == "float16" else 3e-6
+    )
 
 
 @pytest.mark.parametrize("r", [r for r in TABLE if r.order > 1][::25], ids=repr)
-def test_second_gradients_are_the_cpus(r: Row) -> None:
+def test_second_gradients_equal_cpu(r: Row) -> None:
     def slopes(*xs: Tensor) -> Any:
         def first(*ys: Tensor) -> Any:
             found = leaves(ms.grad(r.fn, tuple(range(len(ys))))(*ys))
@@ -94,11 +96,11 @@ def test_second_gradients_are_the_cpus(r: Row) -> None:
 
         return ms.grad(first, tuple(range(len(xs))))(*xs)
 
-    agree(on("gpu", slopes, r.arrays()), on("cpu", slopes, r.arrays()), repr(r), 1e-9)
+    assert_equal_to_cpu(run_on("gpu", slopes, r.arrays()), run_on("cpu", slopes, r.arrays()), repr(r), 1e-9)
 
 
 @pytest.mark.parametrize("r", METHODS, ids=repr)
-def test_methods_of_tensors_are_the_cpus(r: Method) -> None:
+def test_tensor_methods_equal_cpu(r: Method) -> None:
     def call(x: Tensor) -> Any:
         return getattr(x, r.name)(*given(r.args), **{name: given(value) for name, value in r.options.items()})
 
@@ -108,13 +110,13 @@ def test_methods_of_tensors_are_the_cpus(r: Method) -> None:
         return Tensor(values) if isinstance(values, np.ndarray) else values
 
     rtol = 3e-7 if r.array.dtype == np.float32 else 1e-11
-    agree(on("gpu", call, [r.array]), on("cpu", call, [r.array]), repr(r), rtol)
+    assert_equal_to_cpu(run_on("gpu", call, [r.array]), run_on("cpu", call, [r.array]), repr(r), rtol)
 
 
 # --- seeds of gradients -----------------------------------------------------------------------------------------------
 
 
-def test_gradients_begin_where_the_result_is() -> None:
+def test_gradients_start_on_device_of_result() -> None:
     """Ones and zeros that the tape makes meet operands on the device after operations of their own."""
     ms.set_context(device_target="CPU")  # nothing but the argument says where to compute
     x = Tensor(np.linspace(-1.0, 1.0, 5))
@@ -241,22 +243,22 @@ CASES: dict[str, tuple[Callable[..., Any], Arrays, float]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_edges(name: str) -> None:
+def test_edge_cases_equal_cpu(name: str) -> None:
     fn, arrays, rtol = CASES[name]
-    theirs = on("cpu", fn, arrays)
-    agree(on("gpu", fn, arrays), theirs, name, rtol)
-    agree(on("gpu", ms.jit(fn), arrays), theirs, f"{name}, compiled", rtol)
+    theirs = run_on("cpu", fn, arrays)
+    assert_equal_to_cpu(run_on("gpu", fn, arrays), theirs, name, rtol)
+    assert_equal_to_cpu(run_on("gpu", ms.jit(fn), arrays), theirs, f"{name}, compiled", rtol)
 
 
-def test_lines_are_cut_at_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scans_along_lines_of_any_length_equal_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "PART", 3)
     for length in (1, 2, 3, 4, 9, 10, 28):
         x = np.round(rng.standard_normal((2, length)), 1)
         fn = lambda v: (ops.cumsum(v, 1), ops.argmax(v, 1), ops.argmin(v, 1))  # noqa: E731
-        agree(on("gpu", fn, [x]), on("cpu", fn, [x]), f"length {length}", 1e-12)
+        assert_equal_to_cpu(run_on("gpu", fn, [x]), run_on("cpu", fn, [x]), f"length {length}", 1e-12)
 
 
-def test_sums_by_position_have_the_bits_of_the_cpu() -> None:
+def test_indexed_sums_equal_cpu_bit_for_bit() -> None:
     """Terms are added in their order, however they are sorted."""
     table, where = rng.standard_normal((6, 3)).astype(np.float32), rng.integers(0, 6, 37)
 
@@ -264,10 +266,10 @@ def test_sums_by_position_have_the_bits_of_the_cpu() -> None:
         weights = ops.sqrt(ops.arange(37 * 3, dtype="float32").reshape(37, 3))
         return ms.grad(lambda v: (ops.gather(v, i) * weights).sum())(x)
 
-    agree(on("gpu", slope, [table, where]), on("cpu", slope, [table, where]), "bits", 0)
+    assert_equal_to_cpu(run_on("gpu", slope, [table, where]), run_on("cpu", slope, [table, where]), "bits", 0)
 
 
-def test_a_complex_number_by_zero_is_not_finite() -> None:
+def test_complex_division_by_zero_is_not_finite() -> None:
     found = ops.div(Tensor(COMPLEX), Tensor(np.zeros((3, 4), np.complex128))).asnumpy()
     assert not np.isfinite(found).any()
 
@@ -300,26 +302,26 @@ DRAWS: dict[str, tuple[Callable[[], Any], bool]] = {
 
 @pytest.mark.parametrize("wrap", [lambda f: f, ms.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("name", DRAWS)
-def test_the_same_numbers_are_drawn_in_both_places(name: str, wrap: Callable[..., Any]) -> None:
+def test_random_numbers_equal_cpu(name: str, wrap: Callable[..., Any]) -> None:
     draw, exact = DRAWS[name]
     found = {}
     for device in ("cpu", "gpu"):
         ops.set_seed(11)
-        found[device] = [x for _ in range(2) for x in on(device, wrap(draw), [])]
-    agree(found["gpu"], found["cpu"], name, 0 if exact else 1e-6)
+        found[device] = [x for _ in range(2) for x in run_on(device, wrap(draw), [])]
+    assert_equal_to_cpu(found["gpu"], found["cpu"], name, 0 if exact else 1e-6)
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, ms.jit], ids=["eager", "jit"])
-def test_draws_take_turns_between_the_places(wrap: Callable[..., Any]) -> None:
+def test_random_draws_on_alternating_devices_share_one_sequence(wrap: Callable[..., Any]) -> None:
     draw = wrap(lambda: ops.uniform((3,)))
     ops.set_seed(3)
-    theirs = [on("cpu", draw, [])[0].asnumpy() for _ in range(4)]
+    theirs = [run_on("cpu", draw, [])[0].asnumpy() for _ in range(4)]
     ops.set_seed(3)
-    ours = [on(device, draw, [])[0].asnumpy() for device in ("cpu", "gpu", "gpu", "cpu")]
+    ours = [run_on(device, draw, [])[0].asnumpy() for device in ("cpu", "gpu", "gpu", "cpu")]
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_draws_are_made_where_their_operands_are() -> None:
+def test_random_draws_are_on_device_of_operands() -> None:
     ms.set_context(device_target="CPU")
     x = ops.ones((2, 3)).to("gpu")
     drawn = [
@@ -333,7 +335,7 @@ def test_draws_are_made_where_their_operands_are() -> None:
     assert ops.uniform((2,)).device == "cpu"
 
 
-def test_weights_begin_alike_in_both_places() -> None:
+def test_initial_weights_equal_cpu() -> None:
     found = []
     for device in ("CPU", "GPU"):
         ms.set_context(device_target=device)
@@ -346,7 +348,7 @@ def test_weights_begin_alike_in_both_places() -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_positions_out_of_range_are_refused_in_eager_calls() -> None:
+def test_eager_index_out_of_range_raises() -> None:
     x = ops.ones((3, 2))
     with pytest.raises(TensorIndexError, match=r"gather: index 5 is out of range; it must lie in \[-3, 3\)"):
         ops.gather(x, Tensor([1, 5]))
@@ -358,7 +360,7 @@ def test_positions_out_of_range_are_refused_in_eager_calls() -> None:
         ops.one_hot(Tensor(3), 3)
 
 
-def test_a_program_does_not_wait_for_positions() -> None:
+def test_compiled_index_out_of_range_reads_nan_without_waiting() -> None:
     """Positions out of range read NaN, and what is put there is lost."""
     x, where = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1, 5, -3])
     np.testing.assert_array_equal(ms.jit(ops.gather)(x, where).asnumpy(), [[3, 4], [np.nan] * 2, [np.nan] * 2])
@@ -367,7 +369,7 @@ def test_a_program_does_not_wait_for_positions() -> None:
     np.testing.assert_array_equal(slope.asnumpy(), [[0, 0], [1, 1]])
 
 
-def test_operands_in_different_places_are_refused() -> None:
+def test_operands_on_different_devices_raise() -> None:
     x, far = ops.ones((3, 2)), Tensor([0, 1]).to("cpu")
     for fn, name in ((ops.gather, "gather"), (ops.mul, "mul"), (ops.matmul, "matmul")):
         where = far if name == "gather" else far.astype("float32")
@@ -375,7 +377,7 @@ def test_operands_in_different_places_are_refused() -> None:
             fn(x, where)
 
 
-def test_what_a_card_has_no_function_for_says_so() -> None:
+def test_operation_without_device_function_raises() -> None:
     with pytest.raises(DeviceError, match=r"einsum: matmul of int64 is not implemented for arrays on the GPU"):
         ops.einsum("ij,jk->ik", Tensor([[1, 2]]), Tensor([[1], [2]]))
     with pytest.raises(DeviceError, match=r"power: the GPU does not support int64"):
@@ -386,18 +388,18 @@ def test_what_a_card_has_no_function_for_says_so() -> None:
 
 
 @pytest.mark.parametrize("r", [r for r in TABLE if r.jit][::12], ids=repr)
-def test_slices_at_once_are_the_cpus(r: Row) -> None:
+def test_vmap_equals_cpu(r: Row) -> None:
     def both(*xs: Tensor) -> Any:
         inside = ms.grad(lambda *xs: sum((x * x).sum() for x in leaves(r.fn(*xs))), tuple(range(len(xs))))
         return [ms.vmap(r.fn)(*xs), *([ms.vmap(inside)(*xs)] if r.order else [])]
 
     arrays = [np.stack(each) for each in zip(*(r.arrays(number) for number in range(2)), strict=True)]
-    agree(on("gpu", both, arrays), on("cpu", both, arrays), repr(r), 1e-9)
+    assert_equal_to_cpu(run_on("gpu", both, arrays), run_on("cpu", both, arrays), repr(r), 1e-9)
 
 
 @pytest.mark.parametrize("varying", [(0, 0), (0, None), (None, 0)], ids=["both", "values", "positions"])
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_positions_that_differ_from_slice_to_slice(name: str, varying: tuple[Any, Any]) -> None:
+def test_vmap_with_different_indices_per_slice_equals_cpu(name: str, varying: tuple[Any, Any]) -> None:
     fn, shape = LOOKUPS[name]
     x = np.random.default_rng(0).standard_normal((3, *shape) if varying[0] == 0 else shape)
 
@@ -405,14 +407,14 @@ def test_positions_that_differ_from_slice_to_slice(name: str, varying: tuple[Any
         return ms.value_and_grad(lambda x: (ms.vmap(fn, varying)(x, i) ** 2).sum())(x)
 
     arrays = [x, INDICES if varying[1] == 0 else INDICES[0]]
-    agree(on("gpu", both, arrays), on("cpu", both, arrays), name)
+    assert_equal_to_cpu(run_on("gpu", both, arrays), run_on("cpu", both, arrays), name)
 
 
 @pytest.mark.parametrize("size", [3, 12])
-def test_jacobians_are_the_cpus(size: int) -> None:
+def test_jacobians_equal_cpu(size: int) -> None:
     w = np.random.default_rng(size).standard_normal((size, size))
     for jacobian in (ms.jacrev, ms.jacfwd):
         for fn in (jacobian(lambda x, w: ops.softmax(x @ w)), ms.jacfwd(jacobian(lambda x, w: ops.tanh(x @ w).sum()))):
-            theirs = on("cpu", fn, [w[0], w])
-            agree(on("gpu", fn, [w[0], w]), theirs, "eager")
-            agree(on("gpu", ms.jit(fn), [w[0], w]), theirs, "compiled")
+            theirs = run_on("cpu", fn, [w[0], w])
+            assert_equal_to_cpu(run_on("gpu", fn, [w[0], w]), theirs, "eager")
+            assert_equal_to_cpu(run_on("gpu", ms.jit(fn), [w[0], w]), theirs, "compiled")

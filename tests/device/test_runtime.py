@@ -1,4 +1,4 @@
-"""The simulator behind the interface of a card: memory, copies, kernels, products, Fourier transforms."""
+"""CUDA runtime interface, on the simulator or a GPU: memory, copies, kernels, matrix products, Fourier transforms."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ FLOATS = (int64, float32, (float32, False), (float32, False), (float32, True))
 PAIR = (int64, (float32, False), (float32, True))
 
 
-def uploaded(array: Any) -> MemoryBlock:
+def upload(array: Any) -> MemoryBlock:
     block = runtime().allocate(array.nbytes)
     runtime().upload(array, block)
     return block
 
 
-def downloaded(block: MemoryBlock, offset: int, shape: Any, dtype: Any) -> Any:
+def download(block: MemoryBlock, offset: int, shape: Any, dtype: Any) -> Any:
     array = np.empty(shape, dtype)
     runtime().download(block, offset, array)
     return array
@@ -90,7 +90,7 @@ def whole(block: MemoryBlock, dtype: Any = FLOAT, offset: int = 0) -> tuple[Memo
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_there_is_one_runtime_and_it_says_what_it_is() -> None:
+def test_runtime_is_single_and_names_itself() -> None:
     device = runtime()
     assert device is runtime() and isinstance(device, Runtime)
     assert device.name == "CUDA simulator" and device.stream is None
@@ -99,7 +99,7 @@ def test_there_is_one_runtime_and_it_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1 << 20])
-def test_blocks_are_aligned_and_used_again(size: int) -> None:
+def test_memory_blocks_are_aligned_and_reused(size: int) -> None:
     device = runtime()
     device.empty_pool()
     live = device.live
@@ -113,72 +113,72 @@ def test_blocks_are_aligned_and_used_again(size: int) -> None:
     assert device.allocate(size).pointer == pointer
 
 
-def test_copies_and_zeros_are_where_they_should_be() -> None:
+def test_copies_and_zeros_write_expected_bytes() -> None:
     device = runtime()
     array = np.arange(100, dtype=np.int32)
-    source, target = uploaded(array), device.allocate(400)
+    source, target = upload(array), device.allocate(400)
     array[:] = -1
     device.clear(target, 0, 400)
     device.copy(source, 40, target, 80, 40)
     expected = np.zeros(100, np.int32)
     expected[20:30] = np.arange(10, 20)
-    np.testing.assert_array_equal(downloaded(target, 0, 100, np.int32), expected)
-    np.testing.assert_array_equal(downloaded(target, 80, (2, 5), np.int32), expected[20:30].reshape(2, 5))
+    np.testing.assert_array_equal(download(target, 0, 100, np.int32), expected)
+    np.testing.assert_array_equal(download(target, 80, (2, 5), np.int32), expected[20:30].reshape(2, 5))
 
 
 @pytest.mark.parametrize("array", [np.array(2.5), np.zeros((0, 3)), np.array([True, False])])
-def test_arrays_come_back_as_they_went(array: Any) -> None:
-    np.testing.assert_array_equal(downloaded(uploaded(array), 0, array.shape, array.dtype), array)
+def test_arrays_survive_round_trip(array: Any) -> None:
+    np.testing.assert_array_equal(download(upload(array), 0, array.shape, array.dtype), array)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "threads"), [(1, 8), (8, 8), (19, 8), (0, 8)])
-def test_a_kernel_computes_what_it_says(n: int, threads: int) -> None:
+def test_kernel_computes_expected_values(n: int, threads: int) -> None:
     x, y = np.arange(n, dtype=FLOAT), np.ones(n, FLOAT)
-    out = uploaded(np.full(n + 1, 7, FLOAT))
-    arrays = [whole(uploaded(x)), whole(uploaded(y)), whole(out)]
+    out = upload(np.full(n + 1, 7, FLOAT))
+    arrays = [whole(upload(x)), whole(upload(y)), whole(out)]
     runtime().launch(build("axpy", SOURCE, FLOATS), -(-n // threads), threads, [n, np.float32(2.5), *arrays])
-    found = downloaded(out, 0, n + 1, FLOAT)
+    found = download(out, 0, n + 1, FLOAT)
     np.testing.assert_array_equal(found, [*(np.float32(2.5) * x + y), 7])
 
 
-def test_arrays_begin_at_their_offset() -> None:
+def test_kernel_reads_array_at_offset() -> None:
     x = np.arange(16, dtype=FLOAT)
-    block = uploaded(x)
+    block = upload(x)
     runtime().launch(build("moved", SOURCE, PAIR), 1, 8, [8, whole(block), whole(block, offset=32)])
-    np.testing.assert_array_equal(downloaded(block, 0, 16, FLOAT), [*x[:8], *(x[:8] + 1)])
+    np.testing.assert_array_equal(download(block, 0, 16, FLOAT), [*x[:8], *(x[:8] + 1)])
 
 
-def test_threads_that_meet_share_memory() -> None:
+def test_threads_of_a_block_share_memory() -> None:
     x = np.arange(16, dtype=FLOAT)
     out = runtime().allocate(64)
     kernel = build("turned", SOURCE, ((float32, False), (float32, True)))
-    runtime().launch(kernel, 2, 8, [whole(uploaded(x)), whole(out)])
-    np.testing.assert_array_equal(downloaded(out, 0, (2, 8), FLOAT), x.reshape(2, 8)[:, ::-1])
+    runtime().launch(kernel, 2, 8, [whole(upload(x)), whole(out)])
+    np.testing.assert_array_equal(download(out, 0, (2, 8), FLOAT), x.reshape(2, 8)[:, ::-1])
 
 
-def test_booleans_are_bytes() -> None:
+def test_booleans_are_stored_as_bytes() -> None:
     out = runtime().allocate(4)
     kernel = build("fired", SOURCE, (int64, (float32, False), (bool_, True)))
-    block = uploaded(np.array([-1, 0, 2], FLOAT))
+    block = upload(np.array([-1, 0, 2], FLOAT))
     runtime().launch(kernel, 1, 8, [3, whole(block), whole(out, np.bool_)])
-    assert downloaded(out, 0, 3, np.bool_).tolist() == [False, False, True]
+    assert download(out, 0, 3, np.bool_).tolist() == [False, False, True]
 
 
-def test_functions_of_the_device_can_be_called() -> None:
+def test_kernel_can_call_device_functions() -> None:
     out = runtime().allocate(12)
-    block = uploaded(np.array([1, 2, 3], FLOAT))
+    block = upload(np.array([1, 2, 3], FLOAT))
     runtime().launch(build("asking", SOURCE, PAIR), 1, 4, [3, whole(block), whole(out)])
-    assert downloaded(out, 0, 3, FLOAT).tolist() == [2, 4, 6]
+    assert download(out, 0, 3, FLOAT).tolist() == [2, 4, 6]
 
 
-def test_infinities_are_values() -> None:
+def test_kernel_accepts_infinite_constants() -> None:
     out = runtime().allocate(4)
-    block = uploaded(np.array([1000], FLOAT))
+    block = upload(np.array([1000], FLOAT))
     runtime().launch(build("overflowing", SOURCE, PAIR), 1, 1, [1, whole(block), whole(out)])  # a warning is an error
-    assert downloaded(out, 0, 1, FLOAT).tolist() == [np.inf]
+    assert download(out, 0, 1, FLOAT).tolist() == [np.inf]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_infinities_are_values() -> None:
         (None, None, r"axpy: got 4 arguments for 5 parameters"),
     ],
 )
-def test_wrong_arguments_are_refused(place: int | None, given: Any, words: str) -> None:
+def test_invalid_kernel_arguments_raise(place: int | None, given: Any, words: str) -> None:
     block = runtime().allocate(64)
     arguments: list[Any] = [1, np.float32(1), whole(block), whole(block), whole(block)]
     if place is None:
@@ -203,24 +203,24 @@ def test_wrong_arguments_are_refused(place: int | None, given: Any, words: str) 
         runtime().launch(build("axpy", SOURCE, FLOATS), 1, 1, arguments)
 
 
-def test_a_kernel_cannot_write_to_what_it_reads() -> None:
+def test_kernel_cannot_write_to_its_inputs() -> None:
     block = runtime().allocate(64)
     signature = (*FLOATS[:4], (float32, False))
     with pytest.raises(ValueError, match="read-only"):
         runtime().launch(build("axpy", SOURCE, signature), 1, 1, [1, np.float32(1), *[whole(block)] * 3])
 
 
-def test_numbers_of_every_kind_are_passed() -> None:
+def test_kernel_accepts_scalars_of_every_dtype() -> None:
     out = runtime().allocate(64)
     for dtype, number in [(int32, np.int32(3)), (complex64, np.complex64(1 + 2j)), (int64, np.int64(4))]:
         kind = dtype.dtype
-        x, y = uploaded(np.ones(1, kind)), uploaded(np.ones(1, kind))
+        x, y = upload(np.ones(1, kind)), upload(np.ones(1, kind))
         kernel = build("axpy", SOURCE, (int64, dtype, (dtype, False), (dtype, False), (dtype, True)))
         runtime().launch(kernel, 1, 1, [1, number, whole(x, kind), whole(y, kind), whole(out, kind)])
-        assert downloaded(out, 0, 1, kind)[0] == number + 1
+        assert download(out, 0, 1, kind)[0] == number + 1
 
 
-def test_a_kernel_is_built_once_and_can_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_kernel_is_built_once_and_source_is_readable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     monkeypatch.setenv("SNNCELL_CACHE_DIR", str(folder))
     source = SOURCE + "\n# the only one of its kind\nONE = 1\n"
@@ -230,9 +230,9 @@ def test_a_kernel_is_built_once_and_can_be_read(monkeypatch: pytest.MonkeyPatch,
     assert file.read_text() == source and file.name.startswith("axpy_")
 
 
-def test_several_threads_may_launch() -> None:
+def test_several_threads_can_launch_kernels() -> None:
     x = np.arange(64, dtype=FLOAT)
-    block, problems = uploaded(x), []
+    block, problems = upload(x), []
     outs = [runtime().allocate(256) for _ in range(4)]
 
     def work(out: MemoryBlock) -> None:
@@ -248,7 +248,7 @@ def test_several_threads_may_launch() -> None:
         thread.join()
     assert problems == []
     for out in outs:
-        np.testing.assert_array_equal(downloaded(out, 0, 64, FLOAT), 2 * x)
+        np.testing.assert_array_equal(download(out, 0, 64, FLOAT), 2 * x)
 
 
 # --- products and transforms ------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_several_threads_may_launch() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"])
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
-def test_products_are_numpys(dtype: str, turned: tuple[bool, bool]) -> None:
+def test_matrix_products_equal_numpy(dtype: str, turned: tuple[bool, bool]) -> None:
     rng = np.random.default_rng(0)
     m, n, k, batch = 3, 4, 5, 2
     parts = (rng.normal(size=(2, batch, *shape)) for shape in ((m, k), (k, n), (m, n + 2)))
@@ -266,33 +266,33 @@ def test_products_are_numpys(dtype: str, turned: tuple[bool, bool]) -> None:
     expected[..., :n] = a.astype(wide) @ b.astype(wide)
     stored = [np.ascontiguousarray(x.swapaxes(1, 2)) if t else x for x, t in zip((a, b), turned, strict=True)]
     left, right = (
-        Matrix(uploaded(x), 0, x.shape[2], x.shape[1] * x.shape[2], t) for x, t in zip(stored, turned, strict=True)
+        Matrix(upload(x), 0, x.shape[2], x.shape[1] * x.shape[2], t) for x, t in zip(stored, turned, strict=True)
     )
-    out = Matrix(uploaded(np.concatenate([np.zeros(3, dtype), c.reshape(-1)])), 3 * c.itemsize, n + 2, m * (n + 2))
+    out = Matrix(upload(np.concatenate([np.zeros(3, dtype), c.reshape(-1)])), 3 * c.itemsize, n + 2, m * (n + 2))
     runtime().matmul(out, left, right, (m, n, k), dtype=np.dtype(dtype), batch=batch)
     tolerance = {"float16": 1e-2, "bfloat16": 5e-2}.get(dtype, 1e-5)
-    found = downloaded(out.block, out.offset, c.shape, dtype)
+    found = download(out.block, out.offset, c.shape, dtype)
     np.testing.assert_allclose(found.astype(wide), expected.astype(wide), rtol=tolerance, atol=tolerance)
 
 
-def test_one_matrix_for_a_whole_batch_and_products_of_nothing() -> None:
+def test_broadcast_and_empty_matrix_products_equal_numpy() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(3, 2, 4)), rng.normal(size=(4, 5))
     out = Matrix(runtime().allocate(240), 0, 5, 10)
-    left, right = Matrix(uploaded(a), 0, 4, 8), Matrix(uploaded(b), 0, 5, 0)
+    left, right = Matrix(upload(a), 0, 4, 8), Matrix(upload(b), 0, 5, 0)
     runtime().matmul(out, left, right, (2, 5, 4), dtype=np.float64, batch=3)
-    np.testing.assert_allclose(downloaded(out.block, 0, (3, 2, 5), np.float64), a @ b)
+    np.testing.assert_allclose(download(out.block, 0, (3, 2, 5), np.float64), a @ b)
     runtime().matmul(out, left, right, (2, 0, 4), dtype=np.float64, batch=3)
     runtime().matmul(out, left, right, (2, 5, 0), dtype=np.float64)
     expected = a @ b
     expected[0] = 0
-    np.testing.assert_allclose(downloaded(out.block, 0, (3, 2, 5), np.float64), expected)
+    np.testing.assert_allclose(download(out.block, 0, (3, 2, 5), np.float64), expected)
 
 
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize(("length", "batch"), [(1, 1), (8, 3), (7, 2), (4, 0)])
 @pytest.mark.parametrize("kind", ["c2c", "c2c inverse", "r2c", "c2r"])
-def test_transforms_are_numpys(kind: str, length: int, batch: int, double: bool) -> None:
+def test_fourier_transforms_equal_numpy(kind: str, length: int, batch: int, double: bool) -> None:
     rng = np.random.default_rng(2)
     real = rng.normal(size=(batch, length)).astype(np.float64 if double else np.float32)
     both = (real + 1j * rng.normal(size=real.shape)).astype(np.complex128 if double else np.complex64)
@@ -302,10 +302,10 @@ def test_transforms_are_numpys(kind: str, length: int, batch: int, double: bool)
         "r2c": (real, np.fft.rfft(real)),
         "c2r": (np.fft.rfft(real), real * length),
     }[kind]
-    block = uploaded(np.ascontiguousarray(source, real.dtype if kind == "r2c" else both.dtype))
+    block = upload(np.ascontiguousarray(source, real.dtype if kind == "r2c" else both.dtype))
     dtype = real.dtype if kind == "c2r" else both.dtype
     out = runtime().allocate(16 + expected.size * dtype.itemsize)
     inverse = kind == "c2c inverse"
     runtime().fft(kind[:3], (block, 0), (out, 16), length, batch, double=double, inverse=inverse)
     tolerance = 1e-10 if double else 1e-4
-    np.testing.assert_allclose(downloaded(out, 16, expected.shape, dtype), expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(download(out, 16, expected.shape, dtype), expected, rtol=tolerance, atol=tolerance)

@@ -1,4 +1,4 @@
-"""bfloat16 on the device: stored as 16 bits, computed as float32, as on the CPU."""
+"""bfloat16 on the device: stored in 16 bits and computed as float32, as on the CPU."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def _on_the_device() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("r", TABLE, ids=repr)
-def test_every_operation_is_float32s_rounded(r: Row) -> None:
+def test_every_operation_equals_rounded_float32(r: Row) -> None:
     check_row(r, "gpu")
 
 
-def test_sums_of_many_terms() -> None:
+def test_long_sums_accumulate_in_float32() -> None:
     check_many_terms("gpu")
 
 
-def test_gradients_are_added_over_time_in_float32() -> None:
+def test_gradients_accumulate_over_time_in_float32() -> None:
     check_gradients_added_over_time("gpu")
 
 
-def test_rounding_is_to_nearest_even_and_nan_stays_nan() -> None:
+def test_rounding_is_to_nearest_even_and_keeps_nan() -> None:
     check_rounding("gpu")
 
 
-def test_special_numbers() -> None:
+def test_special_values_equal_cpu() -> None:
     check_special("gpu")
 
 
-def test_moves_keep_the_bits() -> None:
+def test_moves_between_devices_keep_bits() -> None:
     bits = np.arange(0, 65536, 257, dtype=np.uint16)
     x = Tensor(bits.view(B))
     assert x.device == "gpu" and x.dtype == "bfloat16"
@@ -87,7 +87,7 @@ class There(Other):
         return {"typestr": "<V2"}
 
 
-def test_exchange() -> None:
+def test_bfloat16_exchange_with_other_libraries() -> None:
     x = Tensor(np.arange(6).reshape(2, 3).astype(B))
     capsule = exchange.from_dlpack(x)
     assert capsule.dtype == B and capsule.device == (2, 0) and capsule.shape == (2, 3)
@@ -102,7 +102,7 @@ def test_exchange() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_what_is_stored_is_used_as_it_is_stored(kind: str, device: str) -> None:
+def test_intermediates_are_rounded_to_storage_dtype(kind: str, device: str) -> None:
     def f(x: Tensor) -> tuple[Tensor, ...]:
         third = x.astype(kind) * 0.3333
         return third, third >= 0.25, x.astype(kind).astype("float32"), x.astype(kind).astype("float32") - x

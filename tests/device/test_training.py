@@ -32,7 +32,7 @@ def x():
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("wrap", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])
-def test_layers_are_those_of_the_cpu(x, name, wrap):
+def test_layers_equal_cpu(x, name, wrap):
     here = LAYERS[name]().set_train()
     there = copy.deepcopy(here).to("gpu")
     results = []
@@ -50,7 +50,7 @@ def test_layers_are_those_of_the_cpu(x, name, wrap):
 
 
 @pytest.mark.parametrize("wrap", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])
-def test_kept_states_are_where_the_inputs_are(x, wrap):
+def test_kept_states_are_on_device_of_inputs(x, wrap):
     here, there = (nn.Stateful(nn.MultiStep(nn.LIFNode(decay_input=False))) for _ in range(2))
     mine, theirs = wrap(here), wrap(there)
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_kept_states_are_where_the_inputs_are(x, wrap):
     np.testing.assert_array_equal(there(x).asnumpy(), here(x).asnumpy())
 
 
-def test_a_resume_on_the_device_continues_to_the_bit(tmp_path):
+def test_resumed_training_on_device_has_same_bits(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(8, 4)).astype(np.float32), rng.integers(0, 2, 8)
 
@@ -124,7 +124,7 @@ def losses(device: str, steps: int) -> tuple[list[float], list[Any]]:
     return found, [p.asnumpy() for p in net.trainable_params()]
 
 
-def test_training_steps_on_digits_are_those_of_the_cpu() -> None:
+def test_training_steps_on_digits_equal_cpu() -> None:
     (mine, weights), (theirs, others) = losses("cpu", 3), losses("gpu", 3)
     assert len(set(mine)) == 3
     np.testing.assert_allclose(theirs, mine, rtol=1e-5)
@@ -160,7 +160,7 @@ def found(name, device, how):
 
 @pytest.mark.parametrize("how", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("name", NETS)
-def test_values_and_gradients_are_the_cpus(name, how):
+def test_online_learning_values_and_gradients_equal_cpu(name, how):
     mine = found(name, "gpu", how)
     for a, b in zip(mine, found(name, "cpu", lambda fn: fn), strict=True):
         assert a.device == "gpu"
@@ -183,7 +183,7 @@ def begun(device: str, half: str) -> tuple[Any, nn.Optimizer]:
 
 
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
-def test_steps_taken_and_not_taken_are_those_of_the_cpu(half: str) -> None:
+def test_taken_and_skipped_steps_of_loss_scale_equal_cpu(half: str) -> None:
     found = []
     for device in ("cpu", "gpu"):
         net, adam = begun(device, half)
@@ -199,7 +199,7 @@ def test_steps_taken_and_not_taken_are_those_of_the_cpu(half: str) -> None:
         np.testing.assert_allclose(other, one, rtol=1e-2, atol=1e-3)
 
 
-def test_a_search_for_a_rate_leaves_everything_on_the_device_as_it_was() -> None:
+def test_rate_finder_restores_everything_on_device() -> None:
     net, adam = begun("gpu", "float16")
     before = [p.asnumpy().copy() for p in adam.get_parameters()]
     batches = [(Tensor(X).to("gpu"), Tensor(Y).to("gpu"))]

@@ -1,4 +1,4 @@
-"""Training on several ranks: the same bits on any number of them, and words where something is wrong."""
+"""Training on several ranks: the same bits for any number of ranks, and clear errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPILED = pytest.mark.compiled  # each rank is a process of its own, which woul
 
 
 @pytest.mark.parametrize("shards", range(1, 12))
-def test_shards_are_all_of_a_batch_in_order_and_none_has_one_sample(shards: int) -> None:
+def test_shards_cover_batch_in_order_and_none_has_one_sample(shards: int) -> None:
     for samples in range(1, 60):
         cuts = shard_slices(samples, shards)
         assert [n for cut in cuts for n in range(samples)[cut]] == list(range(samples))
@@ -37,7 +37,7 @@ def test_shards_are_all_of_a_batch_in_order_and_none_has_one_sample(shards: int)
 
 
 @pytest.mark.parametrize("shards", range(1, 12))
-def test_a_sum_is_the_same_bits_however_many_ranks_add_parts_of_it(shards: int) -> None:
+def test_sum_of_shards_has_same_bits_for_any_number_of_ranks(shards: int) -> None:
     rng = np.random.default_rng(shards)
     values = [np.float32(10.0) ** rng.integers(-6, 6) * rng.normal(size=5).astype(np.float32) for _ in range(shards)]
     for there in itertools.islice(itertools.product((True, False), repeat=shards), 64):
@@ -60,13 +60,13 @@ def test_a_sum_is_the_same_bits_however_many_ranks_add_parts_of_it(shards: int) 
 @pytest.mark.parametrize(
     "call", [distributed.rank, distributed.size, distributed.barrier, lambda: list(distributed.shards([1.0]))]
 )
-def test_a_job_is_joined_first(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_use_before_init_raises(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "_JOB", [])  # that examples in docstrings may have joined here
     with pytest.raises(RankError, match=r"has joined no job\. Call snncell.distributed.init\(\) before"):
         call()
 
 
-def test_settings_are_looked_at_before_mpi_is_asked() -> None:
+def test_settings_are_checked_before_mpi_is_loaded() -> None:
     with pytest.raises(ArgumentError, match=r"with fast=True each rank has one shard\. Leave shards out"):
         distributed.init(shards=4, fast=True)
 
@@ -94,7 +94,7 @@ IN_FIT = ("accumulate", "clip_norm", "loss_scale", "prefetch", "patience")
 EACH = 4  # trainings of a group, which are run by one job for each number of ranks
 
 
-def drawn(seed: int) -> dict[str, Any]:
+def draw_training(seed: int) -> dict[str, Any]:
     """A training of chance."""
     rng = random.Random(seed)
     chosen = {name: rng.choice(values) for name, values in CHOICES.items()}
@@ -104,25 +104,25 @@ def drawn(seed: int) -> dict[str, Any]:
 
 @COMPILED
 @pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12))])
-def test_a_training_gives_the_same_bits_on_any_number_of_ranks(group: int, tmp_path: Path) -> None:
+def test_training_has_same_bits_for_any_number_of_ranks(group: int, tmp_path: Path) -> None:
     seeds = range(group * EACH, (group + 1) * EACH)
     numbers = (1, 2, 3, 4) if group else (1, 2, 4)
     results = {}
     for ranks in numbers:
         file = tmp_path / f"{ranks}.json"
-        run(ranks, "-m", "ranks.trained", json.dumps([drawn(seed) for seed in seeds]), str(file))
+        run(ranks, "-m", "ranks.trained", json.dumps([draw_training(seed) for seed in seeds]), str(file))
         results[ranks] = json.loads(file.read_text())
     for number, seed in enumerate(seeds):
         first = results[1][number]
         assert first["history"]
         for ranks in numbers[1:]:
             again = results[ranks][number]
-            assert again["history"] == first["history"], drawn(seed)
-            assert again["digest"] == first["digest"], drawn(seed)
-            assert again["drawn"] == first["drawn"], drawn(seed)
+            assert again["history"] == first["history"], draw_training(seed)
+            assert again["digest"] == first["digest"], draw_training(seed)
+            assert again["drawn"] == first["drawn"], draw_training(seed)
 
 
-def found(tmp_path: Path, ranks: int, asked: dict[str, Any], options: dict[str, Any] | None = None) -> Any:
+def run_training(tmp_path: Path, ranks: int, asked: dict[str, Any], options: dict[str, Any] | None = None) -> Any:
     """One training on so many ranks."""
     file = tmp_path / f"found-{ranks}.json"
     run(ranks, "-m", "ranks.trained", json.dumps([asked]), str(file), json.dumps(options or {}))
@@ -136,13 +136,13 @@ def close(some: Any, others: Any, tolerance: float) -> bool:
 
 @COMPILED
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_training_on_ranks_is_that_of_one_process_to_rounding(tmp_path: Path, accumulate: int) -> None:
+def test_training_on_ranks_equals_single_process_up_to_rounding(tmp_path: Path, accumulate: int) -> None:
     # Without what depends on the batch that it sees, and by plain steps: Adam makes rounding of tiny gradients large.
     # In the order of the data: a job's steps draw random numbers, so the next epoch is shuffled otherwise than alone.
     more = {"accumulate": accumulate}
     asked = {"data": "list", "optimiser": "sgd", "test": True, "metrics": ["confusion"], "more": more}
-    alone = found(tmp_path, 1, {**asked, "distributed": False})
-    job = found(tmp_path, 2, asked)
+    alone = run_training(tmp_path, 1, {**asked, "distributed": False})
+    job = run_training(tmp_path, 2, asked)
     assert close(job["weights"], alone["weights"], 1e-6)
     for mine, other in zip(job["history"], alone["history"], strict=True):
         assert mine.keys() == other.keys()
@@ -151,9 +151,9 @@ def test_a_training_on_ranks_is_that_of_one_process_to_rounding(tmp_path: Path, 
 
 @pytest.mark.slow
 @COMPILED
-def test_fast_sums_are_the_same_on_all_ranks_and_close_to_the_others(tmp_path: Path) -> None:
+def test_fast_sums_agree_on_all_ranks_and_are_close_to_exact_sums(tmp_path: Path) -> None:
     asked = {"optimiser": "sgd", "norm": False, "samples": 40}
-    fast, slow = found(tmp_path, 4, asked, {"fast": True}), found(tmp_path, 1, asked)
+    fast, slow = run_training(tmp_path, 4, asked, {"fast": True}), run_training(tmp_path, 1, asked)
     assert close(fast["weights"], slow["weights"], 1e-6)
 
 
@@ -162,22 +162,22 @@ def test_fast_sums_are_the_same_on_all_ranks_and_close_to_the_others(tmp_path: P
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["arrays", "loader"])
 @pytest.mark.parametrize("steps", [None, 3])
-def test_a_training_goes_on_with_another_number_of_ranks(tmp_path: Path, kind: str, steps: int | None) -> None:
+def test_training_resumes_with_another_number_of_ranks(tmp_path: Path, kind: str, steps: int | None) -> None:
     asked: dict[str, Any] = {"data": kind, "norm": True, "dropout": True, "test": True, "epochs": 3}
-    whole = found(tmp_path, 2, asked)
+    whole = run_training(tmp_path, 2, asked)
     file = str(tmp_path / "run.ckpt")
     more = {"checkpoint": file}
     # Stopped within an epoch, or after two of them.
     first = {**asked, "stop": steps, "epochs": 3 if steps else 2, "more": more}
-    part = found(tmp_path, 4, first)
+    part = run_training(tmp_path, 4, first)
     assert bool(part["stopped"]) == bool(steps)
-    rest = found(tmp_path, 1, {**asked, "more": {**more, "resume": True}})
+    rest = run_training(tmp_path, 1, {**asked, "more": {**more, "resume": True}})
     assert (rest["digest"], rest["history"], rest["drawn"]) == (whole["digest"], whole["history"], whole["drawn"])
 
 
 @pytest.mark.slow
 @COMPILED
-def test_a_loop_of_ones_own_has_the_same_bits_and_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
+def test_custom_loop_has_same_bits_and_gradient_of_whole_batch(tmp_path: Path) -> None:
     results = []
     for ranks in (1, 2, 4):
         file = tmp_path / f"{ranks}.json"

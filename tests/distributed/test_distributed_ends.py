@@ -1,6 +1,6 @@
-"""Jobs in which something goes wrong end on all ranks, in words; one that is stopped ends cleanly.
+"""Errors and interruptions of distributed jobs: all ranks end, with a message, and a stopped job ends cleanly.
 
-Each is made of real processes, and none waits longer than its patience (`ranks/started.py`).
+Each job runs real processes. No test waits longer than the patience of its job (`ranks/started.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("odd", ["1", *(pytest.param(odd, marks=pytest.mark.slow) for odd in "02")])
-def test_what_is_refused_is_refused_in_words_on_all_ranks_and_they_can_go_on(odd: str, tmp_path: Path) -> None:
+def test_invalid_calls_raise_on_all_ranks_and_training_continues(odd: str, tmp_path: Path) -> None:
     out = run(3, "-m", "ranks.going_wrong", "refused", str(tmp_path), env={"ODD": odd})
     for name, words in REFUSED.items():
         for rank in range(3):
@@ -75,14 +75,14 @@ QUICK = ("raising", "leaving_fit")
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ENDED]
 )
-def test_an_error_that_nobody_catches_ends_the_job_in_words(name: str, tmp_path: Path) -> None:
+def test_uncaught_error_ends_job_with_message(name: str, tmp_path: Path) -> None:
     code, _, errors = ended(begun(2, "-m", "ranks.going_wrong", name, str(tmp_path)))
     assert code != 0
     assert re.search(ENDED[name], errors), errors
 
 
 @pytest.mark.slow
-def test_an_error_that_one_rank_catches_is_told_to_those_that_wait_for_it(tmp_path: Path) -> None:
+def test_error_caught_by_one_rank_reaches_waiting_ranks(tmp_path: Path) -> None:
     out = run(3, "-m", "ranks.going_wrong", "caught", str(tmp_path))
     for attempt in (0, 1):
         assert f"rank 1, attempt {attempt}: ValueError: the disk of rank 1 is full" in out
@@ -93,7 +93,7 @@ def test_an_error_that_one_rank_catches_is_told_to_those_that_wait_for_it(tmp_pa
 
 
 @pytest.mark.parametrize("where", ["step", pytest.param("evaluation", marks=pytest.mark.slow)])
-def test_a_rank_that_is_killed_ends_the_job(where: str, tmp_path: Path) -> None:
+def test_killed_rank_ends_job(where: str, tmp_path: Path) -> None:
     name = {"step": "killed_in_a_step", "evaluation": "killed_in_the_evaluation"}[where]
     code, out, errors = ended(begun(2, "-m", "ranks.going_wrong", name, str(tmp_path)))
     assert code != 0
@@ -102,7 +102,7 @@ def test_a_rank_that_is_killed_ends_the_job(where: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
-def test_a_rank_that_is_stopped_is_named_while_the_others_wait(tmp_path: Path) -> None:
+def test_stopped_rank_is_named_by_waiting_ranks(tmp_path: Path) -> None:
     job = begun(3, "-m", "ranks.going_wrong", "stopped_for_good", str(tmp_path))
     limit = time.monotonic() + 120.0
     while not (tmp_path / "stopped").exists():
@@ -118,7 +118,7 @@ def test_a_rank_that_is_stopped_is_named_while_the_others_wait(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_a_job_that_is_killed_as_it_writes_goes_on_from_the_file_before(tmp_path: Path) -> None:
+def test_job_killed_while_writing_resumes_from_previous_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "killed").mkdir()
     (tmp_path / "whole").mkdir()
     code, _, _ = ended(begun(2, "-m", "ranks.going_wrong", "killed_in_the_checkpoint", str(tmp_path / "killed")))
@@ -128,7 +128,7 @@ def test_a_job_that_is_killed_as_it_writes_goes_on_from_the_file_before(tmp_path
     assert resumed == run(1, "-m", "ranks.going_wrong", "going_on", str(tmp_path / "whole"))
 
 
-def test_an_error_of_all_ranks_is_told_once(tmp_path: Path) -> None:
+def test_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
     code, _, errors = ended(begun(4, "-m", "ranks.going_wrong", "all_raising", str(tmp_path)))
     assert code != 0
     assert errors.count("ValueError: on every rank") == 1, errors
@@ -136,18 +136,18 @@ def test_an_error_of_all_ranks_is_told_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_done_waits_for_the_others(tmp_path: Path) -> None:
+def test_finished_rank_waits_for_others(tmp_path: Path) -> None:
     assert "rank 0 is done" in run(2, "-m", "ranks.going_wrong", "later", str(tmp_path))
 
 
-def test_a_stop_of_one_rank_ends_the_training_on_all(tmp_path: Path) -> None:
+def test_stop_on_one_rank_ends_training_on_all(tmp_path: Path) -> None:
     out = run(3, "-m", "ranks.going_wrong", "stopping", str(tmp_path))
     assert "rank 0: 1 epochs, stopped on another rank" in out
     assert "rank 1: 1 epochs, rank 1 has seen enough" in out
     assert "rank 2: 1 epochs, stopped on another rank" in out
 
 
-def test_files_are_written_once(tmp_path: Path) -> None:
+def test_files_are_written_by_one_rank(tmp_path: Path) -> None:
     run(2, "-m", "ranks.going_wrong", "files", str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best.ckpt", "last.ckpt", "log.jsonl"]
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
@@ -155,7 +155,7 @@ def test_files_are_written_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_an_interruption_ends_with_a_checkpoint(number: int, tmp_path: Path) -> None:
+def test_interruption_writes_checkpoint(number: int, tmp_path: Path) -> None:
     job = begun(2, "-m", "ranks.going_wrong", "interrupted", str(tmp_path))
     limit = time.monotonic() + 120.0
     while not (tmp_path / "begun").exists():
@@ -168,5 +168,5 @@ def test_an_interruption_ends_with_a_checkpoint(number: int, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_ranks_share_the_cores(tmp_path: Path) -> None:
+def test_ranks_share_cores(tmp_path: Path) -> None:
     run(2, "-m", "ranks.going_wrong", "threads", str(tmp_path), env={"NUMBA_NUM_THREADS": None})

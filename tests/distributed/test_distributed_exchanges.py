@@ -1,4 +1,4 @@
-"""Exchanges between ranks that are threads here; and a job of one rank, without the compiler too."""
+"""Exchanges between ranks, run as threads of one process; and jobs of one rank, also without the compiler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def vectors_of(seed: int) -> tuple[int, int, Any, dict[int, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_a_sum_over_shards_has_the_same_bits_on_all_ranks_and_on_any_number_of_them(seed: int) -> None:
+def test_sum_over_shards_has_same_bits_on_all_ranks_and_rank_counts(seed: int) -> None:
     shards, size, dtype, there = vectors_of(seed)
     exact = sum((vector.astype(np.longdouble) for vector in there.values()), np.zeros(size, np.longdouble))
     first = None
@@ -55,7 +55,7 @@ def test_a_sum_over_shards_has_the_same_bits_on_all_ranks_and_on_any_number_of_t
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("fast", [False, True])
-def test_sums_are_of_all_that_was_added(seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_contain_every_added_vector(seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharding, "BUCKET", 64)  # bytes: several to each array, and several arrays to one
     chance = random.Random(seed)
     shapes = [tuple(chance.randint(0, 5) for _ in range(chance.randint(0, 2))) for _ in range(chance.randint(1, 9))]
@@ -96,7 +96,7 @@ def test_sums_are_of_all_that_was_added(seed: int, fast: bool, monkeypatch: pyte
                 assert np.array_equal(x, sum(parts, np.zeros(shapes[number])))  # of small integers, so exact
 
 
-def test_texts_of_any_length() -> None:
+def test_texts_of_any_length_are_exchanged() -> None:
     texts = [b"", b"one", bytes(range(256)) * 9]
     assert on_ranks(3, lambda mpi: Ranks(mpi, 3, False).texts(texts[mpi.COMM_WORLD.rank])) == [texts] * 3
     assert on_ranks(2, lambda mpi: Ranks(mpi, 2, False).texts(b"")) == [[b"", b""]] * 2
@@ -132,14 +132,14 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Ranks, Ranks]:
     return first, second
 
 
-def test_a_rank_that_has_ended_is_not_waited_for(pair: Any) -> None:
+def test_ended_rank_is_not_waited_for(pair: Any) -> None:
     pair[1].ending._tell(ranks_module._LEFT)
     with pytest.raises(RankError, match="rank 1 has ended its program, and rank 0 waits for it"):
         pair[0].wait([Never()])
     assert pair[0].left  # whose arrays MPI may still write to
 
 
-def test_a_rank_may_end_when_it_has_taken_part(pair: Any) -> None:
+def test_rank_can_end_after_taking_part(pair: Any) -> None:
     pair[1].wait([Done()])
     pair[1].ending._tell(ranks_module._LEFT)
     pair[0].wait([Later()])
@@ -147,7 +147,7 @@ def test_a_rank_may_end_when_it_has_taken_part(pair: Any) -> None:
         pair[0].wait([Never()])
 
 
-def test_a_rank_that_leaves_by_an_error_is_not_waited_for_but_after_another_beginning(pair: Any) -> None:
+def test_failed_rank_is_waited_for_only_after_new_start(pair: Any) -> None:
     with pytest.raises(ValueError, match=r"^full$"), pair[1].together():
         raise ValueError("full")
     words = "fit: rank 1 has left it by an error, and rank 0 waits for it"
@@ -164,7 +164,7 @@ def test_a_rank_that_leaves_by_an_error_is_not_waited_for_but_after_another_begi
 
 
 @pytest.mark.parametrize(("error", "words"), [(ValueError("full"), "by an error"), (SystemExit(3), "by sys.exit")])
-def test_the_rank_that_had_the_error_is_named_by_those_that_hear_of_it_from_another_one(error: Any, words: str) -> None:
+def test_relayed_error_names_rank_that_failed(error: Any, words: str) -> None:
     first, second, third = on_ranks(3, lambda mpi: Ranks(mpi, 3, False))
     with pytest.raises(type(error)), second.together():
         raise error
@@ -173,9 +173,7 @@ def test_the_rank_that_had_the_error_is_named_by_those_that_hear_of_it_from_anot
             ranks.ending.refuse_waiting()
 
 
-def test_after_some_time_the_lowest_rank_that_waits_names_the_ones_it_waits_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_lowest_waiting_rank_names_missing_ranks_after_a_while(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     clock = iter(range(10**9))
     monkeypatch.setattr(ranks_module.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(ranks_module.time, "sleep", lambda _: None)
@@ -193,7 +191,7 @@ def test_after_some_time_the_lowest_rank_that_waits_names_the_ones_it_waits_for(
     assert capsys.readouterr().err == ""  # rank 0 says so for both
 
 
-def test_all_may_fail_alike(pair: Any) -> None:
+def test_same_error_on_all_ranks_is_raised(pair: Any) -> None:
     for ranks in pair:
         with pytest.raises(ValueError, match=r"^the loss is nan$"), ranks.together():
             raise ValueError("the loss is nan")
@@ -211,7 +209,7 @@ def test_all_may_fail_alike(pair: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_batch_is_cut_along_its_samples(seed: int) -> None:
+def test_batch_is_split_along_sample_axis(seed: int) -> None:
     chance, rng = random.Random(seed), np.random.default_rng(seed)
     samples, shards = chance.randint(1, 12), chance.randint(1, 5)
     inputs: list[Any] = []
@@ -243,7 +241,7 @@ def test_a_batch_is_cut_along_its_samples(seed: int) -> None:
             assert np.array_equal(again, x.asnumpy())
 
 
-def test_a_subclass_that_gives_other_batches_is_cut_as_it_gives_them() -> None:
+def test_batches_of_loader_subclass_are_split() -> None:
     class Doubled(train.Batches):
         def __iter__(self) -> Iterator[Any]:
             yield from ((2.0 * x, y) for x, y in super().__iter__())
@@ -282,7 +280,7 @@ def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_traced_function_waits_for_nobody() -> None:
+def test_barrier_in_traced_function_raises() -> None:
     distributed.barrier()
     with pytest.raises(ArgumentError, match=r"a jitted function cannot wait for other ranks\. Call it outside"):
         snncell.jit(distributed.barrier)()
@@ -290,7 +288,7 @@ def test_a_traced_function_waits_for_nobody() -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.usefixtures("alone")
-def test_a_job_of_one_rank_trains() -> None:
+def test_job_of_one_rank_trains() -> None:
     assert (distributed.rank(), distributed.size()) == (0, 1)
     asked = {"norm": True, "dropout": True, "test": True, "metrics": ["confusion"], "samples": 10, "batch_size": 4}
     asked |= {"epochs": 1, "more": {"accumulate": 2, "loss_scale": 64.0}}
@@ -316,7 +314,7 @@ class Centred(nn.Cell):
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("samples", [8, 7, 3])
-def test_statistics_are_means_over_all_samples_and_gradients_those_of_the_batch(samples: int) -> None:
+def test_statistics_are_global_means_and_gradients_those_of_whole_batch(samples: int) -> None:
     x = np.random.default_rng(0).normal(size=(samples, 3)).astype(np.float32)
     net = Centred()
     sgd = nn.SGD(net.trainable_params(), 0.1)
@@ -330,7 +328,7 @@ def test_statistics_are_means_over_all_samples_and_gradients_those_of_the_batch(
 
 
 @pytest.mark.usefixtures("alone")
-def test_gradients_of_shards_are_weighted_by_their_samples() -> None:
+def test_shard_gradients_are_weighted_by_sample_counts() -> None:
     x, y = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32), np.zeros((7, 1), np.float32)
     w = snncell.Parameter(np.ones((3, 1), np.float32))
     gradient = ops.grad(lambda a, b: ((ops.matmul(a, w) - b) ** 2).mean(), None, (w,))
@@ -354,13 +352,13 @@ def test_gradients_of_shards_are_weighted_by_their_samples() -> None:
         (3.0, None, ArgumentError, "grads must be a tuple of Tensors, or a list of them, not"),
     ],
 )
-def test_what_gradients_are_not(grads: Any, samples: Any, error: Any, words: str) -> None:
+def test_invalid_gradients_raise(grads: Any, samples: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         distributed.mean_gradients(grads, samples)
 
 
 @pytest.mark.usefixtures("alone")
-def test_gradients_of_shards_are_of_one_shape() -> None:
+def test_shard_gradients_with_different_shapes_raise() -> None:
     if job.join_job("a test").shards > 1:
         with pytest.raises(ShapeError, match=r"gradients of a shard on rank 0 are .*4.* but of one on rank 0 .*3"):
             distributed.mean_gradients([(ops.ones(3),), (ops.ones(4),)])
@@ -379,7 +377,7 @@ def test_gradients_of_shards_are_of_one_shape() -> None:
         ),
     ],
 )
-def test_without_an_mpi_it_is_said_how_to_have_one(error: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mpi_raises_with_install_instructions(error: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: str) -> Any:
         raise error
 
@@ -389,7 +387,7 @@ def test_without_an_mpi_it_is_said_how_to_have_one(error: Any, words: str, monke
 
 
 @pytest.mark.parametrize(("size", "bound", "threads"), [(1, False, 8), (2, False, 4), (4, False, 2), (4, True, 8)])
-def test_ranks_of_a_machine_share_its_cores(
+def test_ranks_on_one_machine_share_its_cores(
     size: int, bound: bool, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[int] = []
@@ -408,7 +406,7 @@ def test_ranks_of_a_machine_share_its_cores(
     assert given == [threads] * size
 
 
-def test_an_error_is_told_with_the_rank_that_has_it(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_uncaught_error_is_printed_with_its_rank(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     mpi, ended, slept = Mpi(), [], []
     monkeypatch.setattr(ranks_module.time, "sleep", slept.append)
     mpi.COMM_WORLD.Abort = ended.append  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Gradients that are exchanged while the reverse goes on: handed over in buckets, each as soon as it is there."""
+"""Overlap of gradient exchange with the backward pass: each bucket of gradients is sent as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Notes:
         self.taken.append((tuple(numbers), [np.array(x) for x in arrays]))
 
 
-def drawn(seed: int) -> tuple[Callable[[Tensor], Tensor], tuple[Parameter, ...], Tensor, list[list[int]]]:
+def draw_loss(seed: int) -> tuple[Callable[[Tensor], Tensor], tuple[Parameter, ...], Tensor, list[list[int]]]:
     """A loss of chance, its Parameters, an input, and buckets of the Parameters' numbers."""
     chance = random.Random(seed)
     snncell.set_seed(seed)
@@ -76,8 +76,8 @@ def drawn(seed: int) -> tuple[Callable[[Tensor], Tensor], tuple[Parameter, ...],
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(30))
-def test_each_run_hands_over_the_gradients_bucket_by_bucket(seed: int) -> None:
-    loss, weights, x, buckets = drawn(seed)
+def test_every_run_sends_gradients_bucket_by_bucket(seed: int) -> None:
+    loss, weights, x, buckets = draw_loss(seed)
     gradients = ops.value_and_grad(loss, None, weights)
     value, plain = gradients(x)
 
@@ -100,8 +100,8 @@ def test_each_run_hands_over_the_gradients_bucket_by_bucket(seed: int) -> None:
 
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("seed", range(30))
-def test_before_a_bucket_is_taken_stands_what_leads_to_it_and_nothing_else(seed: int) -> None:
-    loss, weights, x, buckets = drawn(seed)
+def test_only_instructions_that_a_bucket_needs_precede_it(seed: int) -> None:
+    loss, weights, x, buckets = draw_loss(seed)
     notes = Notes(buckets)
 
     def handing_over(x: Tensor) -> Any:
@@ -134,7 +134,7 @@ def test_before_a_bucket_is_taken_stands_what_leads_to_it_and_nothing_else(seed:
     assert all(made[value] < n for n in calls for value in plan.launches[n].group.reads if value in made)
 
 
-def test_a_layer_is_handed_over_before_the_reverse_of_the_one_before() -> None:
+def test_layer_gradients_are_sent_before_backward_of_previous_layer() -> None:
     net = nn.SequentialCell(*[nn.SequentialCell(nn.Dense(8, 8), nn.MultiStep(nn.LIFNode())) for _ in range(4)])
     weights = tuple(net.trainable_params())
     notes = Notes([[2 * layer, 2 * layer + 1] for layer in reversed(range(4))])
@@ -157,11 +157,9 @@ def test_a_layer_is_handed_over_before_the_reverse_of_the_one_before() -> None:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("fast", [False, True])
-def test_a_mean_in_a_jitted_step_is_that_of_the_gradients(
-    seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mean_in_jitted_step_equals_mean_of_gradients(seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharding, "BUCKET", random.Random(seed).choice([1, 40, 1 << 20]))
-    loss, weights, x, _ = drawn(seed)
+    loss, weights, x, _ = draw_loss(seed)
     ranks, counts = 3, [random.Random(seed).randint(1, 9) for _ in range(3)]
     inputs = [x * (1.0 + rank) for rank in range(ranks)]
     plain = [ops.grad(loss, None, weights)(one) for one in inputs]
@@ -202,7 +200,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Ranks:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_an_interrupted_step_leaves_nothing_to_the_next(alone: Ranks, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_step_leaves_no_exchange_for_next_step(
+    alone: Ranks, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     net = nn.SequentialCell(nn.Dense(3, 4), nn.ReLU(), nn.Dense(4, 2))
     weights, x = tuple(net.trainable_params()), ops.uniform((5, 3))
     gradients = ops.grad(lambda x: (net(x) ** 2).mean(), None, weights)
@@ -226,7 +226,7 @@ def test_an_interrupted_step_leaves_nothing_to_the_next(alone: Ranks, at: int, m
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
-def test_what_is_accumulated_goes_with_the_last_batch(accumulate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accumulated_gradients_are_sent_with_last_batch(accumulate: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(10, 3)).astype(np.float32), rng.normal(size=(10, 1)).astype(np.float32)
     batches = [(x[n : n + 2], y[n : n + 2]) for n in range(0, 10, 2)]  # five: the last step has fewer
@@ -277,7 +277,7 @@ class Single(Mpi):
         return Mpi.THREAD_MULTIPLE - 1
 
 
-def test_mpi_is_asked_from_begin_to_end() -> None:
+def test_mpi_is_polled_from_begin_to_end() -> None:
     comm = Asked(2)
     progress = ProgressThread(Mpi(), comm)
     progress.end()  # which may come first
@@ -291,14 +291,14 @@ def test_mpi_is_asked_from_begin_to_end() -> None:
 
 
 @pytest.mark.parametrize(("mpi", "size"), [(Single(), 2), (Mpi(), 1)])
-def test_without_others_or_threads_nobody_asks(mpi: Any, size: int) -> None:
+def test_single_rank_or_missing_thread_support_disables_polling(mpi: Any, size: int) -> None:
     progress = ProgressThread(mpi, Asked(size))
     progress.begin()
     assert progress.thread is None
     progress.end()
 
 
-def test_a_thread_that_is_begun_can_be_ended_wherever_an_interruption_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_polling_thread_can_be_ended_after_interruption_at_any_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the two writes of its beginning: the signal waits until both are done."""
     comm = Asked(2)
     progress = ProgressThread(Mpi(), comm)
@@ -317,7 +317,7 @@ def test_a_thread_that_is_begun_can_be_ended_wherever_an_interruption_comes(monk
     assert progress.thread is None
 
 
-def test_what_is_begun_is_held_wherever_an_interruption_comes(alone: Ranks) -> None:
+def test_started_requests_are_kept_after_interruption_at_any_place(alone: Ranks) -> None:
     """MPI writes to a vector that it was given, so the request that holds it must be at hand."""
     given = SimpleNamespace()
     alone.mpi = SimpleNamespace(IN_PLACE=given, SUM=None)
@@ -332,7 +332,7 @@ def test_what_is_begun_is_held_wherever_an_interruption_comes(alone: Ranks) -> N
     assert len(held) > 3 and all(held)
 
 
-def test_an_error_ends_the_thread() -> None:
+def test_error_ends_polling_thread() -> None:
     def of(mpi: Any) -> bool:
         ranks = Ranks(mpi, 2, True)
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what is written can be read, a file is whole or not there, and nothing is loaded by half."""
+"""Checkpoints: saved values can be loaded, writes are atomic, and a failed load changes nothing."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def saved(tmp_path):
 # --- round trips -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_saved_is_loaded(saved):
+def test_saved_values_are_loaded(saved):
     net = network(seed=1)
     found = snncell.load_checkpoint(saved)
     assert set(found) == set(values(net)) and all(isinstance(p, Parameter) for p in found.values())
@@ -49,7 +49,7 @@ def test_what_is_saved_is_loaded(saved):
     assert_same(values(net), values(network()))
 
 
-def test_loading_into_a_net_at_once(saved):
+def test_load_into_net_in_one_call(saved):
     net = network(seed=1)
     snncell.load_checkpoint(saved, net)
     assert_same(values(net), values(network()))
@@ -57,7 +57,7 @@ def test_loading_into_a_net_at_once(saved):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3)], ids=str)
-def test_every_dtype_and_shape_keeps_its_bits(tmp_path, dtype, shape):
+def test_every_dtype_and_shape_keeps_bits(tmp_path, dtype, shape):
     net = nn.Cell()
     array = np.random.default_rng(0).uniform(0, 100, shape).astype(dtype)
     net.p = Parameter(array, requires_grad=False)
@@ -66,7 +66,7 @@ def test_every_dtype_and_shape_keeps_its_bits(tmp_path, dtype, shape):
     assert found.dtype == dtype and found.shape == shape and found.asnumpy().tobytes() == array.tobytes()
 
 
-def test_special_values_survive(tmp_path):
+def test_special_values_keep_bits(tmp_path):
     net = nn.Cell()
     array = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
     net.p = Parameter(array)
@@ -74,7 +74,7 @@ def test_special_values_survive(tmp_path):
     assert snncell.load_checkpoint(tmp_path / "p")["p"].asnumpy().tobytes() == array.tobytes()
 
 
-def test_an_optimiser_is_saved_with_its_moments(tmp_path):
+def test_optimiser_is_saved_with_its_moments(tmp_path):
     def trained(steps, optimiser, net):
         for _ in range(steps):
             optimiser(ops.grad(net, None, net.trainable_params())(Tensor([[1.0, 2.0]])))
@@ -92,14 +92,14 @@ def test_an_optimiser_is_saved_with_its_moments(tmp_path):
     assert_same(values(resumed), values(whole))
 
 
-def test_paths_are_of_attributes_so_that_wrapping_names_do_not_matter(saved):
+def test_paths_are_attribute_paths_independent_of_parameter_names(saved):
     net = network(seed=1)
     net.update_parameters_name("renamed.")
     snncell.load_checkpoint(saved, net)
     assert_same(values(net), values(network()))
 
 
-def test_a_part_is_loaded_where_it_fits(saved):
+def test_partial_load_reads_matching_values(saved):
     net = nn.SequentialCell(nn.Dense(3, 4))
     missing, unused = snncell.load_param_into_net(net, snncell.load_checkpoint(saved))
     assert missing == [] and "2.weight" in unused
@@ -109,20 +109,20 @@ def test_a_part_is_loaded_where_it_fits(saved):
 # --- files that cannot be used ---------------------------------------------------------------------------------------
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_raises_with_its_name(tmp_path):
     with pytest.raises(CheckpointError, match=r"there is no file .*absent\.ckpt"):
         snncell.load_checkpoint(tmp_path / "absent.ckpt")
     with pytest.raises(ValueError, match="absent"):
         snncell.load_checkpoint(tmp_path / "absent.ckpt")
 
 
-def test_a_folder_is_no_checkpoint(tmp_path):
+def test_folder_as_checkpoint_raises(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be read"):
         snncell.load_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("part", [0, 1, 7, 8, 50, -1], ids=str)
-def test_a_truncated_file_is_refused_and_loads_nothing(saved, part):
+def test_truncated_file_raises_and_loads_nothing(saved, part):
     content = saved.read_bytes()
     saved.write_bytes(content[:part])
     net = network(seed=1)
@@ -137,20 +137,20 @@ def test_a_truncated_file_is_refused_and_loads_nothing(saved, part):
     [b"text, not tensors\n" * 10, b"\x00" * 64, b"\xff" * 64, b"PK\x03\x04" + b"\x00" * 100],
     ids=["text", "zeros", "ones", "zip"],
 )
-def test_a_foreign_file_is_refused(tmp_path, content):
+def test_file_of_another_format_raises(tmp_path, content):
     path = tmp_path / "foreign.bin"
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=r"foreign\.bin is damaged or no safetensors file"):
         snncell.load_checkpoint(path)
 
 
-def test_a_dtype_that_snncell_has_not_is_refused(tmp_path):
+def test_unsupported_dtype_in_file_raises(tmp_path):
     save_file({"p": np.ones(2, np.uint32)}, tmp_path / "p")
     with pytest.raises(CheckpointError, match="p"):
         snncell.load_checkpoint(tmp_path / "p")
 
 
-def test_wrong_shapes_load_nothing(saved):
+def test_wrong_shapes_raise_and_load_nothing(saved):
     found = snncell.load_checkpoint(saved)
     net = nn.SequentialCell(nn.Dense(3, 4), nn.BatchNorm1d(4), nn.Dense(4, 5))  # only the last layer differs
     before = values(net)
@@ -159,7 +159,7 @@ def test_wrong_shapes_load_nothing(saved):
     assert_same(values(net), before)
 
 
-def test_wrong_dtypes_load_nothing(saved):
+def test_wrong_dtypes_raise_and_load_nothing(saved):
     found = snncell.load_checkpoint(saved)
     found["2.bias"] = Parameter(np.ones(2))  # float64
     net = network(seed=1)
@@ -169,7 +169,7 @@ def test_wrong_dtypes_load_nothing(saved):
     assert_same(values(net), before)
 
 
-def test_a_strict_load_wants_every_path_on_both_sides(saved):
+def test_strict_load_requires_equal_paths(saved):
     net = nn.SequentialCell(nn.Dense(3, 4), nn.BatchNorm1d(4))
     before = values(net)
     with pytest.raises(CheckpointError, match=r"does not fit SequentialCell.*not in the Cell: \['2\.\w+', '2\.\w+'\]"):
@@ -180,7 +180,7 @@ def test_a_strict_load_wants_every_path_on_both_sides(saved):
     assert_same(values(net), before)
 
 
-def test_values_that_are_no_tensors_are_refused(saved):
+def test_values_that_are_not_tensors_raise(saved):
     net = network()
     with pytest.raises(CheckpointError, match=r"0\.bias"):
         snncell.load_param_into_net(net, {"0.bias": "text"})
@@ -190,7 +190,7 @@ def test_values_that_are_no_tensors_are_refused(saved):
 
 
 @pytest.mark.parametrize("where", ["fsync", "replace"])
-def test_an_interrupted_write_leaves_the_old_file(saved, monkeypatch, where):
+def test_interrupted_write_keeps_old_file(saved, monkeypatch, where):
     before = saved.read_bytes()
 
     def fails(*args, **options):
@@ -203,7 +203,7 @@ def test_an_interrupted_write_leaves_the_old_file(saved, monkeypatch, where):
     assert [p.name for p in saved.parent.iterdir()] == ["net.ckpt"]  # no half-written file stays behind
 
 
-def test_an_interrupt_from_the_keyboard_leaves_the_old_file_alone(saved, monkeypatch):
+def test_keyboard_interrupt_keeps_old_file(saved, monkeypatch):
     before = saved.read_bytes()
 
     def interrupted(*args, **options):
@@ -216,7 +216,7 @@ def test_an_interrupt_from_the_keyboard_leaves_the_old_file_alone(saved, monkeyp
     assert [p.name for p in saved.parent.iterdir()] == ["net.ckpt"]
 
 
-def test_the_file_is_complete_before_it_takes_its_name(saved, monkeypatch):
+def test_file_is_complete_before_rename(saved, monkeypatch):
     seen = []
     replace = os.replace
 
@@ -239,7 +239,7 @@ snncell.save_checkpoint(nn.Dense(2, 2), sys.argv[1])
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
-def test_the_temporary_file_of_a_killed_process_goes_at_the_next_write(saved):
+def test_temporary_file_of_killed_process_is_removed_at_next_write(saved):
     before = saved.read_bytes()
     foreign = saved.with_name(".snncell-notes.tmp")
     foreign.write_text("a file of somebody else")
@@ -267,7 +267,7 @@ def beside_a_training(array, path):
         *((beside_a_training, dtype) for dtype in ("complex128", "uint16", "uint64", "U3", "O", "M8[s]")),
     ],
 )
-def test_a_dtype_that_no_file_holds_is_refused_before_anything_is_written(tmp_path, write, dtype):
+def test_unsupported_dtype_raises_before_anything_is_written(tmp_path, write, dtype):
     array = np.zeros(2, dtype)
     with pytest.raises(CheckpointError, match=rf"'(more/)?p' is of dtype {re.escape(str(array.dtype))}.*Convert it"):
         write(array, tmp_path / "p")
@@ -275,7 +275,7 @@ def test_a_dtype_that_no_file_holds_is_refused_before_anything_is_written(tmp_pa
 
 
 @pytest.mark.parametrize("dtype", ["complex64", ">f4", ">i8"])
-def test_other_dtypes_and_byte_orders_beside_a_training_come_back(tmp_path, dtype):
+def test_other_dtypes_and_byte_orders_in_training_state_survive(tmp_path, dtype):
     net = nn.Dense(2, 2)
     adam = nn.Adam(net.trainable_params(), 0.1)
     array = np.arange(6).reshape(2, 3).astype(dtype)
@@ -284,7 +284,7 @@ def test_other_dtypes_and_byte_orders_beside_a_training_come_back(tmp_path, dtyp
     np.testing.assert_array_equal(arrays["p"], array)
 
 
-def test_an_overwritten_file_has_the_new_content(saved):
+def test_overwritten_file_has_new_content(saved):
     snncell.save_checkpoint(network(seed=1), saved)
     assert_same(values(network(seed=1)), {k: v.asnumpy() for k, v in ordered(saved).items()})
 
@@ -294,24 +294,24 @@ def ordered(path):
     return {name: found[name] for name in network().parameters_dict()}
 
 
-def test_a_folder_that_is_not_there_is_an_error(tmp_path):
+def test_missing_folder_raises(tmp_path):
     with pytest.raises(CheckpointError, match="there is no folder"):
         snncell.save_checkpoint(network(), tmp_path / "absent" / "net.ckpt")
 
 
-def test_the_file_has_the_permissions_of_any_new_file(saved):
+def test_file_has_default_permissions(saved):
     plain = saved.parent / "plain"
     plain.write_bytes(b"")
     assert stat.S_IMODE(saved.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
 
 
 @pytest.mark.parametrize("name", [None, 3, b"net.ckpt"])
-def test_a_name_that_is_no_path_is_refused(name):
+def test_invalid_path_raises(name):
     with pytest.raises(CheckpointError, match="ckpt_file_name is the path of a checkpoint, not"):
         snncell.save_checkpoint(network(), name)
 
 
-def test_only_cells_and_their_dicts_are_saved(tmp_path):
+def test_saving_other_objects_than_cells_and_dicts_raises(tmp_path):
     with pytest.raises(CheckpointError, match=r"save_obj is a Cell, the dict of one, or a list of .*, not a list"):
         snncell.save_checkpoint([network()], tmp_path / "x")
     with pytest.raises(CheckpointError, match=r"3 of save_obj is .*; a checkpoint has Tensors"):
@@ -336,7 +336,7 @@ def two_layers(fill):
 
 
 @pytest.mark.parametrize(("options", "expected"), CHOSEN)
-def test_a_part_of_a_checkpoint_is_chosen_by_its_paths(options, expected, tmp_path):
+def test_part_of_checkpoint_is_selected_by_paths(options, expected, tmp_path):
     snncell.save_checkpoint(two_layers("ones"), tmp_path / "p")
     assert sorted(snncell.load_checkpoint(tmp_path / "p", **options)) == sorted(expected)
     net = two_layers("zeros")
@@ -353,7 +353,7 @@ def test_a_part_of_a_checkpoint_is_chosen_by_its_paths(options, expected, tmp_pa
         snncell.load_checkpoint(tmp_path / "p", specify_prefix="third")
 
 
-def test_more_is_written_beside_a_cell(tmp_path):
+def test_extra_values_are_saved_with_cell(tmp_path):
     more = {"epoch": 7, "best": 0.5, "done": True, "seen": Tensor([1, 2]), "again": Parameter(Tensor([3.0]), name="x")}
     options = {"integrated_save": False, "async_save": True, "crc_check": True, "format": "safetensors"}
     snncell.save_checkpoint(two_layers("ones"), tmp_path / "p", append_dict=more, **options)

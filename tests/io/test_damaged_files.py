@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged in generated ways: what is refused has changed nothing, and is refused in our words."""
+"""Fuzzing of checkpoints: loading a damaged file raises an error and changes nothing, or loads everything."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def bits(*cells: Any) -> list[bytes]:
 @pytest.mark.compiled
 @pytest.mark.random
 @pytest.mark.parametrize("name", LOADERS)
-def test_a_damaged_file_is_loaded_as_a_whole_or_changes_nothing(tmp_path: Path, name: str) -> None:
+def test_damaged_file_loads_completely_or_changes_nothing(tmp_path: Path, name: str) -> None:
     loader = LOADERS[name]
     whole = tmp_path / "whole"
     snncell.set_seed(1)
@@ -291,7 +291,7 @@ def test_a_damaged_file_is_loaded_as_a_whole_or_changes_nothing(tmp_path: Path, 
     assert refused > len(SEEDS) // 3
 
 
-def test_a_moment_that_is_missing_is_named_and_nothing_is_loaded(tmp_path: Path) -> None:
+def test_missing_optimiser_moment_raises_and_nothing_is_loaded(tmp_path: Path) -> None:
     train.save_state(tmp_path / "run", *parts())
     arrays = load_file(tmp_path / "run")
     content = (tmp_path / "run").read_bytes()
@@ -306,7 +306,7 @@ def test_a_moment_that_is_missing_is_named_and_nothing_is_loaded(tmp_path: Path)
 
 
 @pytest.mark.parametrize("position", range(6))
-def test_parameters_that_cannot_be_written_now_leave_the_others_alone(position: int) -> None:
+def test_read_only_parameter_raises_and_keeps_the_others(position: int) -> None:
     net = Net()
     values = {path: Parameter(ops.ones_like(p) * 7.0) for path, p in net.parameters_dict().items()}
     for number, p in enumerate(net.get_parameters()):

@@ -1,6 +1,6 @@
-"""MindSpore guides and the comparison page: scripts from the guides run unchanged, and each row of the page holds.
+"""MindSpore guides and the comparison page: scripts of the guides run unchanged, and each row of the tables holds.
 
-A script differs from MindSpore's only in the package that it imports. Lines `# prints ...` give the printed text.
+A script differs from MindSpore's only in the imported package. Lines `# prints ...` contain the expected output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRINTS = re.compile(r"^# prints (.*)$", re.M)
 @pytest.mark.sampled(3)
 @pytest.mark.compiled
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_a_guide_runs_with_its_import_changed(script, tmp_path, monkeypatch, capsys):
+def test_guide_runs_with_snncell_as_import(script, tmp_path, monkeypatch, capsys):
     text = script.read_text(encoding="utf-8")
     assert IMPORT.search(text) and "snncell" not in text
     monkeypatch.chdir(tmp_path)
@@ -37,7 +37,7 @@ def test_a_guide_runs_with_its_import_changed(script, tmp_path, monkeypatch, cap
     assert said and doctest.OutputChecker().check_output(said, printed, SAME), f"{script.name} prints\n{printed}"
 
 
-def test_the_chapters_are_there():
+def test_guides_have_the_expected_chapters():
     chapters = {"network_construction", "automatic_differentiation", "custom_bprop", "parameter", "hooks"}
     assert chapters | {"mixed_precision", "training_loop"} <= {script.stem for script in SCRIPTS}
 
@@ -56,25 +56,25 @@ ROWS = [(name, row) for name, rows in tables.TABLES.items() for row in rows]
 
 @pytest.mark.sampled(44)
 @pytest.mark.parametrize(("name", "row"), ROWS, ids=[f"{name}: {row.cells[0][:40]}" for name, row in ROWS])
-def test_a_row_is_true(name, row):
+def test_row_of_comparison_table_holds(name, row):
     row.check()
 
 
-def test_the_page_has_the_tables():
+def test_comparison_page_contains_current_tables():
     page = tables.PAGE.read_text(encoding="utf-8")
     assert tables.filled(page) == page, "python docs/hooks/mindspore.py"
     assert all(f"<!-- table: {name} -->" in page for name in tables.HEADS)
 
 
 @pytest.mark.parametrize("name", tables.HEADS)
-def test_a_table_has_rows_of_one_length_and_none_twice(name):
+def test_table_rows_have_equal_length_and_are_unique(name):
     rows = tables.TABLES[name]
     assert rows and {len(row.cells) for row in rows} == {len(tables.HEADS[name])}
     assert len({row.cells[0] for row in rows}) == len(rows)
     assert not any("|" in cell for row in rows for cell in row.cells)
 
 
-def test_a_row_that_is_not_true_fails():
+def test_false_row_fails_its_check():
     with pytest.raises(AssertionError, match="no BpropError"):
         tables.refused(tables.errors.BpropError, "", lambda: None)
     with pytest.raises(AssertionError, match="is not in"):

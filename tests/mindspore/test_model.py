@@ -1,4 +1,4 @@
-"""Training Cells, Model, its metrics and callbacks by MindSpore's names: beside train.fit, to the bit."""
+"""MindSpore-style training: training Cells, Model, metrics and callbacks give the same bits as train.fit."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Dataset:
 
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("kind", [Plain, Net])
-def test_a_step_as_a_cell_is_the_compiled_step(kind, graph):
+def test_train_one_step_cell_equals_compiled_step(kind, graph):
     net, adam = made(kind)
     step = train.training_step(net, LOSS, adam)
     net.set_train()
@@ -109,7 +109,7 @@ def test_a_step_as_a_cell_is_the_compiled_step(kind, graph):
     assert bits(other) == bits(net)
 
 
-def test_a_step_eagerly_is_the_same_but_for_rounding():
+def test_eager_step_equals_compiled_step_up_to_rounding():
     net, adam = made()
     other, own = made()
     step = train.training_step(net, LOSS, adam)
@@ -119,7 +119,7 @@ def test_a_step_eagerly_is_the_same_but_for_rounding():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_scale_that_the_optimiser_divides_by_changes_nothing(compiled):
+def test_loss_scale_divided_by_optimiser_changes_nothing(compiled):
     results = []
     for scale in (None, 1024.0):
         net = made()[0]
@@ -135,7 +135,7 @@ def test_a_scale_that_the_optimiser_divides_by_changes_nothing(compiled):
 
 
 @pytest.mark.parametrize("sens", [None, 2.0, Tensor(2.0)])
-def test_cells_of_gradients_are_grad_operations(sens):
+def test_with_grad_cell_equals_grad(sens):
     net, _ = made()
     whole = nn.WithLossCell(net, LOSS)
     expected = snncell.grad(whole, None, net.trainable_params())(Tensor(X), Tensor(LABELS))
@@ -148,7 +148,7 @@ def test_cells_of_gradients_are_grad_operations(sens):
 
 
 @pytest.mark.parametrize(("get_all", "get_by_list", "sens"), [*itertools.product([False, True], repeat=3)])
-def test_a_value_beside_its_gradients_is_that_of_one_run(get_all, get_by_list, sens):
+def test_value_and_gradients_come_from_one_run(get_all, get_by_list, sens):
     w, calls = Parameter([2.0, 3.0], name="w"), []
 
     def fn(x, y):
@@ -163,7 +163,7 @@ def test_a_value_beside_its_gradients_is_that_of_one_run(get_all, get_by_list, s
     assert repr(grads) == repr(expected)
 
 
-def test_the_other_cells():
+def test_eval_accumulation_and_update_cells_compute_expected_values():
     net, _ = made()
     loss, y, label = nn.WithEvalCell(net, LOSS, add_cast_fp32=True)(Tensor(X), Tensor(LABELS))
     assert y.shape == (22, 3) and label.dtype == snncell.int64
@@ -208,7 +208,7 @@ def test_the_other_cells():
         (lambda: train.MAE().update(Tensor([1.0]), Tensor([1.0, 2.0])), ShapeError, r"shape \(1,\), the target"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(call, error, message):
+def test_invalid_arguments_of_training_cells_raise(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
@@ -223,7 +223,7 @@ def _fitting(**options):
 
 @pytest.mark.parametrize("kind", [Plain, Net])
 @pytest.mark.parametrize("way", ["model", "with its loss", "a step"])
-def test_a_model_trains_to_the_bits_of_fit(way, kind):
+def test_model_training_has_bits_of_fit(way, kind):
     net, adam = made(kind)
     expected = train.fit(net, LOSS, adam, batches(), 3, accuracy=None, progress=False)
     other, own = made(kind)
@@ -237,7 +237,7 @@ def test_a_model_trains_to_the_bits_of_fit(way, kind):
     assert bits(other) == bits(net) and result.history == expected.history
 
 
-def test_a_model_evaluates_and_predicts_as_evaluate_does():
+def test_model_eval_and_predict_equal_evaluate():
     net, adam = made()
     metrics = {"accuracy": train.Accuracy(), "loss": "loss", "top": train.TopKCategoricalAccuracy(2), "own": _margin}
     model = snncell.Model(net, LOSS, adam, metrics)
@@ -256,7 +256,7 @@ def _margin(output, target):
 
 
 @pytest.mark.parametrize("indexes", [None, (2, 0, 1)])
-def test_an_eval_network_brings_loss_output_and_label(indexes):
+def test_eval_network_returns_loss_output_and_label(indexes):
     net, adam = made()
 
     class Turned(nn.WithEvalCell):
@@ -269,7 +269,7 @@ def test_an_eval_network_brings_loss_output_and_label(indexes):
     assert train.Model(net, LOSS, adam, metrics, Turned(net, LOSS), indexes).eval(batches(False)) == plain
 
 
-def test_a_data_set_of_mindspores_form():
+def test_mindspore_style_dataset_can_be_used():
     net, adam = made()
     expected = train.fit(
         net, LOSS, adam, [(X[:8], LABELS[:8]), (X[8:16], LABELS[8:16])], 2, accuracy=None, progress=False
@@ -285,7 +285,7 @@ def test_a_data_set_of_mindspores_form():
     assert bits(third) == bits(net)
 
 
-def test_metrics_as_objects_are_those_of_plain_numpy():
+def test_metric_objects_equal_numpy():
     output, label = RNG.normal(size=(40, 3)), RNG.integers(0, 3, 40)
     said = output.argmax(1)
     right = np.array([((said == c) & (label == c)).sum() for c in range(3)])
@@ -359,7 +359,7 @@ def expected_events(epochs, steps, evaluated, first=1):
 
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize(("frequency", "initial"), [(None, 0), (1, 0), (2, 0), ([1, 3], 0), (1, 2)])
-def test_callbacks_are_told_in_order(frequency, initial, older):
+def test_callback_methods_are_called_in_order(frequency, initial, older):
     net, adam = made()
     calls = []
     listener = listening(OLDER if older else EVENTS, calls)
@@ -378,7 +378,7 @@ def test_callbacks_are_told_in_order(frequency, initial, older):
     assert calls == expected
 
 
-def test_callbacks_of_both_vocabularies_in_fit_and_in_eval():
+def test_snncell_and_mindspore_callbacks_work_in_fit_and_eval():
     net, adam = made()
     calls, ours = [], []
 
@@ -398,7 +398,7 @@ def test_callbacks_of_both_vocabularies_in_fit_and_in_eval():
     ]  # fmt: skip
 
 
-def test_a_run_context_knows_its_parts_and_keeps_what_is_set():
+def test_run_context_has_parts_of_run_and_keeps_attributes():
     net, adam = made()
     seen = []
 
@@ -425,7 +425,7 @@ def test_a_run_context_knows_its_parts_and_keeps_what_is_set():
     assert result.stopped == "stopped by a callback" and len(result.history) == 1
 
 
-def test_what_monitors_print(capsys):
+def test_monitors_print_expected_lines(capsys):
     net, adam = made()
     model = train.Model(net, LOSS, adam, {"accuracy": "accuracy"})
     history = train.History()
@@ -448,14 +448,14 @@ def test_what_monitors_print(capsys):
     assert history.history["net_output"][-1] == float(printed[5].rpartition(" ")[2])
 
 
-def test_a_loss_that_is_not_finite_ends_the_training():
+def test_nonfinite_loss_ends_training():
     net, adam = made()
     data = [(X[:8] * np.float32("nan"), LABELS[:8])]
     with pytest.raises(TrainingError, match="in epoch 1, step 1 the loss is nan"):
         train.Model(net, LOSS, adam).train(1, data, train.LossMonitor())
 
 
-def test_checkpoints_of_parameters_are_numbered_and_read_back(tmp_path):
+def test_checkpoints_are_numbered_and_can_be_loaded(tmp_path):
     net, adam = made()
     config = train.CheckpointConfig(save_checkpoint_steps=2, keep_checkpoint_max=3)
     saved = train.ModelCheckpoint("run", tmp_path, config)
@@ -471,7 +471,7 @@ def test_checkpoints_of_parameters_are_numbered_and_read_back(tmp_path):
     assert {f"run_1-1_{n}.ckpt" for n in (1, 2, 3)} <= set(os.listdir(tmp_path))
 
 
-def test_early_stopping_takes_mindsporess_words():
+def test_early_stopping_accepts_mindspore_arguments():
     net, adam = made(rate=0.0 + 1e-30)
     stopping = snncell.EarlyStopping(monitor="eval_loss", patience=2, mode="min", restore_best_weights=False)
     result = train.Model(net, LOSS, adam, {"accuracy"}).fit(9, batches(), batches(False), callbacks=stopping)
@@ -482,7 +482,7 @@ def test_early_stopping_takes_mindsporess_words():
 
 
 @pytest.mark.parametrize(("patience", "cooldown"), [*itertools.product((1, 2, 3), (0, 1, 2))])
-def test_a_rate_sinks_as_a_plain_loop_says(patience, cooldown):
+def test_reduce_lr_on_plateau_equals_plain_loop(patience, cooldown):
     values = [5.0, 4.0, 4.0, 4.0, 4.5, 4.0, 4.0, 3.0, 3.0, 3.0, 3.0, 3.0]
     net = made()[0]
     sgd = nn.SGD(net.trainable_params(), 1.0)
@@ -513,7 +513,7 @@ def test_a_rate_sinks_as_a_plain_loop_says(patience, cooldown):
     assert [record["learning_rate"] for record in again.history] == rates  # it begins anew with another training
 
 
-def test_functions_as_a_callback():
+def test_lambda_callback_calls_functions():
     told = []
     given = {name: (lambda run, name=name: told.append(name)) for name in EVENTS}
     net, adam = made()
@@ -523,7 +523,7 @@ def test_functions_as_a_callback():
     assert told == [name for name, *_ in expected_events(1, 3, lambda epoch: True)]
 
 
-def test_the_face_has_them_without_importing_them():
+def test_names_of_training_are_importable_from_snncell():
     for name in ("Model", "Callback", "LossMonitor", "TimeMonitor", "ModelCheckpoint", "CheckpointConfig", "History"):
         assert getattr(snncell, name) is getattr(train, name)
 
@@ -531,7 +531,7 @@ def test_the_face_has_them_without_importing_them():
 # --- evaluating now and then ------------------------------------------------------------------------------------------
 
 
-def test_fit_evaluates_after_every_so_many_epochs(tmp_path):
+def test_fit_evaluates_every_few_epochs(tmp_path):
     net, adam = made()
     best = train.Checkpoint(tmp_path / "best.ckpt", best="test_loss")
     result = train.fit(
@@ -562,7 +562,7 @@ class Largest(train.Metric):
         return self.largest
 
 
-def test_a_metric_with_an_update_of_its_own_is_given_each_batch():
+def test_metric_with_update_receives_each_batch():
     net, adam = made()
     metric = Largest()
     model = train.Model(net, LOSS, adam, {"largest": metric, "accuracy": "accuracy"})
@@ -579,7 +579,7 @@ def test_a_metric_with_an_update_of_its_own_is_given_each_batch():
         train.Model(kept, LOSS, metrics={"largest": Largest()}).eval(batches())
 
 
-def test_a_part_of_a_run_that_is_not_there_is_named_with_the_one_that_is_meant():
+def test_missing_part_of_run_raises_with_suggestion():
     class Asks(train.Callback):
         def on_train_step_end(self, run_context):
             self.step = run_context.original_args().cur_step_number
@@ -589,6 +589,6 @@ def test_a_part_of_a_run_that_is_not_there_is_named_with_the_one_that_is_meant()
         train.Model(net, LOSS, adam).train(1, batches(), Asks())
 
 
-def test_a_function_that_does_not_take_the_run_is_refused_as_a_callback():
+def test_callback_function_without_run_argument_raises():
     with pytest.raises(ArgumentError, match=r"on_train_end is called as on_train_end\(run_context\): too many"):
         train.LambdaCallback(on_train_end=lambda: None)

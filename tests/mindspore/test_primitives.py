@@ -1,4 +1,4 @@
-"""MindSpore's primitive classes do what the functions do."""
+"""MindSpore's primitive classes compute the same values as the functions."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ BY_HAND = {"GradOperation", "Assign", "HookBackward", "HyperMap", "Map"}  # or i
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_the_class_does_what_the_function_does(name):
+def test_primitive_class_equals_function(name):
     options, operands, expected = PLAIN[name]
     found = getattr(ops, name)(*options)(*operands)
     pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
@@ -101,13 +101,13 @@ def test_the_class_does_what_the_function_does(name):
         np.testing.assert_array_equal(a.asnumpy(), b.asnumpy())
 
 
-def test_every_class_is_checked():
+def test_every_primitive_class_is_tested():
     classes = {name for name in ops.__all__ if isinstance(getattr(ops, name), type)}
     of_functions = {"HyperMap", "Map", "HookBackward"}  # tests/tape/test_gradient_functions.py
     assert classes == {*PLAIN, *BY_HAND} | of_functions
 
 
-def test_squeeze_without_an_axis_drops_all_of_length_1():
+def test_squeeze_without_axis_drops_all_axes_of_length_1():
     assert ops.Squeeze()(X[:1, None]).shape == (3, 4)
 
 

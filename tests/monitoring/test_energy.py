@@ -1,4 +1,4 @@
-"""Energy: counts beside loops over every spike and each of its synapses, of nets that are drawn; prices; words."""
+"""Energy estimates: operation counts compared with loops over every spike and synapse of random nets; prices; texts."""
 
 import dataclasses
 import math
@@ -53,7 +53,7 @@ def synapses(layer, place, shape):
     return reached * layer.out_channels // layer.group
 
 
-def counted(layer, x, lengths=None):
+def count_operations(layer, x, lengths=None):
     """Of inputs (T, B, ...): the synapses of every spike, and of every input, one after the other."""
     features = x.shape[2:]
     synops, macs = 0, 0
@@ -111,7 +111,7 @@ class Stack(nn.Cell):
         return found
 
 
-def drawn_conv(rng, channels):
+def draw_conv(rng, channels):
     kind = rng.choice(["Conv1d", "Conv2d", "Conv2dTranspose"])
     group = int(rng.choice([1, 2])) if channels % 2 == 0 else 1
     options = {"stride": int(rng.integers(1, 3)), "group": group, "has_bias": bool(rng.random() < 0.5)}
@@ -122,13 +122,13 @@ def drawn_conv(rng, channels):
     return getattr(nn, str(kind))(channels, 2 * group, int(rng.integers(1, 4)), **options)
 
 
-def drawn(rng, way):
+def draw_net(rng, way):
     """A net and its input (T, B, ...): a convolution or none, and dense layers, some of them with a feedback."""
     steps, samples, channels = int(rng.integers(2, 7)), int(rng.integers(1, 4)), int(rng.integers(1, 3)) * 2
     neuron = lambda: nn.IFNode(v_threshold=float(rng.uniform(0.1, 0.4)), reset="zero")  # noqa: E731
     parts, shape = [], (int(rng.integers(3, 9)),)
     if rng.random() < 0.7:
-        conv = drawn_conv(rng, channels)
+        conv = draw_conv(rng, channels)
         shape = (channels, *rng.integers(5, 8, conv.axes).tolist())
         parts.append((conv, nn.MultiStep(neuron())))
         features = math.prod(conv(ops.zeros((1, *shape))).shape)
@@ -150,10 +150,10 @@ def drawn(rng, way):
 @pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
 @pytest.mark.parametrize("way", ["whole", "at once", "steps"])
 @pytest.mark.parametrize("seed", range(8))
-def test_synaptic_operations_are_those_of_a_loop_over_every_spike_and_synapse(seed, way, padded):
+def test_synaptic_operations_equal_loop_over_spikes_and_synapses(seed, way, padded):
     rng = np.random.default_rng(seed)
     snncell.set_seed(seed)
-    net, x = drawn(rng, way)
+    net, x = draw_net(rng, way)
     steps, samples = x.shape[:2]
     lengths = rng.integers(0, steps + 1, samples) if padded else None
     inputs = net.inputs(x, lengths)
@@ -162,12 +162,12 @@ def test_synaptic_operations_are_those_of_a_loop_over_every_spike_and_synapse(se
     with snncell.monitor(net, inputs=True) as m:
         run(x, **options)
     costs, energy = m.costs(), m.energy()
-    expected = {name: counted(layer, got, lengths) for name, (layer, got) in inputs.items()}
+    expected = {name: count_operations(layer, got, lengths) for name, (layer, got) in inputs.items()}
     assert {name: (cost.synops, cost.macs) for name, cost in costs.items()} == expected
     assert monitoring.synops(net, x, **options) == m.synops() == pytest.approx(energy.synops)
     assert energy.synops == pytest.approx(sum(synops for synops, _ in expected.values()) / samples)
     assert energy.counts("dense").macs == pytest.approx(sum(macs for _, macs in expected.values()) / samples)
-    one_pass = {name: counted(layer, got[:1, :1]) for name, (layer, got) in inputs.items()}
+    one_pass = {name: count_operations(layer, got[:1, :1]) for name, (layer, got) in inputs.items()}
     assert energy.counts("one_pass").macs == pytest.approx(sum(macs for _, macs in one_pass.values()))
     for name, (layer, got) in inputs.items():
         work, there = energy.layers[name].work, np.ones(got.shape[:2], bool)
@@ -201,7 +201,7 @@ def plain(wide=5, **options):
 
 @compiled
 @pytest.mark.parametrize("kind", ["dense", "conv"])
-def test_a_net_from_nir_costs_what_its_spikes_cost(kind):
+def test_energy_of_nir_net_equals_cost_of_its_spikes(kind):
     nir = pytest.importorskip("nir", reason="the extra 'nir' brings nir, and it is not installed")
     rng = np.random.default_rng(3)
     ones = np.ones
@@ -226,13 +226,13 @@ def test_a_net_from_nir_costs_what_its_spikes_cost(kind):
     fired = m.spikes[m.layers[0]]
     assert fired.any()
     got = [x.asnumpy(), fired.reshape(*fired.shape[:2], -1)]
-    expected = [counted(layer, inputs) for layer, inputs in zip(layers.values(), got, strict=True)]
+    expected = [count_operations(layer, inputs) for layer, inputs in zip(layers.values(), got, strict=True)]
     assert [(cost.synops, cost.macs) for cost in costs.values()] == expected
     assert m.energy().synops == pytest.approx(sum(synops for synops, _ in expected) / 2)
 
 
 @compiled
-def test_event_lists_cost_what_their_array_costs():
+def test_energy_of_event_lists_equals_energy_of_dense_array():
     events = data.Events([0, 5, 9, 9, 13], x=[1, 0, 1, 2, 1], p=[1, 0, 1, 0, 0], sensor_size=(3, 1, 2))
     net = nn.SequentialCell(nn.Flatten(2), plain())
     lists = data.to_event_lists([events, events], n_bins=4)
@@ -280,7 +280,7 @@ class Looped(nn.Cell):
 @pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("padded", [False, True])
-def test_a_loop_of_python_a_scan_and_layers_over_time_cost_the_same(padded):
+def test_python_loop_scan_and_layers_over_time_cost_the_same(padded):
     rng = np.random.default_rng(2)
     x, looped = spikes_of(rng, 7, 3, 6), Looped()
     steps = looped.steps
@@ -311,7 +311,7 @@ def test_a_loop_of_python_a_scan_and_layers_over_time_cost_the_same(padded):
 
 
 @compiled
-def test_a_layer_that_is_called_once_for_a_sample_has_one_pass():
+def test_layer_called_once_per_sample_has_one_pass():
     class Mean(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -326,7 +326,7 @@ def test_a_layer_that_is_called_once_for_a_sample_has_one_pass():
 
 
 @compiled
-def test_a_layer_that_is_called_twice_a_step_has_two_products_in_one_pass():
+def test_layer_called_twice_per_step_has_two_products_in_one_pass():
     class Twice(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -341,7 +341,7 @@ def test_a_layer_that_is_called_twice_a_step_has_two_products_in_one_pass():
 
 
 @compiled
-def test_values_that_are_no_spikes_are_multiplied():
+def test_analog_values_cost_multiplications():
     net = nn.SequentialCell(nn.Dense(4, 3, has_bias=False), nn.MultiStep(nn.IFNode(fire=False)))
     x = Tensor([[[0.0, 0.5, 0.0, 2.0]]])
     counts, spikes = (
@@ -353,7 +353,7 @@ def test_values_that_are_no_spikes_are_multiplied():
 
 
 @compiled
-def test_a_share_of_steps_neurons_and_samples_gives_an_estimate():
+def test_recording_a_share_of_steps_neurons_samples_gives_an_estimate():
     net, x = plain(40), spikes_of(np.random.default_rng(0), 60, 8, 6)
     whole = monitoring.energy(net, x)
     for options, close in (({"samples": 3}, 0.2), ({"neurons": 30}, 0.2), ({"every": 2}, 0.2)):
@@ -404,7 +404,7 @@ NEURONS = {
 
 @compiled
 @pytest.mark.parametrize("name", NEURONS)
-def test_operations_and_states_of_a_neurons_step(name):
+def test_operations_and_states_of_neuron_step_match_equations(name):
     cell, multiplications, additions, states = NEURONS[name]
     net = nn.SequentialCell(nn.Dense(6, 5, has_bias=False), nn.MultiStep(cell))
     counts = monitoring.energy(net, spikes_of(np.random.default_rng(0), 4, 2, 6)).counts()
@@ -415,14 +415,14 @@ def test_operations_and_states_of_a_neurons_step(name):
     assert counts.states_written - counts.acs == 20 * states
 
 
-def test_a_neuron_that_cannot_be_traced_is_named():
+def test_untraceable_neuron_is_named():
     found = monitoring.energy(OfSteps(Branching()), spikes_of(np.random.default_rng(0), 4, 2, 6))
     assert found.untraced == ("Branching",) and repr(found).endswith("equations not counted: Branching")
     assert found.counts().updates == 20
 
 
 @compiled
-def test_weights_in_neurons_are_products_of_theirs_and_are_named():
+def test_weights_inside_neurons_are_counted_and_named():
     net = nn.SequentialCell(nn.Dense(6, 5), nn.PSN(4))
     found = monitoring.energy(net, spikes_of(np.random.default_rng(0), 4, 2, 6))
     assert found.uncounted == ("1.weight",) and repr(found).endswith("weights not followed: 1.weight")
@@ -432,7 +432,7 @@ def test_weights_in_neurons_are_products_of_theirs_and_are_named():
 # --- prices -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_price_has_a_source_and_none_is_listed_twice():
+def test_every_price_has_a_source_and_is_unique():
     assert all(row.source and row.node and row.picojoules > 0 for row in monitoring.PRICES)
     names = [(row.operation, row.precision, row.node) for row in monitoring.PRICES]
     assert len(set(names)) == len(names)
@@ -440,7 +440,7 @@ def test_every_price_has_a_source_and_none_is_listed_twice():
 
 
 @compiled
-def test_the_energy_of_one_spike_by_hand():
+def test_energy_of_one_spike_equals_manual_sum():
     net = nn.SequentialCell(nn.Dense(10, 20, weight_init=2.0, has_bias=False), nn.MultiStep(nn.IFNode()))
     x = np.zeros((1, 1, 10), np.float32)
     x[0, 0, 3] = 1.0
@@ -465,7 +465,7 @@ def test_the_energy_of_one_spike_by_hand():
 
 
 @compiled
-def test_larger_weights_lie_in_a_larger_memory_by_their_bytes():
+def test_larger_weights_are_placed_in_larger_memory():
     net = nn.SequentialCell(nn.Dense(50, 50, has_bias=False), nn.MultiStep(nn.IFNode()))  # 10,000 bytes of float32
     x = spikes_of(np.random.default_rng(0), 3, 2, 50)
     found, narrow = (monitoring.energy(net, x, hardware=name) for name in ("45nm", "45nm-int8"))
@@ -474,17 +474,17 @@ def test_larger_weights_lie_in_a_larger_memory_by_their_bytes():
 
 
 @compiled
-def test_products_that_keep_nothing_read_a_weight_and_an_input_for_each_mac():
+def test_products_without_reuse_read_weight_and_input_per_mac():
     net = nn.SequentialCell(nn.TimeDistributed(nn.Conv2d(2, 3, 3, has_bias=True)), nn.MultiStep(nn.LIFNode()))
     x = spikes_of(np.random.default_rng(0), 4, 2, 2, 6, 5)
     kept, read = (monitoring.energy(net, x, reuse=reuse).counts("dense") for reuse in (True, False))
     outputs = 4 * 3 * 6 * 5
-    assert read.macs == kept.macs == 4 * counted(net[0].cell, np.zeros((1, 1, 2, 6, 5)))[1]
+    assert read.macs == kept.macs == 4 * count_operations(net[0].cell, np.zeros((1, 1, 2, 6, 5)))[1]
     assert (read.weights_read, kept.weights_read) == (read.macs + outputs, 4 * (3 * 2 * 9 + 3))
     assert read.values_read - kept.values_read == read.macs - 4 * 2 * 6 * 5
 
 
-def test_an_array_lies_in_the_smallest_memory_that_holds_it():
+def test_array_is_placed_in_smallest_sufficient_memory():
     hardware = monitoring.HARDWARE["45nm"]
     sizes = (1, 8192, 8193, 32768, 32769, 2**20, 2**20 + 1, 1e12)
     assert [8 * hardware.access(size) for size in sizes] == [10, 10, 20, 20, 100, 100, 1300, 1300]
@@ -494,7 +494,7 @@ def test_an_array_lies_in_the_smallest_memory_that_holds_it():
 
 
 @compiled
-def test_hardware_of_ones_own_and_another_baseline():
+def test_custom_hardware_and_baseline_can_be_used():
     net, x = plain(), spikes_of(np.random.default_rng(0), 5, 2, 6)
     mine = monitoring.Hardware("mine", mac=2.0, ac=1.0, update=10.0)
     found = monitoring.energy(net, x, hardware=mine, baseline="45nm-int8")
@@ -509,7 +509,7 @@ def test_hardware_of_ones_own_and_another_baseline():
 
 
 @compiled
-def test_a_table_in_words():
+def test_repr_is_a_table():
     lines = repr(monitoring.energy(plain(), spikes_of(np.random.default_rng(0), 5, 2, 6))).splitlines()
     assert lines[0].startswith("Energy per sample on 45nm, an estimate: ") and lines[0].endswith("2 samples of 5 steps")
     assert lines[1].split()[:4] == ["layer", "MACs", "ACs", "updates"]
@@ -538,13 +538,13 @@ REFUSALS = {
 
 @compiled
 @pytest.mark.parametrize("message", REFUSALS)
-def test_what_makes_no_sense_is_refused(message):
+def test_invalid_arguments_raise(message):
     with pytest.raises(errors.ArgumentError, match=message):
         REFUSALS[message](plain(), spikes_of(np.random.default_rng(0), 5, 2, 6))
 
 
 @compiled
-def test_neurons_without_weights_cost_their_updates():
+def test_neurons_without_weights_cost_only_updates():
     net, x = nn.MultiStep(nn.IFNode()), spikes_of(np.random.default_rng(0), 5, 2, 6)
     assert monitoring.energy(net, x, hardware="loihi").joules == pytest.approx(30 * 81e-12)
     with pytest.raises(errors.RecordError, match=r"no inputs of Dense or Conv layers were recorded\. None of them ran"):
@@ -552,7 +552,7 @@ def test_neurons_without_weights_cost_their_updates():
 
 
 @compiled
-def test_energy_needs_inputs_and_spikes():
+def test_energy_without_recorded_inputs_and_spikes_raises():
     net, x = plain(), spikes_of(np.random.default_rng(0), 5, 2, 6)
     with snncell.monitor(net) as m:
         net(x)
@@ -571,7 +571,7 @@ def test_energy_needs_inputs_and_spikes():
 @compiled
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", NEURON_TABLE)
-def test_every_neuron_of_the_library_is_counted(name):
+def test_every_library_neuron_is_counted(name):
     entry = NEURON_TABLE[name]
     _, states = entry.drawn(steps=5, neurons=7)
     net = nn.SequentialCell(nn.Dense(6, 7, has_bias=False), nn.MultiStep(entry.make(entry.resets[0])))
@@ -601,13 +601,13 @@ class WithWeights(nn.Cell):
 
 
 @compiled
-def test_weights_inside_a_neuron_of_ones_own_are_counted_once():
+def test_weights_inside_custom_neuron_are_counted_once():
     x = spikes_of(np.random.default_rng(0), 5, 3, 6)
     net = nn.MultiStep(WithWeights())
     found = monitoring.energy(net, x)
     assert list(found.layers) == ["cell.dense", "WithWeights"]
     counts = found.counts()
-    assert counts.acs == pytest.approx(counted(net.cell.dense, x.asnumpy())[0] / 3)
+    assert counts.acs == pytest.approx(count_operations(net.cell.dense, x.asnumpy())[0] / 3)
     assert (counts.updates, counts.multiplications, counts.additions) == (25, 25, 75)
     assert not found.uncounted
 
@@ -636,7 +636,7 @@ BETWEEN = {
 @pytest.mark.sampled(5)
 @compiled
 @pytest.mark.parametrize("name", BETWEEN)
-def test_layers_between_are_passed_and_what_is_not_followed_is_named(name):
+def test_intermediate_layers_are_followed_and_unknown_ones_named(name):
     make, unfollowed = BETWEEN[name]
     before = nn.SequentialCell(nn.Dense(6, 5), over_time(nn.LIFNode(2.0, 0.05)))
     between, last = make(), nn.FeedbackDense(5, 2)
@@ -646,14 +646,14 @@ def test_layers_between_are_passed_and_what_is_not_followed_is_named(name):
     got = between(before(x))
     found = monitoring.energy(net, x)
     assert found.layers["3"].work.spiking.acs + found.layers["3"].work.spiking.macs == pytest.approx(
-        counted(last, got.asnumpy())[0] / 3
+        count_operations(last, got.asnumpy())[0] / 3
     )
     assert set(found.uncounted) == set(unfollowed)
     assert (found.samples, found.steps) == (3, 6)
 
 
 @compiled
-def test_every_kth_step_of_padded_samples_is_an_estimate_from_steps_that_are_there():
+def test_every_kth_step_of_padded_samples_estimates_from_valid_steps():
     net = nn.MultiStep(nn.Recurrent(nn.IFNode(v_threshold=0.3), nn.Dense(5, 5, has_bias=False)))
     x, lengths = spikes_of(np.random.default_rng(4), 9, 3, 5, density=0.6), np.array([9, 4, 2])
     fed_back = np.concatenate([np.zeros((1, 3, 5), np.float32), net(x, lengths=Tensor(lengths)).asnumpy()[:-1]])
@@ -680,7 +680,7 @@ class Masked(nn.Dense):
         return ops.matmul(x, (self.weight * self.mask).T)
 
 
-def test_a_masked_layer_reads_the_weights_that_it_multiplies_by():
+def test_masked_layer_reads_only_unmasked_weights():
     mask = (np.random.default_rng(0).random((40, 30)) < 0.05).astype(np.float32)
     net = nn.SequentialCell(Masked(mask), nn.MultiStep(nn.IFNode()))
     energy = monitoring.energy(net, ops.ones((6, 2, 30)))
@@ -692,7 +692,7 @@ def test_a_masked_layer_reads_the_weights_that_it_multiplies_by():
     assert full.layers["0"].work.dense.weights_read == 6 * mask.size
 
 
-def test_passes_are_the_mean_length_that_is_counted():
+def test_passes_equal_mean_length_of_samples():
     net = Padded()
     energy = monitoring.energy(net, ops.ones((10, 2, 3)), lengths=Tensor(np.array([10, 3], np.int32)))
     assert energy.mean_steps == 6.5 and energy.steps == 10
@@ -712,7 +712,7 @@ class Padded(nn.Cell):
         return self.lif(self.dense(x), lengths=lengths)
 
 
-def test_the_energy_of_a_net_that_cannot_be_recorded_names_its_layers():
+def test_energy_of_unrecordable_net_raises_with_layer_names():
     net = nn.SequentialCell(nn.EventPropLIF(3, 4))
     with pytest.raises(errors.RecordError, match=r"no operations to count.*themselves: 0 \(EventPropLIF\).*nn.Dense"):
         monitoring.energy(net, Tensor(np.full((2, 3), 0.5, np.float32)))
@@ -734,12 +734,12 @@ print(Energy is snncell.energy.Energy, energy is snncell.energy.energy, energy_b
 """
 
 
-def test_it_is_imported_when_it_is_first_used():
+def test_energy_is_imported_at_first_use():
     done = subprocess.run([sys.executable, "-W", "error", "-c", LAZY], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False", "True", "True", "snncell.energy"]
 
 
-def test_its_names_are_listed_where_they_are_shown():
+def test_public_names_are_listed_in_dir_and_all():
     of_energy = {"Cost", "Counts", "Energy", "HARDWARE", "Hardware", "LayerEnergy", "PRICES", "Price", "Work"}
     assert of_energy | {"energy", "synops"} <= set(dir(monitoring)) & set(monitoring.__all__) & set(dir(snncell.energy))
     assert "energy_by_layer" in set(dir(snncell.plot)) & set(snncell.plot.__all__)

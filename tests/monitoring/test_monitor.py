@@ -1,4 +1,4 @@
-"""Monitors: what they record is what happens, wherever it is carried out, and they change nothing."""
+"""Monitors: records equal the actual spikes and states in every way to run a net, and recording changes no result."""
 
 import threading
 
@@ -107,7 +107,7 @@ def everything(net, **options):
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("options", [{}, {"checkpoint_every": 3}], ids=["", "checkpoints"])
-def test_records_are_what_a_loop_over_the_neurons_gives(way, options):
+def test_records_equal_loop_over_neurons(way, options):
     net, x = Net(**options), inputs()
     with everything(net) as m:
         WAYS[way](net)(x)
@@ -129,7 +129,7 @@ def test_records_are_what_a_loop_over_the_neurons_gives(way, options):
 @pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
-def test_gradients_are_those_of_currents_that_are_added(way):
+def test_recorded_gradients_equal_gradients_of_added_currents(way):
     net, x = Net(), inputs()
     with snncell.monitor(net, grad=True) as m:
         WAYS[way](net)(x)
@@ -149,7 +149,7 @@ def test_gradients_are_those_of_currents_that_are_added(way):
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["MultiStep", "scan", "loop"])
-def test_all_ways_to_run_a_step_record_the_same(kind, way):
+def test_every_way_to_run_a_step_records_the_same(kind, way):
     snncell.set_seed(5)
     reference = nn.MultiStep(Steps())
     with everything(reference) as expected:
@@ -169,7 +169,7 @@ def test_all_ways_to_run_a_step_record_the_same(kind, way):
 
 
 @compiled
-def test_a_neuron_in_two_places_is_two_layers():
+def test_neuron_in_two_places_is_two_layers():
     class Twice(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -186,7 +186,7 @@ def test_a_neuron_in_two_places_is_two_layers():
 
 
 @compiled
-def test_chunks_of_one_call_are_one_record():
+def test_chunks_of_one_call_form_one_record():
     class Chunks(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -210,7 +210,7 @@ def test_chunks_of_one_call_are_one_record():
 
 
 @compiled
-def test_each_call_has_its_own_gradient_and_a_second_one_takes_the_place_of_the_first():
+def test_each_call_has_its_gradient_and_a_second_one_replaces_the_first():
     net, a, b = Net(), inputs(), inputs() * 0.5
 
     def alone(x):
@@ -232,7 +232,7 @@ def test_each_call_has_its_own_gradient_and_a_second_one_takes_the_place_of_the_
 
 
 @compiled
-def test_every_kth_step_some_neurons_some_samples():
+def test_selection_of_steps_neurons_and_samples_is_recorded():
     net, x = Net(), inputs()
     with everything(net, samples=2) as whole:
         gradients(net)(x)
@@ -253,7 +253,7 @@ def test_every_kth_step_some_neurons_some_samples():
 
 @compiled
 @pytest.mark.parametrize("way", WAYS)
-def test_the_numbers_of_the_neurons_are_known(way):
+def test_indices_of_selected_neurons_are_known(way):
     net = Net()
     for _ in range(2):  # traced, and taken from what is traced
         with snncell.monitor(net, spikes=["layer1", "layer2"], neurons=(4, -1)) as m:
@@ -283,7 +283,7 @@ FIRING = {
 
 @pytest.mark.parametrize("above", [False, True])
 @pytest.mark.parametrize("kind", FIRING)
-def test_whether_a_layer_fires(kind, above):
+def test_fires_tells_spiking_layers_from_others(kind, above):
     make, fires = FIRING[kind]
     net = nn.SequentialCell(nn.MultiStep(make()))
     with snncell.monitor(net, above=above) as m:
@@ -298,7 +298,7 @@ def test_whether_a_layer_fires(kind, above):
 
 @compiled
 @pytest.mark.parametrize("way", WAYS)
-def test_only_what_is_wanted_is_kept(way):
+def test_only_selected_values_are_kept_in_memory(way):
     net = Net()
     with snncell.monitor(net, v=True, every=3, neurons=2, samples=1, grad=True) as m:
         WAYS[way](net)(inputs())
@@ -311,7 +311,7 @@ def test_only_what_is_wanted_is_kept(way):
 
 
 @compiled
-def test_neurons_are_chosen_by_name_or_cell_and_read_by_either():
+def test_layers_are_selected_and_read_by_name_or_cell():
     net = Net()
     with snncell.monitor(net, spikes=["layer1", net.layer2], v=net.lif) as m:
         net(inputs())
@@ -322,7 +322,7 @@ def test_neurons_are_chosen_by_name_or_cell_and_read_by_either():
 
 
 @compiled
-def test_the_calls_that_are_kept():
+def test_number_of_kept_calls_is_limited():
     net, x = Net(), inputs()
     with snncell.monitor(net, calls=2) as m:
         for scale in (0.0, 0.5, 1.0):
@@ -338,7 +338,7 @@ def test_the_calls_that_are_kept():
 
 
 @compiled
-def test_training_by_fit_is_recorded():
+def test_fit_is_recorded():
     net = nn.SequentialCell(nn.Dense(4, 6), nn.MultiStep(nn.LIFNode()))
     x, y = np.ones((8, T, 4), np.float32) * 2, np.zeros(8, np.int64)
     optimiser = nn.SGD(net.trainable_params(), 0.1)
@@ -356,7 +356,7 @@ def test_training_by_fit_is_recorded():
 
 
 @compiled
-def test_layers_of_whole_sequences_and_of_kept_states():
+def test_sequence_layers_and_stateful_layers_are_recorded():
     net = nn.SequentialCell(nn.PSN(T), nn.Stateful(nn.MultiStep(nn.IFNode())))
     with everything(net) as m:
         snncell.grad(lambda x: net(x).sum())(inputs())
@@ -366,7 +366,7 @@ def test_layers_of_whole_sequences_and_of_kept_states():
 
 @compiled
 @pytest.mark.parametrize("calls", [1, 2])
-def test_a_gradient_is_of_its_own_call_whatever_was_called_between(calls):
+def test_gradient_belongs_to_its_call_despite_calls_between(calls):
     net, a, b = nn.SequentialCell(nn.Dense(4, 6), nn.MultiStep(nn.LIFNode())), inputs(), inputs() * 0.5
     with snncell.monitor(net, grad=True) as m:
         snncell.grad(lambda x: 2.0 * net(x).sum())(b)
@@ -382,7 +382,7 @@ def test_a_gradient_is_of_its_own_call_whatever_was_called_between(calls):
 
 
 @compiled
-def test_what_another_monitor_has_seen_is_not_recorded():
+def test_calls_seen_by_another_monitor_are_not_recorded():
     first, second = (nn.SequentialCell(nn.Dense(4, n), nn.MultiStep(nn.LIFNode())) for n in (6, 5))
     with snncell.monitor(first, grad=True):
         out, pull = ops.vjp(first, inputs())
@@ -396,7 +396,7 @@ def test_what_another_monitor_has_seen_is_not_recorded():
 
 
 @compiled
-def test_a_layer_that_runs_in_two_places_or_moves_is_called_by_its_place():
+def test_shared_or_moved_layer_is_named_by_its_place():
     class Block(nn.Cell):
         def __init__(self, run):
             super().__init__()
@@ -425,7 +425,7 @@ def test_a_layer_that_runs_in_two_places_or_moves_is_called_by_its_place():
 
 @compiled
 @pytest.mark.parametrize("jitted", [False, True])
-def test_layers_that_are_added_or_replaced_are_recorded(jitted):
+def test_added_and_replaced_layers_are_recorded(jitted):
     net = nn.SequentialCell(nn.Dense(4, 4), nn.MultiStep(nn.LIFNode()))
     m, run = snncell.monitor(net, inputs=True), snncell.jit(net) if jitted else net
     with m:
@@ -441,7 +441,7 @@ def test_layers_that_are_added_or_replaced_are_recorded(jitted):
 
 
 @compiled
-def test_a_net_within_another_is_called_as_by_itself():
+def test_nested_net_keeps_its_layer_names():
     class Loss(nn.Cell):
         def __init__(self, net):
             super().__init__()
@@ -475,7 +475,7 @@ class Named(nn.Cell):
 @pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
-def test_loops_in_python_and_names_of_arguments(way):
+def test_python_loop_with_keyword_arguments_is_recorded(way):
     net, x = Named(), ops.concat([inputs(), inputs()[:1]])  # 8 steps: the last is not recorded
     weighted = ops.arange(8).astype(snncell.float32).reshape((8, 1, 1)) * 0.1 + 1.0
 
@@ -502,7 +502,7 @@ class Times(nn.Cell):
 
 
 @compiled
-def test_steps_of_chunks_are_those_that_were_recorded():
+def test_steps_of_chunks_equal_recorded_steps():
     class Chunks(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -522,7 +522,7 @@ def test_steps_of_chunks_are_those_that_were_recorded():
 @pytest.mark.sampled(1)
 @compiled
 @pytest.mark.parametrize("way", WAYS)
-def test_of_several_outputs_the_first_is_recorded(way):
+def test_first_of_several_outputs_is_recorded(way):
     class Two(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -550,7 +550,7 @@ def test_of_several_outputs_the_first_is_recorded(way):
     assert m.grad["run"].shape == (T, B, 4)
 
 
-def test_what_bprop_debug_computes_is_no_part_of_the_record():
+def test_computations_of_bprop_debug_are_not_recorded():
     class Layer(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -576,7 +576,7 @@ def test_what_bprop_debug_computes_is_no_part_of_the_record():
 @compiled
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", [Net, lambda: nn.MultiStep(Steps()), lambda: Loop(True)], ids=["Net", "Steps", "scan"])
-def test_no_bit_of_a_result_changes(make, way):
+def test_monitor_changes_no_bit_of_results(make, way):
     net, x = make(), inputs()
     run = WAYS[way](net)
     before = flat(run(x))
@@ -588,7 +588,7 @@ def test_no_bit_of_a_result_changes(make, way):
 
 
 @compiled
-def test_kernels_stay_one():
+def test_monitor_keeps_fused_kernels():
     net, x = Net(), inputs()
     step = gradients(net)
     plain = snncell.explain(step, x, detail="launches")
@@ -599,7 +599,7 @@ def test_kernels_stay_one():
 
 
 @compiled
-def test_monitors_of_the_same_share_their_traces():
+def test_monitors_of_the_same_values_share_traces():
     net, x = Net(), inputs()
     run = snncell.jit(gradients(net))
     run(x)
@@ -614,7 +614,7 @@ def test_monitors_of_the_same_share_their_traces():
 
 
 @compiled
-def test_graph_mode():
+def test_graph_mode_is_recorded():
     net, x = Net(), inputs()
     expected = net(x)
     snncell.set_context(mode=snncell.GRAPH_MODE)
@@ -627,7 +627,7 @@ def test_graph_mode():
     np.testing.assert_array_equal(m.spikes["readout"], found)
 
 
-def test_without_the_compiler():
+def test_records_without_compiler():
     net = nn.SequentialCell(nn.Dense(4, 6), nn.MultiStep(nn.LIFNode()))
     with everything(net) as m:
         out = net(inputs())
@@ -642,7 +642,7 @@ def count(fan_out, x):
 
 
 @compiled
-def test_synaptic_operations_of_dense_layers():
+def test_synaptic_operations_of_dense_layers_are_counted():
     net, x = Net(), inputs()
     with snncell.monitor(net, inputs=True) as m:
         net(x)
@@ -666,7 +666,7 @@ CONVOLUTIONS = {
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_synaptic_operations_of_convolutions(name):
+def test_synaptic_operations_of_convolutions_are_counted(name):
     layer, shape = CONVOLUTIONS[name]
     spikes = (np.random.default_rng(1).random((5, *shape)) < 0.3).astype(np.float32)
     net = nn.SequentialCell(layer, nn.IFNode(fire=False))
@@ -689,7 +689,7 @@ def test_synaptic_operations_of_convolutions(name):
 
 
 @compiled
-def test_costs_of_every_kth_step_are_an_estimate():
+def test_costs_of_every_kth_step_are_estimates():
     net = nn.MultiStep(nn.Recurrent(nn.IFNode(v_threshold=0.5), nn.Dense(4, 4)))
     for steps, every in ((6, 1), (7, 3), (6, 3)):
         with snncell.monitor(net, inputs=True, every=every) as m:
@@ -711,13 +711,13 @@ BEFORE = {
 
 
 @pytest.mark.parametrize("what", BEFORE)
-def test_what_cannot_be_recorded_is_refused(what):
+def test_unrecordable_values_raise(what):
     options, message = BEFORE[what]
     with pytest.raises(errors.ArgumentError, match=message):
         snncell.monitor(Net(), **options)
 
 
-def test_what_is_no_network_is_refused():
+def test_monitor_of_invalid_network_raises():
     with pytest.raises(errors.ArgumentError, match="Monitor: net is a Cell, not"):
         snncell.monitor([])
     with pytest.raises(errors.ArgumentError, match="no neuron in Dense: no Cell with an init_state"):
@@ -725,7 +725,7 @@ def test_what_is_no_network_is_refused():
 
 
 @compiled
-def test_what_was_not_recorded_says_why():
+def test_missing_record_raises_with_reason():
     net, x = Net(), inputs()
     m = snncell.monitor(net)
     with pytest.raises(errors.RecordError, match="was not called while the monitor was recording"):
@@ -755,7 +755,7 @@ def test_what_was_not_recorded_says_why():
         snncell.monitor(net, spikes=False, v=True).rates("layer1")
 
 
-def test_one_monitor_within_another_is_refused():
+def test_nested_monitors_raise():
     net = Net()
     with snncell.monitor(net) as m:
         with pytest.raises(errors.ArgumentError, match="another monitor is already recording"):
@@ -773,7 +773,7 @@ def test_one_monitor_within_another_is_refused():
     assert len(refused) == 1 and CHECKING.watch is None
 
 
-def test_a_neuron_with_two_shapes_is_no_layer():
+def test_neuron_with_two_shapes_raises():
     net = nn.SequentialCell(nn.IFNode())
     with snncell.monitor(net) as m:
         for n in (2, 3):
@@ -783,7 +783,7 @@ def test_a_neuron_with_two_shapes_is_no_layer():
 
 
 @compiled
-def test_indices_beyond_a_layer_are_refused():
+def test_indices_out_of_range_raise():
     net = Net()
     with (
         snncell.monitor(net, neurons=[5]),
@@ -792,7 +792,7 @@ def test_indices_beyond_a_layer_are_refused():
         net(inputs())
 
 
-def test_after_an_error_in_the_network_nothing_is_left_over():
+def test_error_in_network_leaves_no_monitor_active():
     net = nn.SequentialCell(nn.Dense(4, 6), nn.MultiStep(nn.LIFNode()))
     m = snncell.monitor(net)
     with pytest.raises(errors.ShapeError), m:

@@ -1,4 +1,4 @@
-"""NIR both ways: graphs beside an interpreter of them in plain NumPy, round trips, and what is refused."""
+"""NIR import and export: graphs compared with a NumPy interpreter, round trips, and errors of unsupported graphs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FIRED = [460, 510, 710, 760]
 POTENTIALS = {60: 0.04, 61: 0.038399998, 65: 0.032614905, 147: 0.0011472481, 457: 0.0750277, 459: 0.06914552, 460: 0.0}
 
 
-def test_a_file_without_v_reset_runs_as_norse_ran_it(tmp_path):
+def test_file_without_v_reset_runs_as_in_norse(tmp_path):
     h5py = pytest.importorskip("h5py")
     arrays = {"tau": 0.0025, "r": 1.0, "v_leak": 0.0, "v_threshold": 0.1}
     with h5py.File(tmp_path / "lif.nir", "w") as file:  # as nir 1.0.4 and older lay it out
@@ -101,11 +101,11 @@ def agree(seed: int, method: str, steps: int = 12) -> None:
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("method", ["euler", "exponential"])
 @pytest.mark.parametrize("seed", range(40))
-def test_a_random_graph_does_what_its_definition_says(seed, method):
+def test_random_graph_equals_interpreter(seed, method):
     agree(seed, method)
 
 
-def test_random_graphs_have_every_node_branches_cycles_and_graphs_inside():
+def test_random_graphs_cover_all_nodes_branches_cycles_and_subgraphs():
     kinds, cycles, branches, nested = set(), 0, 0, 0
     for seed in range(40):
         graph, _ = random_graph(seed, DT)
@@ -118,7 +118,7 @@ def test_random_graphs_have_every_node_branches_cycles_and_graphs_inside():
     assert min(cycles, branches, nested) >= 5
 
 
-def test_delays_in_a_cycle_are_the_cycle():
+def test_delays_in_a_cycle_close_the_cycle():
     def looped(late: int) -> Any:
         nodes = {
             "input": nir.Input({"input": np.array([1])}),
@@ -161,7 +161,7 @@ def same(a: Any, b: Any) -> None:
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("seed", range(40))
-def test_a_random_graph_comes_back_with_every_number_and_every_spike(seed, dtype, tmp_path):
+def test_round_trip_of_random_graph_keeps_numbers_and_spikes(seed, dtype, tmp_path):
     graph, shape = random_graph(seed, DT, dtype)
     method = ["euler", "exponential"][seed % 2]
     net = from_nir(graph, DT, method)
@@ -175,7 +175,7 @@ def test_a_random_graph_comes_back_with_every_number_and_every_spike(seed, dtype
     assert np.array_equal(net(x).asnumpy(), again(x).asnumpy())
 
 
-def test_what_has_changed_is_written_and_what_has_not_stays():
+def test_export_writes_changed_values_and_keeps_others():
     graph = listed(nir.Affine(data(0, 2, 3), data(1, 2)), lif(2, tau=0.0123, r=1.7))
     net = from_nir(graph, DT, learnable="tau")
     net.affine.bias.set_data(Tensor([1.0, 2.0]))
@@ -220,7 +220,7 @@ NEURONS = {
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("method", ["euler", "exponential"])
 @pytest.mark.parametrize("name", NEURONS)
-def test_a_neuron_written_and_read_gives_the_same(name, method):
+def test_round_trip_of_neuron_gives_the_same(name, method):
     neuron = NEURONS[name]()
     net = nn.MultiStep(neuron)
     graph = to_nir(net, DT, 4, method=method)
@@ -250,7 +250,7 @@ def images() -> nn.Cell:
     )
 
 
-def test_a_net_of_images_with_batch_normalisation_written_and_read_gives_the_same():
+def test_round_trip_of_image_net_with_batch_norm_gives_the_same():
     snncell.set_seed(0)
     net, x = images(), Tensor(data(0, 12, 3, 2, 8, 6))
     net.set_train()
@@ -286,7 +286,7 @@ class Skipping(nn.Cell):
         return x + x
 
 
-def test_a_linear_layer_is_written_as_the_dense_one_that_it_is():
+def test_linear_layer_is_exported_as_dense_layer():
     linear, dense = nn.Linear(3, 2), nn.Dense(3, 2)
     for name in ("weight", "bias"):
         getattr(dense, name).set_data(getattr(linear, name))
@@ -296,7 +296,7 @@ def test_a_linear_layer_is_written_as_the_dense_one_that_it_is():
     np.testing.assert_array_equal(nodes[0][0].weight, nodes[1][0].weight)
 
 
-def test_a_cell_of_ones_own_is_drawn_with_its_skips():
+def test_custom_cell_is_exported_with_skip_connections():
     snncell.set_seed(1)
     net, x = Skipping(), Tensor(data(2, 20, 2, 3))
     graph = to_nir(net, DT, 3)
@@ -305,7 +305,7 @@ def test_a_cell_of_ones_own_is_drawn_with_its_skips():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_recurrent_net_written_and_read_is_one_again(bias):
+def test_round_trip_of_recurrent_net_is_recurrent(bias):
     snncell.set_seed(2)
     loop = nn.MultiStep(nn.Recurrent(nn.LIFNode(6.0, 0.1, reset="zero"), nn.Dense(5, 5, has_bias=bias)))
     net, x = nn.SequentialCell(nn.Dense(3, 5), loop, nn.Dense(5, 2)), Tensor(data(4, 30, 2, 3))
@@ -322,7 +322,7 @@ def test_a_recurrent_net_written_and_read_is_one_again(bias):
 
 
 @pytest.mark.compiled
-def test_a_net_of_a_graph_is_compiled_like_one_written_by_hand():
+def test_imported_net_compiles_like_handwritten_net():
     graph = listed(nir.Affine(data(0, 4, 3), data(1, 4)), lif(4), nir.Affine(data(2, 2, 4), data(3, 2)), lif(2))
     net, x = from_nir(graph, DT), Tensor(data(5, 16, 2, 3))
     hand = nn.SequentialCell(
@@ -337,7 +337,7 @@ def test_a_net_of_a_graph_is_compiled_like_one_written_by_hand():
     assert all("one kernel" in line for line in loops(net))
 
 
-def test_what_is_learned_is_said_by_name_and_trains():
+def test_trainable_parameters_are_selected_by_name_and_train():
     graph = listed(
         nir.Affine(data(0, 4, 3), data(1, 4)),
         lif(4),
@@ -364,7 +364,7 @@ def test_what_is_learned_is_said_by_name_and_trains():
 # --- what is said beside a graph --------------------------------------------------------------------------------------
 
 
-def test_the_step_is_said_and_warned_of():
+def test_coarse_time_step_warns_or_raises():
     graph = listed(lif(tau=0.003))
     with pytest.warns(RuntimeWarning, match=r"from_nir: dt=0\.001 s is 0\.33 of the shortest time constant"):
         net = from_nir(graph, DT)
@@ -383,7 +383,7 @@ def test_the_step_is_said_and_warned_of():
 @pytest.mark.parametrize("reset", ["value", "subtract"])
 @pytest.mark.parametrize("compare", [">", ">="])
 @pytest.mark.parametrize("delay", [None, "reset", "spike"])
-def test_reset_comparison_and_delay_are_in_the_metadata(reset, compare, delay, tmp_path):
+def test_reset_comparison_and_delay_are_stored_in_metadata(reset, compare, delay, tmp_path):
     net = nn.MultiStep(nn.LIFNode(4.0, 0.25, reset=reset, compare=compare, delay=delay))
     lossy = (reset, compare, delay) != ("value", ">", None)
     graph = to_nir(net, DT, 3, lossy=lossy)
@@ -412,7 +412,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("text", LOST)
-def test_what_nir_cannot_say_is_refused_and_with_lossy_listed(text):
+def test_unsupported_export_raises_and_lossy_lists_losses(text):
     net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LINode()), LOST[text]())
     with pytest.raises(NirError, match=rf"(?s)to_nir: .*Pass lossy=True.*\n- {text}"):
         to_nir(net, DT, 3)
@@ -438,12 +438,12 @@ class Doubling(nn.Cell):
 
 @pytest.mark.parametrize("text", REFUSED)
 @pytest.mark.parametrize("lossy", [False, True])
-def test_what_nothing_is_near_to_is_refused_always(text, lossy):
+def test_export_without_approximation_raises_even_if_lossy(text, lossy):
     with pytest.raises(NirError, match=f"to_nir: {text}"):
         to_nir(nn.SequentialCell(nn.Dense(3, 4), REFUSED[text]()), DT, 3, lossy=lossy)
 
 
-def test_a_forward_hook_is_not_lost_silently():
+def test_export_of_cell_with_forward_hook_raises():
     net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode(reset="zero")))
     handle = net[0].register_forward_pre_hook(lambda cell, inputs: (inputs[0] * 2.0,))
     with pytest.raises(NirError, match=r"to_nir: 0 \(Dense\) has a forward hook"):
@@ -453,7 +453,7 @@ def test_a_forward_hook_is_not_lost_silently():
     to_nir(net, DT, 3, lossy=True)
 
 
-def test_batch_normalisation_without_weights_before_it_is_refused():
+def test_batch_norm_without_preceding_weights_raises():
     with pytest.raises(NirError, match=r"to_nir: 1 \(BatchNorm1d\) must be folded into the weights .* node '0' \(LI\)"):
         to_nir(nn.SequentialCell(nn.MultiStep(nn.LINode()), nn.TimeDistributed(nn.BatchNorm1d(3))), DT, 3)
 
@@ -500,12 +500,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_a_graph_that_does_not_fit_is_refused_by_the_name_of_the_node(text):
+def test_inconsistent_graph_raises_with_node_name(text):
     with pytest.raises(NirError, match=f"from_nir: .*{text}"):
         from_nir(WRONG[text](), DT)
 
 
-def test_an_edge_inside_of_a_graph_to_nowhere_is_named_with_the_graph():
+def test_dangling_edge_in_subgraph_raises_with_graph_name():
     inside = chain(lif(3))
     inside.edges.append(("lif", "n0"))
     nodes = {
@@ -520,7 +520,7 @@ def test_an_edge_inside_of_a_graph_to_nowhere_is_named_with_the_graph():
         from_nir(graph, DT)
 
 
-def test_lossy_reads_what_can_be_read_and_says_what_it_left():
+def test_lossy_import_reads_supported_nodes_and_lists_others():
     net = from_nir(chain(lif(3), out=(1, 1, 3)), DT, lossy=True)
     assert net.lost == ("node 'output' (Output): its shape is [1, 1, 3], but its input is [3].",)
     net = from_nir(chain(nir.Delay(full(0.0014, 3))), DT, lossy=True)
@@ -529,7 +529,7 @@ def test_lossy_reads_what_can_be_read_and_says_what_it_left():
     np.testing.assert_array_equal(net(Tensor(x)).asnumpy()[1:], x[:-1])
 
 
-def test_one_number_stands_for_all_neurons():
+def test_scalar_parameter_is_broadcast_to_all_neurons():
     numbers = [np.array(v) for v in (0.01, 1.0, 0.0, 0.1)]
     net = from_nir(chain(nir.LIF(*numbers)), DT)
     x = Tensor(data(0, 20, 2, 3))
@@ -537,7 +537,7 @@ def test_one_number_stands_for_all_neurons():
     assert to_nir(net, DT, 3).nodes["n0"].tau.tolist() == [0.01] * 3
 
 
-def test_wrong_arguments_are_named():
+def test_invalid_arguments_raise_with_their_names():
     graph = chain(lif(3))
     with pytest.raises(ArgumentError, match=r"from_nir: method is \"euler\" or \"exponential\", not 'rk4'"):
         from_nir(graph, DT, "rk4")
@@ -552,7 +552,7 @@ def test_wrong_arguments_are_named():
         from_nir(graph, DT)(Tensor(data(0, 4, 2, 5)))
 
 
-def test_several_inputs_and_outputs():
+def test_graph_can_have_several_inputs_and_outputs():
     shape = np.array([3])
     nodes = {
         "b": nir.Input({"input": shape}),
@@ -572,7 +572,7 @@ def test_several_inputs_and_outputs():
         net(Tensor(a))
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch):
+def test_missing_nir_package_raises_with_install_command(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "nir", None)

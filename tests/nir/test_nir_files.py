@@ -1,4 +1,4 @@
-"""Files of NIR that are damaged or hostile: each is refused as NirError, soon, and without making room for it."""
+"""Damaged and hostile NIR files: reading raises NirError quickly and without large allocations."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def damaged(content: bytes, rng: Any) -> bytes:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_damaged_file_is_refused_or_read_and_nothing_else(seed, contents, tmp_path):
+def test_damaged_file_raises_nir_error_or_is_read(seed, contents, tmp_path):
     rng, path, refused = np.random.default_rng(seed), tmp_path / "graph.nir", 0
     for _ in range(100):
         path.write_bytes(damaged(contents[rng.integers(len(contents))], rng))
@@ -76,14 +76,14 @@ def test_a_damaged_file_is_refused_or_read_and_nothing_else(seed, contents, tmp_
     assert refused > 20
 
 
-def test_each_beginning_of_a_file_is_refused(contents, tmp_path):
+def test_truncated_file_raises(contents, tmp_path):
     path = tmp_path / "graph.nir"
     for length in [*range(0, 200, 7), *range(200, len(contents[0]) - 1, len(contents[0]) // 60)]:
         path.write_bytes(contents[0][:length])
         assert "graph.nir" in read(path)
 
 
-def test_what_is_no_file_is_said(tmp_path):
+def test_invalid_path_raises(tmp_path):
     assert "does not exist" in read(tmp_path / "nothing.nir")
     assert "does not exist" in read(tmp_path)
     (tmp_path / "text.nir").write_text("no HDF5")
@@ -229,7 +229,7 @@ WORDS = {
 
 @pytest.mark.sampled(13)
 @pytest.mark.parametrize("change", WORDS, ids=lambda change: change.__name__)
-def test_a_hostile_file_is_refused_in_words_and_without_room_for_it(change, tmp_path):
+def test_hostile_file_raises_without_large_allocation(change, tmp_path):
     path = tmp_path / "graph.nir"
     with file_of(path) as file:
         change(file)
@@ -242,14 +242,14 @@ def test_a_hostile_file_is_refused_in_words_and_without_room_for_it(change, tmp_
         tracemalloc.stop()
 
 
-def test_a_graph_that_holds_itself_is_refused():
+def test_graph_that_contains_itself_raises():
     graph = nir.NIRGraph.from_list(nir.Scale(np.ones(3)))
     graph.nodes["scale"] = graph
     with pytest.raises(NirError, match="graphs are nested more than 64 deep, or contain themselves"):
         from_nir(graph, DT)
 
 
-def test_a_file_is_closed_again(tmp_path):
+def test_file_is_closed_after_reading(tmp_path):
     path = tmp_path / "graph.nir"
     file_of(path).close()
     from_nir(path, DT)

@@ -1,6 +1,6 @@
-"""NIR between frameworks: graphs written here give the same spikes in SpikingJelly, snnTorch and Norse; theirs here.
+"""NIR exchange with SpikingJelly, snnTorch, Norse and Spyx: the same spikes in both directions.
 
-Where a framework has a defect of its own, the test goes around it and says so.
+Where another framework has a known defect, the test avoids it and describes it in a comment.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def images(framework: str) -> tuple[nn.Cell, tuple[int, ...]]:
 
 @pytest.mark.parametrize("make", [feed_forward, recurrent, currents, images])
 @pytest.mark.parametrize("framework", DT)
-def test_a_graph_written_here_gives_the_same_spikes_there(framework, make):
+def test_exported_graph_gives_same_spikes_in_other_frameworks(framework, make):
     read, dt = reader(framework), DT[framework]
     snncell.set_seed(3)
     net, shape = make(framework)
@@ -121,7 +121,7 @@ def excited(net: Any, by: float = 0.2) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["IFNode", "LIFNode", "LIFNode.full", "ParametricLIFNode", "CUBALIFNode"])
-def test_a_graph_of_spikingjelly_gives_the_same_spikes_here(kind):
+def test_graph_from_spikingjelly_gives_same_spikes(kind):
     export = pytest.importorskip("spikingjelly.activation_based.nir_exchange").export_to_nir
     from spikingjelly.activation_based import functional, layer, neuron
 
@@ -147,7 +147,7 @@ def test_a_graph_of_spikingjelly_gives_the_same_spikes_here(kind):
 
 
 @pytest.mark.parametrize("kind", ["Leaky", "RLeaky", "Synaptic"])
-def test_a_graph_of_snntorch_gives_the_same_spikes_here(kind, tmp_path):
+def test_graph_from_snntorch_gives_same_spikes(kind, tmp_path):
     snn = pytest.importorskip("snntorch")
     export = pytest.importorskip("snntorch.export_nir").export_to_nir
     torch.manual_seed(0)
@@ -170,7 +170,7 @@ def test_a_graph_of_snntorch_gives_the_same_spikes_here(kind, tmp_path):
         np.testing.assert_array_equal(from_nir(read, 1e-4)(Tensor(x)).asnumpy(), want)
 
 
-def test_a_graph_of_norse_gives_the_same_spikes_here():
+def test_graph_from_norse_gives_same_spikes():
     norse = pytest.importorskip("norse.torch")
     export = pytest.importorskip("norse.torch.utils.export_nir").to_nir
     torch.manual_seed(0)
@@ -186,7 +186,7 @@ def test_a_graph_of_norse_gives_the_same_spikes_here():
     np.testing.assert_array_equal(from_nir(graph, 1e-3)(Tensor(x)).asnumpy(), want)
 
 
-def test_spyx_gives_the_same_spikes_there_and_here():
+def test_spyx_round_trip_gives_same_spikes():
     exchange = pytest.importorskip("spyx.nir")
     snncell.set_seed(1)
     neurons = [nn.MultiStep(nn.LIFNode.like("spyx", beta=0.8, threshold=0.5)) for _ in range(2)]

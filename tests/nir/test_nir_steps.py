@@ -1,4 +1,4 @@
-"""The step of a NIR graph that does not fit its weights: a warning that names the step that they imply."""
+"""Time step of a NIR graph: a warning names the step that the weights imply if it differs from the given one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STEPS = [  # r, weights, dt, metadata, and the step that the warning names
 
 
 @pytest.mark.parametrize(("r", "weight", "dt", "metadata", "implied"), STEPS)
-def test_a_step_that_does_not_fit_the_weights_of_integrators(r, weight, dt, metadata, implied) -> None:
+def test_step_is_compared_with_step_implied_by_integrator_weights(r, weight, dt, metadata, implied) -> None:
     graph = integrators(np.random.default_rng(0), r, weight, metadata)
     if implied is None:
         snncell.nir.from_nir(graph, dt=dt)  # warnings are errors
@@ -57,6 +57,6 @@ def test_a_step_that_does_not_fit_the_weights_of_integrators(r, weight, dt, meta
         snncell.nir.from_nir(graph, dt=dt)
 
 
-def test_integrators_after_the_input_have_no_weights_to_compare() -> None:
+def test_integrators_directly_after_input_do_not_warn() -> None:
     graph = nir.NIRGraph.from_list(nir.IF(np.ones(3), np.ones(3)), nir.Linear(np.full((2, 3), 4.0)))
     snncell.nir.from_nir(graph, dt=1e-3)
