@@ -224,6 +224,20 @@ def test_errors(arguments: dict[str, Any], words: str) -> None:
         data.to_frames(events, **arguments)
 
 
+@pytest.mark.parametrize("axis", ["x", "y", "p"])
+def test_events_one_past_the_last_pixel_raise(axis: str) -> None:
+    last = {"x": 5, "y": 3, "p": 1}
+
+    def frames(place: dict[str, int]) -> Any:
+        return data.to_frames(
+            Events([0], *([place[name]] for name in "xyp"), sensor_size=(9, 9, 3)), n_bins=1, sensor_size=(6, 4, 2)
+        )
+
+    assert frames(last)[0, 1, 3, 5] == 1
+    with pytest.raises(ArgumentError, match=f"{axis}={last[axis] + 1}.* outside of"):
+        frames(last | {axis: last[axis] + 1})
+
+
 def test_batches_are_of_one_sensor() -> None:
     wide, narrow = (Events([0], [0], [0], [0], sensor_size=(width, 4, 2)) for width in (6, 5))
     with pytest.raises(ArgumentError, match="several sensor sizes"):
