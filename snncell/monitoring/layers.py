@@ -16,8 +16,8 @@ from snncell.nn.layers.linear import Dense
 from snncell.nn.neurons.integrate import LINode
 from snncell.nn.time.multistep import MultiStep
 
-WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers whose products are counted
-INNER = ("cell", "neuron")  # names that a neuron has within what runs it
+WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers with counted products
+INNER = ("cell", "neuron")  # attribute names of a neuron in the Cell that runs it
 
 
 class Neurons:
@@ -30,7 +30,7 @@ class Neurons:
         if not isinstance(net, Cell):
             raise ArgumentError(f"monitor: takes a network, a Cell, not {came(net)}.")
         self.net = net
-        self.paths = dict(_all_paths(net, ""))  # every path, also those of a Cell that is in several places
+        self.paths = dict(_all_paths(net, ""))  # all paths; a Cell that is used in several places has several
         self.structure = _structure(self.paths)
         candidates = {
             id(cell): cell
@@ -64,7 +64,7 @@ class Neurons:
         """
         found: dict[int, Cell] = {}
         taken: set[int] = set()
-        for cell in self.paths.values():  # those around others come before them
+        for cell in self.paths.values():  # outer Cells come first
             inside = [below for _, below in cell.cells_and_names()]
             neurons = [below for below in inside if id(below) in self.cells]
             alone = len(neurons) == 1 and not any(isinstance(below, WEIGHTED) for below in inside)
@@ -179,7 +179,7 @@ def gives_spikes(cell: Cell, out: np.ndarray[Any, Any] | None, above: bool | Non
         return True
     if isinstance(cell, LINode) or out is None or not np.isfinite(out).all():
         return False
-    fired = out[out != 0]  # spikes are all of one size
+    fired = out[out != 0]  # binary spikes all have the same size
     return fired.size < out.size and (fired.size == 0 or bool(fired.min() == fired.max()))
 
 

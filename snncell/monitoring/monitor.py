@@ -105,7 +105,7 @@ class Monitor:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self._context is not None  # it was entered
+        assert self._context is not None  # the monitor was entered
         self._context.__exit__(kind, error, trace)
         self._context = None
 

@@ -28,7 +28,7 @@ from snncell.tape.tensor import Tensor, wrap
 Array = np.ndarray[Any, Any]
 Spec = tuple[tuple[int, ...], Any]  # shape and dtype
 KINDS = ("spikes", "v", "above", "grad")
-# A key of each network, with the names of its Cells, for the keys of traces.
+# For each network, a key object per set of names of its Cells; traces are cached by it.
 _NETS: WeakKeyDictionary[Cell, dict[Any, object]] = WeakKeyDictionary()
 
 
@@ -39,7 +39,7 @@ class Series:
     """One quantity of one layer, in pieces: runs over time, or single steps."""
 
     def __init__(self) -> None:
-        self.pieces: dict[int, tuple[Array, Tensor]] = {}  # by where they begin: the numbers of the steps, (steps, ...)
+        self.pieces: dict[int, tuple[Array, Tensor]] = {}  # by first step: step numbers, and the recording (steps, ...)
         self._lowest: int | None = None
 
     def add(self, begun: int, steps: Array, x: Tensor, backwards: bool) -> None:
@@ -74,18 +74,18 @@ class Inputs(NamedTuple):
     share: float  # the number of rows that each row represents, if not every step is recorded
     x: Tensor  # (*steps, ..., *features)
     steps: tuple[int, ...]  # the lengths of the loops over time around the call
-    every: int = 1  # the steps of the innermost loop that were recorded: each `every`-th
+    every: int = 1  # only each `every`-th step of the innermost loop is recorded
 
 
 class Update(NamedTuple):
     """Shapes and dtypes of a neuron's step."""
 
     cell: Any
-    steps: int  # of each call: 1, or the length of whole sequences
-    sequence: bool  # whether it takes whole sequences, whose first axis is time
-    inputs: tuple[Spec, ...]  # of each argument: the current, (B, ...), and the states
+    steps: int  # per call: 1, or the length of the sequence
+    sequence: bool  # whether a call gets a whole sequence, with time on the first axis
+    inputs: tuple[Spec, ...]  # of the arguments: the current, (B, ...), and the states
     output: tuple[Spec, ...]
-    states: tuple[Spec, ...]  # that it returns
+    states: tuple[Spec, ...]  # of the returned states
 
     @property
     def samples(self) -> int:
@@ -107,10 +107,10 @@ class RecordedCall:
     def __init__(self) -> None:
         self.series: dict[str, dict[str, Series]] = {}
         self.inputs: dict[str, list[Inputs]] = {}  # of layers with weights
-        self.updates: dict[str, tuple[Update, int]] = {}  # of neurons: the last of their calls, and all their steps
-        self.order: dict[str, None] = {}  # the names of both, as they were called
-        self.lengths: dict[str, Tensor] = {}  # of Cells that were given some, by their path
-        self.counts: dict[str, int] = {}  # how many steps each layer has made
+        self.updates: dict[str, tuple[Update, int]] = {}  # of neurons: their last call, and the total number of steps
+        self.order: dict[str, None] = {}  # the names of both, in the order of their calls
+        self.lengths: dict[str, Tensor] = {}  # of Cells that received lengths, by path
+        self.counts: dict[str, int] = {}  # the number of steps that each layer has run
 
     def visit(self, name: str, steps: int) -> int:
         """Count steps of a layer, and return the number before."""
@@ -136,7 +136,7 @@ class RecordedCall:
 
 
 def missing(kind: str, name: Any) -> str:
-    """The sentence that a quantity of a layer was not recorded."""
+    """The error that a quantity of a layer was not recorded."""
     return f"no {kind} of {name!r:.60} {'were' if kind == 'spikes' else 'was'} recorded."
 
 
@@ -205,10 +205,11 @@ class Recorder:
         self.calls: deque[RecordedCall] = deque(
             maxlen=None if calls is None else check_count(calls, "monitor", "calls")
         )
-        self.cells: dict[str, Cell] = {}  # the neurons that were called, by the name of the layer
+        self.cells: dict[str, Cell] = {}  # the neurons that were called, by layer name
         self.fires_by: dict[str, Any] = {}  # the Cells whose input is `above`
-        self._sizes: dict[str, Any] = {}  # how many neurons a layer has, where not all of them are recorded
-        self._firing: list[Label | None] = []  # what the neuron that runs notes when it fires, which it does once
+        self._sizes: dict[str, Any] = {}  # the number of neurons of a layer, if only some are recorded
+        # For each running neuron, the label under which to note the input of its spike function; None once noted.
+        self._firing: list[Label | None] = []
         self.wishes = (self.every, self._places, self._samples)
         self._look(neurons)
 
@@ -232,7 +233,7 @@ class Recorder:
 
     def around(self, cell: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a Cell, and note its selected quantities."""
-        # A call from outside: the network may have got other Cells since the last one.
+        # Before the outermost call, check whether Cells were added or replaced since the last call.
         if cell is self.neurons.net and self._running.path is None:
             self.look_again()
         if cell not in self._running and not self._firing:
@@ -250,11 +251,11 @@ class Recorder:
                 return self._around_neuron(cell, layer_name(path, cell), run, args, kwargs)
             label = self._firing[-1] if self._firing else None
             neuron = label.event.subject if label and label.event else None
-            # A neuron's `surrogate_function` may have no bprop, but be around a Cell that has one.
+            # A neuron's `surrogate_function` may have no bprop itself, but contain a Cell that has one.
             if label and (
                 getattr(cell, "bprop", None) is not None or cell is getattr(neuron, "surrogate_function", None)
             ):
-                # The first one alone: the Cells that it is made of are not what the neuron fires by.
+                # Note only the outermost spike function, not the Cells inside of it.
                 self._firing[-1] = None
                 note(label._replace(kind="fires by", wishes=cell))
                 note(label, _first(cell, args, kwargs))
@@ -266,7 +267,7 @@ class Recorder:
 
     def _around_neuron(self, cell: Any, name: str, run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         records = {kind: id(cell) in self.chosen_ids[kind] for kind in KINDS}
-        if getattr(cell, "weights_inside", False):  # its input is not the current of its neurons
+        if getattr(cell, "weights_inside", False):  # such a Cell receives spikes instead of the current of its neurons
             records |= {"grad": False, "above": False}
         if not any(records.values()):
             return run(args, kwargs)
@@ -343,14 +344,14 @@ class Recorder:
     def _in_layer(self, count: int, label: Label | None = None) -> Any:
         if isinstance(self._places, int):
             return np.unique(np.linspace(0, count - 1, min(self._places, count)).round().astype(np.int64))
-        assert self._places is not None  # the caller's choice
+        assert self._places is not None  # the callers have checked it
         if max(self._places) >= count or min(self._places) < -count:
             name, kind = (label.name, label.kind) if label else ("", "spikes")
             other = next((one for one in self.neurons.names() if one != name), name)
             raise ArgumentError(
-                f"monitor: neurons={list(self._places)!r:.60}, but the layer {name!r} has {count}. Record those layers "
-                f"only that have them, such as monitor(net, {kind}={other!r}); or give how many neurons, a number, and "
-                f"so many are taken from each layer."
+                f"monitor: neurons={list(self._places)!r:.60}, but the layer {name!r} has {count}. Record only "
+                f"layers that have these neurons, such as monitor(net, {kind}={other!r}). Or pass a number of neurons, "
+                f"which are then selected in each layer."
             )
         return np.array(self._places, np.int64) % count
 
@@ -371,7 +372,7 @@ class Recorder:
             call.order[label.name] = None
             return
         if label.kind == "visit":
-            assert label.event is not None  # that is what it notes
+            assert label.event is not None  # a visit always has an event
             self.cells[label.name] = label.event.subject
             label.event.record = self.calls[-1], self.calls[-1].visit(label.name, math.prod(label.steps))
         elif x is not None:
@@ -380,10 +381,10 @@ class Recorder:
 
     def _keep(self, label: Label, x: Tensor) -> None:
         if label.kind == "lengths":
-            if not label.steps:  # else of each step of a loop, which is no sequence
+            if not label.steps:  # inside of a loop, each step would note its own
                 self.calls[-1].lengths[label.name] = x
             return
-        if label.event is None:  # of a layer that is called for all steps at once, or for one: it does not tell
+        if label.event is None:  # inputs of a layer with weights; it may be called for one step or for all at once
             share = label.steps[-1] / -(-label.steps[-1] // self.every) if label.steps else 1
             inputs = Inputs(share, x, label.steps, self.every if label.steps else 1)
             self.calls[-1].inputs.setdefault(label.name, []).append(inputs)
@@ -391,7 +392,7 @@ class Recorder:
             return
         call, begun = label.event.record or (None, 0)
         if call is None or not any(call is known for known in self.calls):
-            return  # of a call that is kept no longer, or of what another one has watched
+            return  # the call was dropped, or belongs to another monitor
         if not label.steps:
             if begun % self.every:
                 return

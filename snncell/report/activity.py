@@ -11,28 +11,32 @@ from snncell.report.facts import PASSES_NOTHING, Array, Facts, LayerFacts, all_f
 from snncell.report.findings import Measurement, count_noun, make_measurement
 from snncell.report.training import at_chance, is_trained, same_outputs
 
-LATE_STEPS = 8  # the least number: a neuron that fires at three steps in a row need not continue
+LATE_STEPS = 8  # the minimum, because a neuron that fires at only a few steps in a row may stop again
 SATURATED_RATE = 0.95  # a neuron that fires at 95 of 100 steps carries almost no information
-SATURATED = 0.25  # share of the neurons, over all steps, or over the late steps of all samples
-# Share of the neurons, in the last third of the steps of the worst sample. Two fifths of a layer may respond to a
-# strong input with a spike at every step, and be silent for another one. Very high potentials do not come down again.
+SATURATED = 0.25  # the largest share of saturated neurons, over all steps, or over the late steps of all samples
+# Limits for the share of neurons that fire at nearly every step in the last third of the worst sample. Two fifths of a
+# layer may do so for a strong input, and be silent for another input. With very high potentials (HELD), neurons do not
+# stop firing, so the limits are lower.
 STUCK, MOST_STUCK = 0.25, 0.5
-HELD = ((50.0, 0.2), (10.0, 0.4))  # thresholds, and the share
+HELD = ((50.0, 0.2), (10.0, 0.4))  # pairs (potential in thresholds, share of the neurons)
 # A layer is asleep if no potential exceeds a tenth of the distance to the threshold, or if the derivative of the
 # surrogate is below a hundredth of its peak at all potentials.
 FAR, WAKES = 0.9, 0.01
-# Share of the steps of firing neurons, and spread of the potentials in widths of the surrogate. Potentials with a
-# smaller spread are only far from the threshold.
+# A surrogate is too narrow if it has no gradient at more than this share of the steps of firing neurons, and if their
+# potentials spread over more than this multiple of its width. With a smaller spread, the potentials are only far from
+# the threshold.
 NARROW, NARROW_SPREAD = 0.9, 4.0
 WIDE_SPREAD = 10.0  # thresholds; beyond this the potentials are too wide, not the surrogate too narrow
 NEAR_PEAK = 0.95  # a derivative above this part of its peak at nearly all potentials does not distinguish them
-# (thresholds, share of the neurons) at the late steps of the worst sample; each pair is enough. Potentials reach about
-# twenty thresholds in networks that learn, and more in neurons without a leak. A spike lowers a high potential, so the
-# input exceeds the reset if it still rises. Nothing raises a low one: an inhibited neuron without a leak falls at every
-# step, and is silent, as it should be. So the limits below rest are wider.
+# Pairs (thresholds, share of the neurons) for the late steps of the worst sample; one pair is enough for a finding.
+# Potentials reach about twenty thresholds in networks that learn, and more in neurons without a leak. Each spike lowers
+# a high potential, so if it still rises, the input is larger than the reset. But nothing raises a low potential. For
+# example, an inhibited neuron without a leak falls at every step, and this is no fault. Therefore the limits below rest
+# are wider.
 LARGE = ((30.0, 0.5), (50.0, 0.1), (-100.0, 0.25))
 FAR_TOO_LARGE = ((100.0, 0.5), (1000.0, 0.1), (-300.0, 0.5), (-3000.0, 0.1))
-# A sum over T steps grows linearly, from the second quarter to the last by 2.3; a factor of ten is exponential growth.
+# A sum over T steps grows linearly, by a factor of 2.3 from the second to the last quarter. A factor of ten means
+# exponential growth.
 RUNAWAY_GROWTH, RUNAWAY_LEVEL, RUNAWAY_STEPS = 10.0, 10.0, 8
 
 
@@ -70,7 +74,7 @@ def _last(layer: LayerFacts, array: Array | None) -> Array | None:
 
 
 def staying_on(layer: LayerFacts, thresholds: float = 0.0) -> LateShare | None:
-    """The share of neurons that fire at nearly all late steps, with potentials above `thresholds` if that is not 0."""
+    """The share of neurons that fire at nearly all late steps, with potentials above `thresholds` unless it is 0."""
     spikes = _last(layer, layer.spikes)
     if spikes is None or not layer.spiking:
         return None
@@ -95,7 +99,7 @@ def _late_heights(layer: LayerFacts, side: float) -> Array | None:
 
 
 def far_away(layer: LayerFacts, thresholds: float) -> LateShare | None:
-    """The share of neurons with potentials beyond `thresholds` at the late steps; below rest if it is negative."""
+    """The share of neurons with potentials beyond `thresholds` at the late steps; a negative value means below rest."""
     heights = _late_heights(layer, float(np.sign(thresholds)))
     if heights is None:
         return None
@@ -121,7 +125,7 @@ def dead_neurons(facts: Facts) -> Iterator[Measurement]:
         elif narrowness(layer) is not None:
             rule = "dead: under a narrow surrogate"
         numbers: dict[str, Any] = {"share": float(never.mean()), "lost": lost, "cause": cause}
-        numbers |= {"asleep": layer.silent and bool(_asleep_in(layer).all())}  # far from a first spike in every sample
+        numbers |= {"asleep": layer.silent and bool(_asleep_in(layer).all())}  # no sample comes close to a first spike
         numbers |= {"stuck": _stuck(facts, layer)} if cause is None else {}
         numbers |= _largest_slope_words(reach, never)
         yield make_measurement(rule, layer, where=_where(layer), nothing=PASSES_NOTHING, **numbers)
@@ -218,12 +222,12 @@ def equal_outputs(facts: Facts) -> Iterator[Measurement]:
 
 
 def saturated_neurons(facts: Facts) -> Iterator[Measurement]:
-    """Measure neurons that fire at nearly every step. If spikes have sizes, frequent spikes are no fault."""
+    """Measure neurons that fire at nearly every step, except those with graded spikes (the size is information)."""
     for layer in facts.layers:
         if layer.rates is None or _has_graded_spikes(layer) or layer.shape[0] < 2:
             continue
         share = float((layer.rates > SATURATED_RATE).mean())
-        # An output neuron may fire at every step for its class.
+        # An output neuron may fire at every late step if the sample belongs to its class.
         late = {} if layer is facts.layers[-1] and len(facts.layers) > 1 else _stays_on(layer, share)
         rule = "saturated: late" if late.get("stuck") and share <= SATURATED else "saturated"
         yield make_measurement(rule, layer, share=share, rate=SATURATED_RATE, mean=float(layer.rates.mean()), **late)
@@ -249,7 +253,7 @@ def _stays_on(layer: LayerFacts, share: float) -> dict[str, Any]:
 
 def _has_graded_spikes(layer: LayerFacts) -> bool:
     """True if the spikes of a layer have several sizes."""
-    assert layer.spikes is not None  # because `rates` is known
+    assert layer.spikes is not None  # the caller has checked `rates`
     fired = layer.spikes[layer.spikes != 0]
     return bool(fired.size and fired.min() != fired.max() and len(layer.by_unit(layer.spikes)) > 1)
 
@@ -345,7 +349,8 @@ def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
 def constants_out_of_range(facts: Facts) -> Iterator[Measurement]:
     """Measure constants outside of their valid range, such as a decay above 1.
 
-    A neuron of your own may name no constant: then the potential that a step keeps, if it is more than the whole.
+    For a neuron without known constants, measure the factor by which a step multiplies the potential. It should be at
+    most 1.
     """
     for layer in facts.layers:
         outside = [constant for constant in layer.constants if constant.outside.any()]

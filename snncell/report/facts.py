@@ -18,8 +18,8 @@ from snncell.tape.transforms import vjp
 
 Array = np.ndarray[Any, Any]
 
-# Below this part of its peak, a derivative passes almost no gradient: a thousand such neurons have the gradient of one
-# neuron at the threshold.
+# Below this fraction of its peak, a derivative passes almost no gradient: a thousand such neurons together get as much
+# gradient as one neuron at the threshold.
 PASSES_NOTHING = 1e-3
 # Potentials at which the derivative is evaluated to find its peak and its width.
 _GRID = np.concatenate([-np.logspace(2, -4, 241), [0.0], np.logspace(-4, 2, 241)])
@@ -88,7 +88,7 @@ class Slope:
 
 
 def slope_of_surrogate(function: Cell | None, features: tuple[int, ...]) -> Slope | None:
-    """The derivative of the spike function of a neuron; None if it has none."""
+    """The derivative of a neuron's spike function; None for a neuron without one."""
     if function is None:
         return None
     several = any(constant.size > 1 for constant in tensor_constants(function))
@@ -122,19 +122,20 @@ class ConstantFacts:
 
     @property
     def furthest(self) -> float:
-        """The entry furthest out of range; NaN if there is one."""
+        """The entry furthest out of range; NaN if any entry is NaN."""
         beyond = np.maximum(self.low - self.value, self.value - self.high)
         return float(self.value.flat[int(np.argmax(np.where(np.isnan(beyond), np.inf, beyond)))])
 
 
 @dataclass(frozen=True, repr=False)
 class LayerFacts:
-    """The facts of one layer of neurons; None for unknown ones."""
+    """The facts of one layer of neurons. Unknown facts are None."""
 
     name: str  # its path in the net
     neuron: str = "neuron"  # its class
-    spiking: bool = True  # a readout of potentials is not
-    # As a monitor gives them, (T, B, *features); after the end of a padded sample, `above` and `v` stay as they were.
+    spiking: bool = True  # False for a readout of potentials
+    # Recordings of a monitor, (T, B, *features). After the end of a padded sample, `above` and `v` repeat its last
+    # step.
     spikes: Array | None = None
     above: Array | None = None
     v: Array | None = None
@@ -142,12 +143,12 @@ class LayerFacts:
     before_end: Array | None = None  # (T, B): the steps before the end of their sample
     slope: Slope | None = None  # of its surrogate
     threshold: float | None = None  # the mean of its v_threshold
-    reach: float | None = None  # from where potentials begin to the threshold, in the units of `above`
+    reach: float | None = None  # the distance from rest to the threshold, in the units of `above`
     constants: Sequence[ConstantFacts] = ()  # those with a range
     detached: bool = False  # the reset counts as a constant in the backward pass
-    leak: float | None = None  # what a step keeps of the potential, measured without a spike
-    drop: float = 0.0  # by how much a spike lowers the potential in the backward pass too
-    recurrent: bool = False  # its output comes back to it
+    leak: float | None = None  # the factor of the potential in a step without input and spike
+    drop: float = 0.0  # the decrease by a spike, if the reset is differentiated
+    recurrent: bool = False  # True if its output is fed back to its input
     radius: float | None = None  # the spectral radius of the feedback
 
     def __repr__(self) -> str:
@@ -224,7 +225,7 @@ class Weight:
     value: Array
     grad: Array | None = None
     update: Array | None = None
-    left_out: bool = False  # True if there is an optimiser without it
+    left_out: bool = False  # True if the optimiser does not have it
     group: int | None = None  # its group, if the optimiser has several
 
     @property
@@ -243,16 +244,16 @@ class Facts:
     layers: Sequence[LayerFacts] = ()  # in the order of the net
     weights: Sequence[Weight] = ()  # the trainable Parameters
     inputs: Sequence[Array] = ()
-    output: Array | None = None  # None if it was no single array
+    output: Array | None = None  # None for several outputs
     target: Array | None = None
     loss: float | None = None  # of the batch
     halves: float | None = None  # the mean of the losses of the two halves of the batch
-    guessing: float | None = None  # the loss of equal scores for all classes, ln C, where the loss is one of labels
-    differentiated: bool = False  # gradients were taken
-    updates: int | None = None  # steps that the optimiser had taken before
+    guessing: float | None = None  # the loss of equal scores for all classes, ln C, for a loss of class labels
+    differentiated: bool = False  # True if gradients were computed
+    updates: int | None = None  # the training steps that the optimiser had done before
     history: Sequence[Mapping[str, Any]] = ()  # records of a training, each with "loss"
-    costs: Mapping[str, Any] = field(default_factory=dict)  # of each layer with weights, as a monitor gives them
-    unseen: Sequence[str] = ()  # spiking layers that run their time steps themselves, so that none could be recorded
+    costs: Mapping[str, Any] = field(default_factory=dict)  # from `Monitor.costs`, for each layer with weights
+    unseen: Sequence[str] = ()  # spiking layers that run their time steps themselves, which a monitor cannot record
 
     def __repr__(self) -> str:
         counts = f"{len(self.layers)} layers, {len(self.weights)} weights, {len(self.history)} epochs"

@@ -174,9 +174,10 @@ class Rule:
 
     words: Words  # template with numbers in braces and "it" for the layer; see `fill_words`
     mend: Words
-    severity: str | None  # the lowest one; None if only the limits decide
-    limits: Mapping[str, Limits | str]  # by number; the worst counts. A severity counts if the number was measured
-    follows: bool = False  # only a note if a layer without gradients, here or later, is the cause
+    severity: str | None  # the lowest severity; None if the limits alone decide
+    # By number: its limits, or a severity that applies if the number is present. The worst one counts.
+    limits: Mapping[str, Limits | str]
+    follows: bool = False  # True to lower it to a note if a layer without gradients, here or later, is the cause
 
     def judge(self, measurement: Measurement) -> Finding | None:
         """The finding of a measurement that exceeds a limit, or None."""

@@ -15,11 +15,12 @@ from snncell.report.findings import Measurement, make_measurement
 EXPLODING_FACTOR = 1.1
 # A reset reduces the gradient too, so the leak explains a decrease of up to twice its own rate.
 LEAK_EXPLAINS = 2.0
-# The gradient is proportional to the surrogate's derivative. If that grows by half of the exponent, it is the cause.
+# The gradient is proportional to the surrogate's derivative. The derivative is the cause if its growth explains at
+# least half of the growth of the gradient, on a logarithmic scale.
 SLOPES_EXPLAIN = 0.5
 # The feedback is the cause if it explains at least half of the growth, because its gain is estimated from means.
 FEEDBACK_EXPLAINS = 0.5
-# With fewer steps there is no reliable factor.
+# With fewer steps, the factor per step is not reliable.
 FEWEST_STEPS = 6
 # The gradient of an earlier layer passes through the later ones. If it grows at nearly their rate, they are the cause.
 INHERITED = 0.7
@@ -28,8 +29,8 @@ INHERITED = 0.7
 class Trend(NamedTuple):
     """The change of a layer's gradient backwards through time."""
 
-    factor: float  # per step backwards: a least-squares fit of log norm over the steps at which it is not zero
-    steps: int  # between the first and the last of them
+    factor: float  # per step backwards, by a least-squares fit of log norm over the steps with a nonzero norm
+    steps: int  # from the first to the last of these steps
 
     @property
     def total(self) -> float:
@@ -104,7 +105,7 @@ def through_depth(facts: Facts) -> Iterator[Measurement]:
     """Measure the ratio of gradients of neighbouring layers, without growth through time."""
     known = [layer for layer in facts.layers if layer.grad is not None and all_finite(layer.grad)]
     for before, after in pairwise(known):
-        # At the last steps the way through time is short: what differs there is depth's.
+        # Compare the last steps: their gradients have passed few time steps, so a difference comes from the depth.
         low, high = (_late(layer) for layer in (before, after))
         if low and high:
             rule = "exploding gradient: through depth" if low > high else "vanishing gradient: through depth"
@@ -113,7 +114,7 @@ def through_depth(facts: Facts) -> Iterator[Measurement]:
 
 def _late(layer: LayerFacts) -> float:
     """The gradient norm over the last eighth, but at least four, of the steps with a nonzero gradient."""
-    assert layer.norms is not None  # whoever asks has a gradient
+    assert layer.norms is not None  # the caller has checked `grad`
     norms = layer.norms[layer.norms > 0]
     return float(np.median(norms[-max(4, len(norms) // 8) :])) if len(norms) else 0.0
 
@@ -129,7 +130,7 @@ def no_gradient(facts: Facts) -> Iterator[Measurement]:
     silent = ", ".join(layer.name for layer in facts.layers if layer.silent)
     for cell in [cell for cell in without if cell in facts.costs and facts.costs[cell].density == 0.0]:
         yield _of_one_cell("no gradient: no input", without.pop(cell), silent=silent)
-    # Other rules say why a layer passes nothing.
+    # If a surrogate is flat everywhere, other rules explain the reason.
     slopes = {layer.name: layer.relative_slopes for layer in facts.layers}
     flat = ", ".join(name for name, of_layer in slopes.items() if of_layer is not None and not of_layer.any())
     cut = sum(map(len, without.values()))

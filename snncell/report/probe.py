@@ -40,8 +40,8 @@ Loss = Callable[..., Any]
 
 # --- Facts of one layer -----------------------------------------------------------------------------------------------
 
-LARGEST_FEEDBACK = 1024  # neurons: the eigenvalues of a larger matrix take longer than all the rest
-NUDGE = 1e-3  # by how much a potential is moved to see what a step keeps of it, in thresholds
+LARGEST_FEEDBACK = 1024  # neurons; the eigenvalues of a larger matrix would take longer than the rest of the report
+NUDGE = 1e-3  # the perturbation of a potential that measures the leak
 
 
 def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
@@ -50,11 +50,11 @@ def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
     recorded = {kind: getattr(monitor, kind) for kind in ("spikes", "above", "v", "grad")}
     arrays = {kind: of_kind.get(name) for kind, of_kind in recorded.items()}
     shape = next((a.shape for a in arrays.values() if a is not None), (0, 0))
-    grad = arrays.pop("grad")  # of the layer's input, which may be of another width
+    grad = arrays.pop("grad")  # the gradient of the layer's input, whose width may differ
     arrays = {kind: _as_large(array, shape) for kind, array in arrays.items()}
     before_end = None if arrays["spikes"] is None else monitor.spikes.before_end(name)
     if before_end is not None and not before_end.any():
-        before_end = None  # there is nothing but padding
+        before_end = None  # all steps are padding
     arrays |= {kind: _as_at_end(arrays[kind], before_end) for kind in ("above", "v")}
     threshold = getattr(cell, "v_threshold", None)
     place = next((p.device for p in net.get_parameters()), "cpu")
@@ -117,7 +117,7 @@ def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
             run(ops.zeros((1, 1, *features)).to(place))
         above = next(iter(seen.above.values()), None)
     except (SnncellError, IndexError, TypeError, ValueError):
-        return None  # a neuron of another form, of which nothing is said in thresholds
+        return None  # a neuron with another interface; the report then has no potentials in thresholds
     reach = None if above is None else -float(np.mean(above))
     return reach if reach is not None and np.isfinite(reach) and reach > 0 else None
 
@@ -142,7 +142,7 @@ def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
         with replaying(present_key()):
             before, after = (cell(x, *each)[1 + number].asnumpy() for each in (states, moved))
     except (SnncellError, IndexError, TypeError, ValueError):
-        return None  # a neuron of another form; it is an explanation that is missing, no finding
+        return None  # a neuron with another interface; only an explanation is then missing
     leak = float(np.mean(after.astype(np.float64) - before) / NUDGE)
     return leak if np.isfinite(leak) else None
 
@@ -166,7 +166,7 @@ def _radius(feedback: Cell, features: tuple[int, ...], place: str) -> float | No
 def examine(
     net: Cell, batch: Any, loss: Loss | None = None, optimiser: Optimizer | None = None, log: Any = None
 ) -> tuple[Facts, Monitor]:
-    """The facts of `net` over `batch`, and the monitor. The state of the network stays the same to the bit."""
+    """The facts of `net` over `batch`, and the monitor. The state of the network does not change."""
     fit_together(net, loss, optimiser)
     records = history(log)
     inputs, target = parts(batch)
@@ -180,7 +180,7 @@ def examine(
             costs = dict(trial.monitor.costs())
         except ArgumentError:  # no layer has weights
             costs = {}
-        trial.update()  # the last of all: what is said of layers is of the net as it was given
+        trial.update()  # last, because the facts above must describe the network before the update
     facts = Facts(
         layers=layers,
         weights=trial.weights(),
@@ -213,7 +213,7 @@ def leave_untouched(*cells: Any) -> Iterator[None]:
         try:
             yield
         finally:
-            for parameter, data in before:  # a write puts another array in its place, and never reaches into this one
+            for parameter, data in before:  # a write replaces the array and never changes it in place
                 parameter._data = data
 
 
@@ -234,7 +234,7 @@ class _Trial:
         self.net, self.inputs, self.target, self.loss, self.optimiser = net, inputs, target, loss, optimiser
         try:
             self.monitor = Monitor(net, spikes=True, v=True, above=True, grad=loss is not None, inputs=True)
-        except ArgumentError as error:  # the net has no neuron
+        except ArgumentError as error:  # the network has no neurons
             raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
         trained = net.trainable_params() + ([] if optimiser is None else optimiser.trainable_params())
         self.parameters: list[Parameter] = list({id(p): p for p in trained}.values())
@@ -254,7 +254,7 @@ class _Trial:
                 monitoring = True
                 out = self.net(*self.inputs) if self.loss is None else self._differentiated()
         except (ShapeError, DTypeError, ArgumentError, CallError) as error:
-            if not monitoring:  # another one records already
+            if not monitoring:  # another monitor is active
                 raise ArgumentError(f"report: {str(error).rpartition('monitor: ')[2]}") from error
             shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in self.inputs)
             target = "" if self.target is None else f" and target {self.target.dtype}{list(self.target.shape)}"
@@ -290,7 +290,7 @@ class _Trial:
         return out
 
     def _loss(self, out: Any, target: Tensor | None) -> Tensor:
-        assert self.loss is not None  # the caller has looked
+        assert self.loss is not None  # the caller has checked
         value = self.loss(out) if target is None else self.loss(out, target)
         if not isinstance(value, Tensor) or value.size != 1:
             got = f"of shape {value.shape}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -313,7 +313,7 @@ class _Trial:
                 half = [x[some] if axis == 0 else x[:, some] for x, axis in zip(everything, axes, strict=True)]
                 inputs, target = (half, None) if self.target is None else (half[:-1], half[-1])
                 losses.append(float(self._loss(self.net(*inputs), target)))
-        except SnncellError:  # a net that takes this batch size alone, or axes that were not those of the samples
+        except SnncellError:  # the network accepts only this batch size, or an axis was not the axis of the samples
             return None
         return (cut * losses[0] + (samples - cut) * losses[1]) / samples
 
@@ -326,7 +326,7 @@ class _Trial:
         self._at_rest()
         try:
             loss = float(self._loss(ops.zeros_like(self.scores), self.target))
-        except SnncellError:  # a loss of something else than scores
+        except SnncellError:  # the loss does not accept such scores
             return None
         chance = math.log(self.scores.shape[-1])
         return chance if abs(loss - chance) < AT_CHANCE * chance else None
@@ -396,7 +396,7 @@ def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
     entries = list(batch) if several or isinstance(batch, tuple) else [batch]
     entries = [batch] if isinstance(batch, EventLists) else entries
     try:
-        # A report looks at each element of its inputs: of event lists it takes the arrays that they stand for.
+        # A report measures each element of its inputs, so it converts event lists to dense arrays.
         dense = [x.to_dense() if isinstance(x, EventLists) else x for x in entries]
         tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in dense]
     except (SnncellError, TypeError, ValueError) as error:
@@ -414,14 +414,14 @@ def history(log: Any) -> Sequence[Mapping[str, Any]]:
     if isinstance(log, (str, os.PathLike)) and not os.path.isfile(log):
         raise ArgumentError(
             f"report: log: there is no file {str(log)!r}. Give the path of the *.csv or *.jsonl that "
-            f"train.fit(log=...) wrote, or what train.fit gave back."
+            f"train.fit(log=...) wrote, or the result of train.fit."
         )
     records = records_of(log, "report: log")
     if records is None:
         return ()
     if not isinstance(records, (list, tuple)) or not all(isinstance(record, Mapping) for record in records):
         raise ArgumentError(
-            f"report: log is what train.fit gives back, the path of its log, or a list of dicts such as "
+            f"report: log must be the result of train.fit, the path of its log, or a list of dicts such as "
             f"{{'loss': 0.5}}, one for each epoch, not {cut(show(log), 60)}."
         )
     return records
@@ -433,7 +433,9 @@ def records_of(log: Any, who: str) -> Any:
         return getattr(log, "history", log)
     path = Path(log)
     if path.suffix not in (".csv", ".jsonl") or not path.is_file():
-        raise ArgumentError(f"{who}: {str(path)!r} is no log, a file *.csv or *.jsonl that train.fit wrote.")
+        raise ArgumentError(
+            f"{who}: {str(path)!r} is not a log. A log is a file *.csv or *.jsonl that train.fit wrote."
+        )
     with path.open(encoding="utf-8", newline="") as file:
         if path.suffix == ".csv":
             return list(csv.DictReader(file))
@@ -446,7 +448,7 @@ def _record(path: Path, number: int, line: str, who: str) -> dict[str, Any]:
     except json.JSONDecodeError:
         record = None
     if not isinstance(record, dict):
-        raise ArgumentError(f"{who}: line {number} of {str(path)!r} is no record, as train.fit writes them.")
+        raise ArgumentError(f"{who}: line {number} of {str(path)!r} is not a record of train.fit, a JSON object.")
     return record
 
 
@@ -456,7 +458,7 @@ def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
         return
     try:
         signature = inspect.signature(loss.construct if isinstance(loss, Cell) else loss)
-    except (TypeError, ValueError):  # a function that does not tell
+    except (TypeError, ValueError):  # a function without a readable signature
         return
     try:
         signature.bind(*([None] if target is None else [None, None]))

@@ -94,10 +94,11 @@ _SLOWER = "Lower the learning rate, or use a schedule that decays (nn.CosineDeca
 _STOP = "Stop earlier (train.fit(patience=...)), or regularise with weight_decay, nn.Dropout or more data."
 _RATE_GOES = "{name} changes from {first} in epoch 1 to {last} in epoch {epochs}"
 
-# A gradient that is a sum over time grows linearly. In networks that learn, resets and adaptation multiply it by some
-# hundreds over a sequence. A thousand is a fault; after a million, float32 loses the gradient of late steps.
+# Limits for the growth of a gradient from the last step to the first. A sum over time grows linearly. In networks that
+# learn, resets and adaptation multiply the gradient by some hundreds over a sequence. A factor of a thousand is a
+# fault. At a million, float32 loses the gradient of late steps.
 _EXPLODING = above(warning=1e3, alarm=1e6)
-# From the last to the first steps: below this, early steps do not influence the weights.
+# If the gradient shrinks to less than this from the last step to the first, early steps do not influence the weights.
 _VANISHING = 1e-4
 
 RULES: dict[str, Rule] = {
@@ -134,12 +135,13 @@ RULES: dict[str, Rule] = {
         "the loss is a sum over the batch: {facts.loss} for the whole batch, {facts.halves} for half of it. So the "
         "size of an update depends on the batch size.",
         'Use the mean over samples: reduction="mean", or .mean() instead of .sum().',
-        # 1 for a mean, 2 for a sum. A sum with other terms, or a mean with batch statistics, lies between.
+        # The ratio is 1 for a mean and 2 for a sum. A sum with other terms, or a mean with batch statistics, is in
+        # between.
         ratio=above(warning=1.8),
     ),
-    # Gradient over weight, of all Parameters at once: where only some are so, the net is at fault, not the loss. Beyond
-    # a hundred, a rate of 0.001 changes weights by a tenth in one step; at 1e-7 entries come near the 1e-8 that Adam
-    # adds to them.
+    # Both rules need gradients that are large (or tiny) relative to the weights in all Parameters. If only some of them
+    # are, the network is the cause, not the loss. At a ratio of a hundred, a learning rate of 0.001 changes weights by
+    # a tenth in one step. At 1e-7, gradients become as small as the epsilon of Adam, 1e-8.
     "mis-scaled loss: large gradients": graded(
         "gradients are at least {least} times as large as the weights, in {where}.",
         f"Divide the loss by the number of samples, steps or neurons, or clip the {_CLIPPED}.",
@@ -157,7 +159,7 @@ RULES: dict[str, Rule] = {
         "one update changes it by {largest} times its size (about 0.001 is usual, and {usual} is too much); {change} "
         "by more than {limit}.",
         "Lower the learning rate, first by a factor of {lower}, or clip gradients.",
-        largest=above(alarm=1.0),  # the net is another one after one step
+        largest=above(alarm=1.0),  # one step replaces the weights
     ),
     "learning rate: tiny updates": graded(
         _TINY_UPDATES,
@@ -193,7 +195,7 @@ RULES: dict[str, Rule] = {
     ),
     "loss curve: training above its first": alarm(_ABOVE_THE_FIRST, _SLOWER),
     "loss curve: test above its first": warning(_ABOVE_THE_FIRST, _STOP),
-    # Of what the loss had won, lost again: a little is what batches differ by.
+    # The limits are parts of the earlier decrease. A small rise may only be a difference between batches.
     "loss curve: training rises": graded(_LOST_AGAIN, _SLOWER, lost=above(note=0.1, warning=0.3)),
     "loss curve: test rises": graded(_LOST_AGAIN, _STOP, lost=above(note=0.3)),
     "growth: a rate": warning(
@@ -203,7 +205,7 @@ RULES: dict[str, Rule] = {
     "growth: a rate dies out": graded(
         _RATE_GOES + ", {left:%} of its first value: neurons become silent.",
         "Lower the learning rate, or add a regulariser against silent neurons (nn.SilenceRegulariser).",
-        # Rates settle within a few times of what they were; one that has fallen so far is on its way to its end.
+        # Rates usually settle within a factor of a few. A rate that has fallen to a twentieth will reach 0.
         left=below(warning=0.05),
     ),
     "growth: not finite": alarm(
@@ -213,7 +215,7 @@ RULES: dict[str, Rule] = {
     "growth: in every epoch": graded(
         "|{name}| grows in every epoch, from {first} to {last} in {epochs} epochs.",
         f"Lower the learning rate, clip {_CLIPPED}, or add weight_decay.",
-        # Norms and potentials may change by orders of magnitude once, but not in every epoch.
+        # Norms and potentials may grow by orders of magnitude in some epochs, but should not grow in every epoch.
         growth=above(warning=100.0),
     ),
     "accuracy": note(
@@ -223,7 +225,7 @@ RULES: dict[str, Rule] = {
             " The most frequent error, {often:time}, is class {guess} for class {label}.",
         ),
     ),
-    # --- what was asked of the training -------------------------------------------------------------------------------
+    # --- setup of the training ----------------------------------------------------------------------------------------
     "labels: of no class": alarm(
         "{wrong:label} of {count} are out of range: there are {classes} outputs, for classes 0 to {last}, and labels "
         "from {least} to {most}.",
@@ -232,7 +234,7 @@ RULES: dict[str, Rule] = {
     "labels: of one class": graded(
         "all {count} labels are class {label}, but the network has {classes} outputs.",
         "Shuffle the data before you make batches, and pass a batch as in training to the report.",
-        count=above(warning=7),  # so few may be of one class by chance
+        count=above(warning=7),  # fewer labels may be equal by chance
     ),
     "silent output: label": warning(
         "the neuron of the label is silent (its spike time is inf) in {count} of {samples:sample}; these have no "
@@ -306,8 +308,9 @@ RULES: dict[str, Rule] = {
         total=below(note=_VANISHING),
         follows=True,
     ),
-    # Between neighbouring layers. Surrogates pass a few hundredths of a gradient in working nets, products of default
-    # weights about one: a thousand either way is out of proportion.
+    # Ratios between neighbouring layers. In networks that learn, surrogates pass a few hundredths of a gradient, and
+    # products with default weights pass about all of it. A factor of a hundred or more upwards, or a thousand
+    # downwards, is a fault.
     "exploding gradient: through depth": graded(
         "the gradient at {it.name} is {ratio} times as large as at {after.name}, the layer after it.",
         "Lower the weights between {it.name} and {after.name}, or normalise the current between them.",
@@ -326,10 +329,10 @@ RULES: dict[str, Rule] = {
         "Nothing to do if you intend this, as many papers do. Otherwise set detach_reset=False.",
     ),
     # --- silence ------------------------------------------------------------------------------------------------------
-    # Some neurons are silent over a batch in every net that computes with few spikes, and at initialisation whole
-    # layers are: below a tenth nothing is said, beyond it is a note, as long as the gradient can wake them. Neurons
-    # that none can wake stay as they are. In nets that learn, half of a layer may be so, over the few samples of a
-    # batch, and the rest does its work: two thirds are a loss, nine tenths a fault.
+    # Some neurons are silent over a batch in every network with sparse spikes, and whole layers are at initialisation.
+    # So up to a tenth of silent neurons gives no finding, and more give a note, as long as a gradient can make them
+    # fire. Without such a gradient they stay silent. Even in networks that learn, up to half of a layer may be silent
+    # over the few samples of a batch. Therefore two thirds give a warning, and nine tenths an alarm.
     "dead": graded(
         _NEVER_FIRED,
         f"{_WAKE}a regulariser of firing rates (nn.SilenceRegulariser) gives silent neurons a gradient.",
@@ -363,7 +366,7 @@ RULES: dict[str, Rule] = {
         "it gives no spike for {silent} of {it.shape[1]:sample}, first for sample {first}. Layers after it cannot "
         "distinguish these samples.",
         "Normalise the samples so that their inputs are equally strong, raise the input, or lower v_threshold.",
-        # A net is none the worse for it while it is not trained, or where samples are near their first spike.
+        # This is harmless before training, and for samples whose potentials come close to the threshold.
         share=above(note=0.1),
         asleep=above(warning=0.2),
     ),
@@ -374,12 +377,13 @@ RULES: dict[str, Rule] = {
     "equal outputs: of silence": note(
         "{same}, because {silent} gives no spikes. The loss cannot distinguish the samples.",
         "Fix {silent} first.",
-        # Before training, layers that are silent yet near their thresholds wake by themselves.
+        # Before training this is harmless, because training makes silent layers near their threshold fire.
         trained="warning",
     ),
     # --- too much -----------------------------------------------------------------------------------------------------
-    # A neuron that fires at 95 of 100 steps says next to nothing; a few such are biases, half of a layer is a fault. In
-    # the late steps of a sample, staying on may be an answer, and is no alarm by itself.
+    # A neuron that fires at 95 of 100 steps carries almost no information. A few such neurons act as biases, but half
+    # of a layer is a fault. At the late steps of a sample, constant firing may be the answer of the neuron, so it alone
+    # gives no alarm.
     "saturated": graded(
         _FIRED_TOO_OFTEN,
         _LESS,
@@ -392,8 +396,9 @@ RULES: dict[str, Rule] = {
         "or a full reset.",
     ),
     # --- the surrogate ------------------------------------------------------------------------------------------------
-    # Of neurons that fire, potentials cross the threshold, so a surrogate that nine in ten steps do not see is narrow
-    # (`activity.narrowness`). Beyond ten thresholds it is the potentials that are too wide.
+    # The potentials of neurons that fire cross the threshold. So a surrogate is too narrow if it has no gradient at
+    # nine of ten steps (`activity.narrowness`). If the potentials spread over more than ten thresholds, they are the
+    # cause, not the surrogate.
     "narrow surrogate": warning(
         _NARROW,
         f"Use a wider surrogate ({_WIDER}), or scale the weights so that potentials stay near the threshold.",
@@ -409,7 +414,7 @@ RULES: dict[str, Rule] = {
         "the derivative of {it.slope.name} is above {near_peak} of its peak at {share:%} of the steps, so gradients do "
         "not distinguish neurons near their threshold from others.",
         "Use a narrower surrogate, about one threshold wide: a higher sharpness of {it.slope.name}.",
-        share=above(warning=0.95),  # it tells nearly no potential from another
+        share=above(warning=0.95),  # the derivative then hardly depends on the potential
     ),
     # --- potentials ---------------------------------------------------------------------------------------------------
     "large potentials": warning(
@@ -426,7 +431,7 @@ RULES: dict[str, Rule] = {
     "large potentials: without a threshold": graded(
         "potentials reach {largest}, in sample {sample} at step {step}, close to the limit of float32.",
         "Scale the input down, and check the leak and the weights before the layer.",
-        largest=above(alarm=1e6),  # float32 then resolves no input of the size of one
+        largest=above(alarm=1e6),  # float32 resolves only steps of 0.06 there
     ),
     "exploding recurrence: potentials": alarm(_RUN_AWAY, "Use a neuron with a reset or a leak, or lower its input."),
     "exploding recurrence: potentials, by feedback": alarm(
@@ -443,7 +448,7 @@ RULES: dict[str, Rule] = {
         "a step of the {it.neuron} multiplies a small change of the potential by {leak:.5g}, measured at rest without "
         "input, so potentials grow without input, by a factor of {growth} in {steps:step}.",
         "Keep the factor of the potential at 1 or below. For a learned factor, use ops.sigmoid of a Parameter.",
-        leak=above(warning=1.005),  # measured in float32: one part in two hundred is no rounding
+        leak=above(warning=1.005),  # the measurement is in float32, and half a percent is more than rounding
     ),
 }
 

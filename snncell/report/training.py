@@ -10,21 +10,21 @@ import numpy as np
 from snncell.report.facts import Array, Facts, Weight, all_finite, batch_axis, l2_norm
 from snncell.report.findings import Measurement, count_noun, format_number, format_percent, make_measurement
 
-AT_CHANCE = 0.02  # of the loss of guessing: a loss that is not lower by this much has learned nothing that counts
-GUESSED = 1.1  # times the share that guessing gets right: as much is luck
-FEWEST_EPOCHS = 3  # an accuracy needs some to be believed
-FLAT = 0.02  # of the first loss: what a loss of random batches wanders about without learning
-FIRST_UPDATES = 10  # fewer are no training
-SAME = 1e-6  # outputs that differ by less than float32 resolves are the same
+AT_CHANCE = 0.02  # a network has learned nothing if its loss is at most this fraction below the loss of guessing
+GUESSED = 1.1  # up to this multiple of the chance level, an accuracy may be luck
+FEWEST_EPOCHS = 3  # with fewer epochs, an accuracy at chance level proves nothing
+FLAT = 0.02  # a loss fluctuates by this fraction of its first value even without learning
+FIRST_UPDATES = 10  # with fewer updates, the network counts as untrained
+SAME = 1e-6  # a relative difference of outputs below this is float32 rounding
 # Update relative to the weight. About 1e-3 works well; a tenth replaces the weights within ten steps. The first updates
 # of Adam are the rate times the sign of the gradient, at least three times as large as later ones.
 LARGE_UPDATE, FIRST_FACTOR = 0.1, 3.0
-FAR_ABOVE_CHANCE = 3.0  # times the loss of guessing: scores that are confident and wrong; untrained nets begin near one
-WAITED = 5  # epochs, after which a loss that has not moved will not move by itself
+FAR_ABOVE_CHANCE = 3.0  # in multiples of the loss of guessing; an untrained network has about 1
+WAITED = 5  # in epochs: a loss that has not fallen by then will not fall later
 # Spikes per step: rates usually stay within a factor of a few. A network whose rates grow by this factor to this value
 # will saturate.
 RATE_GROWS, RATE_HIGH = 3.0, 0.4
-GROWING_EPOCHS = 3  # fewer are no growth
+GROWING_EPOCHS = 3  # with fewer epochs, growth is not reliable
 _NO_MEASURES = ("epoch", "step", "seconds")
 
 
@@ -53,18 +53,18 @@ def predictions(facts: Facts) -> tuple[Array, Array, int] | None:
     out, labels = facts.output, facts.target
     if out is None or labels is None or not is_classification(out.shape, labels):
         return None
-    if facts.unseen:  # the outputs may be spike times, of which the smallest decides
+    if facts.unseen:  # the outputs may be spike times, where the smallest one decides
         return None
     scores = out.sum(0) if out.ndim == 3 else out
     return (scores.argmax(1), labels, scores.shape[1]) if all_finite(scores) else None
 
 
 def at_chance(facts: Facts) -> str:
-    """The evidence in the log that nothing was learned: a loss or an accuracy at chance level; else ""."""
+    """A sentence that the loss or the accuracy in the log is at chance level; "" if that is not so."""
     losses = logged_numbers(facts, "loss")
     if losses and facts.guessing is not None and losses[-1] >= (1 - AT_CHANCE) * facts.guessing:
         epochs, guessing = count_noun(len(losses), "epoch"), format_number(facts.guessing)
-        return f"the loss is {format_number(losses[-1])} after {epochs}, and that of guessing is {guessing}"
+        return f"the loss is {format_number(losses[-1])} after {epochs}, and the loss of guessing is {guessing}"
     right = logged_numbers(facts, "accuracy") or logged_numbers(facts, "test_accuracy")
     out, labels = facts.output, facts.target
     if len(right) < FEWEST_EPOCHS or out is None or labels is None or not is_classification(out.shape, labels):
@@ -73,7 +73,7 @@ def at_chance(facts: Facts) -> str:
     chance = max(1 / out.shape[-1], commonest)
     if max(right) > GUESSED * chance:
         return ""
-    most = f"at most {format_percent(max(right))} were read right in {len(right)} epochs"
+    most = f"at most {format_percent(max(right))} were classified correctly in {len(right)} epochs"
     return f"{most}, and guessing gets {format_percent(chance)}"
 
 
@@ -86,7 +86,7 @@ def hardly_falls(losses: Sequence[float]) -> bool:
 
 
 def same_outputs(facts: Facts) -> str:
-    """The statement that all samples have one output although the inputs differ; else ""."""
+    """A sentence that the output is the same for all samples although the inputs differ; "" if that is not so."""
     out = facts.output
     if out is None or not all_finite(out) or not facts.layers:
         return ""

@@ -311,13 +311,13 @@ def test_training_curves_of_a_training():
 
 
 def test_training_curves_refuse_what_is_no_log(tmp_path):
-    with pytest.raises(errors.ArgumentError, match=r"run\.csv' is no log, a file \*\.csv or \*\.jsonl"):
+    with pytest.raises(errors.ArgumentError, match=r"run\.csv' is not a log\. A log is a file \*\.csv or \*\.jsonl"):
         plot.training_curves(tmp_path / "run.csv")
     (tmp_path / "run.txt").touch()
-    with pytest.raises(errors.ArgumentError, match="is no log"):
+    with pytest.raises(errors.ArgumentError, match="is not a log"):
         plot.training_curves(tmp_path / "run.txt")
     (tmp_path / "half.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n{"epoch": 2, "lo')
-    with pytest.raises(errors.ArgumentError, match=r"line 2 of .*half\.jsonl' is no record"):
+    with pytest.raises(errors.ArgumentError, match=r"line 2 of .*half\.jsonl' is not a record"):
         plot.training_curves(tmp_path / "half.jsonl")
     (tmp_path / "bad.csv").write_text("epoch,loss\n1,low\n")
     with pytest.raises(errors.ArgumentError, match="training_curves: 'loss' must be numbers, one per epoch, not 'low'"):

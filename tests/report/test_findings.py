@@ -548,12 +548,12 @@ WORDS = [
     (
         net(quiet(-0.3, name="b"), layer("c"), history=epochs(1.9, 1.6)),
         "dead",
-        "Training has not made them fire: the loss is 1.6 after 2 epochs, and that of guessing is 1.61.",
+        "Training has not made them fire: the loss is 1.6 after 2 epochs, and the loss of guessing is 1.61.",
     ),
     (
         net(quiet(-0.3, name="b"), layer("c"), guessing=None, history=epochs(3.0, 2.0, 1.0, accuracy=0.2)),
         "dead",
-        "at most 20 % were read right in 3 epochs, and guessing gets 25 %.",
+        "at most 20 % were classified correctly in 3 epochs, and guessing gets 25 %.",
     ),
     (net(quiet(-0.3, name="b"), layer("c"), output=SAME), "equal outputs", "because b gives no spikes."),
     (net(history=epochs(221.0, 62.0)), "learning rate", "is 62 in epoch 2, far above the 1.61 of guessing"),
