@@ -1,4 +1,4 @@
-"""`set_context(check_finite=True)`: NaN and inf are caught where they start, and nothing else changes."""
+"""`set_context(check_finite=True)`: NaN and infinity raise where they first appear, and results stay unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from snncell.base import config
 from snncell.errors import ArgumentError, NotFiniteError
 
 STEPS, FAULTY, BATCH, WIDTH = 60, 37, 3, 4
-SPOT = (1, 2)  # sample and neuron of the faults
+SPOT = (1, 2)  # the sample and neuron with the fault
 NAN = math.nan
 
 
@@ -42,7 +42,7 @@ def faulty_inputs(value: float = NAN) -> Tensor:
 
 
 class Fading(nn.Cell):
-    """A neuron whose state falls by 1 at each step, from 1000 or from where `formula` meets its fault at step 37."""
+    """A neuron with a state that decreases by 1 at each step, so that `formula` meets its fault at step 37."""
 
     def __init__(self, formula: Callable[[Tensor], Tensor], last: float) -> None:
         super().__init__()
@@ -54,12 +54,12 @@ class Fading(nn.Cell):
 
     def init_state(self, x: Tensor) -> Tensor:
         start = np.full(x.shape, 1000.0, np.float32)
-        start[SPOT] = FAULTY + 1 + self.last  # and so `last` after step 37
+        start[SPOT] = FAULTY + 1 + self.last  # so that the state equals `last` after step 37
         return Tensor(start)
 
 
 class Rising(nn.Cell):
-    """A neuron whose state rises by 1: the 0 of what its spike function is given comes at step 37, for one neuron."""
+    """A neuron with a state that increases by 1: the input of its spike function is 0 at step 37, for one neuron."""
 
     def __init__(self, surrogate_function: nn.Cell) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Rising(nn.Cell):
 
 
 class Root(snncell.surrogate.Surrogate):
-    """A spike function whose reverse divides by 0 where its input is 0."""
+    """A spike function with a gradient that divides by 0 where its input is 0."""
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return (dout / ops.sqrt(ops.abs(x)),)
@@ -98,7 +98,7 @@ def gradients(net: nn.Cell, x: Any = None) -> Any:
 
 
 class Feedback(nn.Cell):
-    """The current that comes back to the neuron: a formula of its output."""
+    """The current fed back to the neuron: a formula of its output."""
 
     def __init__(self, formula: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Feedback(nn.Cell):
 
 
 class Growing(nn.Cell):
-    """A neuron whose state overflows at step 38."""
+    """A neuron with a state that overflows at step 38."""
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         v = v * 10.0
@@ -142,7 +142,7 @@ def own_scan_reversed() -> Any:
         return v, ops.log(v)
 
     x = np.ones((STEPS, 2), np.float32)
-    x[STEPS - 1] = 0.0  # the first step of this direction
+    x[STEPS - 1] = 0.0  # the first step in this direction
     return ops.scan(step, ops.zeros(2), Tensor(x), reverse=True)
 
 
@@ -159,7 +159,7 @@ def nested() -> Any:
 
 
 def masked_too_late(formula: Callable[[Tensor], Tensor]) -> Any:
-    """The forward leaves out what is not finite; the reverse multiplies it by 0."""
+    """The forward pass masks values that are not finite, but the backward pass multiplies them by 0."""
     x = np.ones((6, 3), np.float32)
     x[4, 1] = 0.0
 
@@ -184,7 +184,7 @@ class LogLoss(nn.Cell):
 
 
 class Hidden(nn.Cell):
-    """A Cell that no attribute leads to."""
+    """A Cell that is not an attribute of any other."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ def in_graph_mode() -> Any:
 
 
 class Constant(nn.Cell):
-    """A bprop that returns what no operation has made."""
+    """A bprop that returns a Tensor which no operation has computed."""
 
     def construct(self, x: Tensor) -> Tensor:
         return x * 1.0
@@ -605,7 +605,7 @@ def _state(value: float) -> Tensor:
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
-def test_a_planted_fault_is_found(name: str) -> None:
+def test_planted_fault_is_found(name: str) -> None:
     case = CASES[name]
     with pytest.raises(NotFiniteError, match=rf"(?s)^{case.says}.*\n  at {case.line}") as caught:
         case.run()
@@ -615,16 +615,16 @@ def test_a_planted_fault_is_found(name: str) -> None:
     assert re.match(case.line, error.line)
 
 
-def test_it_is_a_floating_point_error_of_snncell() -> None:
+def test_error_is_a_floating_point_error_of_snncell() -> None:
     with pytest.raises(FloatingPointError, match="it starts here"):
         ops.log(Tensor(0.0))
 
 
-# --- what is no fault -------------------------------------------------------------------------------------------------
+# --- valid infinities -------------------------------------------------------------------------------------------------
 
 
 class Masked(nn.Cell):
-    """The largest input so far of those that count: inf is what it begins with, and what masks."""
+    """The running maximum of the unmasked inputs: infinity is the initial value and the mask value."""
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         v = ops.maximum(v, ops.select(x > 0.3, x, -math.inf))
@@ -658,7 +658,7 @@ HEALTHY: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", HEALTHY)
-def test_what_is_healthy_raises_nothing_and_is_the_same_to_the_bit(name: str, rng: np.random.Generator) -> None:
+def test_healthy_nets_raise_nothing_and_have_equal_bits(name: str, rng: np.random.Generator) -> None:
     run = HEALTHY[name]
     weights = run.trainable_params() if isinstance(run, nn.Cell) else None
     x = Tensor(rng.random((STEPS, BATCH, WIDTH)).astype(np.float32))
@@ -675,7 +675,7 @@ def test_what_is_healthy_raises_nothing_and_is_the_same_to_the_bit(name: str, rn
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_training_is_the_same_to_the_bit(compiled: bool) -> None:
+def test_training_has_equal_bits(compiled: bool) -> None:
     def trained(checked: bool) -> list[np.ndarray]:
         snncell.set_context(check_finite=checked)
         snncell.set_seed(3)
@@ -689,7 +689,7 @@ def test_training_is_the_same_to_the_bit(compiled: bool) -> None:
             opt(grads)
             return loss
 
-        run = jit(step) if compiled and checked else step  # a jitted step that is checked is the eager one
+        run = jit(step) if compiled and checked else step  # a jitted step that is checked runs eagerly
         losses = [run(Tensor(inputs())).asnumpy() for _ in range(3)]
         return [*losses, *(p.asnumpy() for p in net.get_parameters()), *(p.asnumpy() for p in opt.get_parameters())]
 
@@ -697,7 +697,7 @@ def test_training_is_the_same_to_the_bit(compiled: bool) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_jitted_function_gives_values_not_parameters() -> None:
+def test_jitted_function_returns_values_not_parameters() -> None:
     p = Parameter(np.zeros(2, np.float32), name="p")
 
     @jit
@@ -711,7 +711,7 @@ def test_a_jitted_function_gives_values_not_parameters() -> None:
     assert type(first) is Tensor
 
 
-def test_parameters_and_random_numbers_are_as_before_a_loop_that_failed() -> None:
+def test_failed_loop_restores_parameters_and_random_state() -> None:
     count = Parameter(np.zeros((), np.float32), name="count", requires_grad=False)
 
     def step(v: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -727,7 +727,7 @@ def test_parameters_and_random_numbers_are_as_before_a_loop_that_failed() -> Non
     np.testing.assert_array_equal(after, ops.uniform((3,)).asnumpy())
 
 
-def test_what_a_step_draws_is_drawn_again() -> None:
+def test_rerun_of_a_failed_step_draws_equal_random_numbers() -> None:
     def step(v: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         u = ops.uniform((2,))
         return v, ops.log(ops.relu(u - 0.3)) * x
@@ -743,7 +743,7 @@ def test_what_a_step_draws_is_drawn_again() -> None:
 # --- the setting ------------------------------------------------------------------------------------------------------
 
 
-def test_the_setting_is_read_and_switched_off() -> None:
+def test_setting_can_be_read_and_switched_off() -> None:
     assert snncell.get_context("check_finite") is True
     assert len(config.FINITE) == 1
     snncell.set_context(pool_limit=snncell.get_context("pool_limit"))
@@ -755,13 +755,13 @@ def test_the_setting_is_read_and_switched_off() -> None:
 
 
 @pytest.mark.parametrize("value", [1, 0, "yes", 1.0, [True]])
-def test_a_wrong_setting_is_refused(value: Any) -> None:
+def test_invalid_setting_raises(value: Any) -> None:
     with pytest.raises(ArgumentError, match=f"check_finite is True or False, not {re.escape(repr(value))}"):
         snncell.set_context(check_finite=value)
     assert snncell.get_context("check_finite") is True
 
 
-def test_what_was_compiled_before_is_checked_now() -> None:
+def test_functions_compiled_before_the_setting_are_checked() -> None:
     net = three_layers(Fading(ops.sqrt, -0.5))
     fast = jit(lambda x: net(x))
     snncell.set_context(check_finite=False)
@@ -773,13 +773,13 @@ def test_what_was_compiled_before_is_checked_now() -> None:
             run(Tensor(inputs()))
 
 
-def test_explain_still_explains() -> None:
+def test_explain_still_describes_compiled_kernels() -> None:
     assert "one kernel" in snncell.explain(nn.MultiStep(nn.LIFNode()), Tensor(inputs()), detail="launches")
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("compiled", [False, True])
-def test_switched_on_after_the_forward_a_gradient_is_still_looked_at(compiled: bool) -> None:
+def test_gradient_is_checked_if_switched_on_after_the_forward(compiled: bool) -> None:
     snncell.set_context(check_finite=False)
     scale = Parameter(np.ones(1, np.float32), name="scale")
     run = nn.MultiStep(Feedforward(scale))
@@ -792,7 +792,7 @@ def test_switched_on_after_the_forward_a_gradient_is_still_looked_at(compiled: b
 
 
 class Feedforward(nn.Cell):
-    """A neuron whose slope at 0 is infinite."""
+    """A neuron with an infinite slope at 0."""
 
     def __init__(self, scale: Parameter) -> None:
         super().__init__()
@@ -803,9 +803,9 @@ class Feedforward(nn.Cell):
 
 
 @pytest.mark.compiled
-def test_a_loop_that_is_run_again_without_a_fault_is_recorded_as_always() -> None:
+def test_loop_rerun_without_a_fault_is_monitored_as_usual() -> None:
     class Last(nn.Cell):
-        """A state that becomes infinite, as it is meant to."""
+        """A state that becomes infinite on purpose."""
 
         def construct(self, x: Tensor, v: Tensor, until: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             v = v * 0.5 + x
@@ -818,7 +818,7 @@ def test_a_loop_that_is_run_again_without_a_fault_is_recorded_as_always() -> Non
 
 
 @pytest.mark.compiled
-def test_what_only_a_monitor_takes_out_of_a_loop_is_not_looked_at() -> None:
+def test_values_read_only_by_a_monitor_are_not_checked() -> None:
     class Far(nn.Cell):
         """A neuron that is infinitely far above its threshold."""
 
@@ -835,7 +835,7 @@ def test_what_only_a_monitor_takes_out_of_a_loop_is_not_looked_at() -> None:
         np.testing.assert_array_equal(net(Tensor(inputs())), alone)
 
 
-def test_the_logarithm_of_no_probability_at_all_is_no_fault() -> None:
+def test_logsumexp_of_zero_probability_does_not_raise() -> None:
     x = Tensor(np.array([[-math.inf, -math.inf], [0.0, -math.inf]], np.float32))
     value, dx = value_and_grad(lambda x: ops.logsumexp(x, axis=1)[1] + ops.exp(ops.logsumexp(x, axis=1)).sum())(x)
     np.testing.assert_array_equal(ops.logsumexp(x, axis=1), np.float32([-math.inf, 0.0]))

@@ -1,4 +1,4 @@
-"""Arrays of other libraries in the places of Tensors: each kind of array, in each place that takes data."""
+"""Arrays of other libraries instead of Tensors: each kind of array in each place that accepts data."""
 
 import collections
 
@@ -24,7 +24,7 @@ Pair = collections.namedtuple("Pair", ["x", "y"])
 
 
 class OfDLPack:
-    """An array that speaks nothing but DLPack."""
+    """An array that supports only DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -37,7 +37,7 @@ class OfDLPack:
 
 
 class OfArray:
-    """An array that has nothing but __array__."""
+    """An array that has only __array__."""
 
     def __init__(self, array):
         self.array = array
@@ -47,7 +47,7 @@ class OfArray:
 
 
 class OfInterface:
-    """An array that has nothing but NumPy's interface."""
+    """An array that has only NumPy's array interface."""
 
     def __init__(self, array):
         self.array = array
@@ -88,7 +88,7 @@ def numbers(means):
     return [means[name] for name in sorted(means)]
 
 
-# Everything that takes data, with what makes an array of the kind that is tried.
+# All places that accept data, each with a function of the tested array constructor.
 PLACES = {
     "Tensor": lambda f: Tensor(f(X)),
     "operation": lambda f: ops.exp(f(X)),
@@ -120,7 +120,7 @@ PLACES = {
     "report": lambda f: parts((f(X), f(Y)))[0][0],
     "VanRossumLoss": lambda f: nn.VanRossumLoss()(Tensor(X[None]), f(X[None])),
 }
-# A list is no array: what calls and traces fixes it, as any other Python value.
+# A list is not an array, so calls and traces treat it as a fixed Python value.
 ARRAYS_ALONE = {
     "call": lambda f: NET(f(X)),
     "call by name": lambda f: NET(x=f(X)),
@@ -131,7 +131,7 @@ ARRAYS_ALONE = {
 
 
 class Joined(nn.Cell):
-    """A net that takes a structure of two arrays."""
+    """A net with a structure of two arrays as input."""
 
     def __init__(self):
         super().__init__()
@@ -143,7 +143,7 @@ class Joined(nn.Cell):
 
 
 class Two(nn.Cell):
-    """A net that takes two arrays."""
+    """A net with two arrays as inputs."""
 
     def __init__(self):
         super().__init__()
@@ -165,7 +165,7 @@ CASES += [(place, kind) for place in ARRAYS_ALONE for kind in OTHERS if kind not
 
 @pytest.mark.sampled(37)
 @pytest.mark.parametrize(("place", "kind"), CASES)
-def test_each_kind_of_array_is_taken_where_numpys_are(place, kind):
+def test_each_kind_of_array_is_accepted_like_numpy_arrays(place, kind):
     if kind.startswith("torch"):
         pytest.importorskip("torch", reason="PyTorch is not installed")
     found, expected = value(place, kind), value(place, "NumPy")
@@ -175,7 +175,7 @@ def test_each_kind_of_array_is_taken_where_numpys_are(place, kind):
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("kind", ["Tensor", "DLPack", "__array__", "interface", "torch", "torch, strided"])
-def test_arrays_of_others_keep_their_dtype(kind, dtype):
+def test_foreign_arrays_keep_their_dtype(kind, dtype):
     if kind.startswith("torch"):
         pytest.importorskip("torch", reason="PyTorch is not installed")
     array = np.arange(6).reshape(2, 3).astype(dtype)
@@ -184,12 +184,12 @@ def test_arrays_of_others_keep_their_dtype(kind, dtype):
         np.testing.assert_array_equal(found, array)
 
 
-def test_a_loader_of_pytorch_is_a_source_of_batches():
+def test_pytorch_loader_is_a_source_of_batches():
     data = pytest.importorskip("torch.utils.data", reason="PyTorch is not installed")
     pairs = data.TensorDataset(torch.tensor(X), torch.tensor(Y))
     found, expected = weights_after(data.DataLoader(pairs, batch_size=8)), weights_after([(X, Y)])
     np.testing.assert_array_equal(found, expected)
-    rows = [(x, int(y)) for x, y in zip(X, Y, strict=True)]  # NumPy's arrays and numbers, which it collates
+    rows = [(x, int(y)) for x, y in zip(X, Y, strict=True)]  # NumPy arrays and numbers, which it collates
     means = train.evaluate(NET, LOSS, data.DataLoader(rows, batch_size=3))
     assert means == pytest.approx(train.evaluate(NET, LOSS, (X, Y), batch_size=3))
 
@@ -201,7 +201,7 @@ def test_bfloat16_of_pytorch_stays_bfloat16():
         np.testing.assert_array_equal(np.asarray(found).astype(np.float32), x.float().numpy())
 
 
-def test_a_jitted_function_sees_what_an_array_of_another_library_holds_now():
+def test_jitted_function_reads_the_present_values_of_foreign_arrays():
     pytest.importorskip("torch", reason="PyTorch is not installed")
     double, x = snncell.jit(lambda a: ops.exp(a) * 0.0 + a), torch.ones(3)
     assert double(x).tolist() == [1.0] * 3
@@ -209,7 +209,7 @@ def test_a_jitted_function_sees_what_an_array_of_another_library_holds_now():
     assert double(x).tolist() == [2.0] * 3 and len(double.compiled) == 1
 
 
-def test_what_is_an_array_and_what_is_not():
+def test_is_array_recognises_arrays_of_other_libraries():
     there = [X, OfDLPack(X), OfArray(X), OfInterface(X), np.zeros(())]
     assert all(map(is_array, there))
     assert not any(map(is_array, [1, 1.0, "a", None, np.float32(1), [X], (X,), {"a": X}, Tensor(X), np.ndarray, NET]))
@@ -220,13 +220,13 @@ def test_what_is_an_array_and_what_is_not():
 
 
 class Keeps:
-    """An array whose elements nobody gets."""
+    """An array that does not export its elements."""
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("it is elsewhere")
 
 
-def test_an_array_that_keeps_its_elements_is_refused_by_name():
+def test_array_without_exportable_elements_raises_with_its_name():
     words = r"a test_foreign_arrays\.Keeps does not export its elements: it is else"
     with pytest.raises(errors.ArgumentError, match=words):
         Tensor(Keeps())
@@ -234,7 +234,7 @@ def test_an_array_that_keeps_its_elements_is_refused_by_name():
         train.evaluate(NET, LOSS, [(Keeps(), Y)])
 
 
-def test_pytorchs_that_require_a_gradient_are_refused_by_name():
+def test_pytorch_tensors_that_require_a_gradient_raise():
     pytest.importorskip("torch", reason="PyTorch is not installed")
     with pytest.raises(errors.ArgumentError, match=r"a torch\.Tensor does not .* require gradient, use tensor\.detach"):
         NET(torch.tensor(X, requires_grad=True))
@@ -251,7 +251,7 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_batches_that_are_none_are_refused(name):
+def test_invalid_batches_raise(name):
     batch, message = BATCHES[name]
     with pytest.raises(errors.ArgumentError, match=message):
         train.evaluate(NET, LOSS, [batch])
@@ -269,18 +269,18 @@ TIMES = RNG.normal(size=(5, 8, 2)).astype(np.float32)
     [ONE_HOT, ONE_HOT.astype(np.float16), ONE_HOT.astype(np.int64), ONE_HOT.astype(bool), 0.8 * ONE_HOT + 0.1],
     ids=["float32", "float16", "int64", "bool", "smoothed"],
 )
-def test_accuracy_of_probabilities_is_that_of_class_numbers(outputs, labels):
+def test_accuracy_of_probabilities_equals_that_of_class_numbers(outputs, labels):
     for measured in (train.accuracy, snncell.jit(train.accuracy)):
         assert measured(outputs, labels).item() == train.accuracy(outputs, Y).item()
 
 
 @pytest.mark.parametrize("labels", [3.0 * ONE_HOT, ONE_HOT - 0.5, 0.0 * ONE_HOT, np.stack([2 - Y, Y - 1], 1)])
-def test_accuracy_refuses_targets_that_are_no_probabilities(labels):
+def test_accuracy_of_targets_that_are_not_probabilities_raises(labels):
     for measured in (train.accuracy, snncell.jit(train.accuracy)):
         with pytest.raises(errors.ArgumentError, match=r"accuracy: .* add up to 1 .* give accuracy=None"):
             measured(TIMES[0], labels)
 
 
-def test_accuracy_of_one_output_is_no_accuracy():
+def test_accuracy_of_a_single_output_raises():
     with pytest.raises(errors.DTypeError, match="measure something else: accuracy=None"):
         train.evaluate(nn.Dense(3, 1), nn.MSELoss(), (X, np.ones((8, 1), np.float32)))

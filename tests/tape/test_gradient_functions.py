@@ -1,4 +1,4 @@
-"""Gradient functions: their results' structure against plain rules, forward derivatives, Jacobians, vmap, recompute."""
+"""Gradient functions: structure of results, forward-mode derivatives, Jacobians, vmap, recompute."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def f64(array: Any) -> Tensor:
 
 
 def same(found: Any, expected: Any) -> None:
-    """Check the structure of a result, tuple by tuple, and the numbers in it."""
+    """Check the structure of a result, tuple by tuple, and its numbers."""
     if isinstance(expected, np.ndarray):
         assert type(found) is Tensor
         np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-9, atol=1e-12)
@@ -46,12 +46,12 @@ WEIGHTS = ["none", "one", "list of one", "both", "both, turned", "generator"]
 
 
 def slopes(s: np.ndarray) -> dict[Any, np.ndarray]:
-    """The gradients of x y p + q x from s, by hand."""
+    """The gradients of x y p + q x, computed by hand."""
     return {0: s * (Y * P + Q), 1: s * X * P, "p": s * X * Y, "q": s * X}
 
 
 def expected_of(position: Any, weights: str, ids: bool, s: np.ndarray) -> Any:
-    """The rules: an int, a 1-tuple and a single Parameter give a bare gradient, others a tuple; both give a pair."""
+    """Rules: an int, a 1-tuple and a single Parameter return a bare gradient, others a tuple; both return a pair."""
     by = slopes(s)
 
     def entry(key: Any) -> Any:
@@ -72,7 +72,7 @@ def expected_of(position: Any, weights: str, ids: bool, s: np.ndarray) -> Any:
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("position", POSITIONS, ids=str)
-def test_results_have_the_structure_that_the_rules_say(position, weights):
+def test_results_have_the_documented_structure(position, weights):
     p, q = Parameter(f64(P), name="p"), Parameter(f64(Q), name="q")
     if position is None and weights == "none":
         with pytest.raises(GradientError, match="nothing to differentiate"):
@@ -99,7 +99,7 @@ def test_results_have_the_structure_that_the_rules_say(position, weights):
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("weights", ["none", "one", "list of one", "both"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_vjp_gives_a_tuple_for_the_inputs_always(weights, several, compiled):
+def test_vjp_returns_a_tuple_for_the_inputs(weights, several, compiled):
     p, q = Parameter(f64(P), name="p"), Parameter(f64(Q), name="q")
     given = {"none": None, "one": p, "list of one": [p], "both": (p, q)}[weights]
     inputs, by = ([f64(X), f64(Y)] if several else [f64(X)]), slopes(SENS)
@@ -164,21 +164,21 @@ def test_get_grad_finds_a_gradient_by_position_parameter_and_name():
         (lambda x: ops.Map(lambda a: a)(x), ArgumentError, "takes tuples or lists"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_in_words(call, error, message):
+def test_invalid_arguments_raise(call, error, message):
     with pytest.raises(error, match=message):
         call(f64(X))
 
 
-def test_return_ids_needs_a_name_of_its_own_for_each_weight():
+def test_return_ids_requires_unique_weight_names():
     for names in (("w", "w"), (None, "w")):
         weights = [Parameter(f64(P), name=name) for name in names]
         if all(weight.name is not None for weight in weights) and names[0] is None:
-            continue  # where anonymous Parameters have names
+            continue  # anonymous Parameters have names there
         with pytest.raises(GradientError, match="identifies the weights by their names"):
             grad(lambda x: x * weights[0] + weights[1], None, weights, return_ids=True)(f64(X))  # noqa: B023
 
 
-# --- forwards ---------------------------------------------------------------------------------------------------------
+# --- forward mode -----------------------------------------------------------------------------------------------------
 
 ROWS = [r for r in gradient_table.TABLE if r.order]
 
@@ -186,8 +186,8 @@ ROWS = [r for r in gradient_table.TABLE if r.order]
 @pytest.mark.sampled(60)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("r", ROWS, ids=[f"{r.name}-{n}" for n, r in enumerate(ROWS)])
-def test_forwards_and_backwards_are_transposes(r):
-    """sum(u J v) is the same from either side, for each operation, and both are the slope of finite differences."""
+def test_jvp_and_vjp_are_transposes(r):
+    """sum(u J v) is equal in both modes for each operation, and both equal the slope of finite differences."""
     rng = np.random.default_rng(3)
     xs = [Tensor(a) for a in r.arrays()]
     directions = [Tensor(rng.standard_normal(x.shape).astype(x.dtype.dtype)) for x in xs]
@@ -205,7 +205,7 @@ def test_forwards_and_backwards_are_transposes(r):
 
 
 def slope_of(fn: Any, xs: Any, vs: Any, eps: float = 1e-6) -> list[np.ndarray]:
-    """The derivative along a direction by central differences."""
+    """The directional derivative by central differences."""
     sides = []
     for sign in (1.0, -1.0):
         moved = [Tensor(x.asnumpy() + sign * eps * v.asnumpy()) for x, v in zip(xs, vs, strict=True)]
@@ -214,7 +214,7 @@ def slope_of(fn: Any, xs: Any, vs: Any, eps: float = 1e-6) -> list[np.ndarray]:
 
 
 class Twisted(nn.Cell):
-    """A matrix whose custom reverse is that of another matrix."""
+    """A matrix with the custom gradient of another matrix."""
 
     def __init__(self, forward: np.ndarray, reverse: np.ndarray) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class Twisted(nn.Cell):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_through_a_custom_reverse_it_is_the_transpose_of_that(compiled):
+def test_jvp_of_a_custom_gradient_is_its_transpose(compiled):
     rng = np.random.default_rng(0)
     forward, reverse = rng.normal(size=(2, 3)), rng.normal(size=(3, 2))
     cell, x, v = Twisted(forward, reverse), f64(X), f64(Y)
@@ -249,7 +249,7 @@ LOOPS = {
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("name", LOOPS)
-def test_through_a_loop_over_time_with_smooth_spikes(name, compiled):
+def test_jvp_through_a_loop_over_time_with_smooth_spikes(name, compiled):
     net, rng = LOOPS[name](), np.random.default_rng(1)
     x, v = (Tensor(rng.normal(0.5, 1.0, (5, 2, 3))) for _ in range(2))
     with surrogate.smooth():
@@ -262,7 +262,7 @@ def test_through_a_loop_over_time_with_smooth_spikes(name, compiled):
         np.testing.assert_allclose((jit(second) if compiled else second)(x).asnumpy(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_inside_the_step_of_a_loop():
+def test_jvp_inside_the_step_of_a_loop():
     def step(c: Tensor, x: Tensor) -> Any:
         return c * 0.5 + snncell.jvp(ops.tanh, x, c)[1], snncell.vjp(ops.sin, x)[1](c)[0]
 
@@ -277,8 +277,8 @@ def test_inside_the_step_of_a_loop():
 # --- Jacobians --------------------------------------------------------------------------------------------------------
 
 
-def drawn_function(rng: np.random.Generator, torch: Any) -> tuple[Any, Any]:
-    """A random function of x (2,) and y (3,), here and in PyTorch."""
+def random_function(rng: np.random.Generator, torch: Any) -> tuple[Any, Any]:
+    """A random function of x (2,) and y (3,), in snncell and in PyTorch."""
     names = ["tanh", "sin", "exp", "sigmoid"]
     a, b, c = rng.normal(size=(4, 2)), rng.normal(size=(4, 3)), rng.normal(size=(2, 4))
     first, second = rng.choice(names, 2)
@@ -296,10 +296,10 @@ def drawn_function(rng: np.random.Generator, torch: Any) -> tuple[Any, Any]:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(6))
-def test_jacobians_are_pytorchs(seed):
+def test_jacobians_equal_those_of_pytorch(seed):
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(seed)
-    here, there = drawn_function(rng, torch)
+    here, there = random_function(rng, torch)
     x, y = rng.normal(size=2), rng.normal(size=3)
     jacobians = torch.autograd.functional.jacobian(there, (torch.tensor(x), torch.tensor(y)))
     expected = tuple(tuple(each.numpy() for each in row) for row in jacobians)
@@ -320,7 +320,7 @@ def test_jacobians_are_pytorchs(seed):
     same(grad(lambda x: snncell.jvp(last, x, f64(v))[1])(f64(x)), hessian @ v)
 
 
-def test_jacobians_of_nothing_and_of_numbers():
+def test_jacobians_of_empty_arrays_and_scalars_have_correct_shapes():
     assert snncell.jacrev(lambda x: x * 2.0)(ops.ones((0, 2))).shape == (0, 2, 0, 2)
     assert snncell.jacfwd(lambda x: x.sum())(ops.ones((0,))).shape == (0,)
     assert (
@@ -332,7 +332,7 @@ def test_jacobians_of_nothing_and_of_numbers():
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_vmap_is_the_function_of_each_slice(compiled):
+def test_vmap_equals_the_function_of_each_slice(compiled):
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(4, 2, 3)), rng.normal(size=(3, 5))
     cell = Twisted(rng.normal(size=(2, 3)), rng.normal(size=(3, 2)))
@@ -354,7 +354,7 @@ def test_vmap_is_the_function_of_each_slice(compiled):
     np.testing.assert_allclose(inside[1].asnumpy().sum(0), of_w.asnumpy(), rtol=1e-10)
 
 
-def test_vmap_draws_other_numbers_for_each_slice():
+def test_vmap_draws_different_random_numbers_for_each_slice():
     snncell.set_seed(0)
     drawn = snncell.vmap(lambda x: x + ops.uniform(()))(ops.zeros(6)).asnumpy()
     assert len(set(drawn.tolist())) == 6
@@ -364,7 +364,7 @@ def test_vmap_draws_other_numbers_for_each_slice():
 
 
 class Block(nn.Cell):
-    """Weights, random numbers, and a statistic that is written."""
+    """A Cell with weights, random numbers, and a statistic that it writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -380,7 +380,7 @@ class Block(nn.Cell):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_recompute_changes_no_bit(compiled, nested):
+def test_recompute_gives_equal_bits(compiled, nested):
     results = []
     for recomputed in (False, True):
         snncell.set_seed(3)
@@ -408,7 +408,7 @@ def test_recompute_changes_no_bit(compiled, nested):
         np.testing.assert_array_equal(plain, again)
 
 
-def test_recompute_at_second_order_and_with_a_custom_reverse():
+def test_recompute_supports_second_order_and_custom_gradients():
     cell, w = surrogate.ATan(), Parameter(f64(P), name="w")
 
     def block(x: Tensor, y: Tensor) -> Any:
@@ -428,7 +428,7 @@ def test_recompute_at_second_order_and_with_a_custom_reverse():
             np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-13)
 
 
-def test_recompute_says_when_the_block_has_changed():
+def test_recompute_raises_if_the_block_has_changed():
     sizes = [3, 2]
 
     def block(x: Tensor) -> Tensor:
@@ -440,11 +440,11 @@ def test_recompute_says_when_the_block_has_changed():
         pull(ops.ones_like(out))
 
 
-# --- hooks of gradients, functions of tuples --------------------------------------------------------------------------
+# --- hooks of gradients, maps over tuples -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_hook_of_gradients_sees_and_replaces_them(compiled):
+def test_gradient_hook_sees_and_replaces_gradients(compiled):
     seen: list[Any] = []
 
     def hook(gradients: Any) -> Any:
@@ -460,10 +460,10 @@ def test_a_hook_of_gradients_sees_and_replaces_them(compiled):
     wrap = jit if compiled else (lambda f: f)
     same(wrap(grad(fn, (0, 1)))(f64(X), f64(Y)), (3 * Y, 3 * X))
     assert seen and set(seen) == {2}
-    same(ops.HookBackward(hook)(f64(X)), X)  # off the tape it is the identity
+    same(ops.HookBackward(hook)(f64(X)), X)  # without a gradient it is the identity
 
 
-def test_maps_go_through_tuples_side_by_side():
+def test_maps_traverse_tuples_in_parallel():
     add = ops.HyperMap(lambda a, b: a + b)
     assert add(((1, 2), [3]), ((10, 20), [30])) == ((11, 22), [33])
     assert ops.HyperMap()(lambda a: a * 2, [1, (2, 3)]) == [2, (4, 6)]
@@ -471,11 +471,11 @@ def test_maps_go_through_tuples_side_by_side():
     same(add((f64(X),), (f64(Y),)), (X + Y,))
 
 
-# --- random programs: loops, neurons, custom reverses, writes to Parameters -------------------------------------------
+# --- random programs: loops, neurons, custom gradients, writes to Parameters ------------------------------------------
 
 
 def moved_along(loss: Any, args: tuple[Any, ...], positions: tuple[int, ...]) -> Any:
-    """The loss as a function of the arguments at some positions."""
+    """Return the loss as a function of the arguments at some positions."""
 
     def at(*floats: Tensor) -> Tensor:
         given = list(args)
@@ -489,7 +489,7 @@ def moved_along(loss: Any, args: tuple[Any, ...], positions: tuple[int, ...]) ->
 @pytest.mark.sampled(4)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize("seed", range(120))
-def test_of_random_programs_recompute_changes_nothing_and_jvp_is_the_transpose(seed):
+def test_recompute_and_jvp_are_correct_for_random_programs(seed):
     program = make(seed)
     known = InSnncell(program).known
     args = tuple(x if p is None else p.value() for x, p in zip(known["inputs"], known["given"], strict=True))

@@ -1,4 +1,4 @@
-"""Gradients in nested structures: matched by key and by place, the same eagerly and compiled."""
+"""Gradients in nested structures: matched by key and position, both eagerly and compiled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from snncell.errors import BpropError, GradientError
 
 
 def random_structure(rng: np.random.Generator, leaf: Callable[[], Any], depth: int = 3) -> Any:
-    """A tuple, list or dict with `leaf()` in its places; at depth 0 a leaf."""
+    """A tuple, list or dict with `leaf()` at its positions; at depth 0 a leaf."""
     kind = rng.integers(4) if depth else 0
     if depth < 3 and kind == 0:
         return leaf()
@@ -26,7 +26,7 @@ def random_structure(rng: np.random.Generator, leaf: Callable[[], Any], depth: i
 
 
 def mapped(f: Callable[..., Any], *trees: Any) -> Any:
-    """`f` of the leaves that stand in one place, dicts by key: what the package has to agree with."""
+    """Apply `f` to leaves at equal positions, with dicts by key. This is the reference for the package."""
     first = trees[0]
     if isinstance(first, dict):
         return {key: mapped(f, *(tree[key] for tree in trees)) for key in first}
@@ -36,14 +36,14 @@ def mapped(f: Callable[..., Any], *trees: Any) -> Any:
 
 
 def shuffled(rng: np.random.Generator, tree: Any) -> Any:
-    """The same structure with the keys of each dict in another order."""
+    """The same structure with each dict's keys in another order."""
     if isinstance(tree, dict):
         return {key: shuffled(rng, tree[key]) for key in rng.permutation(list(tree)).tolist()}
     return type(tree)(shuffled(rng, x) for x in tree) if isinstance(tree, (tuple, list)) else tree
 
 
 def leaves_of(tree: Any) -> Iterator[Any]:
-    """The leaves, those of dicts in the order of the sorted keys."""
+    """The leaves, with those of dicts in the order of sorted keys."""
     if isinstance(tree, dict):
         tree = [tree[key] for key in sorted(tree)]
     if isinstance(tree, (tuple, list)):
@@ -84,14 +84,16 @@ def test_gradients_in_dicts_are_matched_by_key(seed: int) -> None:
             return scaled(x)
 
         def bprop(self, x: Any, out: Any, dout: Any) -> Any:
-            order = np.random.default_rng(seed)  # of its own, because a trace refuses draws from a captured one
+            order = np.random.default_rng(
+                seed
+            )  # a separate generator, because a trace refuses draws from a captured one
             return (shuffled(order, mapped(lambda a, b: a * b, weight, dout)),)
 
     agree(compiled(snncell.grad(Scaled(), sens_param=True))(x, mixed), expected)
 
 
 @random_cases(40)
-def test_gradients_of_another_structure_are_refused(seed: int) -> None:
+def test_gradients_of_another_structure_raise(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = {"a": Tensor([1.0]), "b": random_structure(rng, lambda: Tensor([2.0]))}
     good = mapped(lambda _: Tensor([1.0]), x)
@@ -124,7 +126,7 @@ def test_gradients_of_another_structure_are_refused(seed: int) -> None:
         snncell.grad(Wrong())(x)
 
 
-def test_several_gradients_are_taken_one_by_one_or_in_the_structure_of_the_output() -> None:
+def test_several_gradients_are_accepted_separately_or_as_a_structure() -> None:
     x = Tensor([1.0])
     _, pull = snncell.vjp(lambda x: (x, {"b": x * 2.0, "c": x * 3.0}), x)
     one, ten, hundred = Tensor([1.0]), Tensor([10.0]), Tensor([100.0])
@@ -134,7 +136,7 @@ def test_several_gradients_are_taken_one_by_one_or_in_the_structure_of_the_outpu
     assert pull({"b": ten})[0].tolist() == pull(({"b": ten},))[0].tolist() == [10.0]
 
 
-# --- Parameters that are frozen and thawed ----------------------------------------------------------------------------
+# --- frozen and unfrozen Parameters -----------------------------------------------------------------------------------
 
 
 def _direct(p: Parameter) -> Callable[..., Any]:
@@ -161,12 +163,12 @@ def _in_a_block(p: Parameter) -> Callable[..., Any]:
 
 @pytest.mark.compiled
 @random_cases(24)
-def test_a_parameter_that_was_frozen_and_thawed_has_all_of_its_gradient(seed: int) -> None:
-    """p ** 3 has the gradient 3 p ** 2, whether p comes as an argument, its value does, or it is found outside."""
+def test_unfrozen_parameter_gets_its_whole_gradient(seed: int) -> None:
+    """p ** 3 has the gradient 3 p ** 2 if p is an argument, if its value is one, or if p is captured."""
     rng = np.random.default_rng(seed)
     p, other = Parameter(Tensor(3.0), name="p"), Parameter(Tensor(3.0), name="other")
     make = [_direct, _argument_alone, _in_a_loop, _in_a_block][seed % 4]
-    own = 0.0 if make is _argument_alone else 9.0  # of what does not come as an argument
+    own = 0.0 if make is _argument_alone else 9.0  # the gradient of the captured Parameter
     fn = snncell.jit(make(p)) if seed % 3 else make(p)
     for _ in range(6):
         p.requires_grad = bool(rng.integers(3))
@@ -178,7 +180,7 @@ def test_a_parameter_that_was_frozen_and_thawed_has_all_of_its_gradient(seed: in
         assert fn(argument).item() == pytest.approx(expected)
 
 
-def test_a_parameter_that_is_thawed_within_a_function_has_the_gradient_of_all_its_uses() -> None:
+def test_parameter_unfrozen_inside_a_function_gets_gradients_of_all_uses() -> None:
     p = Parameter(Tensor(3.0), name="p")
 
     def cube() -> Tensor:

@@ -1,4 +1,4 @@
-"""Parameters: writing to them, copies of them and of the Cells that hold them, and how both print."""
+"""Parameters: assignment, copies of Parameters and of their Cells, and repr."""
 
 import copy
 import pickle
@@ -10,7 +10,7 @@ from cells import Leaf
 from snncell import Parameter, ParameterTuple, Tensor, nn, ops
 from snncell.errors import AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 
-# --- writing to Parameters -------------------------------------------------------------------------------------------
+# --- assignment -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def p():
     return Parameter(Tensor([1.0, 2.0, 3.0]), name="p")
 
 
-def test_set_data_copies(p):
+def test_set_data_copies_its_argument(p):
     new = np.ones(3, np.float32)
     assert p.set_data(new) is p
     new[0] = 100.0
@@ -30,7 +30,7 @@ def test_set_data_copies(p):
 
 
 @pytest.mark.parametrize("write", [Parameter.set_data, ops.assign], ids=["set_data", "assign"])
-def test_writes_of_another_shape_are_refused(p, write):
+def test_assigning_another_shape_raises(p, write):
     with pytest.raises(ValueError, match=r"'p' has shape \(3,\), the new value \(4,\)"):
         write(p, ops.ones(4))
     with pytest.raises(ShapeError, match=r"the new value \(1, 3\)"):
@@ -39,7 +39,7 @@ def test_writes_of_another_shape_are_refused(p, write):
 
 
 @pytest.mark.parametrize("write", [Parameter.set_data, ops.assign], ids=["set_data", "assign"])
-def test_writes_that_would_lose_values_are_refused(p, write):
+def test_assigning_with_a_lossy_cast_raises(p, write):
     with pytest.raises(
         TypeError, match=r"Float64 values do not fit Parameter 'p' of dtype Float32.*astype\('float32'\)"
     ):
@@ -51,7 +51,7 @@ def test_writes_that_would_lose_values_are_refused(p, write):
 
 
 @pytest.mark.parametrize("write", [Parameter.set_data, ops.assign], ids=["set_data", "assign"])
-def test_writes_that_lose_nothing_keep_the_parameters_dtype(p, write):
+def test_lossless_assignment_keeps_the_parameter_dtype(p, write):
     write(p, Tensor([3, 4, 5]))
     assert p.dtype == "float32" and p.asnumpy().tolist() == [3.0, 4.0, 5.0]
     write(p, Tensor(np.ones(3, np.float16)))
@@ -60,17 +60,17 @@ def test_writes_that_lose_nothing_keep_the_parameters_dtype(p, write):
     assert p.asnumpy().tolist() == [7.0, 8.0, 9.0]
 
 
-def test_assign_is_for_parameters():
+def test_assign_accepts_only_parameters():
     with pytest.raises(DTypeError, match="variable is a Parameter, not a Tensor"):
         ops.assign(Tensor([1.0]), Tensor([2.0]))
 
 
-def test_assign_add(p):
+def test_assign_add_adds_to_the_parameter(p):
     ops.assign_add(p, Tensor([1.0, 1.0, 1.0]))
     assert p.asnumpy().tolist() == [2.0, 3.0, 4.0]
 
 
-def test_index_writes_leave_earlier_results_alone(p):
+def test_index_assignment_does_not_change_earlier_results(p):
     view, before = p.asnumpy(), p * 1.0
     p[1:] = 0.0
     p[0] = Tensor(9.0)
@@ -80,7 +80,7 @@ def test_index_writes_leave_earlier_results_alone(p):
     assert p.asnumpy().tolist() == [4.0, 0.0, 4.0]
 
 
-def test_index_writes_that_do_not_fit(p):
+def test_index_assignment_of_another_shape_raises(p):
     with pytest.raises(TensorIndexError, match=r"'p' of shape \(3,\).*index 5"):
         p[5] = 1.0
     with pytest.raises(ShapeError, match=r"'p' of shape \(3,\)"):
@@ -88,14 +88,14 @@ def test_index_writes_that_do_not_fit(p):
     assert p.asnumpy().tolist() == [1.0, 2.0, 3.0]
 
 
-def test_index_writes_refuse_lossy_casts_as_set_data_does():
+def test_index_assignment_with_a_lossy_cast_raises():
     n = Parameter(Tensor([1, 2]), name="n")
     with pytest.raises(DTypeError, match="'n'"):
         n[0] = Tensor(2.7)
     assert n.asnumpy().tolist() == [1, 2]
 
 
-def test_writes_while_a_gradient_is_recorded_are_refused(p):
+def test_assignment_while_recording_a_gradient_raises(p):
     def set_it(x):
         p.set_data(ops.zeros(3))
         return x
@@ -112,12 +112,12 @@ def test_writes_while_a_gradient_is_recorded_are_refused(p):
     assert not p.asnumpy().any()
 
 
-def test_a_tensor_cannot_be_written_to():
+def test_index_assignment_to_a_tensor_raises():
     with pytest.raises(AssignError, match="You cannot write to a Tensor"):
         Tensor([1.0])[0] = 2.0
 
 
-def test_an_array_handed_out_is_read_only(p):
+def test_array_of_a_parameter_is_read_only(p):
     with pytest.raises(ValueError, match="read-only"):
         p.asnumpy()[0] = 1.0
 
@@ -125,7 +125,7 @@ def test_an_array_handed_out_is_read_only(p):
 # --- ParameterTuple, copies ------------------------------------------------------------------------------------------
 
 
-def test_a_clone_has_new_names_and_values_of_its_own(p):
+def test_clone_has_new_names_and_independent_values(p):
     frozen = Parameter(Tensor([1]), name="n", requires_grad=False)
     copies = ParameterTuple((p, frozen)).clone("copy")
     assert type(copies) is ParameterTuple
@@ -134,7 +134,7 @@ def test_a_clone_has_new_names_and_values_of_its_own(p):
     assert p.asnumpy()[0] == 1.0
 
 
-def test_a_parameter_tuple_holds_parameters():
+def test_parameter_tuple_accepts_only_parameters():
     with pytest.raises(ParameterError, match="element 1 of parameters is a Tensor"):
         ParameterTuple((Parameter(1.0), Tensor(1.0)))
 
@@ -142,7 +142,7 @@ def test_a_parameter_tuple_holds_parameters():
 @pytest.mark.parametrize(
     "how", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))], ids=["deepcopy", "pickle"]
 )
-def test_copies_of_a_cell_are_whole_and_apart(how):
+def test_copies_of_a_cell_are_complete_and_independent(how):
     net = nn.SequentialCell(nn.Dense(3, 4), nn.BatchNorm1d(4), nn.Dense(4, 2))
     net.set_train()
     x = Tensor(np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32))
@@ -169,7 +169,7 @@ def test_copies_keep_sharing(how):
     assert twin[0].w is twin[1].w and twin[0] is twin[2] and twin[0].w is not a.w
 
 
-def test_a_copy_of_a_custom_reverse_has_parameters_of_its_own():
+def test_copy_of_a_cell_with_custom_gradient_has_new_parameters():
     class Scaled(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -187,7 +187,7 @@ def test_a_copy_of_a_custom_reverse_has_parameters_of_its_own():
     assert ops.grad(twin, None, twin.w)(Tensor([3.0])).asnumpy().tolist() == [3.0]
 
 
-def test_copies_of_a_parameter_and_a_tensor(p):
+def test_copies_of_a_parameter_and_a_tensor_are_independent(p):
     for twin in (copy.deepcopy(p), copy.copy(p), pickle.loads(pickle.dumps(p))):
         assert type(twin) is Parameter and twin.name == "p" and twin.asnumpy().tolist() == p.asnumpy().tolist()
         twin[0] = 50.0
@@ -197,10 +197,10 @@ def test_copies_of_a_parameter_and_a_tensor(p):
         assert type(twin) is Tensor and twin.dtype == "float16" and twin.asnumpy().tolist() == [[1, 1], [1, 1]]
 
 
-# --- printing --------------------------------------------------------------------------------------------------------
+# --- repr -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_repr_shows_the_tree_and_the_settings():
+def test_repr_shows_the_tree_and_the_settings():
     net = nn.SequentialCell(nn.Dense(3, 4), nn.SequentialCell(nn.Dropout(p=0.25), nn.ReLU()))
     assert repr(net) == (
         "SequentialCell(\n"
@@ -213,7 +213,7 @@ def test_the_repr_shows_the_tree_and_the_settings():
     )
 
 
-def test_the_repr_of_a_parameter():
+def test_repr_of_a_parameter_shows_name_and_value():
     assert (
         repr(Parameter(ops.ones((5, 3)), name="w"))
         == "Parameter (name=w, shape=(5, 3), dtype=Float32, requires_grad=True)"

@@ -1,4 +1,4 @@
-"""Parameters as MindSpore has them: clones with initial values, settings; initialisers by name and as classes."""
+"""Parameters in MindSpore's API: clones with initial values, settings, and initialisers by name and as classes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def p() -> Parameter:
         ("identity", [[1.0, 0.0], [0.0, 1.0]]),
     ],
 )
-def test_a_clone_keeps_name_and_settings_and_has_the_value_asked_for(p, init, expected):
+def test_clone_keeps_name_and_settings_and_has_the_requested_value(p, init, expected):
     p.requires_grad = False
     for found in (p.clone(init), p.clone(init=init)):
         assert found.tolist() == expected and found.dtype == p.dtype and found is not p
@@ -58,12 +58,12 @@ def test_random_clones_are_drawn_anew(p):
         (None, "not None"),
     ],
 )
-def test_clones_of_what_is_no_value_are_refused(p, init, text):
+def test_invalid_clone_values_raise(p, init, text):
     with pytest.raises(SnncellError, match=text):
         p.clone(init)
 
 
-def test_a_tuple_is_cloned_with_a_prefix(p):
+def test_tuple_is_cloned_with_a_prefix(p):
     both = ParameterTuple([p, Parameter([1.0], name="b", requires_grad=False)])
     found = both.clone("opt", init="zeros")
     assert [q.name for q in found] == ["opt.w", "opt.b"] and [q.requires_grad for q in found] == [True, False]
@@ -74,7 +74,7 @@ def test_a_tuple_is_cloned_with_a_prefix(p):
             both.clone(prefix)
 
 
-def test_settings_are_accepted_and_kept():
+def test_settings_are_stored():
     q = Parameter([1.0], "q", True, False, False, "NCHW", "CPU")
     assert (q.layerwise_parallel, q.parallel_optimizer, q.storage_format) == (False, False, "NCHW")
     assert q.device == "cpu" and Parameter([1.0]).parallel_optimizer and copy.copy(q).tolist() == [1.0]
@@ -84,7 +84,7 @@ def test_settings_are_accepted_and_kept():
         q.set_data([1.0, 2.0], slice_shape=True)
 
 
-def test_whether_a_gradient_is_wanted_is_true_or_false(p):
+def test_requires_grad_must_be_a_boolean(p):
     for wrong in (1, 0.0, "no", None):
         with pytest.raises(SnncellError, match="requires_grad is True or False"):
             p.requires_grad = wrong
@@ -93,7 +93,7 @@ def test_whether_a_gradient_is_wanted_is_true_or_false(p):
 
 
 @pytest.mark.parametrize("name", ["sliced", "unique", "key", "inited_param", "layerwise_parallel", "storage_format"])
-def test_what_belongs_to_clusters_is_kept_and_without_effect(p, name):
+def test_cluster_settings_are_stored_without_effect(p, name):
     assert hasattr(Parameter(1.0), name)
     setattr(p, name, "mine")
     assert getattr(p, name) == "mine" and getattr(Parameter(1.0), name) != "mine"
@@ -111,7 +111,7 @@ def test_what_belongs_to_clusters_is_kept_and_without_effect(p, name):
         (np.int64(3), ms.int64),
     ],
 )
-def test_a_number_is_a_parameter_of_32_bits(number, dtype):
+def test_number_becomes_a_32_bit_parameter(number, dtype):
     p = Parameter(number, name="n")
     assert p.dtype == dtype and p.tolist() == number
     for flag in (True, False):
@@ -122,7 +122,7 @@ def test_a_number_is_a_parameter_of_32_bits(number, dtype):
     assert Parameter(Tensor(True)).dtype == ms.bool_
 
 
-def test_copies_writes_and_lazy_values(p):
+def test_copies_assignment_and_lazy_values_work(p):
     found = p.copy()
     assert isinstance(found, Parameter) and found.name == "w" and found.tolist() == p.tolist()
     assert found.assign_value(Tensor([[0.0, 0.0], [0.0, 1.0]])) is found and found.sum().item() == 1.0
@@ -140,8 +140,8 @@ def test_copies_writes_and_lazy_values(p):
     ["ones", rules.One(), 1, 1.0, initializer("ones", (2, 3)), "normal", rules.Normal(2.0), "he_uniform"],
     ids=lambda rule: rule if isinstance(rule, str) else f"{type(rule).__name__}",
 )
-def test_a_tensor_is_made_of_a_shape_and_a_rule(init, dtype):
-    """MindSpore's way to initial values: as `initializer` has them, drawn at once, of a Parameter as well."""
+def test_tensor_is_created_from_a_shape_and_an_initialiser(init, dtype):
+    """MindSpore's way to specify initial values, as in `initializer`: drawn at once, also for a Parameter."""
     ms.set_seed(3)
     expected = initializer(init, (2, 3), dtype)
     ms.set_seed(3)
@@ -152,7 +152,7 @@ def test_a_tensor_is_made_of_a_shape_and_a_rule(init, dtype):
         assert Parameter(found.init_data(), name="w").tolist() == found.tolist()
 
 
-def test_data_by_either_name_beside_a_device():
+def test_tensor_accepts_data_input_data_and_a_device():
     for made in (
         Tensor([1.0], ms.float16),
         Tensor(data=[1.0], dtype=ms.float16),
@@ -181,14 +181,14 @@ def test_data_by_either_name_beside_a_device():
         (lambda: Tensor([1.0]).init_data(0), "init_data: a Tensor is not split"),
     ],
 )
-def test_a_tensor_of_half_a_description_is_refused(call, text):
+def test_tensor_with_an_incomplete_description_raises(call, text):
     with pytest.raises(SnncellError, match=text):
         call()
 
 
 # --- initialisers -----------------------------------------------------------------------------------------------------
 
-CLASSES: list[tuple[Any, tuple[int, ...], float, float]] = [  # an initialiser, a shape, and the deviation expected
+CLASSES: list[tuple[Any, tuple[int, ...], float, float]] = [  # an initialiser, a shape, and the expected deviation
     (rules.XavierUniform(gain=2), (300, 200), 2 * (2 / 500) ** 0.5, 0.0),
     (rules.XavierNormal(), (300, 200), (2 / 500) ** 0.5, 0.0),
     (rules.HeUniform(), (300, 200), (2 / 200) ** 0.5, 0.0),
@@ -203,7 +203,7 @@ CLASSES: list[tuple[Any, tuple[int, ...], float, float]] = [  # an initialiser, 
 
 
 @pytest.mark.parametrize(("init", "shape", "deviation", "mean"), CLASSES, ids=lambda x: type(x).__name__)
-def test_initialisers_have_their_deviation(init, shape, deviation, mean):
+def test_initialisers_have_the_expected_deviation(init, shape, deviation, mean):
     values = initializer(init, shape, ms.float64).asnumpy()
     n = values.size
     assert abs(values.mean() - mean) < 6 * deviation / n**0.5
@@ -212,7 +212,7 @@ def test_initialisers_have_their_deviation(init, shape, deviation, mean):
     assert layer.weight.shape == (300, 200)
 
 
-def test_truncated_normals_stay_in_their_bounds():
+def test_truncated_normals_stay_within_their_bounds():
     values = rules.TruncatedNormal(2.0, 1.0, -0.5, 1.5)((1000,))
     assert values.min() >= 1.0 - 0.5 * 2.0 and values.max() <= 1.0 + 1.5 * 2.0 and values.min() < 0.05
     for bounds in ((2.0, 1.0), (8.0, 9.0)):
@@ -220,7 +220,7 @@ def test_truncated_normals_stay_in_their_bounds():
             rules.TruncatedNormal(1.0, 0.0, *bounds)
 
 
-def test_dirac_hands_channels_on():
+def test_dirac_passes_channels_through():
     kernel = rules.Dirac()((4, 3, 3, 3))
     image = np.random.default_rng(0).normal(size=(1, 3, 5, 5)).astype(np.float32)
     out = ms.ops.conv2d(Tensor(image), Tensor(kernel, "float32"), pad_mode="same").asnumpy()
@@ -232,7 +232,7 @@ def test_dirac_hands_channels_on():
         rules.Dirac()((3, 3))
 
 
-def test_sparse_sets_a_share_of_each_column_to_0():
+def test_sparse_sets_a_fraction_of_each_column_to_0():
     values = rules.Sparse(0.3, 1.0)((10, 50))
     assert ((values == 0).sum(0) == 3).all() and values.std() > 0.5
     assert len({tuple(np.flatnonzero(column == 0)) for column in values.T}) > 10
@@ -241,11 +241,11 @@ def test_sparse_sets_a_share_of_each_column_to_0():
 
 
 @pytest.mark.parametrize("name", ["zeros", "One", "XavierUniform", "xavier_uniform", "HeNormal", "truncatedNormal"])
-def test_initialisers_have_names(name):
+def test_initialisers_are_found_by_name(name):
     assert initializer(name, (3, 4)).shape == (3, 4)
 
 
-def test_rules_of_ones_own_write_into_an_array_or_give_one():
+def test_custom_initialisers_write_into_an_array_or_return_one():
     class Ramp(rules.Initializer):
         def _initialize(self, arr):
             arr[:] = np.arange(arr.size).reshape(arr.shape) * self._kwargs["step"]

@@ -1,7 +1,7 @@
-"""No operation gives back the Parameter that it was given: its result keeps the value that the Parameter had.
+"""Operations return Tensors, never the Parameter itself: a result keeps the value that the Parameter had.
 
-Every public operation is called with Parameters of many shapes and dtypes, and with arguments for which it may have
-nothing to do; what it returns is looked at, and read again after an assignment, eagerly and compiled.
+The tests call every public operation with Parameters of many shapes and dtypes, and with arguments that may make it an
+identity. They read each result again after an assignment, eagerly and compiled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DTYPES = ["float32", "float64", "int64", "bool", "complex64"]
 
 
 def values_for(name: str, p: Parameter) -> list:
-    """Arguments of a name that may leave a Tensor like `p` as it is, or nearly."""
+    """Arguments of a given name that may leave a Tensor like `p` unchanged, or nearly."""
     axes = tuple(range(p.ndim))
     sizes = [0, 1, -1, 2]
     return {
@@ -42,7 +42,7 @@ def values_for(name: str, p: Parameter) -> list:
 
 
 def calls_of(function, p: Parameter):
-    """Ways to call a function with `p`, by its signature."""
+    """Return ways to call a function with `p`, by its signature."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -66,7 +66,7 @@ def calls_of(function, p: Parameter):
             yield (first, first), {}
 
 
-# What gives back the Parameter that it wrote to, and what takes functions.
+# Operations that return the Parameter they write to, and operations on functions.
 NOT_CALLED = {
     "assign",
     "assign_add",
@@ -82,7 +82,7 @@ NOT_CALLED = {
 
 
 def operations():
-    """Every public operation, method and operator: a name and a function whose first argument is the Parameter."""
+    """Every public operation, method and operator: a name, and a function with the Parameter as first argument."""
     found = {}
     for name in sorted(n for n in dir(ops) if not n.startswith("_") and not inspect.ismodule(getattr(ops, n))):
         thing = getattr(ops, name)
@@ -92,7 +92,7 @@ def operations():
             try:
                 found[f"ops.{name}()"] = thing()
             except (TypeError, SnncellError):
-                continue  # it cannot be made without arguments
+                continue  # this one cannot be created without arguments
         else:
             found[f"ops.{name}"] = thing
     for name in sorted(dir(Tensor)):
@@ -106,7 +106,7 @@ def operations():
     for name in sorted(dir(nn)):
         layer = getattr(nn, name)
         if inspect.isclass(layer) and issubclass(layer, nn.Cell) and name not in ("Cell", "SequentialCell"):
-            with contextlib.suppress(TypeError, SnncellError):  # it cannot be made without arguments
+            with contextlib.suppress(TypeError, SnncellError):  # this one cannot be created without arguments
                 found[f"nn.{name}()"] = layer()
     return found
 
@@ -126,24 +126,24 @@ def parameter(shape, dtype) -> Parameter:
 
 @pytest.mark.sampled(74)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_result_is_no_parameter(name):
+def test_operations_return_tensors_not_parameters(name):
     function = OPERATIONS[name]
     for shape, dtype in itertools.product(SHAPES, DTYPES):
         p = parameter(shape, dtype)
         for args, options in calls_of(function, p):
             if isinstance(function, nn.Cell) and type(args[0]) is tuple:
-                continue  # it is handed on as it is
+                continue  # passed through unchanged
             try:
                 out = function(*args, **options)
                 leaves, _ = structure.flatten(out)
             except (SnncellError, TypeError, ValueError, AttributeError):
-                continue  # it does not take that
+                continue  # not a valid argument
             for leaf in leaves:
                 assert leaf is not p, f"{name}(*{args!r}, **{options!r})"
                 assert not isinstance(leaf, Parameter), f"{name}(*{args!r}, **{options!r})"
 
 
-# Ways to read a Parameter that change nothing, for an array of floats of one element.
+# Ways to read a Parameter that do not change its value, for a float array of one element.
 READINGS = {
     "astype": lambda p: p.astype(p.dtype), "reshape": lambda p: p.reshape(p.shape),
     "broadcast_to": lambda p: ops.broadcast_to(p, p.shape), "squeeze": lambda p: ops.squeeze(p.reshape((1,))),
@@ -157,7 +157,7 @@ READINGS = {
 
 @pytest.mark.parametrize("mode", ["eager", "jit", "in a loop"])
 @pytest.mark.parametrize("reading", READINGS)
-def test_what_was_read_before_an_assignment_stays(reading, mode):
+def test_values_read_before_an_assignment_do_not_change(reading, mode):
     p = Parameter(np.array([2.0], np.float32), name="p", requires_grad=False)
 
     def change(x):
@@ -174,7 +174,7 @@ def test_what_was_read_before_an_assignment_stays(reading, mode):
 
 
 @pytest.mark.parametrize("reading", [name for name in READINGS if name != "stop_gradient"])
-def test_gradients_pass_what_changes_nothing(reading):
+def test_gradients_flow_through_identity_operations(reading):
     p = Parameter(np.array([2.0], np.float32), name="p")
     x = Tensor([[1.0], [2.0], [3.0]])
 
@@ -186,7 +186,7 @@ def test_gradients_pass_what_changes_nothing(reading):
 
 
 class Showing(nn.Cell):
-    """The Parameter itself, with a reverse of its own."""
+    """Return the Parameter, with a custom gradient."""
 
     def __init__(self, p):
         super().__init__()
@@ -215,14 +215,14 @@ ANSWERS = {
 
 
 def assigned(p, x):
-    """A write to `p`, and something to return."""
+    """Write to `p`, and return a value."""
     ops.assign(p, p + x)
     return p * 1.0
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_what_is_returned_does_not_change_with_a_later_assignment(answer):
-    """Eagerly, step by step, and compiled: in one function, an answer is read after a write that follows it."""
+def test_returned_values_do_not_change_with_a_later_assignment(answer):
+    """In one function a result is read after a later write: eagerly, step by step, and compiled."""
     ask, expected = ANSWERS[answer]
 
     def found(run):
@@ -241,7 +241,7 @@ def test_what_is_returned_does_not_change_with_a_later_assignment(answer):
         assert found(lambda fn: fn) == expected
 
 
-# --- the place of a Parameter among the arguments of a compiled function ----------------------------------------------
+# --- a Parameter among the arguments of a compiled function -----------------------------------------------------------
 
 
 def _twice(f, p):
@@ -261,14 +261,14 @@ GRADIENTS = {
 
 
 @pytest.mark.parametrize("kind", GRADIENTS)
-def test_a_parameter_among_the_arguments_is_the_parameter(kind):
+def test_parameter_argument_is_identified_as_the_parameter(kind):
     p, q = Parameter([2.0], name="p"), Parameter([3.0], name="q")
 
     def f(x):
         return (x * x * p).sum()
 
     arguments = [p.value(), p, Tensor([2.0]), q, q.value(), p.value() * 1.0]
-    compiled = GRADIENTS[kind](f, p, snncell.jit)  # one function, called with all of them in turn
+    compiled = GRADIENTS[kind](f, p, snncell.jit)  # one function, called with all arguments in turn
     for argument in [*arguments, *reversed(arguments)]:
         expected = structure.flatten(GRADIENTS[kind](f, p, lambda fn: fn)(argument))[0]
         found = structure.flatten(compiled(argument))[0]

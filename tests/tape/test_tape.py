@@ -1,4 +1,4 @@
-"""Gradient functions: the results for every combination of options, and the errors."""
+"""Gradient functions: results for every combination of options, and errors."""
 
 import numpy as np
 import pytest
@@ -29,107 +29,107 @@ def q():
     return Parameter(Tensor([1.0, 0.0, -1.0]), name="q")
 
 
-# --- the shape of the result -----------------------------------------------------------------------------------------
+# --- structure of the result -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("position", [0, (0,)])
-def test_one_position_gives_a_bare_gradient(x, y, position):
+def test_one_position_returns_a_bare_gradient(x, y, position):
     found = ops.grad(lambda a, b: a * b, position)(x, y)
     assert isinstance(found, Tensor)
     assert bits(found) == bits(y)
 
 
-def test_several_positions_give_a_tuple_in_their_order(x, y):
+def test_several_positions_return_a_tuple_in_their_order(x, y):
     found = ops.grad(lambda a, b: a * b, (0, 1))(x, y)
     assert type(found) is tuple and [bits(g) for g in found] == [bits(y), bits(x)]
     swapped = ops.grad(lambda a, b: a * b, (1, 0))(x, y)
     assert [bits(g) for g in swapped] == [bits(x), bits(y)]
 
 
-def test_a_negative_position_counts_from_the_end(x, y):
+def test_negative_position_counts_from_the_end(x, y):
     assert bits(ops.grad(lambda a, b: a * b, -1)(x, y)) == bits(x)
 
 
-def test_a_bare_weight_gives_a_bare_gradient(x, p):
+def test_bare_weight_returns_a_bare_gradient(x, p):
     found = ops.grad(lambda a: a * p, None, p)(x)
     assert isinstance(found, Tensor) and bits(found) == bits(x)
 
 
 @pytest.mark.parametrize("container", [list, tuple, snncell.ParameterTuple])
-def test_a_list_of_weights_gives_a_tuple(x, p, q, container):
+def test_list_of_weights_returns_a_tuple(x, p, q, container):
     found = ops.grad(lambda a: a * p + q, None, container([p, q]))(x)
     assert type(found) is tuple and [bits(g) for g in found] == [bits(x), [1.0, 1.0, 1.0]]
 
 
-def test_a_list_of_one_weight_gives_a_tuple_of_one(x, p):
+def test_list_of_one_weight_returns_a_tuple_of_one(x, p):
     found = ops.grad(lambda a: a * p, None, [p])(x)
     assert type(found) is tuple and len(found) == 1 and bits(found[0]) == bits(x)
 
 
-def test_position_and_bare_weight_give_a_pair(x, p):
+def test_position_and_bare_weight_return_a_pair(x, p):
     of_x, of_p = ops.grad(lambda a: a * p, 0, p)(x)
     assert bits(of_x) == bits(p.value()) and bits(of_p) == bits(x)
 
 
-def test_positions_and_weights_give_a_pair_of_tuples(x, y, p, q):
+def test_positions_and_weights_return_a_pair_of_tuples(x, y, p, q):
     inputs, weights = ops.grad(lambda a, b: a * b * p + q, (0, 1), [p, q])(x, y)
     assert type(inputs) is tuple and type(weights) is tuple
     assert [bits(g) for g in inputs] == [bits(y * 2.0), bits(x * 2.0)]
     assert [bits(g) for g in weights] == [bits(x * y), [1.0, 1.0, 1.0]]
 
 
-def test_a_position_and_a_list_of_one_weight(x, p):
+def test_position_and_list_of_one_weight_return_a_pair(x, p):
     of_x, of_p = ops.grad(lambda a: a * p, 0, [p])(x)
     assert isinstance(of_x, Tensor) and type(of_p) is tuple and len(of_p) == 1
 
 
-def test_value_and_grad_gives_the_value_too(x):
+def test_value_and_grad_also_returns_the_value(x):
     value, found = ops.value_and_grad(lambda a: (a * a).sum())(x)
     assert value.item() == 14.0 and bits(found) == [2.0, 4.0, 6.0]
 
 
-def test_value_and_grad_with_weights(x, p):
+def test_value_and_grad_with_weights_returns_both_gradients(x, p):
     value, (of_x, of_p) = snncell.value_and_grad(lambda a: (a * p).sum(), 0, p)(x)
     assert value.item() == 12.0 and bits(of_x) == [2.0, 2.0, 2.0] and bits(of_p) == bits(x)
 
 
-def test_has_aux_differentiates_the_first_output_only(x):
+def test_has_aux_differentiates_only_the_first_output(x):
     found, aux = ops.grad(lambda a: (a * a, a * 100.0, "note"), has_aux=True)(x)
     assert bits(found) == [2.0, 4.0, 6.0]
     assert type(aux) is tuple and bits(aux[0]) == [100.0, 200.0, 300.0] and aux[1] == "note"
 
 
-def test_has_aux_of_value_and_grad(x):
+def test_has_aux_of_value_and_grad_returns_the_other_outputs(x):
     (loss, aux), found = ops.value_and_grad(lambda a: ((a * a).sum(), a), has_aux=True)(x)
     assert loss.item() == 14.0 and bits(aux) == bits(x) and bits(found) == [2.0, 4.0, 6.0]
 
 
-def test_has_aux_needs_a_tuple(x):
+def test_has_aux_requires_a_tuple(x):
     with pytest.raises(GradientError, match=r"has_aux.*returns \(loss, \*aux\), not a Tensor"):
         ops.grad(lambda a: a, has_aux=True)(x)
 
 
-def test_several_outputs_are_added(x):
+def test_several_outputs_are_summed(x):
     assert bits(ops.grad(lambda a: (a * 2.0, a * a))(x)) == [4.0, 6.0, 8.0]
 
 
-def test_outputs_that_are_integers_count_nothing(x):
+def test_integer_outputs_have_no_gradient(x):
     assert bits(ops.grad(lambda a: (a * 2.0, a > 1.0, a.astype("int32")))(x)) == [2.0, 2.0, 2.0]
 
 
-def test_keywords_reach_the_function(x):
+def test_keyword_arguments_reach_the_function(x):
     assert bits(ops.grad(lambda a, *, scale: a * scale)(x, scale=3.0)) == [3.0, 3.0, 3.0]
 
 
-def test_nested_inputs_give_a_gradient_of_the_same_structure(x, y):
+def test_nested_inputs_return_a_gradient_of_the_same_structure(x, y):
     found = ops.grad(lambda t: t["a"] * t["more"][0] + t["more"][1])({"a": x, "more": [y, x]})
     assert list(found) == ["a", "more"] and isinstance(found["more"], list)
     assert bits(found["a"]) == bits(y)
     assert bits(found["more"][0]) == bits(x)
-    assert bits(found["more"][1]) == [1.0, 1.0, 1.0]  # the same Tensor as "a", in a place of its own
+    assert bits(found["more"][1]) == [1.0, 1.0, 1.0]  # the same Tensor as "a", at a separate position
 
 
-def test_a_cell_is_a_function_too(x):
+def test_grad_accepts_a_cell(x):
     layer = nn.Dense(3, 1)
     assert bits(ops.grad(layer)(x)) == bits(layer.weight.value()[0])
 
@@ -137,34 +137,34 @@ def test_a_cell_is_a_function_too(x):
 # --- GradOperation ---------------------------------------------------------------------------------------------------
 
 
-def test_grad_operation_gives_the_first_gradient_bare(x, y):
+def test_grad_operation_returns_a_bare_first_gradient(x, y):
     found = ops.GradOperation()(lambda a, b: a * b)(x, y)
     assert isinstance(found, Tensor) and bits(found) == bits(y)
 
 
-def test_get_all_is_always_a_tuple(x, y):
+def test_get_all_returns_a_tuple(x, y):
     assert [bits(g) for g in ops.GradOperation(get_all=True)(lambda a, b: a * b)(x, y)] == [bits(y), bits(x)]
     single = ops.GradOperation(get_all=True)(lambda a: a * 2.0)(x)
     assert type(single) is tuple and len(single) == 1
 
 
-def test_get_all_leaves_out_what_has_no_gradient(x, y):
+def test_get_all_omits_inputs_without_gradient(x, y):
     found = ops.GradOperation(get_all=True)(lambda a, n, b: a * b * n)(x, 3, y)
     assert [bits(g) for g in found] == [bits(y * 3.0), bits(x * 3.0)]
 
 
-def test_get_by_list_gives_a_tuple_of_the_weights(x, p):
+def test_get_by_list_returns_a_tuple_of_weight_gradients(x, p):
     found = ops.GradOperation(get_by_list=True)(lambda a: a * p, [p])(x)
     assert type(found) is tuple and bits(found[0]) == bits(x)
 
 
-def test_get_all_and_get_by_list_give_a_pair_of_tuples(x, p):
+def test_get_all_and_get_by_list_return_a_pair_of_tuples(x, p):
     inputs, weights = ops.GradOperation(get_all=True, get_by_list=True)(lambda a: a * p, [p])(x)
     assert type(inputs) is tuple and type(weights) is tuple
     assert bits(inputs[0]) == [2.0, 2.0, 2.0] and bits(weights[0]) == bits(x)
 
 
-def test_get_by_list_without_weights_is_an_error(x):
+def test_get_by_list_without_weights_raises(x):
     with pytest.raises(GradientError, match="the weights are missing"):
         ops.GradOperation(get_by_list=True)(lambda a: a)
 
@@ -172,8 +172,8 @@ def test_get_by_list_without_weights_is_an_error(x):
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("sens", [False, True])
 @pytest.mark.parametrize("get_all", [False, True])
-def test_a_cell_has_weights_of_its_own(x, get_all, sens, compiled):
-    """Without weights a Cell's gradients are those of what it trains, as they are at the call."""
+def test_get_by_list_of_a_cell_defaults_to_its_trainable_parameters(x, get_all, sens, compiled):
+    """Without weights, a Cell's gradients are those of its trainable Parameters at the time of the call."""
     net = nn.Dense(3, 2)
     operation = ops.GradOperation(get_all, True, sens)
     given = (x[None], *([ops.full((1, 2), 3.0, x.dtype)] if sens else []))
@@ -189,19 +189,19 @@ def test_a_cell_has_weights_of_its_own(x, get_all, sens, compiled):
 
 
 @pytest.mark.parametrize("how", ["last argument", "keyword"])
-def test_sens_param_is_the_gradient_to_start_from(x, how):
+def test_sens_param_is_the_initial_gradient(x, how):
     gradient = ops.GradOperation(sens_param=True)(lambda a: a * a)
     sens = Tensor([1.0, 10.0, 100.0])
     found = gradient(x, sens) if how == "last argument" else gradient(x, sens=sens)
     assert bits(found) == [2.0, 40.0, 600.0]
 
 
-def test_sens_param_for_several_outputs(x):
+def test_sens_param_supports_several_outputs(x):
     gradient = ops.GradOperation(sens_param=True)(lambda a: (a, a * a))
     assert bits(gradient(x, (Tensor([1.0, 1.0, 1.0]), Tensor([0.0, 1.0, 0.0])))) == [1.0, 5.0, 1.0]
 
 
-def test_sens_of_another_shape_is_an_error(x):
+def test_sens_of_another_shape_raises(x):
     with pytest.raises(ShapeError, match=r"output 0 has shape \(2,\), the output itself \(3,\)"):
         ops.GradOperation(sens_param=True)(lambda a: a)(x, Tensor([1.0, 1.0]))
 
@@ -209,32 +209,32 @@ def test_sens_of_another_shape_is_an_error(x):
 # --- vjp and stop_gradient -------------------------------------------------------------------------------------------
 
 
-def test_vjp_pulls_back_as_often_as_it_is_asked(x):
+def test_vjp_pullback_can_be_called_repeatedly(x):
     out, pull = ops.vjp(lambda a: a * a, x)
     assert bits(out) == [1.0, 4.0, 9.0]
     assert bits(pull(Tensor([1.0, 0.0, 0.0]))[0]) == [2.0, 0.0, 0.0]
     assert bits(pull(Tensor([0.0, 0.0, 1.0]))[0]) == [0.0, 0.0, 6.0]
 
 
-def test_vjp_of_several_inputs_outputs_and_weights(x, y, p):
+def test_vjp_supports_several_inputs_outputs_and_weights(x, y, p):
     _, pull = ops.vjp(lambda a, b: (a * p, b), x, y, weights=[p])
     (of_x, of_y), of_weights = pull(Tensor([1.0, 1.0, 1.0]), Tensor([5.0, 6.0, 7.0]))
     assert bits(of_x) == [2.0, 2.0, 2.0] and bits(of_y) == [5.0, 6.0, 7.0]
     assert type(of_weights) is tuple and bits(of_weights[0]) == bits(x)
 
 
-def test_vjp_leaves_none_for_an_integer_input(x):
+def test_vjp_returns_none_for_an_integer_input(x):
     _, pull = ops.vjp(lambda a, n: a * n, x, Tensor([2, 2, 2]))
     of_x, of_n = pull(Tensor([1.0, 1.0, 1.0]))
     assert bits(of_x) == [2.0, 2.0, 2.0] and of_n is None
 
 
-def test_vjp_with_aux(x):
+def test_vjp_with_aux_returns_the_aux_outputs(x):
     out, pull, aux = ops.vjp(lambda a: (a * 2.0, "kept"), x, has_aux=True)
     assert bits(out) == [2.0, 4.0, 6.0] and aux == ("kept",) and bits(pull(ops.ones(3))[0]) == [2.0, 2.0, 2.0]
 
 
-def test_vjp_wants_one_gradient_for_each_output(x):
+def test_vjp_pullback_requires_one_gradient_per_output(x):
     _, pull = ops.vjp(lambda a: (a, a), x)
     with pytest.raises(GradientError, match=r"1 gradient\(s\) for 2 output\(s\)"):
         pull(ops.ones(3))
@@ -286,41 +286,41 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_nonsense_is_refused_with_a_reason(case):
+def test_invalid_arguments_raise_with_a_reason(case):
     fn, argument, options, message = REFUSED[case]
     with pytest.raises(GradientError, match=message):
         ops.grad(fn, **options)(argument)
 
 
-def test_a_gradient_of_nothing_is_refused():
+def test_gradient_without_inputs_or_function_raises():
     with pytest.raises(GradientError, match="nothing to differentiate"):
         ops.grad(lambda a: a, None)
     with pytest.raises(GradientError, match="not a Tensor"):
         ops.grad(Tensor(1.0))
 
 
-def test_an_empty_list_of_weights_is_an_empty_tuple(x):
+def test_empty_list_of_weights_returns_an_empty_tuple(x):
     of_x, of_weights = ops.grad(lambda a: a * 2.0, 0, [])(x)
     assert bits(of_x) == [2.0, 2.0, 2.0] and of_weights == ()
 
 
-def test_weights_that_are_no_collection_are_refused():
+def test_weights_that_are_not_a_collection_raise():
     with pytest.raises(GradientError, match="weights"):
         ops.grad(lambda a: a, 0, weights=3.0)(Tensor(1.0))
 
 
-def test_a_function_that_fails_leaves_no_tape_behind(x):
+def test_failing_function_leaves_no_active_tape(x):
     def fails(a):
         raise RuntimeError("inside")
 
     with pytest.raises(RuntimeError, match="inside"):
         ops.grad(fails)(x)
     p = Parameter(Tensor([1.0]), name="p")
-    p.set_data(Tensor([2.0]))  # refused while a gradient is being recorded
+    p.set_data(Tensor([2.0]))  # would raise while a gradient is being recorded
     assert bits(p.value()) == [2.0]
 
 
-def test_a_pull_kept_from_inside_a_finished_gradient_is_an_error_not_a_zero(x):
+def test_pullback_used_after_its_enclosing_gradient_raises(x):
     kept = []
 
     def fn(a):
@@ -346,27 +346,27 @@ def test_a_pull_kept_from_inside_a_finished_gradient_is_an_error_not_a_zero(x):
     ],
     ids=["a * c", "c * a", "a / c", "c / a", "a ** c", "c ** a", "sums"],
 )
-def test_a_python_number_keeps_its_digits_in_the_reverse(fn, slope):
+def test_python_numbers_keep_double_precision_in_the_backward_pass(fn, slope):
     found = ops.grad(fn)(Tensor(np.float64(0.3)))
     assert found.dtype == "float64"
     np.testing.assert_allclose(found.item(), slope, rtol=1e-14)
 
 
-# --- what must not be answered with zeros or nothing -----------------------------------------------------------------
+# --- errors instead of zero or empty gradients -----------------------------------------------------------------------
 
 
-def test_get_all_without_anything_to_differentiate_is_refused():
+def test_get_all_without_differentiable_inputs_raises():
     with pytest.raises(GradientError, match="GradOperation"):
         ops.GradOperation(get_all=True)(lambda a: a * 2.0)(Tensor([1, 2]))
 
 
-def test_vjp_with_aux_needs_a_tuple(x):
+def test_vjp_with_aux_requires_a_tuple(x):
     with pytest.raises(GradientError, match="has_aux"):
         ops.vjp(lambda a: a * 2.0, x, has_aux=True)
 
 
 @pytest.mark.parametrize("positions", [(0, 0), (0, -2)])
-def test_a_position_named_twice_is_refused_or_answered_twice(x, y, positions):
+def test_repeated_position_raises_or_returns_both_gradients(x, y, positions):
     try:
         first, second = ops.grad(lambda a, b: a * b, positions)(x, y)
     except GradientError:

@@ -1,4 +1,4 @@
-"""Hooks on Tensors and Parameters: called with the whole gradient, in every way a gradient is taken."""
+"""Hooks on Tensors and Parameters: called with the whole gradient, for every way to compute gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from snncell.errors import SnncellError, TraceError
 
 
 class Seen(list[Any]):
-    """A hook that notes what it gets, and gives it times a factor, or nothing."""
+    """A hook that records its gradients and returns them times a factor, or returns None."""
 
     def __init__(self, factor: float | None = None) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ X = Tensor([1.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize("factor", [None, 2.0, 0.0])
-def test_a_hook_gets_the_sum_over_all_uses_and_may_replace_it(factor):
+def test_hook_receives_the_sum_over_all_uses_and_can_replace_it(factor):
     seen = Seen(factor)
 
     def fn(x: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def test_a_hook_gets_the_sum_over_all_uses_and_may_replace_it(factor):
     np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-6)
 
 
-def test_mindspores_example():
+def test_example_of_mindspore_gives_the_documented_gradient():
     def fn(x, y):
         z = x * y
         z.register_hook(lambda gradient: gradient * 2)
@@ -57,7 +57,7 @@ def test_mindspores_example():
 
 
 @pytest.mark.parametrize("way", ["eager", "jit", "of jit"])
-def test_a_hook_on_an_argument_and_on_a_result(way):
+def test_hooks_on_an_argument_and_on_a_result_are_called(way):
     def fn(x: Tensor) -> Tensor:
         x.register_hook(lambda g: g * 10.0)
         y = ops.sin(x)
@@ -69,7 +69,7 @@ def test_a_hook_on_an_argument_and_on_a_result(way):
         np.testing.assert_allclose(take(X).asnumpy(), 20 * np.cos(X.asnumpy()), rtol=1e-5)
 
 
-def test_several_hooks_are_called_in_order_and_each_is_removed_by_itself():
+def test_several_hooks_are_called_in_order_and_removed_separately():
     p = Parameter(X, name="p")
     first = p.register_hook(lambda g: g + 1.0)
     second = p.register_hook(lambda g: g * 10.0)
@@ -83,7 +83,7 @@ def test_several_hooks_are_called_in_order_and_each_is_removed_by_itself():
 
 
 @pytest.mark.parametrize("jitted", [False, True])
-def test_hooks_on_parameters_come_and_go_under_jit(jitted):
+def test_hooks_on_parameters_can_be_added_and_removed_under_jit(jitted):
     p, q = Parameter(X, name="p"), Parameter(X, name="q")
     take = ms.grad(lambda x: (p * q * x).sum(), None, [p, q])
     take = ms.jit(take) if jitted else take
@@ -91,14 +91,14 @@ def test_hooks_on_parameters_come_and_go_under_jit(jitted):
     handle = p.register_hook(lambda g: g * 0.0)
     assert [g.tolist() for g in take(X)] == [[0.0] * 3, plain[1]]
     p.requires_grad = False
-    p.requires_grad = True  # they stay
+    p.requires_grad = True  # the hooks stay registered
     assert [g.tolist() for g in take(X)] == [[0.0] * 3, plain[1]]
     handle.remove()
     assert [g.tolist() for g in take(X)] == plain
 
 
 @pytest.mark.parametrize("unfused", [False, True])
-def test_a_hook_in_a_loop_over_time_is_called_at_each_step(unfused):
+def test_hook_in_a_loop_over_time_is_called_at_each_step(unfused):
     w = Parameter(Tensor(0.5), name="w")
 
     def step(v: Tensor, x: Tensor) -> Any:
@@ -119,7 +119,7 @@ def test_a_hook_in_a_loop_over_time_is_called_at_each_step(unfused):
 
 
 @pytest.mark.parametrize("unfused", [False, True])
-def test_a_hook_on_what_a_loop_captures_gets_the_sum_over_time_once(unfused):
+def test_hook_on_a_captured_tensor_of_a_loop_is_called_once_with_the_sum(unfused):
     w, seen = Parameter(Tensor(2.0), name="w"), Seen(3.0)
     w.register_hook(seen)
 
@@ -136,7 +136,7 @@ def test_a_hook_on_what_a_loop_captures_gets_the_sum_over_time_once(unfused):
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])
-def test_hooks_are_called_once_of_what_is_computed_again(depth):
+def test_hooks_in_recomputed_blocks_are_called_once(depth):
     seen, inside, at_input = Seen(5.0), Seen(2.0), Seen(7.0)
     w = Parameter(Tensor([2.0, 3.0, 4.0]))
     w.register_hook(seen)
@@ -164,17 +164,17 @@ def test_hooks_are_called_once_of_what_is_computed_again(depth):
     assert len(seen) == len(inside) == len(at_input) == 1
 
 
-def test_second_order_goes_through_the_hook():
+def test_second_order_gradients_include_the_hook():
     def fn(x: Tensor) -> Tensor:
         y = x * x * x
         y.register_hook(lambda g: g * 2.0)
         return y
 
-    # The hook is called in both sweeps: d/dx (2 * 3 x^2), whose own y gets no gradient.
+    # Both backward passes call the hook: d/dx (2 * 3 x^2), where y gets no gradient of its own.
     assert ms.grad(ms.grad(fn))(Tensor(2.0)).item() == pytest.approx(24.0)
 
 
-def test_a_hook_on_an_output_of_a_cell_with_a_custom_reverse():
+def test_hook_on_an_output_of_a_cell_with_custom_gradient_is_called():
     class Twice(nn.Cell):
         def construct(self, x: Tensor) -> tuple[Tensor, Tensor]:
             return x * 2.0, x * 3.0
@@ -192,7 +192,7 @@ def test_a_hook_on_an_output_of_a_cell_with_a_custom_reverse():
     assert ms.grad(fn)(X).tolist() == [302.0] * 3
 
 
-def test_a_hook_is_called_where_a_gradient_arrives_and_nowhere_else():
+def test_hook_is_called_only_where_a_gradient_arrives():
     seen = Seen()
 
     def fn(x: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ def test_a_hook_is_called_where_a_gradient_arrives_and_nowhere_else():
         stopped.register_hook(seen)
         return (x * stopped).sum()
 
-    fn(X)  # without a gradient, there is nothing to call it
+    fn(X)  # without a gradient, no hook is called
     ms.grad(fn)(X)
     assert seen == []
 
@@ -220,7 +220,7 @@ def test_a_hook_is_called_where_a_gradient_arrives_and_nowhere_else():
         ),
     ],
 )
-def test_hooks_that_make_no_sense_are_refused(call, text):
+def test_invalid_hooks_raise(call, text):
     with pytest.raises(SnncellError, match=text):
         call()
 
@@ -234,7 +234,7 @@ def hooked_with(hook: Any) -> Tensor:
     return ms.grad(fn)(X)
 
 
-def test_a_hook_may_give_a_wider_float():
+def test_hook_can_return_a_wider_float():
     assert hooked_with(lambda g: g.double() * 2).dtype == "float32"
 
 
@@ -255,7 +255,7 @@ IN_A_STEP = {
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", IN_A_STEP)
 @pytest.mark.parametrize("states", [False, True], ids=["of rows", "of states"])
-def test_in_a_loop_the_second_order_is_that_of_the_steps(name, states):
+def test_second_order_of_hooks_in_a_loop_equals_the_unrolled_steps(name, states):
     def step(h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         y = IN_A_STEP[name](h * 0.5 + x if states else x)
         return y, y * 2.0
@@ -279,7 +279,7 @@ def test_in_a_loop_the_second_order_is_that_of_the_steps(name, states):
         np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-12)
 
 
-# --- on the arguments of blocks ---------------------------------------------------------------------------------------
+# --- hooks on the arguments of blocks ---------------------------------------------------------------------------------
 
 BLOCKS = {
     "recompute": lambda block: lambda *args: ms.recompute(block, *args),
@@ -289,8 +289,8 @@ BLOCKS = {
 
 
 @random_cases(24)
-def test_a_hook_on_an_argument_of_a_block_sees_the_whole_gradient(seed: int) -> None:
-    """A block within blocks is transparent: hooks on its arguments see what they see in a plain call."""
+def test_hook_on_an_argument_of_a_block_receives_the_whole_gradient(seed: int) -> None:
+    """Nested blocks are transparent: hooks on their arguments receive the same gradients as in a plain call."""
     rng = np.random.default_rng(seed)
     kinds = rng.choice(list(BLOCKS), rng.integers(1, 4)).tolist()
     factors, weights = rng.choice([1.0, 0.5, 3.0], (2, 2)), rng.integers(1, 5, (4, 2)).astype("f")
@@ -327,7 +327,7 @@ def test_a_hook_on_an_argument_of_a_block_sees_the_whole_gradient(seed: int) -> 
     assert sorted(seen) == pytest.approx(sorted(expected_seen)) and found == pytest.approx(expected)
 
 
-def test_a_hook_on_an_argument_of_a_jitted_function_cannot_use_what_is_inside():
+def test_hook_on_an_argument_of_a_jitted_function_cannot_use_inner_tensors():
     def block(x: Tensor) -> Tensor:
         y = x * 2.0
         x.register_hook(lambda g: g * y)
@@ -337,7 +337,7 @@ def test_a_hook_on_an_argument_of_a_jitted_function_cannot_use_what_is_inside():
         ms.grad(ms.jit(block))(X)
 
 
-def test_a_hook_put_by_a_block_can_be_removed():
+def test_hook_registered_by_a_block_can_be_removed():
     kept: list[Any] = []
 
     def block(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tensor's methods against NumPy, by the table; dtypes, sizes, memory, random methods, and what is refused."""
+"""Tensor methods against NumPy, by a table; dtypes, sizes, memory, random methods, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def leaves(result: Any) -> list[Any]:
 
 
 def given(values: Any) -> Any:
-    """An argument of the table as the methods take it: arrays as Tensors."""
+    """Convert an argument of the table for the methods: arrays become Tensors."""
     if isinstance(values, tuple):
         return tuple(map(given, values))
     return Tensor(values) if isinstance(values, np.ndarray) else values
@@ -44,7 +44,7 @@ def same(result: Any, expected: Any, exact: bool, what: str) -> None:
 @pytest.mark.sampled(540)
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero", "ignore:overflow", "ignore:Mean of empty")
 @pytest.mark.parametrize("r", TABLE, ids=repr)
-def test_methods_and_functions_give_what_numpy_gives(r: Row):
+def test_methods_and_functions_equal_numpy(r: Row):
     with np.errstate(all="ignore"):
         expected = r.oracle(r.array)
     args = [given(x) for x in r.args]
@@ -70,7 +70,7 @@ def test_every_method_is_in_the_table_and_has_a_docstring():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "bool", "complex64"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4), (0, 2), (1, 5)])
-def test_sizes_are_numpys(shape, dtype):
+def test_sizes_equal_those_of_numpy(shape, dtype):
     x = Tensor(np.ones(shape), dtype)
     array = x.asnumpy()
     assert (x.itemsize, x.nbytes, x.strides) == (array.itemsize, array.nbytes, array.strides)
@@ -85,7 +85,7 @@ def test_sizes_are_numpys(shape, dtype):
     assert x.type() == str(x.dtype) and x.bfloat16().dtype == "bfloat16"
 
 
-def test_sizes_are_known_while_a_function_is_traced():
+def test_sizes_are_known_while_tracing():
     found = []
 
     def fn(x: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def test_sizes_are_known_while_a_function_is_traced():
     assert found == [((12, 4), 24, 4, 6, 2, (3, 1), True)]
 
 
-def test_from_numpy_copies():
+def test_from_numpy_copies_its_argument():
     array = np.ones(3)
     x = Tensor.from_numpy(array)
     array[0] = 5.0
@@ -105,7 +105,7 @@ def test_from_numpy_copies():
         Tensor.from_numpy([1, 2])
 
 
-def test_properties_of_matrices():
+def test_matrix_properties_equal_numpy():
     z = np.arange(6.0).reshape(2, 3) + 1j
     assert Tensor(z).mT.tolist() == z.T.tolist() and Tensor(z).H.tolist() == z.conj().T.tolist()
     for name in ("mT", "H"):
@@ -116,7 +116,7 @@ def test_properties_of_matrices():
 @pytest.mark.parametrize(
     "options", [{"axis": 1, "keepdims": True}, {"dim": 1, "keepdim": True}, {"keep_dims": True, "dim": 1}]
 )
-def test_arguments_have_numpys_names_and_pytorchs(options):
+def test_arguments_have_the_names_of_numpy_and_pytorch(options):
     x = Tensor([[1.0, 2.0], [3.0, 5.0]])
     assert x.sum(**options).tolist() == [[3.0], [8.0]] and x.amax(**options).tolist() == [[2.0], [5.0]]
     assert x.softmax(dim=0).tolist() == x.softmax(axis=0).tolist()
@@ -139,7 +139,7 @@ def test_arguments_have_numpys_names_and_pytorchs(options):
         ("atan2", "other", 2.0),
     ],
 )
-def test_arguments_that_are_several_may_be_given_by_name(name, word, value):
+def test_variadic_arguments_can_be_passed_by_name(name, word, value):
     method = getattr(Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), name)
     assert method(**{word: value}).tolist() == method(value).tolist()
     if isinstance(value, tuple):
@@ -149,7 +149,7 @@ def test_arguments_that_are_several_may_be_given_by_name(name, word, value):
 
 
 @pytest.mark.parametrize("by_name", range(4))
-def test_both_ways_to_scatter_add_take_names(by_name):
+def test_both_forms_of_scatter_add_accept_names(by_name):
     x, index, source = ops.zeros(2), Tensor([0, 0]), Tensor([1.0, 2.0])
     for words in (("axis", "index", "src"), ("dim", "index", "src")):
         given = (0, index, source)
@@ -163,7 +163,7 @@ def test_both_ways_to_scatter_add_take_names(by_name):
         x.scatter_add(index, src=source)
 
 
-def test_values_do_not_change():
+def test_values_are_immutable():
     x = Tensor([1.0])
     with pytest.raises(
         SnncellError, match=r"assign_value: a Tensor of shape \(1,\) cannot be modified. Make it a Parameter"
@@ -173,7 +173,7 @@ def test_values_do_not_change():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, bool])
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (1, 2, 2)])
-def test_item_takes_the_places_that_numpys_does(shape, dtype):
+def test_item_accepts_the_indices_of_numpy(shape, dtype):
     array = (np.arange(math.prod(shape)).reshape(shape) % 3).astype(dtype)
     indices: list[Any] = [*np.ndindex(*shape), *range(-array.size, array.size)]
     for kind in (Tensor, Parameter):
@@ -187,10 +187,10 @@ def test_item_takes_the_places_that_numpys_does(shape, dtype):
             assert all(type(each) is type(array.item(index)) and each == array.item(index) for each in found)
 
 
-# --- drawn ------------------------------------------------------------------------------------------------------------
+# --- random methods ---------------------------------------------------------------------------------------------------
 
 
-def test_random_methods_have_the_shape_and_dtype():
+def test_random_methods_return_the_requested_shape_and_dtype():
     for dtype in ("float32", "float64", "float16"):
         x = ops.zeros((400, 50), dtype)
         assert {x.uniform().dtype, x.normal().dtype, x.bernoulli(0.3).dtype} == {x.dtype}
@@ -203,7 +203,7 @@ def test_random_methods_have_the_shape_and_dtype():
 
 
 @pytest.mark.parametrize("replacement", [True, False])
-def test_multinomial_draws_in_proportion(replacement):
+def test_multinomial_draws_in_proportion_to_the_weights(replacement):
     weights = np.array([0.0, 1.0, 3.0, 0.0, 4.0, 0.0])
     n = 4000
     drawn = ops.multinomial(np.tile(weights, (n, 1)), 2, replacement).asnumpy()
@@ -239,13 +239,13 @@ INDICES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", INDICES)
-def test_indexing_by_positions_and_masks_is_numpys(name):
+def test_indexing_by_positions_and_masks_equals_numpy(name):
     array = np.random.default_rng(5).normal(size=(2, 3, 4))
     index = INDICES[name](array)
     expected = array[index]
     for given_as in (index, as_tensors(index)):
         np.testing.assert_array_equal(Tensor(array)[given_as].asnumpy(), expected)
-        # What is taken several times gets all of its gradients.
+        # An element that is selected several times gets all of its gradients.
         taken = np.zeros_like(array)
         np.add.at(taken, index, np.ones_like(expected))
         found = ms.grad(lambda x, i=given_as: x[i].sum())(Tensor(array))
@@ -280,7 +280,7 @@ def test_parameters_are_written_by_positions_and_masks(name):
         lambda x: x.unique_consecutive(),
     ],
 )
-def test_what_has_as_many_elements_as_values_say_is_refused_in_a_trace(fn):
+def test_value_dependent_shapes_raise_while_tracing(fn):
     x = Tensor([[1.0, -1.0], [0.0, 2.0]])
     fn(x)
     with pytest.raises(TraceError, match=r"depends on values.*ops\.where\(mask, x, 0\)") as caught:
@@ -288,20 +288,21 @@ def test_what_has_as_many_elements_as_values_say_is_refused_in_a_trace(fn):
     assert "at test_tensor_methods.py:" in str(caught.value)
 
 
-def test_a_mask_that_is_known_indexes_in_a_trace():
+def test_constant_mask_indexes_while_tracing():
     mask, x = np.array([True, False, True]), Tensor([1.0, 2.0, 3.0])
     fn = ms.jit(ms.value_and_grad(lambda x: (x[mask] * x[Tensor(mask)]).sum()))
     value, slope = fn(x)
     assert value.item() == 10.0 and slope.tolist() == [2.0, 0.0, 6.0]
 
 
-def test_positions_that_a_trace_computes_index():
+def test_computed_positions_index_while_tracing():
     x, i, j = Tensor(np.arange(12.0).reshape(3, 4)), Tensor([0, 2]), Tensor([1, -1])
     for fn in (lambda x, i, j: x[i, j], lambda x, i, j: x[i], lambda x, i, j: x.gather_elements(1, i.reshape(2, 1))):
         assert ms.jit(fn)(x, i, j).tolist() == fn(x, i, j).tolist()
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+# --- errors
+# ------------------------------------------------------------------------------------------------------------
 
 X = Tensor([[1.0, 2.0], [3.0, 4.0]])
 REFUSED: list[tuple[Any, str]] = [
@@ -358,12 +359,12 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "text"), REFUSED, ids=[text[:40] for _, text in REFUSED])
-def test_what_makes_no_sense_is_refused_in_words(call, text):
+def test_invalid_arguments_raise(call, text):
     with pytest.raises(SnncellError, match=text):
         call()
 
 
-def test_a_tuple_of_tensors_is_no_operand_under_a_gradient():
+def test_tuple_of_tensors_as_operand_under_a_gradient_raises():
     with pytest.raises(
         SnncellError, match=r"mul: .* is a tuple of Tensors\. A new Tensor made of them would have no gradient.*stack"
     ):
@@ -374,7 +375,7 @@ def test_a_tuple_of_tensors_is_no_operand_under_a_gradient():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_numbers_take_the_precision_of_tensors(dtype):
+def test_numbers_adopt_the_precision_of_tensors(dtype):
     x = Tensor([0.5, 1.5], dtype)
     results = [
         ops.atan2(x, 2.0), ops.atan2(2.0, x), ops.hypot(x, 1.0), ops.fmod(x, 0.4), ops.copysign(0.1, x),
@@ -385,7 +386,7 @@ def test_numbers_take_the_precision_of_tensors(dtype):
     assert {r.dtype for r in results} == {x.dtype}
 
 
-def test_global_norms_are_taken_over_all():
+def test_global_norm_is_computed_over_all_tensors():
     a, b = Tensor([3.0]), Tensor([[4.0]])
     assert [x.tolist() for x in ops.clip_by_global_norm((a, b), 10.0)] == [[3.0], [[4.0]]]
     assert [x.tolist() for x in ops.clip_by_global_norm((a, b), 1.0, use_norm=10.0)] == [
@@ -396,7 +397,7 @@ def test_global_norms_are_taken_over_all():
     assert [x.tolist() for x in ops.clip_by_value([a, b], clip_value_max=3.5)] == [[3.0], [[3.5]]]
 
 
-def test_joined_and_made():
+def test_meshgrid_stacking_linspace_and_assign_sub_are_correct():
     a, b = np.arange(3.0), np.ones(2)
     for indexing in ("xy", "ij"):
         for ours, theirs in zip(
@@ -412,7 +413,7 @@ def test_joined_and_made():
     assert jitted().tolist() == [1.5] and p.tolist() == [1.5]
 
 
-def test_the_gradient_of_a_norm_is_0_at_0():
+def test_gradient_of_a_norm_is_0_at_0():
     for p in (None, 1, 1.5, 3, float("inf")):
         found = ms.grad(lambda x, p=p: x.norm(p))(ops.zeros(3))
         assert np.isfinite(found.asnumpy()).all() and (p == float("inf") or found.tolist() == [0.0] * 3)
@@ -425,13 +426,13 @@ def test_the_gradient_of_a_norm_is_0_at_0():
     lambda x: x.norm(3, 1).sum() + ops.hypot(x, 1.0).sum() + x.logcumsumexp(0).sum(),
     lambda x: x.index_put((Tensor([0, 0]), Tensor([1, 1])), x[0, :2], True).square().sum() * x[:, 0].sum(),
 ])  # fmt: skip
-def test_second_order_through_jit(fn):
+def test_second_order_gradients_through_jit_are_correct(fn):
     x = Tensor(np.random.default_rng(1).normal(size=(2, 3)))
     second = ms.grad(lambda x: (ms.grad(fn)(x) ** 2).sum())
     np.testing.assert_allclose(ms.jit(second)(x).asnumpy(), second(x).asnumpy(), rtol=1e-10)
 
 
-def test_the_reference_names_every_method_and_property():
+def test_reference_lists_every_method_and_property():
     page = Path(__file__).parents[2] / "docs" / "reference" / "snncell.md"
     named = set(re.findall(r"`(?:t\.)?(\w+)(?:\(.*?\))?`", page.read_text(encoding="utf-8")))
     assert [name for name in public(Tensor) if name not in named] == []
