@@ -1,4 +1,4 @@
-"""AEDAT 2.0, 3.1 and 4: every event of random recordings and of a recording by another package, chips, damage."""
+"""AEDAT 2.0, 3.1 and 4: random recordings, a recording by another package, camera chips, damaged files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(("size", "offset"), [(8, 4), (12, 8), (20, 13)])
-def test_aedat_3(path, count, size, offset):
+def test_aedat_3_events_are_read(path, count, size, offset):
     rng = np.random.default_rng(count + size)
     columns = write.drawn(rng, count, (128, 128, 2), longest=2**33)
     write.write_aedat_3(path, columns, rng, size, offset)
@@ -44,7 +44,7 @@ def test_aedat_3(path, count, size, offset):
 
 
 @random_cases(10)
-def test_aedat_3_with_more_room_than_events(path, seed: int) -> None:
+def test_aedat_3_packets_with_unused_capacity(path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     columns = write.drawn(rng, int(rng.integers(1, 200)), (128, 128, 2), longest=2**33)
     write.write_aedat_3(path, columns, rng, *((8, 4), (12, 8))[seed % 2], reserved=True)
@@ -52,7 +52,7 @@ def test_aedat_3_with_more_room_than_events(path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_part_of_aedat_3(path, seed):
+def test_aedat_3_slices(path, seed):
     rng = np.random.default_rng(seed)
     columns = write.drawn(rng, 300, (128, 128, 2), longest=5000)
     write.write_aedat_3(path, columns, rng)
@@ -62,7 +62,7 @@ def test_a_part_of_aedat_3(path, seed):
     same(events, {name: column[chosen] for name, column in columns.items()})
 
 
-def test_the_words_of_a_packets_header_are_respected(path):
+def test_aedat_3_packet_header_fields_are_respected(path):
     def event(t, x, y, p, valid):
         return np.array([x << 17 | y << 2 | p << 1 | valid, t], "<u4").tobytes()
 
@@ -70,7 +70,7 @@ def test_the_words_of_a_packets_header_are_respected(path):
     head = b"#!AER-DAT3.1\r\n#!END-HEADER\r\n"
     path.write_bytes(head + write.packet(1, 8, 4, 2, body, valid=1))
     same(read_events(path), {"t": [2**32 + 6], "x": [5], "y": [6], "p": [0]}, (6, 7, 2))
-    path.write_bytes(head + write.packet(1, 8, 4, 0, body, valid=2))  # all are valid, whatever their bits are
+    path.write_bytes(head + write.packet(1, 8, 4, 0, body, valid=2))  # all are valid, whatever their valid bits are
     same(read_events(path), {"t": [5, 6], "x": [3, 5], "y": [4, 6], "p": [1, 0]})
     path.write_bytes(head)
     assert len(read_events(path)) == 0
@@ -90,7 +90,7 @@ def test_the_words_of_a_packets_header_are_respected(path):
         (32, -1, r"byte 60: a time of 31 bits is expected, not a negative one"),
     ],
 )
-def test_a_damaged_packet_is_refused_at_its_byte(path, word, value, said):
+def test_damaged_packet_error_names_its_byte(path, word, value, said):
     head = b"#!AER-DAT3.1\r\n#!END-HEADER\r\n"
     data = bytearray(head + write.packet(1, 8, 4, 0, np.array([1, 5, 0, 6], "<u4").tobytes(), valid=1))
     assert len(head) == 28
@@ -100,14 +100,14 @@ def test_a_damaged_packet_is_refused_at_its_byte(path, word, value, said):
         read_events(path)
 
 
-def test_an_enormous_packet_is_refused_by_the_files_length(path):
+def test_packet_larger_than_the_file_raises(path):
     header = np.array([1 << 16 | 1, 2**30, 4, 0, 2**31 - 1, 2**31 - 1, 0], "<i4").tobytes()
     path.write_bytes(write.HEADER_3 + header)
     with pytest.raises(FileError, match=r"2147483647 events of 1073741824 bytes are announced, and 0 bytes are left"):
         read_events(path)
 
 
-def test_packed_aedat_3_and_other_versions_are_refused_in_words(path):
+def test_compressed_aedat_3_and_unknown_versions_raise(path):
     path.write_bytes(write.HEADER_3.replace(b"RAW", b"Serialized-TS"))
     with pytest.raises(FileError, match=r"byte 14: packets are read as #Format: RAW, not b'Serialized-TS'"):
         read_events(path)
@@ -121,15 +121,15 @@ def test_packed_aedat_3_and_other_versions_are_refused_in_words(path):
 @pytest.mark.parametrize(
     "header", [b"#!AER-DAT2.0\r\n", b"#!AER-DAT2.0\n# one\n#two\n", b"#!AER-DAT2.0\r\n#End Of ASCII Header\r\n"]
 )
-def test_aedat_2(path, count, header):
+def test_aedat_2_events_are_read(path, count, header):
     columns = write.drawn(np.random.default_rng(count), count, (128, 128, 2), longest=2**32)
     if b"End" in header:
-        columns["y"][0] = 35  # its first byte after the address' zeros is "#"
+        columns["y"][0] = 35  # the first byte after the zeros of the address is "#"
     write.write_aedat_2(path, columns, header)
     same(read_events(path), columns, (128, 128, 2))
 
 
-def test_aedat_2_leaves_out_pulses_and_refuses_other_cameras(path):
+def test_aedat_2_skips_pulses_and_rejects_unknown_cameras(path):
     words = np.array([[0x8001, 1], [4 << 8 | 3 << 1 | 1, 2]], ">u4")
     path.write_bytes(b"#!AER-DAT2.0\r\n" + words.tobytes())
     same(read_events(path), {"t": [2], "x": [3], "y": [4], "p": [1]})
@@ -152,14 +152,14 @@ CHIPS = {
 
 @pytest.mark.parametrize("chip", CHIPS)
 @random_cases(3)
-def test_aedat_2_of_a_davis(path, chip: str, seed: int) -> None:
+def test_aedat_2_of_a_davis_camera(path, chip: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     columns = write.drawn(rng, int(rng.integers(1, 200)), CHIPS[chip], longest=2**32)
     write.write_aedat_2_of_davis(path, columns, rng, chip)
     same(read_events(path), columns, CHIPS[chip])
 
 
-def test_aedat_2_of_a_chip_by_its_name(path) -> None:
+def test_aedat_2_with_an_explicit_chip_name(path) -> None:
     columns = write.drawn(np.random.default_rng(0), 20, (128, 128, 2))
     for chip in ("ch.unizh.ini.jaer.chip.retina.DVS128", "class ch.unizh.ini.jaer.chip.retina.Tmpdiff128"):
         write.write_aedat_2(path, columns, f"#!AER-DAT2.0\n# AEChip: {chip}\n".encode())
@@ -174,7 +174,7 @@ def test_aedat_2_of_a_chip_by_its_name(path) -> None:
 # --- AEDAT 4 ----------------------------------------------------------------------------------------------------------
 
 
-def test_aedat_4() -> None:
+def test_aedat_4_events_are_read() -> None:
     pytest.importorskip("aedat")
     events = read_events(FAERY)
     assert len(events) == 2000 and events.sensor_size == (640, 480, 2)
@@ -187,13 +187,13 @@ def test_aedat_4() -> None:
         read_events(FAERY, time_unit="ms")
 
 
-def test_aedat_4_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aedat_4_without_its_package_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aedat", None)
     with pytest.raises(FileError, match=r"AEDAT 4 needs aedat: pip install snncell\[events\]"):
         read_events(FAERY)
 
 
-def test_damaged_aedat_4_is_a_file_error(path) -> None:
+def test_damaged_aedat_4_raises_a_file_error(path) -> None:
     pytest.importorskip("aedat")
     whole = FAERY.read_bytes()
     rng = np.random.default_rng(0)
@@ -210,8 +210,8 @@ def test_damaged_aedat_4_is_a_file_error(path) -> None:
     assert refused > 5
 
 
-def test_a_panic_of_the_package_aedat_is_a_file_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    class PanicException(BaseException):  # as pyo3's
+def test_panic_in_the_aedat_package_raises_a_file_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):  # like pyo3's class
         pass
 
     def panic(path: str) -> None:

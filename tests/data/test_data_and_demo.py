@@ -1,4 +1,4 @@
-"""The digits, batches, pictures, and the two commands, at a small size."""
+"""The digits data set, batches, pictures, and both commands, at a small size."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from snncell.data import batches, digits
 from snncell.testing import check_bprop, check_grads
 
 
-def test_digits_are_the_known_ones():
+def test_digits_match_the_published_data_set():
     (images, labels), (test_images, test_labels) = digits()
     assert images.shape == (1438, 8, 8)
     assert test_images.shape == (359, 8, 8)
@@ -23,17 +23,19 @@ def test_digits_are_the_known_ones():
     assert images.min() == 0.0
     assert images.max() == 1.0
     counts = np.bincount(np.concatenate([labels, test_labels]))
-    np.testing.assert_array_equal(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180])  # from its description
+    np.testing.assert_array_equal(
+        counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    )  # from the description of the data set
 
 
-def test_digits_are_the_same_each_time_and_small():
+def test_digits_are_reproducible_and_small():
     first, second = digits(), digits()
     np.testing.assert_array_equal(first[1][0], second[1][0])
     path = os.path.join(os.path.dirname(snncell.__file__), "data", "digits.npz")
     assert os.path.getsize(path) < 100_000
 
 
-def test_batches_cover_everything_once_in_an_order_of_the_seed():
+def test_batches_cover_all_samples_once_in_seeded_order():
     x = np.arange(10)
     seen = [batch.asnumpy() for (batch,) in batches(x, batch_size=4)]
     assert [len(batch) for batch in seen] == [4, 4, 2]
@@ -55,21 +57,21 @@ def test_batches_keep_pairs_together_and_can_drop_the_last():
     np.testing.assert_array_equal(unshuffled[0], x)
 
 
-def test_batches_refuse_what_does_not_fit():
+def test_batches_reject_mismatched_arrays():
     with pytest.raises(errors.ShapeError, match=r"different lengths \[2, 3\]"):
         next(batches(np.zeros(3), np.zeros(2), batch_size=1))
     with pytest.raises(errors.ArgumentError, match="at least 1, not 0"):
         next(batches(np.zeros(3), batch_size=0))
 
 
-def test_the_demos_own_surrogate_is_right():
+def test_demo_surrogate_passes_the_gradient_check():
     x = Tensor(np.array([-2.0, -0.7, -0.1, 0.3, 0.9, 1.5]))
     check_bprop(demo.TriangleSpike(), x)
     check_grads(demo.TriangleSpike().primitive, x, order=2)
 
 
 @pytest.mark.compiled
-def test_the_demo_learns_and_draws(tmp_path, capsys):
+def test_demo_learns_and_saves_a_picture(tmp_path, capsys):
     accuracy = demo.run(epochs=3, folder=tmp_path, progress=False)
     printed = capsys.readouterr().out
     assert accuracy > 0.85
@@ -82,12 +84,12 @@ def test_the_demo_learns_and_draws(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_demo_is_repeatable(tmp_path):
+def test_demo_is_reproducible(tmp_path):
     first = demo.run(epochs=1, seed=4, folder=tmp_path, progress=False)
     assert demo.run(epochs=1, seed=4, folder=tmp_path, progress=False) == first
 
 
-def test_info_prints_what_a_bug_report_needs(capsys):
+def test_info_prints_details_for_a_bug_report(capsys):
     assert main(["info"]) == 0
     printed = capsys.readouterr().out
     for word in ("snncell", "numba", "threads", "BLAS", "CUDA", "cache folder"):
@@ -95,28 +97,28 @@ def test_info_prints_what_a_bug_report_needs(capsys):
 
 
 @pytest.mark.compiled
-def test_the_command_line_trains(tmp_path):
+def test_demo_command_trains(tmp_path):
     command = [sys.executable, "-m", "snncell", "demo", "--epochs", "1", "--folder", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "MPLBACKEND": "Agg"})
     assert "test accuracy" in done.stdout
     assert (tmp_path / "raster.png").exists()
 
 
-def test_a_command_is_needed(capsys):
+def test_missing_command_is_a_usage_error(capsys):
     with pytest.raises(SystemExit):
         main([])
     assert "required: command" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", ["0", "-3", "1.5", "many"])
-def test_a_demo_without_an_epoch_is_a_usage_error(given, capsys):
+def test_demo_with_zero_epochs_is_a_usage_error(given, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["demo", "--epochs", given])
     assert caught.value.code == 2
     assert f"argument --epochs: must be an integer of at least 1, not '{given}'" in capsys.readouterr().err
 
 
-def test_the_demo_writes_a_report_on_what_it_trained(tmp_path, monkeypatch):
+def test_demo_writes_a_report_of_the_trained_network(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(plot, "report", lambda *given, path: seen.append((*given, path)), raising=False)
     net, images = demo.DigitNet(steps=3), np.zeros((3, 64), np.float32)
@@ -126,7 +128,7 @@ def test_the_demo_writes_a_report_on_what_it_trained(tmp_path, monkeypatch):
     assert loss_fn(net(Tensor(x)), Tensor(y)).shape == ()
 
 
-def test_the_demo_draws_an_untrained_network(tmp_path):
+def test_demo_plots_an_untrained_network(tmp_path):
     _, (images, labels) = digits()
     net = demo.DigitNet(steps=3)
     assert 0.0 <= demo.accuracy(net, images[:3].reshape(3, 64), labels[:3]) <= 1.0

@@ -1,4 +1,4 @@
-"""Transforms of whole batches: the same as sample by sample, to the bit, by generation; errors, draws, who has them."""
+"""Transforms of whole batches: equal to single samples, to the bit, on random recordings; errors and random draws."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Named = namedtuple("Named", "events label")
 
 
 class Alone:
-    """A transform as a plain callable, which goes sample by sample."""
+    """A transform as a plain callable, which is applied sample by sample."""
 
     def __init__(self, transform: Any) -> None:
         self.transform = transform
@@ -28,7 +28,7 @@ class Alone:
 
 
 class Counting(data.ToFrame):
-    """ToFrame that notes how many samples were framed at once, and which way."""
+    """ToFrame that records how many samples it framed at once, and by which method."""
 
     def __call__(self, events: Any) -> Any:
         ONE_BY_ONE.append(1)
@@ -43,13 +43,13 @@ ONE_BY_ONE: list[int] = []
 AT_ONCE: list[int] = []
 
 
-def jittered(events: Any, rng: np.random.Generator) -> Any:
-    """Events that are left of a draw of each kind."""
+def jitter(events: Any, rng: np.random.Generator) -> Any:
+    """The events that remain after each kind of random transform."""
     return events[(rng.random(len(events)) < 0.8) & (ops.uniform((len(events),)).asnumpy() < 0.9)]
 
 
 def recordings(rng: np.random.Generator, flat: bool) -> list[Any]:
-    """Recordings of one sensor, some of them without events."""
+    """Recordings of one sensor, some of them empty."""
     found = []
     for number in rng.integers(0, 60, COUNT) * (rng.random(COUNT) < 0.9):
         t = np.sort(rng.integers(0, int(rng.integers(1, 3000)), number))
@@ -74,8 +74,8 @@ WAYS: list[dict[str, Any]] = [
 FRONT: dict[str, Any] = {
     "nothing": lambda last: last,
     "Compose of one": lambda last: data.Compose([last]),
-    "drawing": lambda last: data.Compose([data.DropEvent(0.3), jittered, data.CropTime(max=1500), last]),
-    "nested": lambda last: data.Compose([data.RandomFlipLR(), data.Compose([jittered, data.Compose([last])])]),
+    "drawing": lambda last: data.Compose([data.DropEvent(0.3), jitter, data.CropTime(max=1500), last]),
+    "nested": lambda last: data.Compose([data.RandomFlipLR(), data.Compose([jitter, data.Compose([last])])]),
 }
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -87,13 +87,13 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def seen(loader: data.Loader) -> list[Any]:
-    """Two passes, as arrays with what they stand in."""
+def two_passes(loader: data.Loader) -> list[Any]:
+    """Two passes as arrays, with the types of their containers."""
     return [in_arrays(batch) for _ in range(2) for batch in loader]
 
 
 def in_arrays(part: Any) -> Any:
-    """A part of a batch with its types, comparable."""
+    """A part of a batch in a form that can be compared, with its types."""
     if isinstance(part, Tensor):
         array = part.asnumpy()
         return str(array.dtype), array.shape, array.tobytes()
@@ -105,7 +105,7 @@ def in_arrays(part: Any) -> Any:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("front", FRONT)
 @pytest.mark.parametrize("kind", KINDS)
-def test_batches_are_those_of_single_samples_to_the_bit(kind: str, front: str) -> None:
+def test_batch_transforms_equal_single_samples_bitwise(kind: str, front: str) -> None:
     rng = np.random.default_rng([list(KINDS).index(kind), list(FRONT).index(front)])
     for options in OPTIONS:
         flat, way = bool(rng.integers(2)), WAYS[rng.integers(len(WAYS))]
@@ -113,26 +113,26 @@ def test_batches_are_those_of_single_samples_to_the_bit(kind: str, front: str) -
         dataset = [KINDS[kind](events, n) for n, events in enumerate(recordings(rng, flat))]
         transform = FRONT[front](Counting(**way, dtype=dtype))
         settings = {"batch_size": int(rng.integers(1, 5)), "seed": int(rng.integers(100)), **options}
-        expected = seen(data.Loader(dataset, transform=Alone(transform), **settings))
+        expected = two_passes(data.Loader(dataset, transform=Alone(transform), **settings))
         ONE_BY_ONE.clear()
         AT_ONCE.clear()
-        found = seen(data.Loader(dataset, transform=transform, **settings))
+        found = two_passes(data.Loader(dataset, transform=transform, **settings))
         assert found == expected
         assert len(AT_ONCE) == len(found), "a call for each batch"
         assert len(ONE_BY_ONE) == (COUNT if options.get("buckets") == 2 else 0), "but where lengths are looked at"
 
 
-def test_processes_data_sets_of_slices_and_of_the_disk(tmp_path: Any) -> None:
+def test_batch_transforms_with_processes_slices_and_disk_caches(tmp_path: Any) -> None:
     kept = [(events, n) for n, events in enumerate(recordings(np.random.default_rng(1), True))]
-    transform = data.Compose([jittered, data.ToFrame(window=100)])
+    transform = data.Compose([jitter, data.ToFrame(window=100)])
     for dataset in (kept, data.Sliced(kept, duration=700), data.Cached(kept, tmp_path, key="batches")):
-        expected = seen(data.Loader(dataset, 4, transform=Alone(transform), seed=2))
+        expected = two_passes(data.Loader(dataset, 4, transform=Alone(transform), seed=2))
         for workers, processes in ((2, False), (2, True)):
             loader = data.Loader(dataset, 4, transform=transform, seed=2, workers=workers, processes=processes)
-            assert seen(loader) == expected
+            assert two_passes(loader) == expected
 
 
-def test_other_sequences_have_the_lengths_of_the_frames() -> None:
+def test_other_sequences_are_padded_to_the_frame_lengths() -> None:
     kept = recordings(np.random.default_rng(2), False)
     frames = Counting(window=100)
     steps = [len(frames(events)) for events in kept]
@@ -141,9 +141,9 @@ def test_other_sequences_have_the_lengths_of_the_frames() -> None:
         options: Any = {"batch_size": 1 if len(sequences) < 2 and sequences != (0,) else 3, "sequences": sequences}
         if sequences == (0,):
             dataset = [(events, own) for events, own in zip(kept, steps, strict=True)]
-        expected = seen(data.Loader(dataset, transform=Alone(frames), seed=0, **options))
+        expected = two_passes(data.Loader(dataset, transform=Alone(frames), seed=0, **options))
         AT_ONCE.clear()
-        assert seen(data.Loader(dataset, transform=frames, seed=0, **options)) == expected
+        assert two_passes(data.Loader(dataset, transform=frames, seed=0, **options)) == expected
         assert bool(AT_ONCE) == (0 in sequences)
         dataset = [(events, np.arange(own), own) for events, own in zip(kept, steps, strict=True)]
     wrong = [(events, np.arange(own + 1)) for events, own in zip(kept, steps, strict=True)]
@@ -152,13 +152,13 @@ def test_other_sequences_have_the_lengths_of_the_frames() -> None:
 
 
 class Below(data.ToFrame):
-    """Only `__call__` is written over."""
+    """Overrides only `__call__`."""
 
     def __call__(self, events: Any) -> Any:
         return super().__call__(events)[:1]
 
 
-class Drawing:
+class RandomBatch:
     def __call__(self, x: Any, rng: Any) -> Any:
         return x
 
@@ -173,11 +173,11 @@ class WithANumber:
         return x
 
 
-def test_who_transforms_batches() -> None:
+def test_which_transforms_support_batches() -> None:
     frames = data.ToFrame(n_bins=2)
-    first, last = by_batches(data.Compose([jittered, data.Compose([np.flip, frames])])) or (None, None)
-    assert first is not None and first.transforms == (jittered, np.flip) and last is frames
-    for other in (Below(n_bins=3), Drawing(), WithANumber(), jittered, data.Compose([]), data.Compose([frames, len])):
+    first, last = by_batches(data.Compose([jitter, data.Compose([np.flip, frames])])) or (None, None)
+    assert first is not None and first.transforms == (jitter, np.flip) and last is frames
+    for other in (Below(n_bins=3), RandomBatch(), WithANumber(), jitter, data.Compose([]), data.Compose([frames, len])):
         assert by_batches(other) is None
     kept = recordings(np.random.default_rng(3), True)
     assert all(x.shape[0] == 1 for x, _ in data.Loader(kept, 2, transform=Below(n_bins=3)))
@@ -188,8 +188,8 @@ def test_who_transforms_batches() -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-class Wanting:
-    """Raises for what it is told to, if it is told to for a batch too."""
+class Failing:
+    """Raises an error for one sample, and in a batch if `batches` is set."""
 
     def __init__(self, batches: bool) -> None:
         self.batches = batches
@@ -206,15 +206,15 @@ class Wanting:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_of_a_batch_names_the_sample(workers: int) -> None:
+def test_batch_error_names_the_sample(workers: int) -> None:
     samples = [np.array([n, n]) for n in range(8)]
     for batches in (True, False):
-        loader = data.Loader(samples[4:], 4, False, transform=Wanting(batches), workers=workers)
+        loader = data.Loader(samples[4:], 4, False, transform=Failing(batches), workers=workers)
         with pytest.raises(KeyError, match="gone") as caught:
             next(iter(loader))
         assert caught.value.__notes__ == ["Loader: this error comes from sample 1 of the list."]
-    with pytest.raises(ZeroDivisionError, match="of the batch"):  # where no sample is at fault
-        list(data.Loader(samples[:4], 4, transform=Wanting(True), workers=workers))
+    with pytest.raises(ZeroDivisionError, match="of the batch"):  # if no sample causes the error
+        list(data.Loader(samples[:4], 4, transform=Failing(True), workers=workers))
 
 
 class Careless:
@@ -230,7 +230,7 @@ class Careless:
         return np.stack(samples, 1), np.full(len(samples), len(samples[0]))
 
 
-def test_transforms_that_say_no_lengths_are_refused_in_words() -> None:
+def test_batch_transforms_without_lengths_raise() -> None:
     samples = [np.ones(3)] * 4
     with pytest.raises(ArgumentError, match=r"Careless.batch must call steps\(lengths\) .* but did not"):
         list(data.Loader(samples, 2, transform=Careless(None)))
@@ -242,7 +242,7 @@ def test_transforms_that_say_no_lengths_are_refused_in_words() -> None:
     assert [x.shape for x, _ in data.Loader(samples, 2, transform=Careless([3, 3]))] == [(3, 2), (3, 2)]
 
 
-def test_errors_are_those_of_single_samples() -> None:
+def test_batch_errors_equal_those_of_single_samples() -> None:
     kept = [(events, n) for n, events in enumerate(recordings(np.random.default_rng(4), True))]
     broken = data.Events([0, 1], [3, 4], p=[0, 1], sensor_size=(5, 1, 2))
     broken["x"][1] = 9
@@ -256,11 +256,13 @@ def test_errors_are_those_of_single_samples() -> None:
                 list(data.Loader(dataset, 3, False, transform=transform, buckets=[100]))
             words.append((type(caught.value), str(caught.value), getattr(caught.value, "__notes__", [])))
         assert words[0] == words[1]
-    with pytest.raises(ArgumentError, match="the recordings have several sensor sizes"):  # alone each can be framed
+    with pytest.raises(
+        ArgumentError, match="the recordings have several sensor sizes"
+    ):  # each sample alone can be framed
         list(data.Loader([*kept, (other, 0)], COUNT + 1, transform=data.ToFrame(window=100)))
 
 
-def test_frames_of_a_list_have_the_length_that_they_are_asked_for() -> None:
+def test_to_frames_of_a_list_respects_the_requested_length() -> None:
     kept = recordings(np.random.default_rng(5), False)
     for way in WAYS:
         frames = data.ToFrame(**way)
@@ -278,8 +280,8 @@ def stop_at_three(x):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("place", ["transform", "data set", "collate"])
-def test_a_stop_iteration_is_an_error_that_names_the_sample(workers, place):
-    """It would end the generators that it goes through, or become a RuntimeError that says nothing."""
+def test_stop_iteration_raises_an_error_that_names_the_sample(workers, place):
+    """Otherwise StopIteration would end the generators around it, or become a RuntimeError without explanation."""
 
     class Stops(list):
         def __getitem__(self, index):

@@ -1,4 +1,4 @@
-"""Slices of recordings, and samples kept on disk: their keys, damage, processes that are ended while they write."""
+"""Slices of recordings, and samples cached on disk: keys, damage, and processes killed while they write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def recording(times: Any) -> Events:
 
 @pytest.mark.parametrize("last", ["keep", "drop"])
 @pytest.mark.parametrize(("size", "overlap"), [(1, 0), (5, 0), (5, 2), (5, 4), (40, 7), (1000, 1)])
-def test_slices_of_arrays_and_events_are_those_of_a_loop(size, overlap, last):
+def test_slices_of_arrays_and_events_equal_a_loop(size, overlap, last):
     lengths = [*RNG.integers(1, 60, 7), 0, 1]
     arrays = [(np.arange(length), number) for number, length in enumerate(lengths)]
     times = [np.unique(RNG.integers(0, length + 1, 9)) + 1000 for length in lengths]
@@ -65,7 +65,7 @@ def test_slices_of_arrays_and_events_are_those_of_a_loop(size, overlap, last):
         assert all(np.array_equal(copy[int(n)][0], expected[n][0]) for n in order)
 
 
-def test_slices_read_a_recording_once_in_a_row_and_know_the_sensor():
+def test_slices_read_each_recording_once_and_know_the_sensor():
     read: list[int] = []
 
     class Set:
@@ -99,7 +99,7 @@ def test_slices_read_a_recording_once_in_a_row_and_know_the_sensor():
         (lambda: data.Sliced([np.ones(3)], steps=2)[2], IndexError, "index 2 is out of range for 2 slices"),
     ],
 )
-def test_what_cannot_be_sliced_is_refused(call, error, words):
+def test_invalid_slices_raise(call, error, words):
     with pytest.raises(error, match=words):
         call()
 
@@ -112,7 +112,7 @@ def note(index: int) -> None:
 
 
 class Counting:
-    """A data set that notes what is asked of it, where no digest looks."""
+    """A data set that records each access where no digest sees it."""
 
     def __init__(self, samples: Any, transform: Any = None) -> None:
         self.samples, self.transform = samples, transform
@@ -126,8 +126,8 @@ class Counting:
         return sample if self.transform is None else self.transform(sample)
 
 
-def made(cached: Any) -> list[int]:
-    """The samples that the data set was asked for, to give all of them."""
+def requested_samples(cached: Any) -> list[int]:
+    """The samples that the cache requests from the data set in one pass over all samples."""
     os.environ["ASKED"] = ""
     list(cached)
     return list(map(int, os.environ["ASKED"].split()))
@@ -152,19 +152,19 @@ SAMPLES = [
 ]
 
 
-def test_samples_come_back_as_they_were_and_are_made_once(tmp_path):
+def test_cached_samples_are_unchanged_and_computed_once(tmp_path):
     cached = data.Cached(Counting(SAMPLES), tmp_path)
     for _ in range(2):
         assert all(equal(one, other) for one, other in zip(cached, SAMPLES, strict=True))
     assert cached[1][0].sensor_size == (4, 1, 1) and equal(cached[-1], SAMPLES[-1])
-    assert made(cached) == [] == made(data.Cached(Counting(SAMPLES), tmp_path))
-    cached[0][0][:] = 77  # what is read belongs to who reads it
+    assert requested_samples(cached) == [] == requested_samples(data.Cached(Counting(SAMPLES), tmp_path))
+    cached[0][0][:] = 77  # the caller owns the arrays that it reads
     assert equal(cached[0], SAMPLES[0])
     with pytest.raises(IndexError, match="index 6 is out of range for 6 samples"):
         _ = cached[6]
 
 
-def test_tensors_are_kept_as_arrays_and_other_objects_are_refused(tmp_path):
+def test_tensors_are_cached_as_arrays_and_other_objects_raise(tmp_path):
     found = data.Cached([Tensor([1.0, 2.0])], tmp_path)[0]
     assert type(found) is np.ndarray and found.tolist() == [1.0, 2.0]
     for wrong in (object(), np.array([object()]), {1, 2}):
@@ -224,30 +224,30 @@ TRANSFORMS: dict[str, Any] = {
 }
 
 
-def test_another_transform_reads_nothing_of_the_first_and_the_same_one_all(tmp_path):
+def test_cache_entries_depend_on_the_transform(tmp_path):
     samples = [np.ones(4), np.ones(4) * 2]
     for make in TRANSFORMS.values():
-        assert made(data.Cached(Counting(samples, make()), tmp_path)) == [0, 1]
+        assert requested_samples(data.Cached(Counting(samples, make()), tmp_path)) == [0, 1]
     for make in TRANSFORMS.values():
-        assert made(data.Cached(Counting(samples, make()), tmp_path)) == []
-    assert made(data.Cached(Counting([*samples, samples[0]]), tmp_path)) == [0, 1, 2]
-    assert made(data.Cached(Counting([samples[0], samples[1] + 1e-9]), tmp_path)) == [0, 1]
+        assert requested_samples(data.Cached(Counting(samples, make()), tmp_path)) == []
+    assert requested_samples(data.Cached(Counting([*samples, samples[0]]), tmp_path)) == [0, 1, 2]
+    assert requested_samples(data.Cached(Counting([samples[0], samples[1] + 1e-9]), tmp_path)) == [0, 1]
 
 
-def test_what_a_transform_calls_or_looks_up_is_part_of_it(tmp_path, monkeypatch):
+def test_digest_includes_functions_and_globals_of_a_transform(tmp_path, monkeypatch):
     samples = [np.ones(3)]
-    assert made(data.Cached(Counting(samples, helped), tmp_path)) == [0]
+    assert requested_samples(data.Cached(Counting(samples, helped), tmp_path)) == [0]
     module = sys.modules[__name__]
     monkeypatch.setattr(module, "FACTOR", 5.0)
-    assert made(data.Cached(Counting(samples, helped), tmp_path)) == [0]
+    assert requested_samples(data.Cached(Counting(samples, helped), tmp_path)) == [0]
     monkeypatch.setattr(module, "times", lambda x: x)
-    assert made(data.Cached(Counting(samples, helped), tmp_path)) == [0]
+    assert requested_samples(data.Cached(Counting(samples, helped), tmp_path)) == [0]
     monkeypatch.undo()
-    assert made(data.Cached(Counting(samples, helped), tmp_path)) == []
+    assert requested_samples(data.Cached(Counting(samples, helped), tmp_path)) == []
 
 
 def fill_padding(events: Events, rng: Any) -> Events:
-    """The same events, with random bytes where their records have padding: NumPy leaves them uninitialized."""
+    """The same events with random bytes in the padding of their records, which NumPy leaves uninitialised."""
     other = events.copy()
     inside = np.ones(events.dtype.itemsize, bool)
     for field, offset in events.dtype.fields.values():
@@ -268,7 +268,7 @@ EQUAL_EVENTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("rows", [True, False])
 @pytest.mark.parametrize("way", EQUAL_EVENTS)
-def test_equal_events_have_one_digest_and_one_file_whatever_is_in_their_padding(tmp_path, way, rows):
+def test_padding_bytes_of_events_do_not_affect_the_digest(tmp_path, way, rows):
     rng = np.random.default_rng(rows)
     sensor = (9, 9 if rows else 1, 2)
     columns = {name: rng.integers(0, size, 20) for name, size in zip("xyp", sensor, strict=True)}
@@ -278,25 +278,25 @@ def test_equal_events_have_one_digest_and_one_file_whatever_is_in_their_padding(
         same = EQUAL_EVENTS[way](fill_padding(events, rng), rng)
         np.testing.assert_array_equal(same, events)
         cached = data.Cached(Counting([same]), tmp_path)
-        assert made(cached) == ([] if number else [0])
+        assert requested_samples(cached) == ([] if number else [0])
         (file,) = cached.folder.rglob("*.sample")
         file.unlink()
-        assert made(cached) == [0]
+        assert requested_samples(cached) == [0]
         stored.add(file.read_bytes())
     assert len(stored) == 1
 
 
-def test_records_within_records_have_no_padding_on_disk(tmp_path):
+def test_nested_records_are_stored_without_padding(tmp_path):
     inner = np.dtype({"names": ["a", "b"], "formats": ["u1", "<f8"], "offsets": [0, 8], "itemsize": 24})
     outer = np.dtype([("several", inner, (2,)), ("c", "u1")], align=True)
     for seed in range(2):
         array = np.random.default_rng(seed).integers(0, 256, 5 * outer.itemsize, np.uint8).view(outer)
         array["several"]["a"], array["several"]["b"], array["c"] = 1, 2.0, 3
-        assert made(data.Cached(Counting([array]), tmp_path)) == ([] if seed else [0])
+        assert requested_samples(data.Cached(Counting([array]), tmp_path)) == ([] if seed else [0])
 
 
 class Files:
-    """Samples in files, of which it holds the path, or the folder's."""
+    """Samples in files. The data set holds the path of each file, or of their folder."""
 
     def __init__(self, place: Any) -> None:
         self.place = place
@@ -311,32 +311,32 @@ class Files:
 
 @pytest.mark.parametrize("kind", [str, Path])
 @pytest.mark.parametrize("folder", [False, True])
-def test_a_source_that_has_changed_is_read_again(tmp_path, kind, folder):
+def test_changed_source_file_is_read_again(tmp_path, kind, folder):
     (tmp_path / "in" / "deep").mkdir(parents=True)
     file = tmp_path / "in" / "deep" / "file"
     file.write_bytes(b"1")
     source = Files(kind(tmp_path / "in" if folder else file))
     kept = tmp_path / "in" / "kept" if folder else tmp_path / "kept"
-    assert [made(data.Cached(source, kept)) for _ in range(3)] == [[0], [], []]
+    assert [requested_samples(data.Cached(source, kept)) for _ in range(3)] == [[0], [], []]
     os.utime(file, ns=(1, 1))
-    assert [made(data.Cached(source, kept)) for _ in range(2)] == [[0], []]
+    assert [requested_samples(data.Cached(source, kept)) for _ in range(2)] == [[0], []]
     if folder:
         (tmp_path / "in" / "more").write_bytes(b"")
-        assert [made(data.Cached(source, kept)) for _ in range(2)] == [[0], []]
+        assert [requested_samples(data.Cached(source, kept)) for _ in range(2)] == [[0], []]
 
 
-def test_a_key_takes_the_place_of_the_digest(tmp_path):
+def test_key_replaces_the_digest(tmp_path):
     with open(__file__, "rb") as stream:
         source = Files(stream)
         with pytest.raises(ArgumentError, match=r"cannot include a BufferedReader.*Pass key="):
             data.Cached(source, tmp_path)
     samples = [[1], [2]]
     for key, expected in (("one", [0, 1]), (("two", 3), [0, 1]), ("one", [])):
-        assert made(data.Cached(Counting(samples, lambda x: x), tmp_path, key=key)) == expected
+        assert requested_samples(data.Cached(Counting(samples, lambda x: x), tmp_path, key=key)) == expected
 
 
 @pytest.mark.slow
-def test_a_digest_is_the_same_in_another_process(tmp_path):
+def test_digest_is_equal_in_another_process(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import numpy as np, functools\nfrom snncell import data\n"
         "def f(x, names=frozenset('abc')):\n    return x if 'k' in {'q', 'k', 'z'} else names\n"
@@ -374,12 +374,12 @@ def damages(content: bytes) -> list[bytes]:
     ]
 
 
-def test_a_damaged_file_is_made_again_and_said_so(tmp_path):
+def test_damaged_cache_file_is_rebuilt_with_a_warning(tmp_path):
     samples = [np.arange(5), np.arange(5) + 1]
     cached = data.Cached(Counting(samples), tmp_path)
-    assert made(cached) == [0, 1]
+    assert requested_samples(cached) == [0, 1]
     first, second = sorted(cached.folder.rglob("*.sample"))
-    for wrong in [*damages(first.read_bytes()), second.read_bytes()]:  # the last one is another sample's
+    for wrong in [*damages(first.read_bytes()), second.read_bytes()]:  # the last file belongs to another sample
         first.write_bytes(wrong)
         with pytest.warns(RuntimeWarning, match=r"0\.sample is damaged.*Sample 0 is computed again"):
             assert cached[0].tolist() == [0, 1, 2, 3, 4]
@@ -390,7 +390,7 @@ def test_a_damaged_file_is_made_again_and_said_so(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
 @pytest.mark.parametrize("place", ["fdopen", "replace", "after"])
-def test_a_process_that_is_ended_while_it_writes_leaves_nothing_that_is_read(tmp_path, monkeypatch, place):
+def test_process_killed_while_writing_leaves_no_readable_file(tmp_path, monkeypatch, place):
     cached = data.Cached(Counting([np.arange(50)]), tmp_path)
     child = os.fork()
     if not child:
@@ -406,10 +406,10 @@ def test_a_process_that_is_ended_while_it_writes_leaves_nothing_that_is_read(tmp
     assert len(list(cached.folder.rglob(".*.tmp"))) == (place != "after")
     again = data.Cached(Counting([np.arange(50)]), tmp_path)
     assert not list(cached.folder.rglob(".*.tmp"))
-    assert made(again) == ([] if place == "after" else [0]) and again[0].tolist() == list(range(50))
+    assert requested_samples(again) == ([] if place == "after" else [0]) and again[0].tolist() == list(range(50))
 
 
-def test_several_threads_and_processes_may_fill_a_folder_at_once(tmp_path):
+def test_threads_and_processes_can_fill_a_cache_concurrently(tmp_path):
     samples = [np.full(200, number) for number in range(40)]
     dataset = Counting(samples)
     cached = data.Cached(dataset, tmp_path)
@@ -427,11 +427,11 @@ def test_several_threads_and_processes_may_fill_a_folder_at_once(tmp_path):
         assert [x.asnumpy()[0].tolist() for x, _ in loader] == [list(range(n, n + 4)) for n in range(0, 40, 4)]
     for thread in threads:
         thread.join()
-    assert not wrong and made(cached) == []
+    assert not wrong and requested_samples(cached) == []
     assert len(list(cached.folder.rglob("*.sample"))) == 40 and not list(cached.folder.rglob(".*"))
 
 
-def test_a_transform_behind_the_cache_is_applied_each_time(tmp_path):
+def test_transform_after_the_cache_runs_on_each_access(tmp_path):
     cached = data.Cached([(np.zeros(3), 1)], tmp_path, transform=lambda x: x + ops.uniform((3,)).asnumpy())
     assert (cached[0][0] != cached[0][0]).all() and cached[0][1] == 1
     for workers in (0, 2):

@@ -1,4 +1,4 @@
-"""The event camera, beside loops of plain Python and the distributions of its noise; digits moving before it."""
+"""The event camera, against Python loops and the distributions of its noise; moving digits in front of it."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ from snncell.data.random_numbers import generator
 from snncell.errors import ArgumentError, CallError, ShapeError, TensorIndexError
 
 
-def drawn(seed):
+def random_film(seed):
     """A random film, its times, and a camera without noise."""
     rng = np.random.default_rng(seed)
     steps, height, width = rng.integers(2, 12), rng.integers(1, 5), rng.integers(1, 5)
@@ -27,13 +27,13 @@ def drawn(seed):
 
 
 def naive(film, times, on, off, leak, dark, seed):
-    """Pixel by pixel, and step by step the roots of a line; (t, x, y, p) with times that are not rounded."""
+    """Pixel by pixel and step by step, by the roots of a line; (t, x, y, p) with times that are not rounded."""
     log = np.log(film + np.float32(dark)).astype(float)
     _, height, width = film.shape
     start = generator(seed).random(height * width).reshape(height, width)
     found = []
     for y, x in np.ndindex(height, width):
-        # In place of a level that sinks, light that rises.
+        # Rising light replaces a falling level.
         light = log[:, y, x] + leak * on * 1e-6 * (times - times[0])
         level = light[0] - on + (on + off) * start[y, x]
         for k in range(1, len(times)):
@@ -45,14 +45,14 @@ def naive(film, times, on, off, leak, dark, seed):
 
 
 def line(light, times, k):
-    """Light and times at both ends of a step, the smaller light first, as `np.interp` wants it."""
+    """Light and times at both ends of a step, with the smaller light first, because `np.interp` needs that order."""
     order = [k - 1, k] if light[k] > light[k - 1] else [k, k - 1]
     return light[order], times[order]
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_events_are_those_of_loops_in_plain_python(seed):
-    film, times, settings = drawn(seed)
+def test_events_equal_python_loops(seed):
+    film, times, settings = random_film(seed)
     events = EventCamera(**settings)(film, times, seed=seed)
     expected = naive(film, times, *settings["threshold"], settings["leak"], 0.01, seed)
     assert events.sensor_size == (film.shape[2], film.shape[1], 2)
@@ -65,8 +65,8 @@ def test_events_are_those_of_loops_in_plain_python(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_refractory_pixel_reports_nothing_and_goes_on_seeing(seed):
-    film, times, settings = drawn(seed + 100)
+def test_refractory_pixel_is_silent_but_tracks_the_light(seed):
+    film, times, settings = random_film(seed + 100)
     settings["noise"] = 500.0
     everything = EventCamera(**settings)(film, times, seed=seed)
     found = EventCamera(**settings, refractory=700)(film, times, seed=seed)
@@ -83,31 +83,31 @@ STILL = np.full((2, 20, 30), 0.5)
 SECOND = 1_000_000
 
 
-def test_noise_is_a_poisson_process_of_each_pixel():
+def test_noise_is_a_poisson_process_per_pixel():
     rate, seconds, pixels = 20.0, 5, 600
     events = EventCamera(noise=rate)(STILL, seconds * SECOND, seed=1)
     mean = rate * seconds * pixels
     assert abs(len(events) - mean) < 6 * np.sqrt(mean)
     assert abs((events["p"] == 1).sum() - len(events) / 2) < 6 * np.sqrt(len(events) / 4)
     counts = np.bincount(events["y"] * 30 + events["x"], minlength=pixels)
-    # The squares of 600 deviations, divided by what is expected, have mean 599 and variance 2 * 599.
+    # The sum of 600 squared deviations divided by the expected count has mean 599 and variance 2 * 599.
     assert abs(((counts - len(events) / pixels) ** 2).sum() * pixels / len(events) - 599) < 6 * np.sqrt(2 * 599)
     quarters = np.bincount(events["t"] * 4 // (seconds * SECOND), minlength=4)
     assert np.abs(quarters - mean / 4).max() < 6 * np.sqrt(mean / 4)
 
 
-def test_a_pixel_that_leaks_fires_at_its_rate_and_not_with_the_others():
+def test_leaking_pixels_fire_at_their_rate_with_independent_phases():
     events = EventCamera(leak=3.0)(STILL, 2 * SECOND, seed=2)
     assert (events["p"] == 1).all()
     firsts = np.sort([events["t"][(events["x"] == x) & (events["y"] == y)][0] for x in range(30) for y in range(20)])
-    # Evenly over the way from below to above, two periods: the Kolmogorov-Smirnov distance of 600 numbers is below
-    # 2.5 / sqrt(600), but for one in 10^5.
+    # The phases are uniform over two periods. The Kolmogorov-Smirnov distance of 600 numbers is below
+    # 2.5 / sqrt(600), except with probability 1e-5.
     assert np.abs(firsts / (2 * SECOND / 3) - (np.arange(600) + 0.5) / 600).max() < 2.5 / np.sqrt(600)
     one = events["t"][(events["x"] == 7) & (events["y"] == 3)]
     assert np.abs(np.diff(one) - SECOND / 3).max() <= 1
 
 
-def test_a_step_of_several_thresholds_gives_as_many_events_of_its_polarity():
+def test_step_of_several_thresholds_gives_that_many_events():
     film = np.array([0.1, 0.9, 0.1])[:, None, None] * np.ones((8, 9))
     events = EventCamera((0.25, 0.4), dark=0.02)(film, [0, 1000, 5000], seed=3)
     change = np.log(0.92 / 0.12)
@@ -118,7 +118,7 @@ def test_a_step_of_several_thresholds_gives_as_many_events_of_its_polarity():
     assert (events["t"][events["p"] == 1] <= 1000).all() and (events["t"][events["p"] == 0] >= 1000).all()
 
 
-def test_the_same_events_on_all_threads(monkeypatch):
+def test_events_do_not_depend_on_the_number_of_threads(monkeypatch):
     film = np.random.default_rng(0).random((20, 40, 50))
     camera = EventCamera(0.3, noise=50.0, leak=5.0, refractory=300)
     monkeypatch.setattr(made_camera, "PARALLEL_SIZE", 1)
@@ -127,7 +127,7 @@ def test_the_same_events_on_all_threads(monkeypatch):
     assert camera(film, 1000, seed=5).tobytes() == shared.tobytes()
 
 
-def test_the_same_events_of_a_film_that_does_not_fit_into_memory_at_once(monkeypatch):
+def test_film_larger_than_memory_gives_the_same_events(monkeypatch):
     film = np.random.default_rng(0).random((9, 7, 6))
     shown = EventCamera(0.3, noise=300.0, leak=5.0, refractory=300), MovingDigits(1, seed=1, **SMALL)
     whole = shown[0](film, 1000, seed=5), shown[1][0][0]
@@ -138,7 +138,7 @@ def test_the_same_events_of_a_film_that_does_not_fit_into_memory_at_once(monkeyp
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "uint8", "bool"])
-def test_films_of_any_dtype_and_layout(dtype):
+def test_films_of_any_dtype_and_memory_layout(dtype):
     film = np.random.default_rng(3).integers(0, 2, (6, 5, 4)).astype(dtype)
     camera = EventCamera(0.4, noise=100.0)
     expected = camera(film.astype(np.float32), 1000, seed=1).tobytes()
@@ -149,7 +149,7 @@ def test_films_of_any_dtype_and_layout(dtype):
         assert camera(given, 1000, seed=1).tobytes() == camera(given, times, seed=1).tobytes() == expected
 
 
-def test_without_a_seed_set_seed_decides():
+def test_set_seed_applies_without_an_explicit_seed():
     found = []
     for seed in (1, 1, 2):
         snncell.set_seed(seed)
@@ -199,7 +199,7 @@ def test_without_a_seed_set_seed_decides():
         (TensorIndexError, "index 5 is out of range for 5 samples", lambda: MovingDigits(5)[5]),
     ],
 )
-def test_nonsense_is_refused(error, text, call):
+def test_invalid_arguments_raise(error, text, call):
     with pytest.raises(error, match=text):
         call()
 
@@ -209,7 +209,7 @@ def test_nonsense_is_refused(error, text, call):
 SMALL = {"sensor_size": (14, 12, 2), "digit": 8, "saccades": 2}
 
 
-def test_a_sample_depends_on_the_seed_and_its_number_alone():
+def test_samples_depend_only_on_seed_and_index():
     recordings = MovingDigits(6, seed=3, **SMALL)
     forwards = [recordings[i] for i in range(6)]
     again = pickle.loads(pickle.dumps(MovingDigits(20, seed=3, **SMALL)))
@@ -230,7 +230,7 @@ print(hashlib.sha256(events.tobytes()).hexdigest(), label)
 
 
 @pytest.mark.compiled
-def test_another_process_with_other_threads_makes_the_same_sample():
+def test_samples_are_equal_in_another_process():
     events, label = MovingDigits(9, seed=3, sensor_size=(60, 50, 2), digit=40)[7]
     command, environment = [sys.executable, "-c", ELSEWHERE], {**os.environ, "NUMBA_NUM_THREADS": "1"}
     found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
@@ -238,7 +238,7 @@ def test_another_process_with_other_threads_makes_the_same_sample():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_settings_give_events_in_order_and_on_the_sensor(seed):
+def test_events_are_ordered_and_on_the_sensor_for_any_settings(seed):
     rng = np.random.default_rng(seed)
     digit, saccades, duration = int(rng.integers(8, 15)), int(rng.integers(1, 4)), int(rng.integers(1000, 50_000))
     size = (digit + int(rng.integers(0, 9)), digit + int(rng.integers(0, 9)), 2)
@@ -252,12 +252,12 @@ def test_any_settings_give_events_in_order_and_on_the_sensor(seed):
     assert len(events) == 0 or (events["t"][0] >= 0 and events["t"][-1] <= saccades * duration)
 
 
-def test_without_reach_a_digit_rests_in_the_middle_and_nothing_moves():
+def test_zero_reach_keeps_the_digit_at_the_centre():
     events, _ = MovingDigits(1, reach=0.0, camera=EventCamera())[0]
     assert len(events) == 0 and events.sensor_size == (34, 34, 2)
 
 
-def test_samples_are_what_they_say():
+def test_samples_match_their_declared_format():
     recordings = MovingDigits(4, seed=0, **SMALL, transform=lambda events: events[events["p"] == 1])
     assert recordings.sensor_size == (14, 12, 2) and recordings.classes == tuple("0123456789")
     for events, label in recordings:
@@ -267,19 +267,19 @@ def test_samples_are_what_they_say():
 
 
 @pytest.mark.compiled
-def test_labels_are_drawn_from_the_part_of_the_digits():
+def test_labels_come_from_the_selected_part_of_digits():
     labels = [label for _, label in MovingDigits(300, train=False, seed=1, **SMALL, camera=EventCamera(3.0))]
     (_, _), (_, there) = digits()
     shares = np.bincount(there, minlength=10) / len(there)
     assert (np.abs(np.bincount(labels, minlength=10) - 300 * shares) < 6 * np.sqrt(300 * shares * (1 - shares))).all()
 
 
-def test_without_noise_there_are_events_in_saccades_only():
+def test_noiseless_events_occur_only_during_saccades():
     events, _ = MovingDigits(1, seed=2, camera=EventCamera(0.3))[0]
     assert (events["t"] % 100_000 <= 50_000).all() and len(events) > 1000
 
 
-def test_a_digit_moves_from_rest_to_rest_and_no_more_than_half_a_pixel_at_once():
+def test_digit_moves_between_rests_by_at_most_half_a_pixel_per_frame():
     rests = np.array([[5.0, 9.0], [20.0, 3.0], [20.0, 3.0], [7.0, 8.0]])
     times, places = made_camera._course(rests, 10_000)
     assert (np.diff(times) > 0).all() and times[0] == 0 and times[-1] == 30_000
@@ -291,7 +291,7 @@ def test_a_digit_moves_from_rest_to_rest_and_no_more_than_half_a_pixel_at_once()
     np.testing.assert_allclose(places[times <= 5000], expected, atol=0.01)  # times are whole microseconds
 
 
-def test_a_digit_at_rest_is_the_image_between_whose_points_it_is_linear():
+def test_digit_at_rest_is_bilinear_interpolation_of_the_image():
     image = np.random.default_rng(0).random((8, 8)).astype(np.float32)
     film = MovingDigits(1, digit=8, sensor_size=(12, 10, 2))._film(
         image, np.array([[6.0, 5.0], [6.5, 5.0]]), slice(None)

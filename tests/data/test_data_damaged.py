@@ -1,4 +1,4 @@
-"""Damaged and hostile files of events: a FileError that names the file, or events; never anything else."""
+"""Damaged and hostile event files: reading returns events or raises a FileError that names the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from snncell import data
 from snncell.data.formats import aedat, binary, tables
 from snncell.errors import ArgumentError, FileError
 
-MEMORY = 1 << 28  # bytes: what packed files may unpack to, twice
+MEMORY = 1 << 28  # bytes: twice the largest unpacked size of a compressed file
 
 
 def content(kind: str, path, rng) -> bytes:
@@ -73,11 +73,11 @@ def reader_of(kind: str) -> Any:
 
 
 def outcome(path, damaged: bytes, read=data.read_events) -> str:
-    """Read a file: "events", or what the error says of it. Anything else fails the test."""
+    """Read a file: "events", or the text of its FileError. Any other error fails the test."""
     path.write_bytes(damaged)
     try:
         events = read(path)
-    except ArgumentError as error:  # it is not the table that the caller's columns are for
+    except ArgumentError as error:  # the file is not a table with the caller's columns
         file, said = str(path) if "said of tables" in str(error) else "", str(error)
     except FileError as error:
         file, said = str(error)[: len(str(path))], str(error)[len(str(path)) :]
@@ -90,13 +90,13 @@ def outcome(path, damaged: bytes, read=data.read_events) -> str:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_cut_off_at_any_byte_is_refused_or_shorter(tmp_path, kind):
+def test_file_truncated_at_any_byte_raises_or_has_fewer_events(tmp_path, kind):
     path = tmp_path / "recording"
     whole = content(kind, path, np.random.default_rng(1))
-    step = 1 if len(whole) < 600 else 3  # two of three bytes of archives are left out
+    step = 1 if len(whole) < 600 else 3  # for archives, only every third byte is tested
     said = [outcome(path, whole[:end], reader_of(kind)) for end in range(0, len(whole), step)]
     complete = sum(each == "events" for each in said)
-    # The ends of events, packets, digits.
+    # The ends of events, packets and digits.
     least = {"bin": 11, "aedat 3": 1, "aedat 2": 12, "csv": 20, "table": 20, "davis": 12, "evt 2": 12, "evt 3": 12}
     least |= {"dat": 12, "nanoseconds": 20, "e2vid": 20}
     words = kind in ("csv", "table", "nanoseconds", "e2vid")
@@ -106,7 +106,7 @@ def test_a_file_that_is_cut_off_at_any_byte_is_refused_or_shorter(tmp_path, kind
 
 
 def damage(whole: bytes, rng) -> bytes:
-    """A few bytes changed, some left out, put in, or doubled."""
+    """A few bytes changed, removed, inserted or repeated."""
     changed = bytearray(whole)
     for _ in range(int(rng.integers(1, 4))):
         at = int(rng.integers(len(changed)))
@@ -127,7 +127,7 @@ def damage(whole: bytes, rng) -> bytes:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
-def test_flipped_bytes_give_an_error_or_events_and_take_no_memory(tmp_path, kind):
+def test_flipped_bytes_raise_or_give_events_in_bounded_memory(tmp_path, kind):
     path = tmp_path / "recording"
     rng = np.random.default_rng(KINDS.index(kind))
     whole = content(kind, path, rng)
@@ -140,7 +140,7 @@ def test_flipped_bytes_give_an_error_or_events_and_take_no_memory(tmp_path, kind
     assert any(each != "events" for each in said)
 
 
-def test_files_of_one_format_given_to_the_readers_of_the_others(tmp_path):
+def test_readers_of_other_formats_raise_or_return_events(tmp_path):
     path = tmp_path / "recording"
     rng = np.random.default_rng(3)
     wholes = [content(kind, path, rng) for kind in KINDS] + [rng.bytes(size) for size in (1, 5, 27, 28, 200, 4000)]
@@ -157,7 +157,7 @@ def test_files_of_one_format_given_to_the_readers_of_the_others(tmp_path):
     b"#!AER-DAT3.1\r\n#!END-HEADER\r\n", b"#!AER-DAT2.0\r\n", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00", b"PK\x03\x04",
     b"PK\x05\x06", b"MATLAB 5.0 MAT-file" + b" " * 105 + b"\0\1IM", b"\x89HDF\r\n\x1a\n", b"t,x,y,p\n", b"",
 ])  # fmt: skip
-def test_anything_behind_the_first_word_of_a_format(tmp_path, magic):
+def test_random_bytes_after_a_valid_magic_number(tmp_path, magic):
     path = tmp_path / "recording"
     rng = np.random.default_rng(len(magic))
     for size in [*range(40), 100, 1000, 5000]:
@@ -165,7 +165,7 @@ def test_anything_behind_the_first_word_of_a_format(tmp_path, magic):
             outcome(path, magic + rest)
 
 
-def test_a_bomb_in_a_mat_is_refused(tmp_path):
+def test_decompression_bomb_in_a_mat_file_raises(tmp_path):
     path = tmp_path / "recording"
     with path.open("wb") as file:
         zeros = np.zeros((1 << 24, 1))
@@ -174,7 +174,7 @@ def test_a_bomb_in_a_mat_is_refused(tmp_path):
     assert "it unpacks to more than" in outcome(path, path.read_bytes())
 
 
-# --- HDF5, by h5py: HDF5's own library decides which damage it sees ---------------------------------------------------
+# --- HDF5 by h5py: the HDF5 library detects only some damage ----------------------------------------------------------
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def all_samples(path):
     return events
 
 
-def test_an_hdf5_that_is_cut_off_at_any_byte_is_refused(spoken):
+def test_hdf5_truncated_at_any_byte_raises(spoken):
     path, whole = spoken
     for end in range(0, len(whole), 23):
         said = outcome(path, whole[:end], all_samples)
@@ -198,7 +198,7 @@ def test_an_hdf5_that_is_cut_off_at_any_byte_is_refused(spoken):
 
 
 @pytest.mark.parametrize("signature", [b"GCOL", b"TREE", b"SNOD", b"HEAP"])
-def test_an_hdf5_without_one_of_its_signatures_is_refused(spoken, signature):
+def test_hdf5_with_a_missing_signature_raises(spoken, signature):
     path, whole = spoken
     places = [at for at in range(len(whole)) if whole.startswith(signature, at)]
     said = [outcome(path, whole[:at] + bytes(4) + whole[at + 4 :], all_samples) for at in places]
@@ -207,7 +207,7 @@ def test_an_hdf5_without_one_of_its_signatures_is_refused(spoken, signature):
         assert any("dataset /extra/keys: cannot be read: OSError: " in each for each in said)
 
 
-def test_flipped_bits_in_the_spikes_of_an_hdf5(spoken):
+def test_flipped_bits_in_hdf5_spikes_raise_or_give_events(spoken):
     path, whole = spoken
     rng = np.random.default_rng(2)
     times = data.SHD(path.with_name("whole.h5"))[2][0]["t"] / 1e6
@@ -221,7 +221,7 @@ def test_flipped_bits_in_the_spikes_of_an_hdf5(spoken):
     assert any("dataset /spikes/times, index 2: times in seconds are expected" in each for each in said)
 
 
-def test_names_of_classes_are_text(spoken):
+def test_class_names_must_be_text(spoken):
     h5py = pytest.importorskip("h5py")
     path, whole = spoken
     path.write_bytes(whole)
@@ -233,7 +233,7 @@ def test_names_of_classes_are_text(spoken):
         data.SHD(path)
 
 
-def test_chunks_beyond_the_file_are_not_made(tmp_path):
+def test_chunks_larger_than_the_file_are_not_allocated(tmp_path):
     h5py = pytest.importorskip("h5py")
     path = tmp_path / "shd.h5"
     write.write_shd(path, np.random.default_rng(0), [3, 4])

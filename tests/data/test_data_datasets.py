@@ -1,4 +1,4 @@
-"""Data sets of event files as they lie on the disk: samples, labels, classes, indices, copies in other processes."""
+"""Data sets of event files on disk: samples, labels, classes, indices, and use in other processes."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ SETS = {
 
 @pytest.fixture(params=SETS)
 def made(request, tmp_path):
-    """A data set, what it should give, its sensor, its number of classes, and how it is made with options."""
+    """A data set, its expected content, its sensor, its number of classes, and a function to make it with options."""
     write_it, make, sensor, classes = SETS[request.param]
     expected = write_it(tmp_path, np.random.default_rng(0))
     return make(tmp_path), expected, sensor, classes, lambda **options: make(tmp_path, **options)
 
 
-def test_samples_are_those_of_the_files(made):
+def test_samples_equal_the_files(made):
     dataset, expected, sensor, classes, _ = made
     assert len(dataset) == len(expected) and dataset.sensor_size == sensor and len(dataset.classes) == classes
     assert all(type(name) is str for name in dataset.classes) and type(dataset.classes) is tuple
@@ -134,7 +134,7 @@ def test_samples_are_those_of_the_files(made):
     assert str(len(expected)) in repr(dataset) and str(sensor) in repr(dataset)
 
 
-def test_indices_are_those_of_a_sequence(made):
+def test_indexing_behaves_like_a_sequence(made):
     dataset, expected, *_ = made
     last = len(expected) - 1
     for index in (-1, np.int64(last), np.int8(-1)):
@@ -145,10 +145,10 @@ def test_indices_are_those_of_a_sequence(made):
         with pytest.raises(TensorIndexError, match=rf"index {index} is out of range for {last + 1} samples\."):
             dataset[index]
     assert issubclass(TensorIndexError, IndexError)
-    assert [label for _, label in dataset] == dataset.labels.tolist()  # ends at the IndexError
+    assert [label for _, label in dataset] == dataset.labels.tolist()  # iteration ends at the IndexError
 
 
-def test_a_transform_is_applied_to_the_events(made):
+def test_transform_is_applied_to_the_events(made):
     dataset = made[-1](transform=len)
     assert [count for count, _ in dataset] == [len(events) for events, _ in made[0]]
 
@@ -158,7 +158,7 @@ def summary(dataset, index):
     return len(events), int(events["t"].sum()), int(events["x"].astype(np.int64).sum()), label
 
 
-def test_a_data_set_is_pickled_and_read_by_threads(made):
+def test_data_sets_can_be_pickled_and_read_by_threads(made):
     dataset, expected, *_ = made
     alone = [summary(dataset, index) for index in range(len(expected))]
     copy = pickle.loads(pickle.dumps(dataset))
@@ -171,14 +171,14 @@ def test_a_data_set_is_pickled_and_read_by_threads(made):
 @pytest.mark.sampled(5)
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_data_set_is_read_by_forked_workers(made):
+def test_data_sets_can_be_read_by_forked_workers(made):
     dataset, expected, *_ = made
     alone = [summary(dataset, index) for index in range(len(expected))]
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.starmap(summary, [(dataset, index) for index in range(len(expected))]) == alone
 
 
-def test_data_sets_are_read_by_workers_that_are_spawned(tmp_path):
+def test_data_sets_can_be_read_by_spawned_workers(tmp_path):
     jobs, alone = [], []
     for name, (write_it, make, _, _) in SETS.items():
         (tmp_path / name).mkdir()
@@ -194,7 +194,7 @@ def test_data_sets_are_read_by_workers_that_are_spawned(tmp_path):
 
 
 @pytest.mark.parametrize("make", [data.NMNIST, data.DVSGesture])
-def test_the_part_for_training_is_the_default(tmp_path, make):
+def test_training_part_is_the_default(tmp_path, make):
     writer, names = (nmnist, ("Train", "Test")) if make is data.NMNIST else (gestures, ("train", "test"))
     training = writer(put(tmp_path / "both" / names[0] / "x").parent, np.random.default_rng(0))
     testing = writer(put(tmp_path / "both" / names[1] / "x").parent, np.random.default_rng(1))
@@ -206,7 +206,7 @@ def test_the_part_for_training_is_the_default(tmp_path, make):
         make(tmp_path / "one", train=True)
 
 
-def test_gestures_by_the_lists_of_trials(tmp_path):
+def test_dvs_gesture_follows_the_trial_lists(tmp_path):
     expected = gestures(tmp_path, np.random.default_rng(0))
     (tmp_path / "trials_to_train.txt").write_text("user02_led.aedat\n")
     (tmp_path / "trials_to_test.txt").write_text("user01_fluorescent.aedat\nuser09_led.aedat\n")
@@ -216,7 +216,7 @@ def test_gestures_by_the_lists_of_trials(tmp_path):
         same(dataset[0][0], expected[first][1])
 
 
-def test_gestures_of_tonics_mirror_and_of_spikingjellys(tmp_path):
+def test_dvs_gesture_layouts_of_tonic_and_spikingjelly(tmp_path):
     rng = np.random.default_rng(0)
     columns = [write.drawn(rng, 50, (128, 128, 2)) for _ in range(3)]
     for label, each in zip((0, 2, 10), columns, strict=True):
@@ -241,7 +241,7 @@ def test_gestures_of_tonics_mirror_and_of_spikingjellys(tmp_path):
         ("3,a,5", r"line 2 \(byte 10\): class, startTime_usec"),
     ],
 )
-def test_labels_that_make_no_sense_are_refused(tmp_path, line, said):
+def test_invalid_labels_raise(tmp_path, line, said):
     gestures(tmp_path, np.random.default_rng(0))
     (tmp_path / "user01_fluorescent_labels.csv").write_text(f"class,s,e\n{line}\n")
     with pytest.raises(FileError, match=f"user01_fluorescent_labels.csv, {said}"):
@@ -254,7 +254,7 @@ def test_labels_that_make_no_sense_are_refused(tmp_path, line, said):
 @pytest.mark.parametrize(
     "make", [data.NMNIST, data.NCaltech101, data.CIFAR10DVS, data.ASLDVS, data.DVSGesture, data.EventFolder]
 )
-def test_a_folder_without_recordings_is_refused(tmp_path, make):
+def test_folder_without_recordings_raises(tmp_path, make):
     with pytest.raises(FileError, match="none: a folder is expected: No such file or directory"):
         make(tmp_path / "none")
     with pytest.raises(FileError, match=r"are expected, but none was found"):
@@ -266,13 +266,13 @@ def test_a_folder_without_recordings_is_refused(tmp_path, make):
         make(3)
 
 
-def test_a_folder_of_another_class_is_refused(tmp_path):
+def test_folder_of_another_class_raises(tmp_path):
     write.write_bin(put(tmp_path / "dragon" / "a.bin"), write.drawn(np.random.default_rng(0), 3))
     with pytest.raises(FileError, match=r"a folder for each of airplane, .* is expected, not 'dragon'"):
         data.CIFAR10DVS(tmp_path)
 
 
-def test_the_sensor_of_a_folder_is_the_smallest_that_holds_all_recordings(tmp_path):
+def test_folder_sensor_is_the_smallest_that_fits_all_recordings(tmp_path):
     for number, size in enumerate(((30, 5), (4, 60))):
         columns = {"t": np.arange(2), "x": np.array([0, size[0] - 1]), "y": np.array([0, size[1] - 1])}
         write.write_csv(put(tmp_path / "one" / f"{number}.csv"), columns | {"p": np.arange(2)})
@@ -286,7 +286,7 @@ def test_the_sensor_of_a_folder_is_the_smallest_that_holds_all_recordings(tmp_pa
         _ = dataset.sensors
 
 
-def test_a_damaged_file_is_named_when_it_is_asked_for(tmp_path):
+def test_damaged_file_is_named_on_access(tmp_path):
     nmnist(tmp_path, np.random.default_rng(0))
     (tmp_path / "3" / "00001.bin").write_bytes(bytes(7))
     dataset = data.NMNIST(tmp_path)
@@ -309,7 +309,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_shd_in_every_layout(tmp_path, layout):
+def test_shd_layouts_are_read(tmp_path, layout):
     h5py = pytest.importorskip("h5py")
     rng = np.random.default_rng(len(layout))
     lengths = [*map(int, rng.integers(0, 60, 40)), 0, 5000, 40_000]
@@ -330,7 +330,7 @@ def read_sample(dataset, number):
     return events.tolist(), label
 
 
-OPENED = []  # a data set that forked processes find as it is here
+OPENED = []  # a data set that forked processes inherit
 
 
 def read_opened(number):
@@ -339,7 +339,7 @@ def read_opened(number):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_an_shd_with_its_file_open_is_pickled_forked_and_read_by_threads(tmp_path, monkeypatch):
+def test_open_shd_can_be_pickled_forked_and_read_by_threads(tmp_path, monkeypatch):
     pytest.importorskip("h5py")
     write.write_shd(tmp_path / "shd.h5", np.random.default_rng(0), [*range(0, 3000, 100)])
     dataset = data.SHD(tmp_path / "shd.h5")
@@ -354,7 +354,7 @@ def test_an_shd_with_its_file_open_is_pickled_forked_and_read_by_threads(tmp_pat
             assert pool.map(read_opened, numbers) == list(by_threads) == expected * 4
 
 
-def test_an_shd_like_file_is_replaced_while_a_data_set_has_it_open(tmp_path):
+def test_shd_like_file_can_be_replaced_while_open(tmp_path):
     pytest.importorskip("h5py")
     data.write_shd_like(tmp_path / "words.h5", 3, events=50)
     dataset = data.SHD(tmp_path / "words.h5")
@@ -364,7 +364,7 @@ def test_an_shd_like_file_is_replaced_while_a_data_set_has_it_open(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["words.h5"]
 
 
-def test_shd_without_names_and_speakers(tmp_path):
+def test_shd_without_class_names_and_speakers(tmp_path):
     h5py = pytest.importorskip("h5py")
     write.write_shd(tmp_path / "shd.h5", np.random.default_rng(0), [3, 4, 5], speaker=False)
     with h5py.File(tmp_path / "shd.h5", "a") as file:
@@ -374,7 +374,7 @@ def test_shd_without_names_and_speakers(tmp_path):
     assert dataset.speakers is None and dataset.classes == ("0", "1", "2", "3", "4")
 
 
-def test_the_resolution_of_float16_is_what_the_docstring_says():
+def test_float16_time_resolution_equals_the_docstring():
     for begin, step in ((0.125, 122), (0.5, 488), (1.0, 977)):
         assert round(float(np.spacing(np.float16(begin))) * 1e6) == step
         assert re.search(rf"{step}( microseconds)?\s+from\s+{begin:g}", data.SHD.__doc__)
@@ -413,7 +413,7 @@ def ragged(rows, dtype):
         ("spikes/units", ([[1, 700, 2], [0]], "u2"), r"dataset /spikes/units, index 0, spike 1: x must be at least 0"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_file_is_said_with_its_dataset_and_index(tmp_path, name, value, said):
+def test_file_errors_name_the_dataset_and_index(tmp_path, name, value, said):
     pytest.importorskip("h5py")
     path = tmp_path / "shd.h5"
     write.write_shd(path, np.random.default_rng(0), [3, 4])
@@ -422,7 +422,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_dataset_and_index(tmp_path, 
         data.SHD(path)[0]
 
 
-def test_shapes_beyond_the_file_are_not_made(tmp_path):
+def test_shapes_larger_than_the_file_are_not_allocated(tmp_path):
     h5py = pytest.importorskip("h5py")
     path = tmp_path / "shd.h5"
     write.write_shd(path, np.random.default_rng(0), [3, 4])
@@ -433,7 +433,7 @@ def test_shapes_beyond_the_file_are_not_made(tmp_path):
         data.SHD(path)
 
 
-def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
+def test_missing_h5py_error_names_the_extra(tmp_path, monkeypatch):
     pytest.importorskip("h5py")
     write.write_shd(tmp_path / "shd.h5", np.random.default_rng(0), [3])
     monkeypatch.setitem(sys.modules, "h5py", None)
@@ -442,7 +442,7 @@ def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
             read(tmp_path / "shd.h5")
 
 
-def test_what_is_no_hdf5_is_refused(tmp_path):
+def test_files_that_are_not_hdf5_raise(tmp_path):
     for content, said in (
         (b"t,x,p\n1,2,0\n", "byte 0: an HDF5 file is expected"),
         (b"\x1f\x8b\x08", "compressed by gzip"),
@@ -456,7 +456,7 @@ def test_what_is_no_hdf5_is_refused(tmp_path):
         data.SHD(tmp_path)
 
 
-def test_what_is_no_index_is_told_in_words(tmp_path) -> None:
+def test_invalid_indices_raise(tmp_path) -> None:
     put(tmp_path / "3/a.bin").write_bytes(b"\x01\x02\x80\x00\x05")
     ds = data.NMNIST(tmp_path)
     assert ds[np.int8(0)][1] == 3

@@ -1,4 +1,4 @@
-"""Events as NumPy's functions and error messages see them: joined, shown."""
+"""Events in NumPy functions and error messages: concatenation and repr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from snncell.data import Events
 from snncell.errors import ArgumentError, SnncellError
 
 
-def drawn(rng: np.random.Generator, sensor: tuple[int, int, int], flat: bool) -> Any:
+def random_events(rng: np.random.Generator, sensor: tuple[int, int, int], flat: bool) -> Any:
     number = int(rng.integers(0, 9))
     x, y, p = (rng.integers(0, limit, number) for limit in sensor)
     return Events(rng.integers(-9, 9, number), x, None if flat else y, p, sensor_size=sensor)
@@ -28,22 +28,22 @@ JOINED = {
 
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("way", JOINED)
-def test_what_is_joined_keeps_its_sensor(way: str, flat: bool) -> None:
+def test_concatenation_keeps_the_sensor(way: str, flat: bool) -> None:
     rng = np.random.default_rng([list(JOINED).index(way), flat])
     for _ in range(20):
         sensor = (int(rng.integers(1, 9)), 1 if flat else int(rng.integers(1, 9)), 2)
-        parts = [drawn(rng, sensor, flat) for _ in range(rng.integers(2, 5))]
+        parts = [random_events(rng, sensor, flat) for _ in range(rng.integers(2, 5))]
         joined = JOINED[way](parts)
         assert type(joined) is Events
         assert joined.sensor_size == sensor
-        assert joined.dtype == parts[0].dtype  # as kernels read it
+        assert joined.dtype == parts[0].dtype  # the layout that kernels read
         assert [event.item() for event in joined] == [event.item() for part in parts for event in part]
         np.testing.assert_array_equal(
             data.to_frames(joined, n_bins=1), sum(data.to_frames(part, n_bins=1) for part in parts)
         )
 
 
-def test_events_of_several_sensors_and_of_none_are_not_joined_to_events() -> None:
+def test_concatenation_of_different_sensors_is_a_plain_array() -> None:
     one, other = Events([1], [0], sensor_size=(3, 1, 1)), Events([1], [0], sensor_size=(4, 1, 1))
     with pytest.raises(ArgumentError, match=r"the events have several sensor sizes, \[\(3, 1, 1\), \(4, 1, 1\)\]"):
         np.concatenate([one, other])
@@ -59,13 +59,13 @@ def test_events_of_several_sensors_and_of_none_are_not_joined_to_events() -> Non
         (Events([], [], sensor_size=(2, 2, 2)), "Events(n=0, sensor_size=(2, 2, 2))"),
     ],
 )
-def test_they_are_shown_in_a_line(events: Any, text: str) -> None:
+def test_repr_is_one_line(events: Any, text: str) -> None:
     assert repr(events) == text
     assert repr([events, 1]) == f"[{text}, 1]"
     assert "n=" not in repr(events[["x"]]) and "n=" not in repr(np.stack([events, events]))
 
 
-def test_errors_show_events_in_a_line() -> None:
+def test_errors_show_events_in_one_line() -> None:
     events = Events(np.arange(8000) * 125, np.arange(8000) % 700, sensor_size=(700, 1, 1))
     for call in (lambda: nn.Dense(events, 3), lambda: Tensor(events), lambda: data.SHDLike(events)):
         with pytest.raises(SnncellError) as caught:

@@ -1,4 +1,4 @@
-"""Files of events are read as they were written: every format, from random events, against its layout."""
+"""Event files: every format reads random events as they were written, and checks its layout."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def same(events, columns, sensor=None) -> None:
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "recording"  # without a suffix: what counts is the content
+    return tmp_path / "recording"  # without a suffix, because the content decides the format
 
 
 # --- N-MNIST ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_bin(path, count):
+def test_bin_events_are_read(path, count):
     columns = write.drawn(np.random.default_rng(count), count)
     write.write_bin(path, columns)
     same(read_events(path), columns, (34, 34, 2))
@@ -43,7 +43,7 @@ def test_bin(path, count):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bin_of_a_larger_sensor_and_with_overflows_of_time(path, seed):
+def test_bin_of_a_larger_sensor_with_time_overflows(path, seed):
     rng = np.random.default_rng(seed)
     columns = write.drawn(rng, 300, (240, 180, 2), longest=2**23 + 2**16)
     columns["x"][0], columns["y"][0], columns["t"][-1] = 239, 179, 2**23 + 2**16
@@ -52,26 +52,26 @@ def test_bin_of_a_larger_sensor_and_with_overflows_of_time(path, seed):
     same(read_events(path), columns, (240, 180, 2))
 
 
-def test_a_mark_of_overflow_moves_all_later_times_and_is_no_event(path):
+def test_bin_overflow_marker_shifts_later_times(path):
     path.write_bytes(bytes([1, 2, 0x80, 0, 100, 7, 240, 0, 0, 0, 3, 4, 0, 0, 50]))
     same(read_events(path), {"t": [100, 8242], "x": [1, 3], "y": [2, 4], "p": [1, 0]})
     path.write_bytes(bytes([9, 240, 0, 0, 0]) * 3 + bytes([3, 4, 0, 0, 50]))
     same(read_events(path), {"t": [3 * 8192 + 50], "x": [3], "y": [4], "p": [0]})
 
 
-def test_a_bin_that_is_cut_off_is_refused_at_its_last_event(path):
+def test_truncated_bin_raises_at_its_last_event(path):
     path.write_bytes(bytes([1, 2, 0x80, 0, 100, 3, 4]))
     with pytest.raises(FileError, match=r"recording, byte 5: an event of 5 bytes.* the file ends at byte 7\."):
         read_events(path)
 
 
-def test_bytes_of_anything_are_no_bin(path):
+def test_arbitrary_bytes_are_not_detected_as_bin(path):
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(200)) * 2 + bytes(2))
     with pytest.raises(FileError, match=r"byte \d+: the file has the signature of no known format"):
         read_events(path)
 
 
-def test_an_event_outside_of_the_sensor_is_named_with_its_byte(path):
+def test_event_outside_of_the_sensor_is_named_with_its_byte(path):
     path.write_bytes(bytes([0, 240, 0, 0, 0, 1, 2, 0, 0, 100, 33, 4, 0, 0, 200]))
     with pytest.raises(
         FileError, match=r"byte 10: x must be at least 0 and below 20 of sensor_size \(20, 20, 2\), not 33\."
@@ -83,7 +83,7 @@ def test_an_event_outside_of_the_sensor_is_named_with_its_byte(path):
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_structured_arrays(path, count):
+def test_structured_arrays_are_read(path, count):
     columns = write.drawn(np.random.default_rng(count), count)
     array = write.structured(columns)
     with path.open("wb") as file:
@@ -101,7 +101,7 @@ def test_structured_arrays(path, count):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_npz_by_columns(path, save):
+def test_npz_with_one_array_per_column(path, save):
     columns = write.drawn(np.random.default_rng(0), 500)
     with path.open("wb") as file:
         save(file, **columns, other=np.zeros((3, 3)))
@@ -111,7 +111,7 @@ def test_npz_by_columns(path, save):
 @pytest.mark.parametrize("order", ["txyp", "xytp", "xypt"])
 @pytest.mark.parametrize("dtype", [np.int64, np.float64, ">i4"])
 @pytest.mark.parametrize("signed", [False, True])
-def test_tables_without_names(path, order, dtype, signed):
+def test_tables_without_column_names(path, order, dtype, signed):
     columns = write.drawn(np.random.default_rng(1), 300)
     stored = columns | ({"p": 2 * columns["p"] - 1} if signed else {})
     table = np.stack([stored[name] for name in order], 1).astype(dtype)
@@ -124,13 +124,13 @@ def test_tables_without_names(path, order, dtype, signed):
     same(read_events(path, (34, 34, 2), time_unit="us"), columns)
 
 
-def test_milliseconds_with_fractions_become_microseconds(path):
+def test_fractional_milliseconds_become_microseconds(path):
     with path.open("wb") as file:
         np.save(file, np.array([[10, 20, 1, 0.25], [30, 3, 0, 7.0014]]))
     same(read_events(path, time_unit="ms"), {"t": [250, 7001], "x": [10, 30], "y": [20, 3], "p": [1, 0]})
 
 
-def test_events_of_one_axis(path):
+def test_events_of_a_one_dimensional_sensor(path):
     array = np.zeros(3, [("t", "i8"), ("x", "i4"), ("p", "i4")])
     array["x"] = [5, 600, 2]
     with path.open("wb") as file:
@@ -139,7 +139,7 @@ def test_events_of_one_axis(path):
     assert events.dtype.names == ("t", "x", "p") and events.sensor_size == (601, 1, 2)
 
 
-def test_pickles_are_not_run(path):
+def test_pickles_are_not_executed(path):
     class Trap:
         def __reduce__(self):
             return sys.exit, (7,)
@@ -159,13 +159,13 @@ def npy(shape: str, descr: str = "'<i8'", rest: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     "shape", ["(1000000000000, 4)", "(-1, 4)", "(2, 4)", "(99999999999999999999999,)", "(True, 4)"]
 )
-def test_a_shape_that_the_file_does_not_have_is_refused(path, shape):
+def test_npy_shape_larger_than_the_file_raises(path, shape):
     path.write_bytes(npy(shape, rest=bytes(24)))
     with pytest.raises(FileError, match=r"recording, byte \d+: "):
         read_events(path)
 
 
-def test_a_zip_bomb_is_refused(path):
+def test_zip_bomb_raises(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         zeros = bytes(1 << 24)
         with archive.open("events.npy", "w", force_zip64=True) as member:
@@ -175,7 +175,7 @@ def test_a_zip_bomb_is_refused(path):
         read_events(path)
 
 
-def test_what_has_no_events_is_refused_in_words(path):
+def test_files_without_events_raise(path):
     with path.open("wb") as file:
         np.savez(file, a=np.zeros(3), b=np.zeros(3))
     with pytest.raises(
@@ -206,7 +206,7 @@ def test_what_has_no_events_is_refused_in_words(path):
         ("p", 3, ""),
     ],
 )
-def test_numbers_that_make_no_sense_are_named_with_their_event(path, column, value, said):
+def test_invalid_values_are_named_with_their_event(path, column, value, said):
     columns = {name: np.arange(4.0) for name in "txyp"}
     columns[column][2] = value
     with path.open("wb") as file:
@@ -224,7 +224,7 @@ def test_numbers_that_make_no_sense_are_named_with_their_event(path, column, val
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.uint16])
-def test_mat(path, count, packed, dtype):
+def test_mat_events_are_read(path, count, packed, dtype):
     columns = write.drawn(np.random.default_rng(count), count, (240, 180, 2), longest=60_000)
     names = {"ts": "t", "x": "x", "y": "y", "pol": "p"}
     arrays = {name: columns[own].astype(dtype)[:, None] for name, own in names.items()}
@@ -234,7 +234,7 @@ def test_mat(path, count, packed, dtype):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_structs_in_a_mat(path, packed):
+def test_mat_structs_are_read(path, packed):
     columns = write.drawn(np.random.default_rng(packed), 40, (304, 240, 2))
     fields = {"x": "x", "y": "y", "p": "p", "ts": "t"}
     struct = {name: columns[own][:, None] + (name == "p") for name, own in fields.items()}
@@ -257,7 +257,7 @@ def test_structs_in_a_mat(path, packed):
             read_events(path, **options)
 
 
-def test_a_matrix_with_too_few_numbers_is_refused(path):
+def test_mat_matrix_with_too_few_numbers_raises(path):
     with path.open("wb") as file:
         scipy.io.savemat(file, {name: np.arange(40.0) for name in ("ts", "x", "y", "pol")})
     data = path.read_bytes()
@@ -273,17 +273,17 @@ def test_a_matrix_with_too_few_numbers_is_refused(path):
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", " ", ", "])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n", "\r"])
-def test_csv(path, count, delimiter, end):
+def test_csv_events_are_read(path, count, delimiter, end):
     columns = write.drawn(np.random.default_rng(count), count)
     for order in ("txyp", "ypxt"):
         write.write_csv(path, columns, order, delimiter, True, end)
         same(read_events(path, (34, 34, 2)), columns)
     write.write_csv(path, columns, "txyp", delimiter, False, end)
-    if count > 2:  # else the numbers may be columns in another order
+    if count > 2:  # otherwise the numbers may be columns in another order
         same(read_events(path, (34, 34, 2)), columns)
 
 
-def test_names_of_columns_comments_and_a_mark_of_byte_order(path):
+def test_csv_column_names_comments_and_byte_order_mark(path):
     path.write_bytes(
         b'\xef\xbb\xbf# made by hand, in \xc2\xb5s\n Timestamp , X,"y",Polarity\n\n10,1,2,-1 # first\n20,3,4,1\n'
     )
@@ -311,7 +311,7 @@ def test_names_of_columns_comments_and_a_mark_of_byte_order(path):
         ("t,x,p\n1_0,1,1\n", r"rows of 3 numbers are expected"),
     ],
 )
-def test_text_that_is_no_table_is_refused_at_its_line(path, text, said):
+def test_invalid_text_raises_at_its_line(path, text, said):
     path.write_text(text)
     with pytest.raises(FileError, match=said):
         read_events(path)
@@ -320,7 +320,7 @@ def test_text_that_is_no_table_is_refused_at_its_line(path, text, said):
 # --- HDF5, as one recording -------------------------------------------------------------------------------------------
 
 
-def test_hdf5_of_one_sample_and_of_several(path):
+def test_hdf5_with_one_sample_is_read_and_with_several_raises(path):
     pytest.importorskip("h5py")
     write.write_shd(path, np.random.default_rng(0), [20])
     events = read_events(path)
@@ -336,7 +336,7 @@ def test_hdf5_of_one_sample_and_of_several(path):
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_file_is_refused(tmp_path):
+def test_invalid_files_raise(tmp_path):
     for path, said in (
         (tmp_path / "none", r"none: cannot be read: No such file or directory"),
         (tmp_path, r"one file with events is expected here, and it is a folder"),
@@ -352,7 +352,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pipes with names")
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_named_pipe_does_not_block(tmp_path):
     import os
 
     os.mkfifo(tmp_path / "pipe")
@@ -360,7 +360,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
         read_events(tmp_path / "pipe")
 
 
-def test_a_gzip_is_named(path):
+def test_gzip_file_error_names_gzip(path):
     import gzip
 
     path.write_bytes(gzip.compress(b"t,x,p\n1,2,0\n"))
@@ -368,7 +368,7 @@ def test_a_gzip_is_named(path):
         read_events(path)
 
 
-def test_the_certain_reader_of_bin_takes_times_that_go_back(path):
+def test_read_bin_accepts_decreasing_times(path):
     data = bytes([200, 2, 0, 1, 0, 200, 2, 0, 0, 0])
     path.write_bytes(data)
     with pytest.raises(FileError, match=r"byte 5: .* its times decrease"):
@@ -376,6 +376,6 @@ def test_the_certain_reader_of_bin_takes_times_that_go_back(path):
     assert binary.read_bin(path, data)["t"].tolist() == [256, 0]
 
 
-def test_a_stream_in_memory_is_no_path():
+def test_in_memory_stream_is_not_a_path():
     with pytest.raises(ArgumentError, match="path"):
         read_events(io.BytesIO(b"t,x,p\n"))

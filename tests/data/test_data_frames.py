@@ -1,4 +1,4 @@
-"""Events as frames: `data.to_frames` beside its definition in Python, by generation."""
+"""Events as frames: `data.to_frames` against its definition in Python, on random events."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Array = np.ndarray[Any, Any]
 MOST = {"bool": 1, "uint8": 255, "int8": 127, "float16": 2048, "bfloat16": 256}
 
 
-def drawn(
+def random_events(
     rng: np.random.Generator, number: int, sensor: tuple[int, int, int], flat: bool, *, ordered: bool = True
 ) -> Any:
-    """So many events of a sensor; times have ties, and gaps of no events."""
+    """A number of random events of a sensor. Times have ties and gaps."""
     width, height, polarities = sensor
     t = rng.integers(-50, 200, number) * int(rng.integers(1, 40))
     x, y, p = (rng.integers(0, limit, number) for limit in (width, height, polarities))
@@ -32,7 +32,7 @@ def drawn(
 
 
 def bins_of(t: Array, way: str, size: int, overlap: int, last: str) -> tuple[int, list[list[int]]]:
-    """The number of bins of a recording, and those that each event is in, by the words of `to_frames`."""
+    """The number of bins of a recording, and the bins of each event, by the definition of `to_frames`."""
     start, length = (int(t.min()), int(t.max() - t.min()) + 1) if len(t) else (0, 0)
     if way == "n_bins":
         return size, [[(int(at) - start) * size // length] for at in t]
@@ -48,7 +48,7 @@ def bins_of(t: Array, way: str, size: int, overlap: int, last: str) -> tuple[int
 
 
 def naive(recordings: list[Any], way: str, size: int, overlap: int, last: str, merged: bool = False) -> Array:
-    """Counts (T, B, P, H, W), an event at a time."""
+    """Counts (T, B, P, H, W), event by event."""
     width, height, polarities = recordings[0].sensor_size
     height = height if "y" in recordings[0].dtype.names else 1
     found = [bins_of(each["t"], way, size, overlap, last) for each in recordings]
@@ -72,12 +72,12 @@ WAYS = [
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(("way", "size", "overlap"), WAYS)
 @pytest.mark.parametrize("flat", [True, False])
-def test_frames_are_what_the_words_say(way: str, size: int, overlap: int, flat: bool) -> None:
+def test_frames_equal_the_definition(way: str, size: int, overlap: int, flat: bool) -> None:
     rng = np.random.default_rng([size, overlap, flat])
     for last, several, ordered in itertools.product(("keep", "drop"), (False, True), (False, True)):
         sensor = (int(rng.integers(1, 9)), 1 if flat else int(rng.integers(1, 6)), int(rng.integers(1, 4)))
         numbers = rng.integers(0, 90, 4) if several else rng.integers(1, 90, 1)
-        recordings = [drawn(rng, int(n), sensor, flat, ordered=ordered) for n in numbers]
+        recordings = [random_events(rng, int(n), sensor, flat, ordered=ordered) for n in numbers]
         found = data.to_frames(
             recordings if several else recordings[0], **{way: size}, overlap=overlap, last=last, dtype=np.int64
         )
@@ -87,12 +87,14 @@ def test_frames_are_what_the_words_say(way: str, size: int, overlap: int, flat: 
 
 
 @random_cases(60)
-def test_frames_from_a_start_to_an_end_are_what_the_definition_says(seed: int) -> None:
-    """`start` and `end` in place of the first event's time and the time just after the last event's."""
+def test_frames_from_start_to_end_equal_the_definition(seed: int) -> None:
+    """`start` and `end` replace the time of the first event and the time just after the last event."""
     rng = np.random.default_rng(seed)
     sensor, several = (3, 2, 2), bool(rng.integers(2))
     ordered = bool(rng.integers(2))
-    recordings = [drawn(rng, int(rng.integers(0, 60)), sensor, False, ordered=ordered) for _ in range(1 + 2 * several)]
+    recordings = [
+        random_events(rng, int(rng.integers(0, 60)), sensor, False, ordered=ordered) for _ in range(1 + 2 * several)
+    ]
     start = int(rng.integers(-2500, 8000)) if rng.random() < 0.7 else None
     end = (start or 0) + int(rng.integers(1, 6000)) if start is None or rng.random() < 0.7 else None
     way, size = [("n_bins", int(rng.integers(1, 40))), ("window", int(rng.integers(1, 3000)))][int(rng.integers(2))]
@@ -140,7 +142,7 @@ def test_frames_from_a_start_to_an_end_are_what_the_definition_says(seed: int) -
 @pytest.mark.parametrize(
     "dtype", ["bool", "uint8", "int8", "int16", "int32", "float16", "bfloat16", "float32", "float64"]
 )
-def test_counts_stop_at_the_largest_number_of_their_dtype(dtype: str) -> None:
+def test_counts_saturate_at_the_maximum_of_their_dtype(dtype: str) -> None:
     rng = np.random.default_rng(1)
     number = 5000
     events = Events(np.arange(number), rng.integers(0, 2, number), p=np.zeros(number, int), sensor_size=(2, 1, 1))
@@ -151,10 +153,10 @@ def test_counts_stop_at_the_largest_number_of_their_dtype(dtype: str) -> None:
     np.testing.assert_array_equal(frames[0, 0].astype(np.float64), expected)
 
 
-def test_one_polarity_counts_all_together() -> None:
+def test_single_polarity_counts_all_events() -> None:
     rng = np.random.default_rng(2)
     for flat in (True, False):
-        events = drawn(rng, 80, (5, 4, 2), flat)
+        events = random_events(rng, 80, (5, 4, 2), flat)
         found = data.to_frames(events, (5, 4, 1), n_bins=6)
         expected = naive([events], "n_bins", 6, 0, "keep", merged=True)[:, 0]
         np.testing.assert_array_equal(found, expected[:, :, 0] if flat else expected)
@@ -162,9 +164,9 @@ def test_one_polarity_counts_all_together() -> None:
         np.testing.assert_array_equal(data.to_frames(plain, (5, 4, 1), n_bins=6), found)
 
 
-def test_arrays_of_others_parts_and_no_events() -> None:
+def test_plain_arrays_slices_and_empty_events() -> None:
     rng = np.random.default_rng(3)
-    events = drawn(rng, 70, (6, 3, 2), False)
+    events = random_events(rng, 70, (6, 3, 2), False)
     elsewhere = np.zeros(70, [("x", "i2"), ("y", "i2"), ("t", "i8"), ("p", "?")])
     for name in "xytp":
         elsewhere[name] = events[name]
@@ -179,14 +181,14 @@ def test_arrays_of_others_parts_and_no_events() -> None:
     assert both.sum() == 70
 
 
-def test_padding_of_records_is_not_read_as_rows() -> None:
+def test_record_padding_is_not_read_as_coordinates() -> None:
     events = Events([0, 1], [0, 1], sensor_size=(2, 1, 1))
-    events.view(np.uint16).reshape(2, 8)[:, 5] = 7  # where a y would be
+    events.view(np.uint16).reshape(2, 8)[:, 5] = 7  # at the position of y
     assert data.to_frames(events, n_bins=1).sum() == 2
 
 
-def test_records_that_numpy_has_packed_are_laid_out_again() -> None:
-    events = drawn(np.random.default_rng(4), 60, (6, 3, 2), False)
+def test_packed_records_are_converted() -> None:
+    events = random_events(np.random.default_rng(4), 60, (6, 3, 2), False)
     packed = np.concatenate([np.asarray(events)] * 2).view(Events)
     packed.sensor_size = events.sensor_size
     assert packed.dtype.itemsize == 14
@@ -196,7 +198,7 @@ def test_records_that_numpy_has_packed_are_laid_out_again() -> None:
     )
 
 
-def test_large_times_do_not_wrap() -> None:
+def test_large_times_do_not_overflow() -> None:
     far = 2**61
     events = Events([far, far + 10, far + 2**60], [0, 0, 0], sensor_size=(1, 1, 1))
     assert data.to_frames(events, n_bins=1000)[[0, -1], 0, 0].tolist() == [2, 1]
@@ -218,7 +220,7 @@ def test_large_times_do_not_wrap() -> None:
         ({"n_bins": 3, "sensor_size": (2, 4, 2)}, r"event 1 \(x=5, y=0, p=0\) lies outside of sensor_size \(2, 4, 2\)"),
     ],
 )
-def test_errors(arguments: dict[str, Any], words: str) -> None:
+def test_invalid_arguments_raise(arguments: dict[str, Any], words: str) -> None:
     events = Events([0, 1], [0, 5], [0, 0], [0, 0], sensor_size=(6, 4, 2))
     with pytest.raises(ArgumentError, match=words):
         data.to_frames(events, **arguments)
@@ -238,7 +240,7 @@ def test_events_one_past_the_last_pixel_raise(axis: str) -> None:
         frames(last | {axis: last[axis] + 1})
 
 
-def test_batches_are_of_one_sensor() -> None:
+def test_batches_must_have_one_sensor() -> None:
     wide, narrow = (Events([0], [0], [0], [0], sensor_size=(width, 4, 2)) for width in (6, 5))
     with pytest.raises(ArgumentError, match="several sensor sizes"):
         data.to_frames([wide, narrow], n_bins=1)
@@ -252,7 +254,7 @@ def test_batches_are_of_one_sensor() -> None:
 
 
 @pytest.mark.compiled
-def test_the_same_bits_on_one_thread_and_on_several() -> None:
+def test_frames_do_not_depend_on_the_number_of_threads() -> None:
     program = (
         "import hashlib, numpy as np\nfrom snncell import data\nrng = np.random.default_rng(0)\nbatch = []\n"
         "for n in range(24):\n"
@@ -279,7 +281,7 @@ def test_the_same_bits_on_one_thread_and_on_several() -> None:
 @pytest.mark.parametrize("make", [data.to_frames, data.to_event_lists])
 @pytest.mark.parametrize("way", [{"n_bins": 2}, {"window": 1000}])
 @pytest.mark.parametrize("first", [-1, -(2**62), -(2**63)])
-def test_recordings_whose_span_is_no_int64_are_refused(make, way, first):
+def test_time_span_beyond_int64_raises(make, way, first):
     events = data.Events([first, 2**63 - 1], x=[0, 0], p=[0, 1], sensor_size=(1, 1, 2))
     with pytest.raises(ArgumentError, match="span"):
         make(events, **way)

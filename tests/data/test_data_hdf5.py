@@ -1,4 +1,4 @@
-"""HDF5 files: columns at any paths, the layouts of published data sets, small chunks, labels without names."""
+"""HDF5 files: columns at any path, layouts of published data sets, small chunks, labels without names."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MICROSECONDS = {"t": "<i8", "x": "<u2", "y": "<u2", "p": "u1"}
 
 
 def separate(file: Any, columns: write.Columns, rng: Any) -> dict[str, str]:
-    """DSEC, e2vid: a dataset for each column, in a group."""
+    """DSEC, e2vid: a dataset for each column, in one group."""
     group, suffix = str(rng.choice(["events", "", "a/b c"])), str(rng.choice(["", "s"]))
     paths = {name: f"{group}/{name}{suffix}".strip("/") for name in columns}
     for name, column in columns.items():
-        shape = column.shape if rng.random() < 0.7 else (1, len(column))  # MATLAB's vectors
+        shape = column.shape if rng.random() < 0.7 else (1, len(column))  # vectors written by MATLAB
         file.create_dataset(paths[name], data=column.astype(MICROSECONDS[name]).reshape(shape), chunks=True)
     return paths
 
 
 def table(file: Any, columns: write.Columns, rng: Any) -> dict[str, str]:
-    """MVSEC, v2e: a table, a column of it for each of them, in some order."""
+    """MVSEC, v2e: a 2-D table whose columns have a given order."""
     path, order = str(rng.choice(["events", "davis/left/events"])), rng.permutation(list(columns)).tolist()
     dtype = rng.choice(["<f8", "<i8", "<u4"])
     file[path] = np.stack([columns[name] for name in order], 1).astype(dtype)
@@ -50,7 +50,7 @@ def compound(file: Any, columns: write.Columns, rng: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("layout", [separate, table, compound])
 @random_cases(2)
-def test_columns_are_read_at_their_paths(tmp_path: Path, layout: Any, seed: int) -> None:
+def test_columns_are_read_from_their_paths(tmp_path: Path, layout: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     columns = write.drawn(rng, int(rng.integers(1, 60)), (640, 480, 2))
     for name in rng.choice(["y", "p", "all", "all"], 1):
@@ -63,7 +63,7 @@ def test_columns_are_read_at_their_paths(tmp_path: Path, layout: Any, seed: int)
         np.testing.assert_array_equal(events[name], columns.get(name, 0), name)
 
 
-def test_times_in_seconds_and_a_sensor(tmp_path: Path) -> None:
+def test_times_in_seconds_with_an_explicit_sensor(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "file", "w") as file:
         file["events"] = [[3, 5, 1504645177.4156, 1], [4, 6, 1504645177.4251, -1]]  # MVSEC's: x, y, t, p
     paths = {"x": "events/0", "y": "events/1", "t": "events/2", "p": "events/3"}
@@ -76,7 +76,7 @@ def test_times_in_seconds_and_a_sensor(tmp_path: Path) -> None:
         read_events(tmp_path / "file", columns=paths)
 
 
-def test_an_error_lists_the_contents_of_the_file(tmp_path: Path) -> None:
+def test_errors_list_the_contents_of_the_file(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "file", "w") as file:
         file["events/t"], file["events/x"] = np.arange(4), np.arange(4, dtype="u2")
         file["table"] = np.zeros((5, 4), np.float32)
@@ -109,7 +109,7 @@ def test_an_error_lists_the_contents_of_the_file(tmp_path: Path) -> None:
             read_events(tmp_path / "file", columns=columns)
 
 
-def test_packed_columns_name_the_package_that_unpacks_them(tmp_path: Path) -> None:
+def test_compressed_columns_name_the_required_package(tmp_path: Path) -> None:
     for code, words in (
         (36559, r"Prophesee's codec ECF: convert the file by metavision_file_to_csv of OpenEB"),
         (32004, r"filter 32004 \(no name\), which h5py does not have: pip install hdf5plugin"),
@@ -128,7 +128,7 @@ def test_packed_columns_name_the_package_that_unpacks_them(tmp_path: Path) -> No
                 read_events(tmp_path / "file", columns=columns)
 
 
-def test_columns_that_the_file_cannot_have_are_not_made(tmp_path: Path) -> None:
+def test_columns_larger_than_the_file_are_not_allocated(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "file", "w") as file:
         for name in "tx":
             file.create_dataset(name, (1 << 40,), "i8", chunks=(1 << 10,), compression="gzip")
@@ -136,7 +136,7 @@ def test_columns_that_the_file_cannot_have_are_not_made(tmp_path: Path) -> None:
         read_events(tmp_path / "file", columns={"t": "t", "x": "x"})
 
 
-def test_damaged_columns_are_a_file_error(tmp_path: Path) -> None:
+def test_damaged_columns_raise_a_file_error(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     with h5py.File(tmp_path / "whole", "w") as file:
         paths = separate(file, write.drawn(rng, 50), np.random.default_rng(1))
@@ -152,7 +152,7 @@ def test_damaged_columns_are_a_file_error(tmp_path: Path) -> None:
 
 
 def write_small(path: Path, samples: int, labels: Any, **options: Any) -> None:
-    """SHD's layout without names: one or two spikes a sample."""
+    """SHD's layout without names, with one or two spikes per sample."""
     with h5py.File(path, "w") as file:
         for name, dtype in (("times", np.float16), ("units", np.uint16)):
             rows = np.empty(samples, object)
@@ -161,7 +161,7 @@ def write_small(path: Path, samples: int, labels: Any, **options: Any) -> None:
         file["labels"] = labels
 
 
-def test_a_chunk_for_each_of_20000_samples(tmp_path: Path) -> None:
+def test_file_with_20000_chunks_is_read(tmp_path: Path) -> None:
     write_small(tmp_path / "shd.h5", 20_000, np.arange(20_000) % 20, chunks=(1,))
     dataset = data.SHD(tmp_path / "shd.h5")
     assert len(dataset) == 20_000
@@ -172,7 +172,7 @@ def test_a_chunk_for_each_of_20000_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("label", [1 << 16, 1 << 26, (1 << 62) + 1])
-def test_a_large_label_makes_no_names(tmp_path: Path, label: int) -> None:
+def test_large_label_does_not_create_class_names(tmp_path: Path, label: int) -> None:
     write_small(tmp_path / "shd.h5", 3, np.array([0, 1, label]))
     tracemalloc.start()
     try:
@@ -183,6 +183,6 @@ def test_a_large_label_makes_no_names(tmp_path: Path, label: int) -> None:
         tracemalloc.stop()
 
 
-def test_the_largest_label_without_names(tmp_path: Path) -> None:
+def test_largest_label_without_class_names(tmp_path: Path) -> None:
     write_small(tmp_path / "shd.h5", 3, np.array([0, 1, 65_535], np.uint16))
     assert data.SHD(tmp_path / "shd.h5").classes[-1] == "65535"

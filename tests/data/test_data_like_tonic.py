@@ -1,4 +1,4 @@
-"""Transforms of events beside tonic's, on random events: the same where the docstrings say no difference."""
+"""Event transforms against tonic on random events: equal except for documented differences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEEDS = range(4)
 
 
 def pair(seed: int, sensor: tuple[int, int, int] = SENSOR, number: int = 400) -> tuple[Any, Events]:
-    """The same events as tonic has them and as Events, in order of time, late enough for tonic's first memory."""
+    """The same events for tonic and as Events, ordered by time, late enough for tonic's initial memory."""
     rng = np.random.default_rng(seed)
     columns = {name: rng.integers(0, limit, number) for name, limit in zip("xyp", sensor, strict=True)}
     columns["t"] = np.sort(rng.integers(100_000, 200_000, number))
@@ -59,19 +59,19 @@ EVENTS: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("ours", "other"), EVENTS, ids=lambda each: type(each).__name__)
-def test_the_same_events(ours: Any, other: Any) -> None:
+def test_deterministic_transforms_equal_tonic(ours: Any, other: Any) -> None:
     for seed in SEEDS:
         structured, events = pair(seed)
         same(ours(events), other()(structured))
 
 
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.77, 1.0])
-def test_as_many_events_are_dropped(p: float) -> None:
+def test_number_of_dropped_events_equals_tonic(p: float) -> None:
     structured, events = pair(0, number=201)
     assert len(data.DropEvent(p)(events)) == len(theirs.DropEvent(p=p)(structured))
 
 
-def test_jitter_and_noise_are_of_the_same_distribution() -> None:
+def test_jitter_and_noise_distributions_equal_tonic() -> None:
     structured, events = pair(0, number=20_000)
     np.random.seed(0)
     rng = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def test_jitter_and_noise_are_of_the_same_distribution() -> None:
         np.testing.assert_allclose(*counts, atol=0.02)
 
 
-def test_frames_by_window_are_the_same_but_for_the_last() -> None:
+def test_frames_by_window_equal_tonic_except_the_last() -> None:
     for seed in SEEDS:
         structured, events = pair(seed)
         expected = theirs.ToFrame(sensor_size=SENSOR, time_window=7000)(structured.copy())
@@ -100,7 +100,7 @@ def test_frames_by_window_are_the_same_but_for_the_last() -> None:
         assert found.sum() == len(events)
 
 
-def test_frames_by_count_are_the_same() -> None:
+def test_frames_by_count_equal_tonic() -> None:
     for seed in SEEDS:
         structured, events = pair(seed)
         for overlap in (0, 30):
@@ -111,7 +111,7 @@ def test_frames_by_count_are_the_same() -> None:
         np.testing.assert_array_equal(found[:7], expected)
 
 
-def test_tonic_leaves_the_last_events_out_of_bins() -> None:
+def test_tonic_drops_the_last_events_of_bins() -> None:
     short = np.array([(0, 0, 0, 0), (1, 0, 0, 0), (5, 0, 0, 0)], [("x", int), ("y", int), ("t", int), ("p", int)])
     short["t"] = [0, 5, 9]
     short["x"] = 0
@@ -119,7 +119,7 @@ def test_tonic_leaves_the_last_events_out_of_bins() -> None:
     assert data.ToFrame((1, 1, 1), n_bins=2)(short).sum() == 3
 
 
-def test_images_voxel_grids_and_time_surfaces() -> None:
+def test_images_voxel_grids_and_time_surfaces_equal_tonic() -> None:
     for seed in SEEDS:
         structured, events = pair(seed)
         np.testing.assert_array_equal(data.ToImage()(events), theirs.ToImage(sensor_size=SENSOR)(structured.copy()))
@@ -131,7 +131,7 @@ def test_images_voxel_grids_and_time_surfaces() -> None:
         np.testing.assert_allclose(found[:-1], expected, rtol=1e-12)
 
 
-def test_their_events_go_into_our_transforms_and_ours_into_theirs() -> None:
+def test_events_are_interchangeable_with_tonic() -> None:
     structured, events = pair(1)
     found = data.Compose([data.CropTime(max=150_000, sensor_size=SENSOR), data.ToFrame(n_bins=4)])(structured)
     np.testing.assert_array_equal(found, data.to_frames(data.CropTime(max=150_000)(events), n_bins=4))
@@ -141,7 +141,7 @@ def test_their_events_go_into_our_transforms_and_ours_into_theirs() -> None:
     )
 
 
-def test_what_tonics_users_write_is_told() -> None:
+def test_tonic_argument_names_suggest_ours() -> None:
     with pytest.raises(MissingNameError, match=r"it is data\.ToFrame"):
         data.transforms.ToFrame(n_time_bins=3)
     for theirs_called, ours in (("time_window", "window"), ("event_count", "count"), ("n_time_bins", "n_bins")):

@@ -1,4 +1,4 @@
-"""Loader: the same batches whoever makes them, buckets, resuming at each batch, errors, what is left behind."""
+"""Loader: reproducible batches for any workers, buckets, resuming at each batch, errors, clean shutdown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from snncell.data.frames import grid_length
 from snncell.errors import ArgumentError, DTypeError, ForkError, ShapeError, WorkerError
 from snncell.ops.random import present_key
 
-PATIENCE = 60.0  # seconds, for what takes none
+PATIENCE = 60.0  # seconds, for an operation that should be immediate
 COUNT = 23
 WORKERS = [(0, False), (1, False), (2, False), (3, False), (2, True)]
 RNG = np.random.default_rng(0)
@@ -38,9 +38,9 @@ RECORDINGS = [(RNG.normal(size=(length, 2)).astype(np.float32), int(length) % 3)
 
 @pytest.fixture(autouse=True, scope="module")
 def forked():
-    """Processes are forked where they can be: a new one would import everything, for each of some hundred here.
+    """Fork processes where possible, because a new process would import everything, in some hundred cases.
 
-    Those that are not forked, the default of some Pythons and systems, are in test_data_spawned.
+    test_data_spawned tests processes that are not forked, the default of some Pythons and systems.
     """
     before = multiprocessing.get_start_method(allow_none=True)
     if "fork" in multiprocessing.get_all_start_methods():
@@ -49,13 +49,13 @@ def forked():
     multiprocessing.set_start_method(before, force=True)
 
 
-def jittered(x: Any, rng: np.random.Generator) -> Any:
-    """A transform of a random length, with random numbers of a generator and of snncell's."""
+def jitter(x: Any, rng: np.random.Generator) -> Any:
+    """A transform with a random length, and random numbers of a generator and of snncell."""
     steps = int(rng.integers(0, len(x) + 1))
     return x[:steps] + ops.uniform(x[:steps].shape).asnumpy()
 
 
-def seen(loader: data.Loader) -> list[list[Any]]:
+def batches_of(loader: data.Loader) -> list[list[Any]]:
     return [[np.array(part) for part in batch] for batch in loader]
 
 
@@ -68,7 +68,7 @@ def assert_same(found: list[Any], expected: list[Any]) -> None:
 
 
 def nothing_left() -> bool:
-    """True if no worker is left, or once what was forgotten has ended."""
+    """True if no worker is left, after waiting for abandoned ones to end."""
     gc.collect()
     limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:
@@ -78,7 +78,7 @@ def nothing_left() -> bool:
     return False
 
 
-# --- the order, whoever makes it --------------------------------------------------------------------------------------
+# --- the order of samples ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(2)
@@ -89,10 +89,10 @@ def test_batches_are_the_same_for_any_workers_and_prefetch(shuffle, drop_last, b
     expected = None
     for (workers, processes), prefetch in itertools.product(WORKERS, (1, 3)):
         loader = data.Loader(
-            RECORDINGS, 4, shuffle, transform=jittered, workers=workers, processes=processes, prefetch=prefetch, seed=5,
+            RECORDINGS, 4, shuffle, transform=jitter, workers=workers, processes=processes, prefetch=prefetch, seed=5,
             drop_last=drop_last, buckets=buckets,
         )  # fmt: skip
-        found = seen(loader) + seen(loader)
+        found = batches_of(loader) + batches_of(loader)
         expected = found if expected is None else expected
         assert_same(found, expected)
         assert len(found) == 2 * len(loader) == 2 * (COUNT // 4 + (not drop_last))
@@ -105,7 +105,7 @@ def test_batches_are_the_same_for_any_workers_and_prefetch(shuffle, drop_last, b
     )
 
 
-def test_what_a_transform_draws_does_not_depend_on_batches_or_what_the_caller_draws():
+def test_transform_draws_do_not_depend_on_batches_or_the_caller():
     def drawn(index: Any, rng: np.random.Generator) -> Any:
         return np.array([[index, rng.random()]])
 
@@ -122,21 +122,21 @@ def test_what_a_transform_draws_does_not_depend_on_batches_or_what_the_caller_dr
 
 
 @pytest.mark.parametrize(("workers", "processes"), WORKERS)
-def test_the_callers_random_numbers_go_on_as_if_nothing_had_been_loaded(workers, processes):
-    loader = data.Loader(RECORDINGS, 4, transform=jittered, seed=0, workers=workers, processes=processes)
+def test_loading_does_not_change_the_random_state_of_the_caller(workers, processes):
+    loader = data.Loader(RECORDINGS, 4, transform=jitter, seed=0, workers=workers, processes=processes)
     before = present_key().tolist()
     for _ in loader:
         assert present_key().tolist() == before
 
 
 def with_global_numbers(x: Any) -> Any:
-    """A transform that draws from the global generators of NumPy and Python, as many users write it."""
+    """A transform that uses the global generators of NumPy and Python, as in the code of many users."""
     return np.array([[np.random.random(), random.random(), np.random.normal()]])
 
 
 @pytest.mark.sampled(2)
 @random_cases(4)
-def test_global_generators_are_seeded_for_each_sample_in_processes(seed):
+def test_global_generators_are_seeded_per_sample_in_processes(seed):
     chance = random.Random(seed)
     own = {"seed": seed} if chance.random() < 0.7 else {}
 
@@ -153,7 +153,7 @@ def test_global_generators_are_seeded_for_each_sample_in_processes(seed):
     before = random.getstate(), np.random.get_state()[1].tolist()
     one = loader()
     both = rows(one), rows(one)
-    for column in np.concatenate(both).T:  # no number comes twice: in no sample, worker or epoch
+    for column in np.concatenate(both).T:  # no number repeats across samples, workers or epochs
         assert len(set(column.tolist())) == 22
     snncell.set_seed(seed)
     two = loader()
@@ -167,12 +167,12 @@ def test_global_generators_are_seeded_for_each_sample_in_processes(seed):
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-def test_without_a_seed_set_seed_decides():
-    loader = data.Loader(RECORDINGS, 4, transform=jittered, workers=2)
+def test_set_seed_applies_without_an_explicit_seed():
+    loader = data.Loader(RECORDINGS, 4, transform=jitter, workers=2)
     runs = []
     for seed in (1, 1, 2):
         snncell.set_seed(seed)
-        runs.append(seen(loader) + seen(loader))
+        runs.append(batches_of(loader) + batches_of(loader))
     assert_same(runs[0], runs[1])
     assert any(a[2].tolist() != b[2].tolist() for a, b in zip(runs[0], runs[2], strict=True))
 
@@ -181,7 +181,7 @@ def test_without_a_seed_set_seed_decides():
 
 
 @pytest.mark.parametrize("buckets", [None, 1, 4, [7, 23, 39], range(1, 41)])
-def test_samples_are_whole_and_behind_them_there_is_nothing(buckets):
+def test_samples_are_complete_and_padded_with_zeros(buckets):
     loader = data.Loader(RECORDINGS, 5, False, buckets=buckets)
     number, lengths_seen = 0, set()
     for x, lengths, y in loader:
@@ -198,7 +198,7 @@ def test_samples_are_whole_and_behind_them_there_is_nothing(buckets):
         assert lengths_seen <= set(buckets)
 
 
-def test_the_grid_holds_every_length_with_less_than_half_more():
+def test_length_grid_adds_less_than_half_of_padding():
     for length in range(2000):
         grid = grid_length(length)
         assert grid >= max(length, 1) and (length < 3 or grid < 1.5 * length)
@@ -223,7 +223,7 @@ SAMPLES: dict[str, tuple[Any, dict[str, Any], list[tuple[int, ...]]]] = {
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_samples_of_many_kinds(name):
+def test_samples_of_many_structures_are_collated(name):
     make, options, shapes = SAMPLES[name]
     (batch,) = data.Loader([make(3), make(4)], 2, **options)
     parts = [inner for part in (batch if isinstance(batch, tuple) else (batch,))
@@ -231,14 +231,14 @@ def test_samples_of_many_kinds(name):
     assert [part.shape for part in parts] == shapes and all(isinstance(part, Tensor) for part in parts)
 
 
-def test_dicts_and_strings_keep_their_names():
+def test_dict_samples_keep_their_keys_and_strings():
     samples = [{"x": np.ones((n, 2)), "name": f"file {n}", "more": {"y": n}} for n in (2, 3)]
     (batch,) = data.Loader(samples, 2, False)
     assert batch["x"].shape == (3, 2, 2) and batch["lengths"].tolist() == [2, 3]
     assert batch["name"] == ["file 2", "file 3"] and batch["more"]["y"].tolist() == [2, 3]
 
 
-def test_events_are_framed_by_the_transform():
+def test_transform_frames_events():
     def events(n: int) -> Any:
         return Events(np.arange(n) * 1000, x=np.arange(n) % 5, sensor_size=(5, 1, 1), p=np.zeros(n, int))
 
@@ -249,7 +249,7 @@ def test_events_are_framed_by_the_transform():
         list(data.Loader(samples, 2, False))
 
 
-def test_a_collate_of_ones_own_is_given_the_samples():
+def test_custom_collate_gets_the_samples():
     loader = data.Loader(RECORDINGS, 4, False, collate=lambda samples: {"n": np.array([y for _, y in samples])})
     assert next(iter(loader))["n"].tolist() == [y for _, y in RECORDINGS[:4]]
 
@@ -260,8 +260,8 @@ def test_a_collate_of_ones_own_is_given_the_samples():
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize(("workers", "processes"), [(0, False), (2, False), (2, True)])
-def test_a_pass_is_resumed_at_each_batch(workers, processes, seed):
-    options = {"transform": jittered, "seed": seed, "buckets": 2}
+def test_pass_can_be_resumed_at_each_batch(workers, processes, seed):
+    options = {"transform": jitter, "seed": seed, "buckets": 2}
     loader = data.Loader(RECORDINGS, 4, workers=1, **options)
     list(loader)
     states, batches = [loader.state()], []
@@ -271,30 +271,30 @@ def test_a_pass_is_resumed_at_each_batch(workers, processes, seed):
         states.append(json.loads(json.dumps(loader.state())))
         key = key or present_key().tolist()
     snncell.set_seed(*key)
-    following = seen(loader)
+    following = batches_of(loader)
     for number, state in enumerate(states[seed is None :], seed is None):
         other = data.Loader(RECORDINGS, 4, workers=workers, processes=processes, **options)
         other.resume(state)
         snncell.set_seed(*key)
-        rest = seen(other) if number < len(batches) else []
+        rest = batches_of(other) if number < len(batches) else []
         assert_same(rest, batches[number:])
-        assert_same(seen(other), following)
+        assert_same(batches_of(other), following)
 
 
-def test_a_pass_that_was_left_is_over_unless_it_is_resumed():
+def test_abandoned_pass_restarts_unless_it_is_resumed():
     loader, whole = (data.Loader(RECORDINGS, 4, seed=3) for _ in range(2))
-    passes = [seen(whole) for _ in range(3)]
+    passes = [batches_of(whole) for _ in range(3)]
     for number, _ in enumerate(loader):
         if number == 2:
             break
     state = loader.state()
-    assert_same(seen(loader), passes[1])
+    assert_same(batches_of(loader), passes[1])
     loader.resume(state)
-    assert_same(seen(loader), passes[0][3:])
-    assert_same(seen(loader), passes[1])
+    assert_same(batches_of(loader), passes[0][3:])
+    assert_same(batches_of(loader), passes[1])
 
 
-def test_states_that_do_not_fit_are_refused():
+def test_invalid_states_raise():
     loader = data.Loader(RECORDINGS, 4, seed=3)
     state = loader.state()
     for wrong, words in (
@@ -313,11 +313,11 @@ def test_states_that_do_not_fit_are_refused():
         loader.resume(3)
 
 
-# --- errors, and what is left behind ----------------------------------------------------------------------------------
+# --- errors and clean shutdown ----------------------------------------------------------------------------------------
 
 
-class Wanting:
-    """Recordings of which one raises."""
+class Failing:
+    """Recordings, one of which raises an error."""
 
     def __init__(self, wrong: int, error: Any) -> None:
         self.wrong, self.error = wrong, error
@@ -331,7 +331,7 @@ class Wanting:
         return RECORDINGS[index]
 
 
-# What processes are given stands at the top of the module: not every system forks them.
+# Objects for processes are defined at module level, because not every system forks.
 
 
 class UnportableError(Exception):
@@ -356,20 +356,20 @@ def slow(seconds: float, x: Any) -> Any:
 
 @pytest.mark.parametrize(("workers", "processes"), WORKERS)
 @pytest.mark.parametrize("wrong", [0, 9, COUNT - 1])
-def test_an_error_comes_where_its_batch_would_and_names_the_sample(wrong, workers, processes):
-    loader = data.Loader(Wanting(wrong, KeyError("gone")), 4, False, workers=workers, processes=processes)
+def test_error_is_raised_at_its_batch_and_names_the_sample(wrong, workers, processes):
+    loader = data.Loader(Failing(wrong, KeyError("gone")), 4, False, workers=workers, processes=processes)
     batches = []
     with pytest.raises(KeyError, match="gone") as caught:
         batches.extend(loader)
     assert len(batches) == wrong // 4 and nothing_left()
-    assert any(f"sample {wrong} of the Wanting" in note for note in caught.value.__notes__)
+    assert any(f"sample {wrong} of the Failing" in note for note in caught.value.__notes__)
     assert loader.state()["batch"] == wrong // 4
 
 
-def test_an_error_that_no_process_can_send_is_told_in_words():
-    loader = data.Loader(Wanting(5, UnportableError(1, 2)), 4, False, workers=2, processes=True)
+def test_error_that_cannot_be_pickled_is_described():
+    loader = data.Loader(Failing(5, UnportableError(1, 2)), 4, False, workers=2, processes=True)
     with pytest.raises(
-        WorkerError, match=r"UnportableError in a process that made a batch:[\s\S]*sample 5 of the Wanting"
+        WorkerError, match=r"UnportableError in a process that made a batch:[\s\S]*sample 5 of the Failing"
     ):
         list(loader)
     with pytest.raises(WorkerError, match="a batch cannot be sent"):
@@ -379,7 +379,7 @@ def test_an_error_that_no_process_can_send_is_told_in_words():
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 @pytest.mark.parametrize("at", [0, 11, 22])
-def test_a_process_that_is_killed_is_named(at):
+def test_killed_worker_is_named(at):
     transform = functools.partial(kill, at)
     loader = data.Loader(RECORDINGS, 4, False, transform=transform, workers=2, processes=True)
     with pytest.raises(WorkerError, match=rf"batch {at // 4} has ended, with exit code -9, killed by SIGKILL"):
@@ -388,7 +388,7 @@ def test_a_process_that_is_killed_is_named(at):
 
 
 @pytest.mark.parametrize(("workers", "processes"), WORKERS)
-def test_what_is_left_or_forgotten_leaves_nothing_behind(workers, processes):
+def test_abandoned_passes_leave_no_workers(workers, processes):
     loader = data.Loader(RECORDINGS, 2, workers=workers, processes=processes, prefetch=4)
     for _ in loader:
         break
@@ -402,12 +402,12 @@ def test_what_is_left_or_forgotten_leaves_nothing_behind(workers, processes):
         next(one)
     del running, one
     assert nothing_left()
-    iter(loader)  # never begun
+    iter(loader)  # never started
     assert nothing_left()
 
 
 @pytest.mark.parametrize("processes", [False, True])
-def test_an_interruption_while_a_batch_is_waited_for_leaves_nothing_behind(processes):
+def test_interrupt_while_waiting_leaves_no_workers(processes):
     transform = functools.partial(slow, 30.0 if processes else 0.02)
     loader = data.Loader(RECORDINGS, 10, transform=transform, workers=2, processes=processes)
     timer = threading.Timer(0.3 if processes else 0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -419,8 +419,8 @@ def test_an_interruption_while_a_batch_is_waited_for_leaves_nothing_behind(proce
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_an_interruption_that_comes_as_a_wait_begins_is_heard(late):
-    """As if a signal came behind the interpreter's last look: its handler runs at the next one."""
+def test_interrupt_at_the_start_of_a_wait_is_handled(late):
+    """Simulates a signal after the interpreter's last check. Its handler runs at the next check."""
     asked = []
 
     class Queue:
@@ -442,7 +442,7 @@ def test_an_interruption_that_comes_as_a_wait_begins_is_heard(late):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
-def test_a_forked_process_cannot_go_on_with_its_parents_workers():
+def test_forked_process_cannot_use_the_workers_of_its_parent():
     running = iter(data.Loader(RECORDINGS, 2, workers=2))
     next(running)
     child = os.fork()
@@ -459,7 +459,7 @@ def test_a_forked_process_cannot_go_on_with_its_parents_workers():
     assert len(list(running)) == 11 and nothing_left()
 
 
-def test_no_more_batches_are_made_than_were_asked_for():
+def test_prefetch_limits_the_number_of_batches():
     made = []
 
     def noted(index: Any) -> Any:
@@ -497,7 +497,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
-def test_what_cannot_be_loaded_is_refused_in_words(number):
+def test_invalid_arguments_raise(number):
     call, error, words = WRONG[number]
     with pytest.raises(error, match=words):
         call()
@@ -520,8 +520,8 @@ class Net(nn.Cell):
 def trained(epochs: int, path: Any, resume: bool, seed: Any, workers: int) -> Any:
     snncell.set_seed(0)
     net = Net()
-    loader = data.Loader(RECORDINGS, 8, transform=jittered, seed=seed, workers=workers)
-    test = data.Loader(RECORDINGS, 8, False, transform=jittered, seed=seed, workers=workers)
+    loader = data.Loader(RECORDINGS, 8, transform=jitter, seed=seed, workers=workers)
+    test = data.Loader(RECORDINGS, 8, False, transform=jitter, seed=seed, workers=workers)
     adam = nn.Adam(net.trainable_params(), 0.01)
     options = {"checkpoint": path, "resume": resume, "progress": False}
     train.fit(net, nn.CrossEntropyLoss(), adam, loader, epochs, validation=test, **options)
@@ -529,17 +529,17 @@ def trained(epochs: int, path: Any, resume: bool, seed: Any, workers: int) -> An
 
 
 @pytest.mark.parametrize("seed", [None, 4])
-def test_a_training_is_resumed_to_the_bit(tmp_path, seed):
+def test_training_resumes_bitwise(tmp_path, seed):
     whole = trained(3, tmp_path / "whole", False, seed, 0)
     trained(1, tmp_path / "parts", False, seed, 2)
     for one, other in zip(trained(3, tmp_path / "parts", True, seed, 1), whole, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-# --- beside PyTorch ---------------------------------------------------------------------------------------------------
+# --- PyTorch ----------------------------------------------------------------------------------------------------------
 
 
-def test_data_sets_of_pytorch_go_in_and_ours_go_into_its_loader():
+def test_data_sets_are_interchangeable_with_pytorch():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
     class Set(torch.utils.data.Dataset):
@@ -551,7 +551,9 @@ def test_data_sets_of_pytorch_go_in_and_ours_go_into_its_loader():
             return torch.from_numpy(x), torch.tensor(y)
 
     for of_torch in (Set(), torch.utils.data.Subset(Set(), range(COUNT))):
-        assert_same(seen(data.Loader(of_torch, 4, seed=1, workers=2)), seen(data.Loader(RECORDINGS, 4, seed=1)))
+        assert_same(
+            batches_of(data.Loader(of_torch, 4, seed=1, workers=2)), batches_of(data.Loader(RECORDINGS, 4, seed=1))
+        )
     equal = [(np.ones((5, 2), np.float32) * n, n) for n in range(6)]
     batches = list(torch.utils.data.DataLoader(equal, 3))
     assert [batch[0].shape for batch in batches] == [(3, 5, 2)] * 2
@@ -576,14 +578,14 @@ class KeepsAGenerator:
         return x + self.rng.normal()
 
 
-def test_a_transform_in_processes_keeps_no_generator():
+def test_transform_in_processes_must_not_keep_a_generator():
     with pytest.raises(ArgumentError, match=r"the transform keeps a random generator.*an argument rng"):
         data.Loader(RECORDINGS, 4, transform=KeepsAGenerator(), processes=True)
     assert data.Loader(RECORDINGS, 4, transform=KeepsAGenerator())
 
 
 @pytest.mark.parametrize("shapes", [((8, 3), (8,)), ((8, 3), (8, 3)), ((5, 8, 2), (8,), (8,))])
-def test_arrays_of_all_samples_are_no_data_set(shapes):
+def test_tuple_of_arrays_is_not_a_data_set(shapes):
     for kind in (np.ones, ops.ones):
         with pytest.raises(ArgumentError, match=rf"a tuple of {len(shapes)} arrays.*train\.Batches\(inputs, targets\)"):
             data.Loader(tuple(kind(shape) for shape in shapes), 2)

@@ -1,4 +1,4 @@
-"""Synthetic data: Poisson patterns, tasks of spike times, Yin-Yang, random manifolds, words in the shape of SHD."""
+"""Synthetic data: Poisson patterns, spike-time tasks, Yin-Yang, random manifolds, SHD-like words."""
 
 import hashlib
 import inspect
@@ -25,17 +25,17 @@ def near(count, draws, probability):
 SMALL = {"classes": 4, "units": 30, "samples": 25, "steps": 60}
 
 
-def test_without_disturbance_all_samples_of_a_class_are_its_template():
+def test_undisturbed_samples_equal_their_template():
     patterns, labels = data.poisson_patterns(**SMALL, rate=0.1, seed=0)
     assert patterns.shape == (60, 100, 30) and patterns.dtype == np.float32 and labels.dtype == np.int64
     assert np.bincount(labels).tolist() == [25] * 4 and (np.diff(labels) != 0).any()
     templates = np.stack([patterns[:, labels == label][:, 0] for label in range(4)], 1)
     np.testing.assert_array_equal(patterns, templates[:, labels])
     assert near(templates.sum(), templates.size, 0.1)
-    assert near((templates[:, 0] * templates[:, 1]).sum(), templates[:, 0].size, 0.01)  # one knows nothing of the other
+    assert near((templates[:, 0] * templates[:, 1]).sum(), templates[:, 0].size, 0.01)  # independent of each other
 
 
-def test_deletions_and_insertions_come_as_often_as_they_should():
+def test_deletions_and_insertions_have_their_rates():
     settings = {"classes": 1, "units": 40, "samples": 200, "steps": 100, "rate": 0.2}
     template = data.poisson_patterns(**settings, seed=3)[0][:, :1] > 0
     deleted = data.poisson_patterns(**settings, deletions=0.3, seed=3)[0] > 0
@@ -46,7 +46,7 @@ def test_deletions_and_insertions_come_as_often_as_they_should():
     assert near((inserted & ~template).sum(), 200 * (~template).sum(), 0.04)
 
 
-def test_jitter_moves_spikes_as_far_as_it_says():
+def test_jitter_has_its_standard_deviation():
     settings = {"classes": 1, "units": 2000, "samples": 20, "steps": 400, "rate": 1 / 400}
     template = data.poisson_patterns(**settings, seed=5)[0][:, 0]
     moved = data.poisson_patterns(**settings, jitter=3.0, seed=5)[0]
@@ -57,10 +57,10 @@ def test_jitter_moves_spikes_as_far_as_it_says():
     assert abs(distance.mean()) < 6 * np.sqrt(variance / distance.size)
     assert abs(distance.var() - variance) < 6 * variance * np.sqrt(2 / distance.size)
     edge = data.poisson_patterns(1, 10, 50, 3, rate=1.0, jitter=50.0, seed=0)[0]
-    assert edge.sum() < 0.2 * edge.size  # what moves out of the pattern is lost
+    assert edge.sum() < 0.2 * edge.size  # spikes that leave the pattern are lost
 
 
-def test_the_nearest_template_tells_disturbed_patterns_apart_and_counts_do_not():
+def test_nearest_template_classifies_patterns_but_counts_do_not():
     patterns, labels = data.poisson_patterns(
         8, 40, 60, 80, rate=0.05, jitter=1.0, deletions=0.2, insertions=0.01, seed=1
     )
@@ -83,7 +83,7 @@ TASKS = {
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_seed_gives_the_same_data_and_set_seed_decides_without_one(name):
+def test_seed_reproduces_data_and_set_seed_is_the_default(name):
     make, settings = getattr(data, name), TASKS[name]
     first, again, other = (make(samples=40, seed=seed, **settings) for seed in (4, 4, 5))
     assert all(a.tobytes() == b.tobytes() for a, b in zip(first, again, strict=True))
@@ -97,7 +97,7 @@ def test_a_seed_gives_the_same_data_and_set_seed_decides_without_one(name):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_one_sample_and_the_least_of_everything(name):
+def test_single_sample_with_minimal_sizes(name):
     least = {"cues": 1} if name == "cue_accumulation" else {}
     if name == "delayed_match":
         least = {"cues": 2, "cue": 1, "delay": 0, "units": 1}
@@ -111,16 +111,16 @@ def test_one_sample_and_the_least_of_everything(name):
 
 
 @pytest.mark.parametrize(("steps", "lines"), [(50, 2), (5, 5), (30, 4)])
-def test_the_label_is_the_line_whose_pulse_is_first(steps, lines):
+def test_label_is_the_line_with_the_first_pulse(steps, lines):
     spikes, labels = data.pulse_order(3000, steps, lines, seed=1)
     assert spikes.shape == (steps, 3000, lines) and labels.dtype == np.int64
     assert (spikes.sum(0) == 1).all() and spikes.sum(2).max() == 1
     np.testing.assert_array_equal(spikes.argmax(0).argmin(1), labels)
     assert all(near((labels == line).sum(), 3000, 1 / lines) for line in range(lines))
-    assert all(near(count, 3000, lines / steps) for count in spikes.sum((1, 2)))  # every time as often
+    assert all(near(count, 3000, lines / steps) for count in spikes.sum((1, 2)))  # all times are equally likely
 
 
-def test_the_label_is_whether_the_delays_differ():
+def test_label_is_true_if_the_delays_differ():
     spikes, labels = data.delay_xor(2000, steps=25, early=3, late=12, seed=2)
     times = spikes.argmax(0)
     assert (spikes.sum(0) == 1).all() and (times[:, 0] == 3).all() and set(np.unique(times)) == {3, 12}
@@ -139,7 +139,7 @@ def test_the_label_is_whether_the_delays_differ():
 
 
 @pytest.mark.parametrize("cues", [2, 5])
-def test_the_label_is_whether_both_cues_are_the_same(cues):
+def test_label_is_true_if_both_cues_are_equal(cues):
     spikes, labels = data.delayed_match(600, cues, cue=15, delay=20, units=8, rate=0.5, noise=0.02, seed=3)
     populations = spikes.reshape(50, 600, cues, 8)
     first, second = populations[:15].sum((0, 3)), populations[-15:].sum((0, 3))
@@ -149,12 +149,12 @@ def test_the_label_is_whether_both_cues_are_the_same(cues):
     assert near(populations[15:35].sum(), populations[15:35].size, 0.02)
 
 
-def test_what_is_recalled_is_what_was_stored_last():
+def test_recalled_value_is_the_last_stored_one():
     slots, slot, units = 12, 5, 3
     spikes, labels = data.store_recall(400, slots, slot, units, rate=1.0, command=0.25, seed=4)
     assert spikes.shape == (60, 400, 12) and labels.shape == (60, 400) and labels.dtype == np.int64
     active = spikes.reshape(slots, slot, 400, 4, units)
-    assert (active == active[:, :1, :, :, :1]).all()  # at a rate of 1 whole populations, all slot long
+    assert (active == active[:, :1, :, :, :1]).all()  # at a rate of 1 whole populations fire in every step of the slot
     bits, store, recall = active[:, 0, :, :2, 0], active[:, 0, :, 2, 0], active[:, 0, :, 3, 0]
     assert (store[0] == 1).all() and (recall[-1] == 1).all() and not (store * recall).any()
     np.testing.assert_array_equal(bits.sum(2), 1 - recall)
@@ -171,7 +171,7 @@ def test_what_is_recalled_is_what_was_stored_last():
     assert near(quiet[loud].sum(), loud.sum(), 0.3) and near(quiet[~loud].sum(), (~loud).sum(), 0.05)
 
 
-def test_the_label_is_the_side_that_had_more_cues():
+def test_label_is_the_side_with_more_cues():
     sizes = {"cues": 5, "cue": 10, "pause": 4, "delay": 30, "decision": 6, "units": 7}
     spikes, labels = data.cue_accumulation(500, **sizes, rate=0.6, noise=0.1, seed=5)
     assert spikes.shape == (5 * 14 + 36, 500, 28)
@@ -183,18 +183,18 @@ def test_the_label_is_the_side_that_had_more_cues():
     assert not populations[70:, :, :2].any() and not populations[:-6, :, 2].any()
     assert near(populations[-6:, :, 2].sum(), 6 * 500 * 7, 0.6)
     assert near(populations[:, :, 3].sum(), len(spikes) * 500 * 7, 0.1)
-    more = np.abs(2 * heard.argmax(2).sum(0) - 5)  # by how many cues
+    more = np.abs(2 * heard.argmax(2).sum(0) - 5)  # the difference in cues
     at_least_four = 0.7**5 + 0.3**5 + 5 * (0.7**4 * 0.3 + 0.3**4 * 0.7)
     assert near((more >= 3).sum(), 500, at_least_four) and near(labels.sum(), 500, 0.5)
     assert (data.cue_accumulation(30, **sizes, rate=1.0, bias=1.0, seed=0)[0][:70, :, :14].sum((0, 2)) == 350).all()
 
 
-def test_the_sum_is_that_of_the_two_marked_numbers():
+def test_target_is_the_sum_of_the_two_marked_numbers():
     x, sums = data.adding_problem(4000, 20, seed=6)
     assert x.shape == (20, 4000, 2) and sums.dtype == np.float32
     assert (x[:10, :, 1].sum(0) == 1).all() and (x[10:, :, 1].sum(0) == 1).all()
     np.testing.assert_allclose((x[:, :, 0] * x[:, :, 1]).sum(0), sums, rtol=1e-6)
-    # The square of the sum of two even numbers less 1 has mean 1/6 and variance 7/180: see its moments.
+    # For a sum s of two uniform numbers, (s - 1)^2 has mean 1/6 and variance 7/180.
     assert abs(((sums - 1) ** 2).mean() - 1 / 6) < 6 * np.sqrt(7 / 180 / 4000)
     assert data.adding_problem(3, 2, seed=0)[0][:, :, 1].all()
 
@@ -220,14 +220,14 @@ def test_the_sum_is_that_of_the_two_marked_numbers():
         ("adding_problem: steps is an integer of at least 2, not 1", lambda: data.adding_problem(steps=1)),
     ],
 )
-def test_nonsense_is_refused(text, call):
+def test_invalid_arguments_raise(text, call):
     with pytest.raises(ArgumentError, match=text):
         call()
 
 
 # --- yin-yang ---------------------------------------------------------------------------------------------------------
 
-# Of the authors' files: the first bytes of the digests of coordinates and labels.
+# The first bytes of the digests of coordinates and labels in the authors' files.
 THEIRS = [
     ("training", 5000, 42, "f5a4054d56f2a058", "534d12acda4f9dbc"),
     ("validation", 1000, 41, "5eac358bdf212276", "5a4c2f605814a620"),
@@ -240,27 +240,29 @@ def digest(array):
 
 
 @pytest.mark.parametrize(("name", "samples", "seed", "coordinates", "labels"), THEIRS, ids=[row[0] for row in THEIRS])
-def test_the_sets_are_those_of_the_authors_to_the_bit(name, samples, seed, coordinates, labels):
+def test_yin_yang_equals_the_authors_data_bitwise(name, samples, seed, coordinates, labels):
     found, classes = yin_yang(samples, seed)
     assert (found.shape, found.dtype, classes.dtype) == ((samples, 4), np.float64, np.int64)
     assert (digest(found), digest(classes)) == (coordinates, labels)
-    assert digest(yin_yang(samples // 2, seed)[0]) == digest(found[: samples // 2])  # fewer are its first
+    assert digest(yin_yang(samples // 2, seed)[0]) == digest(
+        found[: samples // 2]
+    )  # a smaller set is the beginning of the full one
 
 
 @pytest.mark.parametrize(("small", "big"), [(0.1, 0.5), (0.2, 0.5), (0.3, 1.0), (0.05, 0.3)])
-def test_points_lie_in_the_part_of_the_sign_that_their_class_says(small, big):
+def test_yin_yang_points_lie_in_the_region_of_their_class(small, big):
     found, labels = yin_yang(3000, 7, small, big)
     x, y = found[:, 0], found[:, 1]
     np.testing.assert_array_equal(found[:, 2:], 1.0 - found[:, :2])
     assert (np.hypot(x - big, y - big) <= big).all()
     left, right = np.hypot(x - 0.5 * big, y - big), np.hypot(x - 1.5 * big, y - big)
     np.testing.assert_array_equal(labels == 2, np.minimum(left, right) < small)
-    # Turned by half a turn, each half of the sign lies upon the other.
+    # Half a turn maps each half of the sign to the other.
     half = np.where(y > big, right > 0.5 * big, left <= 0.5 * big)
     np.testing.assert_array_equal(labels[labels < 2] == 1, half[labels < 2])
-    # The classes are drawn evenly, so each count is binomial: 3,000 draws of 1 / 3 deviate by 25.8.
+    # Classes are drawn uniformly, so that each count is binomial. 3,000 draws of 1 / 3 have deviation 25.8.
     assert np.abs(np.bincount(labels) - 1000).max() < 6 * np.sqrt(3000 * 2 / 9)
-    # Inside of a class the points lie evenly: the dots are mirror images, half of the points in each.
+    # Within a class points are uniform. The dots are mirror images, with half of the points in each.
     dots = labels == 2
     assert abs((left[dots] < small).sum() - dots.sum() / 2) < 6 * np.sqrt(dots.sum() / 4)
 
@@ -288,37 +290,37 @@ def test_invalid_arguments_of_yin_yang(wrong, text):
 SMALL_MANIFOLDS = {"classes": 3, "units": 5, "samples": 20, "steps": 30}
 
 
-def when(patterns):
+def spike_steps(patterns):
     """(T, N, units) -> the step of each unit's spike, (N, units)."""
     return patterns.argmax(0)
 
 
 @pytest.mark.parametrize("spikes", [1, 3])
-def test_every_unit_fires_as_often_as_it_should(spikes):
+def test_randman_units_have_the_right_number_of_spikes(spikes):
     patterns, labels = randman(**SMALL_MANIFOLDS, spikes=spikes, seed=0)
     assert patterns.shape == (30, 60, 5) and patterns.dtype == np.float32
     assert labels.shape == (60,) and labels.dtype == np.int64
     assert set(np.unique(patterns)) == {0.0, 1.0}
     counts = patterns.sum(0)
-    assert counts.max() == spikes and counts.min() >= 1  # fewer where two meet
+    assert counts.max() == spikes and counts.min() >= 1  # fewer if two spikes coincide
     assert np.bincount(labels).tolist() == [20, 20, 20]
 
 
-def test_the_times_of_each_unit_go_over_all_steps():
+def test_randman_spike_times_cover_all_steps():
     patterns, labels = randman(**SMALL_MANIFOLDS, seed=1)
     for label in range(3):
-        times = when(patterns[:, labels == label])
+        times = spike_steps(patterns[:, labels == label])
         assert (times.min(0) == 0).all() and (times.max(0) == 29).all()
 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.1])
-def test_a_fraction_of_the_steps(fraction):
+def test_randman_uses_a_fraction_of_the_steps(fraction):
     patterns, _ = randman(**SMALL_MANIFOLDS, fraction=fraction, seed=1)
-    assert when(patterns).max() == 30 * fraction
+    assert spike_steps(patterns).max() == 30 * fraction
     assert not patterns[int(30 * fraction) + 1 :].any()
 
 
-def test_the_same_seed_gives_the_same_data():
+def test_randman_seed_reproduces_data():
     first, again, other = (randman(**SMALL_MANIFOLDS, seed=seed) for seed in (4, 4, 5))
     np.testing.assert_array_equal(first[0], again[0])
     np.testing.assert_array_equal(first[1], again[1])
@@ -334,15 +336,15 @@ KEPT_LABELS = [0, 1, 1, 0, 0, 1]
 KEPT_TIMES = [[0, 11, 1, 15], [19, 19, 0, 0], [7, 0, 19, 19], [19, 19, 0, 0], [1, 0, 19, 19], [0, 14, 8, 2]]
 
 
-def test_a_seed_keeps_its_data():
-    """Data that is made again with a later version must be what was trained on."""
+def test_randman_data_of_a_seed_is_stable_across_versions():
+    """A later version must reproduce the data on which a network was trained."""
     patterns, labels = randman(classes=2, units=4, samples=3, steps=20, seed=0)
     assert labels.tolist() == KEPT_LABELS
-    assert when(patterns).tolist() == KEPT_TIMES
+    assert spike_steps(patterns).tolist() == KEPT_TIMES
 
 
 def surface(z, units, alpha, rng):
-    """The units' functions from 0 to 1, (N, units), as their definition has them."""
+    """The units' functions from 0 to 1, (N, units), by their definition."""
     drawn = rng.random((classification._harmonics(alpha), 3, units, z.shape[1]))
     f = classification._surface(z[:, None], drawn, alpha)
     return (f - f.min(0)) / (f.max(0) - f.min(0))
@@ -353,19 +355,19 @@ def roughness(alpha):
     return np.abs(np.diff(surface(z, 20, alpha, np.random.default_rng(0)), 2, axis=0)).mean()
 
 
-def test_surfaces_are_smoother_with_a_larger_alpha():
+def test_larger_alpha_gives_smoother_surfaces():
     found = [roughness(alpha) for alpha in (0.8, 1.0, 2.0, 3.0)]
     assert sorted(found, reverse=True) == found
     assert found[-1] < 0.1 * found[0]
 
 
-def test_near_points_fire_at_near_times():
+def test_nearby_points_have_similar_spike_times():
     z = np.random.default_rng(2).random((200, 2)) * 0.9
     both = surface(np.concatenate([z, z + 1e-4]), 20, 2.0, np.random.default_rng(1))
     assert np.abs(both[:200] - both[200:]).max() < 0.02
 
 
-def test_a_surface_is_the_product_of_its_sums():
+def test_surface_is_the_product_of_its_sums():
     rng, z = np.random.default_rng(3), np.random.default_rng(4).random((5, 2))
     assert classification._harmonics(2.0) == 31
     found = classification._surface(z[:, None], rng.random((31, 3, 3, 2)), 2.0)
@@ -379,7 +381,7 @@ def test_a_surface_is_the_product_of_its_sums():
 
 
 def by_definition(classes, units, samples, steps, dim, alpha, spikes, fraction, seed):
-    """All of it in NumPy, with no kernel."""
+    """The whole data set in NumPy, without a kernel."""
     rng = np.random.Generator(np.random.Philox(seed))
     patterns = np.zeros((steps, classes, samples, units), np.float32)
     for label in range(classes):
@@ -394,7 +396,7 @@ def by_definition(classes, units, samples, steps, dim, alpha, spikes, fraction, 
     return patterns.reshape(steps, -1, units)[:, order], np.repeat(np.arange(classes), samples)[order]
 
 
-def drawn_arguments(seed):
+def random_arguments(seed):
     rng = np.random.default_rng(seed)
     return {
         "classes": int(rng.integers(1, 4)),
@@ -411,20 +413,20 @@ def drawn_arguments(seed):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", range(25))
-def test_the_kernel_changes_no_bit(seed):
-    arguments = drawn_arguments(seed)
+def test_randman_kernel_equals_numpy_bitwise(seed):
+    arguments = random_arguments(seed)
     found, expected = randman(**arguments), by_definition(**arguments)
     assert found[0].tobytes() == expected[0].tobytes() and found[1].tobytes() == expected[1].tobytes()
 
 
 @pytest.mark.compiled
-def test_the_kernel_changes_no_bit_of_rough_surfaces():
-    arguments = {**drawn_arguments(0), "classes": 1, "samples": 700, "alpha": 0.5}
+def test_randman_kernel_equals_numpy_bitwise_for_rough_surfaces():
+    arguments = {**random_arguments(0), "classes": 1, "samples": 700, "alpha": 0.5}
     assert randman(**arguments)[0].tobytes() == by_definition(**arguments)[0].tobytes()
 
 
-def test_what_the_kernel_may_have_wrong_is_computed_anew(monkeypatch):
-    """With an estimate that is off by up to its bound, the patterns are the same."""
+def test_uncertain_kernel_results_are_recomputed(monkeypatch):
+    """The patterns do not change if the estimate is wrong by up to its error bound."""
     arguments = {**SMALL_MANIFOLDS, "dim": 2, "alpha": 2.0, "spikes": 1, "fraction": 1.0, "seed": 2}
     estimate, rng = classification._estimate, np.random.default_rng(0)
 
@@ -437,7 +439,7 @@ def test_what_the_kernel_may_have_wrong_is_computed_anew(monkeypatch):
 
 
 @pytest.mark.parametrize(("alpha", "dim", "samples"), [(2.0, 1, 3), (2.0, 4, 520), (30.0, 2, 5)])
-def test_the_estimate_is_within_its_bound(alpha, dim, samples):
+def test_kernel_estimate_is_within_its_error_bound(alpha, dim, samples):
     rng = np.random.default_rng(1)
     z, drawn = rng.random((samples, dim)), rng.random((classification._harmonics(alpha), 3, 3, dim))
     f, slack = classification._estimate(z, drawn, alpha)
@@ -445,16 +447,16 @@ def test_the_estimate_is_within_its_bound(alpha, dim, samples):
     assert 0 < np.abs(f - exact).max() < slack < 1e-10
 
 
-def test_neighbours_in_time_tell_the_classes_apart_and_counts_do_not():
+def test_spike_times_classify_randman_but_counts_do_not():
     patterns, labels = randman(classes=4, units=10, samples=100, dim=1, seed=6)
-    times = when(patterns).astype(float)
+    times = spike_steps(patterns).astype(float)
     train, test = slice(0, 300), slice(300, 400)
     distance = np.abs(times[test, None] - times[None, train]).sum(2)
     assert (labels[train][distance.argmin(1)] == labels[test]).mean() > 0.95
     assert (patterns.sum(0) == 1).all()
 
 
-def test_batches_of_patterns():
+def test_batches_of_patterns_have_their_shapes():
     patterns, labels = randman(**SMALL_MANIFOLDS, seed=0)
     seen = [x.shape for x, _ in batches(patterns.swapaxes(0, 1), labels, batch_size=25)]
     assert seen == [(25, 30, 5), (25, 30, 5), (10, 30, 5)]
@@ -483,19 +485,19 @@ def test_invalid_arguments_of_randman(wrong, text):
         randman(**{**SMALL_MANIFOLDS, **wrong})
 
 
-# --- made words in the shape of shd -----------------------------------------------------------------------------------
+# --- SHD-like words ---------------------------------------------------------------------------------------------------
 
 SAMPLES, TRAIN = 900, 600
 
 
 @pytest.fixture(scope="module")
-def spoken():
+def shd_words():
     words = SHDLike(SAMPLES, seed=5)
     return words, [words[i] for i in range(SAMPLES)]
 
 
 def shares_of_right_answers(features, labels):
-    """Of a ridge regression on those after TRAIN."""
+    """The accuracy of a ridge regression on the samples after TRAIN."""
     x = features - features[:TRAIN].mean(0)
     y = np.eye(20)[labels]
     kernel = x[:TRAIN] @ x[:TRAIN].T + 10.0 * np.eye(TRAIN)
@@ -503,26 +505,26 @@ def shares_of_right_answers(features, labels):
     return ((x[TRAIN:] @ weights).argmax(1) == labels[TRAIN:]).mean()
 
 
-def counted(events, bins, channels):
-    """Roots of the counts in so many parts of the recording and of the channels."""
+def binned_counts(events, bins, channels):
+    """Square roots of the counts in bins of time and of channels."""
     t = events["t"] - events["t"][0]
     place = t * bins // (t[-1] + 1) * channels + events["x"].astype(np.int64) * channels // 700
     return np.sqrt(np.bincount(place, minlength=bins * channels))
 
 
-def test_times_tell_the_words_apart_and_counts_do_not(spoken):
-    _, samples = spoken
+def test_spike_times_classify_words_but_counts_do_not(shd_words):
+    _, samples = shd_words
     labels = np.array([label for _, label in samples])
     chance = 6 * np.sqrt(0.05 * 0.95 / (SAMPLES - TRAIN))
     for channels in (700, 70):
-        counts = np.array([counted(events, 1, channels) for events, _ in samples])
+        counts = np.array([binned_counts(events, 1, channels) for events, _ in samples])
         assert shares_of_right_answers(counts, labels) < 0.05 + chance
-    patterns = np.array([counted(events, 12, 35) for events, _ in samples])
+    patterns = np.array([binned_counts(events, 12, 35) for events, _ in samples])
     assert shares_of_right_answers(patterns, labels) > 0.9
 
 
-def test_numbers_are_as_they_should_be(spoken):
-    words, samples = spoken
+def test_shd_like_statistics_equal_their_settings(shd_words):
+    words, samples = shd_words
     assert len(words) == SAMPLES and words.sensor_size == (700, 1, 1) and len(set(words.classes)) == 20
     numbers = np.array([len(events) for events, _ in samples])
     assert abs(numbers.mean() - 8000) < 6 * numbers.std() / np.sqrt(SAMPLES)
@@ -536,19 +538,19 @@ def test_numbers_are_as_they_should_be(spoken):
         assert events["t"][0] >= 19_900
 
 
-def test_noise_is_even_over_the_channels():
+def test_noise_is_uniform_over_channels():
     words = SHDLike(40, seed=1, events=2000)
     words.vocabulary = words.vocabulary._replace(centres=np.zeros(18, np.float32), slopes=np.zeros(18, np.float32))
     words.vocabulary = words.vocabulary._replace(shifts=np.zeros(12, np.float32), width=0.0)
     units = np.concatenate([words.spoken(i)[1] for i in range(40)])
     elsewhere = units[units > 0]
     mean = 0.03 * len(units)
-    assert abs(len(elsewhere) - mean) < 6 * np.sqrt(mean) + mean / 700  # those in channel 0
+    assert abs(len(elsewhere) - mean) < 6 * np.sqrt(mean) + mean / 700  # events in channel 0
     halves = (elsewhere > 349).sum()
     assert abs(halves - len(elsewhere) / 2) < 6 * np.sqrt(len(elsewhere) / 4)
 
 
-def test_words_are_orders_of_the_sounds_that_are_far_from_each_other():
+def test_words_are_distant_orders_of_the_sounds():
     orders = SHDLike(1).vocabulary.orders
     assert (np.sort(orders, 1) == np.arange(6)).all()
     assert max((a == b).sum() for a, b in itertools.combinations(orders, 2)) <= 2
@@ -557,7 +559,7 @@ def test_words_are_orders_of_the_sounds_that_are_far_from_each_other():
         assert len({tuple(order) for order in found}) == len(found) == classes
 
 
-def test_a_sample_depends_on_the_seeds_and_its_number_alone():
+def test_shd_like_samples_depend_only_on_seeds_and_index():
     first, again = SHDLike(5, seed=2), pickle.loads(pickle.dumps(SHDLike(9, seed=2)))
     for i in (4, 0, 2):
         assert first[i][0].tobytes() == again[i][0].tobytes() and first[i][1] == again[i][1]
@@ -568,17 +570,17 @@ def test_a_sample_depends_on_the_seeds_and_its_number_alone():
     assert len(list(first)) == 5
 
 
-def test_a_transform_gets_the_events():
+def test_transform_gets_the_events():
     assert SHDLike(3, seed=1, transform=len)[2] == (len(SHDLike(3, seed=1)[2][0]), SHDLike(3, seed=1)[2][1])
 
 
 @pytest.mark.parametrize(("channels", "events"), [(1, 3), (2, 500), (65535, 40)])
-def test_any_number_of_channels_and_events(channels, events):
+def test_any_number_of_channels_and_events_is_valid(channels, events):
     for found, _ in SHDLike(20, channels=channels, events=events):
         assert found.sensor_size == (channels, 1, 1) and (found["x"] < channels).all()
 
 
-def test_a_file_is_laid_out_as_those_of_shd(tmp_path, monkeypatch):
+def test_written_file_has_the_layout_of_shd(tmp_path, monkeypatch):
     h5py = pytest.importorskip("h5py", reason="HDF5 files need h5py (the extra events)")
     monkeypatch.setattr(shd_like, "TOGETHER", 4)
     path = tmp_path / "made.h5"
@@ -600,7 +602,7 @@ def test_a_file_is_laid_out_as_those_of_shd(tmp_path, monkeypatch):
             np.testing.assert_array_equal(units, events["x"])
 
 
-def test_without_h5py_the_error_says_what_brings_it(tmp_path, monkeypatch):
+def test_missing_h5py_error_names_the_extra(tmp_path, monkeypatch):
     def missing(name):
         raise ImportError(name)
 
@@ -609,7 +611,7 @@ def test_without_h5py_the_error_says_what_brings_it(tmp_path, monkeypatch):
         write_shd_like(tmp_path / "made.h5", 1)
 
 
-def test_where_a_file_cannot_be_written_the_error_says_which(tmp_path):
+def test_write_error_names_the_file(tmp_path):
     pytest.importorskip("h5py", reason="HDF5 files need h5py (the extra events)")
     with pytest.raises(FileError, match=r"write_shd_like: path '.*nowhere.made\.h5' cannot be written: "):
         write_shd_like(tmp_path / "nowhere" / "made.h5", 1)

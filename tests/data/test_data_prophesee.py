@@ -1,4 +1,4 @@
-"""Prophesee's RAW and DAT files: every event of random recordings, times that begin again, headers, damage."""
+"""Prophesee RAW and DAT files: events of random recordings, time counter overflow, headers, damage."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from snncell.errors import ArgumentError, FileError
 
 
 def drawn(rng: Any, bits: int, sensor: tuple[int, int, int] = (640, 480, 2)) -> write.Columns:
-    """Random events in order of t, y, p and x, without repetitions, over several turns of a counter of so many bits."""
+    """Random events sorted by t, y, p and x, without repetitions, over several turns of a counter with `bits` bits."""
     count = int(rng.integers(1, 80))
     turn = 1 << bits
     span = int(rng.choice([300, 5000, turn // 3]))
     start = int(rng.integers(0, turn))
     t = start + np.cumsum(rng.integers(0, max(span // count, 2), count))
-    t -= t[0] // turn * turn  # the first time is in the first turn: a file does not tell
+    t -= t[0] // turn * turn  # the first time is in the first turn, because a file does not store turns
     rows = np.stack([t, rng.integers(0, sensor[1], count), rng.integers(0, 2, count), rng.integers(0, 40, count)], 1)
     crowd = rows.repeat(int(rng.integers(1, 6)), 0)
     crowd[:, 3] += (
@@ -36,7 +36,7 @@ def same(events: Any, columns: write.Columns) -> None:
         np.testing.assert_array_equal(events[name], columns[name], name)
 
 
-FORMATS = {  # the writer, and the bits of times in the file
+FORMATS = {  # the writer, and the number of bits of times in the file
     "EVT 2.0": (write.write_evt_2, 34),
     "EVT 3.0": (write.write_evt_3, 24),
     "DAT": (lambda path, columns, rng: write.write_dat(path, columns), 32),
@@ -45,7 +45,7 @@ FORMATS = {  # the writer, and the bits of times in the file
 
 @pytest.mark.parametrize("kind", FORMATS)
 @random_cases(15)
-def test_every_event_is_read(tmp_path: Path, kind: str, seed: int) -> None:
+def test_all_events_are_read(tmp_path: Path, kind: str, seed: int) -> None:
     put, bits = FORMATS[kind]
     rng = np.random.default_rng(seed)
     columns = drawn(rng, bits)
@@ -57,7 +57,7 @@ def test_every_event_is_read(tmp_path: Path, kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_times_go_on_where_their_counter_begins_again(tmp_path: Path, kind: str) -> None:
+def test_times_continue_after_counter_overflow(tmp_path: Path, kind: str) -> None:
     put, bits = FORMATS[kind]
     turn = 1 << bits
     t = np.arange(turn // 2, 3 * turn + 1, turn // 4) + 7
@@ -74,23 +74,23 @@ def words_of(*words: int, dtype: str = "<u2") -> bytes:
 EVT_3 = write.HEADER_RAW.replace(b"2.0", b"3.0")
 
 
-def test_a_lower_part_of_the_time_may_go_back(tmp_path: Path) -> None:
+def test_lower_time_bits_may_decrease(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(EVT_3 + words_of(0x8001, 0x0005, 0x6009, 0x2001, 0x6004, 0x2802, 0x8001, 0x2003, 0x8002, 0x2004))
     assert read_events(path).tolist() == [
         (4096 + 9, 1, 5, 0),
         (4096 + 4, 2, 5, 1),
-        (4096 + 4, 3, 5, 0),  # the same upper part leaves the lower part as it is
-        (8192, 4, 5, 0),  # another one sets it to 0
+        (4096 + 4, 3, 5, 0),  # the same upper bits keep the lower bits
+        (8192, 4, 5, 0),  # other upper bits reset the lower bits to 0
     ]
 
 
-def test_a_vector_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+def test_vectors_continue_after_the_previous_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     vectors = (0x3000 | 1 << 11 | 100, 0x4801, 0x2007, 0x5F81, 0x4001, 0x3005, 0x5001)
     path.write_bytes(EVT_3 + words_of(0x8000, 0x6001, 0x4001, 0x0003, *vectors))
     xs = [(100, 1), (111, 1), (7, 0), (112, 1), (119, 1), (120, 1), (5, 0)]
-    assert read_events(path).tolist() == [(1, x, 3, p) for x, p in xs]  # the vector before a base is left out
+    assert read_events(path).tolist() == [(1, x, 3, p) for x, p in xs]  # a vector before a base is skipped
 
 
 HEADERS: list[tuple[bytes, Any]] = [
@@ -104,7 +104,7 @@ HEADERS: list[tuple[bytes, Any]] = [
 
 
 @pytest.mark.parametrize(("header", "sensor"), HEADERS)
-def test_the_sensor_is_that_of_the_header(tmp_path: Path, header: bytes, sensor: Any) -> None:
+def test_sensor_size_comes_from_the_header(tmp_path: Path, header: bytes, sensor: Any) -> None:
     columns = {"t": np.array([70, 90]), "x": np.array([5, 4]), "y": np.array([7, 0]), "p": np.array([1, 0])}
     write.write_evt_2(tmp_path / "file", columns, np.random.default_rng(0), header)
     events = read_events(tmp_path / "file")
@@ -113,7 +113,7 @@ def test_the_sensor_is_that_of_the_header(tmp_path: Path, header: bytes, sensor:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_dat_of_both_versions(tmp_path: Path, version: int) -> None:
+def test_dat_files_of_both_versions_are_read(tmp_path: Path, version: int) -> None:
     rng = np.random.default_rng(version)
     columns = write.drawn(rng, 50, (304, 240, 2))
     write.write_dat(tmp_path / "file", columns, version, None)
@@ -122,7 +122,7 @@ def test_dat_of_both_versions(tmp_path: Path, version: int) -> None:
     assert read_events(tmp_path / "file").sensor_size == (304, 240, 2)
 
 
-def test_empty_recordings(tmp_path: Path) -> None:
+def test_empty_recordings_have_no_events(tmp_path: Path) -> None:
     for content in (write.HEADER_RAW, EVT_3, b"% Version 2\n" + bytes([12, 8])):
         (tmp_path / "file").write_bytes(content)
         assert len(read_events(tmp_path / "file")) == 0
@@ -162,13 +162,13 @@ WRONG: list[tuple[bytes, str]] = [
 
 
 @pytest.mark.parametrize(("content", "words"), WRONG)
-def test_other_files_are_refused_in_words(tmp_path: Path, content: bytes, words: str) -> None:
+def test_invalid_files_raise(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(FileError, match=words):
         read_events(tmp_path / "file")
 
 
-def test_columns_are_said_of_tables(tmp_path: Path) -> None:
+def test_columns_argument_applies_only_to_tables(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(write.HEADER_RAW)
     with pytest.raises(ArgumentError, match=r"columns and time_unit apply to tables"):
         read_events(tmp_path / "file", time_unit="ms")

@@ -1,4 +1,4 @@
-"""Workers in processes that are spawned, as on macOS and Windows, or come from a server: batches, errors, their end."""
+"""Spawned worker processes, as on macOS and Windows, and a fork server: batches, errors, shutdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METHODS = [
     method if method == "spawn" else pytest.param(method, marks=pytest.mark.slow)
     for method in multiprocessing.get_all_start_methods()
 ]
-PATIENCE = 60.0  # seconds, for what takes none
+PATIENCE = 60.0  # seconds, for an operation that should be immediate
 
 PROGRAM = """
 import hashlib, json, multiprocessing, os, signal, sys
@@ -62,8 +62,8 @@ if __name__ == "__main__":
 """
 
 
-def gone(process: int) -> bool:
-    """True once there is no process of that number; one that nobody waited for is none."""
+def has_ended(process: int) -> bool:
+    """True if the process no longer runs. A process that its parent has not waited for counts as ended."""
     try:
         os.kill(process, 0)
     except OSError:
@@ -71,11 +71,11 @@ def gone(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
     except OSError:
-        return False  # it has gone since, or this system has no /proc
+        return False  # the process has ended, or this system has no /proc
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_batches_errors_and_ends_are_those_of_forked_processes(tmp_path: Any, method: str) -> None:
+def test_spawned_workers_behave_like_forked_ones(tmp_path: Any, method: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     done = subprocess.run(
@@ -90,8 +90,8 @@ def test_batches_errors_and_ends_are_those_of_forked_processes(tmp_path: Any, me
     else:
         assert local[0] == "ArgumentError" and "<lambda>" in local[1] and "at the top level of a module" in local[1]
     assert len(children) == 2
-    if hasattr(signal, "SIGKILL"):  # what a killed program leaves behind ends by itself
+    if hasattr(signal, "SIGKILL"):  # workers of a killed program end on their own
         limit = time.monotonic() + PATIENCE
-        while not all(map(gone, children)):
+        while not all(map(has_ended, children)):
             assert time.monotonic() < limit
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Tables whose columns and units are told: by generation, in every format; what is ambiguous; wrong words."""
+"""Tables with explicit columns and units: random events in every format, ambiguous tables, errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def plain(path: Path, columns: Columns) -> None:
     csv(path, columns, header=False)
 
 
-FORMATS: dict[str, tuple[Any, bool, bool]] = {  # with names, and numbers
+FORMATS: dict[str, tuple[Any, bool, bool]] = {  # named columns, and numbered ones
     "npy": (npy, False, True),
     "structured": (structured, True, True),
     "npz": (npz, True, False),
@@ -68,7 +68,7 @@ FORMATS: dict[str, tuple[Any, bool, bool]] = {  # with names, and numbers
 
 @pytest.mark.parametrize("unit", SCALE)
 @pytest.mark.parametrize("kind", FORMATS)
-def test_what_is_told_is_read(tmp_path: Path, kind: str, unit: str) -> None:
+def test_explicit_columns_and_units_are_read(tmp_path: Path, kind: str, unit: str) -> None:
     put, by_name, by_number = FORMATS[kind]
     rng = np.random.default_rng([list(FORMATS).index(kind), list(SCALE).index(unit)])
     for number in range(8):
@@ -118,7 +118,7 @@ AMBIGUOUS = [
 
 
 @pytest.mark.parametrize(("content", "words"), AMBIGUOUS)
-def test_what_is_ambiguous_is_no_guess(tmp_path: Path, content: str, words: str) -> None:
+def test_ambiguous_tables_raise(tmp_path: Path, content: str, words: str) -> None:
     path = tmp_path / "file.csv"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(FileError, match=words):
@@ -133,7 +133,7 @@ ORDERS = ("txyp", "xytp", "xypt")
 
 
 @random_cases(60)
-def test_a_table_without_a_header_is_read_only_in_the_one_order_that_fits(tmp_path: Path, seed: int) -> None:
+def test_headerless_table_is_read_only_if_one_column_order_fits(tmp_path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 6))
     longest = int(rng.choice([2, 20, 2000, 200_000]))
@@ -163,7 +163,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["5,2,1,3\n1,3,0,4\n", "35,443,1,913716224\n5,443,1,913716225\n"])
-def test_x_y_p_t_is_in_microseconds_as_text_and_in_milliseconds_as_npy(tmp_path: Path, content: str) -> None:
+def test_xypt_units_are_microseconds_in_text_and_milliseconds_in_npy(tmp_path: Path, content: str) -> None:
     write_text(tmp_path / "file.csv", content)
     rows = [tuple(map(int, line.split(","))) for line in content.splitlines()]
     found = read_events(tmp_path / "file.csv")
@@ -177,7 +177,7 @@ def test_x_y_p_t_is_in_microseconds_as_text_and_in_milliseconds_as_npy(tmp_path:
     np.testing.assert_array_equal(read_events(tmp_path / "file.npz"), found)
 
 
-def test_x_y_p_t_with_fractions_as_text_needs_a_unit(tmp_path: Path) -> None:
+def test_xypt_text_with_fractions_needs_a_unit(tmp_path: Path) -> None:
     write_text(tmp_path / "file.csv", "5,2,1,0.25\n1,3,0,0.5\n")
     with pytest.raises(FileError, match=r'line 1 .*: t must be integers of microseconds, not 0\.25; .* time_unit="s"'):
         read_events(tmp_path / "file.csv")
@@ -185,14 +185,14 @@ def test_x_y_p_t_with_fractions_as_text_needs_a_unit(tmp_path: Path) -> None:
 
 
 @random_cases(40)
-def test_text_has_the_microseconds_of_its_digits(tmp_path: Path, seed: int) -> None:
+def test_text_times_are_exact_to_the_microsecond(tmp_path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     unit = str(rng.choice(["s", "ms", "us", "ns"]))
     start = Fraction(int(rng.choice([0, 10**6, 1_700_000_000 * 10**6])))
     scale = Fraction(10) ** {"s": 6, "ms": 3, "us": 0, "ns": -3}[unit]
     decimals = {"s": 9, "ms": 6, "us": 3, "ns": 0}[unit]  # nanoseconds in each unit
     nanoseconds = rng.integers(0, 10**12, 20).tolist()
-    # Not at half a microsecond, where floats and integers round differently.
+    # Half microseconds are avoided, because floats and integers round them differently.
     exact = [start + Fraction(each if each % 1000 != 500 else each + 1, 1000) for each in nanoseconds]
     digits = [f"{int(each / scale * 10**decimals):0{decimals + 1}d}" for each in exact]
     times = [each[:-decimals] + "." + each[-decimals:] if decimals else each for each in digits]
@@ -204,7 +204,7 @@ def test_text_has_the_microseconds_of_its_digits(tmp_path: Path, seed: int) -> N
     assert found == [int(each + Fraction(1, 2)) for each in exact]
 
 
-def test_nanoseconds_since_1970_as_integers_without_a_float_between(tmp_path: Path) -> None:
+def test_nanoseconds_since_1970_stay_integers(tmp_path: Path) -> None:
     now = 1_700_000_000_123_456_789
     write_text(tmp_path / "file", f"t x p\n{now} 1 0\n{now + 1} 1 0\n{now - 290} 1 0\n")
     assert read_events(tmp_path / "file", time_unit="ns")["t"].tolist() == [
@@ -218,7 +218,7 @@ def test_nanoseconds_since_1970_as_integers_without_a_float_between(tmp_path: Pa
         read_events(tmp_path / "file")
 
 
-def test_long_numbers_take_no_more_memory_than_their_file(tmp_path: Path) -> None:
+def test_long_numbers_use_no_more_memory_than_their_file(tmp_path: Path) -> None:
     row = "1700000000123456789 1 0\n"
     write_text(tmp_path / "file", "t x p\n" + row * 2000 + "0" * 1_000_000 + row)
     tracemalloc.start()
@@ -230,8 +230,8 @@ def test_long_numbers_take_no_more_memory_than_their_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("blank", ["", "# of a camera\n", "\n"])
-def test_a_first_line_with_width_and_height_is_the_sensor(tmp_path: Path, blank: str) -> None:
-    write_text(tmp_path / "events.txt", f"{blank}240 180\n{blank}0.5 3 7 1\n0.25 9 8 0\n")  # E2VID's, out of order
+def test_first_line_with_width_and_height_sets_the_sensor(tmp_path: Path, blank: str) -> None:
+    write_text(tmp_path / "events.txt", f"{blank}240 180\n{blank}0.5 3 7 1\n0.25 9 8 0\n")  # E2VID's file, out of order
     events = read_events(tmp_path / "events.txt", time_unit="s")
     assert events.sensor_size == (240, 180, 2)
     assert events.tolist() == [(500_000, 3, 7, 1), (250_000, 9, 8, 0)]
@@ -244,13 +244,13 @@ def test_a_first_line_with_width_and_height_is_the_sensor(tmp_path: Path, blank:
         read_events(tmp_path / "events.txt", time_unit="s")
 
 
-def test_two_columns_are_no_width_and_height(tmp_path: Path) -> None:
+def test_two_column_table_is_not_a_sensor_size(tmp_path: Path) -> None:
     write_text(tmp_path / "file", "240 180\n250 3\n")
     assert read_events(tmp_path / "file", columns={"t": 0, "x": 1})["t"].tolist() == [240, 250]
 
 
 FOREIGN = [
-    ("t,x@640,y@480,on", (640, 480, 2)),  # faery's
+    ("t,x@640,y@480,on", (640, 480, 2)),  # faery's file
     ("timestamp,x_pos,y_pos,polarity", None),
     ("Time, pos_x, pos_y, sign", None),
     ("ts,xs,ys,ps", None),
@@ -260,7 +260,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize(("header", "sensor"), FOREIGN)
-def test_the_names_that_other_packages_have(tmp_path: Path, header: str, sensor: Any) -> None:
+def test_column_names_of_other_packages_are_recognised(tmp_path: Path, header: str, sensor: Any) -> None:
     write_text(tmp_path / "file", f"{header}\n10,3,7,1\n12,4,8,0\n")
     events = read_events(tmp_path / "file")
     assert events.tolist() == [(10, 3, 7, 1), (12, 4, 8, 0)]
@@ -278,7 +278,7 @@ def test_the_names_that_other_packages_have(tmp_path: Path, header: str, sensor:
     np.testing.assert_array_equal(read_events(tmp_path / "npy"), events)
 
 
-def test_no_events_are_not_ambiguous(tmp_path: Path) -> None:
+def test_empty_tables_are_not_ambiguous(tmp_path: Path) -> None:
     with (tmp_path / "none").open("wb") as file:
         np.save(file, np.zeros((0, 4)))
     assert read_events(tmp_path / "none").dtype.names == ("t", "x", "y", "p")
@@ -299,14 +299,14 @@ TOLD: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("columns", "error", "words"), TOLD)
-def test_wrong_columns_are_refused_in_words(tmp_path: Path, columns: Any, error: Any, words: str) -> None:
+def test_invalid_columns_raise(tmp_path: Path, columns: Any, error: Any, words: str) -> None:
     path = tmp_path / "a"
     csv(path, write.drawn(np.random.default_rng(0), 5))
     with pytest.raises(error, match=words):
         read_events(path, columns=columns)
 
 
-def test_what_has_no_names_is_told_by_numbers(tmp_path: Path) -> None:
+def test_columns_without_names_are_selected_by_number(tmp_path: Path) -> None:
     npy(tmp_path / "a", write.drawn(np.random.default_rng(0), 5))
     with pytest.raises(FileError, match="the columns have no names, and none is 'a'; columns must give their numbers"):
         read_events(tmp_path / "a", columns={"t": "a", "x": 1})
@@ -314,7 +314,7 @@ def test_what_has_no_names_is_told_by_numbers(tmp_path: Path) -> None:
         read_events(tmp_path / "a", columns={"t": 0, "x": 4})
 
 
-def test_units_that_are_none_and_files_that_are_no_tables(tmp_path: Path) -> None:
+def test_invalid_units_and_files_without_tables_raise(tmp_path: Path) -> None:
     write.write_bin(tmp_path / "a", write.drawn(np.random.default_rng(0), 5))
     for options in ({"time_unit": "s"}, {"columns": {"t": 0, "x": 1}}):
         with pytest.raises(
@@ -326,7 +326,7 @@ def test_units_that_are_none_and_files_that_are_no_tables(tmp_path: Path) -> Non
             read_events(tmp_path / "a", time_unit=unit)
 
 
-def test_a_folder_of_tables(tmp_path: Path) -> None:
+def test_folder_of_tables_is_a_data_set(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

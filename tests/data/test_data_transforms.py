@@ -1,4 +1,4 @@
-"""Transforms of events: what all have in common, and each beside its definition, by generation."""
+"""Event transforms: common properties, and each transform against its definition, on random events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from snncell.errors import ArgumentError, CallError
 
 Array = np.ndarray[Any, Any]
 
-# Of events with and without y; True for those that draw.
+# For events with and without y; True for random transforms.
 EVERY: list[tuple[Any, bool]] = [
     (data.CropTime(min=-100, max=3000), False),
     (data.CenterCrop(4), False),
@@ -51,10 +51,10 @@ EVERY: list[tuple[Any, bool]] = [
 NAMES = [f"{number}-{type(transform).__name__}" for number, (transform, _) in enumerate(EVERY)]
 
 
-def drawn(
+def random_events(
     seed: Any, flat: bool = False, *, ordered: bool = True, number: int | None = None, polarities: int = 2
 ) -> Events:
-    """Events of a small sensor, several of which share a pixel or a time."""
+    """Events of a small sensor, several of them with equal pixels or times."""
     rng = np.random.default_rng(seed)
     sensor = (int(rng.integers(1, 12)), 1 if flat else int(rng.integers(1, 9)), polarities)
     many = int(rng.integers(1, 200)) if number is None else number
@@ -69,21 +69,21 @@ def rows(events: Any) -> list[Any]:
 
 
 def same(found: Any, expected: Any) -> None:
-    """The same events of the same sensor, column by column: there is padding between columns."""
+    """Check for equal events of the same sensor, column by column, because records have padding."""
     assert found.sensor_size == expected.sensor_size
     assert rows(found) == rows(expected)
 
 
-# --- what all have in common -----------------------------------------------------------------------------------------
+# --- common properties ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(31)
 @pytest.mark.parametrize(("transform", "draws"), EVERY, ids=NAMES)
 @pytest.mark.parametrize("flat", [False, True])
-def test_events_of_events(transform: Any, draws: bool, flat: bool) -> None:
+def test_transforms_return_valid_events(transform: Any, draws: bool, flat: bool) -> None:
     assert takes_rng(transform) == draws
     for seed in range(6):
-        events = drawn(seed, flat, ordered=seed % 2 == 0, number=0 if seed == 5 else None)
+        events = random_events(seed, flat, ordered=seed % 2 == 0, number=0 if seed == 5 else None)
         before = rows(events)
         again = {"rng": np.random.default_rng(seed)} if draws else {}
         found = transform(events, **again)
@@ -108,8 +108,8 @@ def test_events_of_events(transform: Any, draws: bool, flat: bool) -> None:
 
 
 @pytest.mark.parametrize(("transform", "draws"), [each for each in EVERY if each[1]], ids=lambda each: repr(each)[:30])
-def test_draws_begin_where_set_seed_says(transform: Any, draws: bool) -> None:
-    events = drawn(7, number=150)
+def test_random_transforms_follow_set_seed(transform: Any, draws: bool) -> None:
+    events = random_events(7, number=150)
     snncell.set_seed(3)
     first = [transform(events) for _ in range(5)]
     snncell.set_seed(3)
@@ -117,8 +117,8 @@ def test_draws_begin_where_set_seed_says(transform: Any, draws: bool) -> None:
         same(transform(events), each)
 
 
-def test_several_in_a_row_draw_from_one_generator() -> None:
-    events = drawn(1, number=180)
+def test_composed_transforms_share_one_generator() -> None:
+    events = random_events(1, number=180)
     chain = [data.TimeJitter(100.0), lambda each: each[::2], data.DropEvent(0.5), data.CropTime(max=4000)]
     whole = data.Compose(chain)
     assert takes_rng(whole)
@@ -135,16 +135,16 @@ def test_several_in_a_row_draw_from_one_generator() -> None:
     assert data.Compose([data.CropTime(min=10**6), data.ToFrame(n_bins=3)])(events).shape[0] == 3
 
 
-def test_a_composition_is_written_a_line_each() -> None:
+def test_repr_of_a_composition_has_one_line_per_transform() -> None:
     assert repr(data.Compose([data.Decimation(3), len])) == (
         "Compose([\n    Decimation(sensor_size=None, n=3),\n    <built-in function len>,\n])"
     )
 
 
-# --- each by its definition ------------------------------------------------------------------------------------------
+# --- each transform against its definition ----------------------------------------------------------------------------
 
 
-def denoised(events: Any, longest: float) -> list[int]:
+def denoise_by_loop(events: Any, longest: float) -> list[int]:
     last: dict[tuple[int, int], int] = {}
     kept = []
     for k, event in enumerate(events):
@@ -156,7 +156,7 @@ def denoised(events: Any, longest: float) -> list[int]:
     return kept
 
 
-def decimated(events: Any, n: int) -> list[int]:
+def decimate_by_loop(events: Any, n: int) -> list[int]:
     seen: dict[Any, int] = {}
     kept = []
     for k, event in enumerate(events):
@@ -167,7 +167,7 @@ def decimated(events: Any, n: int) -> list[int]:
     return kept
 
 
-def rested(events: Any, delta: int) -> list[int]:
+def refractory_by_loop(events: Any, delta: int) -> list[int]:
     last: dict[Any, int] = {}
     kept = []
     for k, event in enumerate(events):
@@ -179,30 +179,30 @@ def rested(events: Any, delta: int) -> list[int]:
 
 
 FILTERS: list[tuple[Callable[[Any], Any], Callable[[Any, Any], list[int]], list[Any]]] = [
-    (data.Denoise, denoised, [1, 50, 333.3, 10_000]),
-    (data.Decimation, decimated, [1, 2, 5]),
-    (data.RefractoryPeriod, rested, [0, 40, 700, 10_000]),
+    (data.Denoise, denoise_by_loop, [1, 50, 333.3, 10_000]),
+    (data.Decimation, decimate_by_loop, [1, 2, 5]),
+    (data.RefractoryPeriod, refractory_by_loop, [0, 40, 700, 10_000]),
 ]
 
 
 @pytest.mark.parametrize(("made", "naive", "settings"), FILTERS)
 @pytest.mark.parametrize("flat", [False, True])
-def test_filters_are_what_the_words_say(made: Any, naive: Any, settings: list[Any], flat: bool) -> None:
+def test_filters_equal_their_definitions(made: Any, naive: Any, settings: list[Any], flat: bool) -> None:
     for seed in range(8):
-        events = drawn([seed, flat], flat, ordered=seed % 3 > 0)
+        events = random_events([seed, flat], flat, ordered=seed % 3 > 0)
         for setting in settings:
             same(made(setting)(events), events[naive(events, setting)])
 
 
-def test_a_kernel_refuses_events_outside_of_the_sensor() -> None:
-    events = drawn(3)
+def test_filters_reject_events_outside_of_the_sensor() -> None:
+    events = random_events(3)
     events["x"][2] = 500
     for transform in (data.Denoise(10), data.Decimation(2), data.RefractoryPeriod(3), data.ToVoxelGrid(3)):
         with pytest.raises(ArgumentError, match=f"{type(transform).__name__}: event 2 has x = 500, outside of"):
             transform(events)
 
 
-def test_crops() -> None:
+def test_crops_equal_their_definition() -> None:
     events = Events([0, 1, 2, 3], [0, 3, 4, 7], [0, 1, 2, 3], [0, 1, 0, 1], sensor_size=(8, 4, 2))
     middle = data.CenterCrop((4, 2))(events)
     assert (middle["x"].tolist(), middle["y"].tolist(), middle.sensor_size) == ([1, 2], [0, 1], (4, 2, 2))
@@ -213,7 +213,7 @@ def test_crops() -> None:
     assert (data.CenterCrop(4)(line)["x"].tolist(), data.CenterCrop(4)(line).sensor_size) == ([3], (4, 1, 1))
 
 
-def test_random_crops_reach_every_place() -> None:
+def test_random_crops_reach_every_position() -> None:
     grid = np.arange(6 * 3)
     events = Events(grid, grid % 6, grid // 6, sensor_size=(6, 3, 1))
     rng, firsts = np.random.default_rng(0), set()
@@ -225,8 +225,8 @@ def test_random_crops_reach_every_place() -> None:
     assert firsts == {0, 1, 2, 6, 7, 8}
 
 
-def test_dropped_events_are_as_many_as_said() -> None:
-    events, rng = drawn(0, number=199), np.random.default_rng(0)
+def test_number_of_dropped_events_equals_the_rate() -> None:
+    events, rng = random_events(0, number=199), np.random.default_rng(0)
     for p in (0.0, 0.25, 0.9, 1.0):
         assert len(data.DropEvent(p)(events, rng=rng)) == 199 - int(p * 199 + 0.5)
     even = Events(np.arange(1000), np.zeros(1000, int), sensor_size=(1, 1, 1))
@@ -234,7 +234,7 @@ def test_dropped_events_are_as_many_as_said() -> None:
         left = data.DropEventByTime(ratio)(even, rng=rng)["t"]
         assert abs(1000 - len(left) - 1000 * ratio) <= 1
         gaps = np.diff(left)
-        assert (gaps > 1).sum() <= 1  # one interval
+        assert (gaps > 1).sum() <= 1  # a single interval
     grid = np.arange(20 * 10)
     full = Events(np.zeros(200, int), grid % 20, grid // 20, sensor_size=(20, 10, 1))
     places = set()
@@ -246,13 +246,13 @@ def test_dropped_events_are_as_many_as_said() -> None:
     assert {top for top, _ in places} == set(range(6))
 
 
-def test_pixels_are_dropped_by_name_and_by_rate() -> None:
-    events = drawn(5, number=150)
+def test_pixels_are_dropped_by_coordinates_and_by_rate() -> None:
+    events = random_events(5, number=150)
     x, y = int(events["x"][0]), int(events["y"][0])
     expected = events[~((events["x"] == x) & (events["y"] == y))]
     same(data.DropPixel([(x, y)])(events), expected)
     same(data.DropPixel([])(events), events)
-    line = drawn(5, True, number=150)
+    line = random_events(5, True, number=150)
     same(data.DropPixel([int(line["x"][0])])(line), line[line["x"] != line["x"][0]])
     counts = np.bincount(events["x"].astype(int) + events["y"] * events.sensor_size[0].__int__())
     seconds = np.ptp(events["t"]) * 1e-6
@@ -262,8 +262,8 @@ def test_pixels_are_dropped_by_name_and_by_rate() -> None:
         same(found, events[~hot[events["x"].astype(int) + events["y"] * events.sensor_size[0]]])
 
 
-def test_flips_and_reversal() -> None:
-    events = drawn(2, number=60)
+def test_flips_and_time_reversal() -> None:
+    events = random_events(2, number=60)
     width, height, _ = events.sensor_size
     assert data.RandomFlipLR(1.0)(events)["x"].tolist() == (width - 1 - events["x"].astype(int)).tolist()
     assert data.RandomFlipUD(1.0)(events)["y"].tolist() == (height - 1 - events["y"].astype(int)).tolist()
@@ -278,8 +278,8 @@ def test_flips_and_reversal() -> None:
     assert 0.27 < np.mean(turned) < 0.33
 
 
-def test_times() -> None:
-    events = drawn(4, number=80)
+def test_time_transforms_equal_their_definitions() -> None:
+    events = random_events(4, number=80)
     assert data.TimeSkew(1.3, 100)(events)["t"].tolist() == np.floor(events["t"] * 1.3 + 100).tolist()
     assert data.TimeAlignment()(events)["t"].tolist() == (events["t"] - events["t"].min()).tolist()
     assert data.Downsample(time_factor=0.001)(events)["t"].tolist() == np.floor(events["t"] * 0.001).tolist()
@@ -297,8 +297,8 @@ def test_times() -> None:
     assert (np.diff(data.TimeJitter(50.0, sort_timestamps=True)(events, rng=rng)["t"]) >= 0).all()
 
 
-def test_places() -> None:
-    events = drawn(6, number=120)
+def test_spatial_transforms_equal_their_definitions() -> None:
+    events = random_events(6, number=120)
     width, height, _ = events.sensor_size
     half = data.Downsample(spatial_factor=(0.5, 0.25))(events)
     assert half["x"].tolist() == (events["x"] // 2).tolist()
@@ -319,8 +319,8 @@ def test_places() -> None:
     assert 0 < len(data.SpatialJitter(clip_outliers=True)(corner, rng=rng)) < 700
 
 
-def test_noise() -> None:
-    events = drawn(8, number=40, polarities=3)
+def test_noise_has_its_rate_and_distribution() -> None:
+    events = random_events(8, number=40, polarities=3)
     found = data.UniformNoise(3000)(events, rng=np.random.default_rng(0))
     assert len(found) == 3040
     assert (np.diff(found["t"]) >= 0).all()
@@ -332,10 +332,10 @@ def test_noise() -> None:
         left.remove(event)
 
 
-def test_arrays_by_their_definitions() -> None:
+def test_array_representations_equal_their_definitions() -> None:
     for seed in range(6):
         for flat in (False, True):
-            events = drawn([seed, flat], flat, ordered=seed % 2 > 0)
+            events = random_events([seed, flat], flat, ordered=seed % 2 > 0)
             width, height, _ = events.sensor_size
             np.testing.assert_array_equal(data.ToFrame(window=700)(events), data.to_frames(events, window=700))
             np.testing.assert_array_equal(data.ToImage()(events), data.to_frames(events, n_bins=1, dtype="int32")[0])
@@ -361,8 +361,8 @@ def test_arrays_by_their_definitions() -> None:
             np.testing.assert_allclose(data.ToTimesurface(900, 400.0)(events), expected, rtol=1e-6)
 
 
-def test_arrays_of_no_events() -> None:
-    none = drawn(0, number=0)
+def test_array_representations_of_no_events() -> None:
+    none = random_events(0, number=0)
     width, height, _ = none.sensor_size
     assert data.ToVoxelGrid(3)(none).shape == (3, 1, height, width)
     assert data.ToTimesurface(10, 10.0)(none).shape == (0, 2, height, width)
@@ -384,9 +384,9 @@ def test_arrays_of_no_events() -> None:
         (lambda e: data.Downsample(1.0, 0.5, (2, 2)), ArgumentError, "either a spatial_factor or a target_size"),
         (lambda e: data.Downsample(1.0, 1e5)(e), ArgumentError, "larger than 65,535"),
         (lambda e: data.SpatialJitter(1.0, 1.0, 2.0), ArgumentError, "sigma_xy"),
-        (lambda e: data.RandomFlipUD()(drawn(0, True)), ArgumentError, "these events have no y"),
+        (lambda e: data.RandomFlipUD()(random_events(0, True)), ArgumentError, "these events have no y"),
         (
-            lambda e: data.ToVoxelGrid(3)(drawn(0, polarities=3)),
+            lambda e: data.ToVoxelGrid(3)(random_events(0, polarities=3)),
             ArgumentError,
             "one or two polarities, and this one has 3",
         ),
@@ -403,12 +403,12 @@ def test_arrays_of_no_events() -> None:
         ),
     ],
 )
-def test_errors(call: Any, kind: type, words: str) -> None:
+def test_invalid_arguments_raise(call: Any, kind: type, words: str) -> None:
     with pytest.raises(kind, match=words):
-        call(drawn(1))
+        call(random_events(1))
 
 
-def test_every_transform_is_documented_by_its_arguments() -> None:
+def test_transform_docstrings_document_all_arguments() -> None:
     for transform, _ in [*EVERY, (data.ToFrame(n_bins=1), False), (data.ToVoxelGrid(1), False)]:
         for name in vars(transform):
             assert re.search(rf"^ +{name}: ", type(transform).__doc__ or "", re.MULTILINE), (type(transform), name)

@@ -17,13 +17,13 @@ from snncell.errors import ArgumentError, TensorIndexError
     [([7, 3], [7, 3]), ([0.7, 0.3], [7, 3]), ([0.5, 0.25, 0.25], [6, 2, 2]), ([10], [10]), ([1.0, 0.0], [10, 0]),
      ([0, 10], [0, 10]), (np.array([4, 6]), [4, 6])],
 )  # fmt: skip
-def test_each_sample_goes_to_one_part(lengths: Any, expected: list[int]) -> None:
+def test_each_sample_is_in_exactly_one_part(lengths: Any, expected: list[int]) -> None:
     parts = data.random_split([*range(10)], lengths, seed=3)
     assert [len(part) for part in parts] == expected
     assert sorted(sample for part in parts for sample in part) == [*range(10)]
 
 
-def test_the_order_follows_the_seed() -> None:
+def test_order_follows_the_seed() -> None:
     def drawn(seed: int | None) -> list[int]:
         return [*data.random_split([*range(50)], [0.5, 0.5], seed)[0]]
 
@@ -35,7 +35,7 @@ def test_the_order_follows_the_seed() -> None:
     assert first == drawn(None) != second
 
 
-def test_arrays_are_split_together_and_train_a_net() -> None:
+def test_arrays_are_split_together_and_can_train_a_net() -> None:
     x, y = ops.uniform((20, 2)), ops.arange(20) % 2
     learned, held_out = data.random_split((x, y), [0.75, 0.25], seed=0)
     assert learned[0].shape == (15, 2) and held_out[1].shape == (5,)
@@ -49,7 +49,7 @@ def test_arrays_are_split_together_and_train_a_net() -> None:
     assert "test_loss" in record
 
 
-def test_a_subset_is_a_data_set_with_the_sensor_of_the_whole() -> None:
+def test_subset_is_a_data_set_with_the_same_sensor() -> None:
     whole = data.MovingDigits(10, seed=0)
     part = data.Subset(whole, [3, 0, -1])
     assert len(part) == 3 and part.sensor_size == whole.sensor_size
@@ -71,12 +71,12 @@ def test_a_subset_is_a_data_set_with_the_sensor_of_the_whole() -> None:
         ((np.zeros(3), np.zeros(2)), [3], "the arrays have different lengths: 2, 3"),
     ],
 )
-def test_a_split_that_does_not_fit_is_refused(dataset: Any, lengths: Any, match: str) -> None:
+def test_invalid_splits_raise(dataset: Any, lengths: Any, match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
         data.random_split(dataset, lengths)
 
 
-def test_positions_outside_of_the_data_set_are_refused() -> None:
+def test_indices_outside_of_the_data_set_raise() -> None:
     for indices in ([2], [-3]):
         with pytest.raises(ArgumentError, match=r"Subset: indices must lie in \[0, 2\), .* has 2 samples"):
             data.Subset([1, 2], indices)
@@ -88,7 +88,7 @@ def test_positions_of_another_kind_are_refused(indices: Any) -> None:
         data.Subset([1, 2], indices)
 
 
-def test_validation_and_test_are_one_argument() -> None:
+def test_validation_and_test_name_the_same_argument() -> None:
     net, batch = nn.Dense(2, 2), (ops.ones((4, 2)), ops.arange(4) % 2)
     sgd = nn.SGD(net.trainable_params(), 0.1)
     records = [
