@@ -1,4 +1,4 @@
-"""Plots: the data that they draw, their labels, and names with characters that Matplotlib treats specially."""
+"""Plot functions: drawn data, labels, and names with characters that Matplotlib treats specially."""
 
 import io
 
@@ -13,7 +13,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 
-def test_a_raster_has_a_mark_for_every_spike():
+def test_raster_has_a_mark_for_every_spike():
     spikes = np.zeros((6, 4), np.float32)
     spikes[[0, 3, 5], [1, 3, 0]] = 1.0
     axes = plot.raster({"layer": Tensor(spikes)})
@@ -24,12 +24,12 @@ def test_a_raster_has_a_mark_for_every_spike():
     assert axes.get_xlim() == (-0.5, 5.5)
 
 
-def test_a_raster_without_spikes_is_empty_not_an_error():
+def test_raster_without_spikes_is_empty():
     axes = plot.raster(np.zeros((3, 2)))
     assert len(axes.collections[0].get_offsets()) == 0
 
 
-def test_membranes_show_lines_spikes_and_the_threshold():
+def test_membrane_plot_shows_lines_spikes_and_threshold():
     v = np.array([[0.2, 0.9], [1.2, 0.1], [0.3, 1.1]])
     axes = plot.membrane(v, v > 1.0, v_threshold=1.0, labels=["a", "b"])
     lines = {line.get_label(): line for line in axes.lines}
@@ -41,12 +41,12 @@ def test_membranes_show_lines_spikes_and_the_threshold():
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "threshold"]
 
 
-def test_many_membranes_can_be_told_apart():
+def test_many_membranes_have_distinct_styles():
     axes = plot.membrane(np.random.default_rng(0).random((5, 20)), neurons=range(20))
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 20
 
 
-def test_gradient_norms_are_the_norms_and_leave_zeros_out():
+def test_gradient_norms_equal_norms_and_omit_zeros():
     gradient = np.zeros((3, 2, 2))
     gradient[1] = 3.0
     gradient[2, 0, 0] = 5.0
@@ -55,7 +55,7 @@ def test_gradient_norms_are_the_norms_and_leave_zeros_out():
     assert axes.get_yscale() == "log"
 
 
-def test_plots_draw_on_the_axes_they_are_given():
+def test_plots_draw_on_given_axes():
     _, axes = plt.subplots()
     assert plot.raster(np.ones((2, 2)), ax=axes) is axes
     assert plot.membrane(np.ones((2, 2)), ax=axes, title="v") is axes
@@ -63,7 +63,7 @@ def test_plots_draw_on_the_axes_they_are_given():
     assert axes.get_title() == "g"
 
 
-def test_plots_refuse_what_does_not_fit():
+def test_invalid_data_raise():
     with pytest.raises(errors.ShapeError, match=r"raster: takes \(T, N\), not shape \(2, 3, 4\)"):
         plot.raster(np.zeros((2, 3, 4)))
     with pytest.raises(errors.ShapeError, match=r"v has shape .* they must agree"):
@@ -148,7 +148,7 @@ PLOTS = {
 
 @pytest.mark.sampled(3)
 @random_cases(16)
-def test_any_name_can_be_drawn(seed, tmp_path):
+def test_names_with_special_characters_are_drawn_literally(seed, tmp_path):
     pairs = [(of, name) for name in NAMES for of in PLOTS]
     of, name = pairs[np.random.default_rng(seed // len(pairs)).permutation(len(pairs))[seed % len(pairs)]]
     axes = PLOTS[of](name, tmp_path)
@@ -157,7 +157,7 @@ def test_any_name_can_be_drawn(seed, tmp_path):
         plt_close(axes.figure)
 
 
-def test_a_report_of_a_cell_with_an_unreadable_formula_is_written(tmp_path):
+def test_report_of_cell_with_invalid_formula_as_name_is_written(tmp_path):
     page(NAMES[0], tmp_path)
     assert r"$\frac{$" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
@@ -169,7 +169,7 @@ def plt_close(figure):
 
 
 @pytest.mark.parametrize("of", ["membrane", "gradient_norms", "training_curves", "firing_rates", "surrogate"])
-def test_a_name_with_an_underscore_is_in_the_key(of, tmp_path):
+def test_name_with_leading_underscore_is_in_legend(of, tmp_path):
     axes = PLOTS[of]("_hidden", tmp_path)
     names = [text.get_text().strip() for text in axes.get_legend().get_texts()]
     plt_close(axes.figure)

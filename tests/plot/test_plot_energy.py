@@ -1,4 +1,4 @@
-"""The picture of an energy: what its bars show, that it can be read, and that it looks as it did."""
+"""Energy plot: bar lengths, title, legibility, and comparison with baseline images."""
 
 import dataclasses
 
@@ -65,7 +65,7 @@ PICTURES = {
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
+def test_figures_are_legible_at_column_width_and_in_grey(name):
     axes = PICTURES[name]()
     assert axes.figure.get_figwidth() == 3.3
     for dots in (80, 200):  # letters are broader where there are few
@@ -76,17 +76,17 @@ def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
-def test_pictures_look_as_they_did(name):
+def test_figures_match_baseline(name):
     return PICTURES[name]().figure
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_are_drawn_on_the_axes_they_are_given(name):
+def test_figures_are_drawn_on_given_axes(name):
     assert_drawn_where_asked(PICTURES[name])
 
 
 @pytest.mark.parametrize("beside", ["one_pass", "dense", "both", None])
-def test_bars_are_as_long_as_the_energies_of_weights_and_their_neurons(beside):
+def test_bar_lengths_equal_energies_of_weights_and_neurons(beside):
     energy = energy_of(NET)
     axes = plot.energy_by_layer(energy, beside=beside)
     shown = {"both": ("spiking", "dense", "one_pass"), None: ("spiking",)}.get(beside, ("spiking", beside))
@@ -105,7 +105,7 @@ def test_bars_are_as_long_as_the_energies_of_weights_and_their_neurons(beside):
     assert [text.get_text() for text in axes.get_yticklabels()] == expected
 
 
-def test_the_title_has_the_sums_and_both_machines():
+def test_title_has_totals_and_both_machines():
     energy = energy_of(NET, "loihi", "45nm")
     spiking, one_pass = plot.energy_by_layer(energy).get_title().split("\n")
     assert spiking.startswith("loihi, spiking: ") and one_pass.startswith("45nm, ANN, one pass: ")
@@ -113,14 +113,14 @@ def test_the_title_has_the_sums_and_both_machines():
     assert plot.energy_by_layer(energy, title="mine").get_title() == "mine"
 
 
-def test_kinds_that_cost_nothing_are_not_in_the_key():
+def test_legend_omits_kinds_without_cost():
     texts = {
         text.get_text() for text in plot.energy_by_layer(energy_of(NET, "loihi"), beside=None).get_legend().get_texts()
     }
     assert texts == {"ACs", "neurons"}
 
 
-def test_what_is_no_energy_is_refused():
+def test_invalid_energy_raises():
     with pytest.raises(errors.ArgumentError, match="energy_by_layer: energy is an Energy, not"):
         plot.energy_by_layer(np.ones(3))
     with pytest.raises(errors.ArgumentError, match=r"energy_by_layer: energy\.layers is empty"):

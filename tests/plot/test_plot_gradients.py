@@ -1,4 +1,4 @@
-"""Pictures of gradients and spike functions: what is drawn, what it says, whether it can be read, and how it looks."""
+"""Plots of gradients and surrogates: drawn data, labels, legibility, and comparison with baseline images."""
 
 from types import SimpleNamespace
 
@@ -54,7 +54,7 @@ def legend_of(axes):
 # --- norms ------------------------------------------------------------------------------------------------------------
 
 
-def test_gradient_norms_count_what_no_axis_can_show():
+def test_gradient_norms_count_nonfinite_values():
     gradient = np.ones((4, 2, 2))
     gradient[1, 0, 0], gradient[2] = np.nan, 0.0
     axes = plot.gradient_norms({"lif1": gradient, "lif2": np.ones((4, 3))})
@@ -71,25 +71,25 @@ def test_gradient_norms_count_what_no_axis_can_show():
         ([0.0, 1.0, 0.0], "lif1"),
     ],
 )
-def test_gradient_norms_say_which_layer_has_no_line(values, said):
+def test_gradient_norms_name_layers_without_line(values, said):
     axes = plot.gradient_norms({"lif1": np.array(values)[:, None], "lif2": np.ones((3, 3))})
     assert legend_of(axes) == [said, "lif2"]
 
 
-def test_a_step_between_gaps_has_a_marker():
+def test_gradient_norm_of_step_between_gaps_has_a_marker():
     gradient = np.ones(40)
     gradient[[9, 11]] = 0.0
     marked = plot.gradient_norms({"lif1": gradient}).lines[0].get_markevery()
     assert marked == sorted([*range(0, 40, 4), 10])
 
 
-def test_gradient_norms_of_a_monitor_stand_at_its_steps():
+def test_gradient_norms_of_monitor_are_at_recorded_steps():
     axes = plot.gradient_norms(monitor(every=5, grad={"a": np.ones((3, 2, 2)), "b": np.full((3, 2, 2), 2.0)}))
     assert [list(line.get_xdata()) for line in axes.lines] == [[0, 5, 10]] * 2
     assert [list(line.get_ydata()) for line in axes.lines] == [[2.0] * 3, [4.0] * 3]
 
 
-def test_gradients_so_large_that_their_squares_run_over_still_have_a_norm():
+def test_norm_of_large_gradients_does_not_overflow():
     axes = plot.gradient_norms({"a": np.array([[3e200, 4e200], [3e-200, 4e-200]])})
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [5e200, 5e-200], rtol=1e-12)
 
@@ -97,7 +97,7 @@ def test_gradients_so_large_that_their_squares_run_over_still_have_a_norm():
 # --- the heat map -----------------------------------------------------------------------------------------------------
 
 
-def test_gradient_flow_shows_the_norm_of_each_layer_and_step():
+def test_gradient_flow_shows_norm_of_each_layer_and_step():
     gradients = vanishing(steps=7, layers=3)
     axes = plot.gradient_flow(gradients, title="flow")
     mesh = axes.collections[0]
@@ -112,7 +112,7 @@ def test_gradient_flow_shows_the_norm_of_each_layer_and_step():
 
 
 @pytest.mark.parametrize("values", [(0.02, 3.0), (0.3, 0.9), (1.0, 1.0), (0.95, 1.05), (2.0, 30.0)])
-def test_the_colours_span_the_data_and_at_least_a_factor_of_two(values):
+def test_colour_range_spans_data_and_at_least_a_factor_of_two(values):
     axes = plot.gradient_flow({"a": np.array(values)})
     norm = axes.collections[0].norm
     middle = np.sqrt(np.prod(values))
@@ -121,20 +121,20 @@ def test_the_colours_span_the_data_and_at_least_a_factor_of_two(values):
     assert_readable(axes)
 
 
-def test_numbers_on_an_axis_of_less_than_a_decade_are_as_small_as_others():
+def test_tick_labels_within_a_decade_have_normal_size():
     axes = plot.gradient_norms({"a": np.array([0.3, 0.5, 0.9])})
     axes.figure.draw_without_rendering()
     numbers = [*axes.get_yticklabels(), *axes.get_yticklabels(minor=True)]
     assert {text.get_fontsize() for text in numbers if text.get_text()} == {7.0}
 
 
-def test_the_colours_become_brighter_in_grey():
+def test_colours_increase_in_brightness_in_grey():
     colours = mpl.colormaps[plot.gradient_flow(vanishing()).collections[0].get_cmap().name]
     values = [grey(colours(x)) for x in np.linspace(0, 1, 64)]
     assert (np.diff(values) > 0).all() and values[-1] - values[0] > 0.6
 
 
-def test_zeros_and_what_is_not_finite_are_hatched():
+def test_zeros_and_nonfinite_values_are_hatched():
     axes = plot.gradient_flow(broken())
     boxes = {(patch.get_x(), patch.get_y(), patch.get_width()): patch.get_hatch() for patch in axes.patches}
     assert boxes == {(-0.5, -0.5, 6.0): "////", (4.5, 0.5, 7.0): "////", (29.5, -0.5, 2.0): "xxxx"}
@@ -143,7 +143,7 @@ def test_zeros_and_what_is_not_finite_are_hatched():
     assert masked.sum() == 6 + 7 + 2 and masked[0, :6].all() and masked[1, 5:12].all() and masked[0, 30:32].all()
 
 
-def test_gradient_flow_without_a_gradient_has_no_colours_to_explain():
+def test_gradient_flow_without_gradient_has_no_colour_bar():
     axes = plot.gradient_flow({"lif1": np.zeros((5, 3)), "lif2": np.zeros((5, 4, 4))})
     assert [patch.get_width() for patch in axes.patches] == [5.0, 5.0]
     assert legend_of(axes) == ["zero"]
@@ -151,25 +151,25 @@ def test_gradient_flow_without_a_gradient_has_no_colours_to_explain():
     axes.figure.draw_without_rendering()
 
 
-def test_gradient_flow_of_a_monitor_has_a_column_for_each_recorded_step():
+def test_gradient_flow_of_monitor_has_a_column_per_recorded_step():
     axes = plot.gradient_flow(monitor(every=4, grad={"a": np.ones((3, 2, 2))}))
     assert axes.get_xlim() == (-2.0, 10.0)  # steps 0, 4, 8
 
 
-def test_gradient_flow_of_one_step():
+def test_gradient_flow_of_one_step_is_drawn():
     axes = plot.gradient_flow(Tensor(np.ones((1, 4))))
     assert axes.get_xlim() == (-0.5, 0.5)
     np.testing.assert_array_equal(axes.collections[0].get_array(), [[2.0]])
 
 
-def test_of_many_layers_some_are_named():
+def test_gradient_flow_of_many_layers_labels_some():
     axes = plot.gradient_flow({f"layer{n}": np.ones(3) for n in range(40)})
     names = [text.get_text() for text in axes.get_yticklabels()]
     assert len(names) <= 16 and names[:2] == ["layer0", "layer3"]
     assert list(axes.get_yticks()[:2]) == [0, 3]
 
 
-def test_gradient_plots_refuse_what_does_not_fit():
+def test_gradient_plots_with_invalid_data_raise():
     with pytest.raises(errors.ArgumentError, match="gradient_flow: there are no gradients to draw"):
         plot.gradient_flow({})
     with pytest.raises(errors.ShapeError, match=r"different numbers of steps \('a': 3, 'b': 4\)"):
@@ -220,7 +220,7 @@ def test_surrogate_draws_spike_primitive_and_derivative():
     assert (axes.get_title(), axes.get_xlabel()) == ("WholeTent", "potential minus threshold")
 
 
-def test_a_spike_function_without_primitive_has_two_lines():
+def test_spike_function_without_primitive_has_two_lines():
     axes = plot.surrogate(Tent())
     assert list(lines_of(axes)) == ["Tent: spike", "Tent: derivative"]
     assert legend_of(axes) == ["spike", "derivative"]
@@ -238,7 +238,7 @@ def test_every_spike_function_can_be_drawn(name):
     np.testing.assert_allclose(rise, primitive[1:] - primitive[0], atol=0.02 * np.ptp(primitive))
 
 
-def test_several_spike_functions_have_their_names_and_constants():
+def test_several_spike_functions_are_labelled_with_name_and_constants():
     axes = plot.surrogate([surrogate.Sigmoid(alpha=4.0), surrogate.Sigmoid(alpha=10.0), surrogate.ATan()])
     names = ["Sigmoid(alpha=4.0)", "Sigmoid(alpha=10.0)", "ATan"]
     assert legend_of(axes) == [*names, "spike", "primitive", "derivative"]
@@ -249,7 +249,7 @@ def test_several_spike_functions_have_their_names_and_constants():
     assert legend_of(plot.surrogate({"narrow": surrogate.Rect(), "wide": Tent()}))[:2] == ["narrow", "wide"]
 
 
-def test_drawing_a_spike_function_that_draws_leaves_the_random_numbers_as_they_were():
+def test_plotting_stochastic_spike_function_keeps_random_state():
     before = present_key().asnumpy().copy()
     lines = lines_of(plot.surrogate(surrogate.StochasticSpike(surrogate.Sigmoid(alpha=4.0))))
     np.testing.assert_array_equal(present_key().asnumpy(), before)
@@ -258,7 +258,7 @@ def test_drawing_a_spike_function_that_draws_leaves_the_random_numbers_as_they_w
     assert len(np.unique(spike)) > 20
 
 
-def test_drawing_a_spike_function_is_heard_by_nobody():
+def test_plotting_spike_function_triggers_no_hooks_or_monitors():
     cell, heard = WholeTent(), []
     cell.register_forward_hook(lambda *call: heard.append(call))
     plot.surrogate(cell)
@@ -266,20 +266,20 @@ def test_drawing_a_spike_function_is_heard_by_nobody():
     assert not heard
 
 
-def test_of_constants_that_are_arrays_the_mean_is_drawn():
+def test_surrogate_with_array_constants_draws_their_mean():
     both = surrogate.Sigmoid(alpha=Parameter(np.array([2.0, 6.0], np.float32)))
     _, mean = lines_of(plot.surrogate(both))["Sigmoid: derivative"]
     each = [lines_of(plot.surrogate(surrogate.Sigmoid(alpha=alpha)))["Sigmoid: derivative"][1] for alpha in (2.0, 6.0)]
     np.testing.assert_allclose(mean, np.mean(each, axis=0), rtol=1e-6)
 
 
-def test_surrogate_draws_the_spike_within_smooth_too():
+def test_surrogate_draws_step_inside_smooth_context():
     with surrogate.smooth():
         x, spike = lines_of(plot.surrogate(surrogate.ATan()))["ATan: spike"]
     np.testing.assert_array_equal(spike, x > 0)
 
 
-def test_surrogate_refuses_what_is_none():
+def test_surrogate_plot_of_invalid_object_raises():
     with pytest.raises(
         errors.ArgumentError, match="surrogate: surrogate_function is a spike function, a Cell with a b"
     ):
@@ -305,12 +305,12 @@ def test_surrogate_refuses_what_is_none():
         (Tent(), 1e-3, 4 / 7),
     ],
 )
-def test_share_outside_counts_where_the_derivative_is_small(cell, below, wanted):
+def test_share_outside_counts_potentials_with_small_derivative(cell, below, wanted):
     above = Tensor([[-3.0, -1.0, -0.5, 0.0, 0.25, 1.0, np.nan]])
     assert plot.share_outside(above, cell, below) == pytest.approx(wanted)
 
 
-def test_share_outside_is_one_where_no_gradient_ever_passes():
+def test_share_outside_is_one_without_any_gradient():
     class Nothing(Tent):
         def bprop(self, x, out, dout):
             return (ops.zeros_like(dout),)
@@ -318,19 +318,19 @@ def test_share_outside_is_one_where_no_gradient_ever_passes():
     assert plot.share_outside(np.zeros((2, 3)), Nothing()) == 1.0
 
 
-def test_share_outside_takes_the_maximum_of_each_neuron():
+def test_share_outside_uses_maximum_of_each_neuron():
     each = surrogate.Scaled(surrogate.Triangle(width=Tensor(np.array([0.1, 10.0], np.float32))), 1.0)
     above = np.full((5, 4, 2), 1.0)  # (T, B, N): outside for the first neuron, inside for the second
     assert plot.share_outside(above, each) == 0.5
 
 
-def test_share_outside_agrees_with_a_formula(rng):
+def test_share_outside_equals_formula(rng):
     above = rng.normal(-1.0, 1.0, (10, 8, 32)).astype(np.float32)
     slope = 1.0 / (1.0 + (np.pi * above) ** 2)  # ATan(alpha=2), whose largest value is 1
     assert plot.share_outside(above, surrogate.ATan(alpha=2.0), 0.1) == pytest.approx((slope <= 0.1).mean(), abs=1e-4)
 
 
-def test_share_outside_refuses_what_does_not_fit():
+def test_share_outside_with_invalid_arguments_raises():
     with pytest.raises(
         errors.ArgumentError, match=r"share_outside: there are no potentials in an array of shape \(0,\)"
     ):
@@ -339,7 +339,7 @@ def test_share_outside_refuses_what_does_not_fit():
         plot.share_outside(np.zeros(1), "ATan")
 
 
-def test_surrogate_and_membrane_shows_all_potentials_and_the_share_in_the_title(rng):
+def test_surrogate_and_membrane_shows_all_potentials_and_share_in_title(rng):
     above = rng.normal(-1.5, 1.0, (10, 4, 25))
     given = {"lif1": Tensor(above.astype(np.float32))}
     axes = plot.surrogate_and_membrane(given, surrogate.Rect(), bins=30)
@@ -353,7 +353,7 @@ def test_surrogate_and_membrane_shows_all_potentials_and_the_share_in_the_title(
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("potential minus threshold", "share of neuron-steps")
 
 
-def test_surrogate_and_membrane_draws_the_derivative_on_an_axis_of_its_own():
+def test_surrogate_and_membrane_draws_derivative_on_separate_axis():
     axes = plot.surrogate_and_membrane(np.array([-2.0, 0.0, 1.5]), surrogate.Triangle())
     (right,) = [other for other in axes.figure.axes if other is not axes]
     (line,) = right.lines
@@ -365,13 +365,13 @@ def test_surrogate_and_membrane_draws_the_derivative_on_an_axis_of_its_own():
     np.testing.assert_allclose(ends, [(-2.0, -1.0), (1.0, 1.5)], atol=0.01)
 
 
-def test_surrogate_and_membrane_names_grey_only_where_there_is_some():
+def test_surrogate_and_membrane_explains_grey_only_if_present():
     axes = plot.surrogate_and_membrane(np.array([-2.0, 0.0, 1.5]), surrogate.ATan())
     assert legend_of(axes) == ["potentials", "derivative"]
     assert axes.collections[0].get_paths() == []
 
 
-def test_surrogate_and_membrane_of_a_monitor_knows_the_spike_function(rng):
+def test_surrogate_and_membrane_of_monitor_finds_spike_function(rng):
     above = {"lif1": rng.normal(size=(5, 2, 3)), "lif2": np.full((5, 2, 3), 0.9)}
     seen = monitor(above=above, surrogate_function=surrogate.Rect())
     axes = plot.surrogate_and_membrane(seen, layer="lif2")
@@ -435,7 +435,7 @@ class Inline(Adaptive):
     ],
     ids=lambda neuron: f"{type(neuron).__name__}",
 )
-def test_surrogate_and_membrane_finds_the_spike_function_by_any_name(neuron, jitted):
+def test_surrogate_and_membrane_finds_spike_function_of_any_name(neuron, jitted):
     net = nn.MultiStep(neuron)
     run = snncell.jit(net) if jitted else net
     for _ in range(2):  # the second replays what the first has traced
@@ -449,7 +449,7 @@ def test_surrogate_and_membrane_finds_the_spike_function_by_any_name(neuron, jit
         np.testing.assert_array_equal(right, expected)
 
 
-def test_surrogate_and_membrane_puts_what_lies_far_out_in_the_last_bin():
+def test_surrogate_and_membrane_puts_outliers_in_last_bin():
     above = np.concatenate([np.zeros(9990), np.full(5, 1e6), np.full(5, -1e6)])
     axes = plot.surrogate_and_membrane(above, surrogate.ATan(), bins=10)
     values, edges, _ = axes.patches[0].get_data()
@@ -457,12 +457,12 @@ def test_surrogate_and_membrane_puts_what_lies_far_out_in_the_last_bin():
     assert values[0] == values[-1] == 5 / 10000
 
 
-def test_surrogate_and_membrane_says_how_many_are_not_finite():
+def test_surrogate_and_membrane_counts_nonfinite_values():
     axes = plot.surrogate_and_membrane(np.array([0.0, 0.1, np.nan, np.inf]), surrogate.Triangle())
     assert axes.get_title().replace("\n", " ") == "50 % of neuron-steps out of reach (2 NaN or inf)"
 
 
-def test_surrogate_and_membrane_refuses_what_does_not_fit():
+def test_surrogate_and_membrane_with_invalid_data_raises():
     with pytest.raises(errors.ArgumentError, match=r"which spike function\? .* surrogate_function=surrogate\.ATan"):
         plot.surrogate_and_membrane(np.zeros(3))
     with pytest.raises(errors.ArgumentError, match=r"no finite potential in an array of shape \(2,\)"):
@@ -495,17 +495,17 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_can_be_read_on_paper(name):
+def test_figures_are_legible_on_paper(name):
     assert_readable(PICTURES[name]())
 
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
-def test_pictures_look_as_they_did(name):
+def test_figures_match_baseline(name):
     return PICTURES[name]().figure
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_are_drawn_on_the_axes_they_are_given(name):
+def test_figures_are_drawn_on_given_axes(name):
     assert_drawn_where_asked(PICTURES[name])

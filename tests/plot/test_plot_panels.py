@@ -1,7 +1,7 @@
-"""Every plot does well in a panel of a paper: three inches, in a figure of any layout, alone and beside others.
+"""Plots in small panels: every plot is legible three inches wide, in any figure layout, alone and in a mosaic.
 
-By default each plot is drawn once in each layout, alone and in a mosaic; SNNCELL_PANELS=all draws every plot in all
-panels of a mosaic too, with and without a title, and in mosaics of a column's width.
+By default each plot is drawn once in each layout, alone and in a mosaic. SNNCELL_PANELS=all draws every plot in all
+panels of a mosaic, with and without a title, and in mosaics of one column's width.
 """
 
 import inspect
@@ -84,7 +84,7 @@ ALL = os.environ.get("SNNCELL_PANELS") == "all"
 WIDTH, HEIGHT = 0.45, 0.35
 
 
-def test_every_plot_is_tried():
+def test_every_plot_function_has_panel_cases():
     drawn = {
         name
         for name in plot.__all__
@@ -146,7 +146,7 @@ def within(box, page):
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("name", PLOTS)
-def test_a_plot_does_well_in_a_panel_of_three_inches(name, layout):
+def test_plot_is_legible_in_three_inch_panel(name, layout):
     for title in ("a", None) if ALL else ("a",):
         axes = plt.subplots(figsize=(3.0, 2.2), layout=layout, dpi=72)[1]
         assert not look([axes], [name], title, 3.0, 2.2)
@@ -160,7 +160,7 @@ FOURS = [list(PLOTS)[n::7] for n in range(7)]
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("names", [[name] for name in PLOTS] if ALL else FOURS, ids=",".join)
-def test_plots_do_well_beside_each_other(names, layout):
+def test_adjacent_plots_are_legible(names, layout):
     for title in ("(a)", None) if ALL else ("(a)",):
         panels = plt.subplots(2, 2, figsize=(7.0, 5.0), layout=layout, dpi=72)[1].ravel()
         assert not look(panels, names, title, 3.5, 2.5, (0.4, 0.3))
@@ -168,7 +168,7 @@ def test_plots_do_well_beside_each_other(names, layout):
 
 @pytest.mark.parametrize("layout", ["constrained", "tight"])
 @pytest.mark.parametrize("names", [[name] for name in PLOTS] if ALL else [["raster, psth"]], ids=",".join)
-def test_four_plots_find_room_in_one_column(names, layout):
+def test_four_plots_fit_in_one_column(names, layout):
     panels = plt.subplots(2, 2, figsize=(3.3, 3.3), layout=layout, dpi=72)[1].ravel()
     assert not [line for line in look(panels, names, "a", 1.65, 1.65, (0.2, 0.2)) if " keeps " in line]
 
@@ -176,7 +176,7 @@ def test_four_plots_find_room_in_one_column(names, layout):
 @pytest.mark.uncompiled
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", PLOTS)
-def test_a_title_is_taken_as_it_is_given(name):
+def test_user_title_is_unchanged(name):
     for title in ("(a)  $x + y$: 3\n  b", ""):
         assert PLOTS[name](ax=plt.figure(figsize=(3.0, 2.2)).add_subplot(), title=title).get_title() == title
 
@@ -195,7 +195,7 @@ TITLES = {
 
 
 @pytest.mark.parametrize("line", TITLES)
-def test_a_long_title_is_broken_into_lines_of_like_lengths(line):
+def test_long_title_is_broken_into_lines_of_similar_length(line):
     from snncell.plot.axes import break_line
 
     assert break_line(line, 36) == TITLES[line]
@@ -204,7 +204,7 @@ def test_a_long_title_is_broken_into_lines_of_like_lengths(line):
 @pytest.mark.parametrize("name", ["h", "hid", "lif_layer", "encoder.hidden.lif", "a" * 40])
 @pytest.mark.parametrize("share", ["5.67 %", "0.0195 %", "100 %"])
 @pytest.mark.parametrize("letters", [20, 26, 36, 50])
-def test_no_line_of_a_title_is_a_word_alone(name, share, letters):
+def test_no_title_line_is_a_single_word(name, share, letters):
     from snncell.plot.axes import break_line
 
     line = f"{name}: {share} of neuron-steps out of reach"
@@ -228,7 +228,7 @@ def key_of(layout, draw, size=(3.3, 2.2)):
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("falls", [True, False])
-def test_a_key_stands_inside_where_nothing_is_drawn(layout, falls):
+def test_legend_is_inside_empty_region_of_axes(layout, falls):
     lines = np.linspace(5.0, 0.0, 20) if falls else np.linspace(0.0, 5.0, 20)
     _, box = key_of(layout, lambda ax: plot.training_curves({"loss": lines}, ax))
     assert box.x0 >= 0 and box.x1 <= 1 and box.y0 >= 0 and box.y1 <= 1
@@ -237,7 +237,7 @@ def test_a_key_stands_inside_where_nothing_is_drawn(layout, falls):
 
 
 @pytest.mark.parametrize("layout", ["constrained", "tight"])
-def test_a_key_stands_beneath_where_the_axes_are_full(layout):
+def test_legend_is_below_full_axes(layout):
     full = {"a": np.tile([0.0, 5.0], 40), "b": np.tile([5.0, 0.0], 40)}
     box = key_of(layout, lambda ax: plot.membrane(np.stack([*full.values()], 1), ax=ax))[1]
     assert box.y1 < 0
@@ -246,7 +246,7 @@ def test_a_key_stands_beneath_where_the_axes_are_full(layout):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["constrained", "tight"])
 @pytest.mark.parametrize("size", [(6.0, 6.0), (7.0, 5.0), (7.0, 7.0)])
-def test_the_key_of_a_whole_training_stands_off_its_curves(layout, size):
+def test_legend_of_training_curves_does_not_cover_curves(layout, size):
     both = {"firing_rate": 0.2 + 0.0 * EPOCHS, "test_firing_rate": 0.21 + 0.0 * EPOCHS}
     log = {**LOG, "loss": np.linspace(2.0, 0.2, 20), "test_loss": np.linspace(2.0, 0.3, 20), **both}
     figure, panels = plt.subplots(2, 2, figsize=size, layout=layout)
@@ -260,7 +260,7 @@ def test_the_key_of_a_whole_training_stands_off_its_curves(layout, size):
     ]
 
 
-def test_a_key_lies_over_full_axes_where_no_layout_makes_room():
+def test_legend_covers_full_axes_without_layout_engine():
     full = np.stack([np.tile([0.0, 5.0], 40), np.tile([5.0, 0.0], 40)], 1)
     axes, box = key_of(None, lambda ax: plot.membrane(full, ax=ax))
     assert box.y0 >= 0 and box.y1 <= 1 and axes.get_legend().get_frame().get_alpha() == 0.8

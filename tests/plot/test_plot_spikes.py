@@ -1,4 +1,4 @@
-"""Pictures of spikes: what was drawn is what was given, they can be read in a paper, and they look as they did."""
+"""Plots of spikes: drawn data equal the input, figures are legible in a paper, and match baseline images."""
 
 from collections import OrderedDict
 
@@ -95,7 +95,7 @@ PICTURES = {
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
+def test_figures_are_legible_at_column_width_and_in_grey(name):
     axes = PICTURES[name]()
     assert axes.figure.get_figwidth() == 3.3
     for dots in (80, 200):  # letters are broader where there are few
@@ -106,19 +106,19 @@ def test_pictures_can_be_read_at_the_width_of_a_papers_column_and_in_grey(name):
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
-def test_pictures_look_as_they_did(name):
+def test_figures_match_baseline(name):
     return PICTURES[name]().figure
 
 
 @pytest.mark.parametrize("draw", [plot.firing_rates, plot.dead_and_saturated])
-def test_ten_layers_have_room_on_a_column(draw):
+def test_ten_layers_fit_in_column_width(draw):
     layers = {f"encoder.{number}.lif": np.roll(SPIKES, number, 0) for number in range(10)}
     axes = draw(layers)
     assert_readable(axes)
     assert axes.get_window_extent().height / axes.figure.dpi > 1.0  # inches
 
 
-def test_pictures_can_be_read_side_by_side_on_a_page():
+def test_figures_are_legible_side_by_side():
     figure, axes = plt.subplots(3, 2, figsize=(10, 9), layout="constrained")
     plot.raster(SPIKES[:, 0], ax=axes[0, 0], title="layer 1, shown a 5 as a constant current", psth=4)
     plot.membrane(RECORDED, ax=axes[0, 1], title="layer 1, the potential after the reset")
@@ -153,14 +153,14 @@ FAULTS = {small: "under 6.0 pt", cut: "cut off", over: "one over the other", ali
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_what_cannot_be_read_is_found(fault):
+def test_legibility_check_finds_planted_faults(fault):
     axes = plt.subplots(figsize=(3.3, 2.2), layout="constrained")[1]
     fault(axes)
     with pytest.raises(AssertionError, match=FAULTS[fault]):
         assert_readable(axes)
 
 
-def test_twelve_series_are_apart_in_grey_and_twenty_eight_in_colour():
+def test_twelve_series_differ_in_grey_and_twenty_eight_in_colour():
     assert_told_apart(plot.membrane(np.random.default_rng(0).random((5, 12))))
     axes = plot.membrane(np.random.default_rng(0).random((5, 28)), neurons=range(28))
     assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 28
@@ -169,7 +169,7 @@ def test_twelve_series_are_apart_in_grey_and_twenty_eight_in_colour():
 # --- sources ----------------------------------------------------------------------------------------------------------
 
 
-def test_layers_come_from_monitors_mappings_arrays_and_tensors():
+def test_spikes_can_be_monitor_mapping_array_or_tensor():
     assert list(all_layers(RECORDED, "spikes", "f")) == ["lif1", "lif2", "out"]
     assert list(all_layers(RECORDED, "v", "f")) == ["lif1"]
     assert list(all_layers({"a": Tensor(SPIKES), "b": V}, "spikes", "f")) == ["a", "b"]
@@ -196,7 +196,7 @@ def marks(axes):
         ({"layer": "lif1", "neuron": 5}, SPIKES[:, :, 5]),
     ],
 )
-def test_a_raster_of_a_monitor_has_a_mark_for_every_spike(options, expected):
+def test_raster_of_monitor_has_a_mark_for_every_spike(options, expected):
     axes = plot.raster(RECORDED, **options)
     found = np.zeros(expected.shape)
     found[tuple(marks(axes).astype(int).T)] = 1.0
@@ -205,13 +205,13 @@ def test_a_raster_of_a_monitor_has_a_mark_for_every_spike(options, expected):
     assert axes.get_title().startswith(f"{options['layer']}: {int(expected.sum())} spikes, ")
 
 
-def test_a_raster_of_images_counts_their_neurons_through():
+def test_raster_of_images_numbers_neurons_consecutively():
     spikes = np.zeros((5, 2, 3, 4))
     spikes[2, 1, 2, 1] = 1.0
     np.testing.assert_array_equal(marks(plot.raster(spikes, sample=1)), [[2, 9]])
 
 
-def test_a_raster_of_every_third_step_stands_at_those_steps():
+def test_raster_of_every_third_step_has_marks_at_those_steps():
     axes = plot.raster(Recording(3, spikes={"lif1": SPIKES[::3]}), psth=2)
     steps, _ = np.nonzero(SPIKES[::3, 0])
     np.testing.assert_array_equal(np.sort(marks(axes)[:, 0]), np.sort(3 * steps))
@@ -220,7 +220,7 @@ def test_a_raster_of_every_third_step_stands_at_those_steps():
 
 
 @pytest.mark.parametrize("count", [1, 3, 20, 128, 500])
-def test_the_marks_of_the_first_and_last_neuron_are_whole(count):
+def test_raster_marks_of_first_and_last_neuron_are_not_clipped(count):
     axes = plot.raster(np.ones((5, count)))
     axes.figure.draw_without_rendering()
     marks = axes.collections[0]
@@ -229,7 +229,7 @@ def test_the_marks_of_the_first_and_last_neuron_are_whole(count):
     assert heights.min() - half >= axes.bbox.y0 - 0.01 and heights.max() + half <= axes.bbox.y1 + 0.01
 
 
-def test_a_raster_by_class_has_its_rows_together_with_names_at_the_side():
+def test_raster_by_class_groups_and_labels_rows():
     axes = plot.raster(SPIKES, neuron=3, classes=TRIALS)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["left", "right", "up"]
     np.testing.assert_array_equal(axes.get_yticks(), [0.5, 2.5, 4.5])
@@ -244,7 +244,7 @@ def test_a_raster_by_class_has_its_rows_together_with_names_at_the_side():
 
 
 @pytest.mark.parametrize("width", [1, 4, 7, 100])
-def test_the_histogram_beneath_a_raster_sums_to_its_spikes(width):
+def test_histogram_below_raster_sums_to_its_spikes(width):
     axes = plot.raster(SPIKES[:, 0], psth=width)
     below = axes.figure.axes[-1]
     (stairs,) = below.patches
@@ -255,7 +255,7 @@ def test_the_histogram_beneath_a_raster_sums_to_its_spikes(width):
 
 
 @pytest.mark.parametrize("layout", ["constrained", None])
-def test_the_histogram_takes_its_place_from_its_raster_alone(layout):
+def test_histogram_takes_space_only_from_its_raster(layout):
     figure, (upper, lower) = plt.subplots(2, 1, layout=layout)
     plot.raster(SPIKES[:, 0], ax=upper, psth=4)
     figure.draw_without_rendering()
@@ -263,7 +263,7 @@ def test_the_histogram_takes_its_place_from_its_raster_alone(layout):
     assert lower.get_position().y1 < below.get_position().y0 < below.get_position().y1 < upper.get_position().y0
 
 
-def test_the_histogram_finds_its_place_on_free_axes_too():
+def test_histogram_fits_on_freely_placed_axes():
     axes = plt.figure().add_axes((0.1, 0.1, 0.8, 0.8))
     plot.raster(SPIKES[:, 0], ax=axes, psth=4)
     below = axes.figure.axes[-1].get_position()
@@ -273,7 +273,7 @@ def test_the_histogram_finds_its_place_on_free_axes_too():
 # --- membrane ---------------------------------------------------------------------------------------------------------
 
 
-def test_membranes_of_a_monitor_know_spikes_threshold_and_layer():
+def test_membranes_of_monitor_show_spikes_threshold_and_layer():
     axes = plot.membrane(RECORDED, neurons=[2, 5], sample=1)
     lines = {line.get_label(): line for line in axes.lines}
     np.testing.assert_array_equal(lines["neuron 2"].get_ydata(), V[:, 1, 2])
@@ -297,7 +297,7 @@ def test_membranes_of_a_monitor_know_spikes_threshold_and_layer():
     ],
     ids=lambda x: type(x).__name__,
 )
-def test_membranes_of_a_monitor_are_those_before_the_reset_where_they_are_known(neuron, before):
+def test_membranes_of_monitor_show_potentials_before_reset_if_recorded(neuron, before):
     net = nn.MultiStep(neuron)
     with snncell.monitor(net, v=True, above=True) as m:
         net(Tensor(np.random.default_rng(0).uniform(0.0, 0.7, (40, 2, 3)).astype(np.float32)))
@@ -314,14 +314,14 @@ def test_membranes_of_a_monitor_are_those_before_the_reset_where_they_are_known(
             np.testing.assert_array_equal(line.get_ydata(), m.v[name][:, 0, neuron_number])
 
 
-def test_membranes_of_a_monitor_without_spikes_are_its_first_four_if_none_are_named():
+def test_membranes_of_silent_monitor_show_first_four_neurons():
     axes = plot.membrane(Recording(v={"lif1": V}))
     names = [f"neuron {n}" for n in range(4)]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [*names, "threshold"]
     assert not [line for line in axes.lines if line.get_label() == "_spikes"]  # no spikes were recorded
 
 
-def test_membranes_of_a_monitor_are_the_four_that_fire_most_if_none_are_named():
+def test_membranes_of_monitor_show_four_most_active_neurons():
     axes = plot.membrane(RECORDED)
     counts = SPIKES[:, 0].sum(0)
     shown = [int(line.get_label().split()[1]) for line in axes.lines if line.get_label().startswith("neuron")]
@@ -329,7 +329,7 @@ def test_membranes_of_a_monitor_are_the_four_that_fire_most_if_none_are_named():
     assert axes.get_ylabel() == "membrane potential\nafter reset"
 
 
-def test_triangles_of_different_neurons_are_apart_in_grey():
+def test_spike_markers_of_neurons_differ_in_grey():
     axes = plot.membrane(V[:, 0, :8], SPIKES[:, 0, :8], 1.25)
     triangles = [line for line in axes.lines if line.get_label() == "_spikes"]
     looks = {(line.get_marker(), line.get_markerfacecolor() == "white") for line in triangles}
@@ -338,7 +338,7 @@ def test_triangles_of_different_neurons_are_apart_in_grey():
     assert set(shown[:8]) == looks
 
 
-def test_every_neuron_may_have_a_threshold_of_its_own():
+def test_membranes_show_threshold_of_each_neuron():
     axes = plot.membrane(V, v_threshold=Tensor(np.repeat([0.5, 1.0], 6)), sample=0)
     dashed = [line.get_ydata()[0] for line in axes.lines if line.get_label().endswith("threshold")]
     assert dashed == [0.5, 1.0]
@@ -357,7 +357,7 @@ def watched(**options):
     return m
 
 
-def test_layers_that_do_not_fire_are_no_rates():
+def test_nonspiking_layers_are_not_in_rate_plots():
     m = watched()
     assert list(fractions(m)) == ["a"]
     assert [text.get_text().split(":")[0] for text in plot.firing_rates(m).get_legend().get_texts()] == ["a"]
@@ -365,13 +365,13 @@ def test_layers_that_do_not_fire_are_no_rates():
     assert plot.raster(m).get_title().startswith("a: ")  # the only one that fires
 
 
-def test_membranes_of_layers_that_do_not_fire_have_no_triangles_and_no_threshold():
+def test_membranes_of_nonspiking_layers_have_no_markers_or_threshold():
     axes = plot.membrane(watched(v=True), layer="out")
     assert [line.get_label() for line in axes.lines] == ["neuron 0", "neuron 1", "neuron 2"]
     assert axes.get_ylabel() == "membrane potential"
 
 
-def test_neurons_that_were_chosen_keep_their_numbers():
+def test_selected_neurons_keep_their_numbers():
     m = watched(spikes="a", v="a", neurons=[0, 5, 39])
     assert [text.get_text() for text in plot.membrane(m).get_legend().get_texts()[:3]] == [
         "neuron 0",
@@ -387,7 +387,7 @@ def test_neurons_that_were_chosen_keep_their_numbers():
     assert [label.get_text() for label in axes.get_yticklabels() if label.get_text()] == ["0", "5", "39"]
 
 
-def test_plots_of_potentials_and_gradients_need_no_spikes():
+def test_potential_and_gradient_plots_need_no_spikes():
     assert plot.membrane(watched(spikes=False, v=True), layer="a").get_title() == "a"
 
 
@@ -411,7 +411,7 @@ WATCHED = {
 
 
 @pytest.mark.parametrize("what", WATCHED)
-def test_what_a_monitor_cannot_show_is_refused_with_the_mend(what):
+def test_missing_monitor_records_raise_with_fix(what):
     draw, message = WATCHED[what]
     with pytest.raises(errors.ArgumentError, match=message):
         draw()
@@ -421,7 +421,7 @@ def test_what_a_monitor_cannot_show_is_refused_with_the_mend(what):
 
 
 @pytest.mark.parametrize(("spikes", "rows"), [(SPIKES, SPIKES.mean(2)), (SPIKES[:, 0], SPIKES[:, 0])], ids=["B", "N"])
-def test_a_psth_is_the_mean_over_its_rows_with_their_standard_error(spikes, rows):
+def test_psth_is_mean_over_rows_with_standard_error(spikes, rows):
     axes = plot.psth(Tensor(spikes), width=4)
     line, band = axes.patches
     bins = rows.reshape(10, 4, -1).mean(1, dtype=float)
@@ -433,7 +433,7 @@ def test_a_psth_is_the_mean_over_its_rows_with_their_standard_error(spikes, rows
     assert axes.get_legend() is None
 
 
-def test_a_psth_has_a_line_for_each_class():
+def test_psth_has_a_line_for_each_class():
     axes = plot.psth(RECORDED, layer="lif1", classes=TRIALS, width=4)
     lines = {patch.get_label(): patch for patch in axes.patches if patch.get_label()}
     assert list(lines) == [text.get_text() for text in axes.get_legend().get_texts()] == ["left", "right", "up"]
@@ -442,7 +442,7 @@ def test_a_psth_has_a_line_for_each_class():
         np.testing.assert_allclose(values.sum() * 4 * N * 2, SPIKES[:, name == TRIALS].sum(), rtol=1e-6)
 
 
-def test_firing_rates_are_fractions_of_each_layers_neurons_and_mark_the_median():
+def test_firing_rates_show_fractions_of_neurons_and_median():
     axes = plot.firing_rates(RECORDED, bins=10)
     rates = [array.mean((0, 1)) for array in RECORDED.spikes.values()]
     for rate, stairs, line in zip(rates, axes.patches, axes.lines, strict=True):
@@ -456,7 +456,7 @@ def test_firing_rates_are_fractions_of_each_layers_neurons_and_mark_the_median()
 
 @pytest.mark.parametrize("width", [1.6, 2.0, 3.3])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_the_key_of_firing_rates_stands_above_every_bin_however_narrow(width, layers):
+def test_legend_of_firing_rates_is_above_all_bins(width, layers):
     figure, axes = plt.subplots(figsize=(2 * width, 2.5), ncols=2, layout="constrained")
     axes[1].set_yticks([0.5], ["a name that takes room"])
     panel = plot.firing_rates({n: RECORDED.spikes[n] for n in RECORDED.layers[:layers]}, ax=axes[0], bins=7)
@@ -468,7 +468,7 @@ def test_the_key_of_firing_rates_stands_above_every_bin_however_narrow(width, la
     assert {line.get_marker() for line in key.get_lines()} == {"None"}  # nothing there looks like a median
 
 
-def test_firing_rates_of_silence_are_drawn_too():
+def test_firing_rates_of_silent_layers_are_drawn():
     axes = plot.firing_rates(np.zeros((3, 2, 5)))
     assert axes.patches[0].get_data().values[0] == 1.0
     assert axes.get_legend().get_texts()[0].get_text() == "all: median 0"
@@ -498,7 +498,7 @@ def test_dead_and_saturated_neurons_are_counted_and_drawn(options, expected):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["dead", "healthy", "saturated"]
 
 
-def test_a_single_layer_has_no_giant_bar():
+def test_single_layer_has_bar_of_normal_height():
     figure, axes = plt.subplots(figsize=(3.0, 3.0), layout="constrained")
     plot.dead_and_saturated({"a": KNOWN}, ax=axes)
     figure.draw_without_rendering()
@@ -506,7 +506,7 @@ def test_a_single_layer_has_no_giant_bar():
     assert not [text for text in axes.texts if "\n" in text.get_text()]
 
 
-def test_the_first_layer_is_on_top():
+def test_first_layer_is_on_top():
     axes = plot.dead_and_saturated(RECORDED)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["lif1", "lif2", "out"]
     assert axes.yaxis_inverted() and len(axes.patches) == 9
@@ -515,7 +515,7 @@ def test_the_first_layer_is_on_top():
 @pytest.mark.parametrize(
     ("part", "text"), [(0.0, "0"), (0.001, "<1"), (0.005, "0"), (0.126, "13"), (0.996, ">99"), (1.0, "100")]
 )
-def test_percentages_do_not_claim_none_or_all_where_there_are_some(part, text):
+def test_percentages_are_rounded_to_0_or_100_only_if_exact(part, text):
     assert whole_percent(part) == text
 
 
@@ -548,7 +548,7 @@ TIMES = [
 
 
 @pytest.mark.parametrize(("a", "b", "options", "expected", "alone_a", "alone_b"), TIMES)
-def test_spike_times_are_subtracted_from_those_of_their_partners(a, b, options, expected, alone_a, alone_b):
+def test_spike_time_differences_are_taken_between_matched_spikes(a, b, options, expected, alone_a, alone_b):
     found = time_differences(a, b, **options)
     assert sorted(found.steps) == sorted(expected)
     assert (found.alone_a, found.alone_b) == pytest.approx((alone_a, alone_b))
@@ -557,7 +557,7 @@ def test_spike_times_are_subtracted_from_those_of_their_partners(a, b, options, 
     assert f"alone: {whole_percent(alone_a)} % of ours, {whole_percent(alone_b)} % of theirs" in other.get_title()
 
 
-def test_the_histogram_of_spike_times_has_a_bin_for_each_step_with_its_middle_there():
+def test_spike_time_histogram_has_one_bin_centred_on_each_step():
     late = np.roll(SPIKES, 2, 0)
     late[:2] = 0.0
     axes = plot.spike_time_differences(late, SPIKES, match="all", within=3)
@@ -570,7 +570,7 @@ def test_the_histogram_of_spike_times_has_a_bin_for_each_step_with_its_middle_th
     assert axes.get_xlabel() == "a later than b by (steps)" and axes.get_ylabel() == "pairs of spikes"
 
 
-def test_wide_histograms_of_spike_times_have_wide_bins_that_hold_every_pair():
+def test_wide_spike_time_histogram_has_wide_bins_with_all_pairs():
     a, b = np.zeros((2, 500, 3))
     a[[400, 10, 7], [0, 1, 2]] = b[[5, 200, 7], [0, 1, 2]] = 1.0
     axes = plot.spike_time_differences(a, b)
@@ -579,7 +579,7 @@ def test_wide_histograms_of_spike_times_have_wide_bins_that_hold_every_pair():
     np.testing.assert_allclose(np.diff(edges), 13)
 
 
-def test_spike_times_of_two_monitors_are_compared():
+def test_spike_times_of_two_monitors_can_be_compared():
     axes = plot.spike_time_differences(RECORDED, RECORDED, layer="lif1")
     first = (SPIKES.sum(0) > 0).sum()
     assert axes.get_title().startswith(f"{first} pairs, median +0 steps")
@@ -590,7 +590,7 @@ def test_spike_times_of_two_monitors_are_compared():
 # --- animation --------------------------------------------------------------------------------------------------------
 
 
-def test_an_animation_lights_a_spike_up_and_lets_it_fade():
+def test_animation_shows_spike_and_fades_it():
     spikes = np.zeros((4, 3, 5))
     spikes[1, 2, 4] = 1.0
     animation = animation_of(0, spikes, fade=0.5, title="input")
@@ -618,13 +618,13 @@ def test_an_animation_lights_a_spike_up_and_lets_it_fade():
         (RECORDED, {"layer": "lif1"}, (3, 4), 1),
     ],
 )
-def test_animations_take_planes_channels_and_layers(spikes, options, size, channels):
+def test_animation_accepts_planes_channels_and_layers(spikes, options, size, channels):
     axes = animation_of(0, spikes, **options)._fig.axes[0]
     assert [image.get_array().shape[:2] for image in axes.images] == [size] * channels
     assert (axes.get_legend() is not None) == (channels > 1)
 
 
-def test_an_animation_stands_on_its_images_which_change_if_they_are_many():
+def test_animation_shows_background_images_per_step():
     images = np.arange(4 * 9.0).reshape(4, 3, 3)
     animation = animation_of(2, np.ones((4, 6, 6)), images)
     background = animation._fig.axes[0].images[0]
@@ -634,21 +634,21 @@ def test_an_animation_stands_on_its_images_which_change_if_they_are_many():
     np.testing.assert_array_equal(still.get_array(), images[1])
 
 
-def test_an_animation_is_written_as_gif(tmp_path):
+def test_animation_is_saved_as_gif(tmp_path):
     axes = plt.subplots(figsize=(1, 1), dpi=50)[1]
     plot.animate(SPIKES[:5], sample=0, path=tmp_path / "a.gif", fps=4, ax=axes)
     with Image.open(tmp_path / "a.gif") as picture:
         assert picture.n_frames == 5 and picture.info["duration"] == 250 and picture.size == (50, 50)
 
 
-def test_an_animation_is_written_as_mp4_where_there_is_ffmpeg(tmp_path):
+def test_animation_is_saved_as_mp4_with_ffmpeg(tmp_path):
     if not FFMpegWriter.isAvailable():
         pytest.skip("ffmpeg is not installed: there is nothing to write an .mp4 with")
     plot.animate(SPIKES[:5], sample=0, path=tmp_path / "a.mp4")
     assert (tmp_path / "a.mp4").read_bytes()[4:8] == b"ftyp"
 
 
-def test_an_animation_says_that_ffmpeg_is_missing(tmp_path, monkeypatch):
+def test_animation_to_mp4_without_ffmpeg_raises(tmp_path, monkeypatch):
     monkeypatch.setattr(FFMpegWriter, "isAvailable", classmethod(lambda cls: False))
     with pytest.raises(errors.ArgumentError, match=r"a\.mp4' needs ffmpeg.*Install it, or write a \.gif"):
         plot.animate(SPIKES, sample=0, path=str(tmp_path / "a.mp4"))
@@ -715,7 +715,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("draw", "kind", "match"), WRONG)
-def test_what_does_not_fit_is_refused_with_the_mend(draw, kind, match):
+def test_invalid_data_raise_with_fix(draw, kind, match):
     with pytest.raises(kind, match=match):
         draw()
     assert not plt.get_fignums(), "an empty figure is left behind"
@@ -724,7 +724,7 @@ def test_what_does_not_fit_is_refused_with_the_mend(draw, kind, match):
 # --- samples of unlike lengths ----------------------------------------------------------------------------------------
 
 
-def test_the_title_of_a_raster_counts_no_steps_of_padding():
+def test_raster_title_excludes_padded_steps():
     net = nn.MultiStep(nn.IFNode())
     x, lengths = Tensor(np.full((10, 2, 3), 2.0, np.float32)), Tensor(np.array([10, 4], np.int32))
     with snncell.monitor(net) as recorded:
@@ -747,7 +747,7 @@ class Padded(nn.Cell):
         return self.layer(x, lengths=lengths)
 
 
-def test_the_rasters_of_a_report_count_no_steps_of_padding(tmp_path):
+def test_report_rasters_exclude_padded_steps(tmp_path):
     x, lengths = np.full((10, 2, 3), 2.0, np.float32), np.array([4, 3], np.int32)
     batch, path = (Tensor(x), Tensor(lengths), Tensor([0, 1])), tmp_path / "page.html"
     report = plot.report(Padded(), batch, lambda out, target: out.mean() + 0.0 * target.sum(), path=path)

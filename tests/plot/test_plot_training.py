@@ -1,4 +1,4 @@
-"""Pictures of weights and trainings: what is drawn, what it says, whether it can be read, and how it looks."""
+"""Plots of weights and training curves: drawn data, labels, legibility, and comparison with baseline images."""
 
 import matplotlib as mpl
 import numpy as np
@@ -27,14 +27,14 @@ def copies(net):
     return {name: parameter.asnumpy().copy() for name, parameter in net.parameters_and_names()}
 
 
-def test_update_ratios_are_norms_over_norms(rng):
+def test_update_ratios_are_ratios_of_norms(rng):
     before = {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=5)}
     after = {name: value + 0.01 * rng.normal(size=value.shape) for name, value in before.items()}
     wanted = {name: np.linalg.norm(after[name] - before[name]) / np.linalg.norm(before[name]) for name in before}
     assert plot.update_ratios(before, after) == pytest.approx(wanted, rel=1e-12)
 
 
-def test_update_ratios_of_a_net_are_those_of_what_was_trained():
+def test_update_ratios_of_net_cover_trained_parameters():
     net = nn.SequentialCell(nn.Dense(3, 2), nn.BatchNorm1d(2))
     net.set_train()
     before = {name: p.asnumpy().copy() for name, p in net.parameters_and_names() if p.requires_grad}
@@ -49,13 +49,13 @@ def test_update_ratios_of_a_net_are_those_of_what_was_trained():
     assert ratios["0.weight"] == pytest.approx(step, rel=1e-4)
 
 
-def test_update_ratios_without_a_size_to_compare_with():
+def test_update_ratios_of_zero_weights_are_inf_or_zero():
     before, after = {"still": np.ones(2), "begun": np.zeros(2), "none": np.zeros(2)}, {"still": np.ones(2)}
     found = plot.update_ratios(before, after | {"begun": np.ones(2), "none": np.zeros(2)})
     assert found == {"still": 0.0, "begun": np.inf, "none": 0.0}
 
 
-def test_update_ratios_refuse_what_does_not_fit():
+def test_update_ratios_with_invalid_data_raise():
     net = nn.Dense(2, 1)
     with pytest.raises(errors.ArgumentError, match=r"'weight' before and after are the same Parameter\. Copy it"):
         plot.update_ratios(net, net)
@@ -69,7 +69,7 @@ def test_update_ratios_refuse_what_does_not_fit():
         plot.update_ratios({}, {})
 
 
-def test_gradient_to_weight_draws_a_line_for_each_weight_and_the_band():
+def test_gradient_to_weight_draws_a_line_per_weight_and_the_band():
     axes = plot.gradient_to_weight({"a": [1e-3, 2e-3, 0.0], "b": [np.inf, 1e-1, np.nan]}, title="Adam")
     first, second = axes.lines
     np.testing.assert_array_equal(first.get_xdata(), [1, 2, 3])
@@ -81,19 +81,19 @@ def test_gradient_to_weight_draws_a_line_for_each_weight_and_the_band():
     assert (axes.get_yscale(), axes.get_xlabel(), axes.get_title()) == ("log", "update", "Adam")
 
 
-def test_gradient_to_weight_takes_what_update_ratios_gave_each_time():
+def test_gradient_to_weight_accepts_list_of_update_ratios():
     axes = plot.gradient_to_weight([{"a": 1e-3}, {"a": 2e-3, "b": 1e-2}], band=(1e-3, 1e-1))
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), [1e-3, 2e-3])
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), [np.nan, 1e-2])
     assert legend_of(axes)[-1] == "usual: 0.001 to 0.1"
 
 
-def test_many_weights_can_be_told_apart():
+def test_many_weights_have_distinct_styles():
     axes = plot.gradient_to_weight({f"w{n}": [1e-3] for n in range(28)})
     assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in axes.lines}) == 28
 
 
-def test_gradient_to_weight_refuses_what_does_not_fit():
+def test_gradient_to_weight_with_invalid_data_raises():
     for nothing in ({}, [], None, [1e-3]):
         with pytest.raises(errors.ArgumentError, match="gradient_to_weight: takes the ratios of each weight by name"):
             plot.gradient_to_weight(nothing)
@@ -130,7 +130,7 @@ def test_weight_histograms_count_each_element_of_each_parameter(rng):
     assert (axes.get_xlabel(), axes.get_title()) == ("value", "weights")
 
 
-def test_weight_histograms_of_a_net_show_what_is_trained():
+def test_weight_histograms_of_net_show_trainable_parameters():
     net = nn.SequentialCell(nn.Dense(3, 2), nn.BatchNorm1d(2))
     names = [name for name, p in net.parameters_and_names() if p.requires_grad]
     axes = plot.weight_histograms(net)
@@ -139,7 +139,7 @@ def test_weight_histograms_of_a_net_show_what_is_trained():
     assert [text.get_text() for text in axes.get_yticklabels()] == [name for name, _ in net.parameters_and_names()]
 
 
-def test_weight_histograms_show_another_time_as_an_outline():
+def test_weight_histograms_show_earlier_weights_as_outline():
     axes = plot.weight_histograms({"a": np.ones(4)}, before={"a": np.zeros(4), "more": np.ones(3)})
     now, before = axes.patches
     assert now.get_fill() and not before.get_fill()
@@ -150,24 +150,24 @@ def test_weight_histograms_show_another_time_as_an_outline():
         assert edges[at] <= value <= edges[at + 1]
 
 
-def test_weight_histograms_say_what_is_not_finite():
+def test_weight_histograms_count_nonfinite_values():
     axes = plot.weight_histograms({"a": np.array([1.0, 3.0, np.nan]), "b": np.array([np.inf])})
     assert [text.get_text() for text in axes.texts] == ["sd 1\n1 NaN or inf", "nothing finite"]
 
 
-def test_weight_histograms_say_the_value_of_what_does_not_spread():
+def test_weight_histograms_print_value_of_constant_weights():
     axes = plot.weight_histograms({"gain": np.array(0.8), "bias": np.zeros(5), "one": [np.nan, 2.0]})
     assert [text.get_text() for text in axes.texts] == ["= 0.8", "all 0", "= 2\n1 NaN or inf"]
 
 
-def test_a_few_weights_far_out_do_not_hide_the_others(rng):
+def test_weight_histograms_with_outliers_show_other_weights(rng):
     weights = np.concatenate([rng.uniform(-1, 1, 9990), np.full(5, 1e4)])
     heights, edges, baseline = plot.weight_histograms({"a": weights}).patches[0].get_data()
     assert edges[-1] < 1.1
     assert np.nan_to_num(heights - baseline)[-1] > 0  # they are in the outermost bin
 
 
-def test_weight_histograms_refuse_what_does_not_fit():
+def test_weight_histograms_with_invalid_data_raise():
     with pytest.raises(errors.ArgumentError, match="the IFNode has no Parameters with requires_grad"):
         plot.weight_histograms(nn.IFNode())
     with pytest.raises(errors.ArgumentError, match="weight_histograms: before has no 'bias'"):
@@ -223,7 +223,7 @@ LOGS = {
 
 
 @pytest.mark.parametrize("kind", LOGS)
-def test_training_curves_of_every_kind_of_log(kind, tmp_path):
+def test_training_curves_accept_every_kind_of_log(kind, tmp_path):
     axes = plot.training_curves(LOGS[kind](tmp_path), title="digits")
     (right,) = [other for other in axes.figure.axes if other is not axes]
     left, best = data_of(axes), "best loss: epoch 2"
@@ -239,7 +239,7 @@ def test_training_curves_of_every_kind_of_log(kind, tmp_path):
     assert legend_of(axes) == names
 
 
-def test_the_best_epoch_is_that_of_the_name_that_is_given():
+def test_best_epoch_follows_given_metric():
     axes = plot.training_curves(history(), best="test_accuracy")
     right = axes.figure.axes[1]
     assert data_of(right)["best accuracy: epoch 3"] == [0.6875]
@@ -247,7 +247,7 @@ def test_the_best_epoch_is_that_of_the_name_that_is_given():
     assert list(dotted.get_xdata()) == [3, 3]
 
 
-def test_without_a_loss_metrics_are_on_the_left():
+def test_metrics_are_on_left_axis_without_loss():
     axes = plot.training_curves({"accuracy": ACCURACY, "firing_rate": [0.1, 0.1, 0.1]})
     assert axes.figure.axes == [axes]
     assert axes.get_ylabel() == "accuracy, firing rate"
@@ -255,7 +255,7 @@ def test_without_a_loss_metrics_are_on_the_left():
 
 
 @pytest.mark.parametrize("monitored", ["test_accuracy", "learning_rate"])
-def test_the_star_is_at_the_epoch_that_fit_kept(monitored):
+def test_best_epoch_marker_is_at_epoch_kept_by_fit(monitored):
     records = [
         {"epoch": n + 1, "loss": loss, "test_accuracy": accuracy, "learning_rate": 0.1}
         for n, (loss, accuracy) in enumerate([(1.0, 0.5), (0.5, 0.7), (0.4, 0.705), (0.2, 0.6)])
@@ -268,7 +268,7 @@ def test_the_star_is_at_the_epoch_that_fit_kept(monitored):
     assert ("best accuracy: epoch 2" if monitored == "test_accuracy" else "kept: epoch 2") in keys
 
 
-def test_fit_says_which_number_decided_about_the_epoch_that_it_kept():
+def test_fit_history_names_metric_of_kept_epoch():
     net, x, y = nn.Dense(3, 2), np.eye(3, dtype=np.float32), np.array([0, 1, 0], np.int32)
     data = [(Tensor(x), Tensor(y))]
     result = train.fit(
@@ -284,13 +284,13 @@ def test_fit_says_which_number_decided_about_the_epoch_that_it_kept():
     assert result.monitored == "test_accuracy" and result.best["epoch"] <= 3
 
 
-def test_a_loss_that_is_not_finite_is_never_the_best():
+def test_nonfinite_loss_is_never_best():
     axes = plot.training_curves({"loss": [np.inf, 2.0, np.nan, -np.inf]})
     assert data_of(axes)["best loss: epoch 2"] == [2.0]
     assert list(data_of(plot.training_curves({"loss": [np.nan]}))) == ["loss, training"]
 
 
-def test_what_a_record_does_not_hold_is_left_out(tmp_path):
+def test_missing_values_of_records_are_omitted(tmp_path):
     axes = plot.training_curves([{"loss": 1.0}, {"loss": 0.5, "test_loss": 0.0}])
     np.testing.assert_array_equal(data_of(axes)["loss, evaluation"], [np.nan, 0.0])
     (tmp_path / "gaps.csv").write_text("epoch,loss,accuracy\n1,0.5,\n2,0.25,0.75\n")
@@ -299,7 +299,7 @@ def test_what_a_record_does_not_hold_is_left_out(tmp_path):
 
 
 @pytest.mark.compiled
-def test_training_curves_of_a_training():
+def test_training_curves_draw_history_of_fit():
     x = ops.uniform((64, 2))
     net, y = nn.Dense(2, 2), (x[:, 0] > x[:, 1]).astype("int64")
     adam = nn.Adam(net.trainable_params(), 0.1)
@@ -310,7 +310,7 @@ def test_training_curves_of_a_training():
     assert data_of(axes)[f"best loss: epoch {int(np.argmin(losses)) + 1}"] == [min(losses)]
 
 
-def test_training_curves_refuse_what_is_no_log(tmp_path):
+def test_training_curves_of_invalid_log_raise(tmp_path):
     with pytest.raises(errors.ArgumentError, match=r"run\.csv' is not a log\. A log is a file \*\.csv or \*\.jsonl"):
         plot.training_curves(tmp_path / "run.csv")
     (tmp_path / "run.txt").touch()
@@ -339,7 +339,7 @@ def test_training_curves_refuse_what_is_no_log(tmp_path):
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 
-def test_confusion_matrix_counts_and_shares():
+def test_confusion_matrix_shows_counts_and_shares():
     predicted, labels = [0, 1, 1, 2, 2, 2], [0, 0, 1, 2, 2, 1]
     axes = plot.confusion_matrix(predicted, labels)
     np.testing.assert_allclose(axes.images[0].get_array(), [[0.5, 0.5, 0], [0, 0.5, 0.5], [0, 0, 1]])
@@ -351,27 +351,27 @@ def test_confusion_matrix_counts_and_shares():
     assert axes.figure.axes[1].get_ylabel() == "share of the true class"
 
 
-def test_confusion_matrix_of_counts():
+def test_confusion_matrix_accepts_counts():
     axes = plot.confusion_matrix(np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1]), normalise=False)
     np.testing.assert_array_equal(axes.images[0].get_array(), [[2, 0], [1, 1]])
     assert axes.images[0].get_clim() == (0.0, 2.0)
     assert axes.figure.axes[1].get_ylabel() == "samples"
 
 
-def test_confusion_matrix_of_scores_takes_the_largest():
+def test_confusion_matrix_of_scores_uses_largest():
     scores = Tensor(np.array([[0.1, 0.7, 0.2], [0.9, 0.0, 0.1]], np.float32))
     axes = plot.confusion_matrix(scores, Tensor(np.array([1, 2])), normalise=False)
     np.testing.assert_array_equal(axes.images[0].get_array(), [[0, 0, 0], [0, 1, 0], [1, 0, 0]])
 
 
-def test_a_class_without_samples_has_an_empty_row():
+def test_class_without_samples_has_empty_row():
     axes = plot.confusion_matrix([0, 0], [0, 0], names=["left", "right"])
     np.testing.assert_array_equal(axes.images[0].get_array(), [[1, 0], [0, 0]])
     assert [text.get_text() for text in axes.get_yticklabels()] == ["left", "right"]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["left", "right"]
 
 
-def test_numbers_stand_out_from_their_cells():
+def test_numbers_contrast_with_their_cells():
     axes = plot.confusion_matrix([0] * 9 + [1] * 10, [0] * 10 + [1] * 9)
     colours = {text.get_position(): text.get_color() for text in axes.texts}
     assert colours == {(0, 0): "white", (1, 1): "white", (1, 0): "black"}
@@ -380,7 +380,7 @@ def test_numbers_stand_out_from_their_cells():
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", ["constrained", "tight", None])
 @pytest.mark.parametrize("side", [1.2, 2.0, 3.0, 6.0])
-def test_numbers_fit_their_cells_and_colours_stand_as_high_as_the_matrix(layout, side, rng):
+def test_numbers_fit_in_cells_and_colour_bar_has_height_of_matrix(layout, side, rng):
     figure, panels = plt.subplots(2, 2, figsize=(2 * side, 2 * side), layout=layout)
     panels[1, 0].set_yticks([0.5], ["a name that takes much of the panel"[: int(12 * side)]])
     axes = plot.confusion_matrix(rng.integers(0, 10, 900), rng.integers(0, 10, 900), ax=panels[0, 0])
@@ -394,7 +394,7 @@ def test_numbers_fit_their_cells_and_colours_stand_as_high_as_the_matrix(layout,
             assert text.get_fontsize() >= 6 and max(box.width, box.height) <= matrix.width / 10 + 2.5
 
 
-def test_numbers_come_and_go_with_the_size_of_the_figure(rng):
+def test_numbers_appear_depending_on_figure_size(rng):
     axes = plot.confusion_matrix(rng.integers(0, 10, 500), rng.integers(0, 10, 500))
     for inches, there in ((3.3, True), (1.5, False), (6.0, True)):
         axes.figure.set_size_inches(inches, inches)
@@ -402,13 +402,13 @@ def test_numbers_come_and_go_with_the_size_of_the_figure(rng):
         assert any(text.get_text() for text in axes.texts) is there
 
 
-def test_numbers_that_do_not_fit_are_left_out(rng):
+def test_numbers_that_do_not_fit_are_omitted(rng):
     axes = plot.confusion_matrix(rng.integers(0, 40, 500), rng.integers(0, 40, 500))
     assert len(axes.texts) == 0
     assert len(axes.get_xticks()) == 20
 
 
-def test_confusion_matrix_refuses_what_does_not_fit():
+def test_confusion_matrix_with_invalid_data_raises():
     with pytest.raises(errors.ArgumentError, match="labels has class 3 at 1; with 3 classes they must be 0 to 2"):
         plot.confusion_matrix(np.eye(3)[[0, 1]], [0, 3])
     with pytest.raises(errors.ArgumentError, match="predicted has class 2 at 0; with 2 classes they must be 0 to 1"):
@@ -493,18 +493,18 @@ PICTURES = {
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_can_be_read_on_paper(name):
+def test_figures_are_legible_on_paper(name):
     assert_readable(PICTURES[name]())
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.mpl_image_compare(savefig_kwargs={"dpi": 80})
-def test_pictures_look_as_they_did(name):
+def test_figures_match_baseline(name):
     return PICTURES[name]().figure
 
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PICTURES)
-def test_pictures_are_drawn_on_the_axes_they_are_given(name):
+def test_figures_are_drawn_on_given_axes(name):
     assert_drawn_where_asked(PICTURES[name])
