@@ -1,4 +1,4 @@
-"""Encoders and decoders: golden values, loops in plain NumPy, expected rates, and snnTorch and SpikingJelly."""
+"""Encoders and decoders: golden values, NumPy loops, expected rates, snnTorch and SpikingJelly."""
 
 import math
 import types
@@ -17,14 +17,14 @@ X = np.random.default_rng(0).uniform(0, 1, (3, 4)).astype(np.float32)
 
 
 def fired_at(spikes):
-    """(T, N) -> the step of each neuron's only spike, None without one."""
+    """(T, N) -> the step of each neuron's only spike; None if it does not fire."""
     values = spikes.asnumpy()
     assert set(values.ravel().tolist()) <= {0.0, 1.0}
     assert (values.sum(0) <= 1).all()
     return [int(column.argmax()) if column.any() else None for column in values.T]
 
 
-# name -> (called, what it takes: values in [0, 1], any, a sequence, or spikes)
+# name -> (function, kind of input: values in [0, 1], any values, a sequence, or spikes)
 CALLS = {
     "rate": (lambda x: encode.rate(x, 5), "unit"),
     "latency": (lambda x: encode.latency(x, 5, linear=True, normalize=True), "unit"),
@@ -43,7 +43,7 @@ CALLS = {
 }
 
 
-def test_every_public_name_is_here():
+def test_every_public_name_is_in_the_table():
     assert set(encode.__all__) == CALLS.keys() | {"field_centres"}
     here = {n for n, v in vars(encode).items() if not n.startswith("_") and not isinstance(v, types.ModuleType)}
     assert here == set(encode.__all__)
@@ -51,7 +51,7 @@ def test_every_public_name_is_here():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", CALLS)
-def test_time_is_the_first_axis_and_the_dtype_stays(name, dtype):
+def test_time_is_the_first_axis_and_the_dtype_is_kept(name, dtype):
     call, takes = CALLS[name]
     found = call(Tensor(X, dtype))
     expected = {"unit": (5, 3, 4), "any": (5, 3, 4), "sequence": (3, 4), "spikes": (4,)}[takes]
@@ -72,7 +72,7 @@ def test_jitted_equals_eager(name):
 
 @pytest.mark.parametrize("values", [[0.2, -0.5, 1.0], [0.0, 1.5], [3, 255], [0.5, float("nan")]], ids=str)
 @pytest.mark.parametrize("name", [name for name, (_, takes) in CALLS.items() if takes == "unit"])
-def test_values_outside_of_the_unit_interval_are_named(name, values):
+def test_values_outside_of_the_unit_interval_raise(name, values):
     least, most = np.min(values), np.max(values)
     text = rf"{name}: the input must be in \[0, 1\], .* from {least:g} to {most:g}\..* x / 255 .*ops\.clip\(x, 0, 1\)"
     with pytest.raises(ArgumentError, match=text):
@@ -81,29 +81,29 @@ def test_values_outside_of_the_unit_interval_are_named(name, values):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", [name for name, (_, takes) in CALLS.items() if takes == "unit"])
-def test_traced_values_are_not_looked_at(name):
+def test_traced_values_are_not_checked(name):
     assert snncell.jit(CALLS[name][0])(Tensor([[0.5, 2.0]])).shape[:3] == (5, 1, 2)
 
 
 @pytest.mark.parametrize("steps", [0, -1, 2.5, True, None])
 @pytest.mark.parametrize("name", ["latency", "phase", "population", "current", "lif"])
-def test_steps_are_a_positive_integer(name, steps):
+def test_steps_must_be_a_positive_integer(name, steps):
     call = encode.population if name == "population" else getattr(encode, name)
     if steps is None and name in ("population", "latency"):
-        return  # means something else
+        return  # None is valid here
     with pytest.raises(ArgumentError, match="steps is an integer"):
         call(Tensor(X), *([3] if name == "population" else []), steps)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, takes) in CALLS.items() if takes in ("sequence", "spikes")])
-def test_sequences_have_steps(name):
+def test_sequences_need_at_least_one_step(name):
     with pytest.raises(ShapeError, match=rf"{name}: .* be \(T, B, \.\.\.\) with at least one step, .* \(0, 4\)"):
         CALLS[name][0](ops.zeros((0, 4)))
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_text_is_refused(name):
-    if name != "lif":  # multiplied by a number before it gets there
+def test_text_as_input_raises(name):
+    if name != "lif":  # the table multiplies the text by a number first
         with pytest.raises(ArgumentTypeError, match=rf"{name}: \w+ is a Tensor, an array, or numbers, not '0.5'"):
             CALLS[name][0]("0.5")
 
@@ -112,12 +112,12 @@ def test_text_is_refused(name):
 
 
 @pytest.mark.parametrize(("gain", "offset"), [(1.0, 0.0), (0.5, 0.0), (2.0, 0.0), (0.5, 0.25), (1.0, -0.3)])
-def test_rates_are_within_the_binomial_bound(gain, offset):
+def test_rates_are_within_the_binomial_bounds(gain, offset):
     x, steps, copies = np.array([0.0, 0.03, 0.5, 0.9, 1.0]), 400, 50
     spikes = encode.rate(Tensor(np.tile(x, (copies, 1)), "float32"), steps, gain, offset).asnumpy()
     assert set(np.unique(spikes)) <= {0.0, 1.0}
     p, n = np.clip(x * gain + offset, 0, 1), steps * copies
-    bound = 5 * np.sqrt(n * p * (1 - p)) + 1e-3  # beyond 5 deviations once in two million; none where p is 0 or 1
+    bound = 5 * np.sqrt(n * p * (1 - p)) + 1e-3  # beyond 5 deviations with probability 5e-7; exact if p is 0 or 1
     assert (np.abs(spikes.sum((0, 1)) - n * p) <= bound).all()
 
 
@@ -128,24 +128,24 @@ def test_steps_and_neurons_are_independent():
     assert np.abs((spikes[1:] * spikes[:-1]).mean(0)).max() < 0.25 * 5 / math.sqrt(2000)
 
 
-def test_the_same_seed_gives_the_same_spikes(run):
+def test_same_seed_gives_the_same_spikes(run):
     encoder, x = run(lambda x: encode.rate(x, 6)), Tensor(X)
     draws = []
     for seed in (3, 3, 4):
         snncell.set_seed(seed)
         draws.append(encoder(x).asnumpy().tobytes() + encoder(x).asnumpy().tobytes())
     assert draws[0] == draws[1] != draws[2]
-    assert draws[0][: len(draws[0]) // 2] != draws[0][len(draws[0]) // 2 :]  # each call draws anew
+    assert draws[0][: len(draws[0]) // 2] != draws[0][len(draws[0]) // 2 :]  # each call draws new numbers
 
 
-def test_rates_that_vary_over_time():
+def test_rates_can_vary_over_time():
     x = np.zeros((4, 2), np.float32)
     x[[1, 3], :] = 1.0
     np.testing.assert_array_equal(encode.rate(Tensor(x)).asnumpy(), x)
     np.testing.assert_array_equal(encode.rate(Tensor(x), first_spike_time=2).asnumpy()[:, 0], [0, 0, 0, 1])
 
 
-def test_the_first_spike_time_of_rates():
+def test_rate_has_no_spikes_before_first_spike_time():
     assert encode.rate([1.0], 4, first_spike_time=3).tolist() == [[0.0], [0.0], [0.0], [1.0]]
     for first in (-1, 4):
         with pytest.raises(ArgumentError, match=rf"rate: first_spike_time must be in \[0, 4\), not {first}"):
@@ -154,7 +154,7 @@ def test_the_first_spike_time_of_rates():
 
 @pytest.mark.parametrize("name", ["gain", "offset"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, "2", None])
-def test_gain_and_offset_are_finite_numbers(name, value):
+def test_gain_and_offset_must_be_finite(name, value):
     with pytest.raises(ArgumentError, match=f"rate: {name} is a finite number, not "):
         encode.rate([0.5], 3, **{name: value})
 
@@ -173,19 +173,19 @@ LATENCIES = {
 
 
 @pytest.mark.parametrize("name", LATENCIES)
-def test_the_golden_latencies(run, name):
+def test_latency_golden_values(run, name):
     options, expected = LATENCIES[name]
     assert fired_at(run(lambda x: encode.latency(x, 8, **options))(Tensor(GOLDEN))) == expected
 
 
-def test_spikes_after_the_last_step_are_refused():
+def test_latency_spikes_after_the_last_step_raise():
     with pytest.raises(ArgumentError, match=r"last spike would come at step 12, after the last of steps=8\. Use norm"):
         encode.latency(Tensor(GOLDEN), 8)
     assert encode.latency(Tensor(GOLDEN), bypass=True).shape == (13, 5)
 
 
 def naive_latency(x, steps, linear, normalize, threshold, tau, first):
-    """Times before rounding, in float64."""
+    """Times in float64 before rounding."""
     if linear:
         scale = steps - 1 - first if normalize else tau
         return np.minimum(scale * (1 - x), scale * (1 - threshold)) + first
@@ -204,10 +204,10 @@ OPTIONS = {
 
 
 def clear_inputs(options, steps=30):
-    """Values whose times are not so near to a half that rounding decides, and their steps."""
+    """Values whose times are not close to a half, so that rounding is unambiguous, and their steps."""
     given = {"linear": False, "normalize": False, "threshold": 0.01, "tau": 1.0, "first_spike_time": 0, **options}
     x = np.random.default_rng(7).uniform(0, 1, 500).astype(np.float32)
-    x[0] = 0.0  # the largest time, which the others are scaled by
+    x[0] = 0.0  # the largest time, by which the others are scaled
     order = [given[key] for key in ("linear", "normalize", "threshold", "tau", "first_spike_time")]
     t = naive_latency(x.astype(float), steps, *order)
     kept = np.abs(t % 1 - 0.5) > 1e-3
@@ -224,7 +224,7 @@ def test_latency_equals_the_formula(name):
 
 @pytest.mark.parametrize("steps", [1, 2, 50, 300, 1000])
 @pytest.mark.parametrize("linear", [True, False])
-def test_spikingjellys_latency_does_not_overflow(steps, linear):
+def test_spikingjelly_latency_does_not_overflow(steps, linear):
     x = np.linspace(0, 1, 97)
     t = (
         (steps - 1) * (1 - x)
@@ -253,13 +253,13 @@ def test_spikingjellys_latency_does_not_overflow(steps, linear):
         ({"steps": None, "convention": "spikingjelly"}, r"latency: pass steps"),
     ],
 )
-def test_latency_refuses_what_makes_no_sense(options, text):
+def test_latency_rejects_invalid_arguments(options, text):
     with pytest.raises(ArgumentError, match=text):
         encode.latency(Tensor(GOLDEN), **{"steps": 8, **options})
 
 
 @pytest.mark.compiled
-def test_the_number_of_steps_cannot_come_from_traced_values():
+def test_number_of_steps_cannot_be_traced():
     with pytest.raises(ArgumentError, match=r"pass steps, .* inside of a jitted function"):
         snncell.jit(lambda x: encode.latency(x, bypass=True))(Tensor(GOLDEN))
 
@@ -276,14 +276,14 @@ DELTAS = {
 
 
 @pytest.mark.parametrize("name", DELTAS)
-def test_the_golden_deltas(run, name):
+def test_delta_golden_values(run, name):
     x, options, expected = DELTAS[name]
     found = run(lambda x: encode.delta(x, **options))(Tensor(np.array(x, np.float32)[:, None]))
     assert found.asnumpy()[:, 0].tolist() == expected
 
 
 @pytest.mark.parametrize("threshold", [0.0, -1.0, math.nan, math.inf, None])
-def test_the_threshold_of_a_change_is_positive(threshold):
+def test_delta_threshold_must_be_positive(threshold):
     with pytest.raises(ArgumentError, match="delta: threshold is a finite number above 0"):
         encode.delta(Tensor(X), threshold)
 
@@ -292,21 +292,21 @@ PHASES = {0.0: "0000", 0.25: "0100", 0.5: "1000", 0.9375: "1111", 0.99: "1111", 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_golden_phases(run, dtype):
+def test_phase_golden_values(run, dtype):
     found = run(lambda x: encode.phase(x, 4))(Tensor(list(PHASES), dtype)).asnumpy()
     assert ["".join(str(int(s)) for s in code) for code in found.T] == list(PHASES.values())
 
 
 @pytest.mark.parametrize("digits", [1, 8, 23, 40])
-def test_phases_add_up_to_the_value(digits):
+def test_phase_weights_sum_to_the_value(digits):
     x = np.concatenate([X.ravel().astype(float), [0.0, 1.0]])
     code = encode.phase(Tensor(x), digits).asnumpy()
     off = x - (code * 0.5 ** np.arange(1, digits + 1)[:, None]).sum(0)
     assert (off >= 0).all() and (off <= 0.5**digits).all()
-    assert code[:, -1].all()  # 1: with many digits too
+    assert code[:, -1].all()  # the value 1 has ones in all digits
 
 
-def test_phases_are_repeated():
+def test_phases_repeat_periodically():
     once, twice = encode.phase(Tensor(X), 3), encode.phase(Tensor(X), 7, period=3)
     np.testing.assert_array_equal(twice.asnumpy(), np.concatenate([once.asnumpy()] * 3)[:7])
     with pytest.raises(ArgumentError, match="phase: period is an integer of at least 1, not 0"):
@@ -318,7 +318,7 @@ def test_phases_are_repeated():
 
 @pytest.mark.parametrize("neurons", [1, 2, 7])
 @pytest.mark.parametrize(("low", "high", "width"), [(0.0, 1.0, None), (-2.0, 3.0, None), (0.0, 1.0, 0.3)])
-def test_population_responses(neurons, low, high, width):
+def test_population_responses_equal_their_formula(neurons, low, high, width):
     x = low + (high - low) * X.astype(float)
     found = encode.population(Tensor(x), neurons, None, low, high, width).asnumpy()
     centres = [(low + high) / 2] if neurons == 1 else np.linspace(low, high, neurons)
@@ -331,7 +331,7 @@ def test_population_responses(neurons, low, high, width):
     testing.check_grads(lambda z: encode.population(z, neurons, 3, low, high, width), Tensor(np.clip(x, 0.01, 0.99)))
 
 
-def test_populations_go_on_to_spikes_and_back():
+def test_population_round_trip_through_rate_spikes():
     x = np.linspace(0.2, 0.8, 7, dtype=np.float32)
     spikes = encode.rate(encode.population(Tensor(x), 21, width=0.05), 4000)
     assert spikes.shape == (4000, 7, 21)
@@ -348,12 +348,12 @@ def test_populations_go_on_to_spikes_and_back():
         ({"low": 0.6, "high": 0.9}, r"the input must be in \[0.6, 0.9\]"),
     ],
 )
-def test_population_refuses_what_makes_no_sense(options, text):
+def test_population_rejects_invalid_arguments(options, text):
     with pytest.raises(ArgumentError, match=f"population: {text}"):
         encode.population(Tensor([0.5]), **{"neurons": 3, **options})
 
 
-def test_currents_are_the_input_and_have_its_gradient():
+def test_currents_repeat_the_input_and_pass_its_gradient():
     np.testing.assert_array_equal(encode.current(Tensor(X), 4).asnumpy(), np.stack([X] * 4))
     testing.check_grads(lambda x: encode.current(x, 4), Tensor(X), order=2)
     assert encode.current([300, -2], 3).dtype == snncell.float32
@@ -367,7 +367,7 @@ def test_lif_spikes_equal_the_loop(reset, decay_input):
     np.testing.assert_array_equal(found[:, 0], spikes)
 
 
-def test_lif_fires_when_it_says():
+def test_lif_first_spike_equals_the_analytic_time():
     x, tau = np.array([[1.05, 1.5, 4.0]]), 100.0
     first = encode.first_spike_time(encode.lif(Tensor(x), 500, tau)).asnumpy()
     np.testing.assert_allclose(first, tau * np.log(x / (x - 1)), rtol=0.02, atol=1)
@@ -389,13 +389,13 @@ DECODERS = {
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_decoder_equals_the_loop_and_is_differentiable(name):
+def test_decoders_equal_the_loop_and_are_differentiable(name):
     decode, expected = DECODERS[name]
     np.testing.assert_allclose(decode(Tensor(V)).asnumpy(), expected(V), rtol=1e-12)
     testing.check_grads(decode, Tensor(V), order=2)
 
 
-def test_the_first_spike_decoded():
+def test_first_spike_decoder():
     spikes = np.zeros((4, 1, 3))
     spikes[[2, 3], 0, 0] = spikes[0, 0, 1] = 1.0
     assert encode.first_spike_time(Tensor(spikes)).tolist() == [[2.0, 0.0, 3.0]]
@@ -405,7 +405,7 @@ def test_the_first_spike_decoded():
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 2)], ids=str)
-def test_population_vectors(shape):
+def test_population_vectors_equal_their_formula(shape):
     rng = np.random.default_rng(3)
     centres, spikes = rng.normal(size=shape), rng.uniform(0.1, 1, (6, 3, 2, 4))
     found = encode.population_vector(Tensor(spikes), Tensor(centres)).asnumpy()
@@ -416,7 +416,7 @@ def test_population_vectors(shape):
     testing.check_grads(encode.population_vector, Tensor(spikes), Tensor(centres))
 
 
-def test_a_silent_population_gives_the_middle_and_no_gradient():
+def test_silent_population_decodes_to_the_middle_without_gradient():
     spikes = np.zeros((3, 2, 4), np.float32)
     spikes[1, 0, 3] = 1.0
     value, found = ops.value_and_grad(lambda s: encode.population_vector(s, [0.0, 1.0, 2.0, 5.0]))(
@@ -449,7 +449,7 @@ def encoding(torch):
 
 @pytest.mark.peer
 @pytest.mark.parametrize("name", OPTIONS)
-def test_latency_like_snntorch(torch, spikegen, name):
+def test_latency_equals_snntorch(torch, spikegen, name):
     x, _ = clear_inputs(OPTIONS[name])
     theirs = spikegen.latency(torch.tensor(x), num_steps=30, **OPTIONS[name]).numpy()
     np.testing.assert_array_equal(encode.latency(Tensor(x), 30, **OPTIONS[name]).asnumpy(), theirs)
@@ -457,7 +457,7 @@ def test_latency_like_snntorch(torch, spikegen, name):
 
 @pytest.mark.peer
 @pytest.mark.parametrize("linear", [True, False])
-def test_latency_like_spikingjelly(torch, encoding, linear):
+def test_latency_equals_spikingjelly(torch, encoding, linear):
     x = np.random.default_rng(8).uniform(0, 1, 500)
     t = 19 * (1 - x) if linear else 19 - np.log((math.exp(19) - 1) * x + 1)
     x = x[np.abs(t % 1 - 0.5) > 1e-3].astype(np.float32)
@@ -469,7 +469,7 @@ def test_latency_like_spikingjelly(torch, encoding, linear):
 @pytest.mark.parametrize(
     "options", [{}, {"off_spike": True}, {"padding": True, "off_spike": True, "threshold": 0.3}], ids=str
 )
-def test_delta_like_snntorch(torch, spikegen, options):
+def test_delta_equals_snntorch(torch, spikegen, options):
     x = np.random.default_rng(6).normal(size=(20, 3)).astype(np.float32)
     theirs = spikegen.delta(torch.tensor(x), **options).numpy()
     np.testing.assert_array_equal(encode.delta(Tensor(x), **options).asnumpy(), theirs)
@@ -477,14 +477,14 @@ def test_delta_like_snntorch(torch, spikegen, options):
 
 @pytest.mark.peer
 @pytest.mark.parametrize("digits", [1, 4, 10])
-def test_phase_like_spikingjelly(torch, encoding, digits):
+def test_phase_equals_spikingjelly(torch, encoding, digits):
     x = X * (1 - 2.0**-digits)
     theirs = encoding.WeightedPhaseEncoder(digits).single_step_encode(torch.tensor(x)).numpy()
     np.testing.assert_array_equal(encode.phase(Tensor(x), digits).asnumpy(), theirs)
 
 
 @pytest.mark.peer
-def test_population_like_spikingjelly(torch, encoding):
+def test_population_equals_spikingjelly(torch, encoding):
     theirs = encoding.PopEncoder(4, 6, 5, (-1.0, 2.0), 0.4)(torch.tensor(X)).detach().numpy()
     found = encode.population(Tensor(X), 6, 5, -1.0, 2.0, 0.4)
     np.testing.assert_allclose(found.reshape((5, 3, 24)).asnumpy(), theirs, rtol=1e-5, atol=1e-7)

@@ -1,4 +1,4 @@
-"""Surrogates: the bprop is the derivative of the primitive, the tape uses it as it is, and a smooth network is true."""
+"""Surrogate gradients: bprop is the derivative of the primitive, the tape uses it, and smooth networks are exact."""
 
 import copy
 import inspect
@@ -21,7 +21,10 @@ __all__ = ["plain"]  # a fixture
 
 
 class UsersTriangle(nn.Cell):
-    """A user's own: max(0, 1 - |x|), the derivative of its piecewise quadratic primitive."""
+    """A user-defined surrogate: max(0, 1 -
+    x
+    ), the derivative of its piecewise quadratic primitive.
+    """
 
     def construct(self, x):
         return ops.greater(x, 0).astype(x.dtype)
@@ -35,7 +38,7 @@ class UsersTriangle(nn.Cell):
 
 
 class UsersCosine(surrogate.Surrogate):
-    """Another user's own, made from the library's base, with two constants to learn."""
+    """A user-defined surrogate with the library's base class and two learnable constants."""
 
     def __init__(self, depth=0.5, speed=1.5):
         super().__init__(depth=depth, speed=speed)
@@ -52,17 +55,17 @@ def users_cosine_slope(x, depth=0.5, speed=1.5):
 
 
 class Row(NamedTuple):
-    """A surrogate, an independent formula of its derivative, and where it is going."""
+    """A surrogate, an independent formula of its derivative, and its limits."""
 
     make: Any
     slope: Any
-    limits: Any = (0.0, 1.0)  # of the primitive, far below and far above; None where it has none
-    far: tuple[float, float] = (0.0, 0.0)  # the derivative, far below and far above
+    limits: Any = (0.0, 1.0)  # limits of the primitive far below and far above the threshold; None if it has none
+    far: tuple[float, float] = (0.0, 0.0)  # the derivative far below and far above the threshold
     at_zero: float = 0.5  # the primitive at the threshold
-    step: bool = True  # whether it fires at x > 0 and nowhere else
+    step: bool = True  # whether it fires exactly where x > 0
 
 
-def rises(area):
+def limits_of(area):
     return 0.5 - area / 2, 0.5 + area / 2
 
 
@@ -73,37 +76,37 @@ ROWS = {
     "Sigmoid(1.5)": Row(partial(S.Sigmoid, 1.5), partial(naive.sigmoid_slope, alpha=1.5)),
     "ATan": Row(S.ATan, naive.atan_slope),
     "ATan(0.7)": Row(partial(S.ATan, 0.7), partial(naive.atan_slope, alpha=0.7)),
-    "Tanh": Row(S.Tanh, naive.tanh_slope, rises(2.0)),
-    "Tanh(3)": Row(partial(S.Tanh, 3), partial(naive.tanh_slope, alpha=3.0), rises(2 / 3)),
+    "Tanh": Row(S.Tanh, naive.tanh_slope, limits_of(2.0)),
+    "Tanh(3)": Row(partial(S.Tanh, 3), partial(naive.tanh_slope, alpha=3.0), limits_of(2 / 3)),
     "Erf": Row(S.Erf, naive.erf_slope),
     "Erf(0.8)": Row(partial(S.Erf, 0.8), partial(naive.erf_slope, alpha=0.8)),
     "Gaussian": Row(S.Gaussian, naive.gaussian_slope),
     "Gaussian(1.2)": Row(partial(S.Gaussian, 1.2), partial(naive.gaussian_slope, sigma=1.2)),
-    "MultiGaussian": Row(S.MultiGaussian, naive.multi_gaussian_slope, rises(0.85)),
+    "MultiGaussian": Row(S.MultiGaussian, naive.multi_gaussian_slope, limits_of(0.85)),
     "MultiGaussian(0.7, 0.3, 2)": Row(
         partial(S.MultiGaussian, 0.7, 0.3, 2.0),
         partial(naive.multi_gaussian_slope, sigma=0.7, h=0.3, s=2.0),
-        rises(0.7),
+        limits_of(0.7),
     ),
     "MultiGaussian(h=0)": Row(partial(S.MultiGaussian, h=0.0), naive.gaussian_slope),
-    "FastSigmoid": Row(S.FastSigmoid, naive.fast_sigmoid_slope, rises(2 / 25)),
-    "FastSigmoid(4)": Row(partial(S.FastSigmoid, 4), partial(naive.fast_sigmoid_slope, slope=4.0), rises(0.5)),
-    "SparseFastSigmoid": Row(S.SparseFastSigmoid, naive.sparse_fast_sigmoid_slope, rises(2 / 26)),
+    "FastSigmoid": Row(S.FastSigmoid, naive.fast_sigmoid_slope, limits_of(2 / 25)),
+    "FastSigmoid(4)": Row(partial(S.FastSigmoid, 4), partial(naive.fast_sigmoid_slope, slope=4.0), limits_of(0.5)),
+    "SparseFastSigmoid": Row(S.SparseFastSigmoid, naive.sparse_fast_sigmoid_slope, limits_of(2 / 26)),
     "SparseFastSigmoid(2, 0.6)": Row(
         partial(S.SparseFastSigmoid, 2.0, 0.6),
         partial(naive.sparse_fast_sigmoid_slope, slope=2, bound=0.6),
-        rises(1.2 / 2.2),
+        limits_of(1.2 / 2.2),
     ),
-    "SuperSpike": Row(S.SuperSpike, naive.super_spike_slope, rises(2.0)),
-    "SuperSpike(0.4)": Row(partial(S.SuperSpike, 0.4), partial(naive.super_spike_slope, alpha=0.4), rises(0.8)),
+    "SuperSpike": Row(S.SuperSpike, naive.super_spike_slope, limits_of(2.0)),
+    "SuperSpike(0.4)": Row(partial(S.SuperSpike, 0.4), partial(naive.super_spike_slope, alpha=0.4), limits_of(0.8)),
     "SoftSign": Row(S.SoftSign, naive.soft_sign_slope),
     "SoftSign(5)": Row(partial(S.SoftSign, 5.0), partial(naive.soft_sign_slope, alpha=5.0)),
     "NonzeroSignLogAbs": Row(S.NonzeroSignLogAbs, naive.nonzero_sign_log_abs_slope, None),
     "NonzeroSignLogAbs(2)": Row(
         partial(S.NonzeroSignLogAbs, 2.0), partial(naive.nonzero_sign_log_abs_slope, alpha=2.0), None
     ),
-    "Algebraic": Row(S.Algebraic, naive.algebraic_slope, rises(2.0)),
-    "Algebraic(0.4)": Row(partial(S.Algebraic, 0.4), partial(naive.algebraic_slope, alpha=0.4), rises(0.8)),
+    "Algebraic": Row(S.Algebraic, naive.algebraic_slope, limits_of(2.0)),
+    "Algebraic(0.4)": Row(partial(S.Algebraic, 0.4), partial(naive.algebraic_slope, alpha=0.4), limits_of(0.8)),
     "QPseudoSpike": Row(S.QPseudoSpike, naive.q_pseudo_spike_slope),
     "QPseudoSpike(3.5)": Row(partial(S.QPseudoSpike, 3.5), partial(naive.q_pseudo_spike_slope, alpha=3.5)),
     "PiecewiseExp": Row(S.PiecewiseExp, naive.piecewise_exp_slope),
@@ -122,14 +125,16 @@ ROWS = {
     ),
     "Triangle": Row(S.Triangle, naive.triangle_slope),
     "Triangle(0.3, 0.7)": Row(
-        partial(S.Triangle, 0.3, 0.7), partial(naive.triangle_slope, height=0.3, width=0.7), rises(0.21)
+        partial(S.Triangle, 0.3, 0.7), partial(naive.triangle_slope, height=0.3, width=0.7), limits_of(0.21)
     ),
     "PiecewiseQuadratic": Row(S.PiecewiseQuadratic, naive.piecewise_quadratic_slope),
     "PiecewiseQuadratic(2)": Row(partial(S.PiecewiseQuadratic, 2), partial(naive.piecewise_quadratic_slope, alpha=2.0)),
     "Rect": Row(S.Rect, naive.rect_slope),
     "Rect(0.4)": Row(partial(S.Rect, 0.4), partial(naive.rect_slope, alpha=0.4)),
     "Boxcar": Row(S.Boxcar, naive.boxcar_slope),
-    "Boxcar(1.5, 2)": Row(partial(S.Boxcar, 1.5, 2.0), partial(naive.boxcar_slope, width=1.5, height=2.0), rises(3.0)),
+    "Boxcar(1.5, 2)": Row(
+        partial(S.Boxcar, 1.5, 2.0), partial(naive.boxcar_slope, width=1.5, height=2.0), limits_of(3.0)
+    ),
     "StraightThrough": Row(S.StraightThrough, np.ones_like, None, (1.0, 1.0)),
     "LeakyReLU": Row(S.LeakyReLU, naive.leaky_relu_slope, None, (0.1, 1.0)),
     "LeakyReLU(0, 0.7)": Row(
@@ -146,16 +151,16 @@ ROWS = {
     "S2NN": Row(S.S2NN, naive.s2nn_slope, None),
     "S2NN(2, 0.6)": Row(partial(S.S2NN, 2.0, 0.6), partial(naive.s2nn_slope, alpha=2.0, beta=0.6), None),
     "Inclusive": Row(lambda: S.Inclusive(S.ATan()), naive.atan_slope, step=False),
-    "Scaled": Row(lambda: S.Scaled(S.ATan(), 0.3), lambda x: 0.3 * naive.atan_slope(x), rises(0.3)),
+    "Scaled": Row(lambda: S.Scaled(S.ATan(), 0.3), lambda x: 0.3 * naive.atan_slope(x), limits_of(0.3)),
     "StochasticSpike": Row(S.StochasticSpike, naive.sigmoid_slope, step=False),
     "StochasticSpike(Gaussian)": Row(lambda: S.StochasticSpike(S.Gaussian()), naive.gaussian_slope, step=False),
     "user's": Row(UsersTriangle, naive.triangle_slope),
     "user's Surrogate": Row(UsersCosine, users_cosine_slope, None, None),
 }
-POINTS = np.linspace(-2, 2, 41) + 0.013  # not where a primitive has a corner: at 0, 0.4, 0.5, 0.6, 0.7, 0.75, 1, 1.25
+POINTS = np.linspace(-2, 2, 41) + 0.013  # away from the corners of primitives: 0, 0.4, 0.5, 0.6, 0.7, 0.75, 1, 1.25
 
 
-def test_every_surrogate_of_the_library_is_here():
+def test_every_surrogate_is_in_the_table():
     public = {name for name in surrogate.__all__ if isinstance(getattr(surrogate, name), type)} - {"Surrogate"}
     assert public == {name for name in ROWS if name in public}
 
@@ -170,40 +175,40 @@ def cell(row):
     return row.make()
 
 
-def pulled(cell, x, dout):
-    """The bprop of a surrogate without Parameters, called."""
+def call_bprop(cell, x, dout):
+    """Call the bprop of a surrogate without Parameters."""
     (found,) = cell.bprop(x, None, dout)
     return found
 
 
 def slope_of(cell, x):
     x = Tensor(x)
-    return pulled(cell, x, ops.ones_like(x)).asnumpy()
+    return call_bprop(cell, x, ops.ones_like(x)).asnumpy()
 
 
-def test_the_bprop_is_the_derivative_of_the_primitive(cell):
+def test_bprop_is_the_derivative_of_the_primitive(cell):
     testing.check_bprop(cell, Tensor(POINTS))
     eps = 1e-6
     ahead, behind = (cell.primitive(Tensor(POINTS + sign * eps)).asnumpy() for sign in (1, -1))
     np.testing.assert_allclose(slope_of(cell, POINTS), (ahead - behind) / (2 * eps), rtol=1e-7, atol=1e-8)
 
 
-def test_the_bprop_has_the_published_formula(row, cell):
+def test_bprop_equals_the_published_formula(row, cell):
     np.testing.assert_allclose(slope_of(cell, POINTS), row.slope(POINTS), rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_tape_gives_the_bprop_to_the_bit(cell, dtype):
+def test_tape_gradient_equals_bprop_bitwise(cell, dtype):
     x = Tensor(POINTS.astype(dtype))
     out, pull = ops.vjp(cell, x)
     dout = Tensor(np.random.default_rng(0).standard_normal(41)).astype(out.dtype)
-    expected = pulled(cell, x, dout)
+    expected = call_bprop(cell, x, dout)
     assert pull(dout)[0].asnumpy().tobytes() == expected.astype(dtype).asnumpy().tobytes()
 
 
 @pytest.mark.sampled(32)
 @pytest.mark.usefixtures("plain")
-def test_the_derivative_of_a_smooth_network_is_true(cell):
+def test_smooth_network_gradient_agrees_with_finite_differences(cell):
     rng = np.random.default_rng(1)
     x = Tensor(rng.uniform(0, 1.5, (5, 2, 3)))
     dense = nn.TimeDistributed(nn.Dense(3, 4, Tensor(rng.normal(0, 1, (4, 3))), "zeros", dtype="float64"))
@@ -212,7 +217,7 @@ def test_the_derivative_of_a_smooth_network_is_true(cell):
         testing.check_grads(net, x)
 
 
-def test_the_second_derivative_is_that_of_the_formula(row, cell):
+def test_second_derivative_equals_the_formula(row, cell):
     found = grad(lambda x: grad(cell)(x).sum())(Tensor(POINTS)).asnumpy()
     eps = 1e-6
     expected = (row.slope(POINTS + eps) - row.slope(POINTS - eps)) / (2 * eps)
@@ -223,13 +228,13 @@ EDGES = np.array([-np.inf, -1.0, -1e-30, -0.0, 0.0, 1e-30, 1.0, np.inf], np.floa
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS.values() if row.step])
-def test_it_fires_above_zero_and_not_at_it(row):
+def test_surrogate_fires_above_zero_and_not_at_zero(row):
     assert row.make()(Tensor(EDGES)).asnumpy().tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("row", [row for row in ROWS.values() if row.step])
-def test_inclusive_fires_at_zero_with_the_reverse_of_the_other(row, dtype):
+def test_inclusive_fires_at_zero_with_the_same_gradient(row, dtype):
     cell, given = surrogate.Inclusive(row.make()), row.make()
     fired = cell(Tensor(EDGES.astype(dtype)))
     assert str(fired.dtype).lower() == dtype
@@ -239,7 +244,7 @@ def test_inclusive_fires_at_zero_with_the_reverse_of_the_other(row, dtype):
     np.testing.assert_array_equal(cell.primitive(x).asnumpy(), given.primitive(x).asnumpy())
 
 
-def test_the_primitive_goes_where_the_row_says(row, cell):
+def test_primitive_limits_equal_the_table(row, cell):
     below, at_zero, above = cell.primitive(Tensor(np.array([-1e8, 0.0, 1e8]))).asnumpy()
     assert at_zero == pytest.approx(row.at_zero, abs=1e-12)
     if row.limits is not None:
@@ -250,7 +255,7 @@ FAR = np.array([1e2, 1e4, 1e8, 1e16, 1e19, 1e20, 1e30])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_far_away_all_is_finite_and_the_slope_has_its_limit(row, cell, dtype):
+def test_values_and_slopes_far_from_the_threshold_are_finite(row, cell, dtype):
     x = Tensor(np.concatenate([-FAR[::-1], FAR]).astype(dtype))
     found, primitive = grad(cell)(x).asnumpy(), cell.primitive(x).asnumpy()
     with surrogate.smooth():
@@ -264,7 +269,7 @@ def test_far_away_all_is_finite_and_the_slope_has_its_limit(row, cell, dtype):
 
 @pytest.mark.sampled(42)
 @pytest.mark.usefixtures("plain")
-def test_in_a_loop_over_time_it_is_fused_and_gives_what_single_steps_give(row, cell):
+def test_surrogates_in_a_loop_are_fused_and_equal_single_steps(row, cell):
     node = nn.LIFNode(2.0, v_threshold=0.5, surrogate_function=cell)
     x = Tensor(np.random.default_rng(2).uniform(0, 1.5, (5, 2, 3)))
 
@@ -284,7 +289,7 @@ def test_in_a_loop_over_time_it_is_fused_and_gives_what_single_steps_give(row, c
 
 
 @pytest.mark.compiled
-def test_compiled_they_give_what_they_give_eagerly():
+def test_compiled_surrogates_equal_eager():
     cells = {kind: row.make() for kind, row in ROWS.items() if not isinstance(row.make(), surrogate.StochasticSpike)}
 
     def all_of_them(x):
@@ -301,7 +306,7 @@ def test_compiled_they_give_what_they_give_eagerly():
 
 
 def constants_of(make):
-    """The numbers that a surrogate is made with."""
+    """The constants of a surrogate."""
     made = make()
     return {name: getattr(made, name) for name in getattr(made, "constants", ()) if name != "scale"}
 
@@ -317,7 +322,7 @@ def with_constants(make, **values):
 
 
 @pytest.mark.parametrize(("make", "name"), LEARNED)
-def test_a_constant_that_is_a_parameter_gets_the_gradient_of_the_primitive(make, name):
+def test_learnable_constant_gradient_equals_that_of_the_primitive(make, name):
     value, eps = constants_of(make)[name], 1e-6
     learned = Parameter(np.array(float(value)), name=name)
     cell = with_constants(make, **{name: learned})
@@ -335,7 +340,7 @@ def test_a_constant_that_is_a_parameter_gets_the_gradient_of_the_primitive(make,
 @pytest.mark.parametrize("inclusive", [False, True])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
 @pytest.mark.parametrize("kind", [surrogate.ATan, surrogate.Triangle, surrogate.MultiGaussian, UsersCosine])
-def test_constants_are_learned_in_one_kernel_each_way(kind, shape, inclusive):
+def test_constants_are_learned_in_one_kernel_per_direction(kind, shape, inclusive):
     names = inspect.signature(kind).parameters
     weights = [Parameter(np.full(shape, p.default), name=name) for name, p in names.items()]
     cell = kind(*weights)
@@ -356,7 +361,7 @@ def test_constants_are_learned_in_one_kernel_each_way(kind, shape, inclusive):
         np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-11, atol=1e-13)
 
 
-def test_a_learned_constant_is_true_in_a_smooth_network_and_to_second_order():
+def test_learnable_constant_gradients_are_exact_to_second_order():
     def loss(alpha):
         learned.set_data(Tensor(np.array(alpha)))
         return (net(Tensor(x)) * Tensor(weight)).sum().item()
@@ -379,7 +384,7 @@ def test_a_learned_constant_is_true_in_a_smooth_network_and_to_second_order():
     assert found == pytest.approx((slope(1.5 + eps) - slope(1.5 - eps)) / (2 * eps), rel=1e-6)
 
 
-def test_a_learned_constant_is_stepped_by_an_optimiser_and_a_frozen_one_is_not():
+def test_optimiser_updates_learnable_but_not_frozen_constants():
     alpha, frozen = Parameter(2.0, name="alpha"), Parameter(1.0, name="height", requires_grad=False)
     net = nn.SequentialCell(surrogate.ATan(alpha), surrogate.Triangle(frozen))
     assert net.trainable_params() == [alpha]
@@ -388,7 +393,7 @@ def test_a_learned_constant_is_stepped_by_an_optimiser_and_a_frozen_one_is_not()
     assert alpha.item() != 2.0 and frozen.item() == 1.0
 
 
-def test_one_parameter_for_two_constants_gets_the_sum_of_their_gradients():
+def test_shared_parameter_gets_the_sum_of_gradients():
     both = Parameter(np.array(1.5), name="both")
     cell = surrogate.Boxcar(both, both)
     assert cell.trainable_params() == cell.internal_params == [both]
@@ -400,7 +405,7 @@ def test_one_parameter_for_two_constants_gets_the_sum_of_their_gradients():
 
 
 class UsersScale(surrogate.Surrogate):
-    """A user's own that names its internal_params, and gives their gradients, itself."""
+    """A user-defined surrogate that lists its internal_params and computes their gradients."""
 
     def __init__(self):
         super().__init__()
@@ -414,7 +419,7 @@ class UsersScale(surrogate.Surrogate):
         return x * self.scale * self.kept
 
 
-def test_internal_params_that_are_named_are_those_that_get_gradients():
+def test_only_listed_internal_params_get_gradients():
     cell = UsersScale()
     with pytest.raises(
         snncell.errors.GradientCheckError, match="no gradient of Parameter 'kept', which primitive uses"
@@ -430,7 +435,7 @@ def test_internal_params_that_are_named_are_those_that_get_gradients():
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))])
-def test_a_jitted_step_learns_a_copys_constant_and_not_the_originals(duplicate):
+def test_jitted_step_updates_the_constant_of_a_copy_only(duplicate):
     x = Tensor(np.random.default_rng(2).uniform(0, 1.5, (5, 2, 3)))
     original = surrogate.Inclusive(surrogate.ATan(Parameter(np.array(2.0), name="alpha")))
     found = []
@@ -449,7 +454,7 @@ def test_a_jitted_step_learns_a_copys_constant_and_not_the_originals(duplicate):
     assert original.trainable_params()[0].item() == 2.0
 
 
-def test_a_tensor_is_a_constant_for_each_neuron():
+def test_tensor_constant_holds_one_value_per_neuron():
     cell = surrogate.Sigmoid(Tensor([1.0, 2.0, 4.0]))
     x = np.full((2, 3), 0.3, np.float32)
     expected = np.stack([naive.sigmoid_slope(x[:, n], alpha) for n, alpha in enumerate((1.0, 2.0, 4.0))], axis=1)
@@ -457,7 +462,7 @@ def test_a_tensor_is_a_constant_for_each_neuron():
 
 
 @pytest.mark.parametrize("kind", ["ATan", "Triangle", "MultiGaussian", "QPseudoSpike"])
-def test_another_number_builds_no_other_kernel(kind, monkeypatch):
+def test_changed_number_does_not_recompile(kind, monkeypatch):
     built = []
     monkeypatch.setattr(cpu_loop, "build", lambda name, source, *_: built.append(name) or as_python(name, source))
     cell = getattr(surrogate, kind)()
@@ -484,7 +489,7 @@ def test_repr_shows_the_constants():
 
 @pytest.mark.parametrize("kind", [surrogate.Sigmoid, surrogate.Gaussian, surrogate.EscapeRate])
 @pytest.mark.parametrize("x", [-0.4, 0.0, 0.3])
-def test_a_stochastic_spike_has_the_probability_of_its_primitive(kind, x):
+def test_stochastic_spike_probability_equals_the_primitive(kind, x):
     count = 40000
     spikes = surrogate.StochasticSpike(kind())(ops.full((count,), x))
     p = kind().primitive(Tensor(x)).item()
@@ -492,14 +497,14 @@ def test_a_stochastic_spike_has_the_probability_of_its_primitive(kind, x):
     assert abs(spikes.mean().item() - p) < 4.5 * np.sqrt(p * (1 - p) / count)
 
 
-def test_a_stochastic_spike_never_fires_at_probability_0_and_always_at_1():
+def test_stochastic_spike_is_certain_at_probability_0_and_1():
     fires = surrogate.StochasticSpike()
     assert fires(Tensor([-1e30, 1e30])).asnumpy().tolist() == [0.0, 1.0]
     assert surrogate.StochasticSpike(surrogate.StraightThrough())(Tensor([-9.0, 9.0])).asnumpy().tolist() == [0.0, 1.0]
 
 
 @pytest.mark.compiled
-def test_random_spikes_are_new_at_each_step_and_call_and_the_same_for_a_seed():
+def test_random_spikes_differ_per_step_and_call_and_follow_the_seed():
     node = nn.LIFNode(surrogate_function=surrogate.StochasticSpike(), reset=None)
     x = ops.ones((4, 1, 64)) * 1.5
     runs = {"multi": nn.MultiStep(node), "jit": snncell.jit(nn.MultiStep(node)), "steps": loop_of(node)}
@@ -514,7 +519,7 @@ def test_random_spikes_are_new_at_each_step_and_call_and_the_same_for_a_seed():
 
 
 @pytest.mark.compiled
-def test_random_spikes_are_not_drawn_anew_where_the_forward_is_computed_again():
+def test_recomputed_forward_pass_reuses_random_spikes():
     x, found = ops.ones((6, 1, 8)) * 1.5, []
     for every in (None, 2):
         net = nn.MultiStep(nn.LIFNode(surrogate_function=surrogate.StochasticSpike()), checkpoint_every=every)
@@ -523,7 +528,7 @@ def test_random_spikes_are_not_drawn_anew_where_the_forward_is_computed_again():
     np.testing.assert_array_equal(*found)
 
 
-def test_the_gradient_of_random_spikes_is_that_of_the_expected_spike():
+def test_random_spike_gradient_equals_that_of_the_expected_spike():
     x, count = 0.2, 200
     expected = naive.sigmoid_slope(np.array(x))
     found = grad(surrogate.StochasticSpike())(ops.full((count,), x)).asnumpy()
@@ -533,7 +538,7 @@ def test_the_gradient_of_random_spikes_is_that_of_the_expected_spike():
 # --- smooth ----------------------------------------------------------------------------------------------------------
 
 
-def test_smooth_runs_the_primitive_and_ends_with_the_context(cell):
+def test_smooth_runs_the_primitive_inside_the_context_only(cell):
     x = Tensor(POINTS)
     with surrogate.smooth():
         np.testing.assert_array_equal(cell(x).asnumpy(), cell.primitive(x).asnumpy())
@@ -543,7 +548,7 @@ def test_smooth_runs_the_primitive_and_ends_with_the_context(cell):
     assert cell(Tensor(9.0)).item() == 1.0
 
 
-def test_smooth_ends_with_an_exception():
+def test_smooth_ends_after_an_exception():
     def fails():
         with surrogate.smooth():
             raise LookupError
@@ -554,19 +559,19 @@ def test_smooth_ends_with_an_exception():
 
 
 @pytest.mark.compiled
-def test_smooth_and_sharp_are_compiled_apart():
+def test_smooth_and_sharp_versions_are_compiled_separately():
     compiled, x = snncell.jit(surrogate.ATan()), Tensor([0.1])
     assert compiled(x).item() == 1.0
     with surrogate.smooth():
         assert 0.5 < compiled(x).item() < 1.0
         smooth_slope = ops.grad(compiled)(x).item()
     assert compiled(x).item() == 1.0
-    assert ops.grad(compiled)(x).item() == pytest.approx(smooth_slope, rel=1e-6)  # the bprop is its derivative
+    assert ops.grad(compiled)(x).item() == pytest.approx(smooth_slope, rel=1e-6)  # bprop is its derivative
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
-NOT_NEGATIVE = {"h", "leak", "c"}  # as is the alpha of LogTailedReLU
+NOT_NEGATIVE = {"h", "leak", "c"}  # like the alpha of LogTailedReLU
 KINDS = [kind for name in surrogate.__all__ if inspect.signature(kind := getattr(surrogate, name)).parameters]
 CONSTANTS = [
     (kind, name)
@@ -578,7 +583,7 @@ CONSTANTS = [
 
 @pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan"), 0.0])
 @pytest.mark.parametrize(("kind", "name"), CONSTANTS)
-def test_a_constant_that_makes_no_sense_is_refused(kind, name, value):
+def test_invalid_constants_raise(kind, name, value):
     arguments = {"surrogate_function": surrogate.ATan()} if kind is surrogate.Scaled else {}
     may_be_zero = name in NOT_NEGATIVE or kind is surrogate.LogTailedReLU
     wanted = "not negative and finite" if may_be_zero else "above 1" if kind is surrogate.QPseudoSpike else "positive"
@@ -596,33 +601,33 @@ def test_a_constant_that_makes_no_sense_is_refused(kind, name, value):
 
 @pytest.mark.parametrize("value", ["2", None, True, [2.0], 1j])
 @pytest.mark.parametrize(("kind", "name"), CONSTANTS)
-def test_a_constant_of_the_wrong_type_is_refused(kind, name, value):
+def test_constants_of_the_wrong_type_raise(kind, name, value):
     arguments = {"surrogate_function": surrogate.ATan()} if kind is surrogate.Scaled else {}
     with pytest.raises(ArgumentError, match=rf"{kind.__name__}: {name} is a number, a Tensor or a Parameter, not"):
         kind(**arguments, **{name: value})
 
 
-def test_a_tensor_that_is_differentiated_is_refused_where_its_gradient_would_be_lost():
+def test_traced_tensor_as_constant_raises_if_its_gradient_would_be_lost():
     with pytest.raises(ArgumentError, match=r"ATan: alpha is a Tensor that is being differentiated.*stop_gradient"):
         grad(lambda alpha: surrogate.ATan(alpha)(Tensor([0.3])).sum())(Tensor(2.0))
     found = grad(lambda alpha: surrogate.ATan(ops.stop_gradient(alpha))(alpha * 0.0).sum())(Tensor(2.0))
     assert found.item() == 0.0
 
 
-def test_a_scale_is_not_learned():
+def test_scale_cannot_be_a_parameter():
     with pytest.raises(ArgumentError, match=r"Scaled: scale is a number, which is not learned, not Param"):
         surrogate.Scaled(surrogate.ATan(), Parameter(2.0))
 
 
 @pytest.mark.parametrize("kind", [surrogate.Inclusive, surrogate.Scaled, surrogate.StochasticSpike])
 @pytest.mark.parametrize("given", [2.0, surrogate.ATan, nn.ReLU(), ops.sigmoid])
-def test_what_is_made_of_another_one_takes_no_other_things(kind, given):
+def test_wrappers_accept_only_spike_functions(kind, given):
     message = rf"{kind.__name__}: surrogate_function is a spike function, an object .* surrogate\.ATan\(\), not"
     with pytest.raises(ArgumentError, match=message):
         kind(given)
 
 
-def test_inclusive_refuses_what_fires_by_a_rule_of_its_own():
+def test_inclusive_rejects_custom_firing_rules():
     for given in (surrogate.StochasticSpike(), surrogate.Scaled(surrogate.StochasticSpike(), 0.5)):
         with pytest.raises(ArgumentError, match="Inclusive: a StochasticSpike has its own firing rule"):
             surrogate.Inclusive(given)
@@ -630,7 +635,7 @@ def test_inclusive_refuses_what_fires_by_a_rule_of_its_own():
     assert twice(Tensor(0.0)).item() == 1.0 and grad(twice)(Tensor(0.0)).item() == 0.5
 
 
-def test_a_surrogate_without_a_reverse_says_so():
+def test_surrogate_without_bprop_raises():
     class Forgotten(surrogate.Surrogate):
         pass
 
@@ -638,7 +643,7 @@ def test_a_surrogate_without_a_reverse_says_so():
         grad(Forgotten())(Tensor(0.5))
 
 
-def test_a_surrogate_that_forgets_its_parameters_says_so():
+def test_missing_gradient_of_a_parameter_raises():
     class Forgets(surrogate.ATan):
         def bprop(self, x, out, dout):
             return (dout,)
@@ -651,7 +656,7 @@ def test_a_surrogate_that_forgets_its_parameters_says_so():
 
 
 class Fires(nn.Cell):
-    """A rule of two inputs: the potential and the threshold."""
+    """A rule with two inputs: the potential and the threshold."""
 
     def construct(self, v, threshold):
         return (v > threshold).astype(v.dtype)
@@ -685,7 +690,7 @@ class OneInput(surrogate.Surrogate):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("kind", ["LIFNode", "ALIFNode", "Recurrent"])
-def test_a_cell_around_a_rule_of_two_inputs_is_a_spike_function(kind, jitted):
+def test_cell_around_a_two_input_rule_is_a_spike_function(kind, jitted):
     x = Tensor(np.random.default_rng(0).normal(size=(6, 3, 4)).astype("f") * 2)
 
     def gradient(function):
@@ -699,7 +704,7 @@ def test_a_cell_around_a_rule_of_two_inputs_is_a_spike_function(kind, jitted):
         np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_monitors_and_checks_see_a_cell_around_a_rule():
+def test_monitors_and_checks_support_a_cell_around_a_rule():
     function = AroundFires()
     net = nn.SequentialCell(nn.TimeDistributed(nn.Dense(4, 5)), nn.MultiStep(nn.LIFNode(surrogate_function=function)))
     x = Tensor(np.random.default_rng(0).normal(size=(6, 3, 4)).astype("f") * 2)

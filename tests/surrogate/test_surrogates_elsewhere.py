@@ -1,4 +1,4 @@
-"""Surrogates beside those of other frameworks: golden values, parity where they are installed, and bugs they ship."""
+"""Surrogates against other frameworks: golden values, installed frameworks, and their known bugs."""
 
 import numpy as np
 import pytest
@@ -28,12 +28,12 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("kind", GOLDEN)
-def test_golden_values(kind):
+def test_slopes_equal_golden_values(kind):
     cell, expected = GOLDEN[kind]
     assert grad(cell)(Tensor(np.array([-0.1, 0.0, 1.0]))).asnumpy() == pytest.approx(expected, abs=1e-7)
 
 
-def test_one_name_three_functions():
+def test_three_functions_known_as_super_spike():
     x = Tensor(np.array([-0.5, 0.3, 2.0]))
     norse = 1 / (1 + np.abs(x.asnumpy())) ** 2
     np.testing.assert_allclose(grad(S.SuperSpike(3.0))(x).asnumpy(), 3.0 * norse)  # SpikingJelly's
@@ -54,7 +54,7 @@ def test_one_name_three_functions():
         (S.PiecewiseLeakyReLU(0.5, 0.0), S.Rect(1.0)),
     ],
 )
-def test_what_docstrings_call_equal_is_equal(one, other):
+def test_surrogates_documented_as_equal_are_equal(one, other):
     x = Tensor(np.linspace(-2, 2, 41) + 0.013)
     np.testing.assert_allclose(grad(one)(x).asnumpy(), grad(other)(x).asnumpy(), rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(one.primitive(x).asnumpy(), other.primitive(x).asnumpy(), rtol=1e-12, atol=1e-15)
@@ -79,7 +79,7 @@ SPIKINGJELLY = {
     "LeakyKReLU": [(0.0, 1.0), (0.1, 0.7)],
     "DeterministicPass": [()],
 }
-OURS = {"LeakyKReLU": "LeakyReLU", "DeterministicPass": "StraightThrough"}  # where the name is another
+OURS = {"LeakyKReLU": "LeakyReLU", "DeterministicPass": "StraightThrough"}  # different names
 
 SNNTORCH = {
     "atan": (S.ATan, [(2.0,), (0.7,)]),
@@ -93,7 +93,7 @@ SNNTORCH = {
 
 @pytest.fixture
 def compared(torch, rng):
-    """Compare the spikes and gradients of a spike function of theirs and of one of ours."""
+    """Compare spikes and gradients of a framework's spike function and ours."""
 
     def compare(theirs, ours):
         for dtype in (np.float32, np.float64):
@@ -103,7 +103,7 @@ def compared(torch, rng):
             spikes.backward(torch.tensor(dout).to(spikes.dtype))
             out, pull = ops.vjp(ours, Tensor(values))
             found, expected = pull(Tensor(dout.astype(spikes.detach().numpy().dtype)))[0].asnumpy(), x.grad.numpy()
-            known = np.isfinite(expected)  # of snnTorch's sigmoid not all
+            known = np.isfinite(expected)  # the gradient of snnTorch's sigmoid is not finite everywhere
             np.testing.assert_array_equal(out.asnumpy(), spikes.detach().numpy())
             scale = max(1.0, np.abs(expected[known]).max())
             np.testing.assert_allclose(found[known], expected[known], rtol=1e-6, atol=1e-6 * scale)
@@ -126,12 +126,12 @@ def snntorch(torch):
 
 @pytest.mark.peer
 @pytest.mark.parametrize(("name", "args"), [(name, args) for name, rows in SPIKINGJELLY.items() for args in rows])
-def test_the_gradients_are_spikingjellys(spikingjelly, compared, name, args):
+def test_gradients_equal_spikingjelly(spikingjelly, compared, name, args):
     compared(getattr(spikingjelly, name)(*args), S.Inclusive(getattr(S, OURS.get(name, name))(*args)))
 
 
 @pytest.mark.peer
-def test_the_primitives_that_rise_from_0_to_1_are_spikingjellys(spikingjelly, torch):
+def test_primitives_from_0_to_1_equal_spikingjelly(spikingjelly, torch):
     x = np.linspace(-2, 2, 41, dtype=np.float32) + np.float32(0.013)
     for name in ("Sigmoid", "ATan", "PiecewiseQuadratic", "PiecewiseExp", "SoftSign", "Erf", "Rect", "QPseudoSpike"):
         theirs = getattr(spikingjelly, name)(spiking=False)(torch.tensor(x)).numpy()
@@ -140,33 +140,33 @@ def test_the_primitives_that_rise_from_0_to_1_are_spikingjellys(spikingjelly, to
 
 @pytest.mark.peer
 @pytest.mark.parametrize(("name", "args"), [(name, args) for name, (_, rows) in SNNTORCH.items() for args in rows])
-def test_the_gradients_are_snntorchs(snntorch, compared, name, args):
+def test_gradients_equal_snntorch(snntorch, compared, name, args):
     compared(getattr(snntorch, name)(*args), SNNTORCH[name][0](*args))
 
 
-# --- bugs that others ship --------------------------------------------------------------------------------------------
+# --- bugs of other frameworks -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_steep_sigmoid_is_no_nan_far_below(dtype):
+def test_steep_sigmoid_is_finite_far_below_the_threshold(dtype):
     found = grad(S.Sigmoid(25.0))(Tensor(np.array([-5.0, -3.0, -1.0, 5.0], dtype))).asnumpy()
     k = np.exp(np.array([-125.0, -75.0, -25.0, -125.0]))
     np.testing.assert_allclose(found, 25.0 * k / (1 + k) ** 2, rtol=1e-5, atol=1e-10)
 
 
-def test_the_leaky_spike_operator_can_be_made_and_pulled():
+def test_leaky_relu_surrogate_has_its_gradient():
     found = grad(S.LeakyReLU(leak=0.1))(Tensor([-2.0, 0.0, 0.5])).asnumpy()
     np.testing.assert_array_equal(found, np.array([0.1, 0.1, 1.0], np.float32))
 
 
-def test_the_sparse_fast_sigmoid_has_a_gradient_near_the_threshold_by_default():
+def test_sparse_fast_sigmoid_has_a_gradient_near_the_threshold():
     x = np.array([-1.5, -0.9, -0.01, 0.0, 0.01, 0.9, 1.5])
     found = grad(S.SparseFastSigmoid())(Tensor(x)).asnumpy()
     np.testing.assert_allclose(found, np.where(np.abs(x) < 1, 1 / (1 + 25 * np.abs(x)) ** 2, 0.0), rtol=1e-12)
     assert found[1:6].all()
 
 
-def test_no_constant_is_ignored():
+def test_every_constant_changes_the_gradient():
     x = Tensor(np.linspace(-2, 2, 400))
     for name in S.__all__:
         kind = getattr(S, name)
@@ -184,11 +184,11 @@ def _made(kind):
         return kind(S.ATan())
 
 
-def test_a_heaviside_without_a_gradient_is_no_surrogate_here():
+def test_heaviside_without_gradient_is_not_a_surrogate():
     with pytest.raises(ArgumentError, match="surrogate_function is a spike function"):
         S.Scaled(nn.ReLU())
 
 
-def test_the_peak_of_atan_is_alpha_over_2():
-    for alpha in (0.5, 2.0, 7.0):  # not 1 / pi of it, as documented elsewhere
+def test_atan_peak_is_half_of_alpha():
+    for alpha in (0.5, 2.0, 7.0):  # not 1 / pi of it, as documented in other frameworks
         assert grad(S.ATan(alpha))(Tensor(np.array(0.0))).item() == alpha / 2
