@@ -277,9 +277,9 @@ def signature_difference(old: Any, new: Any) -> str:
 
 
 def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
-    """Name, source and signature of each kernel of a Program's own, to be read and compiled without a card.
+    """Name, source and signature of each device kernel of a Program, to read and compile without a card.
 
-    A loop that goes step by step has none.
+    A loop that runs step by step has no kernel itself.
     """
     for group in fuse(optimise(program, DEVICE)):
         op = group.instructions[0].op

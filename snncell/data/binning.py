@@ -135,7 +135,7 @@ def count_events_kernel(
 def number_bins_kernel(
     start: Any, stop: Any, owners: Any, lengths: Any, begins: Any, ends: Any, firsts: Any, lasts: Any, ordered: Any
 ) -> None:
-    """Write the index of the first event of each bin, and that after its last event, for time-ordered recordings.
+    """Write for each bin the index of its first event, and the index after its last event, for time-ordered recordings.
 
     The bins are those of `count_events`. `ordered` gets 0 for a recording whose events are not in order of time.
     """

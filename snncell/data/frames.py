@@ -181,7 +181,7 @@ def _spans(binning: Binning, recordings: list[Events]) -> tuple[Array, Array]:
     stops = lasts + 1 if end is None else np.full_like(lasts, end)
     lengths = np.maximum(stops - starts, 0)
     if start is None or end is None:
-        lengths[lasts < firsts] = 0  # an empty recording has no time of its own
+        lengths[lasts < firsts] = 0  # an empty recording has no first time
     if (lengths >= 2**63).any():
         raise ArgumentError(f"{binning.who}: the times of a recording span 2**63 microseconds or more.")
     return lengths.astype(np.int64), starts.astype(np.int64)

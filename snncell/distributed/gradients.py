@@ -171,7 +171,7 @@ _TAKE = _Take("take_gradients", _takes_over, multiple=True).no_gradient()
 
 
 class _End(Primitive):
-    """The means of the gradients that were taken."""
+    """End the exchange, and return the means of all gradients that the taker has received."""
 
     as_stored = EVERYWHERE
     outside = True
@@ -189,10 +189,10 @@ Kind = tuple[tuple[int, ...], Any]  # shape and dtype
 
 
 class _Mean:
-    """The mean of gradients over all ranks, for one call after another.
+    """Computes the mean of gradients over all ranks, any number of times.
 
-    `counts` are the numbers of samples of the shards, `kinds` shapes and dtypes of the gradients of each shard.
-    Gradients are numbered shard by shard.
+    `counts` has the number of samples of each shard, and `kinds` the shapes and dtypes of its gradients. Gradients are
+    numbered shard by shard.
     """
 
     def __init__(self, ranks: Ranks, counts: Sequence[int], kinds: Sequence[Sequence[Kind]]) -> None:

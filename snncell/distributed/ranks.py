@@ -67,7 +67,7 @@ class ProgressThread:
 
 
 class Ranks:
-    """All ranks of a job, seen from one of them: its number `rank`, their number `size`.
+    """The ranks of a job, as one process sees them: it is number `rank` of `size`.
 
     Waiting is polling, so that Ctrl-C works, ranks that share a core let each other run, and ended ranks are noticed.
     Each batch is cut into `shards`. With `fast`, MPI computes sums, in any order.
@@ -110,7 +110,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A context for code that all ranks run: an error on this rank is reported to the others."""
+        """Context manager for code that all ranks run: it reports an error on this rank to the others."""
         try:
             self.start_part()
             yield
@@ -285,11 +285,11 @@ FIRST = 3.0  # seconds by which other ranks delay an error, so that rank 0 print
 
 
 class Ending:
-    """Handles the end of a rank's program, by an error or not.
+    """Handles the end of a rank's program, with or without an error.
 
     MPI does not know Python's exceptions: without this class, other ranks would wait forever for a rank that has failed
-    or called `sys.exit`. A job has parts: a new part begins after a failed call of `fit`. `taken` counts the exchanges
-    of the present part in which this rank has taken part.
+    or called `sys.exit`. A job has parts, because exchanges must be numbered anew after a failed call of `fit`. `taken`
+    counts the exchanges of this rank in the present part.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
@@ -315,8 +315,8 @@ class Ending:
         if os.getpid() != self.process:
             self.before(kind, error, trace)
             return
-        # Wait, so that an error of all ranks is printed once, and an error caused by another rank not before that one.
-        # The job usually ends during the wait.
+        # Wait, so that only one rank prints an error that all ranks raise, and so that the cause of an error is printed
+        # before its effects. The job usually ends during the wait.
         time.sleep(FIRST * (2 if error is self.caused else 1 if self.comm.rank else 0))
         sys.stdout.flush()
         text = "".join(traceback.format_exception(kind, error, trace))
@@ -378,7 +378,7 @@ class Ending:
         """
         for rank in self.others:
             while word := self._receive(rank, _FAILED):
-                if word[0] == self.part:  # not for an earlier call that has also failed here
+                if word[0] == self.part:  # a message about an earlier failed call is ignored
                     # Name the rank that failed first, not one that only reacted.
                     self.origin = origin, by_exit = word[2:]
                     how, more = ("sys.exit", "") if by_exit else ("an error", f" See the message of rank {origin}.")

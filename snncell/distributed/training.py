@@ -250,7 +250,7 @@ class AllRanks(OneProcess):
         self.first = ranks.rank == 0
 
     def batches(self, source: Any) -> Any:
-        """The batches of data as shards of this rank, for `counted`."""
+        """Iterate over the data as batches with the shards of this rank; `counted` converts its items."""
         return Shares(source, self.ranks)
 
     def counted(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Counted]:
@@ -293,11 +293,11 @@ class AllRanks(OneProcess):
         return of_all
 
     def apart(self, alone: bool) -> AbstractContextManager[Any]:
-        """A context in which a callback on one rank does not change the random numbers of the training."""
+        """Context manager: a callback on one rank may draw random numbers without an effect on the training."""
         return replaying(present_key()) if alone else nullcontext()
 
     def together(self) -> AbstractContextManager[Any]:
-        """A context that reports an error on this rank to the others."""
+        """Context manager: report an error on this rank to the others."""
         return self.ranks.together()
 
     def asked(self) -> dict[str, Any]:

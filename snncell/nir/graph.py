@@ -395,10 +395,10 @@ def _doors(node: Node | Graph) -> tuple[str, str]:
 
 @dataclass
 class Stage:
-    """Nodes that are computed together: one, or those of connected cycles, in their order within a time step.
+    """Nodes that are computed together in a time step: a single node, or all nodes of connected cycles in order.
 
-    `late` are the edges that close the cycles: they carry the value of the step before. `kept` are edges to delays that
-    cut a cycle: their values are stored at the end of the step.
+    `late` are the edges that close the cycles; they carry the value of the previous step. `kept` are the edges to
+    delays that cut a cycle; their values are stored at the end of the step.
     """
 
     names: list[str]
@@ -441,7 +441,7 @@ def shapes_of(
     before: dict[str, Shape] = {}
     gives: dict[str, Shape] = {}
     pending = [name for stage in stages for name in stage.names]
-    while pending:  # one pass, except for delays that cut a cycle: they come before their inputs
+    while pending:  # one pass suffices, unless a delay cuts a cycle and therefore comes before its input
         for name in pending:
             node = flat.nodes[name]
             known = [gives[source] for source in flat.sources(name) if source in gives]

@@ -107,7 +107,7 @@ class DelayLine(Cell):
         ]
 
     def read(self, x: Tensor | None, past: tuple[Tensor, ...]) -> Tensor:
-        """The output; x is None if the present input is unknown, and no delay is short enough to need it."""
+        """Compute the output. x may be None if all delays are at least one step, so that it is not needed."""
         now = [] if x is None else [x * self.shares[0]]
         return total([*now, *(v * w for v, w in zip(past, self.shares[1:]))])  # noqa: B905
 

@@ -159,7 +159,7 @@ class Equation:
         tau: membrane time constant; infinite without a leak.
         r: gain of the input times tau; without a leak, gain for each step.
         rest: resting potential.
-        tau_syn, w_in: of the current; None without one.
+        tau_syn, w_in: time constant and input weight of the current; None without a current.
         fires: whether there is a threshold.
         late: whether the membrane reads the current of the step before.
     """
@@ -212,9 +212,10 @@ def _of_decay(beta: Any, gain: Any, rest: Any = 0.0) -> Equation:
 
 
 def _with_current(membrane: Equation, alpha: Any, gain: Any, order: str) -> Equation:
-    """The equation of a membrane with a current, for any order of decay, jump and read.
+    """Add a current to the equation of a membrane, for any `order` of its decay, jump and read.
 
-    The value that is read is alpha times the last value, plus the jump, which has decayed once in one of the orders.
+    The membrane reads alpha times the previous current plus the jump. With "jump decay read", the jump has decayed once
+    before the read.
     """
     with np.errstate(divide="ignore"):
         tau_syn = 1.0 / (1.0 - alpha)
@@ -326,7 +327,7 @@ class Writer:
         if not leaks.any():
             return Node("I", {"r": spread(equation.r / self.dt, shape, path, "r")})
         times = {"tau_mem": equation.tau, "tau_syn": equation.tau_syn} if current else {"tau": equation.tau}
-        if self.method == "euler":  # seconds, such that a step of the reader keeps 1 - 1 / steps
+        if self.method == "euler":  # so that one step of the reader's Euler method keeps 1 - 1 / steps
             seconds = {name: steps * self.dt for name, steps in times.items()}
         else:
             with np.errstate(divide="ignore"):

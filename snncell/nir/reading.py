@@ -150,14 +150,15 @@ def _warn(net: Net, flat: Flat, graph: Graph, said: str) -> None:
 
 
 def _warn_of_integrators(flat: Flat, dt: float) -> None:
-    """Warn of IF neurons that need several steps to fire even if all inputs are 1: the weights are for longer steps."""
+    """Warn of IF neurons that need several steps to fire even if all inputs are 1, because dt is too small."""
     for name, node in flat.nodes.items():
         reach = _reach(flat, name) if node.kind == "IF" else math.inf
         if not math.isfinite(reach) or not reach:
             continue
         r, threshold = (np.abs(node.values[value]).astype(np.float64) for value in ("r", "v_threshold"))
-        share = float((r * reach / threshold.clip(np.finfo(np.float64).tiny)).max())  # of the threshold, in a second
-        unit = 1.0 / float(r.max())  # the step that adds the weights as they are
+        # The part of the threshold that inputs of 1 reach in a second.
+        share = float((r * reach / threshold.clip(np.finfo(np.float64).tiny)).max())
+        unit = 1.0 / float(r.max())  # the time step for which r dt is 1
         if not share or share * dt >= (LEAST if dt < unit else MUCH_LESS):
             continue
         implied = unit if share * unit >= LEAST else 1.0 / share

@@ -58,7 +58,7 @@ def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
     if not isinstance(x, Tensor):
         return None, (lambda: dout * out * math.log(x)) if x > 0 else None
     positive = greater(x, 0)
-    # x ** (y - 1) instead of out / x, because that is 0 / 0 at x = 0. y = 0 is a case of its own, because 0 * x ** -1
+    # x ** (y - 1) instead of out / x, because that is 0 / 0 at x = 0. y = 0 needs a separate case, because 0 * x ** -1
     # is NaN at x = 0. For x <= 0 `out` may be infinite or NaN, so it is replaced before the product with 0.
     return (
         lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)),

@@ -362,8 +362,9 @@ _STYLES: dict[str, Any] = {"spike": ":", "primitive": "--", "derivative": "-"}
 
 
 def _look(kind: str, number: int, of: int) -> dict[str, Any]:
-    """Line style by kind. Colours show the kind for one spike function; for several, colours and markers show the
-    function.
+    """Line style by kind.
+
+    Colours show the kind if there is one spike function. Otherwise colours and markers show the function.
     """
     style = {"linestyle": _STYLES[kind], "linewidth": 1.4}
     if of == 1:

@@ -330,9 +330,7 @@ def _lines_of(report: Report) -> list[str]:
 
 
 def _columns(table: Table) -> list[str]:
-    """Format a table as lines. If it is too wide for the page, further columns follow below, with the first column
-    repeated.
-    """
+    """Format a table as lines; a wide table is cut into parts that each repeat the first column."""
     rows = [table[0], *table[1]]
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     parts = [[0]]

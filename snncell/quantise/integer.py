@@ -40,7 +40,10 @@ class IntegerLayer:
 
 @dataclass(frozen=True, eq=False)
 class Encode(IntegerLayer):
-    """Round floats to a grid: n = round(clip(x / step, low, high)) multiplier, in float32, as the network does."""
+    """Round floats to a grid: n = round(clip(x / step, low, high)) multiplier.
+
+    The division is in float32, or in float64 for float64 inputs, as in the network.
+    """
 
     step: float
     low: float
@@ -278,7 +281,7 @@ class IntegerSteps(IntegerLayer):
     """A neuron over time, with a feedback layer if it is recurrent."""
 
     neuron: IntegerNeuron
-    feedback: IntegerProduct | None = None  # applied to the output of the step before
+    feedback: IntegerProduct | None = None  # applied to the output of the previous time step
     input_shift: int = 0  # shifts input and feedback to one unit
     feedback_shift: int = 0
 
@@ -308,7 +311,7 @@ KINDS: dict[str, Any] = {kind.__name__.removeprefix("Integer"): kind for kind in
 
 @dataclass(frozen=True, eq=False)
 class IntegerNet:
-    """A network of integer layers, called one after the other. `export` makes it.
+    """A network of integer layers, which run one after the other. You get it from `quantise.export`.
 
     Attributes:
         layers: dataclasses of `snncell.quantise.integer`: weights, multipliers, shifts, thresholds, limits.
@@ -325,8 +328,8 @@ class IntegerNet:
         """Run the network on an input (T, B, ...). Returns int32: spikes, or potentials in units of `step`.
 
         Args:
-            x: integers, for example spikes, as booleans, integers or floats. If the first layer quantises its inputs,
-                any floats.
+            x: integer values, for example spikes, in any dtype. If the network quantises its inputs, x may have any
+                floats.
 
         Raises:
             ArgumentError: for an input that is not an integer but must be.

@@ -146,7 +146,7 @@ class EventLists(NamedTuple):
         )
 
     def reshape(self, *shape: Any) -> EventLists:
-        """The same lists with another shape, whose first axes must be as many rows; one length may be -1."""
+        """Reshape without a copy. The first axes must keep the number of rows, and one length may be -1."""
         given = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         known = math.prod(n for n in given if n != -1)
         lengths = tuple(self.size // known if n == -1 and known else n for n in given)

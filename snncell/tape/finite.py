@@ -87,7 +87,7 @@ class SourceLine(str):
         return f"operand {number}, a {operand.dtype.name}{list(operand.shape)} that is not an operation's result,"
 
     def over_time(self, operand: Any) -> bool:
-        """True if `operand` is an input of the outermost Cell and that runs over time."""
+        """True if `operand` is an input of the outermost Cell, and this Cell runs over time."""
         if not self.cells or not any(x is operand for x in self.cells[-1][1]):
             return False
         return any(cell._over_time for _, cell in self.cells[-1][0].cells_and_names())

@@ -29,7 +29,7 @@ class Event:
 
     def __init__(self, subject: Any) -> None:
         self.subject = subject
-        self.record: Any = None  # the monitor's
+        self.record: Any = None  # data of the monitor
 
 
 class Label(NamedTuple):
@@ -61,8 +61,8 @@ def note(label: Label, x: Tensor | None = None) -> None:
     watch, notes = CHECKING.watch, TRACING.notes
     if x is not None:
         x = wrap(x._data if type(x) is Tensor else in_trace(x))
-        # Only the monitor that the note was taken for selects. A trace with its selection may outlive the monitor, and
-        # a gradient may be computed while another monitor is active.
+        # A note must be reduced by the monitor for which it was taken, so others pass it on unchanged. A trace may
+        # outlive its monitor, and a gradient may be computed while another monitor is active.
         if watch is not None and label.steps and not label.chosen and label.wishes == watch.wishes:
             label, x = label._replace(chosen=True), watch.chosen(label, x)
     if notes is not None:

@@ -217,11 +217,11 @@ class Parameter(Tensor):
         return move_to_space(self._data, space) if self.follows else self._data
 
     def write_of(self, array: Any) -> Write:
-        """The write, for `commit`, that makes an array the value."""
+        """A write for `commit` that replaces the value by an array."""
         return self, "_data", array
 
     def put(self, array: Any) -> Write:
-        """The write of an array that a Program has computed, moved to the device of the old value."""
+        """A write for `commit` of an array that a Program has computed; it moves to the device of the old value."""
         source, target = space_of(array), space_of(self._data)
         # A single element, such as an optimiser's counter, may be anywhere, because `Plan` moves those.
         moves = target is not source and array.size > 1 and not self.follows
@@ -232,7 +232,7 @@ class Parameter(Tensor):
         commit([self.moving(device)])
 
     def moving(self, device: str) -> Write:
-        """The write, for `commit`, that moves the value to "cpu" or "gpu"."""
+        """A write for `commit` that moves the value to "cpu" or "gpu"."""
         self._refuse_write_in_gradient("to")
         return self.write_of(move_to_space(self._data, space_by_name(device, "Parameter.move")))
 

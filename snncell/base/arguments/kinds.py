@@ -351,7 +351,7 @@ def _constant(value: Any) -> Any:
             return REFUSED
     dtype = getattr(value, "dtype", None)
     if isinstance(value, np.ndarray) and value.dtype.kind not in "iuf":
-        dtype = dtypes.BY_NUMPY.get(value.dtype)  # bfloat16 is a kind of its own
+        dtype = dtypes.BY_NUMPY.get(value.dtype)  # bfloat16 has a separate kind
     real = isinstance(dtype, np.dtype) or getattr(dtype, "category", None) in (1, 2)
     return REFUSED if not real else value if value.size else UNFIT
 

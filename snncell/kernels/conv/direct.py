@@ -68,7 +68,7 @@ def correlate(
     start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, views: Any, out: Any, planes: Any, sums: Any,
     geometry: Any,
 ) -> None:  # fmt: skip
-    """Compute results from images and packed weights. A unit is some channels of the results of some images or rows."""
+    """Compute results from images and packed weights. A unit has a range of output channels, and of images or rows."""
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     down, across, by_rows, by_columns = geometry[5], geometry[6], geometry[7], geometry[8]
     rows, pitch, apart, count = geometry[9], geometry[10], geometry[11], geometry[12]
@@ -99,7 +99,7 @@ def correlate(
                     height, width, down, across, tail(views, 0), by_rows, by_columns, first_row * down, rows, pitch,
                 )  # fmt: skip
             for block in range(first_block, least(blocks, first_block + split_blocks)):
-                # If channels come in chunks, the sums of all blocks are kept for the next chunk; otherwise only one's.
+                # If the kernel processes channels in chunks, it must keep the sums of all blocks for the next chunk.
                 own_sums = tail(total, (block - first_block) * 8 * wide if chunk < channels else 0)
                 own = tail(row(packed, group * blocks + block), begin * taps * 8)
                 present = least(8, outputs - 8 * block)
@@ -117,9 +117,10 @@ def contract(
     start: Any, stop: Any, grain: Any, x: Any, gradient: Any, offsets: Any, views: Any, partial: Any, planes: Any,
     slopes: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """Compute the gradient of weights from images and the gradient of results. A unit is some images and some channels.
+    """Compute the gradient of weights from images and the gradient of results.
 
-    `partial` has a row for each unit with the sums over its images, in tiles of four outputs by four weights.
+    A unit has a range of images and of channels. Its row of `partial` gets the sums over its images, in tiles of four
+    outputs by four weights.
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     down, across, by_rows, by_columns = geometry[5], geometry[6], geometry[7], geometry[8]
@@ -194,8 +195,8 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
     down, across = axes
     terms, blocks = channels * len(down.places) * len(across.places), -(-outputs // 8)
     rows = down.results
-    # Halve the bands of rows until the planes of some channels fit into the cache. Images that need no bands may be
-    # processed several at a time, if that saves work.
+    # Halve the bands of rows until the planes of several channels fit into the cache. Small images need no bands. Then
+    # process several images at a time if this saves work.
     while rows > 1 and next(layouts(axes, rows, 1)).chunk(channels) < min(channels, LEAST_CHUNK):
         rows = -(-rows // 2)
     layout = min(

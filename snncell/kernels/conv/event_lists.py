@@ -77,7 +77,7 @@ def take_events(
 def sort_by_key(
     found: int, keys: Any, places: Any, values: Any, many: int, ends: Any, to_places: Any, to_values: Any
 ) -> int:
-    """Stable counting sort by key; `ends` maps counts of keys to their ends. Return 1 if a value differs from 1."""
+    """Stable counting sort by key; `ends` has the counts of keys, and gets their ends. Return 1 if a value is not 1."""
     total = 0
     for key in range(many):
         count = ends[key]
@@ -143,7 +143,7 @@ def rows_of_pixels(
     """Transpose (images, channels, pixels) to (images, pixels, step), so that the channels of a pixel are contiguous.
 
     In `source`, images are `apart` elements apart. In `target`, images are `grid` pixels apart, and rows of `width`
-    pixels are `pitch` pixels apart. `sums` has room for as many pixels as the `side` of a tile.
+    pixels are `pitch` pixels apart. `sums` has memory for `side` pixels, the side of a tile.
     """
     wide = (channels + side - 1) // side * side
     for image in range(images):
@@ -160,7 +160,7 @@ def rows_of_pixels(
 
 @call_once
 def clear_terms(rows: Any, outputs: int, terms: int, first: int, last: int, most: int, lanes: int) -> None:
-    """Zero the rows of some terms in all panels, which have `most` outputs, and the last one whole vectors."""
+    """Set the rows of some terms to zero in all panels. A panel has `most` outputs; the last one has whole vectors."""
     for low in range(0, outputs, most):
         width = (least(most, outputs - low) + lanes - 1) // lanes * lanes
         zero(tail(rows, low * terms + first * width), (last - first) * width)

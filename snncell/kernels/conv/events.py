@@ -64,9 +64,10 @@ def convolve_events(
 ) -> None:  # fmt: skip
     """Compute results from images and panels of weights. A unit is a group of an image.
 
-    `x` has the images; or the values of their events, located by `starts` and `given`. `pieces` describes the window.
-    For each of its rows, it has the offset from the window's position and the number of its first element. Then for
-    each part of a row with consecutive columns, it has the same two numbers and the length.
+    `x` has the images, or only the values of their events, whose positions are in `starts` and `given`. `pieces`
+    describes the window. First it has two numbers for each row: the offset from the position of the window, and the
+    number of the first element. Then it has three numbers for each part of a row with consecutive columns: the same
+    two, and the length.
     """
     groups, outputs, terms, channels = geometry[0], geometry[1], geometry[2], geometry[3]
     height, width, out_width, results = geometry[5], geometry[6], geometry[7], geometry[8]
@@ -182,7 +183,7 @@ def weights_from_panels(start: Any, stop: Any, partial: Any, out: Any, geometry:
 
 Ints = tuple[int, ...]
 
-PARTS = 16  # parts of the images, whose gradients are summed in order; large gradients split the channels instead
+PARTS = 16  # the number of parts of the images; large gradients split the channels instead
 MOST_SLOPES = 1 << 18  # bytes of result gradients processed at once, a part of the L2 cache
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all parts
 SAMPLES = 4096  # elements, in whole rows of images, from which the density is estimated
@@ -194,7 +195,7 @@ NEAR = 1 << 19  # bytes of a panel that fit into the L2 cache
 
 
 class ConvolutionCosts(NamedTuple):
-    """The costs that differ between results and gradients of weights.
+    """The costs that depend on the kind of the product: results, or gradients of weights.
 
     Attributes:
         pixel: cycles per pixel of the results and panel.

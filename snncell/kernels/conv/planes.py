@@ -123,11 +123,11 @@ class ConvolutionPlan(NamedTuple):
 
     Attributes:
         geometry, offsets, views: kernel arguments.
-        units: of the kernel that multiplies.
-        blocks: of weights: eight outputs for a correlation, four for a gradient of weights.
-        rooms: elements of the two scratch arrays of a part.
-        work: multiplications.
-        partial: elements of the sums of a unit, for a gradient of weights.
+        units: the number of units of the multiplying kernel.
+        blocks: the number of blocks of weights, with eight outputs for a correlation, and four for a weight gradient.
+        rooms: the number of elements in the two scratch arrays of a part.
+        work: the number of multiplications.
+        partial: the number of partial sums of a unit, for a weight gradient.
     """
 
     geometry: Any

@@ -38,7 +38,7 @@ Matrix = tuple[tuple[float, ...], ...]
 # number. For windows of five, these points have the smallest errors, less than twice those of a direct sum.
 _POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2))
 LONGEST = len(_POINTS)
-WIDE = 32  # bytes of a vector of tiles: rows of images are short, and would leave a longer vector half empty
+WIDE = 32  # bytes of a vector of tiles, because short rows of images would leave a longer vector half empty
 
 
 class Transforms(NamedTuple):
@@ -202,7 +202,8 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
         target, target_apart, image, height, width, top, left, count = operands
         vectors, pairs = _vectors(builder, target)
-        # `parts` vectors of `pairs` hold one step of a vector of tiles; a row of tiles has `own_lanes` of their lanes.
+        # The input of a vector of tiles comes in steps of `parts` vectors. Each row of tiles gets `own_lanes` of their
+        # lanes.
         parts = step // 2
         own_lanes = parts * pairs.lanes // together
 
@@ -212,7 +213,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
             return pairs.load_masked(builder.gep(image, [builder.add(builder.mul(line, width), column)]), mask)
 
         def part(number: int, line: Any, column: Any) -> Any:
-            """Vector `number` of `parts`: consecutive elements of one row, or of several rows one after the other."""
+            """Load vector `number` of `parts`: consecutive elements of one row, or of several rows."""
             begin, found = number * pairs.lanes, None
             for first in range(0, pairs.lanes, min(own_lanes, pairs.lanes)):
                 row, inside = divmod(begin + first, own_lanes)
@@ -354,7 +355,7 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
 
 
 def _vectors(builder: Any, pointer: Any) -> tuple[Vectors, Vectors]:
-    """Vectors of tiles, and vectors of columns, of which there are two per tile."""
+    """The vector types for tiles and for columns; a tile has two columns."""
     return Vectors(builder, pointer, WIDE), Vectors(builder, pointer, 2 * WIDE)
 
 

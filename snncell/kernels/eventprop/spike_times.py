@@ -116,8 +116,8 @@ def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
 def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
     """The time at which V reaches the threshold, given V and I at 0; `late` is a time at which V is above it.
 
-    Halley's method, which cubes the error in each step. The steps are kept between the last times known to be too early
-    and late enough, because they may leave this interval if V only touches the threshold.
+    Halley's method, which cubes the error in each step. Each step stays between the last time that was too early and
+    the last that was late enough, because a step may otherwise leave this interval if V only touches the threshold.
     """
     mem, syn, threshold = constants[MEM], constants[SYN], constants[THRESHOLD]
     slow, apart, scale = -1.0 / (mem if mem > syn else syn), -abs(mem - syn) / (mem * syn), -syn / abs(mem - syn)
@@ -156,11 +156,11 @@ def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
 def pass_on(
     v: Any, i: Any, v_end: Any, i_end: Any, weight: Any, flags: Any, near: Any, neurons: Any, decays: Any
 ) -> Any:
-    """Add an event's weights to I, and compute V and I at the next event as if no neuron spiked.
+    """Add an event's weights to I, and compute V and I at the next event, assuming that no neuron spikes.
 
-    It returns the number of neurons that may spike, which are listed in `near`. `decays` has the decays of V and I
-    until the next event, kappa, its maximum until then, and the threshold. The length of `flags` is a multiple of 8,
-    and its elements after the neurons are 0.
+    It lists the neurons that may spike in `near`, and returns their number. `decays` has the decays of V and I until
+    the next event, kappa, its maximum until then, and the threshold. The length of `flags` is a multiple of 8, and its
+    elements after the neurons are 0.
     """
     of_v, of_i, kappa, reach, threshold = decays
     for n in range(neurons):
@@ -213,7 +213,7 @@ def spike_until(
             number[n] = wanted
         late = latest(v_now, i_now, left, constants) if number[n] < wanted and i_now > 0.0 else -1.0
     if number[n] == wanted:
-        v_end[n] = -inf  # it stays at -inf, so this neuron never becomes a candidate again
+        v_end[n] = -inf  # -inf, so that this neuron never becomes a candidate again
         i_end[n] = -inf
         return True
     if spiked:

@@ -89,7 +89,7 @@ def refuse(folder: Path) -> None:
 
 def doubt(status: os.stat_result) -> str | None:
     """The reason not to trust a folder, file or link, because another user may have written it; None if it is safe."""
-    if sys.platform == "win32":  # owner and mode mean nothing there; an access list protects %LOCALAPPDATA%
+    if sys.platform == "win32":  # Windows has no owner and mode; an access list protects %LOCALAPPDATA%
         return None
     # Root can run code as any user anyway, and a system image may ship compiled kernels.
     if status.st_uid not in (os.geteuid(), 0):

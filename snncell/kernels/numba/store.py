@@ -93,7 +93,10 @@ _thread = _ThreadClaims()
 
 
 def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
-    """Claim a file before compiling it. If another process is compiling it, call `told` and wait: look again then."""
+    """Claim a file before compiling it.
+
+    If another process is compiling the file, call `told`, and wait until it is done. The caller should then look again.
+    """
     place, end, pause = _place(path), time.monotonic() + LONGEST, PAUSES[0]
     while not _make_claim(place):
         if not is_foreign_claim(place):
@@ -164,7 +167,7 @@ def _make_claim(place: Path) -> bool:
 
 def _release(place: Path) -> None:
     if _thread.claims.pop(place, None) != os.getpid():
-        return  # no claim, or one that the parent made before a fork
+        return  # this process has no claim, or it was made before a fork
     if _signature(place) == files.owner():  # another process may have taken over an old claim
         _remove_file(place)
 

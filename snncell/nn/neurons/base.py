@@ -59,8 +59,8 @@ class Rounding(Cell):
         return ops.clip(x, 0.0, float(self.most))
 
 
-# The default that signatures show. Each neuron replaces it by a new object, because a hook or a changed constant would
-# otherwise affect every neuron.
+# The default in signatures. Each neuron replaces it by a new object, because otherwise a hook or a changed constant
+# would affect every neuron.
 DEFAULT = relusigmoid()
 SPIKE_FUNCTION = ("surrogate_function", "compare", "max_spikes")  # the options that determine the spike function
 
@@ -217,7 +217,7 @@ class Neuron(Membrane):
 
     def starting_at(self, name: str) -> Neuron:
         """Return this neuron with the named constant as its initial potential, because frameworks differ in it."""
-        setattr(self, "starts", name)  # a change like any other, which a compiled Cell notices
+        setattr(self, "starts", name)  # by `__setattr__`, so that compiled Cells notice the change
         return self
 
     @classmethod
