@@ -1,4 +1,4 @@
-"""Cells: paths and names of what is in them, sharing, names that clash, and training state."""
+"""Cells: paths and names of their contents, sharing, name clashes, and training state."""
 
 import pytest
 from cells import Leaf
@@ -41,14 +41,14 @@ PATHS = [
 # --- paths and names -------------------------------------------------------------------------------------------------
 
 
-def test_own_parameters_come_first_then_the_children_depth_first():
+def test_own_parameters_come_first_then_children_depth_first():
     net = Root()
     assert [path for path, _ in net.parameters_and_names()] == PATHS
     assert list(net.parameters_dict()) == PATHS
     assert len(list(net.get_parameters())) == len(PATHS)
 
 
-def test_trainable_and_untrainable_parameters():
+def test_trainable_and_untrainable_parameters_are_listed_separately():
     net = Root()
     assert len(net.trainable_params()) == 7 and len(net.untrainable_params()) == 3
     net.set_grad(False)
@@ -57,7 +57,7 @@ def test_trainable_and_untrainable_parameters():
     assert len(net.trainable_params()) == len(PATHS)
 
 
-def test_cells_by_path():
+def test_cells_are_listed_by_path():
     net = Root()
     assert [path for path, _ in net.cells_and_names()] == [
         "",
@@ -71,18 +71,18 @@ def test_cells_by_path():
     assert net.cells() == [net.mid, net.seq] and list(net.name_cells()) == ["mid", "seq"]
 
 
-def test_own_parameters_alone():
+def test_own_parameters_exclude_those_of_children():
     assert [path for path, _ in Root().parameters_and_names(expand=False)] == ["top"]
 
 
-def test_an_attribute_gives_its_name_to_a_parameter_without_one():
+def test_attribute_names_an_unnamed_parameter():
     leaf = Leaf()
     assert leaf.w.name == "w"
     leaf.other = Parameter(Tensor([1.0]), name="mine")
     assert leaf.other.name == "mine" and "other" in leaf.parameters_dict()
 
 
-def test_wrapping_renames():
+def test_wrapping_prefixes_the_names():
     leaf = Leaf()
     net = nn.SequentialCell(nn.SequentialCell(leaf), nn.Dense(2, 2))
     assert leaf.w.name == "0.0.w" and net.parameters_dict()["0.0.w"] is leaf.w
@@ -115,7 +115,7 @@ def test_lists_and_tuples_of_cells_and_parameters_are_registered(container):
     assert all(layer.training for layer in net.layers)
 
 
-def test_a_replaced_or_deleted_attribute_is_registered_no_more():
+def test_replaced_or_deleted_attribute_is_unregistered():
     net = Branch()
     net.first = nn.Dense(1, 1)
     assert "first.weight" in net.parameters_dict() and "first.w" not in net.parameters_dict()
@@ -123,13 +123,13 @@ def test_a_replaced_or_deleted_attribute_is_registered_no_more():
     assert not any(path.startswith("second") for path in net.parameters_dict())
 
 
-def test_internal_params_lists_no_parameter_twice():
+def test_internal_params_list_each_parameter_once():
     leaf = Leaf()
     leaf.internal_params = [leaf.w]
     assert list(leaf.parameters_dict()) == ["w", "b"]
 
 
-def test_a_cell_without_super_init_says_what_is_missing():
+def test_cell_without_super_init_raises_with_the_missing_call():
     class Forgetful(nn.Cell):
         def __init__(self):
             self.w = Parameter(Tensor([1.0]))
@@ -138,7 +138,7 @@ def test_a_cell_without_super_init_says_what_is_missing():
         Forgetful()
 
 
-def test_a_cell_without_construct_says_so():
+def test_cell_without_construct_raises():
     with pytest.raises(SnncellError, match="Branch has no method construct"):
         Branch()(Tensor([1.0]))
 
@@ -146,7 +146,7 @@ def test_a_cell_without_construct_says_so():
 # --- sharing ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_shared_cell_is_listed_once_and_its_gradients_add_up():
+def test_shared_cell_is_listed_once_and_its_gradients_are_summed():
     leaf = Leaf()
     net = nn.SequentialCell(leaf, leaf)
     assert list(net.parameters_dict()) == ["0.w", "0.b"]
@@ -155,7 +155,7 @@ def test_a_shared_cell_is_listed_once_and_its_gradients_add_up():
     assert ops.grad(net, None, leaf.w)(Tensor([3.0, 3.0])).asnumpy().tolist() == [6.0, 12.0]
 
 
-def test_a_shared_parameter_is_listed_once_and_its_gradients_add_up():
+def test_shared_parameter_is_listed_once_and_its_gradients_are_summed():
     a, b = Leaf(), Leaf()
     b.w = a.w
     net = nn.SequentialCell(a, b)
@@ -164,7 +164,7 @@ def test_a_shared_parameter_is_listed_once_and_its_gradients_add_up():
     nn.SGD(net.trainable_params(), 0.1)
 
 
-def test_cells_that_hold_each_other_are_walked_once():
+def test_cells_that_reference_each_other_are_visited_once():
     a, b = Leaf(), Leaf()
     a.other, b.other = b, a
     assert list(a.parameters_dict()) == ["w", "b", "other.w", "other.b"]
@@ -180,7 +180,7 @@ def clashing():
     return net
 
 
-def test_equal_names_are_refused_by_an_optimiser_naming_both():
+def test_equal_names_raise_in_an_optimiser_with_both_paths():
     with pytest.raises(ParameterError, match=r"SGD.*Cell\.left.*Cell\.right.*'same'"):
         nn.SGD(clashing().trainable_params(), 0.1)
     loose = [Parameter(Tensor([1.0]), name="same") for _ in range(2)]
@@ -188,13 +188,13 @@ def test_equal_names_are_refused_by_an_optimiser_naming_both():
         nn.Adam(loose)
 
 
-def test_equal_names_are_refused_at_save_naming_both(tmp_path):
+def test_equal_names_raise_at_save_with_both_paths(tmp_path):
     with pytest.raises(ParameterError, match=r"save_checkpoint.*left.*right.*'same'"):
         snncell.save_checkpoint(clashing(), tmp_path / "net.ckpt")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_name_in_different_cells_is_no_clash(tmp_path):
+def test_equal_names_in_different_cells_do_not_clash(tmp_path):
     net = Root()
     nn.SGD(net.trainable_params(), 0.1)
     snncell.save_checkpoint(net, tmp_path / "net.ckpt")
@@ -203,11 +203,11 @@ def test_the_same_name_in_different_cells_is_no_clash(tmp_path):
 # --- training state --------------------------------------------------------------------------------------------------
 
 
-def test_a_fresh_cell_predicts():
+def test_new_cell_is_in_evaluation_mode():
     assert (nn.Cell().training, nn.Cell().phase) == (False, "predict")
 
 
-def test_set_train_reaches_all_cells_below():
+def test_set_train_reaches_all_descendants():
     net = Root()
     assert net.set_train() is net
     assert {cell.phase for _, cell in net.cells_and_names()} == {"train"}

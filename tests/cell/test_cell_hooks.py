@@ -1,4 +1,4 @@
-"""Hooks of Cells, forward and backward: eager, jitted, in loops over time, with custom reverses, to second order."""
+"""Forward and backward hooks of Cells: eager, jitted, in loops over time, with custom gradients, of second order."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def listed(x):
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
-def test_hooks_before_and_after_a_call_see_and_replace():
+def test_hooks_before_and_after_a_call_see_and_replace_values():
     cell, seen = Leaf(), []
     before = cell.register_forward_pre_hook(lambda c, inputs: seen.append((c, listed(inputs[0]))))
     change = cell.register_forward_pre_hook(lambda c, inputs: inputs[0] * 2.0)
@@ -52,7 +52,7 @@ def test_prepend_puts_a_hook_first():
     assert order == ["c", "a", "b", "C", "A", "B"]
 
 
-def test_hooks_with_kwargs():
+def test_hooks_with_kwargs_receive_them():
     cell, seen = Scaled(), []
     cell.register_forward_pre_hook(lambda c, args, kwargs: (args, {"extra": kwargs["extra"] * 2.0}), with_kwargs=True)
     cell.register_forward_hook(lambda c, args, kwargs, out: seen.append(kwargs), with_kwargs=True)
@@ -62,7 +62,7 @@ def test_hooks_with_kwargs():
         cell(X, extra=1.0)
 
 
-def test_always_call_is_after_a_failure_too():
+def test_always_call_hook_runs_after_a_failure():
     cell, seen = Scaled(), []
     cell.register_forward_hook(lambda c, args, out: seen.append("never"))
     cell.register_forward_hook(lambda c, args, out: seen.append(out), always_call=True)
@@ -77,7 +77,7 @@ def test_always_call_is_after_a_failure_too():
     assert seen == [None, "divided"]
 
 
-def test_a_hook_that_takes_itself_off_leaves_the_others_of_that_call():
+def test_hook_that_removes_itself_does_not_skip_the_others():
     cell, seen = Leaf(), []
     once = cell.register_forward_hook(lambda c, i, o: (seen.append("once"), once.remove())[2:] or None)
     cell.register_forward_hook(lambda c, i, o: seen.append("ever"))
@@ -90,7 +90,7 @@ def test_a_hook_that_takes_itself_off_leaves_the_others_of_that_call():
     "register",
     ["register_forward_pre_hook", "register_forward_hook", "register_backward_hook", "register_backward_pre_hook"],
 )
-def test_a_hook_is_a_function(register):
+def test_hook_that_is_not_callable_raises(register):
     with pytest.raises(ArgumentTypeError, match=r"Leaf.*hook.* is a function, not"):
         getattr(Leaf(), register)(3)
 
@@ -143,17 +143,17 @@ def test_backward_hooks_see_gradients_of_inputs_and_outputs():
         [[3.0, 3.0], [0.0, 0.0]],
         ([[15.0, 21.0], [3.0, 6.0]], [[3.0, 3.0], [0.0, 0.0]]),
     ]
-    assert listed(cell(X, X, n)[0]) == [1.0, 4.0] and len(seen) == 2  # nothing is differentiated
+    assert listed(cell(X, X, n)[0]) == [1.0, 4.0] and len(seen) == 2  # no gradient is computed
 
 
-def test_the_first_layer_has_no_gradients_of_inputs():
+def test_first_layer_has_no_gradients_of_inputs():
     net, seen = nn.SequentialCell(Leaf(), Leaf()), []
     net[0].register_backward_hook(lambda c, of_in, of_out: seen.append((of_in, listed(of_out[0]))))
     snncell.grad(lambda: net(X).sum(), None, net.trainable_params())()
     assert seen == [((None,), [1.0, 2.0])]
 
 
-def test_a_cell_with_a_bprop_has_backward_hooks_and_what_it_calls_has_not():
+def test_backward_hooks_of_a_cell_with_bprop_are_called_but_not_of_inner_cells():
     spy, seen = Spy(), []
     spy.register_backward_hook(lambda c, of_in, of_out: seen.append((listed(of_in[0]), listed(of_out[0]))))
     assert listed(snncell.grad(lambda x: spy(x).sum())(X)) == [10.0, 10.0]
@@ -174,7 +174,7 @@ def test_a_cell_with_a_bprop_has_backward_hooks_and_what_it_calls_has_not():
     assert listed(snncell.grad(lambda x: Outer()(x).sum())(X)) == [1.0, 1.0] and len(seen) == 1
 
 
-def test_each_call_has_its_own_gradients():
+def test_each_call_has_separate_gradients():
     leaf, seen = Leaf(), []
     leaf.register_backward_hook(lambda c, of_in, of_out: seen.append((listed(of_in[0]), listed(of_out[0]))))
     snncell.grad(lambda x: leaf(leaf(x)).sum())(X)
@@ -182,12 +182,12 @@ def test_each_call_has_its_own_gradients():
 
 
 @pytest.mark.parametrize("run", MODES)
-def test_second_order_goes_through_what_a_hook_returns(run):
+def test_second_order_gradients_include_the_hook(run):
     cube = nn.Cell()
     cube.construct = lambda x: x * x * x
     cube.register_backward_hook(lambda c, of_in, of_out: of_in[0] * 2.0)
     second = snncell.grad(lambda x: snncell.grad(lambda y: cube(y).sum())(x).sum())
-    # d/dx (2 * 3 x^2), and what the second sweep brings to the inputs of the Cell is doubled as well
+    # d/dx (2 * 3 x^2), and the gradient that the second pass passes to the inputs of the Cell is doubled too
     assert listed(run(second, X)) == [24.0, 48.0]
 
 
@@ -200,7 +200,7 @@ def test_second_order_goes_through_what_a_hook_returns(run):
         ((Tensor([1.0, 2.0, 3.0]),), r"a gradient of shape \(3,\) for input 0 of shape \(2,\)"),
     ],
 )
-def test_what_a_backward_hook_cannot_return(returned, match):
+def test_invalid_results_of_a_backward_hook_raise(returned, match):
     leaf = Leaf()
     leaf.register_backward_hook(lambda c, of_in, of_out: returned)
     with pytest.raises(GradientError, match=match):
@@ -209,7 +209,7 @@ def test_what_a_backward_hook_cannot_return(returned, match):
 
 @pytest.mark.parametrize("run", MODES)
 @pytest.mark.parametrize("kind", ["forward", "backward"])
-def test_hooks_in_loops_over_time(run, kind):
+def test_hooks_in_loops_over_time_are_called(run, kind):
     neuron, calls = nn.LIFNode(), []
     net = nn.MultiStep(neuron)
     x = Tensor(np.linspace(0.0, 2.0, 12, dtype=np.float32).reshape(4, 1, 3))
@@ -222,11 +222,13 @@ def test_hooks_in_loops_over_time(run, kind):
         factor = 3.0
     after = run(snncell.grad(lambda x: net(x).sum()), x)
     np.testing.assert_allclose(after.asnumpy(), before.asnumpy() * factor, rtol=1e-6)
-    assert len(calls) == (4 if run is run_eager else len(calls)) and calls  # step by step, or once when it is traced
+    assert (
+        len(calls) == (4 if run is run_eager else len(calls)) and calls
+    )  # step by step, or once when the loop is traced
 
 
 @pytest.mark.compiled
-def test_graph_mode_takes_hooks_that_come_and_go():
+def test_graph_mode_follows_added_and_removed_hooks():
     leaf = Leaf()
     snncell.set_context(mode=snncell.GRAPH_MODE)
     try:
@@ -249,7 +251,7 @@ WRONG_HOOKS = [
 
 
 @pytest.mark.parametrize(("register", "hook", "options", "words"), WRONG_HOOKS)
-def test_a_hook_that_cannot_be_called_is_refused_when_it_is_registered(register, hook, options, words):
+def test_hook_with_a_wrong_signature_raises_when_it_is_registered(register, hook, options, words):
     cell = nn.Dense(2, 2)
     with pytest.raises(ArgumentTypeError, match=words):
         getattr(cell, register)(hook, **options)

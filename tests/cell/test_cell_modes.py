@@ -1,4 +1,4 @@
-"""Execution modes and initial values: a network computes the same compiled or not, and begins as it is told to."""
+"""Execution modes and initial values: equal results compiled or not, and initialisers."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def graph_mode():
 # --- modes -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_default_mode_runs_each_operation():
+def test_default_mode_runs_each_operation():
     assert snncell.get_context("mode") == snncell.PYNATIVE_MODE
     with pytest.raises(ArgumentError, match="mode is GRAPH_MODE"):
         snncell.set_context(mode=7)
@@ -30,7 +30,7 @@ def test_the_default_mode_runs_each_operation():
 
 
 def train(steps=3):
-    """Losses, statistics and weights of a small network after a few steps."""
+    """Return losses, statistics and weights of a small network after a few steps."""
     snncell.set_seed(1)
     net = nn.SequentialCell(nn.Dense(4, 8, activation="relu"), nn.BatchNorm1d(8), nn.Dropout(p=0.3), nn.Dense(8, 3))
     net.set_train()
@@ -64,7 +64,7 @@ def test_graph_mode_equals_pynative_mode():
 
 
 @pytest.mark.compiled
-def test_the_gradient_through_a_compiled_dropout_has_the_mask_of_its_forward():
+def test_gradient_of_compiled_dropout_uses_the_mask_of_its_forward():
     layer = nn.Dropout(p=0.5)
     layer.set_train()
     out, found = ops.value_and_grad(snncell.jit(layer))(ops.ones(64))
@@ -73,7 +73,7 @@ def test_the_gradient_through_a_compiled_dropout_has_the_mask_of_its_forward():
 
 
 @pytest.mark.compiled
-def test_the_gradient_through_a_compiled_function_carries_out_its_effects_once():
+def test_gradient_of_a_compiled_function_runs_its_effects_once():
     layer = nn.BatchNorm1d(2, momentum=0.5)
     layer.set_train()
     x = Tensor([[1.0, 2.0], [3.0, 6.0]])
@@ -138,8 +138,8 @@ NORMAL = {
     "he_normal": (SHAPE, np.sqrt(2 / 300)),
     "he_normal of a kernel": (KERNEL, np.sqrt(2 / 288)),
 }
-# Kolmogorov and Smirnov's distance of n draws from their law is above 1.95 / sqrt(n) with probability 0.001; the seed
-# is fixed, so the tests do not depend on chance, and a bound wrong by 1.5 % already fails.
+# The Kolmogorov-Smirnov distance of n draws from their distribution exceeds 1.95 / sqrt(n) with probability 0.001. The
+# seed is fixed, so the tests are deterministic, and a bound wrong by 1.5 % fails.
 CRITICAL = 1.95
 
 
@@ -149,7 +149,7 @@ def seed():
 
 
 @pytest.mark.parametrize("case", UNIFORM)
-def test_uniform_rules(case):
+def test_uniform_initialisers_have_their_distribution(case):
     shape, bound = UNIFORM[case]
     values = initializer(case.split()[0], shape).asnumpy().ravel().astype(float)
     assert np.abs(values).max() <= bound * (1 + 1e-6)
@@ -157,7 +157,7 @@ def test_uniform_rules(case):
 
 
 @pytest.mark.parametrize("case", NORMAL)
-def test_normal_rules(case):
+def test_normal_initialisers_have_their_distribution(case):
     shape, sigma = NORMAL[case]
     values = initializer(case.split()[0], shape).asnumpy().ravel().astype(float)
     assert stats.kstest(values, stats.norm(0, sigma).cdf).statistic < CRITICAL / np.sqrt(values.size)
@@ -165,20 +165,20 @@ def test_normal_rules(case):
 
 
 @pytest.mark.parametrize("name", ["truncatedNormal", "truncated_normal"])
-def test_truncated_normal(name):
+def test_truncated_normal_has_its_distribution(name):
     values = initializer(name, SHAPE).asnumpy().ravel().astype(float)
     assert np.abs(values).max() <= 0.02 * (1 + 1e-6)
     assert stats.kstest(values / 0.01, stats.truncnorm(-2, 2).cdf).statistic < CRITICAL / np.sqrt(values.size)
 
 
-def test_constant_rules():
+def test_constant_initialisers_have_their_values():
     assert initializer("zeros", (2, 3)).asnumpy().tolist() == [[0.0] * 3] * 2
     assert initializer("ones", [2]).asnumpy().tolist() == [1.0, 1.0]
     assert initializer(0.25, 3).asnumpy().tolist() == [0.25] * 3
     assert initializer(rules.Constant(7), (1,), snncell.int32).dtype == snncell.int32
 
 
-def test_identity_and_orthogonal():
+def test_identity_and_orthogonal_have_their_properties():
     assert initializer("identity", (2, 3)).asnumpy().tolist() == [[1, 0, 0], [0, 1, 0]]
     with pytest.raises(ShapeError, match="'identity' needs a matrix"):
         initializer("identity", (2, 2, 2))
@@ -188,14 +188,14 @@ def test_identity_and_orthogonal():
         np.testing.assert_allclose(product, np.eye(len(product)), atol=1e-6)
 
 
-def test_rules_with_settings():
+def test_initialisers_accept_settings():
     assert initializer(rules.Normal(2.0, 5.0), SHAPE).asnumpy().mean() == pytest.approx(5.0, abs=0.03)
     bound = np.sqrt(3) * np.sqrt(2 / (1 + 0.2**2)) / np.sqrt(400)
     fan_out = initializer(rules.HeUniform(0.2, mode="fan_out"), SHAPE).asnumpy()
     assert np.abs(fan_out).max() == pytest.approx(bound, rel=1e-3)
 
 
-def test_the_seed_decides_the_values():
+def test_seed_determines_the_values():
     snncell.set_seed(3)
     first, second = initializer("normal", (5,)).asnumpy(), initializer("normal", (5,)).asnumpy()
     snncell.set_seed(3)
@@ -203,21 +203,21 @@ def test_the_seed_decides_the_values():
     assert (first != second).all()
 
 
-def test_an_initial_tensor_is_copied_and_must_fit():
+def test_initial_tensor_is_copied_and_must_have_the_shape():
     given = Tensor([1.0, 2.0])
     assert nn.Dense(1, 2, bias_init=given).bias.asnumpy().tolist() == [1.0, 2.0]
     with pytest.raises(ShapeError, match=r"shape \(2,\), not \(3,\)"):
         nn.Dense(1, 3, bias_init=given)
 
 
-def test_unknown_rules_are_refused():
+def test_unknown_initialisers_raise():
     with pytest.raises(ArgumentError, match=r"init is a number, a Tensor, an Initializer, or its name \(.*he_normal"):
         initializer("magic", (2,))
     with pytest.raises(ArgumentError, match="init is a number, a Tensor, an Initializer"):
         initializer(object(), (2,))
 
 
-def test_a_dense_layer_begins_even_within_one_over_the_root_of_its_inputs():
+def test_dense_weights_are_uniform_within_one_over_the_root_of_the_inputs():
     layer = nn.Dense(300, 400)
     assert layer.weight.shape == (400, 300)
     for values in (layer.weight.asnumpy().ravel(), layer.bias.asnumpy()):
@@ -228,7 +228,7 @@ def test_a_dense_layer_begins_even_within_one_over_the_root_of_its_inputs():
 
 
 @pytest.mark.compiled
-def test_a_cell_appended_to_a_list_is_seen_by_what_is_compiled():
+def test_cell_appended_to_a_list_is_used_by_compiled_code():
     class Chain(nn.Cell):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Names of Parameters: paths, whatever is inserted, deleted, shared, renamed, wrapped and copied."""
+"""Names of Parameters follow paths after inserting, deleting, sharing, renaming, wrapping and copying."""
 
 import copy
 import pickle
@@ -29,7 +29,7 @@ class Mid(nn.Cell):
         self.own = Parameter(Tensor([1.0]))
 
 
-# --- as the issue of the names says it --------------------------------------------------------------------------------
+# --- names by path ----------------------------------------------------------------------------------------------------
 
 
 def test_names_are_paths():
@@ -49,7 +49,7 @@ def test_names_are_paths():
     assert net.mid.param_prefix == "mid" and net.mid.first.param_prefix == "mid.first" and net.param_prefix == ""
 
 
-def test_what_is_set_later_is_named_by_its_path_too():
+def test_attributes_set_later_are_named_by_their_path():
     net = nn.Cell()
     net.mid = Mid()
     net.mid.late = nn.Dense(1, 1)
@@ -58,7 +58,7 @@ def test_what_is_set_later_is_named_by_its_path_too():
     assert names(net) == paths(net)
 
 
-def test_a_name_of_its_own_stands_until_the_cell_is_part_of_another():
+def test_explicit_name_lasts_until_the_cell_is_part_of_another():
     leaf = Leaf()
     leaf.other = Parameter(Tensor([1.0]), name=" mine ")
     assert leaf.other.name == "mine"
@@ -66,7 +66,7 @@ def test_a_name_of_its_own_stands_until_the_cell_is_part_of_another():
     assert leaf.other.name == "0.other" and names(net) == paths(net)
 
 
-def test_parameters_without_a_name_have_numbers():
+def test_unnamed_parameters_are_numbered():
     a, b = Parameter(Tensor([1.0])), Parameter(Tensor([1.0]))
     assert a.anonymous and a.name.startswith("Parameter#") and a.name != b.name and a.name == a.name
     assert repr(a) == f"Parameter (name={a.name}, shape=(1,), dtype=Float32, requires_grad=True)"
@@ -80,7 +80,7 @@ def test_parameters_without_a_name_have_numbers():
             a.name = wrong
 
 
-def test_lists_and_tuples_of_parameters():
+def test_lists_and_tuples_of_parameters_are_named_by_index():
     cell = nn.Cell()
     cell.weights = ParameterTuple([Parameter(Tensor([1.0]), name="x"), Parameter(Tensor([1.0]))])
     assert names(cell) == ["x", "weights.1"] and paths(cell) == ["weights.0", "weights.1"]
@@ -92,7 +92,7 @@ def test_lists_and_tuples_of_parameters():
     assert names(net) == paths(net)
 
 
-def test_what_is_put_into_a_list_in_place_is_named_when_names_are_refreshed():
+def test_items_appended_in_place_are_named_when_names_are_refreshed():
     net = nn.Cell()
     net.layers = [Leaf()]
     net.layers.append(Leaf())
@@ -101,7 +101,7 @@ def test_what_is_put_into_a_list_in_place_is_named_when_names_are_refreshed():
     assert names(net) == paths(net)
 
 
-def test_what_is_shared_is_named_once():
+def test_shared_parameters_are_named_once():
     a, b = Leaf(), Leaf()
     b.w = a.w
     net = nn.SequentialCell(a, b)
@@ -113,14 +113,14 @@ def test_what_is_shared_is_named_once():
     assert names(outer) == ["net.0.w", "net.0.b", "net.1.b"] == paths(outer)
 
 
-def test_a_slice_and_a_second_wrapper_leave_the_names_alone():
+def test_slice_and_second_wrapper_do_not_change_names():
     net = nn.SequentialCell(Leaf(), Leaf(), Leaf())
     tail = net[1:]
     assert names(tail) == ["1.w", "1.b", "2.w", "2.b"] and paths(tail) == ["0.w", "0.b", "1.w", "1.b"]
     assert names(net) == paths(net)
 
 
-def test_what_nobody_holds_any_more_is_named_anew():
+def test_released_parameters_are_named_by_their_next_owner():
     net = nn.Cell()
     net.a = Leaf()
     leaf = net.a
@@ -135,7 +135,7 @@ def test_what_nobody_holds_any_more_is_named_anew():
     assert names(net) == paths(net)
 
 
-def test_a_cell_without_auto_prefix_leaves_names_alone():
+def test_cell_without_auto_prefix_does_not_change_names():
     class Trainer(nn.Cell):
         def __init__(self, net):
             super().__init__(auto_prefix=False)
@@ -165,7 +165,7 @@ def test_optimisers_use_the_names():
 # --- the methods ------------------------------------------------------------------------------------------------------
 
 
-def test_update_parameters_name():
+def test_update_parameters_name_sets_prefixes():
     net = nn.Cell()
     net.mid = Mid()
     net.update_parameters_name("pre_")
@@ -178,7 +178,7 @@ def test_update_parameters_name():
     assert names(net) == paths(net)
 
 
-def test_update_cell_prefix():
+def test_update_cell_prefix_recomputes_param_prefixes():
     net = nn.SequentialCell(Mid())
     outer = nn.Cell()
     outer.net = net
@@ -187,7 +187,7 @@ def test_update_cell_prefix():
     assert net[0].first.param_prefix == "0.first" and names(net)[0] == "net.0.own"
 
 
-def test_check_names():
+def test_check_names_raises_for_equal_names():
     net = nn.SequentialCell(Leaf(), Leaf())
     net.check_names()
     net[1].w.name = "0.w"
@@ -200,7 +200,7 @@ def test_check_names():
     assert net[1].w.name == "special"
 
 
-def test_insert_by_name():
+def test_insert_by_name_registers_parameters_and_cells():
     net = nn.ReLU()
     net.insert_child_to_cell("child", nn.Dense(2, 2))
     net.insert_param_to_cell("w", Parameter(Tensor([1.0])))
@@ -225,7 +225,7 @@ def test_insert_by_name():
         ("x", "none", ArgumentTypeError, "param is a Parameter"),
     ],
 )
-def test_what_cannot_be_inserted(name, what, kind, match):
+def test_invalid_insertions_raise(name, what, kind, match):
     class Holder(nn.Cell):
         def construct(self, x):
             return x
@@ -239,7 +239,7 @@ def test_what_cannot_be_inserted(name, what, kind, match):
     assert issubclass(NameClashError, KeyError)
 
 
-def test_walks():
+def test_traversals_list_cells_and_parameters():
     net = nn.SequentialCell(Mid(), Leaf())
     assert list(net.name_cells()) == ["0", "1"] and net.cells() == [net[0], net[1]]
     assert net.get_sub_cell("0.first") is net[0].first and net.get_sub_cell("") is net
@@ -256,7 +256,7 @@ def test_walks():
 
 
 @pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda cell: pickle.loads(pickle.dumps(cell))])
-def test_copies_keep_names_and_are_their_own(twin_of):
+def test_copies_keep_names_and_are_independent(twin_of):
     net = nn.Cell()
     net.mid = Mid()
     twin = twin_of(net)
@@ -270,7 +270,7 @@ def test_copies_keep_names_and_are_their_own(twin_of):
     assert names(other) == paths(other) and names(net) == paths(net)
 
 
-def test_checkpoints_have_the_paths_from_the_cell_that_is_saved(tmp_path):
+def test_checkpoints_have_paths_from_the_saved_cell(tmp_path):
     net = nn.SequentialCell(nn.Dense(2, 2))
     snncell.save_checkpoint(net, tmp_path / "bare")
     outer = nn.Cell()
@@ -287,14 +287,14 @@ def test_checkpoints_have_the_paths_from_the_cell_that_is_saved(tmp_path):
 
 
 class Pair:
-    """A Cell or Parameter beside the one of the model."""
+    """A Cell or Parameter together with its model."""
 
     def __init__(self, real, model):
         self.real, self.model = real, model
 
 
 class Forest:
-    """Random changes of Cells, and the same of the model."""
+    """Random changes of Cells, and the same changes of the model."""
 
     KEYS = ("a", "b", "c", "items")
 
@@ -381,7 +381,7 @@ class Forest:
 
 @pytest.mark.sampled(44)
 @pytest.mark.parametrize("seed", range(60))
-def test_random_forests_are_named_as_the_model_says(seed):
+def test_random_forests_have_the_names_of_the_model(seed):
     forest = Forest(seed)
     for _ in range(40):
         forest.change()
@@ -389,7 +389,7 @@ def test_random_forests_are_named_as_the_model_says(seed):
 
 
 def grown(draw, depth=0):
-    """A tree of Cells, which are set in any order: children before or after they have children."""
+    """A tree of Cells that are set in random order, with children before or after they have children."""
     cell = nn.Cell()
     waiting = ["parameter", "parameter", "cell", "cell", "list"][: draw.randrange(1, 6)]
     draw.shuffle(waiting)
@@ -408,7 +408,7 @@ def grown(draw, depth=0):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_trees_have_their_paths_as_names_and_load_what_they_gave(seed):
+def test_random_trees_are_named_by_path_and_load_their_checkpoints(seed):
     draw = random.Random(seed)
     net = grown(draw)
     assert names(net) == paths(net)

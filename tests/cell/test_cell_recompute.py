@@ -1,4 +1,4 @@
-"""Recomputation of Cells: gradients to the bit, in less memory, with random numbers and statistics as without it."""
+"""Recomputation of Cells: equal gradients in less memory, with equal random numbers and statistics."""
 
 import copy
 import gc
@@ -14,7 +14,7 @@ from snncell.errors import ArgumentError, GradientError
 
 
 class Block(nn.Cell):
-    """A layer with random numbers, statistics, two outputs, and inputs by name."""
+    """A layer with random numbers, statistics, two outputs, and keyword inputs."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Block(nn.Cell):
 
 
 class Smooth(nn.Cell):
-    """With a reverse of its own."""
+    """A Cell with a custom gradient."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ class Smooth(nn.Cell):
         return (dout * self.w * 7.0,), {self.w: (dout * x).sum().reshape((1,))}
 
 
-def made(kind, dtype="float32"):
+def make_net(kind, dtype="float32"):
     snncell.set_seed(5)
     net = {
         "block": lambda: Block(),
@@ -74,8 +74,8 @@ def results(net, x):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["block", "custom reverse", "inside", "spikes"])
-def test_results_are_the_same_to_the_bit(kind, dtype):
-    net = made(kind, dtype)
+def test_results_have_equal_bits(kind, dtype):
+    net = make_net(kind, dtype)
     twin = copy.deepcopy(net)
     (twin if kind != "inside" else twin[1]).recompute()
     shape = (6, 4, 1) if kind == "spikes" else (5, 3)
@@ -84,12 +84,12 @@ def test_results_are_the_same_to_the_bit(kind, dtype):
     for with_it, without in zip(first, first_without, strict=True):
         assert with_it.dtype == without.dtype and np.array_equal(with_it, without)
     size = max(np.abs(one).max() for one in second_without)
-    for with_it, without in zip(second, second_without, strict=True):  # whose parts are added in another order
+    for with_it, without in zip(second, second_without, strict=True):  # their parts are added in another order
         np.testing.assert_allclose(with_it, without, rtol=0, atol=size * (1e-5 if dtype == "float32" else 1e-13))
 
 
 @pytest.mark.parametrize("recomputed", [True, False])
-def test_nothing_is_kept_of_what_was_computed_on_the_way(recomputed):
+def test_intermediate_values_are_not_kept(recomputed):
     alive, at_the_end = [], []
 
     class Noted(nn.Cell):
@@ -112,7 +112,7 @@ def test_nothing_is_kept_of_what_was_computed_on_the_way(recomputed):
     assert at_the_end == [0 if recomputed else 1] and len(alive) == 1 + recomputed
 
 
-def test_inputs_that_are_no_floats_and_by_name():
+def test_integer_and_keyword_inputs_are_supported():
     class Picks(nn.Cell):
         def construct(self, x, index, scale=1.0, by=None):
             return x[index] * scale * by
@@ -127,7 +127,7 @@ def test_inputs_that_are_no_floats_and_by_name():
     assert grads[0] == grads[1] == [[8.0, 6.0], [4.0, 2.0]]
 
 
-def test_what_a_cell_uses_beside_its_inputs_gets_its_gradient():
+def test_captured_tensors_and_parameters_get_their_gradients():
     class Uses(nn.Cell):
         def construct(self, x):
             return x * self.w * self.outside[0]
@@ -145,21 +145,21 @@ def test_what_a_cell_uses_beside_its_inputs_gets_its_gradient():
     assert (dw.item(), dx.item(), of_shared.item()) == (5.0 * 2.0 + 5.0 * 6.0, 15.0, 6.0 + 9.0)
 
 
-def test_states_that_are_kept_go_on_once_and_are_what_they_were_in_the_reverse():
+def test_stored_states_advance_once_and_are_restored_for_the_backward():
     results = []
     for recomputed in (False, True):
         net = nn.SequentialCell(nn.Stateful(nn.LIFNode(tau=4.0)))
         if recomputed:
             net.recompute()
         x = Tensor([[0.4, 0.9]])
-        # The same Cell twice in one gradient, so the first reverse comes after states have gone on.
+        # The same Cell runs twice in one gradient, so its states have advanced before the first backward pass.
         gradient = snncell.grad(lambda x, net=net: ((net(x) + net(x * 2.0)) * x).sum())
         results.append([listed for _ in range(3) for listed in (gradient(x).asnumpy(), net[0].states[0].asnumpy())])
     for plain, again in zip(*results, strict=True):
         assert np.array_equal(plain, again)
 
 
-def test_an_attribute_that_construct_sets_is_refused():
+def test_attribute_set_in_construct_raises():
     class Counts(nn.Cell):
         def construct(self, x):
             self.calls += 1
@@ -173,7 +173,7 @@ def test_an_attribute_that_construct_sets_is_refused():
         snncell.grad(lambda x: cell(x).sum())(Tensor([1.0]))
 
 
-def test_the_reverse_sees_the_parameters_as_they_were():
+def test_backward_uses_the_parameters_of_the_forward():
     leaf = Leaf()
     leaf.recompute()
     out, pull = ops.vjp(lambda x: leaf(x), Tensor([1.0, 1.0]), weights=leaf.w)
@@ -183,8 +183,8 @@ def test_the_reverse_sees_the_parameters_as_they_were():
     assert out.asnumpy().tolist() == [1.0, 2.0]
 
 
-def test_an_error_in_the_reverse_leaves_parameters_and_random_numbers_alone():
-    fails = []  # no attribute: a Cell that has been changed is refused
+def test_error_in_the_backward_keeps_parameters_and_random_state():
+    fails = []  # not an attribute, because a changed Cell raises
 
     class Once(nn.Cell):
         def __init__(self):
@@ -214,15 +214,15 @@ def test_an_error_in_the_reverse_leaves_parameters_and_random_numbers_alone():
 
 
 @pytest.mark.compiled
-def test_in_a_jitted_function_it_says_nothing():
-    net = made("inside")
+def test_recompute_does_not_change_jitted_gradients():
+    net = make_net("inside")
     x = ops.ones((2, 3))
     before = snncell.jit(snncell.grad(lambda x: summed(net(x))))(x)
     net.recompute()
     assert np.array_equal(snncell.jit(snncell.grad(lambda x: summed(net(x))))(x).asnumpy(), before.asnumpy())
 
 
-def test_a_multistep_keeps_states_at_intervals():
+def test_multistep_checkpoints_states_at_intervals():
     net, x = nn.MultiStep(nn.LIFNode()), ops.full((9, 2, 3), 0.7)
     plain = snncell.grad(lambda x: net(x).sum())(x)
     net.recompute()
@@ -240,14 +240,14 @@ def test_a_multistep_keeps_states_at_intervals():
         ({"offload": True}, "takes no 'offload'"),
     ],
 )
-def test_what_recompute_does_not_take(arguments, match):
+def test_invalid_arguments_of_recompute_raise(arguments, match):
     with pytest.raises((ArgumentError, TypeError), match=match):
         Leaf().recompute(**arguments)
     assert Leaf().recompute(use_reentrant=False, early_stop=False, mp_comm_recompute=True).cls_name == "Leaf"
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_hooks_of_a_recomputed_cell(inside):
+def test_hooks_of_a_recomputed_cell_are_called(inside):
     net, calls = nn.SequentialCell(nn.Dense(3, 3), Smooth()).recompute(), []
     x = ops.ones((2, 3))
     plain = snncell.grad(lambda x: net(x).sum())(x)
@@ -255,11 +255,11 @@ def test_hooks_of_a_recomputed_cell(inside):
     cell.register_forward_hook(lambda c, i, out: calls.append("forward"))
     cell.register_backward_hook(lambda c, of_in, of_out: (calls.append("backward"), of_in[0] * 4.0)[1])
     assert np.array_equal(snncell.grad(lambda x: net(x).sum())(x).asnumpy(), (plain * 4.0).asnumpy())
-    # Below the Cell that is recomputed a hook is called in both runs.
+    # Inside a recomputed Cell, both runs call a hook.
     assert calls == (["forward", "forward", "backward"] if inside else ["forward", "backward"])
 
 
-def test_in_few_bits_too():
+def test_recompute_works_in_half_precision():
     net, x = nn.SequentialCell(nn.Dense(8, 8), nn.Tanh()).to_float(snncell.float16), ops.full((2, 8), 0.3)
     loss = lambda x: net(x).astype(snncell.float32).sum()  # noqa: E731
     plain = snncell.grad(loss, None, net.trainable_params())(x)
@@ -268,7 +268,7 @@ def test_in_few_bits_too():
         assert np.array_equal(with_it.asnumpy(), without.asnumpy())
 
 
-def test_smooth_spikes_are_smooth_in_the_reverse_too():
+def test_smooth_spikes_stay_smooth_in_the_backward():
     def gradient(recomputed):
         snncell.set_seed(0)
         spiking = [nn.MultiStep(nn.LIFNode()) for _ in range(2)]
@@ -277,7 +277,7 @@ def test_smooth_spikes_are_smooth_in_the_reverse_too():
             net.recompute()
         with snncell.surrogate.smooth():
             out, pull = ops.vjp(net, 2.0 * ops.normal((4, 2, 3)))
-        return np.asarray(pull(ops.ones(out.shape))[0])  # outside of the context
+        return np.asarray(pull(ops.ones(out.shape))[0])  # outside the context
 
     assert np.abs(gradient(False)).max() > 0.0
     assert (gradient(True) == gradient(False)).all()
@@ -291,7 +291,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_cell_that_has_been_changed_since_is_refused(change):
+def test_cell_changed_after_the_forward_raises(change):
     net = nn.SequentialCell(Block()).set_train()
     net.register_buffer("shift", Tensor([1.0]))
     net.recompute()
@@ -301,7 +301,7 @@ def test_a_cell_that_has_been_changed_since_is_refused(change):
         pull({"y": out["y"], "x": out["x"]})
 
 
-def test_a_phase_may_have_been_another_in_between():
+def test_training_mode_can_change_temporarily_before_the_backward():
     net = nn.SequentialCell(nn.Dense(3, 3), nn.Dropout(p=0.5)).set_train().recompute()
     out, pull = ops.vjp(net, ops.ones((5, 3)))
     net.set_train(False)

@@ -20,7 +20,7 @@ from snncell.errors import (
 
 
 class Counted(nn.Cell):
-    """Has a buffer, one that is not kept, and extra state."""
+    """A Cell with a buffer, a non-persistent buffer, and extra state."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ def shown(state):
 # --- buffers ----------------------------------------------------------------------------------------------------------
 
 
-def test_buffers_are_tensors_and_no_parameters():
+def test_buffers_are_tensors_not_parameters():
     net = nn.SequentialCell(Counted())
     assert type(net[0].mean) is Tensor and net[0].mean.asnumpy().tolist() == [4, 5, 6]
     assert [path for path, _ in net.named_buffers()] == ["0.mean", "0.cache"]
@@ -58,7 +58,7 @@ def test_buffers_are_tensors_and_no_parameters():
             net.get_buffer(path)
 
 
-def test_a_buffer_is_replaced_by_tensors_and_deleted():
+def test_buffer_can_be_replaced_by_a_tensor_and_deleted():
     cell = Counted()
     cell.mean = Tensor([7])
     cell.register_buffer("mean", Tensor([8]))
@@ -72,7 +72,7 @@ def test_a_buffer_is_replaced_by_tensors_and_deleted():
     assert "mean" not in cell.state_dict()
 
 
-def test_one_tensor_in_two_buffers():
+def test_one_tensor_can_be_two_buffers():
     cell, x = nn.Cell(), Tensor([1.0])
     cell.register_buffer("a", x)
     cell.register_buffer("b", x)
@@ -92,13 +92,13 @@ def test_one_tensor_in_two_buffers():
         ("x", Parameter(Tensor([1.0])), ArgumentTypeError, "tensor is a Tensor or None"),
     ],
 )
-def test_what_is_no_buffer(name, tensor, kind, match):
+def test_invalid_buffers_raise(name, tensor, kind, match):
     with pytest.raises(kind, match=match):
         Leaf().register_buffer(name, tensor)
 
 
 @pytest.mark.compiled
-def test_a_jitted_cell_sees_a_new_buffer():
+def test_jitted_cell_uses_a_replaced_buffer():
     class Shift(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -114,7 +114,7 @@ def test_a_jitted_cell_sees_a_new_buffer():
     assert jitted(Tensor([1.0])).item() == 6.0
 
 
-def test_copies_and_checkpoints_have_buffers(tmp_path):
+def test_copies_and_checkpoints_include_buffers(tmp_path):
     net = nn.SequentialCell(Counted())
     net[0].mean = Tensor([1, 2, 3])
     assert pickle.loads(pickle.dumps(net))[0].get_buffer("mean").asnumpy().tolist() == [1, 2, 3]
@@ -130,7 +130,7 @@ def test_copies_and_checkpoints_have_buffers(tmp_path):
 # --- state dicts ------------------------------------------------------------------------------------------------------
 
 
-def test_a_state_dict_has_the_cells_own_objects_by_path():
+def test_state_dict_has_the_objects_of_the_cell_by_path():
     net = nn.SequentialCell(Counted(), Leaf())
     state = net.state_dict()
     assert list(state) == ["0.w", "0.mean", "0._extra_state", "1.w", "1.b"]
@@ -139,7 +139,7 @@ def test_a_state_dict_has_the_cells_own_objects_by_path():
     assert net.state_dict(destination=into, prefix="net.") is into and next(iter(into)) == "net.0.w"
 
 
-def test_a_state_loads_into_another():
+def test_state_dict_loads_into_another_cell():
     net, twin = nn.SequentialCell(Counted(), Leaf()), nn.SequentialCell(Counted(), Leaf())
     net[0].w.set_data(Tensor([8.0, 9.0]))
     net[0].mean, net[0].note = Tensor([0, 0, 1]), "changed"
@@ -148,7 +148,7 @@ def test_a_state_loads_into_another():
     assert shown(twin.state_dict()) == shown(net.state_dict()) and twin[0].w is not net[0].w
 
 
-def test_a_state_in_a_file(tmp_path):
+def test_state_dict_is_saved_to_and_loaded_from_a_file(tmp_path):
     net, twin = nn.SequentialCell(nn.Dense(2, 3)), nn.SequentialCell(nn.Dense(2, 3))
     snncell.save_checkpoint(net.state_dict(), tmp_path / "net")
     twin.load_state_dict(snncell.load_checkpoint(tmp_path / "net"))
@@ -157,7 +157,7 @@ def test_a_state_in_a_file(tmp_path):
         snncell.save_checkpoint({"a": 3}, tmp_path / "other")
 
 
-def test_what_is_shared_is_saved_once_and_found_by_any_of_its_paths():
+def test_shared_parameters_are_saved_once_and_found_by_any_path():
     net = nn.SequentialCell(Leaf(), Leaf())
     net[1].w = net[0].w
     assert list(net.state_dict()) == ["0.w", "0.b", "1.b"]
@@ -166,7 +166,7 @@ def test_what_is_shared_is_saved_once_and_found_by_any_of_its_paths():
     assert net[0].w.asnumpy().tolist() == [5.0, 6.0]
 
 
-def test_strict_names_what_is_on_one_side_alone_and_loads_nothing():
+def test_strict_loading_reports_all_mismatches_and_loads_nothing():
     net = nn.SequentialCell(Leaf(), Counted())
     state = {"0.w": Tensor([7.0, 7.0]), "2.w": Tensor([1.0])}
     with pytest.raises(
@@ -187,7 +187,7 @@ def test_strict_names_what_is_on_one_side_alone_and_loads_nothing():
         ("text", "'0.w' is .*, not a Tensor"),
     ],
 )
-def test_a_state_that_does_not_fit(value, match):
+def test_incompatible_state_dicts_raise(value, match):
     net = nn.SequentialCell(Leaf())
     with pytest.raises(CheckpointError, match=match):
         net.load_state_dict({"0.w": value, "0.b": Tensor([9.0])})
@@ -196,7 +196,7 @@ def test_a_state_that_does_not_fit(value, match):
         net.load_state_dict([("0.w", 3)])
 
 
-def test_hooks_of_saving():
+def test_save_hooks_are_called():
     net = nn.SequentialCell(Leaf())
     told = []
     handles = [
@@ -209,7 +209,7 @@ def test_hooks_of_saving():
     assert list(net.state_dict()) == ["0.w", "0.b"]
 
 
-def test_hooks_of_loading():
+def test_load_hooks_are_called():
     net = nn.SequentialCell(Leaf())
 
     def rename(cell, state, prefix, meta, strict, missing, unexpected, errors):
@@ -229,7 +229,7 @@ def test_hooks_of_loading():
         net.load_state_dict({"0.old": Tensor([0.0, 0.0])})
 
 
-def test_without_extra_state_there_is_none():
+def test_extra_state_methods_raise_by_default():
     with pytest.raises(MissingNameError, match="Leaf has no extra state"):
         Leaf().get_extra_state()
     with pytest.raises(MissingNameError, match="Leaf cannot load extra state"):
@@ -239,7 +239,7 @@ def test_without_extra_state_there_is_none():
 # --- flags, inputs, compilation ---------------------------------------------------------------------------------------
 
 
-def test_flags():
+def test_flags_are_set_on_one_cell_or_recursively():
     net = nn.SequentialCell(Leaf())
     assert net.get_flags() == {} and net.add_flags(sink_mode=True) is net
     assert net.sink_mode is True and net.get_flags() == {"sink_mode": True} and net[0].get_flags() == {}
@@ -249,7 +249,7 @@ def test_flags():
     assert net.cls_name == "SequentialCell"
 
 
-def test_set_grad_is_told():
+def test_set_grad_sets_requires_grad_of_all_parameters():
     net = nn.SequentialCell(Leaf())
     assert net.requires_grad is False and net[0].b.requires_grad is False
     assert net.set_grad() is net and net.requires_grad is net[0].requires_grad is True and net[0].b.requires_grad
@@ -257,7 +257,7 @@ def test_set_grad_is_told():
     assert net.requires_grad is False and net.trainable_params() == []
 
 
-def test_inputs_are_noted():
+def test_set_inputs_stores_the_inputs():
     class Two(nn.Cell):
         def construct(self, x, y=None):
             return x if y is None else x + y
@@ -279,7 +279,7 @@ def test_inputs_are_noted():
 
 
 @pytest.mark.compiled
-def test_compile_comes_before_the_first_call():
+def test_compile_traces_before_the_first_call():
     traced = []
 
     class Told(Leaf):
@@ -305,7 +305,7 @@ def test_compile_comes_before_the_first_call():
 
 
 @pytest.mark.parametrize("kind", [snncell.float16, snncell.bfloat16])
-def test_to_float_computes_and_gives_few_bits(kind):
+def test_to_float_computes_and_returns_half_precision(kind):
     net, x = nn.SequentialCell(nn.Dense(8, 4), nn.ReLU()), ops.full((2, 8), 0.3)
     plain = net(x)
     assert net.to_float(kind) is net
@@ -319,7 +319,7 @@ def test_to_float_computes_and_gives_few_bits(kind):
     assert np.array_equal(net(x).asnumpy(), plain.asnumpy())
 
 
-def test_to_float_and_loops_over_time_and_custom_reverses():
+def test_to_float_supports_loops_over_time_and_custom_gradients():
     net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode())).to_float("float16")
     assert net[1].compute_dtype is None and net(ops.ones((5, 2, 3))).shape == (5, 2, 4)
 
@@ -333,7 +333,7 @@ def test_to_float_and_loops_over_time_and_custom_reverses():
         net.to_float(snncell.float64)
 
 
-# --- trainings --------------------------------------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------------------------------
 
 
 def training():
@@ -341,7 +341,7 @@ def training():
     return net, nn.Adam(net.trainable_params(), 0.1)
 
 
-def test_a_training_that_is_resumed_has_its_buffers(tmp_path):
+def test_resumed_training_restores_buffers(tmp_path):
     net, adam = training()
     net[1].mean = Tensor([1, 0, 9])
     snncell.train.save_state(tmp_path / "state", net, adam)
@@ -354,7 +354,7 @@ def test_a_training_that_is_resumed_has_its_buffers(tmp_path):
         snncell.train.load_state(tmp_path / "state", twin, other)
 
 
-def test_a_training_that_was_written_with_the_last_parts_of_names_goes_on(tmp_path):
+def test_training_saved_with_short_names_can_be_resumed(tmp_path):
     net, adam = training()
     for p in adam.parameters:
         p.name = p.name.rpartition(".")[2]
@@ -413,11 +413,11 @@ INNER = "Inner(\n  (fc): Dense(input_channels=4, output_channels=3, has_bias=Tru
     ],
     ids=lambda x: x.cls_name if isinstance(x, nn.Cell) else "",
 )
-def test_repr(cell, wanted):
+def test_repr_includes_extra_settings(cell, wanted):
     assert repr(cell) == str(cell) == wanted
 
 
-def test_a_shallow_copy_loses_a_buffer_by_itself():
+def test_shallow_copy_can_delete_a_buffer_independently():
     for copied in (copy.copy, copy.deepcopy):
         cell = Counted()
         twin = copied(cell)
@@ -445,7 +445,7 @@ class Two(nn.Cell):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as in test_interrupts.py
 @pytest.mark.parametrize("way", LOADS)
-def test_a_load_that_is_interrupted_has_loaded_all_or_nothing(way, tmp_path):
+def test_interrupted_load_has_loaded_all_or_nothing(way, tmp_path):
     source, cell, file = Two(5.0), Two(1.0), tmp_path / "training.safetensors"
     train.save_state(file, source, nn.SGD([source.w], 0.1))
     old, new = shown(cell.state_dict()), shown(source.state_dict())
@@ -460,7 +460,7 @@ def test_a_load_that_is_interrupted_has_loaded_all_or_nothing(way, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["load_state_dict", "load_param_into_net"])
-def test_buffers_keep_their_dtype_and_are_no_parameters(way):
+def test_buffers_keep_their_dtype_and_are_not_parameters(way):
     cell = Two(1.0)
     given = {"w": Tensor([0.0, 1.0]), "first": Parameter(Tensor([3])), "wide": Tensor([0.5, 0.5])}
     LOADS[way](cell, given, None)
@@ -470,7 +470,7 @@ def test_buffers_keep_their_dtype_and_are_no_parameters(way):
     assert [path for path, _ in cell.parameters_and_names()] == ["w"]
 
 
-def test_an_extra_state_that_is_refused_leaves_all_as_it_was():
+def test_rejected_extra_state_changes_nothing():
     class Refusing(Counted):
         def set_extra_state(self, state):
             raise ValueError(state)
@@ -493,7 +493,7 @@ class Weighted(nn.Cell):
         return ((output - target) ** 2.0).mean() * self.weight[0]
 
 
-def test_a_training_keeps_the_buffers_of_its_loss(tmp_path):
+def test_training_saves_the_buffers_of_its_loss(tmp_path):
     def trained(weight, epochs, **options):
         snncell.set_seed(1)
         net, loss = nn.Dense(2, 1), Weighted(weight)
@@ -507,7 +507,7 @@ def test_a_training_keeps_the_buffers_of_its_loss(tmp_path):
     assert trained(3.0, 2, resume=file) == trained(2.0, 2)
 
 
-def test_several_lines_of_settings_stand_on_lines_of_their_own():
+def test_multiline_settings_are_printed_on_separate_lines():
     class Two(nn.Cell):
         def extend_repr(self):
             return "a=1\nb=2"

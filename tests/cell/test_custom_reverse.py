@@ -1,6 +1,6 @@
-"""Custom reverses: what a bprop is called with, when, and for which outputs.
+"""Custom gradients: the arguments of bprop, when it is called, and for which outputs.
 
-Cases that are cheap to compile run eagerly and under jit. What becomes of the gradients is in
+Cases that compile quickly run both eagerly and under jit. For the returned gradients, see
 test_custom_reverse_values.py.
 """
 
@@ -16,19 +16,19 @@ X = Tensor([1.0, 2.0])
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-def test_the_reverse_gets_inputs_output_and_incoming_gradient():
+def test_bprop_receives_inputs_output_and_incoming_gradient():
     spy = Spy()
     found = ops.grad(lambda x: spy(x) * 3.0)(X)
     assert found.asnumpy().tolist() == [30.0, 30.0]
     assert values(spy.calls[0]) == [[1.0, 2.0], [2.0, 4.0], [3.0, 3.0]]
 
 
-def test_the_reverse_replaces_the_true_derivative(run):
+def test_custom_gradient_replaces_the_true_derivative(run):
     assert run(ops.grad(Spy()))(X).asnumpy().tolist() == [10.0, 10.0]
 
 
 class Weighted(nn.Cell):
-    """a + 10 b + 100 c, whose reverse marks which argument is which."""
+    """a + 10 b + 100 c, with a custom gradient that marks each argument."""
 
     def construct(self, a, b, c=None, *, scale=1.0):
         self.seen = None
@@ -39,7 +39,7 @@ class Weighted(nn.Cell):
         return dout * 1.0, dout * 2.0, None, None
 
 
-def test_keywords_are_put_in_order_and_defaults_appended():
+def test_keywords_are_ordered_and_defaults_appended():
     cell = Weighted()
     of_a, of_b = ops.grad(lambda a, b: cell(b=b, a=a), (0, 1))(Tensor(1.0), Tensor(2.0))
     assert (of_a.item(), of_b.item()) == (1.0, 2.0)
@@ -47,13 +47,13 @@ def test_keywords_are_put_in_order_and_defaults_appended():
     assert (a.item(), b.item(), c, scale) == (1.0, 2.0, None, 1.0)
 
 
-def test_keywords_in_any_order_give_the_same_gradients(run):
+def test_keywords_in_any_order_have_equal_gradients(run):
     cell = Weighted()
     found = run(ops.grad(lambda a, b: cell(scale=2.0, b=b, a=a), (0, 1)))(Tensor(1.0), Tensor(2.0))
     assert [g.item() for g in found] == [1.0, 2.0]
 
 
-def test_args_are_inputs_one_by_one(run):
+def test_variadic_arguments_are_separate_inputs(run):
     class Sum(nn.Cell):
         def construct(self, *xs):
             return xs[0] + xs[1] + xs[2]
@@ -66,7 +66,7 @@ def test_args_are_inputs_one_by_one(run):
     assert [g.item() for g in found] == [0.0, 1.0, 2.0]
 
 
-def test_inputs_that_are_no_tensors_have_a_slot_that_is_none(run):
+def test_non_tensor_inputs_have_a_gradient_of_none(run):
     class Mixed(nn.Cell):
         def construct(self, x, factor, flag, mode, nothing):
             return x * factor if flag and mode == "times" and nothing is None else x
@@ -78,7 +78,7 @@ def test_inputs_that_are_no_tensors_have_a_slot_that_is_none(run):
     assert run(ops.grad(lambda x: Mixed()(x, 2.0, True, "times", None)))(Tensor(1.0)).item() == 200.0
 
 
-def test_structured_inputs_get_structured_gradients(run):
+def test_structured_inputs_have_structured_gradients(run):
     class Pair(nn.Cell):
         def construct(self, pair, named):
             return pair[0] * named["k"] + pair[1]
@@ -93,7 +93,7 @@ def test_structured_inputs_get_structured_gradients(run):
     assert [g.item() for g in found] == [1.0, 2.0, 3.0]
 
 
-def test_a_tuple_and_a_dict_as_the_two_inputs_are_no_parameter_gradients():
+def test_gradients_of_tuple_and_dict_inputs_are_not_parameter_gradients():
     class TupleAndDict(nn.Cell):
         def construct(self, pair, named):
             return pair[0] * named["k"] + pair[1]
@@ -122,13 +122,13 @@ def test_out_and_dout_of_several_outputs_are_tuples(run):
 
 
 @pytest.mark.parametrize(("chosen", "gradient"), [(0, 100.0), (1, 1.0)])
-def test_the_dout_of_an_unused_output_is_zeros(run, chosen, gradient):
+def test_dout_of_an_unused_output_is_zeros(run, chosen, gradient):
     cell = TwoOutputs()
     assert run(ops.grad(lambda x: cell(x)[chosen]))(X).asnumpy().tolist() == [gradient, gradient]
 
 
 class Nested(nn.Cell):
-    """One output in a tuple, others in a dict and a list: dout has the same nesting."""
+    """One output in a tuple, others in a dict and a list, so that dout has the same nesting."""
 
     def construct(self, x):
         return ((x * 1.0,), {"a": x * 2.0, "b": [x * 3.0, x > 0.0]})
@@ -140,13 +140,13 @@ class Nested(nn.Cell):
         return (first + rest["a"] * 10.0 + rest["b"][0] * 100.0,)
 
 
-def test_dout_mirrors_any_nesting_of_the_outputs(run):
+def test_dout_has_the_nesting_of_the_outputs(run):
     cell = Nested()
     assert run(ops.grad(cell))(X).asnumpy().tolist() == [111.0, 111.0]
     assert run(ops.grad(lambda x: cell(x)[1]["b"][0]))(X).asnumpy().tolist() == [100.0, 100.0]
 
 
-def test_a_tuple_of_one_output_keeps_its_tuple(run):
+def test_tuple_of_one_output_stays_a_tuple(run):
     class One(nn.Cell):
         def construct(self, x):
             return (x * 2.0,)
@@ -161,7 +161,7 @@ def test_a_tuple_of_one_output_keeps_its_tuple(run):
 # --- when it is called -----------------------------------------------------------------------------------------------
 
 
-def test_it_is_called_once_with_the_gradient_summed_over_all_uses():
+def test_bprop_is_called_once_with_the_gradient_summed_over_all_uses():
     spy = Spy()
 
     def fn(x):
@@ -172,7 +172,7 @@ def test_it_is_called_once_with_the_gradient_summed_over_all_uses():
     assert len(spy.calls) == 1 and values(spy.calls[0])[2] == [7.0, 7.0]
 
 
-def test_it_is_called_for_each_call_the_latest_first():
+def test_bprop_is_called_once_per_call_in_reverse_order():
     spy = Spy()
     ops.grad(lambda x: spy(x) + spy(x * 10.0) + spy(x * 100.0))(X)
     assert [x.asnumpy()[0] for x, _, _ in spy.calls] == [100.0, 10.0, 1.0]
@@ -189,24 +189,24 @@ def test_it_is_called_for_each_call_the_latest_first():
     ],
     ids=["unused", "stopped behind", "stopped before", "constant input", "through a comparison"],
 )
-def test_it_is_not_called_where_no_gradient_is_needed(fn, x):
+def test_bprop_is_not_called_where_no_gradient_is_needed(fn, x):
     spy = Spy()
     assert ops.grad(lambda a: fn(spy, a))(x).shape == (2,)
     assert spy.calls == []
 
 
-def test_it_is_not_called_for_another_arguments_gradient():
+def test_bprop_is_not_called_for_the_gradient_of_another_argument():
     spy = Spy()
     ops.grad(lambda a, b: spy(a) * b, 1)(X, X)
     assert spy.calls == []
 
 
-def test_it_is_not_called_without_a_gradient():
+def test_bprop_is_not_called_without_a_gradient():
     spy = Spy()
     assert spy(X).asnumpy().tolist() == [2.0, 4.0] and spy.calls == []
 
 
-def test_an_outer_reverse_wins_over_an_inner_one(run):
+def test_outer_custom_gradient_overrides_an_inner_one(run):
     inner = Spy()
 
     class Outer(nn.Cell):
@@ -224,10 +224,10 @@ def test_an_outer_reverse_wins_over_an_inner_one(run):
     assert inner.calls == []
 
 
-# --- where Cells are and what they return ----------------------------------------------------------------------------
+# --- identities, repeated inputs, and hidden Parameters ---------------------------------------------------------------
 
 
-def test_a_cell_that_returns_its_input_has_its_reverse(run):
+def test_cell_that_returns_its_input_uses_its_custom_gradient(run):
     class Identity(nn.Cell):
         def construct(self, x):
             return x
@@ -249,7 +249,7 @@ def test_one_tensor_as_two_inputs_gets_both_gradients(run):
     assert run(ops.grad(lambda x: Adds()(x, x)))(X).asnumpy().tolist() == [5.0, 5.0]
 
 
-def test_internal_params_that_no_attribute_holds_get_their_gradient_too():
+def test_internal_params_without_an_attribute_get_their_gradient():
     class Stored(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -267,7 +267,7 @@ def test_internal_params_that_no_attribute_holds_get_their_gradient_too():
 
 
 @pytest.mark.compiled
-def test_a_hook_that_is_registered_later_is_called_by_what_is_compiled():
+def test_hook_registered_later_is_called_by_compiled_code():
     spy = Spy()
     compiled = snncell.jit(spy)
     assert compiled(X).asnumpy().tolist() == [2.0, 4.0]

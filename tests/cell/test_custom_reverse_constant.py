@@ -1,4 +1,4 @@
-"""Custom reverses on what is the same at every step of a loop: every kind of operand, Cell, place and mode."""
+"""Custom gradients of values that are constant over a loop: every kind of operand, Cell, position and mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS, SIZE = 4, 3
 
 
 class Straight(nn.Cell):
-    """The step whose reverse passes the gradient through."""
+    """A step function with a straight-through gradient."""
 
     def construct(self, w):
         return ops.sign(w)
@@ -26,7 +26,7 @@ class Straight(nn.Cell):
 
 
 class Clipped(nn.Cell):
-    """The same, where the weight is small; a product with what is constant over time."""
+    """A straight-through gradient where the weight is small: a product with a constant over time."""
 
     def construct(self, w):
         return ops.sign(w)
@@ -36,7 +36,7 @@ class Clipped(nn.Cell):
 
 
 class Limited(nn.Cell):
-    """A reverse that is not linear in the gradient: it has to be called at each step."""
+    """A custom gradient that is nonlinear in dout, so it has to run at each step."""
 
     def construct(self, w):
         return w * 1.0
@@ -46,7 +46,7 @@ class Limited(nn.Cell):
 
 
 class Unchanged(nn.Cell):
-    """A forward that gives back what it got."""
+    """A forward pass that returns its input."""
 
     def construct(self, w):
         return w
@@ -56,7 +56,7 @@ class Unchanged(nn.Cell):
 
 
 class Pair(nn.Cell):
-    """Two inputs and two outputs."""
+    """A Cell with two inputs and two outputs."""
 
     def construct(self, w, u):
         return ops.sign(w) * u, ops.abs(u)
@@ -66,7 +66,7 @@ class Pair(nn.Cell):
 
 
 class Saving(Pair):
-    """The same, with a value kept for the reverse."""
+    """The same Cell, with a value saved for bprop."""
 
     def construct(self, w, u):
         self.save_for_bprop(w * u)
@@ -78,7 +78,7 @@ class Saving(Pair):
 
 
 class Owner(nn.Cell):
-    """A Cell with a Parameter of its own, whose gradient its reverse gives."""
+    """A Cell with a Parameter and its gradient in bprop."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +93,7 @@ class Owner(nn.Cell):
 
 
 class Unary(nn.Cell):
-    """`cell` of one operand; of a Cell of two, both are the operand, and both outputs count."""
+    """`cell` as a function of one operand. If the Cell has two inputs, both are the operand, and both outputs count."""
 
     def __init__(self, cell):
         super().__init__()
@@ -107,11 +107,11 @@ class Unary(nn.Cell):
 
 
 CELLS = [Straight, Clipped, Limited, Unchanged, Pair, Saving, Owner]
-# No second order: none flows through a value that is kept, and what is not linear has none. A loop and its reverse each
-# call it with a part of the gradient, where the tape calls it once with the sum.
+# Second order is excluded for saved values, which pass no gradient, and for nonlinear custom gradients. A loop and its
+# backward pass each call those with a part of the gradient, but the tape calls them once with the sum.
 ONCE = [Saving, Limited]
 
-# How the operand of the custom reverse comes about, from a Parameter p and a Tensor t that is captured.
+# How the operand of the custom gradient is computed from a Parameter p and a captured Tensor t.
 OPERANDS = {
     "a Parameter": lambda p, t: p,
     "its value": lambda p, t: p.value(),
@@ -135,7 +135,7 @@ def by_scan(cell, operand, every):
 
 
 class Step(nn.Cell):
-    """A neuron whose weights are quantised within the step, elementwise or by a product."""
+    """A neuron with weights quantised inside the step, elementwise or by a product."""
 
     def __init__(self, cell, operand, product):
         super().__init__()
@@ -165,7 +165,7 @@ PLACES = {"scan": by_scan, "MultiStep": by_multi_step(False), "a product in a Mu
 
 
 def gradients(run, cell, p, t, x, mode):
-    """Gradients of p, t, x and of the Cell's own Parameter, in one of the ways that there are to take them."""
+    """Return the gradients of p, t, x and of the Cell's Parameter, computed in one of the available ways."""
     weights = [p, *cell.trainable_params()]
 
     def scaled(t, x):
@@ -196,10 +196,10 @@ CASES = [case for case in itertools.product(CELLS, PLACES, MODES) if case[2] != 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("made", "place", "mode"), CASES)
-def test_the_gradient_is_that_of_the_loop_step_by_step(made, place, mode):
+def test_gradients_equal_the_step_by_step_loop(made, place, mode):
     number = CASES.index((made, place, mode))
     rng = np.random.default_rng(number)
-    compiling = os.environ.get("NUMBA_DISABLE_JIT") != "1"  # without, every operand is cheap
+    compiling = os.environ.get("NUMBA_DISABLE_JIT") != "1"  # without the compiler, every operand is cheap
     for operand in itertools.islice(itertools.cycle(OPERANDS), number, number + (2 if compiling else len(OPERANDS))):
         cell = Unary(made())
         p = Parameter(rng.uniform(-0.9, 0.9, SIZE).astype(np.float32), name="p")
@@ -215,7 +215,7 @@ def test_the_gradient_is_that_of_the_loop_step_by_step(made, place, mode):
             np.testing.assert_allclose(mine, theirs, atol=bound, rtol=2e-5, err_msg=f"{operand}: gradient of {name}")
 
 
-def test_the_gradient_of_the_issue_is_six():
+def test_straight_through_gradient_of_a_captured_parameter_is_summed_over_steps():
     ste, p = Straight(), Parameter([0.5])
 
     def loss(x):
@@ -226,7 +226,7 @@ def test_the_gradient_of_the_issue_is_six():
         assert gradient(x).asnumpy() == [6.0]
 
 
-def test_a_gradient_taken_inside_of_the_body_passes_the_reverse():
+def test_gradient_inside_the_body_uses_the_custom_gradient():
     ste, p = Straight(), Parameter([0.5])
 
     def loss(x):
@@ -267,7 +267,7 @@ def test_effects_of_the_forward_happen_at_each_step():
 
 
 @pytest.mark.parametrize("made", [Straight, Clipped])
-def test_quantised_weights_are_one_kernel_each_way(made):
+def test_quantised_weights_compile_to_one_kernel_in_each_direction(made):
     class Layer(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -287,9 +287,9 @@ def test_quantised_weights_are_one_kernel_each_way(made):
     assert report.count("one kernel") == 2, report
 
 
-def test_watched_gradients_of_a_constant_are_what_they_are_unwatched():
+def test_monitoring_does_not_change_gradients_of_constants():
     class Scaled(nn.Cell):
-        """A layer that gives what is the same at every step."""
+        """A layer that is constant over time."""
 
         def __init__(self):
             super().__init__()
@@ -310,8 +310,8 @@ def test_watched_gradients_of_a_constant_are_what_they_are_unwatched():
 
 
 @pytest.mark.parametrize("name", ["minimum", "logaddexp", "mul"])
-def test_a_bprop_that_takes_a_gradient_finds_its_constants_in_second_order(name):
-    """A constant is no operand of the reverse at first, and is one where the reverse is reversed."""
+def test_bprop_that_computes_a_gradient_has_its_constants_in_second_order(name):
+    """The constant is not an operand of bprop at first, but becomes one when bprop is differentiated."""
     weight, bound = (
         Parameter(Tensor([[1.3, -0.2], [0.9, -1.4]], "float64"), name="w"),
         Tensor([[0.4], [-0.4]], "float64"),

@@ -1,4 +1,4 @@
-"""Errors of a custom bprop: wrong results, exceptions inside it, and the numeric check of `bprop_debug`."""
+"""Errors of a custom bprop: invalid results, exceptions, and the numeric check of `bprop_debug`."""
 
 import threading
 
@@ -14,12 +14,12 @@ X = Tensor([1.0, 2.0])
 
 @pytest.fixture(params=["eager", pytest.param("jit", marks=pytest.mark.compiled)])
 def run(request):
-    """The way a function is run: as it is, or compiled (the bprop is then called while tracing)."""
+    """Run a function eagerly, or compiled (which calls bprop while tracing)."""
     return (lambda fn: fn) if request.param == "eager" else snncell.jit
 
 
 class Scales(nn.Cell):
-    """factor * x + n; what its reverse returns is given from outside."""
+    """factor * x + n, where the test sets the result of bprop."""
 
     def __init__(self, returned):
         super().__init__()
@@ -55,7 +55,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_return_is_an_error_that_says_what_to_mend(run, case):
+def test_invalid_return_raises_with_a_fix(run, case):
     returned, message = WRONG[case]
     with pytest.raises(BpropError, match=message):
         run(ops.grad(Scales(returned)))(X)
@@ -67,7 +67,7 @@ def test_bprop_errors_are_type_errors_and_value_errors():
             ops.grad(Scales(lambda d: d))(X)
 
 
-def test_a_gradient_for_an_integer_input_must_be_none():
+def test_gradient_of_an_integer_input_must_be_none():
     class Picks(nn.Cell):
         def construct(self, x, n):
             return x * n
@@ -79,7 +79,7 @@ def test_a_gradient_for_an_integer_input_must_be_none():
         ops.grad(Picks())(X, Tensor([1, 2]))
 
 
-def test_a_structured_gradient_must_have_the_inputs_structure():
+def test_structured_gradient_must_have_the_structure_of_the_input():
     class Pair(nn.Cell):
         def construct(self, pair):
             return pair[0] + pair[1]
@@ -94,7 +94,7 @@ def test_a_structured_gradient_must_have_the_inputs_structure():
 # --- the signature ---------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_signature_is_found_at_the_first_call_without_any_gradient(run):
+def test_wrong_signature_raises_at_the_first_call_without_a_gradient(run):
     class Short(nn.Cell):
         def construct(self, x, y):
             return x + y
@@ -108,7 +108,7 @@ def test_a_wrong_signature_is_found_at_the_first_call_without_any_gradient(run):
 
 @pytest.mark.parametrize("base", [nn.Cell, snncell.surrogate.ATan], ids=["Cell", "ATan"])
 @pytest.mark.parametrize("name", ["backward", "grad", "vjp", "bporp", "brop", "bprob", "b_prop", "backprop"])
-def test_a_gradient_by_another_name_is_refused_where_the_class_is_defined(name, base):
+def test_backward_method_of_another_name_raises_at_class_definition(name, base):
     def method(self, *values):
         return values[-1:]
 
@@ -124,7 +124,7 @@ def test_a_gradient_by_another_name_is_refused_where_the_class_is_defined(name, 
     type("Spike", (base,), {name: 0.5, "prop": method, "drop": method, "bias": method})
 
 
-def test_a_bprop_that_takes_more_than_there_is():
+def test_bprop_with_too_many_arguments_raises():
     class Long(nn.Cell):
         def construct(self, x):
             return x
@@ -140,7 +140,7 @@ def test_a_bprop_that_takes_more_than_there_is():
 
 
 class Linear(nn.Cell):
-    """w x + b with internal_params; the dict its reverse returns is given from outside."""
+    """w x + b with internal_params, where the test sets the dict that bprop returns."""
 
     def __init__(self, gradients, listed=True):
         super().__init__()
@@ -171,7 +171,7 @@ WRONG_DICTS = {
 
 
 @pytest.mark.parametrize("case", WRONG_DICTS)
-def test_a_wrong_dict_of_parameter_gradients(case):
+def test_invalid_dict_of_parameter_gradients_raises(case):
     gradients, message = WRONG_DICTS[case]
     with pytest.raises(BpropError, match=message):
         ops.grad(Linear(gradients))(X)
@@ -183,14 +183,14 @@ def test_none_for_a_parameter_counts_as_zeros():
     assert of_w.asnumpy().tolist() == [0.0] and of_b.asnumpy().tolist() == [2.0]
 
 
-def test_parameters_without_internal_params_matter_only_when_asked_for(run):
+def test_unlisted_parameters_raise_only_if_their_gradient_is_requested(run):
     cell = Linear(lambda c, x, d: None, listed=False)
     assert run(ops.grad(cell))(X).asnumpy().tolist() == [2.0, 2.0]
     with pytest.raises(BpropError, match=r"Linear.*Parameter 'w'.*self\.internal_params.*requires_grad=False"):
         run(ops.grad(cell, None, cell.w))(X)
 
 
-def test_parameters_of_children_matter_too():
+def test_unlisted_parameters_of_children_raise_too():
     class Wraps(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -218,7 +218,7 @@ def test_frozen_parameters_need_no_gradient():
 
 
 class Keeps(nn.Cell):
-    """x^2; `inside`, if given, is called in the middle of construct."""
+    """x^2; `inside`, if set, is called in the middle of construct."""
 
     def __init__(self, inside=None):
         super().__init__()
@@ -234,23 +234,23 @@ class Keeps(nn.Cell):
         return (dout * self.saved_for_bprop[0],)
 
 
-def test_second_order_through_kept_values_is_an_error_not_a_wrong_number(run):
+def test_second_order_through_saved_values_raises(run):
     with pytest.raises(BpropError, match=r"Keeps.*second-order.*save_for_bprop"):
         run(ops.grad(ops.grad(Keeps())))(X)
 
 
-def test_kept_values_are_constants_where_no_second_order_reaches_them():
+def test_saved_values_are_constants_if_no_second_order_reaches_them():
     cell = Keeps()
     found = ops.grad(lambda x: ops.grad(lambda y: cell(ops.stop_gradient(x)) * y)(x))(X)
     assert found.asnumpy().tolist() == [0.0, 0.0]
 
 
-def test_kept_values_of_two_threads_do_not_mix():
+def test_saved_values_of_two_threads_are_separate():
     first_kept, second_kept, first_done = (threading.Event() for _ in range(3))
     found, waited = {}, []
 
     def inside():
-        """The first thread leaves construct while the second is still in it, both having kept their values."""
+        """The first thread leaves construct while the second is still inside it, after both saved their values."""
         if threading.current_thread().name == "first":
             first_kept.set()
             waited.append(second_kept.wait(60))
@@ -288,7 +288,7 @@ EFFECTS_OF_REVERSES = {
 
 @pytest.mark.parametrize("every", [None, 2])
 @pytest.mark.parametrize("name", EFFECTS_OF_REVERSES)
-def test_a_reverse_with_an_effect_is_refused_in_a_loop_and_runs_outside(run, name, every):
+def test_custom_gradient_with_effects_raises_in_a_loop_but_runs_outside(run, name, every):
     reverse, message = EFFECTS_OF_REVERSES[name]
 
     class Effective(nn.Cell):
@@ -310,11 +310,11 @@ def test_a_reverse_with_an_effect_is_refused_in_a_loop_and_runs_outside(run, nam
     assert COUNT.asnumpy() - before == (name == "a write")
 
 
-# --- the order of its arguments ---------------------------------------------------------------------------------------
+# --- order of the arguments -------------------------------------------------------------------------------------------
 
 
 class Swapped(nn.Cell):
-    """2 x, with a reverse that names the gradient before the result."""
+    """2 x, with dout before out in bprop."""
 
     def construct(self, x):
         return x * 2.0
@@ -357,13 +357,13 @@ class SwappedSurrogate(snncell.surrogate.Surrogate):
         (lambda: nn.MultiStep(nn.IFNode(surrogate_function=SwappedSurrogate())), (ops.ones((3, 2)),), "x, out, dout"),
     ],
 )
-def test_a_bprop_with_dout_before_out_is_refused_with_the_right_order(cell, inputs, order, run):
+def test_bprop_with_dout_before_out_raises_with_the_correct_order(cell, inputs, order, run):
     with pytest.raises(BpropError, match=rf"bprop takes dout before out; .*{order}\)"):
         run(snncell.grad(lambda *xs: cell()(*xs).sum()))(*inputs)
 
 
 class NamedLikeIt(nn.Cell):
-    """A Cell whose inputs are called dout and out."""
+    """A Cell with inputs named dout and out."""
 
     def construct(self, dout, out):
         return dout * out
@@ -372,13 +372,11 @@ class NamedLikeIt(nn.Cell):
         return dy * out, dy * dout
 
 
-def test_inputs_may_be_called_dout_and_out():
+def test_inputs_can_be_named_dout_and_out():
     found = snncell.grad(lambda a, b: NamedLikeIt()(a, b).sum(), (0, 1))(X, X + 1.0)
     np.testing.assert_array_equal(found[0].asnumpy(), [2.0, 3.0])
     np.testing.assert_array_equal(found[1].asnumpy(), [1.0, 2.0])
 
-
-# --- custom reverses --------------------------------------------------------------------------------------------------
 
 # --- bprop_debug -----------------------------------------------------------------------------------------------------
 
@@ -403,7 +401,7 @@ class Sine(nn.Cell):
 GRID = Tensor(np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4))
 
 
-def test_debug_lets_a_right_reverse_pass():
+def test_debug_accepts_a_correct_gradient():
     np.testing.assert_allclose(ops.grad(Sine())(GRID).asnumpy(), np.cos(GRID.asnumpy()), rtol=1e-6)
 
 
@@ -438,7 +436,7 @@ def test_debug_checks_the_gradients_of_parameters():
         ops.grad(Times(0.01))(X)
 
 
-def test_debug_draws_the_random_numbers_of_the_call_again():
+def test_debug_repeats_the_random_numbers_of_the_call():
     class Noisy(nn.Cell):
         def construct(self, x):
             return ops.dropout(x, 0.5)
@@ -453,10 +451,10 @@ def test_debug_draws_the_random_numbers_of_the_call_again():
     snncell.set_seed(5)
     found = ops.grad(cell)(GRID)
     assert (found.asnumpy() == np.where(expected[0] != 0, 2.0, 0.0)).all()
-    assert (ops.uniform((3,)).asnumpy() == expected[1]).all()  # the check leaves the sequence where it was
+    assert (ops.uniform((3,)).asnumpy() == expected[1]).all()  # the check does not advance the random state
 
 
-def test_debug_of_a_step_against_its_primitive():
+def test_debug_compares_a_step_with_its_primitive():
     class Step(nn.Cell):
         def __init__(self, slope):
             super().__init__()
@@ -479,7 +477,7 @@ def test_debug_of_a_step_against_its_primitive():
 
 
 class Adds(nn.Cell):
-    """x + b, b being broadcast; what the reverse returns for b is given from outside."""
+    """x + b with b broadcast, where the test sets the gradient of b."""
 
     def __init__(self, of_b):
         super().__init__()
@@ -499,12 +497,12 @@ def test_debug_compares_after_the_gradient_is_summed_to_its_input(shape):
     assert found.shape == shape and found.sum().item() == 12.0
 
 
-def test_debug_sees_that_none_stands_for_zeros():
+def test_debug_treats_none_as_zeros():
     with pytest.raises(BpropError, match="bprop of Adds gives 0 for input 1"):
         ops.grad(Adds(lambda dout: None), (0, 1))(GRID, ops.ones(4))
 
 
-def test_debug_may_be_switched_on_between_forward_and_reverse():
+def test_debug_can_be_switched_on_between_forward_and_backward():
     cell = Sine(wrong_at=(0, 0))
     cell.bprop_debug = False
     _, pull = ops.vjp(cell, GRID)
@@ -514,7 +512,7 @@ def test_debug_may_be_switched_on_between_forward_and_reverse():
 
 
 @pytest.mark.compiled
-def test_debug_under_jit_says_that_it_needs_values():
+def test_debug_under_jit_raises_because_it_needs_values():
     with pytest.raises(TraceError, match=r"Sine\.bprop_debug.*Run eagerly"):
         snncell.jit(ops.grad(Sine()))(GRID)
 
@@ -522,7 +520,7 @@ def test_debug_under_jit_says_that_it_needs_values():
 # --- exceptions ------------------------------------------------------------------------------------------------------
 
 
-def test_an_exception_in_a_bprop_comes_through_unchanged_with_a_note(run):
+def test_exception_in_a_bprop_propagates_unchanged_with_a_note(run):
     class Breaks(nn.Cell):
         def construct(self, x):
             return x * 2.0
@@ -536,7 +534,7 @@ def test_an_exception_in_a_bprop_comes_through_unchanged_with_a_note(run):
     assert any("Breaks" in note for note in caught.value.__notes__)
 
 
-def test_a_cell_works_after_its_bprop_has_failed():
+def test_cell_works_after_its_bprop_has_failed():
     class Once(nn.Cell):
         failed = False
 

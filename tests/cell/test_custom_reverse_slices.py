@@ -1,4 +1,4 @@
-"""A user's bprop in loops without a state, which run for all slices at once: what slice after slice gives."""
+"""Custom gradients in loops without a state, which run for all slices at once: equal to one slice after another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from snncell import Parameter, Tensor, nn, ops
 
 
 class Bent(nn.Cell):
-    """x y, with a reverse that is not its derivative, but linear in dout: of x dout (2 y + out), of y dout x**2."""
+    """x y, with a custom gradient that is not the derivative but linear in dout: for x dout (2 y + out), for y dout
+    x**2.
+    """
 
     def construct(self, x: Tensor, y: Tensor) -> Tensor:
         return x * y
@@ -24,7 +26,7 @@ class Bent(nn.Cell):
 
 
 class Spikes(nn.Cell):
-    """x > y, with a surrogate for both, which takes a gradient itself."""
+    """x > y, with a surrogate gradient for both inputs, which computes a gradient itself."""
 
     def construct(self, x: Tensor, y: Tensor) -> Tensor:
         return (x > y).astype(x.dtype)
@@ -35,7 +37,7 @@ class Spikes(nn.Cell):
 
 
 class Reduced(nn.Cell):
-    """The sum of x y over the elements, with a reverse that sums too."""
+    """The sum of x y over the elements, with a custom gradient that sums too."""
 
     def construct(self, x: Tensor, y: Tensor) -> Tensor:
         return (x * y).sum()
@@ -45,19 +47,19 @@ class Reduced(nn.Cell):
 
 
 KINDS = {"bent": Bent, "spikes": Spikes, "reduced": Reduced}
-# What x and y are: a slice, or the same for all of them: a Tensor that is given, captured, or a Parameter.
+# The kinds of x and y: a slice, or a constant: an argument, a captured Tensor, or a Parameter.
 OPERANDS = ["slice", "given", "captured", "Parameter"]
 PAIRS = [pair for pair in itertools.product(OPERANDS, repeat=2) if "slice" in pair]
 COUNT, WIDTH = 3, 4
 
 
 def one_by_one(fn: Callable[..., Any], xs: Tensor) -> Tensor:
-    """The results of slices, stacked."""
+    """Return the stacked results of all slices."""
     return ops.stack([fn(xs[n]) for n in range(len(xs))])
 
 
 def scanned(fn: Callable[..., Any], xs: Tensor) -> Tensor:
-    """The results of a loop without a state."""
+    """Return the results of a loop without a state."""
     ys: Tensor = ops.scan(lambda carry, x: (carry, fn(x)), (), xs)[1]
     return ys
 
@@ -66,17 +68,17 @@ WAYS: dict[str, Callable[..., Any]] = {"vmap": lambda fn, xs: snncell.vmap(fn)(x
 
 
 def nested(fn: Callable[..., Any], xs: Tensor) -> Tensor:
-    """Two loops without a state, one in the other, of slices of slices that differ."""
+    """Two nested loops without a state, over slices of different slices."""
     return snncell.vmap(lambda row: snncell.vmap(lambda s: fn(s * row.sum()))(ops.stack([row, 2.0 * row])))(xs).sum(1)
 
 
 def nested_one_by_one(fn: Callable[..., Any], xs: Tensor) -> Tensor:
-    """The same by slices."""
+    """The same loops, slice by slice."""
     return one_by_one(lambda row: fn(row * row.sum()) + fn(2.0 * row * row.sum()), xs)
 
 
 def results(way: Any, kind: str, pair: tuple[str, str], dtype: Any, wrap: Any) -> list[Tensor]:
-    """Values; gradients by slices, what is given and the Parameter; the same inside; and second order."""
+    """Return values; gradients of slices, arguments and the Parameter; the same from inside; and second order."""
     rng = np.random.default_rng(0)
     xs, given, captured = (Tensor(rng.normal(size=s).astype(dtype)) for s in ((COUNT, WIDTH), (WIDTH,), (WIDTH,)))
     weight = Parameter(Tensor(rng.normal(size=WIDTH).astype(dtype)), name="weight")
@@ -121,7 +123,7 @@ def results(way: Any, kind: str, pair: tuple[str, str], dtype: Any, wrap: Any) -
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", ["vmap", "scan", "nested"])
 @pytest.mark.sampled(2)
-def test_slices_at_once_are_those_one_by_one(way: str, kind: str, pair: Any, wrap: Any, dtype: Any) -> None:
+def test_batched_slices_equal_separate_slices(way: str, kind: str, pair: Any, wrap: Any, dtype: Any) -> None:
     by_slices, at_once = (nested_one_by_one, nested) if way == "nested" else (one_by_one, WAYS[way])
     expected = results(by_slices, kind, pair, dtype, lambda fn: fn)
     found = results(at_once, kind, pair, dtype, wrap)

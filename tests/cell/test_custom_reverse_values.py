@@ -1,4 +1,4 @@
-"""Gradients that a custom bprop returns: for inputs and Parameters, with hooks, in loops, to the second order."""
+"""Gradients returned by a custom bprop: for inputs and Parameters, with hooks, in loops, of second order."""
 
 from functools import partial
 from itertools import product
@@ -14,11 +14,11 @@ from snncell import Parameter, Tensor, nn, ops, surrogate, testing
 X = Tensor([1.0, 2.0])
 
 
-# --- what it returns -------------------------------------------------------------------------------------------------
+# --- returned gradients -----------------------------------------------------------------------------------------------
 
 
 class Returns(nn.Cell):
-    """x + b (broadcast), whose reverse is given from outside."""
+    """x + b (broadcast), where the test sets the result of bprop."""
 
     def __init__(self, reverse):
         super().__init__()
@@ -38,7 +38,7 @@ def test_none_counts_as_zeros(run):
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (1, 3), (2, 1), (1, 1, 1)], ids=str)
-def test_a_larger_gradient_is_summed_to_exactly_the_inputs_shape(run, shape):
+def test_larger_gradient_is_summed_to_the_shape_of_the_input(run, shape):
     cell = Returns(lambda x, b, dout: (dout, dout))
     weights = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
     of_b = run(ops.grad(lambda x, b: cell(x, b) * weights, 1))(ops.zeros((2, 3)), ops.zeros(shape))
@@ -54,7 +54,7 @@ def test_a_larger_gradient_is_summed_to_exactly_the_inputs_shape(run, shape):
     assert of_b.shape == shape and of_b.asnumpy().tolist() == expected
 
 
-def test_a_gradient_of_shape_one_for_a_scalar_becomes_a_scalar(run):
+def test_gradient_of_shape_one_for_a_scalar_becomes_a_scalar(run):
     cell = Returns(lambda x, b, dout: (dout, dout.sum().reshape((1,))))
     of_b = run(ops.grad(cell, 1))(X, Tensor(0.5))
     assert of_b.shape == () and of_b.item() == 2.0
@@ -63,14 +63,14 @@ def test_a_gradient_of_shape_one_for_a_scalar_becomes_a_scalar(run):
 @pytest.mark.parametrize(
     ("given", "of_input"), [("float64", "float32"), ("float16", "float32"), ("float32", "float64")]
 )
-def test_a_float_gradient_is_cast_to_the_inputs_float_type(run, given, of_input):
+def test_float_gradient_is_cast_to_the_float_dtype_of_the_input(run, given, of_input):
     cell = Returns(lambda x, b, dout: (dout.astype(given), None))
     found = run(ops.grad(cell))(X.astype(of_input), X)
     assert found.dtype == of_input and found.asnumpy().tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("watched", [False, True], ids=["of a constant", "of what has a gradient"])
-def test_what_construct_gives_back_from_outside_gets_no_gradient(run, watched):
+def test_captured_parameter_returned_by_construct_gets_no_gradient(run, watched):
     w = Parameter(Tensor([2.0, 3.0]), name="w")
 
     class Lookup(nn.Cell):
@@ -85,7 +85,7 @@ def test_what_construct_gives_back_from_outside_gets_no_gradient(run, watched):
     assert of_w.asnumpy().tolist() == [0.0, 0.0] and of_x.asnumpy().tolist() == ([11.0] * 2 if watched else [1.0] * 2)
 
 
-def test_gradients_of_all_uses_of_an_input_add_up(run):
+def test_gradients_of_all_uses_of_an_input_are_summed(run):
     spy = Spy()
     assert run(ops.grad(lambda x: spy(x) + spy(x) + x))(X).asnumpy().tolist() == [21.0, 21.0]
 
@@ -94,7 +94,7 @@ def test_gradients_of_all_uses_of_an_input_add_up(run):
 
 
 class Power(nn.Cell):
-    """x^3, whose reverse uses x, out and dout, so that each of them carries a part of the second derivative."""
+    """x^3, with a bprop that uses x, out and dout, so that each carries a part of the second derivative."""
 
     def construct(self, x):
         return x * x * x
@@ -112,11 +112,11 @@ def test_higher_orders_flow_through_inputs_outputs_and_douts(run, order, expecte
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_a_cell_called_in_a_bprop_uses_its_own_bprop_for_the_next_order(run):
+def test_cell_called_in_a_bprop_uses_its_own_bprop_for_the_next_order(run):
     class First(nn.Cell):
         def __init__(self):
             super().__init__()
-            self.second = Spy()  # forward 2 x, reverse 10
+            self.second = Spy()  # forward 2 x, gradient 10
 
         def construct(self, x):
             return x * 1.0
@@ -129,7 +129,7 @@ def test_a_cell_called_in_a_bprop_uses_its_own_bprop_for_the_next_order(run):
     assert run(ops.grad(ops.grad(cell)))(X).asnumpy().tolist() == [10.0, 10.0]
 
 
-def test_a_surrogate_is_differentiated_twice(run):
+def test_surrogate_has_a_second_derivative(run):
     x = np.array([-0.3, 0.1, 0.4])
     s = 1 / (1 + np.exp(-5 * x))
     found = run(ops.grad(ops.grad(surrogate.relusigmoid())))(Tensor(x))
@@ -141,7 +141,7 @@ def test_a_surrogate_is_differentiated_twice(run):
 
 
 class Affine(nn.Cell):
-    """w x + b with gradients for both Parameters, the dict in the other order than internal_params."""
+    """w x + b with gradients for both Parameters, in another order than internal_params."""
 
     def __init__(self, w=2.0, b=3.0):
         super().__init__()
@@ -163,24 +163,24 @@ def test_gradients_of_parameters_are_matched_by_identity_not_by_order(run):
     assert of_w.asnumpy().tolist() == [300.0] and of_b.asnumpy().tolist() == [2.0]  # summed to shape (1,)
 
 
-def test_gradients_of_parameters_of_several_calls_and_places_add_up(run):
+def test_gradients_of_parameters_are_summed_over_calls_and_places(run):
     cell = Affine()
     found = run(ops.grad(lambda x: cell(x) + cell(x) + cell.b, None, cell.b))(X)
     assert found.asnumpy().tolist() == [6.0]
 
 
-def test_the_bprop_sees_the_value_the_parameter_had_in_the_call():
+def test_bprop_sees_the_parameter_value_of_the_call():
     cell = Affine()
     _, pull = ops.vjp(cell, X)
     assert pull(ops.ones(2))[0].asnumpy().tolist() == [2.0, 2.0]
 
 
-def test_parameter_gradients_are_there_without_an_input_gradient(run):
+def test_parameter_gradients_exist_without_an_input_gradient(run):
     cell = Affine()
     assert run(ops.grad(lambda: cell(X), None, cell.w))().asnumpy().tolist() == [300.0]
 
 
-def test_second_order_through_parameter_gradients(run):
+def test_second_order_through_parameter_gradients_is_correct(run):
     class Square(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -199,11 +199,11 @@ def test_second_order_through_parameter_gradients(run):
     assert (of_x.item(), of_w.item()) == (6.0, 10.0)
 
 
-# --- values kept for the reverse -------------------------------------------------------------------------------------
+# --- values saved for bprop ------------------------------------------------------------------------------------------
 
 
 class Keeps(nn.Cell):
-    """x^2 by a value that construct kept."""
+    """x^2, with the gradient from a value saved by construct."""
 
     def construct(self, x):
         doubled = x * 2.0
@@ -215,7 +215,7 @@ class Keeps(nn.Cell):
         return (dout * doubled,)
 
 
-def test_kept_values_belong_to_their_call(run):
+def test_saved_values_belong_to_their_call(run):
     cell = Keeps()
     assert run(ops.grad(lambda x: cell(x) + cell(x * 10.0)))(X).asnumpy().tolist() == [202.0, 404.0]
 
@@ -231,11 +231,11 @@ def test_values_on_self_are_those_of_the_last_call():
 
     cell = Careless()
     assert ops.grad(lambda x: cell(x))(X).asnumpy().tolist() == [2.0, 4.0]
-    # As documented: both reverses see the last value, hence save_for_bprop.
+    # As documented, both calls of bprop see the last value. This is why save_for_bprop exists.
     assert ops.grad(lambda x: cell(x) + cell(x * 10.0))(X).asnumpy().tolist() == [220.0, 440.0]
 
 
-def test_kept_values_of_a_cell_inside_itself():
+def test_saved_values_of_nested_calls_of_one_cell_are_separate():
     class Twice(Keeps):
         def __init__(self, inner=None):
             super().__init__()
@@ -247,10 +247,10 @@ def test_kept_values_of_a_cell_inside_itself():
             return y * y
 
     found = ops.grad(Twice(Keeps()))(Tensor(3.0))
-    assert found.item() == 18.0  # the outer reverse alone, with its own value 2 * 9
+    assert found.item() == 18.0  # the outer gradient alone, with its saved value 2 * 9
 
 
-def test_nothing_is_kept_outside_of_a_gradient():
+def test_nothing_is_saved_without_a_gradient():
     cell = Keeps()
     assert cell(X).asnumpy().tolist() == [1.0, 4.0] and cell.saved_for_bprop == ()
 
@@ -258,7 +258,7 @@ def test_nothing_is_kept_outside_of_a_gradient():
 # --- hooks -----------------------------------------------------------------------------------------------------------
 
 
-def test_forward_hooks_of_a_cell_with_a_reverse_are_called(run):
+def test_forward_hooks_of_a_cell_with_custom_gradient_are_called(run):
     spy, seen = Spy(), []
     before = spy.register_forward_pre_hook(lambda cell, args: (args[0] * 2.0,))
     after = spy.register_forward_hook(lambda cell, args, out: seen.append(len(args)) or out * 3.0)
@@ -269,14 +269,14 @@ def test_forward_hooks_of_a_cell_with_a_reverse_are_called(run):
     assert ops.grad(spy)(X).asnumpy().tolist() == [10.0, 10.0] and seen == [1]
 
 
-def test_hooks_that_return_nothing_change_nothing():
+def test_hooks_that_return_none_change_nothing():
     spy, seen = Spy(), []
     spy.register_forward_pre_hook(lambda cell, args: seen.append(args))
     spy.register_forward_hook(lambda cell, args, out: seen.append(out))
     assert ops.grad(spy)(X).asnumpy().tolist() == [10.0, 10.0] and len(seen) == 2
 
 
-# --- gradients of the second order of loops with custom reverses that lead where their forward  -----------------------
+# --- second-order gradients of loops with custom gradients ------------------------------------------------------------
 
 __all__ = ["interpreted"]  # a fixture
 
@@ -318,7 +318,7 @@ def odd(forward, of_first, of_second):
 
 
 class Reader(nn.Cell):
-    """Passes nothing on in the first order: what it is given is a factor of its Parameter's gradient."""
+    """Passes no gradient in the first order: its input is a factor of the gradient of its Parameter."""
 
     def __init__(self, p):
         super().__init__()
@@ -332,7 +332,7 @@ class Reader(nn.Cell):
 
 
 def loss_of(cell, operands, p, every=None):
-    """A loss of the initial state and the sequence, of a loop whose reverse takes what `cell` gives."""
+    """Return a loss of the initial state and the sequence, for a loop with a custom gradient that uses `cell`."""
     reader = Reader(p)
 
     def step(c, x):
@@ -347,7 +347,7 @@ def loss_of(cell, operands, p, every=None):
 
 
 def slope_of(loss, p):
-    """A number that all first-order gradients of a loss have a part in."""
+    """Return a number that depends on all first-order gradients of a loss."""
 
     def slope(c, xs):
         (of_c, of_xs), of_p = snncell.grad(loss, (0, 1), p)(c, xs)
@@ -365,7 +365,7 @@ def numbers(found):
 @pytest.mark.uncompiled
 @pytest.mark.parametrize(("of_first", "of_second"), list(product(GRADIENTS, GRADIENTS)))
 @pytest.mark.parametrize("forward", FORWARDS)
-def test_a_second_order_has_what_only_its_reverse_leads_to(interpreted, forward, of_first, of_second):
+def test_second_order_includes_values_reached_only_by_a_bprop(interpreted, forward, of_first, of_second):
     cell, p = odd(forward, of_first, of_second), Parameter(np.array([0.4]))
     given = Tensor(STATE), Tensor(XS)
     for operands, every in product(OPERANDS, (None, 2)):
@@ -379,7 +379,7 @@ def test_a_second_order_has_what_only_its_reverse_leads_to(interpreted, forward,
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("operands", OPERANDS)
-def test_second_orders_through_a_jitted_loop(interpreted, operands):
+def test_second_order_gradients_through_a_jitted_loop_are_correct(interpreted, operands):
     for forward, of_first in product(FORWARDS, GRADIENTS):
         cell, p = odd(forward, of_first, "second"), Parameter(np.array([0.4]))
         loss, given = loss_of(cell, operands, p), (Tensor(STATE), Tensor(XS))
@@ -391,7 +391,7 @@ def test_second_orders_through_a_jitted_loop(interpreted, operands):
 
 
 def assert_second_orders(loss, p, case):
-    """Assert that second-order gradients of a loss are in every mode those of the loop step by step."""
+    """Assert that second-order gradients of a loss equal those of the step-by-step loop in every mode."""
     given = Tensor(STATE), Tensor(XS)
     with testing.unfused():
         expected = numbers(snncell.grad(slope_of(loss, p), (0, 1), p)(*given))
@@ -403,7 +403,7 @@ def assert_second_orders(loss, p, case):
 
 
 class Calling(nn.Cell):
-    """Its bprop calls a Cell, whose own bprop leads on to inputs that nothing looks at before."""
+    """Its bprop calls a Cell with a bprop that uses inputs which no earlier operation uses."""
 
     def __init__(self, cell, p):
         super().__init__()
@@ -420,7 +420,7 @@ class Calling(nn.Cell):
 @pytest.mark.uncompiled
 @pytest.mark.parametrize(("of_first", "of_second"), list(product(GRADIENTS, GRADIENTS)))
 @pytest.mark.parametrize("forward", FORWARDS)
-def test_a_second_order_has_what_a_cell_within_a_reverse_leads_to(interpreted, forward, of_first, of_second):
+def test_second_order_includes_values_reached_by_a_cell_inside_a_bprop(interpreted, forward, of_first, of_second):
     p = Parameter(np.array([0.4]))
     calling = Calling(odd(forward, of_first, of_second), p)
     for operands, every in product(OPERANDS, (None, 2)):
@@ -436,8 +436,8 @@ def test_a_second_order_has_what_a_cell_within_a_reverse_leads_to(interpreted, f
         assert_second_orders(loss, p, f"{operands}, {every}")
 
 
-def test_a_loop_in_a_loop_that_computes_states_again_is_the_same_whoever_runs_it(interpreted):
-    """Steps that run again are traced under a tape, which keeps more inputs of an inner loop than running needs."""
+def test_nested_loop_with_recomputed_states_gives_equal_results_in_all_modes(interpreted):
+    """Recomputed steps are traced under a tape, which keeps more inputs of an inner loop than a plain run needs."""
     unused = Parameter(np.array([0.53]))
     given = Tensor(XS)
 
@@ -468,10 +468,10 @@ def test_a_loop_in_a_loop_that_computes_states_again_is_the_same_whoever_runs_it
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("of_second", ["plain", "second"])  # without and with what is looked at
+@pytest.mark.parametrize("of_second", ["plain", "second"])  # without and with the observed result
 @pytest.mark.parametrize("off_tape", ["integers", "written"])
-def test_a_second_order_has_the_states_that_are_on_no_tape(interpreted, off_tape, of_second):
-    """A Cell that a bprop calls reads, in its own bprop, a state of integers, or a Parameter that the step writes."""
+def test_second_order_includes_states_outside_the_tape(interpreted, off_tape, of_second):
+    """A Cell called by a bprop reads, in its own bprop, an integer state or a Parameter that the step writes."""
     written = Parameter(np.array([0.3, -1.2]), requires_grad=False)
     number = {"integers": lambda n: n.astype("float64"), "written": lambda n: written * 1.0}[off_tape]
 
@@ -498,7 +498,7 @@ def test_a_second_order_has_the_states_that_are_on_no_tape(interpreted, off_tape
     def step(state, x):
         c, n = state
         if off_tape == "written":
-            ops.assign(written, written * 1.0)  # the same: step by step, a bprop sees the last value
+            ops.assign(written, written * 1.0)  # the same value: step by step, a bprop sees the last value
         y = outer(x * p, c, n)
         return (c * 0.5 + y, n * 1), y * c
 

@@ -1,4 +1,4 @@
-"""Fields: signature, checks, docstring and repr of a class from one declaration of each constant."""
+"""Fields: one declaration per constant gives signature, checks, docstring and repr of a class."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Power(nn.Cell):
         return self.scale * x**self.exponent
 
 
-def test_the_signature_is_that_of_the_fields():
+def test_signature_lists_the_fields():
     parameters = inspect.signature(Cubic).parameters
     assert list(parameters)[:4] == ["steepness", "centre", "mode", "v_threshold"]
     assert [p.kind is p.KEYWORD_ONLY for p in parameters.values()][:4] == [False, False, False, True]
@@ -64,7 +64,7 @@ def test_the_signature_is_that_of_the_fields():
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_what_a_type_checker_reads_of_a_neuron_has_its_arguments_in_their_order(kind):
+def test_type_checkers_see_the_arguments_of_a_neuron_in_order(kind):
     tree = ast.parse(Path(inspect.getsourcefile(kind)).read_text(encoding="utf-8"))
     (body,) = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__]
     stub = [node for one in body if isinstance(one, ast.If) for node in one.body if isinstance(node, ast.FunctionDef)]
@@ -80,7 +80,7 @@ def test_what_a_type_checker_reads_of_a_neuron_has_its_arguments_in_their_order(
 
 
 def of_a_dataclass(kind):
-    """The fields that a type checker lets give by place, in order: those of bases first, as in a dataclass."""
+    """Return the fields that a type checker accepts by position, in order: those of bases first, as in a dataclass."""
     names = {}
     for one in reversed([one for one in kind.__mro__ if "__fields__" in vars(one)]):
         own = [name for name in inspect.get_annotations(one) if name in fields_of(one)]
@@ -88,7 +88,7 @@ def of_a_dataclass(kind):
     return [name for name, one in names.items() if not one.kw_only and fields_of(kind)[name].init]
 
 
-def test_a_constant_is_checked_when_it_is_made_and_when_it_is_set():
+def test_constants_are_checked_when_created_and_when_set():
     for wrong in (lambda: Cubic(-1.0), lambda: setattr(Cubic(), "steepness", -1.0)):
         with pytest.raises(ArgumentError, match=r"Cubic: steepness is a number above 0.0, not -1.0"):
             wrong()
@@ -98,7 +98,7 @@ def test_a_constant_is_checked_when_it_is_made_and_when_it_is_set():
         Power(2.0, scale=-1.0)
 
 
-def test_what_is_no_argument_is_refused_in_the_words_of_the_class():
+def test_unknown_arguments_raise_with_the_class_name():
     with pytest.raises(CallError, match=r"Cubic has no option 'tau'. Its options are steepness, centre, mode, v_thr"):
         Cubic(tau=2.0)
     with pytest.raises(CallError, match=r"Power: has no argument scael. Did you mean scale\?"):
@@ -108,7 +108,7 @@ def test_what_is_no_argument_is_refused_in_the_words_of_the_class():
             call()
 
 
-def test_the_docstring_has_each_field_with_its_range_and_default():
+def test_docstring_lists_each_field_with_its_range_and_default():
     assert "Args:\n    steepness: pull on a high potential, a number above 0.0. Default: 0.5.\n" in Cubic.__doc__
     assert '    mode: power: "odd" or "even". Default: "odd".\n' in Cubic.__doc__
     assert "    centre: where nothing is pulled. Default: v_reset.\n" in Cubic.__doc__
@@ -120,7 +120,7 @@ def test_the_docstring_has_each_field_with_its_range_and_default():
         assert all(name in said for name in inspect.signature(kind).parameters), kind
 
 
-def test_the_repr_shows_constants_and_options():
+def test_repr_shows_constants_and_options():
     assert repr(Power(2.0)) == "Power(exponent=2.0, scale=1.0)"
     assert repr(Power(3.0, loud=True)) == "Power(exponent=3.0, scale=1.0, loud=True)"
     assert "steepness=0.25, centre=0.0, v_threshold=1.0" in repr(Cubic(0.25))
@@ -130,13 +130,13 @@ def test_the_repr_shows_constants_and_options():
     )
 
 
-def test_a_field_follows_another_one_that_is_learned():
+def test_field_defaults_to_another_learnable_field():
     node = Cubic(learnable="v_reset", v_reset=0.25)
     assert node.centre is node.v_reset and isinstance(node.centre, Parameter)
     assert Cubic(v_reset=0.25).centre == 0.25 and Cubic(centre=0.5, v_reset=0.25).centre == 0.5
 
 
-def test_an_object_can_be_copied_and_pickled():
+def test_object_can_be_copied_and_pickled():
     x = Tensor(np.full((5, 2), 0.6, np.float32))
     node = Cubic(0.25, v_threshold=0.9, learnable="steepness")
     expected = nn.MultiStep(node)(x).asnumpy().tolist()
@@ -146,7 +146,7 @@ def test_an_object_can_be_copied_and_pickled():
     assert Power(2.0)(Tensor([3.0])).item() == 9.0
 
 
-def test_a_field_without_an_annotation_is_one_and_an_unknown_hint_is_none():
+def test_field_without_annotation_is_a_field_and_an_unknown_hint_is_not():
     @nn.with_fields
     class Plain(nn.Cell):
         factor = nn.field(2.0, nn.Range(0.0))
@@ -159,7 +159,7 @@ def test_a_field_without_an_annotation_is_one_and_an_unknown_hint_is_none():
     assert list(fields_of(Plain)) == ["count", "factor"] and Plain(factor=3.0)(Tensor([1.0])).item() == 3.0
 
 
-def test_a_spike_function_with_fields():
+def test_spike_function_can_have_fields():
     @nn.with_fields
     class Box(surrogate.Surrogate):
         width: Any = nn.field(0.5, nn.Range(0.0), "half width")
@@ -175,7 +175,7 @@ def test_a_spike_function_with_fields():
         Box(-1.0)
 
 
-def test_a_subclass_with_an_init_of_its_own_hands_options_on():
+def test_subclass_with_an_init_passes_options_on():
     class Halved(Cubic):
         def __init__(self, half, **options):
             super().__init__(**options)
@@ -191,7 +191,7 @@ def test_a_subclass_with_an_init_of_its_own_hands_options_on():
         Halved(0.5, other=1)
 
 
-def test_fields_above_reach_an_init_of_a_user_by_its_options():
+def test_fields_of_bases_reach_a_custom_init_as_options():
     class Written(Cubic):
         def __init__(self, **options):
             super().__init__(**options)
@@ -204,7 +204,7 @@ def test_fields_above_reach_an_init_of_a_user_by_its_options():
     assert node.width == 3.0 and isinstance(node.steepness, Parameter) and node.delay == "spike"
 
 
-def test_a_library_s_neuron_with_another_default_computes_what_it_did():
+def test_library_neuron_with_another_default_computes_as_before():
     @nn.with_fields
     class Slow(nn.LIFNode):
         tau = nn.field(20.0)
@@ -216,12 +216,12 @@ def test_a_library_s_neuron_with_another_default_computes_what_it_did():
     assert str(inspect.signature(Slow)).startswith("(tau: 'Any' = 20.0, v_threshold: 'Any' = 1.0, v_reset")
 
 
-def test_hints_are_objects_for_whoever_checks_arguments():
+def test_type_hints_are_resolved_to_objects():
     hints = typing.get_type_hints(nn.LIFNode.__init__)
     assert hints["decay_input"] is bool and hints["reset"] == (str | None) and hints["return"] is type(None)
 
 
-def test_a_field_that_a_subclass_adds_is_its_own():
+def test_field_added_by_a_subclass_does_not_change_its_base():
     @nn.with_fields
     class Named(nn.LeakyReLU):
         label: str = nn.field("", meaning="a name")

@@ -1,4 +1,4 @@
-"""Freezing Parameters in the middle of a training: left alone until they are thawed, eagerly and compiled."""
+"""Freezing Parameters during training: unchanged until they are unfrozen, eagerly and compiled."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MAKERS: dict[str, Any] = {
 
 @pytest.mark.sampled(8)
 @random_cases(24)
-def test_a_frozen_parameter_and_its_moments_are_left_alone(seed: int) -> None:
-    """Each Parameter goes as with an optimiser of its own that is called at the steps at which it is not frozen."""
+def test_frozen_parameter_and_its_moments_do_not_change(seed: int) -> None:
+    """Each Parameter changes as with a separate optimiser, called only at the steps at which it is not frozen."""
     rng = np.random.default_rng(seed)
     make = MAKERS[str(rng.choice(list(MAKERS)))]
     starts = [rng.standard_normal(n) for n in (2, 3, 1)]
@@ -80,7 +80,7 @@ STEPS: dict[str, Any] = {
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", STEPS)
-def test_a_layer_is_frozen_in_the_middle_of_a_training(name: str) -> None:
+def test_layer_frozen_during_training_does_not_change(name: str) -> None:
     snncell.set_seed(3)
     net = nn.SequentialCell(nn.Dense(3, 4), nn.Tanh(), nn.Dense(4, 2))
     optimiser = nn.Adam(net.trainable_params(), 0.1, weight_decay=0.01)
@@ -99,7 +99,7 @@ def test_a_layer_is_frozen_in_the_middle_of_a_training(name: str) -> None:
         assert changed == [frozen != n for n in (0, 0, 1, 1)] * 3
 
 
-def test_all_frozen_and_an_accumulated_step() -> None:
+def test_all_frozen_and_an_accumulated_step_change_nothing() -> None:
     net = nn.Dense(3, 2)
     optimiser = nn.SGD(net.trainable_params(), 0.1)
     data = (np.ones((4, 3), "f"), np.zeros((4, 2), "f"))
@@ -112,7 +112,7 @@ def test_all_frozen_and_an_accumulated_step() -> None:
         np.testing.assert_array_equal(p.asnumpy(), value)
 
 
-def test_another_number_of_gradients_is_refused() -> None:
+def test_wrong_number_of_gradients_raises() -> None:
     p, q = Parameter(Tensor([1.0]), name="p"), Parameter(Tensor([1.0]), name="q")
     optimiser = nn.SGD([p, q], 0.1)
     with pytest.raises(ArgumentError, match=r"got 1 gradient\(s\) for 2 Parameter\(s\)\. Pass one for each\."):

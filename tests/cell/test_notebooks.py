@@ -1,4 +1,4 @@
-"""Cells, Tensors and optimisers as they are shown: the HTML for notebooks, and the text of optimisers."""
+"""Display of Cells, Tensors and optimisers: HTML for notebooks, and the text of optimisers."""
 
 from html.parser import HTMLParser
 
@@ -16,7 +16,7 @@ NASTY = '<script src="http://x">alert(1)</script> & \' " </td>'
 
 
 class Page(HTMLParser):
-    """The elements of a piece of HTML, whose tags must be closed in order, and its text."""
+    """Parse a piece of HTML: its elements, which must be closed in order, and its text."""
 
     def __init__(self, html):
         super().__init__(convert_charrefs=True)
@@ -71,32 +71,32 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("kind", TENSORS)
-def test_a_tensor_shows_what_it_is_and_some_values(kind):
+def test_tensor_shows_shape_dtype_and_some_values(kind):
     value, *words = TENSORS[kind]
     page = shown(Tensor(value))
     assert page.text.startswith("Tensor · ") and all(word in page.text for word in words), page.text
 
 
-def test_bfloat16_is_shown_too():
+def test_bfloat16_tensor_is_shown():
     assert (
         "bfloat16 · shape (2,) · on the CPU · from 1 to 2, mean 1.5"
         in shown(Tensor([1.0, 2.0]).astype(snncell.bfloat16)).text
     )
 
 
-def test_of_a_large_tensor_some_values_are_shown_and_settings_of_numpy_stay():
+def test_large_tensor_shows_some_values_and_keeps_numpy_print_settings():
     before = np.get_printoptions()
     page = shown(ops.ones((1000, 1000)))
     assert len(page.text) < 400 and "..." in page.text
     assert np.get_printoptions() == before
 
 
-def test_a_parameter_shows_its_name():
+def test_parameter_shows_its_name():
     assert shown(Parameter(Tensor([1.0]), name=NASTY)).text.startswith(f"Parameter · name {NASTY} · float32")
     assert "without gradient" in shown(Parameter(Tensor([1.0]), name="p", requires_grad=False)).text
 
 
-def test_a_tensor_without_a_value_yet_is_shown_too():
+def test_traced_tensor_without_a_value_is_shown():
     pages = []
 
     @snncell.jit
@@ -112,7 +112,7 @@ def test_a_tensor_without_a_value_yet_is_shown_too():
 
 
 class Named(nn.Cell):
-    """A Cell with settings of the user's."""
+    """A Cell with user-defined settings."""
 
     def __init__(self, words, inner=None):
         super().__init__()
@@ -129,7 +129,7 @@ def net():
     )
 
 
-def test_a_net_is_a_table_of_layers():
+def test_net_is_shown_as_a_table_of_layers():
     page = shown(net())
     head, first, run, *_ = page.rows
     assert head == ["", "layer", "Parameters", "number"]
@@ -147,27 +147,27 @@ def test_a_net_is_a_table_of_layers():
     assert net()._repr_html_().count("<details open>") == 1
 
 
-def test_what_users_write_is_escaped():
+def test_user_text_is_escaped():
     page = shown(Named(NASTY, Named("<b>", nn.ReLU())))
     assert NASTY in page.text and "Named <b>" in page.text and "script" not in page.tags
     assert "gain (2, 3) float64, not trained" in page.text
     assert "12 numbers in 2 Parameters, 0 of them trained" in page.text
 
 
-def test_what_has_no_layers_has_no_table():
+def test_cell_without_layers_has_no_table():
     assert shown(nn.ReLU()).text == "ReLU: 0 numbers in 0 Parameters"
     assert shown(nn.Dense(2, 1)).tags == ["div", "details", "summary", "b", "div", "br"]
 
 
-def test_a_layer_in_several_places_is_shown_once_and_counted_once():
+def test_shared_layer_is_shown_and_counted_once():
     layer = nn.SequentialCell(nn.Dense(2, 2))
     page = shown(nn.SequentialCell(layer, layer))
-    # A SequentialCell is one of its layers by attribute: both places are there.
+    # A layer of a SequentialCell is also an attribute, so it has two paths.
     assert "6 numbers in 2 Parameters" in page.text and page.text.count("Dense") == 1
     assert "the same as above" in page.text
 
 
-def test_many_layers_and_deep_ones_stay_readable():
+def test_many_and_deeply_nested_layers_stay_readable():
     page = shown(nn.SequentialCell(*(nn.Dense(1, 1) for _ in range(200))))
     assert len(page.rows) == 62 and page.rows[-1] == ["", "and 140 more", "", "280"]
     deep = nn.ReLU()
@@ -188,7 +188,7 @@ def grouped(layers):
     return nn.SGD(groups, 0.25)
 
 
-def test_an_optimiser_shows_rates_decays_and_its_step():
+def test_optimiser_shows_learning_rates_weight_decays_and_its_step():
     layers = net()
     adam = nn.AdamW(layers.trainable_params(), 3e-3)
     count = len(adam.parameters)
@@ -212,7 +212,7 @@ def test_an_optimiser_shows_rates_decays_and_its_step():
     assert page.rows[2][3:] == ["0.25", "0.125"] and "bias" in page.rows[2][1]
 
 
-def test_an_optimiser_can_be_shown_while_its_step_is_traced():
+def test_optimiser_can_be_shown_while_its_step_is_traced():
     layers, texts = net(), []
     sgd = nn.SGD(layers.trainable_params(), 0.1)
 
@@ -231,7 +231,7 @@ def test_an_optimiser_can_be_shown_while_its_step_is_traced():
 
 
 @pytest.mark.usefixtures("interpreted")
-def test_results_are_tables_too(tmp_path):
+def test_results_are_shown_as_tables(tmp_path):
     layers = nn.SequentialCell(nn.Dense(2, 3), nn.MultiStep(nn.LIFNode()))
     x, y = ops.ones((4, 2, 2)), Tensor([0, 1])
 
