@@ -1,4 +1,4 @@
-"""Arguments: their check by the annotations, errors that stay short, names that are not there."""
+"""Argument checks from annotations, short error messages, and suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ TAKEN: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("annotation", "given", "expected"), TAKEN)
-def test_what_an_annotation_takes(annotation, given, expected):
+def test_annotation_accepts_its_values_and_rejects_others(annotation, given, expected):
     found = kind_of(annotation).take(given)
     assert found is expected if expected in (REFUSED, UNFIT) or expected is None else found == expected
     if isinstance(expected, (bool, int, float)):
         assert type(found) in (bool, int, float)
 
 
-def test_every_annotation_of_what_is_shown_is_understood():
+def test_every_public_annotation_is_understood():
     for name in ("nn", "ops", "surrogate", "encode", "data", "train", "plot", "io", "testing"):
         face = importlib.import_module(f"snncell.{name}")
         for one in vars(face).values():
@@ -107,22 +107,22 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), REFUSALS)
-def test_what_makes_no_sense_is_refused_in_words(call, kind, text):
+def test_invalid_arguments_raise(call, kind, text):
     with pytest.raises(kind, match=text):
         call()
 
 
-def test_an_error_of_type_is_both_of_ours_and_a_type_error():
+def test_argument_type_error_is_a_type_error():
     assert issubclass(ArgumentTypeError, ArgumentError) and issubclass(ArgumentTypeError, TypeError)
 
 
-def test_numbers_of_numpy_are_taken_as_pythons():
+def test_numpy_numbers_are_accepted_as_python_numbers():
     layer = nn.Dense(np.int64(3), np.int32(4))
     assert type(layer.in_channels) is int and layer.weight.shape == (4, 3)
     assert nn.Dropout(p=np.float32(0.25)).p == 0.25
 
 
-def test_what_users_define_is_left_alone():
+def test_user_defined_classes_are_not_checked():
     class Mine(nn.Cell):
         def __init__(self, size: int) -> None:
             super().__init__()
@@ -137,7 +137,7 @@ def test_what_users_define_is_left_alone():
     assert not isinstance(caught.value, SnncellError)
 
 
-def test_a_subclass_of_a_layer_is_named_and_checked():
+def test_subclass_of_a_layer_is_named_and_checked():
     class Wide(nn.Dense):
         def __init__(self, size: Any) -> None:
             super().__init__(3, size)
@@ -147,7 +147,7 @@ def test_a_subclass_of_a_layer_is_named_and_checked():
         Wide("five")
 
 
-def test_an_error_inside_of_a_layer_names_it_its_inputs_and_its_constants():
+def test_error_inside_a_layer_names_the_layer_its_inputs_and_constants():
     node = nn.LIFNode(tau=Tensor(np.full(7, 2.0, np.float32)))
     with pytest.raises(ShapeError, match=r"LIFNode\(x=float32\[2, 8\], v=float32\[2, 8\].*tau is float32\[7\]\): .*"):
         node(ops.ones((2, 8)), ops.zeros((2, 8)))
@@ -169,7 +169,7 @@ FUNCTIONS = sorted(name for name, one in vars(ops).items() if hasattr(one, "form
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_an_elementwise_operation_takes_its_operands_by_name(name):
+def test_elementwise_operation_accepts_operands_by_name(name):
     function = getattr(ops, name)
     kind = {"bitwise_and": "int64", "bitwise_or": "int64", "bitwise_xor": "int64"}.get(name, "float32")
     given = [Tensor([[0.25, 0.5]], kind) for _ in function.operands]
@@ -181,7 +181,7 @@ def test_an_elementwise_operation_takes_its_operands_by_name(name):
         function(*given, z=1)
 
 
-def test_padding_may_be_numpys():
+def test_padding_accepts_the_form_of_numpy():
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     for pairs in (((0, 1), (2, 3)), ((1, 2),), [[0, 0], [1, 0]]):
         np.testing.assert_array_equal(ops.pad(Tensor(x), pairs).asnumpy(), np.pad(x, pairs))
@@ -191,7 +191,7 @@ def test_padding_may_be_numpys():
             ops.pad(Tensor(x), pairs)
 
 
-def test_multi_step_refuses_a_vector():
+def test_multi_step_of_a_vector_raises():
     net = nn.SequentialCell(nn.MultiStep(nn.IFNode()))
     with pytest.raises(
         ShapeError, match=r"MultiStep: .*shape \(8,\)\. For one step of 8 neurons pass x\.reshape\(\(1, -1\)\)"
@@ -208,14 +208,14 @@ HOSTILE = "x y" * 40_000
 @pytest.mark.parametrize(
     "text", ["a" * 100_000, HOSTILE, '"' * 100_000, "\\'" * 50_000, "\n" * 100_000, "[1, " * 30_000]
 )
-def test_a_message_is_short_whatever_it_quotes(text):
+def test_messages_are_short_for_any_quoted_value(text):
     for message in (f"load: {text!r} is not there.", f"load: {text} is not there.", text, f"{[text]}"):
         assert len(str(SnncellError(message))) < 4_200
     assert len(str(SnncellError(f"load: {'a' * 100_000!r} is not there."))) < 300
     assert str(SnncellError(f"load: {text!r} is not there.")).endswith("is not there.")
 
 
-def test_hostile_names_reach_no_message():
+def test_hostile_names_do_not_appear_in_messages():
     for call in (
         lambda: nn.Dense(3, 4, activation=HOSTILE),
         lambda: nn.LIFNode(reset=HOSTILE),
@@ -230,7 +230,7 @@ def test_hostile_names_reach_no_message():
         assert len(str(caught.value)) < 2_000
 
 
-def test_values_are_shown_whatever_they_are():
+def test_every_value_can_be_shown():
     class Broken:
         def __repr__(self) -> str:
             raise RuntimeError
@@ -263,7 +263,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-def test_a_seed_where_there_is_none_is_sent_to_set_seed():
+def test_seed_argument_raises_with_a_hint_to_set_seed():
     with pytest.raises(snncell.errors.CallError, match=r"no argument seed\. snncell\.set_seed\(seed\) seeds"):
         snncell.train.Batches(np.ones((2, 1)), np.ones(2), seed=1)
 
@@ -277,7 +277,7 @@ NAMES += [
 
 
 @pytest.mark.parametrize(("get", "text"), NAMES)
-def test_a_name_that_is_not_there_says_which_was_meant(get, text):
+def test_unknown_name_raises_with_a_suggestion(get, text):
     with pytest.raises(MissingNameError, match=text) as caught:
         get()
     assert isinstance(caught.value, AttributeError)
@@ -285,14 +285,14 @@ def test_a_name_that_is_not_there_says_which_was_meant(get, text):
 
 
 def elsewheres() -> dict[str, tuple[set[str], dict[str, str]]]:
-    """Each table of names, with those that are there."""
+    """Return each table of foreign names, with the existing names of the same owner."""
     tables = {name: (set(vars(importlib.import_module(name))), table) for name, table in elsewhere.MODULES.items()}
     tables["snncell"][0].update(snncell.__dir__())
-    here = set(dir(Parameter)) - {"requires_grad", "clone", "data"}  # a Parameter has these, a Tensor has not
+    here = set(dir(Parameter)) - {"requires_grad", "clone", "data"}  # attributes of Parameters that Tensors do not have
     return tables | {"Tensor": (here, elsewhere.TENSOR), "Cell": (set(dir(nn.Cell)), elsewhere.CELL)}
 
 
-# What an answer may begin with, in which the rest is looked for.
+# Roots of the names in a suggestion, where the rest is looked up.
 ROOTS: dict[str, Any] = {
     **dict.fromkeys(["nn", "ops", "surrogate", "encode", "train", "data", "plot", "amp", "snncell"]),
     "x": Tensor(1.0),
@@ -303,7 +303,7 @@ CODE = re.compile(rf"(?<![\w.])({'|'.join(ROOTS)})\.([A-Za-z_]\w*(?:\.[A-Za-z_]\
 
 
 def is_there(root: str, path: str) -> bool:
-    """True if the code of an answer names something."""
+    """True if the code in a suggestion refers to an existing name."""
     found = ROOTS[root]
     if found is None:
         found = snncell if root == "snncell" else importlib.import_module(f"snncell.{root}")
@@ -315,12 +315,12 @@ def is_there(root: str, path: str) -> bool:
     return True
 
 
-def test_no_name_of_elsewhere_is_ours():
+def test_foreign_names_do_not_exist_here():
     there = {place: sorted(own & table.keys()) for place, (own, table) in elsewheres().items()}
     assert not any(there.values()), f"these are there now, and go from base/arguments/elsewhere.py: {there}"
 
 
-def test_every_answer_names_what_is_there():
+def test_every_suggestion_refers_to_existing_names():
     for place, (_, table) in elsewheres().items():
         for name, answer in table.items():
             code = CODE.findall(answer)
@@ -329,7 +329,7 @@ def test_every_answer_names_what_is_there():
             assert not wrong, f"{place} {name}: {wrong} is not there"
 
 
-def test_every_name_of_elsewhere_is_answered_by_its_answer():
+def test_every_foreign_name_raises_with_its_suggestion():
     modules = {name: importlib.import_module(name) for name in elsewhere.MODULES}
     for place, (_, table) in elsewheres().items():
         owner = {"Tensor": Tensor(1.0), "Cell": nn.ReLU()}.get(place) or modules[place]
@@ -339,11 +339,11 @@ def test_every_name_of_elsewhere_is_answered_by_its_answer():
             assert str(caught.value).endswith(answer if answer.endswith(".") else f"; use {answer}.")
 
 
-def test_there_are_hundreds_of_names_of_elsewhere():
+def test_tables_have_hundreds_of_foreign_names():
     assert sum(len(table) for _, table in elsewheres().values()) > 500
 
 
-def test_asking_whether_a_name_is_there_stays_possible():
+def test_hasattr_of_an_unknown_name_is_false():
     assert not hasattr(nn, "Module") and not hasattr(Tensor(1.0), "detach") and not hasattr(nn.ReLU(), "eval")
     assert getattr(nn.ReLU(), "bprop", None) is None
 
@@ -362,13 +362,13 @@ def test_asking_whether_a_name_is_there_stays_possible():
         (lambda: snncell.set_context(check_finit=True), "set_context: .* Did you mean check_finite"),
     ],
 )
-def test_an_argument_that_there_is_not_is_named_with_those_that_there_are(call, words):
+def test_unknown_argument_raises_with_the_valid_ones(call, words):
     with pytest.raises(TypeError, match=words) as caught:
         call()
     assert isinstance(caught.value, SnncellError) and "It takes " in str(caught.value)
 
 
-def test_a_property_that_fails_says_itself_why():
+def test_failing_property_raises_its_own_error():
     class Broken(nn.Cell):
         @property
         def rate(self):
@@ -406,8 +406,8 @@ assert {0}.ops.__spec__.name == {0}.ops.__name__ == "{0}.ops" and sys.modules["{
 """
 
 
-def test_imports_by_mindspores_paths_lead_to_what_is_here():
-    code = OF_MINDSPORE.format("snncell")  # in a process of its own, for it makes attributes of packages
+def test_imports_by_mindspore_paths_resolve():
+    code = OF_MINDSPORE.format("snncell")  # in a separate process, because it adds attributes to packages
     assert [path for path in elsewhere.PATHS if path not in code] == ["snncell.ops.functional"]  # which F is
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -423,7 +423,7 @@ def test_imports_by_mindspores_paths_lead_to_what_is_here():
         ("from snncell.nn import Accuracy", r"train\.Accuracy"),
     ],
 )
-def test_imports_of_what_is_not_there_say_what_is(line, words):
+def test_imports_of_missing_names_raise_with_a_suggestion(line, words):
     with pytest.raises(ImportError, match=words):
         exec(line, {})
     with pytest.raises(ImportError, match=r"cannot import name 'zzzz'"):

@@ -1,4 +1,4 @@
-"""The check of arguments reaches everything public: presets, methods, keywords, flags, classes in place of objects."""
+"""Argument checks cover the whole public API: presets, methods, keywords, flags, classes instead of objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = ops.ones((2, 3))
 
 # --- presets of other frameworks --------------------------------------------------------------------------------------
 
-# What belongs in no constant and no flag.
+# Values that are invalid for every constant and flag.
 JUNK = {
     "text": "0.5", "word": "no", "bytes": b"1", "bool": True, "complex": 1j, "NaN": float("nan"), "list of str": ["a"],
     "ragged": [[1.0], [1.0, 2.0]], "nothing": [], "class": int, "array of str": np.array(["a"]),
@@ -38,7 +38,7 @@ SETTINGS = [
 
 
 def required(neuron: str, framework: str) -> dict[str, Any]:
-    """Settings that a preset has no default for."""
+    """Settings that have no default in a preset."""
     given = inspect.signature(PRESETS[neuron, framework]).parameters.values()
     numbers = {
         p.name: {"alpha": 0.75}.get(p.name, 2.0 if "tau" in p.name else 0.5) for p in given if p.default is p.empty
@@ -47,13 +47,13 @@ def required(neuron: str, framework: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("neuron", "framework"), PRESETS)
-def test_a_preset_is_right_by_its_defaults(neuron, framework):
+def test_preset_works_with_its_defaults(neuron, framework):
     getattr(nn, neuron).like(framework, **required(neuron, framework))
 
 
 @pytest.mark.sampled(250)
 @pytest.mark.parametrize(("neuron", "framework", "word"), SETTINGS)
-def test_a_preset_refuses_what_its_setting_cannot_be(neuron, framework, word):
+def test_preset_with_an_invalid_setting_raises(neuron, framework, word):
     hint = str(inspect.signature(PRESETS[neuron, framework]).parameters[word].annotation)
     for name, wrong in JUNK.items():
         if name == "bool" and hint == "bool":
@@ -63,7 +63,7 @@ def test_a_preset_refuses_what_its_setting_cannot_be(neuron, framework, word):
         assert neuron in str(refused.value) or "like" in str(refused.value), (name, str(refused.value))
 
 
-def test_a_preset_takes_numbers_of_all_kinds():
+def test_preset_accepts_numbers_of_all_kinds():
     def after(tau):
         return nn.MultiStep(nn.LIFNode.like("nir", tau=tau, r=1.0, v_leak=0.0, v_threshold=1.0, dt=0.001))(X * 3.0)
 
@@ -76,7 +76,7 @@ def test_a_preset_takes_numbers_of_all_kinds():
 
 
 def _flags() -> dict[str, tuple[Any, str]]:
-    """Public functions, classes and methods, with each argument that is True or False; inherited ones once."""
+    """Public functions, classes and methods with each boolean argument. Inherited ones are listed once."""
     callables: dict[str, Any] = {}
     for name, one in PUBLIC.items():
         callables[name] = one
@@ -99,7 +99,7 @@ FLAGS = _flags()
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_a_flag_is_true_or_false(flag):
+def test_flag_must_be_a_boolean(flag):
     one, argument = FLAGS[flag]
     for wrong in ("no", "False", 0, 1, 0.0, [], Tensor(True)):
         given = {argument: wrong}
@@ -112,13 +112,13 @@ def test_a_flag_is_true_or_false(flag):
 
 
 def _with(one: Any) -> dict[str, Any]:
-    """Arguments without a default."""
+    """Values for the arguments without a default."""
     subject = next(subject for subject in SUBJECTS if subject.make() is one)
     base = wrong_calls.base(subject)
-    return {} if base.pop("*", None) else base  # flags are refused before anything is found to be missing
+    return {} if base.pop("*", None) else base  # invalid flags raise before missing arguments do
 
 
-def test_there_are_flags_everywhere():
+def test_public_api_has_many_flags():
     assert len(FLAGS) > 80
     assert {"Dense, has_bias", "sum, keepdims", "grad, has_aux"} <= FLAGS.keys()
     assert any(name.endswith(".set_train, mode") for name in FLAGS)
@@ -131,7 +131,7 @@ OF_AXES = [name for name in METHODS if "axis" in inspect.signature(getattr(Tenso
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_of_tensors_says_that_it_has_no_such_argument(name):
+def test_tensor_method_with_an_unknown_argument_raises_with_its_name(name):
     with pytest.raises(TypeError) as refused:
         getattr(X, name)(nonsense=1)
     named = isinstance(refused.value, SnncellError)
@@ -140,16 +140,16 @@ def test_a_method_of_tensors_says_that_it_has_no_such_argument(name):
 
 
 @pytest.mark.parametrize("name", OF_AXES)
-def test_a_method_of_tensors_takes_pytorchs_dim_and_a_function_says_axis(name):
-    with contextlib.suppress(SnncellError):  # of other arguments, which are missing, or of shapes
+def test_tensor_methods_accept_dim_and_functions_suggest_axis(name):
+    with contextlib.suppress(SnncellError):  # from other arguments, which are missing, or from shapes
         getattr(X, name)(dim=0)
     takes_axis = name in vars(ops) and "axis" in inspect.signature(getattr(ops, name)).parameters
-    if takes_axis and name != "permute":  # whose axis is all that follows
+    if takes_axis and name != "permute":  # these methods accept a variadic axis
         with pytest.raises(CallError, match=r": has no argument dim\. Did you mean axis\?"):
             getattr(ops, name)(X, dim=0)
 
 
-def test_a_method_takes_an_axis_by_either_name():
+def test_method_accepts_an_axis_by_either_name():
     found = [
         X.argmax(dim=0),
         X.cumsum(dim=1),
@@ -161,7 +161,7 @@ def test_a_method_takes_an_axis_by_either_name():
     assert [x.tolist() for x in found] == [x.tolist() for x in same]
 
 
-def test_a_method_of_tensors_takes_pytorchs_keepdim_and_a_function_says_keepdims():
+def test_tensor_methods_accept_keepdim_and_functions_suggest_keepdims():
     assert len(OF_AXES) > 10 and X.sum(0, keepdim=True).shape == X.sum(0, keepdims=True).shape
     with pytest.raises(CallError, match=r"sum: has no argument keepdim\. Did you mean keepdims\?"):
         ops.sum(X, 0, keepdim=True)
@@ -172,8 +172,9 @@ def test_a_method_of_tensors_takes_pytorchs_keepdim_and_a_function_says_keepdims
 CLASSES = [name for name, one in PUBLIC.items() if isinstance(one, type) and not issubclass(one, (tuple, Tensor))]
 
 
-@pytest.mark.parametrize("name", [name for name in CLASSES if name not in ("Cell", "Surrogate")])  # they take any name
-def test_a_class_says_which_argument_was_meant(name):
+# These accept any name.
+@pytest.mark.parametrize("name", [name for name in CLASSES if name not in ("Cell", "Surrogate")])
+def test_class_with_a_misspelt_argument_raises_with_a_suggestion(name):
     one = PUBLIC[name]
     for argument in [
         p.name
@@ -191,7 +192,7 @@ def test_a_class_says_which_argument_was_meant(name):
         assert wrong in str(refused.value) or "missing" in str(refused.value)
 
 
-def test_what_has_no_options_takes_none():
+def test_class_without_options_rejects_all_arguments():
     with pytest.raises(CallError, match="ReLU: has no argument inplace"):
         nn.ReLU(inplace=True)
     with pytest.raises(ArgumentTypeError, match=r"Create the Cell first, then call it with data: ReLU\(\)\(x\)"):
@@ -203,7 +204,7 @@ def test_what_has_no_options_takes_none():
     assert Mine(depth=3).depth == 3
 
 
-def test_what_is_missing_is_named():
+def test_missing_argument_raises_with_its_name():
     with pytest.raises(
         CallError, match=r"Dense: missing a required argument: 'out_channels'\. It takes in_channels, out"
     ):
@@ -212,7 +213,8 @@ def test_what_is_missing_is_named():
         ops.sum()
 
 
-# --- classes where objects belong -------------------------------------------------------------------------------------
+# --- classes instead of objects
+# ----------------------------------------------------------------------------------------
 
 NET = nn.Dense(2, 2)
 DATA = (np.ones((4, 2), np.float32), np.zeros(4, np.int64))
@@ -239,12 +241,13 @@ INSTEAD = [
 
 
 @pytest.mark.parametrize(("call", "text"), INSTEAD)
-def test_a_class_in_the_place_of_an_object_says_how_one_is_made(call, text):
+def test_class_instead_of_an_object_raises_with_the_constructor_call(call, text):
     with pytest.raises(SnncellError, match=text):
         call()
 
 
-# --- single words -----------------------------------------------------------------------------------------------------
+# --- individual messages
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -258,7 +261,7 @@ def test_a_class_in_the_place_of_an_object_says_how_one_is_made(call, text):
         lambda cell: nn.MultiStep(nn.Truncated(cell, 2)),
     ],
 )
-def test_a_cell_with_forward_is_told_of_construct(around):
+def test_cell_with_forward_raises_with_a_hint_to_construct(around):
     class Theirs(nn.Cell):
         def forward(self, x, v):
             return x, v
@@ -274,7 +277,7 @@ def test_a_cell_with_forward_is_told_of_construct(around):
             around(cell)(ops.ones((4, 2, 3)))
 
 
-def test_words_of_single_errors():
+def test_individual_error_messages_are_complete():
     with pytest.raises(ArgumentError, match="padding is a list of which each element is an integer or a list of integ"):
         ops.pad(X, "same")
     for mode in ("graph", True, 7, 0.0, [0], np.zeros(2)):
@@ -287,7 +290,7 @@ def test_words_of_single_errors():
 
 
 @pytest.mark.parametrize("error", [MemoryError(), MemoryError("Unable to allocate 3.35 GiB")])
-def test_a_full_memory_is_named_with_the_call_whatever_the_error_says(monkeypatch, error):
+def test_out_of_memory_error_names_the_call(monkeypatch, error):
     def full(*_):
         raise error
 
@@ -300,13 +303,13 @@ def test_a_full_memory_is_named_with_the_call_whatever_the_error_says(monkeypatc
 
 
 @pytest.mark.parametrize(("variable", "given"), [("SNNCELL_CACHE_MB", "abc"), ("SNNCELL_DEBUG", "yes")])
-def test_a_variable_of_the_environment_is_checked_where_all_is_in_the_cache_too(monkeypatch, variable, given):
+def test_environment_variables_are_checked_even_with_a_full_cache(monkeypatch, variable, given):
     monkeypatch.setenv(variable, given)
     with pytest.raises(ArgumentError, match=f"{variable} (is|must be) .* not '{given}'"):
         build.keep("kernel", "", "")
 
 
-def test_a_misspelt_variable_of_the_environment_is_told(monkeypatch):
+def test_misspelt_environment_variable_is_reported(monkeypatch):
     monkeypatch.setenv("SNNCELL_CACHEDIR", "here")
     monkeypatch.setenv("SNNCELL_PANELS", "1")
     files.warn_of_misspelt.cache_clear()

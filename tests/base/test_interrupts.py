@@ -1,4 +1,4 @@
-"""Ctrl-C at every place of a step: all of it is done or nothing, and locks, settings and BLAS are as they were."""
+"""Ctrl-C at every point of a training step: all or nothing is applied, and locks, settings and BLAS are restored."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from snncell import Parameter, Tensor, nn, ops
 from snncell.base.signals import Restoring, deferring, undoing
 from snncell.ops.random import _state
 
-# How many places of each step are interrupted: all of them, with SNNCELL_TEST_SIZE=large, or some that are spread.
+# The number of interrupted points of each step: all with SNNCELL_TEST_SIZE=large, otherwise an even sample.
 MOST = None if os.environ.get("SNNCELL_TEST_SIZE") == "large" else 100
 REAL = 2500 if MOST is None else 40  # signals
 FIRST = 50 if MOST is None else 3  # interrupted first calls
 
 
 class Case(NamedTuple):
-    """A step, and the groups of Parameters that it writes together."""
+    """A step, and the groups of Parameters that it writes atomically."""
 
     step: Callable[[], Any]
     together: Sequence[Sequence[Parameter]]
@@ -65,13 +65,13 @@ def training(optimiser: str, wrap: Callable[..., Any]) -> Case:
 
     kept = [p for p in of.get_parameters() if not p.name.endswith("learning_rate")]
     run = wrap(step)
-    if wrap is snncell.jit:  # the Program writes all that it writes together, where random numbers are too
+    if wrap is snncell.jit:  # the Program writes all its Parameters and the random state together
         return Case(lambda: run(x), [[*dict.fromkeys((*net.get_parameters(), *kept)), _state]])
     return Case(lambda: run(x), [net.untrainable_params(), kept, [_state]])
 
 
 class Counted(nn.Cell):
-    """Writes to two Parameters and draws at each step of a loop; its steps go one by one."""
+    """Write two Parameters and draw random numbers at each time step. The loop runs step by step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
-# An interruption that comes as a generator is closed is lost, in Python itself.
+# Python itself loses an interruption that arrives while a generator is being closed.
 LOST = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -140,7 +140,7 @@ LOST = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarni
 @LOST
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_that_is_interrupted_is_done_or_has_not_begun(name: str) -> None:
+def test_interrupted_step_is_applied_completely_or_not_at_all(name: str) -> None:
     step, together = CASES[name]()
     step()
     parameters = list(dict.fromkeys(p for group in together for p in group))
@@ -183,7 +183,7 @@ def test_a_step_that_is_interrupted_is_done_or_has_not_begun(name: str) -> None:
 @pytest.mark.compiled
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that send signals")
 @pytest.mark.parametrize("name", ["jitted Adam", "eager Adam"])
-def test_signals_at_any_time_leave_a_step_whole(name: str) -> None:
+def test_signals_at_random_times_leave_a_step_atomic(name: str) -> None:
     step, together = CASES[name]()
     step()
     begun = time.perf_counter()
@@ -193,7 +193,7 @@ def test_signals_at_any_time_leave_a_step_whole(name: str) -> None:
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         wanted = REAL if name.startswith("jitted") else max(20, REAL // 12)
-        for number in range(50 * wanted):  # many come before the step or after it
+        for number in range(50 * wanted):  # many arrive before or after the step
             if came == wanted:
                 break
             arrays = {p: p._data for group in together for p in group}
@@ -213,10 +213,10 @@ def test_signals_at_any_time_leave_a_step_whole(name: str) -> None:
     assert came == wanted
 
 
-# --- the pieces -------------------------------------------------------------------------------------------------------
+# --- components -------------------------------------------------------------------------------------------------------
 
 
-def test_a_context_of_functions_in_c_is_left_wherever_the_interruption_comes() -> None:
+def test_context_of_c_functions_is_exited_at_every_interruption() -> None:
     items: list[int] = []
 
     def body() -> None:
@@ -228,7 +228,7 @@ def test_a_context_of_functions_in_c_is_left_wherever_the_interruption_comes() -
         assert items == []
 
 
-def test_a_context_that_is_not_entered_does_nothing() -> None:
+def test_context_that_is_not_entered_does_nothing() -> None:
     items: list[int] = []
     Restoring(partial(items.append, 1), partial(items.__delitem__, -1))
     context = Restoring(dict, undoing([]))
@@ -236,12 +236,12 @@ def test_a_context_that_is_not_entered_does_nothing() -> None:
     assert items == []
 
 
-def test_signals_wait_for_a_function_and_come_then() -> None:
+def test_signals_are_deferred_until_a_function_returns() -> None:
     seen: list[str] = []
 
     def function() -> str:
         signal.raise_signal(signal.SIGINT)
-        deferring(signal.raise_signal, signal.SIGINT)  # within another one
+        deferring(signal.raise_signal, signal.SIGINT)  # nested in another deferring call
         seen.append("whole")
         return "result"
 
@@ -249,7 +249,7 @@ def test_signals_wait_for_a_function_and_come_then() -> None:
     with pytest.raises(KeyboardInterrupt):
         deferring(function)
     assert seen == ["whole"] and signal.getsignal(signal.SIGINT) is handler
-    signal.signal(signal.SIGINT, lambda *_: seen.append("handled"))  # one that raises nothing
+    signal.signal(signal.SIGINT, lambda *_: seen.append("handled"))  # a handler that raises nothing
     try:
         assert deferring(function) == "result"
     finally:
@@ -257,7 +257,7 @@ def test_signals_wait_for_a_function_and_come_then() -> None:
     assert seen == ["whole", "whole", "handled"]
 
 
-def test_signals_that_wait_come_after_an_error_too() -> None:
+def test_deferred_signals_are_delivered_after_an_error() -> None:
     def function() -> None:
         signal.raise_signal(signal.SIGINT)
         raise ValueError("the function's own")
@@ -305,7 +305,7 @@ print(interrupted, Interrupting.left > 0 or interrupted, np.isfinite(found[0].as
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("number", range(FIRST))
-def test_a_first_call_that_is_interrupted_can_be_made_again(number: int) -> None:
+def test_interrupted_first_call_can_be_repeated(number: int) -> None:
     module = 1 + number * 400 // FIRST
     done = subprocess.run(
         [sys.executable, "-c", FIRST_CALL, str(module)], capture_output=True, text=True, check=False, timeout=120

@@ -29,15 +29,15 @@ from snncell.errors import (
 X = np.ones((2, 3), np.float32)
 
 
-def test_a_neuron_called_without_its_state_is_sent_to_multistep():
+def test_neuron_called_without_its_state_raises_with_a_hint_to_multistep():
     with pytest.raises(CallError, match=r"LIFNode\.construct takes \(x.*v.*\).*missing.*'v'.*nn\.MultiStep"):
         nn.LIFNode()(Tensor(X))
 
 
-def test_too_many_arguments_are_named_and_errors_inside_are_left_alone():
+def test_too_many_arguments_raise_and_inner_errors_are_unchanged():
     class Inside(nn.Cell):
         def construct(self, x):
-            return len(3)  # a TypeError of its own
+            return len(3)  # an unrelated TypeError
 
     with pytest.raises(CallError, match=r"ReLU\.construct takes \(x.*2 argument"):
         nn.ReLU()(Tensor(X), Tensor(X))
@@ -46,18 +46,18 @@ def test_too_many_arguments_are_named_and_errors_inside_are_left_alone():
     assert not isinstance(caught.value, CallError)
 
 
-def test_a_cell_with_a_bprop_checks_its_arguments_too():
+def test_cell_with_a_bprop_checks_its_arguments():
     with pytest.raises(CallError, match=r"relusigmoid\.construct takes \(x"):
         surrogate.relusigmoid()(Tensor(X), 1)
 
 
-def test_numpy_arrays_go_into_cells_and_keep_their_dtype():
+def test_numpy_arrays_are_accepted_by_cells_and_keep_their_dtype():
     assert nn.Dense(3, 4)(X).dtype == snncell.float32
     assert nn.CrossEntropyLoss()(ops.ones((2, 3)), np.array([0, 2])).shape == ()
     assert nn.MultiStep(nn.IFNode(fire=False))(np.ones((4, 2, 3))).dtype == snncell.float64
 
 
-def test_numpys_functions_are_refused_and_its_operators_are_not():
+def test_numpy_functions_of_tensors_raise_but_operators_work():
     x = Tensor(X)
     with pytest.raises(DTypeError, match=r"np\.exp takes arrays, not Tensors.*ops\.exp"):
         np.exp(x)
@@ -73,12 +73,12 @@ def test_numpys_functions_are_refused_and_its_operators_are_not():
 
 
 @pytest.mark.compiled
-def test_numpys_function_on_a_traced_value_names_the_line():
+def test_numpy_function_on_a_traced_value_raises_with_the_line():
     with pytest.raises(DTypeError, match=r"np\.tanh(.|\n)*at test_mistakes\.py:\d+: .*np\.tanh"):
         snncell.jit(lambda x: np.tanh(x))(Tensor(X))
 
 
-def test_states_are_counted_and_must_be_tensors():
+def test_number_and_type_of_states_are_checked():
     class Two(nn.Cell):
         def construct(self, x, v, w):
             return x, v, w
@@ -98,7 +98,7 @@ def test_states_are_counted_and_must_be_tensors():
         nn.MultiStep(nn.LIFNode())(ops.ones((3, 2)), ops.ones((2,)), ops.ones((2,)))
 
 
-def test_a_state_that_changes_its_dtype_is_called_by_its_name():
+def test_state_that_changes_its_dtype_raises_with_its_name():
     class Widening(nn.Cell):
         def construct(self, x, v):
             return x, v + np.ones(2)
@@ -114,7 +114,7 @@ def test_a_state_that_changes_its_dtype_is_called_by_its_name():
         nn.MultiStep(Fires())(ops.ones((3, 2)))
 
 
-def test_an_output_of_several_tensors_is_collected():
+def test_output_of_several_tensors_is_stacked_over_time():
     class Recording(nn.Cell):
         def construct(self, x, v):
             v = v * 0.5 + x
@@ -126,7 +126,7 @@ def test_an_output_of_several_tensors_is_collected():
 
 
 @pytest.mark.parametrize("value", [3, X, [1.0]], ids=str)
-def test_a_parameter_is_not_lost_by_an_assignment(value):
+def test_assigning_a_non_parameter_to_a_parameter_attribute_raises(value):
     net = nn.Dense(3, 4)
     with pytest.raises(AssignError, match=r"Dense\.weight is a Parameter; a .* in its place.*set_data"):
         net.weight = value
@@ -135,7 +135,7 @@ def test_a_parameter_is_not_lost_by_an_assignment(value):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_tensor_in_the_place_of_a_parameter_is_its_new_value(compiled):
+def test_tensor_assigned_to_a_parameter_attribute_is_its_new_value(compiled):
     class Halving(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -168,7 +168,7 @@ def test_a_tensor_in_the_place_of_a_parameter_is_its_new_value(compiled):
         (lambda: nn.Dense(3, 4), "weight", r"delete it first: del self\.weight"),
     ],
 )
-def test_none_in_the_place_of_a_parameter_is_refused_and_after_a_delete_is_not(layer, name, mend):
+def test_none_assigned_to_a_parameter_raises_except_after_delete(layer, name, mend):
     cell = layer()
     before = getattr(cell, name)
     with pytest.raises(AssignError, match=rf"{name} is a Parameter; None in its place would not be trained\. .*{mend}"):
@@ -179,7 +179,7 @@ def test_none_in_the_place_of_a_parameter_is_refused_and_after_a_delete_is_not(l
     assert getattr(cell, name) is None
 
 
-def test_neurons_refuse_constants_that_are_none():
+def test_neuron_constants_of_none_raise():
     with pytest.raises(ArgumentError, match=r"LIFNode: v_threshold is a number, a Tensor or a Parameter, not 'a'"):
         nn.LIFNode(v_threshold="a")
     with pytest.raises(ArgumentError, match=r"LIFNode: tau is a number of steps above 1"):
@@ -190,7 +190,7 @@ def test_neurons_refuse_constants_that_are_none():
         nn.IFNode(surrogate_function=surrogate.ATan)
 
 
-def test_an_embedding_names_itself():
+def test_embedding_errors_name_the_layer():
     table = nn.Embedding(5, 3)
     for wrong in (-1, 5):
         with pytest.raises(TensorIndexError, match=rf"Embedding: index {wrong} is out of range; .*\[0, 5\)"):
@@ -199,7 +199,7 @@ def test_an_embedding_names_itself():
         table(Tensor([1.0]))
 
 
-def test_weights_may_be_a_generator_but_not_a_cell():
+def test_weights_can_be_a_generator_but_not_a_cell():
     net = nn.Dense(3, 1)
     gradients = ops.grad(lambda x: net(x).sum(), None, net.get_parameters())
     assert len(gradients(Tensor(X))) == len(gradients(Tensor(X))) == 2
@@ -207,18 +207,18 @@ def test_weights_may_be_a_generator_but_not_a_cell():
         ops.grad(net, None, net)(Tensor(X))
 
 
-def test_a_checkpoint_of_another_net_names_the_file(tmp_path):
+def test_checkpoint_of_another_net_raises_with_the_file_name(tmp_path):
     snncell.save_checkpoint(nn.Dense(2, 2), tmp_path / "a")
     with pytest.raises(CheckpointError, match=r"load_checkpoint: .*a: .*'weight' is Float32\[2, 2\]"):
         snncell.load_checkpoint(tmp_path / "a", nn.Dense(3, 2))
 
 
-def test_a_convolution_checks_its_padding_when_it_is_made():
+def test_convolution_checks_its_padding_at_construction():
     with pytest.raises(ArgumentError, match=r'Conv2d: padding=1 needs pad_mode="pad"'):
         nn.Conv2d(1, 4, 3, padding=1)
 
 
-def test_checks_take_numpy_arrays():
+def test_gradient_checks_accept_numpy_arrays():
     testing.check_bprop(surrogate.ATan(), np.linspace(-1, 1, 5))
     testing.check_grads(ops.tanh, np.linspace(-1, 1, 5))
 
@@ -230,7 +230,8 @@ def test_help_shows_signatures():
     assert list(inspect.signature(Tensor.sum).parameters) == ["x", "axis", "keepdims"]
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- messages
+# ----------------------------------------------------------------------------------------------------------
 
 NET, LOSS, SAMPLES = nn.Dense(3, 2), nn.CrossEntropyLoss(), (np.ones((8, 3), np.float32), np.zeros(8, np.int64))
 ADAM = nn.Adam(NET.trainable_params(), 0.01)
@@ -242,14 +243,14 @@ def fit(*given, **options):
 
 
 class KeepsItself(nn.Cell):
-    """A Cell that keeps its state on self."""
+    """A Cell that stores its state on self."""
 
     def construct(self, x):
         return x * 2.0
 
 
 class GivesAState(nn.Cell):
-    """A neuron with a state of another shape."""
+    """A neuron with an initial state of another shape."""
 
     def init_state(self, x):
         return ops.zeros(7)
@@ -309,7 +310,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_the_words_name_what_was_meant(name):
+def test_error_messages_name_the_intended_call(name):
     call, words = WORDS[name]
     with pytest.raises(SnncellError, match=words) as caught:
         call()
@@ -317,14 +318,14 @@ def test_the_words_name_what_was_meant(name):
 
 
 class Wordy:
-    """An object with a repr of many lines."""
+    """An object with a multiline repr."""
 
     def __repr__(self):
         return "Wordy(\n" + "  much,\n" * 20 + ")"
 
 
-def told(call):
-    """The words of the error that a call ends in, if it does."""
+def error_message(call):
+    """Return the error message of a call, if it raises."""
     try:
         call()
     except SnncellError as error:
@@ -338,13 +339,14 @@ def told(call):
     [Wordy(), (n for n in range(3)), Tensor(3.0), Tensor(X), [Tensor(X)], nn.SequentialCell(nn.Dense(2, 2)), object()],
     ids=lambda value: type(value).__name__,
 )
-def test_what_was_given_is_shown_in_a_line_without_an_address(call, value):
-    text = told(lambda: call(value, 3) if call is encode.rate else call(value))
+def test_invalid_values_are_shown_in_one_line_without_an_address(call, value):
+    text = error_message(lambda: call(value, 3) if call is encode.rate else call(value))
     assert "\n" not in text and " at 0x" not in text
     assert text or isinstance(value, (Tensor, list, nn.Cell))
 
 
-# --- fit: keywords of other libraries, and lengths that the net does not take ----------------------------------------
+# --- fit: keywords of other libraries, and unsupported lengths
+# ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -356,21 +358,21 @@ def test_what_was_given_is_shown_in_a_line_without_an_address(call, value):
         ("max_grad_norm", "clip_norm"),
     ],
 )
-def test_keywords_of_other_libraries_get_the_name_here(theirs, ours):
+def test_keywords_of_other_libraries_raise_with_the_name_here(theirs, ours):
     net = nn.Dense(2, 2)
     with pytest.raises(snncell.errors.CallError, match=f"fit: has no argument {theirs}. Did you mean {ours}"):
         train.fit(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1), [], 1, **{theirs: 1})
 
 
 @pytest.mark.parametrize("loss", ["mse", nn.MSELoss])
-def test_a_loss_of_the_wrong_kind_is_not_called_swapped(loss):
+def test_unsuitable_loss_is_not_reported_as_swapped_arguments(loss):
     net = nn.Dense(2, 2)
     with pytest.raises(snncell.errors.ArgumentError, match="fit: loss is") as told:
         train.fit(net, loss, nn.SGD(net.trainable_params(), 0.1), [], 1)
     assert "swapped" not in str(told.value)
 
 
-def test_lengths_of_a_loader_that_the_net_does_not_take_are_named():
+def test_loader_with_unsupported_lengths_raises_with_their_names():
     net = nn.SequentialCell(nn.Dense(2, 2), nn.MultiStep(nn.LIFNode()))
     samples = [(np.ones((length, 2), np.float32), length % 2) for length in (3, 4)]
     loader = snncell.data.Loader(samples, 2)
@@ -381,7 +383,7 @@ def test_lengths_of_a_loader_that_the_net_does_not_take_are_named():
         train.fit(net, nn.CERateLoss(), sgd, loader, 1, progress=False)
 
 
-def test_no_name_is_offered_that_is_not_near():
+def test_distant_names_are_not_suggested():
     with pytest.raises(AttributeError) as told:
         _ = snncell.data.stratified
     assert "Did you mean" not in str(told.value)
@@ -397,7 +399,7 @@ class Output(nn.Cell):
 
 
 @pytest.mark.parametrize("kind", [dict, dataclasses.make_dataclass("Scores", ["scores"])])
-def test_an_output_without_a_first_tensor_needs_another_accuracy(kind):
+def test_output_without_a_tensor_first_requires_a_custom_accuracy(kind):
     net = Output(kind)
 
     def loss(output, target):
@@ -409,12 +411,12 @@ def test_an_output_without_a_first_tensor_needs_another_accuracy(kind):
     train.fit(net, loss, nn.SGD(net.trainable_params(), 0.1), data, accuracy=None, **options)
 
 
-def test_a_multistep_in_a_multistep():
+def test_multistep_inside_a_multistep_raises():
     with pytest.raises(ArgumentError, match=r"the Cell is already a MultiStep of LIFNode"):
         nn.MultiStep(nn.MultiStep(nn.LIFNode()))(ops.ones((2, 3, 4)))
 
 
-def test_a_schedule_for_an_optimiser_that_exists():
+def test_schedule_assigned_to_an_existing_optimiser_raises():
     sgd = nn.SGD(nn.Dense(2, 2).trainable_params(), 0.1)
     with pytest.raises(ArgumentError, match=r"SGD: .* Pass a schedule to the constructor: SGD\(params, CosineDecayLR"):
         sgd.learning_rate = nn.CosineDecayLR(0.1, 0.2, 100)
@@ -432,14 +434,14 @@ class Steps(nn.Cell):
         return v, v
 
 
-def test_noise_of_numpy_in_a_step_is_a_draw_whatever_its_dtype():
+def test_numpy_noise_in_a_step_raises_as_a_draw_for_any_dtype():
     noisy = nn.MultiStep(Steps(lambda x: x + np.random.randn(*x.shape)))
     with pytest.raises(TraceError, match=r"^MultiStep\(Steps\) draws from np\.random.*ops\.normal") as caught:
         noisy(ops.ones((2, 3)))
     assert caught.value.__suppress_context__
 
 
-def test_a_wrong_shape_in_a_step_shows_the_line():
+def test_wrong_shape_in_a_step_raises_with_the_line():
     wrong = nn.MultiStep(Steps(lambda x: x @ ops.ones(5)))
     with pytest.raises(ShapeError, match=r"MultiStep: Steps failed in a step of shape") as caught:
         wrong(ops.ones((2, 3)))
@@ -447,7 +449,7 @@ def test_a_wrong_shape_in_a_step_shows_the_line():
 
 
 @pytest.mark.parametrize("run", [jit, lambda fn: nn.MultiStep(Steps(fn))])
-def test_a_tensor_that_a_list_kept_from_a_trace(run):
+def test_traced_tensor_stored_in_a_list_raises_when_read(run):
     history = []
 
     def keep(x):
@@ -461,7 +463,8 @@ def test_a_tensor_that_a_list_kept_from_a_trace(run):
         history[0].asnumpy()
 
 
-# --- warnings for arguments that pytorch defines otherwise ------------------------------------------------------------
+# --- warnings for arguments that PyTorch defines differently
+# -----------------------------------------------------------
 
 POOLS = [one for name, one in vars(nn).items() if re.fullmatch(r"(Max|Avg|Sum)Pool\dd", name)]
 NORMS = {
@@ -474,7 +477,7 @@ NORMS = {
 
 
 @pytest.mark.parametrize("pool", POOLS, ids=lambda one: one.__name__)
-def test_a_pool_without_a_stride_warns_at_the_callers_line_and_writes_both_ways_out(pool: Any) -> None:
+def test_pool_without_a_stride_warns_at_the_callers_line_with_both_forms(pool: Any) -> None:
     window = (2, 2) if pool.__name__.endswith("2d") else 2
     for make in (lambda: pool(window), lambda: pool(kernel_size=window), lambda: pool(window, pad_mode="same")):
         with pytest.warns(ArgumentWarning, match="stride is 1 by default") as told:
@@ -483,12 +486,12 @@ def test_a_pool_without_a_stride_warns_at_the_callers_line_and_writes_both_ways_
         text = str(told[0].message)
         ways = [part.split(" for ")[0] for part in re.split("write |, or ", text)[1:]]
         assert [eval(way, vars(nn)).stride for way in ways] == [window, 1]
-    pool(), pool(1), pool(window, 1), pool(window, stride=window)  # nothing is warned of
+    pool(), pool(1), pool(window, 1), pool(window, stride=window)  # no warning
 
 
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("momentum", [0.0, 0.1, 0.3])
-def test_a_small_momentum_warns_and_writes_both_ways_out(name: str, momentum: float) -> None:
+def test_small_momentum_warns_with_both_forms(name: str, momentum: float) -> None:
     with pytest.warns(ArgumentWarning, match=f"PyTorch's momentum={momentum:g} is the opposite") as told:
         layer = NORMS[name](momentum=momentum)
     assert len(told) == 1
@@ -501,7 +504,7 @@ def test_a_small_momentum_warns_and_writes_both_ways_out(name: str, momentum: fl
         NORMS[name](**fine)
 
 
-def test_the_warning_comes_once_for_each_line() -> None:
+def test_warning_is_issued_once_per_line() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("default")
         for _ in range(3):

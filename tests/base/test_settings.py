@@ -1,4 +1,4 @@
-"""Settings by MindSpore's names: options of jit, context, device, seed."""
+"""Settings in MindSpore's API: options of jit, context, device, seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def double(x, y=1.0):
         {"input_signature": ops.zeros(2)},
     ],
 )
-def test_options_that_change_nothing(options):
+def test_options_without_effect_are_accepted(options):
     as_decorator, as_function = jit(**options)(double), jit(double, **options)
     for function in (as_decorator, as_function, copy.deepcopy(as_function)):
         assert function(Tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
@@ -47,12 +47,12 @@ def test_options_that_change_nothing(options):
         ({"input_signature": (ops.zeros(2), "a")}, "element 1 is a str"),
     ],
 )
-def test_options_that_ask_for_something_else_are_refused(options, message):
+def test_unsupported_options_raise(options, message):
     with pytest.raises(SnncellError, match=message):
         jit(double, **options)
 
 
-def test_a_signature_refuses_other_arguments():
+def test_input_signature_rejects_other_arguments():
     fixed = jit(double, input_signature=(ops.zeros((2, 3)), None))
     assert fixed(ops.ones((2, 3)), 3.0).shape == (2, 3) and fixed(ops.ones((2, 3)), ops.ones(3)).shape == (2, 3)
     for args, error, message in (
@@ -70,12 +70,12 @@ def test_a_signature_refuses_other_arguments():
 
 
 @pytest.mark.parametrize("config", [{"jit_level": "O9"}, {"exc_mode": "never"}, {"jit_syntax_level": "MAYBE"}])
-def test_a_config_takes_what_mindspore_has(config):
+def test_jit_config_accepts_the_options_of_mindspore(config):
     with pytest.raises(ArgumentError, match=next(iter(config))):
         snncell.JitConfig(**config)
 
 
-def test_the_module_of_the_context():
+def test_context_module_has_the_functions_of_mindspore():
     from snncell import context
 
     before = context.get_context("mode")
@@ -93,7 +93,7 @@ def test_the_module_of_the_context():
         snncell.set_device("Ascend")
 
 
-def test_the_seed_begins_its_sequence_anew():
+def test_set_seed_restarts_the_random_sequence():
     snncell.set_seed(11)
     assert snncell.get_seed() == 11
     first = ops.uniform((4,)).tolist()
@@ -101,7 +101,7 @@ def test_the_seed_begins_its_sequence_anew():
     assert ops.uniform((4,)).tolist() == first
 
 
-def test_model_is_at_the_face_and_is_imported_when_it_is_used():
+def test_model_is_exported_and_imported_lazily():
     code = (
         "import sys, snncell; print('snncell.train' in sys.modules, snncell.Model and 'snncell.train' in sys.modules)"
     )
@@ -109,7 +109,7 @@ def test_model_is_at_the_face_and_is_imported_when_it_is_used():
     assert done.stdout.split() == ["False", "True"]
 
 
-def test_settings_of_a_context_that_change_nothing():
+def test_context_settings_without_effect_are_accepted():
     before = snncell.get_context("mode")
     for value in (True, False):
         snncell.set_context(pynative_synchronize=value, deterministic="ON" if value else "OFF", save_graphs=0)

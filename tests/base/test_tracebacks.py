@@ -1,4 +1,4 @@
-"""Tracebacks end at the user's line, without frames of the package; an internal fault keeps them."""
+"""Tracebacks end at the user's line without frames of the package. Internal errors keep these frames."""
 
 import pickle
 import traceback
@@ -28,7 +28,7 @@ FAULTS = {"an operation": wrong_operation, "Python": wrong_python}
 
 
 class Layer(nn.Cell):
-    """A layer with a fault in one of its methods."""
+    """A layer with an error in one of its methods."""
 
     def __init__(self, **methods):
         super().__init__()
@@ -43,7 +43,7 @@ class Layer(nn.Cell):
 
 
 class Told(train.Callback):
-    """A callback with a fault."""
+    """A callback with an error."""
 
     def __init__(self, fault):
         self.fault = fault
@@ -114,7 +114,7 @@ def frames_of(error):
 @pytest.mark.sampled(18)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("place", PLACES)
-def test_an_error_in_code_of_the_users_ends_at_its_line(place, fault):
+def test_error_in_user_code_ends_at_its_line(place, fault):
     with pytest.raises((ShapeError, ZeroDivisionError)) as caught:
         PLACES[place](FAULTS[fault])
     frames = frames_of(caught.value)
@@ -128,7 +128,7 @@ def one_return(dout):
 
 
 @pytest.mark.parametrize("run", ["bprop", "bprop in a loop", "bprop in fit"])
-def test_a_wrong_result_of_a_bprop_ends_at_its_return(run):
+def test_invalid_result_of_a_bprop_ends_at_its_return(run):
     with pytest.raises(BpropError, match="returned a Tensor; it must return a tuple") as caught:
         PLACES[run](one_return)
     frame = frames_of(caught.value)[-1]
@@ -136,7 +136,7 @@ def test_a_wrong_result_of_a_bprop_ends_at_its_return(run):
     assert frame.line.startswith("return self.__dict__") and len(frames_of(caught.value)) <= 4
 
 
-def test_a_bprop_with_several_returns_is_shown_by_its_first_line():
+def test_bprop_with_several_returns_is_shown_by_its_first_line():
     class Several(nn.Cell):
         def construct(self, x):
             return x * 2.0
@@ -151,7 +151,7 @@ def test_a_bprop_with_several_returns_is_shown_by_its_first_line():
     assert frames_of(caught.value)[-1].line == "def bprop(self, x, out, dout):"
 
 
-def test_a_wrong_call_ends_at_the_line_of_the_call():
+def test_wrong_call_ends_at_the_line_of_the_call():
     for call in (lambda: nn.Dense(-1, 2), lambda: nn.Dense(4, 5)(X[..., :3]), lambda: ops.reshape(X, (7, 7))):
         with pytest.raises(SnncellError) as caught:
             call()
@@ -171,14 +171,14 @@ def test_all_frames_are_shown_on_request():
         snncell.set_context(full_traceback=1)
 
 
-def test_an_internal_fault_keeps_its_frames(monkeypatch):
+def test_internal_error_keeps_its_frames(monkeypatch):
     monkeypatch.setattr(transforms, "pullback", {}.__getitem__)
     with pytest.raises(TypeError, match="__getitem__") as caught:
         snncell.grad(lambda x: x.sum())(X)
     assert any(frame.filename.startswith(PACKAGE) for frame in frames_of(caught.value))
 
 
-def test_notes_causes_and_pickles_stay():
+def test_notes_causes_and_pickles_are_preserved():
     def caused(x):
         try:
             wrong_operation(x)

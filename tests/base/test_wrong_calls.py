@@ -1,7 +1,7 @@
-"""Wrong calls of everything public: none ends in an error of something below, a crash, or no answer.
+"""Invalid calls of the whole public API: none ends in a foreign error, a crash, or a hang.
 
-A sample of them by default, another one each day is no test that can be repeated, so always the same; all of them with
-WRONG_CALLS=all in the environment, or by `python tests/support/wrong_calls.py`.
+A sample of the calls runs by default, and it is fixed so that failures can be repeated. To run all of them, set
+WRONG_CALLS=all in the environment, or run `python tests/support/wrong_calls.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.uncompiled
 ALL = os.environ.get("WRONG_CALLS") == "all"
 SAMPLE = 1500
 SUBJECTS = {subject.name: subject for subject in wrong_calls.subjects()}
-UNNAMED, NONSENSE = 0.008, 0.001  # of all calls, at most
+UNNAMED, NONSENSE = 0.008, 0.001  # fractions of all calls, at most
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +31,18 @@ def outcomes():
 
 @pytest.mark.sampled(107)
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_a_right_call_is_right(name, tmp_path, monkeypatch):
+def test_valid_call_succeeds(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a report is a file
     subject = SUBJECTS[name]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a film that nobody plays
+        warnings.simplefilter("ignore")  # an animation that is never shown
         wrong_calls.call(subject, {})
         pyplot.close("all")
         if name == "animate":
-            gc.collect()  # the film says so as it goes
+            gc.collect()  # the animation warns when it is deleted
 
 
-def test_no_wrong_call_ends_in_a_foreign_error(outcomes):
+def test_no_invalid_call_ends_in_a_foreign_error(outcomes):
     found = {
         f"{name}, {argument} = {wrong}": text for name, argument, wrong, what, text in outcomes if what == "foreign"
     }
@@ -50,13 +50,13 @@ def test_no_wrong_call_ends_in_a_foreign_error(outcomes):
 
 
 @pytest.mark.random
-def test_no_call_with_several_unusual_arguments_ends_in_a_foreign_error_or_badly():
+def test_several_unusual_arguments_cause_no_foreign_error_crash_or_hang():
     outcomes = wrong_calls.run(wrong_calls.several(len(seeds(200))))
     found = [one for one in outcomes if one[3] in ("foreign", "crash", "hang")]
     assert not found, found
 
 
-# Calls that ended in errors of Python, NumPy or Matplotlib, or that took nonsense, one of each kind.
+# One call of each kind that once ended in an error of Python, NumPy or Matplotlib, or accepted nonsense.
 FIXED = [
     *(
         (f"{name}.init_state()", "x", wrong)
@@ -84,7 +84,7 @@ FIXED = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "wrong"), FIXED)
-def test_these_calls_end_in_an_error_of_snncell_or_make_sense(name, arguments, wrong):
+def test_former_failures_raise_snncell_errors_or_succeed(name, arguments, wrong):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found, text = wrong_calls.outcome(SUBJECTS[name], arguments, wrong)
@@ -93,20 +93,20 @@ def test_these_calls_end_in_an_error_of_snncell_or_make_sense(name, arguments, w
 
 
 @pytest.mark.parametrize("outcome", ["crash", "hang"])
-def test_no_wrong_call_ends_badly(outcomes, outcome):
+def test_no_invalid_call_ends_in_a_bad_outcome(outcomes, outcome):
     found = [f"{name}, {argument} = {wrong}" for name, argument, wrong, what, _ in outcomes if what == outcome]
     assert not found, "\n".join(found)
 
 
 @pytest.mark.skipif(not ALL, reason="shares are of all calls: WRONG_CALLS=all")
-def test_errors_name_the_callable_and_the_argument_and_nonsense_is_refused(outcomes):
+def test_errors_name_the_argument_and_nonsense_is_rarely_accepted(outcomes):
     counts = collections.Counter(what for *_, what, _ in outcomes)
     assert counts["unnamed"] <= UNNAMED * len(outcomes), wrong_calls.table(outcomes)
     assert counts["nonsense"] <= NONSENSE * len(outcomes), wrong_calls.table(outcomes)
 
 
-def test_a_bad_outcome_is_seen():
-    """The classification itself: an error of Python's is foreign, one of ours that says too little is unnamed."""
+def test_bad_outcomes_are_classified_correctly():
+    """The classification: a Python error is foreign, and an snncell error without the argument's name is unnamed."""
     subject = next(subject for subject in wrong_calls.subjects() if subject.name == "Dense")
     broken = subject._replace(make=lambda: lambda **_: len(3))
     assert wrong_calls.outcome(broken, "in_channels", "str")[0] == "foreign"

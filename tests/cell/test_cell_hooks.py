@@ -222,9 +222,7 @@ def test_hooks_in_loops_over_time_are_called(run, kind):
         factor = 3.0
     after = run(snncell.grad(lambda x: net(x).sum()), x)
     np.testing.assert_allclose(after.asnumpy(), before.asnumpy() * factor, rtol=1e-6)
-    assert (
-        len(calls) == (4 if run is run_eager else len(calls)) and calls
-    )  # step by step, or once when the loop is traced
+    assert len(calls) == (4 if run is run_eager else len(calls)) and calls  # step by step, or once when traced
 
 
 @pytest.mark.compiled

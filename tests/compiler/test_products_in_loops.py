@@ -112,9 +112,8 @@ KINDS = ("neuron", "recurrent", "product in the loop", "products before and in t
 def test_any_fused_product_equals_the_hoisted_one(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng((KINDS.index(kind), seed))
     dtype = (np.float32, np.float64)[seed % 2]
-    steps, batch, inner = (
-        int(rng.integers(least, 9)) for least in (2, 1, 1)
-    )  # with one time step, a bias stays outside the loop
+    # With one time step, a bias stays outside the loop.
+    steps, batch, inner = (int(rng.integers(least, 9)) for least in (2, 1, 1))
     width = int(rng.choice([1, 3, 17, 64, 70, 600]))
     x = spikes(rng, (steps, batch, inner), rng.choice([0.0, 0.1, 0.5, 1.0]), dtype)
     net = network(kind, batch, inner, width, dtype, rng).set_train(False)
@@ -127,9 +126,8 @@ def test_any_fused_product_equals_the_hoisted_one(kind: str, seed: int, monkeypa
     with unfused():
         expected = net(x), grad(loss, None, weights)(x), grad(loss)(x)
     monkeypatch.setattr(gathers, "CACHED", 1 << int(rng.integers(8, 20)))  # strips, or all columns at once
-    monkeypatch.setattr(
-        gathers, "ROWS", int(rng.integers(1, 40))
-    )  # neighbouring rows: time steps of a sample, or samples
+    # Neighbouring rows: time steps of a sample, or samples.
+    monkeypatch.setattr(gathers, "ROWS", int(rng.integers(1, 40)))
     counted = Counted(monkeypatch)
     few_events = gathers._few_events
     for always in (True, False):  # inside the loop; outside, in the same launch
@@ -279,9 +277,8 @@ def test_matrices_with_many_rows_or_few_columns_stay_outside(monkeypatch: pytest
 @pytest.mark.usefixtures("eager_for_events")
 def test_rows_beyond_the_range_of_event_positions_are_correct() -> None:
     rng = np.random.default_rng(0)
-    net, x = layer(
-        rng, 200, 400
-    )  # the last row of weights is 80000 elements from the first, but positions have 16 bits
+    # The last row of weights is 80000 elements from the first, but positions have 16 bits.
+    net, x = layer(rng, 200, 400)
     np.testing.assert_allclose(jit(net)(x).asnumpy(), net(x).asnumpy())
     weights = net.trainable_params()
     for one, other in zip(

@@ -193,9 +193,8 @@ class Layers(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         spikes = self.second(self.first(x @ self.w0) @ self.w1)
-        return ops.square(spikes @ self.w2).mean(
-            0
-        )  # weights each step, because a plain mean would be taken before the product
+        # Weights each step, because a plain mean would be taken before the product.
+        return ops.square(spikes @ self.w2).mean(0)
 
 
 @pytest.fixture

@@ -404,9 +404,8 @@ def test_fourier_transforms_equal_numpy(
     np.testing.assert_allclose(
         downloaded(device, out, 8, expected.shape, dtype), expected, rtol=tolerance, atol=tolerance
     )
-    np.testing.assert_array_equal(
-        downloaded(device, block, 0, given.shape, given.dtype), given
-    )  # the input is unchanged
+    # The input is unchanged.
+    np.testing.assert_array_equal(downloaded(device, block, 0, given.shape, given.dtype), given)
     device.release(block)
     device.release(out)
 

@@ -531,9 +531,8 @@ def test_operands_and_results_can_have_any_memory_order(
         turned = matmul.matmul(left, right, turned=True)
         assert turned.flags.c_contiguous
         np.testing.assert_array_equal(turned, out.T)  # each sum has one order
-    assert set(paths) == (
-        {"rows", "columns"} if min(m, k) > 1 else {"rows"}
-    )  # a single row has the layout of a single column
+    # A single row has the layout of a single column.
+    assert set(paths) == ({"rows", "columns"} if min(m, k) > 1 else {"rows"})
 
 
 @pytest.mark.parametrize("density", [0.01, 1.0])

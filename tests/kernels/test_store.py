@@ -186,9 +186,8 @@ def test_link_to_a_folder_is_followed_only_if_the_user_owns_it(folder: Path, mon
         os.chown(link, os.geteuid() + 4321, -1, follow_symlinks=False)
     except PermissionError:
         own = os.geteuid()
-        monkeypatch.setattr(
-            os, "geteuid", lambda: own + 4321
-        )  # the reverse case: the link does not belong to that user
+        # The reverse case: the link does not belong to that user.
+        monkeypatch.setattr(os, "geteuid", lambda: own + 4321)
         folder.chmod(0o700)
     with pytest.raises(CacheError, match=r"it is a link, and it belongs to another user|belongs to another user"):
         store.place_of("x.py")

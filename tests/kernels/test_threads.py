@@ -217,9 +217,8 @@ def on_threads(*works: Any) -> list[Any]:
 @pytest.mark.parametrize("recurrent", [False, True], ids=["fused", "step by step"])
 def test_two_python_threads_train_separate_nets(run: Any, recurrent: bool) -> None:
     alone = [trained(network(seed, recurrent), run, seed, 6) for seed in (1, 2)]
-    nets = [
-        network(seed, recurrent) for seed in (1, 2)
-    ]  # created one after the other, because seeds are global to the process
+    # Created one after the other, because seeds are global to the process.
+    nets = [network(seed, recurrent) for seed in (1, 2)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:
@@ -678,9 +677,8 @@ def numbers() -> list[int]:
 
 
 def threadpool_libraries() -> list[Any]:
-    ours = {
-        library.path for library in BLAS._blas_libraries()
-    }  # other libraries may be loaded later, for example SciPy's
+    # Other libraries may be loaded later, for example SciPy's.
+    ours = {library.path for library in BLAS._blas_libraries()}
     found = [c for c in ThreadpoolController().select(user_api="blas").lib_controllers if c.filepath in ours]
     if not found:
         pytest.skip("NumPy's BLAS is none whose threads can be counted")

@@ -84,9 +84,8 @@ def test_gradients_in_dicts_are_matched_by_key(seed: int) -> None:
             return scaled(x)
 
         def bprop(self, x: Any, out: Any, dout: Any) -> Any:
-            order = np.random.default_rng(
-                seed
-            )  # a separate generator, because a trace refuses draws from a captured one
+            # A separate generator, because a trace refuses draws from a captured one.
+            order = np.random.default_rng(seed)
             return (shuffled(order, mapped(lambda a, b: a * b, weight, dout)),)
 
     agree(compiled(snncell.grad(Scaled(), sens_param=True))(x, mixed), expected)
