@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.base.arguments.kinds import Own
-from snncell.base.arguments.shown import came
+from snncell.base.arguments.shown import brief
 from snncell.data.random_numbers import seed_or_draw
 from snncell.data.samples import View, check_dataset
 from snncell.errors import ArgumentError
@@ -33,9 +33,12 @@ class Subset(View):
         self, dataset: Annotated[Any, Own()], indices: Annotated[Sequence[int] | np.ndarray[Any, Any], Own()]
     ) -> None:
         check_dataset("Subset", dataset)
-        places = np.asarray(indices) if isinstance(indices, (list, tuple, range, np.ndarray)) else np.zeros((), bool)
+        try:
+            places = np.asarray(indices if isinstance(indices, (list, tuple, range, np.ndarray)) else None)
+        except ValueError:  # nested lists of different lengths
+            places = np.asarray(None)
         if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
-            raise ArgumentError(f"Subset: indices is a list of positions in the data set, not {came(indices)}.")
+            raise ArgumentError(f"Subset: indices is a list of positions in the data set, not {brief(indices)}.")
         count = len(dataset)
         if places.size and not (-count <= places.min() and places.max() < count):
             raise ArgumentError(
@@ -98,7 +101,7 @@ def _part_sizes(lengths: Any, count: int) -> list[int]:
     if not sizes or not numbers or not all(size >= 0 for size in sizes):
         raise ArgumentError(
             f"random_split: lengths is a list of numbers of samples, such as "
-            f"[{max(count - 10, 0)}, {min(count, 10)}], or of fractions, such as [0.8, 0.2], not {came(lengths)}."
+            f"[{max(count - 10, 0)}, {min(count, 10)}], or of fractions, such as [0.8, 0.2], not {brief(lengths)}."
         )
     total = sum(sizes)
     if any(isinstance(size, (float, np.floating)) for size in sizes) and abs(total - 1.0) < 1e-6:
@@ -106,6 +109,11 @@ def _part_sizes(lengths: Any, count: int) -> list[int]:
         for n in range(count - sum(whole)):
             whole[n % len(whole)] += 1
         return whole
+    if total == count and any(size != int(size) for size in sizes):
+        raise ArgumentError(
+            f"random_split: lengths={brief(lengths)} are numbers of samples, because they add up to {count}; each must "
+            f"be a whole number."
+        )
     if total != count:
         raise ArgumentError(
             f"random_split: lengths add up to {total:g}; they must add up to the {count} samples of the data set, or "

@@ -64,6 +64,7 @@ def test_subset_is_a_data_set_with_the_same_sensor() -> None:
     [
         ([1, 2, 3], [2, 2], "lengths add up to 4; they must add up to the 3 samples of the data set, or to 1"),
         ([1, 2, 3], [0.5, 0.4], "lengths add up to 0.9"),
+        ([1, 2, 3], [0.5, 2.5], "lengths=.0.5, 2.5. are numbers of samples, .* each must be a whole number"),
         ([1, 2, 3], [-1, 4], "lengths is a list of numbers of samples"),
         ([1, 2, 3], 0.5, "lengths is a list of numbers of samples"),
         ([1, 2, 3], [], "lengths is a list of numbers of samples"),
@@ -82,7 +83,7 @@ def test_indices_outside_of_the_data_set_raise() -> None:
             data.Subset([1, 2], indices)
 
 
-@pytest.mark.parametrize("indices", [int, 3, [0.5], ["a"], [[0]], None, "01", [True]])
+@pytest.mark.parametrize("indices", [int, 3, [0.5], ["a"], [[0]], [[0], [0, 1]], None, "01", [True]])
 def test_positions_of_another_kind_are_refused(indices: Any) -> None:
     with pytest.raises(ArgumentError, match="Subset: indices is a list of positions"):
         data.Subset([1, 2], indices)
