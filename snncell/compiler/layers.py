@@ -113,6 +113,9 @@ class LayerTable(Explanation):
         made._html = element("div", element("b", title), table(head, body, numbers=1), join_parts([total, "\n", _HINT]))
         return made
 
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return Explanation, (str(self),)  # pickle and copy keep the text; rows refer to values of the trace
+
     def _repr_html_(self) -> str:
         return self._html
 

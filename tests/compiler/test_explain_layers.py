@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from typing import Any
 
@@ -123,6 +125,8 @@ def test_details_are_plain_text_in_consoles_and_notebooks() -> None:
     assert texts["program"].startswith("program(%0:float32[2,3])")
     for text in texts.values():
         assert repr(text) == str(text)
+        for same in (pickle.loads(pickle.dumps(text)), copy.deepcopy(text)):
+            assert same == text and same._repr_html_()
     assert "<table>" in texts["layers"]._repr_html_()
     assert texts["program"]._repr_html_().startswith("<pre>program(%0") and "&#x27;" not in texts["launches"]
     passes = snncell.explain_passes(nn.Dense(3, 2), x)
