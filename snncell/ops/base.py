@@ -57,6 +57,7 @@ class Function(Elementwise):
     ) -> None:
         super().__init__(formula, rule)
         self.name = name or self.name
+        self.__module__ = formula.__module__
         self.complex_numbers = complex_numbers
         self.booleans = booleans or rule != "same"
         self.integer_loops = integer_loops
@@ -64,6 +65,9 @@ class Function(Elementwise):
         self.operands = formula.__code__.co_varnames[: self.arity]
         # True if operands of one float dtype need no conversion.
         self.plain = rule not in ("select", "logical") and not whole_numbers
+
+    def __reduce__(self) -> str:
+        return self.formula.__qualname__  # pickle and copy refer to the operation by its module and name
 
     def __call__(self, *inputs: Any, **named: Any) -> Tensor:
         if named:

@@ -377,6 +377,13 @@ def test_tensors_can_be_copied_and_pickled():
         same(other, X)
 
 
+def test_functions_are_pickled_by_name():
+    functions = [one for name in ms.ops.__all__ if callable(one := getattr(ops, name))]
+    for function in functions:
+        assert pickle.loads(pickle.dumps(function)) is function
+        assert copy.deepcopy(function) is function
+
+
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
