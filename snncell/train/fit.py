@@ -183,7 +183,7 @@ def fit(
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
     batches = (
         as_batches(data, batch_size, True, "fit: data"),
-        as_batches(validation, batch_size, False, "fit: validation"),
+        as_batches(validation, batch_size, False, "fit: validation data"),
     )
     run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
     run.checkpoint, run.test_every = checkpoint, _epochs_to_evaluate(test_every, log)
@@ -387,7 +387,7 @@ class Run:
         self.tell("on_evaluation_begin")
         of_training = training.measured
         tested = measure_means(
-            "fit: validation",
+            "fit: validation data",
             self.parts,
             self.test_step,
             training.test,

@@ -618,6 +618,8 @@ REFUSED = [
     (lambda n, o: train.fit(n, LOSS, o, iter([XY]), 1), ArgumentError, "iterated again and again, not a list_iter"),
     (lambda n, o: train.fit(n, LOSS, o, 3, 1), ArgumentError, "data are a tuple of arrays, or batches"),
     (lambda n, o: train.fit(n, LOSS, o, [], 1), ArgumentError, "data give no batch"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, validation=[]), ArgumentError, "fit: validation data give no batch"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, validation=3), ArgumentError, "fit: validation data are a tuple"),
     (
         lambda n, o: train.fit(n, LOSS, o, [Tensor(XY[0])], 1),
         ArgumentError,
