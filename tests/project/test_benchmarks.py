@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: a row of each kind runs, is compared, and becomes a table; nothing is timed."""
+"""`python -m benchmarks`: a row of each kind runs, is checked and appears in the table; this test measures no times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in ("lif", "linear-512", "max-pool") else [SLOW]) for n in ROWS]
 )
-def test_a_row_runs_at_the_size_that_is_compared(name: str) -> None:
+def test_row_runs_at_checked_size(name: str) -> None:
     row = ROWS[name]
     assert row.compare([]) == []
     contestants = row.made(row.checked, [])
@@ -41,7 +41,7 @@ def test_a_row_runs_at_the_size_that_is_compared(name: str) -> None:
 
 
 @pytest.mark.compiled
-def test_the_command_prints_a_table(tmp_path: Path) -> None:
+def test_command_prints_table(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks", "--quick", "--rows", "max-pool", "--peers", "none"]
     command += ["--write", str(tmp_path), "--json", str(tmp_path / "found.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ})
@@ -53,12 +53,12 @@ def test_the_command_prints_a_table(tmp_path: Path) -> None:
 
 @SLOW
 @pytest.mark.compiled
-def test_the_cost_model_runs() -> None:
+def test_cost_model_prints_table() -> None:
     lines = cost_model.table(True).splitlines()
     assert len(lines) > 20 and all(line.count("|") == 9 for line in lines[2:])
 
 
-def test_other_results_are_refused() -> None:
+def test_different_results_are_rejected() -> None:
     spikes = np.zeros((4, 100), np.float32)
     spikes[0] = 1.0
     mine = {"spikes": Tensor(spikes), "gradient 0": Tensor([1.0, 2.0])}
@@ -81,7 +81,7 @@ def timing(contestant: str, seconds: float) -> Timing:
     return Timing(contestant, seconds, seconds, seconds, seconds / 0.01, 3)
 
 
-def test_the_fastest_peer_is_somebody_else(tmp_path: Path) -> None:
+def test_fastest_peer_is_another_framework(tmp_path: Path) -> None:
     timings = [timing("snncell", 0.01), timing("snncell, otherwise", 0.001), timing("JAX", 0.04), timing("Norse", 0.1)]
     best = fastest_peer(timings)
     assert best is not None and best.contestant == "JAX"
@@ -97,19 +97,19 @@ def test_the_fastest_peer_is_somebody_else(tmp_path: Path) -> None:
     assert not put_between_markers(file, table)
 
 
-def test_growth_is_an_exponent() -> None:
+def test_growth_is_exponent_of_fit() -> None:
     points = {float(x): [timing("snncell", 1e-3 * x**2)] for x in (1, 2, 4, 8)}
     assert sweeps.growth(points, "snncell") == pytest.approx(2.0)
     assert "x^2.00" in sweeps.table("n", points)
     assert sweeps.growth({1.0: points[1.0]}, "snncell") is None
 
 
-def test_the_cost_model_has_a_place_for_its_table() -> None:
+def test_cost_model_page_has_markers_for_table() -> None:
     text = (ROOT / "docs/cost-model.md").read_text(encoding="utf-8")
     assert BEGIN in text and END in text
 
 
-def test_the_times_in_the_readme_are_measured() -> None:
+def test_times_in_readme_are_measured() -> None:
     page = (ROOT / "benchmarks/results/frameworks.md").read_text(encoding="utf-8")
     measured = set(re.findall(r"^\| [^|]+ \| [^|]+ \| ([\d.]+ ms) \|", page, re.M))  # all medians
     rows = re.findall(r"^\| (.*\*\*[\d.]+ ms\*\*.*) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
@@ -117,7 +117,7 @@ def test_the_times_in_the_readme_are_measured() -> None:
     assert len(rows) == 5 and times <= measured
 
 
-def test_the_model_of_distributed_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distributed_model_times_grow_with_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")  # as Python does for a script
     model = importlib.import_module("benchmarks.distributed")
     for way in (model.in_order, model.by_mpi, model.small):

@@ -1,4 +1,4 @@
-"""The documentation works as it stands: the examples in docstrings, the README's code, and the files in examples/."""
+"""Documentation: docstring examples, the README's code and examples/ run and print the stated output."""
 
 import ast
 import doctest
@@ -69,7 +69,7 @@ def _leads_on(place, rest):
     return True
 
 
-def test_every_name_of_snncell_in_a_message_or_docstring_exists():
+def test_every_snncell_name_in_messages_and_docstrings_exists():
     assert not exists("nn.RateRegulariser")
     assert names_in("f'use nn.ReLU or {x}'; 'not torch.nn.ReLU'; 'run train.py'") == {"nn.ReLU"}
     sources = sorted((ROOT / "snncell").rglob("*.py"))
@@ -80,14 +80,14 @@ def test_every_name_of_snncell_in_a_message_or_docstring_exists():
     assert not {name: path for name, path in places.items() if not exists(name)}
 
 
-def test_there_are_examples_in_docstrings():
+def test_docstrings_have_examples():
     assert sum(len(examples(module)) for module in MODULES) >= 7
 
 
 @pytest.mark.sampled(16)
 @pytest.mark.compiled
 @pytest.mark.parametrize("module", [module for module in MODULES if examples(module)])
-def test_examples_in_docstrings_print_what_they_say(module):
+def test_docstring_examples_print_stated_output(module):
     if module in JOBS:
         pytest.importorskip("mpi4py", reason="the extra 'mpi' brings mpi4py, and it is not installed")
     for test in examples(module):
@@ -97,7 +97,7 @@ def test_examples_in_docstrings_print_what_they_say(module):
 
 
 @pytest.mark.compiled
-def test_the_code_in_the_readme_runs(tmp_path, monkeypatch, capsys):
+def test_readme_code_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
     assert len(blocks) == 2
@@ -108,12 +108,12 @@ def test_the_code_in_the_readme_runs(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "AGENTS.md", "llms.txt"])
-def test_links_of_the_files_at_the_root_lead_somewhere(name):
+def test_links_in_root_files_are_valid(name):
     links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / name).read_text(encoding="utf-8"))
     assert not [link for link in links if not (ROOT / link).exists()]
 
 
-def test_the_readmes_first_block_is_its_two_commands():
+def test_first_readme_block_has_install_and_test_commands():
     kind, block = re.search(r"```(\w*)\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S).groups()
     assert kind == "bash"
     assert block.splitlines() == ["pip install . && python -m snncell demo", 'pip install ".[test]" && pytest']
@@ -127,7 +127,7 @@ def load(name: str):
 
 
 @pytest.mark.compiled
-def test_the_example_of_a_custom_reverse(capsys):
+def test_example_custom_bprop(capsys):
     accuracies = load("custom_gradient").main(epochs=3)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "gradient of a step: [0. 0. 0. 0.]"
@@ -139,7 +139,7 @@ def test_the_example_of_a_custom_reverse(capsys):
 
 
 @pytest.mark.compiled
-def test_the_example_of_a_network_without_spikes(capsys):
+def test_example_network_without_spikes(capsys):
     assert load("non_spiking").main(epochs=2, channels=8) > 0.8
     printed = capsys.readouterr().out
     assert "ChannelDropout: its gradient is correct\nGain: its gradient is correct\n" in printed
@@ -147,7 +147,7 @@ def test_the_example_of_a_network_without_spikes(capsys):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_a_dead_network(tmp_path):
+def test_example_dead_network(tmp_path):
     found = load("dead_network").main(epochs=3, folder=str(tmp_path))
     (dead, first), (_, second), (mended, last) = found.values()
     assert dead < 0.2 and mended > 0.85
@@ -158,13 +158,13 @@ def test_the_example_of_a_dead_network(tmp_path):
 
 
 @pytest.mark.compiled
-def test_the_example_of_jitted_training():
+def test_example_jitted_training():
     assert load("jitted_training").main(epochs=8) > 0.9
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_an_energy(tmp_path, capsys):
+def test_example_energy(tmp_path, capsys):
     found = load("energy").main(epochs=5, folder=str(tmp_path))
     assert min(right for right, _ in found.values()) > 0.75
     currents, rate, latency = (energy for _, energy in found.values())
@@ -176,7 +176,7 @@ def test_the_example_of_an_energy(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_callbacks(tmp_path, capsys):
+def test_example_callbacks(tmp_path, capsys):
     history = load("callbacks").main(epochs=6, folder=str(tmp_path))
     assert "seen enough" in capsys.readouterr().out and len(history) == 6
     assert history[-1]["test_accuracy"] > 0.85 and history[-1]["test_energy"] > 0.0
@@ -186,7 +186,7 @@ def test_the_example_of_callbacks(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_distributed_training(tmp_path):
+def test_example_distributed_training(tmp_path):
     launcher()  # or skip
     file = ROOT / "examples" / "distributed.py"
     alone = subprocess.run([sys.executable, file], capture_output=True, text=True, cwd=tmp_path)
@@ -198,7 +198,7 @@ def test_the_example_of_distributed_training(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_scikit_learn(tmp_path, capsys):
+def test_example_scikit_learn(tmp_path, capsys):
     pytest.importorskip("sklearn", reason="the extra 'sklearn' brings scikit-learn, and it is not installed")
     search = load("scikit_learn").main(epochs=6, samples=300, folder=str(tmp_path), n_jobs=1)
     assert search.best_score_ > 0.75
@@ -209,7 +209,7 @@ def test_the_example_of_scikit_learn(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_a_sweep_with_joblib(tmp_path, capsys):
+def test_example_sweep_with_joblib(tmp_path, capsys):
     pytest.importorskip("joblib", reason="joblib comes with the extra 'sklearn', and it is not installed")
     table = load("joblib_sweep").main(epochs=3, seeds=1, folder=str(tmp_path), alphas=(2.0, 32.0), rates=(1e-2,))
     assert table.shape == (2, 1, 1) and table[0, 0, 0] > 0.85 > table[1, 0, 0]  # too narrow a surrogate learns nothing
@@ -219,7 +219,7 @@ def test_the_example_of_a_sweep_with_joblib(tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_a_sweep_with_optuna(tmp_path, capsys):
+def test_example_sweep_with_optuna(tmp_path, capsys):
     pytest.importorskip("sklearn", reason="the extra 'sklearn' brings scikit-learn, and it is not installed")
     pytest.importorskip("optuna", reason="Optuna is not installed: pip install optuna")
     joblib = pytest.importorskip("joblib")
@@ -232,7 +232,7 @@ def test_the_example_of_a_sweep_with_optuna(tmp_path, capsys):
 
 
 @pytest.mark.compiled
-def test_the_example_of_a_script_for_mindspores_model(capsys):
+def test_example_mindspore_model_script(capsys):
     assert load("mindspore_model").main(epochs=4) > 0.9
     printed = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"epoch: 1 step: 23, loss is \d\.\d+", printed[0])
@@ -242,7 +242,7 @@ def test_the_example_of_a_script_for_mindspores_model(capsys):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_mixed_precision(capsys):
+def test_example_mixed_precision(capsys):
     found = load("mixed_precision").main(epochs=3)
     assert found["float16"] > 0.9 and abs(found["float16"] - found["float32"]) < 0.04
     assert "skipped steps per epoch: [" in capsys.readouterr().out
@@ -250,47 +250,47 @@ def test_the_example_of_mixed_precision(capsys):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_whole_numbers(capsys):
+def test_example_integer_network(capsys):
     found = load("quantised").main(epochs=3, tuning=1)
     assert found["float32"] > 0.9 and found["whole numbers"] == found["int4, trained on"] > 0.9
     assert "identical potentials: True" in capsys.readouterr().out
 
 
 @pytest.mark.compiled
-def test_the_example_of_a_temporal_task(tmp_path):
+def test_example_temporal_task(tmp_path):
     assert load("pulse_order").main(steps=150, picture=str(tmp_path / "potentials.png")) > 0.7
     assert (tmp_path / "potentials.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_online_learning():
+def test_example_online_learning():
     accuracies = load("online_learning").main(updates=100, steps=30, neurons=30)
     assert list(accuracies) == ["e-prop", "random e-prop", "BPTT"] and min(accuracies.values()) > 0.8
 
 
 @pytest.mark.compiled
-def test_the_example_of_a_long_stream():
+def test_example_long_stream():
     losses, (first, second) = load("long_stream").main(chunks=100)
     assert np.mean(losses[-5:]) < 0.6 * np.mean(losses[:5])
     assert second < first + 200_000  # 50 more chunks hold 50 times the Tensors of one
 
 
 @pytest.mark.compiled
-def test_the_example_of_loading(capsys):
+def test_example_data_loading(capsys):
     assert load("loading").main(samples=160, epochs=3) > 0.6
     assert "x (80, 32, 1, 32) UInt8" in capsys.readouterr().out
 
 
 @pytest.mark.compiled
-def test_the_example_of_event_files(capsys):
+def test_example_event_files(capsys):
     assert load("event_files").main(samples=40, epochs=6) > 0.7
     assert capsys.readouterr().out.startswith("EventFolder: 80 samples of 2 classes, sensor_size (16, 16, 2)")
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_from_words_to_a_graph(tmp_path):
+def test_example_from_words_to_graph(tmp_path):
     pytest.importorskip("h5py", reason="the extra 'events' brings h5py, and it is not installed")
     nir = pytest.importorskip("nir", reason="the extra 'nir' brings nir, and it is not installed")
     assert load("words_to_nir").main(folder=str(tmp_path), samples=300, epochs=8) > 0.5
@@ -300,7 +300,7 @@ def test_the_example_from_words_to_a_graph(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_three_encoders():
+def test_example_three_encoders():
     accuracies = load("digits_by_encoder").main(epochs=3, steps=8, neurons=64)
     assert list(accuracies) == ["rate", "latency", "population"]
     assert min(accuracies.values()) > 0.6
@@ -308,19 +308,19 @@ def test_the_example_of_three_encoders():
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_a_convolutional_network():
+def test_example_convolutional_network():
     assert load("convolutional").main(epochs=2, channels=8) > 0.6
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_random_manifolds():
+def test_example_random_manifolds():
     assert load("manifolds").main(epochs=20, samples=100, neurons=32, steps=30) > 0.7
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_made_words():
+def test_example_synthetic_words():
     by_counts, by_times = load("made_words").main(epochs=8, samples=400, classes=4, neurons=48)
     assert by_counts < 0.4  # chance is 0.25 +- 0.025
     assert by_times > 0.7
@@ -328,7 +328,7 @@ def test_the_example_of_made_words():
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_learned_time_constants():
+def test_example_learned_time_constants():
     found = load("time_constants").main(updates=150, steps=40, neurons=16)
     assert found["learned"] > found["fixed"] + 0.08
     assert found["longest"] > 10.0  # from 2
@@ -336,23 +336,23 @@ def test_the_example_of_learned_time_constants():
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_exact_spike_times():
+def test_example_exact_spike_times():
     assert load("exact_spike_times").main(updates=300, patterns=3, lines=20, hidden=20, outputs=2) < 0.5
 
 
 @pytest.mark.compiled
-def test_the_example_of_an_own_neuron(capsys):
+def test_example_custom_neuron(capsys):
     assert load("own_neuron").main(updates=60, steps=50) < 0.25
     assert "MultiStep(TwoSigned): one kernel" in capsys.readouterr().out
 
 
 @pytest.mark.compiled
-def test_the_example_of_a_snntorch_network():
+def test_example_snntorch_network():
     assert load("from_snntorch").main()
 
 
 @pytest.mark.compiled
-def test_the_example_of_a_snntorch_network_where_that_is_not_installed(monkeypatch, capsys):
+def test_example_snntorch_network_without_snntorch(monkeypatch, capsys):
     example = load("from_snntorch")
     monkeypatch.setattr(example.importlib.util, "find_spec", lambda name: None)
     assert example.main()
@@ -363,7 +363,7 @@ def test_the_example_of_a_snntorch_network_where_that_is_not_installed(monkeypat
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_example_of_nir(capsys):
+def test_example_nir(capsys):
     pytest.importorskip("nir")
     found = load("nir_exchange").main(steps=20)
     assert capsys.readouterr().out.startswith("net.nir: ")
@@ -393,12 +393,12 @@ TESTS = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "t
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, row in OF_MINDSPORE.items() for name in row.split()])
-def test_mindspores_names_are_there_with_a_docstring_and_a_test(kind, name):
+def test_mindspore_names_exist_with_docstring_and_test(kind, name):
     member = inspect.getattr_static(getattr(snncell.nn, kind), name)
     assert inspect.getdoc(member.fget if isinstance(member, property) else member)
     assert re.search(rf"\.{name}\b", TESTS) or f"def {name}(" in TESTS
 
 
-def test_the_attributes_of_a_cell_that_mindspore_names():
+def test_cell_has_mindspore_attributes():
     cell = snncell.nn.Cell()
     assert (cell.training, cell.phase, cell.requires_grad, cell.bprop_debug) == (False, "predict", False, False)

@@ -1,6 +1,6 @@
-"""Documents that snncell implements: MindSpore guides to Cells, Parameters and custom layers, and a chapter of D2L.
+"""Published documents as tests: MindSpore guides to Cells, Parameters and custom layers, and a chapter of D2L.
 
-Where a guide prints something, so do we, and to the same characters.
+Where a guide prints output, snncell prints the same characters.
 """
 
 import types
@@ -51,7 +51,7 @@ PRODUCT_GRADIENTS = """\
 
 
 @pytest.mark.parametrize("mode", ["pynative", pytest.param("graph", marks=pytest.mark.compiled)])
-def test_the_reverse_of_a_product_replaced_and_printed(capsys, mode):
+def test_custom_bprop_of_product_prints_as_in_guide(capsys, mode):
     x = Tensor([[0.5, 0.6, 0.4], [1.2, 1.3, 1.1]], dtype=ms.float32)
     y = Tensor([[0.01, 0.3, 1.1], [0.1, 0.2, 1.3], [2.1, 1.2, 3.3]], dtype=ms.float32)
     ms.set_context(mode=ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE)
@@ -62,7 +62,7 @@ def test_the_reverse_of_a_product_replaced_and_printed(capsys, mode):
     assert capsys.readouterr().out == PRODUCT_GRADIENTS
 
 
-def test_second_order_of_relu6_by_the_reverse_of_its_reverse(capsys):
+def test_second_order_gradient_of_relu6_by_nested_bprop(capsys):
     class Rectified(nn.Cell):
         def construct(self, x):
             return ops.ReLU()(x)
@@ -117,7 +117,7 @@ NEURON_INPUT = Tensor([0.6, 0.4, 1.5, -1.0]), Tensor([0.6, 0.5, 1.0, 0.0])
 
 @pytest.mark.parametrize("v_threshold", [1.0, 0.5])
 @pytest.mark.parametrize("fire", [True, False])
-def test_a_users_neuron_is_the_librarys_bit_for_bit(v_threshold, fire):
+def test_custom_neuron_equals_library_neuron_bit_for_bit(v_threshold, fire):
     mine, theirs = UserNeuron(v_threshold, fire), nn.IFNode(v_threshold, fire)
     for a, b in zip(mine(*NEURON_INPUT), theirs(*NEURON_INPUT), strict=True):
         assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
@@ -130,25 +130,25 @@ def test_a_users_neuron_is_the_librarys_bit_for_bit(v_threshold, fire):
             assert one.asnumpy().tobytes() == other.asnumpy().tobytes()
 
 
-def test_the_neurons_spikes_have_the_size_of_the_threshold_and_are_subtracted():
+def test_custom_neuron_subtracts_spikes_of_threshold_size():
     spike, v = UserNeuron(0.5)(*NEURON_INPUT)
     assert spike.asnumpy().tolist() == [0.5, 0.5, 0.5, 0.0]
     np.testing.assert_allclose(v.asnumpy(), [0.7, 0.4, 2.0, -1.0], rtol=1e-6)
 
 
-def test_the_neurons_gradient_is_the_surrogates():
+def test_custom_neuron_gradient_equals_surrogate():
     x, v = (t.astype("float64") for t in NEURON_INPUT)  # in float32 the document's 1 - s loses digits near s = 1
     s = 1 / (1 + np.exp(-5 * (x.asnumpy() + v.asnumpy() - 1)))
     found = ops.grad(lambda x, v: UserNeuron()(x, v)[0])(x, v)
     np.testing.assert_allclose(found.asnumpy(), 5 * s * (1 - s), rtol=1e-12)
 
 
-def test_the_gradient_of_spike_and_potential_together_is_one():
+def test_gradient_of_spike_plus_potential_is_one():
     # spike + v is v + x whatever the surrogate says, so the sum over both outputs shows nothing of it.
     np.testing.assert_allclose(ops.grad(UserNeuron())(*NEURON_INPUT).asnumpy(), 1.0, rtol=1e-6)
 
 
-def test_a_single_gradient_must_come_in_a_tuple():
+def test_bprop_must_return_single_gradient_as_tuple():
     class Bare(nn.Cell):
         def construct(self, x):
             return x
@@ -176,7 +176,7 @@ class Above(nn.Cell):
 
 
 @pytest.mark.parametrize("layer", [Above(0.1, 20), nn.Threshold(0.1, 20)], ids=["user", "library"])
-def test_threshold_replaces_what_equals_it(layer):
+def test_threshold_replaces_equal_values(layer):
     out = layer(Tensor([0.1, 0.2, 0.3], ms.float32))
     assert repr(out) == "Tensor(shape=[3], dtype=Float32, value= [ 2.00000000e+01,  2.00000003e-01,  3.00000012e-01])"
     assert ops.grad(layer)(Tensor([0.1, 0.2, 0.3])).asnumpy().tolist() == [0.0, 1.0, 1.0]
@@ -200,7 +200,7 @@ class ChannelDropout(nn.Cell):
 
 @pytest.mark.parametrize("keep_prob", [0.0, 0.3, 0.8, 1.0])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_channel_dropout_with_its_reverse_checked(keep_prob, dtype):
+def test_channel_dropout_passes_check_bprop(keep_prob, dtype):
     ms.set_seed(3)
     layer = ChannelDropout(keep_prob)
     layer.bprop_debug = True
@@ -217,7 +217,7 @@ def test_channel_dropout_with_its_reverse_checked(keep_prob, dtype):
     assert kept[:, :, 0, 0].mean() == pytest.approx(keep_prob, abs=4 * np.sqrt(0.25 / 128))
 
 
-def test_channel_dropout_with_a_wrong_reverse_is_caught_by_the_check():
+def test_channel_dropout_with_wrong_bprop_fails_check_bprop():
     class Unscaled(ChannelDropout):
         def bprop(self, x, out, dout):
             return (out[1].astype(ms.float32) * dout[0],)
@@ -241,7 +241,7 @@ class Scaled(nn.Cell):
         return (self.w * args[-1],), {self.w: args[0] * args[-1]}
 
 
-def test_a_reverse_that_gives_the_gradient_of_a_weight():
+def test_bprop_can_return_gradient_of_weight():
     net = Scaled()
     of_x, of_w = ops.grad(net, 0, net.w)(Tensor([1.0, 2.0, 4.0]))
     assert of_x.asnumpy().tolist() == [2.0, 2.0, 2.0]
@@ -265,7 +265,7 @@ class Network(nn.Cell):
         return ops.matmul(x, self.w) + self.b
 
 
-def test_parameters_of_a_network_and_how_they_print():
+def test_network_parameters_print_as_in_guide():
     net = Network()
     assert str(net.trainable_params()) == (
         "[Parameter (name=w, shape=(5, 3), dtype=Float32, requires_grad=True), "
@@ -275,7 +275,7 @@ def test_parameters_of_a_network_and_how_they_print():
     assert [name for name, _ in net.parameters_and_names()] == ["w", "b"]
 
 
-def test_a_parameter_is_written_by_index_and_as_a_whole():
+def test_parameter_is_assigned_by_index_and_as_a_whole():
     net = Network()
     rest = net.b.asnumpy()[1:].tolist()
     net.b[0] = 1.0
@@ -285,7 +285,7 @@ def test_a_parameter_is_written_by_index_and_as_a_whole():
 
 
 @pytest.mark.compiled
-def test_a_parameter_is_written_by_a_jitted_function():
+def test_jitted_function_assigns_parameter():
     net = Network()
 
     @ms.jit
@@ -300,7 +300,7 @@ def test_a_parameter_is_written_by_a_jitted_function():
     assert str(net.b.asnumpy()) == "[7. 8. 9.]"
 
 
-def test_a_tuple_of_parameters_its_clone_and_how_they_print():
+def test_parameter_tuple_and_clone_print_as_in_guide():
     x = Parameter(default_input=Tensor(np.arange(6).reshape((2, 3))), name="x")
     y = Parameter(default_input=initializer("ones", [1, 2, 3], ms.float32), name="y")
     z = Parameter(default_input=2.0, name="z")
@@ -316,7 +316,7 @@ def test_a_tuple_of_parameters_its_clone_and_how_they_print():
     assert y.asnumpy().all()  # the copy has a value of its own
 
 
-def test_phases():
+def test_cell_phases_are_set_recursively():
     net = Network()
     assert net.phase == "predict"
     net.set_train()
@@ -365,7 +365,7 @@ class HalfOfFourier(nn.Cell):
         return ops.fft(x)[..., : x.shape[-1] // 2]
 
 
-def test_a_layer_without_parameters():
+def test_layer_without_parameters_centres_values():
     assert CenteredLayer()(Tensor([1.0, 2, 3, 4, 5])).asnumpy().tolist() == [-2.0, -1.0, 0.0, 1.0, 2.0]
     net = nn.SequentialCell(nn.Dense(8, 128), CenteredLayer())
     assert abs(net(ops.uniform((4, 8))).mean().item()) < 1e-6
@@ -373,7 +373,7 @@ def test_a_layer_without_parameters():
     assert abs(ops.grad(lambda x: ops.square(CenteredLayer()(x)))(Tensor([1.0, 2, 4])).sum().item()) < 1e-6
 
 
-def test_a_layer_with_parameters():
+def test_layer_with_parameters_equals_numpy():
     linear = MyLinear(5, 3)
     assert linear.weight.shape == (5, 3) and [p.name for p in linear.trainable_params()] == ["weight", "bias"]
     x = ops.uniform((2, 5))
@@ -384,7 +384,7 @@ def test_a_layer_with_parameters():
     assert list(net.parameters_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
-def test_the_tensor_reduction_layer_and_its_gradients():
+def test_tensor_reduction_layer_and_gradients_equal_numpy():
     layer = TensorReduction(4, 3)
     x = ops.normal((5, 4))
     w, v = layer.weight.asnumpy().astype(float), x.asnumpy().astype(float)
@@ -404,7 +404,7 @@ def test_the_tensor_reduction_layer_and_its_gradients():
 
 
 @pytest.mark.parametrize("n", [8, 7])
-def test_the_leading_half_of_the_fourier_coefficients_and_its_gradient(n):
+def test_half_fourier_layer_and_gradient_equal_numpy(n):
     x = np.random.default_rng(2).standard_normal((3, n))
     out = HalfOfFourier()(Tensor(x))
     np.testing.assert_allclose(out.asnumpy(), np.fft.fft(x)[:, : n // 2], rtol=1e-12, atol=1e-12)

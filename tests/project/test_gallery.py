@@ -1,4 +1,4 @@
-"""The gallery: every picture has its script, every script its picture and caption, and what it draws can be read."""
+"""Gallery: every figure has its script and caption, figures are legible, and captions agree with the data."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def drawn(name: str) -> Figure:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_picture_has_its_script_and_every_script_its_picture():
+def test_figures_and_scripts_correspond():
     pictures = {path.name for kind in ("png", "gif") for path in PLOTS.glob(f"*.{kind}")}
     assert pictures == {build.picture(name) for name in NAMES}
     assert len(pictures) >= 14
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_is_short_and_says_what_is_seen(name):
+def test_script_is_short_and_describes_figure(name):
     text = (PLOTS / f"{name}.py").read_text(encoding="utf-8")
     assert 15 <= len(text.splitlines()) <= 45
     words = ast.get_docstring(source(name))
@@ -57,7 +57,7 @@ def test_a_script_is_short_and_says_what_is_seen(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_is_of_a_columns_or_a_pages_width_and_small(name):
+def test_figure_has_column_or_page_width_and_small_size(name):
     path = PLOTS / build.picture(name)
     with Image.open(path) as picture:
         if path.suffix == ".gif":
@@ -68,7 +68,7 @@ def test_a_picture_is_of_a_columns_or_a_pages_width_and_small(name):
             assert path.stat().st_size < 250_000
 
 
-def test_the_page_shows_every_picture_with_what_its_script_says():
+def test_gallery_page_shows_every_figure_with_its_caption():
     page = build.page()
     for name in NAMES:
         words = " ".join((ast.get_docstring(source(name)) or "").split())
@@ -82,7 +82,7 @@ def test_the_page_shows_every_picture_with_what_its_script_says():
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_draws_a_figure_that_can_be_read(name):
+def test_script_draws_legible_figure(name):
     figure = drawn(name)
     assert isinstance(figure, Figure)
     assert figure.get_size_inches()[0] in (3.3, 7.0)
@@ -91,7 +91,7 @@ def test_a_script_draws_a_figure_that_can_be_read(name):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_two_builds_give_the_same_pixels(tmp_path):
+def test_two_builds_give_same_pixels(tmp_path):
     for folder, names in (("first", ["reset_detached", "spike_codes"]), ("again", ["spike_codes", "reset_detached"])):
         build.main([*names, "--folder", str(tmp_path / folder)])
     for name in ("reset_detached", "spike_codes"):
@@ -99,19 +99,19 @@ def test_two_builds_give_the_same_pixels(tmp_path):
         np.testing.assert_array_equal(first, again)
 
 
-def test_an_unknown_picture_is_named(capsys):
+def test_unknown_figure_name_exits_with_message(capsys):
     with pytest.raises(SystemExit):
         build.main(["rastr"])
     assert "unknown picture rastr; the pictures are" in capsys.readouterr().err
 
 
-def test_what_is_too_large_is_said(monkeypatch, tmp_path):
+def test_too_large_figure_exits_with_message(monkeypatch, tmp_path):
     monkeypatch.setattr(build, "SIZE", (1000, 1000))
     with pytest.raises(SystemExit, match=r"surrogates\.png has \d+ bytes, more than the limit of 1000"):
         build.build("surrogates", tmp_path)
 
 
-def test_loading_the_gallery_shadows_no_module():
+def test_loading_gallery_shadows_no_module():
     for name in NAMES:
         build.load(name)
     assert not {"build", *NAMES} & {key for key, module in sys.modules.items() if str(PLOTS) in str(module)}
@@ -127,14 +127,14 @@ def shared(name: str):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_the_neuron_by_class_tells_three_digits_apart():
+def test_neuron_by_class_figure_separates_three_digits():
     axes = drawn("raster_by_class").axes
     least, less, most = sorted(patch.get_data().values.mean() for patch in axes[1].patches)
     assert 1.5 * less < most and 3 * least < less
 
 
 @pytest.mark.compiled
-def test_what_the_layers_do_is_as_the_captions_say():
+def test_layer_statistics_agree_with_captions():
     monitor = shared("recorded")()
     spikes1, spikes2 = monitor.spikes["layer1"], monitor.spikes["layer2"]
     assert spikes1[0].any() and not spikes2[0, 0].any() and spikes2[1, 0].any()
@@ -148,14 +148,14 @@ def test_what_the_layers_do_is_as_the_captions_say():
 
 
 @pytest.mark.compiled
-def test_small_weights_let_spikes_die_out_and_larger_ones_do_not():
+def test_small_weights_silence_deep_layers_and_larger_ones_do_not():
     left, right = drawn("dead_neurons").axes
     dead = [[bar.get_width() for bar in ax.containers[0]] for ax in (left, right)]
     assert dead[0][-1] == 1.0 and max(dead[1]) < 0.2
 
 
 @pytest.mark.compiled
-def test_a_narrow_surrogate_reaches_few_potentials():
+def test_narrow_surrogate_reaches_few_potentials():
     above = shared("recorded")().above["layer2"]
     triangle = build.load("surrogate_fit").surrogate.Triangle
     assert plot.share_outside(above, triangle(width=0.05)) > 0.8
@@ -163,7 +163,7 @@ def test_a_narrow_surrogate_reaches_few_potentials():
 
 
 @pytest.mark.compiled
-def test_gradients_of_narrow_and_wide_surrogates_and_of_strong_feedback():
+def test_gradient_flow_of_surrogate_widths_agrees_with_captions():
     narrow, middle, wide = (heat(ax) for ax in drawn("surrogate_widths").axes[:3])
     assert narrow[0].mean() < 0.01 * narrow[-1].mean() and wide[0].mean() > 10 * wide[-1].mean()
     assert narrow[0].mean() < middle[0].mean() < wide[0].mean()
@@ -177,7 +177,7 @@ def heat(axes):
 
 
 @pytest.mark.compiled
-def test_exact_gradients_bring_spikes_to_their_times():
+def test_exact_gradients_move_spikes_to_target_times():
     before, after = (abs(moments(ax)) for ax in drawn("spike_times").axes)
     assert before > 1.0 and after < 0.3
 
@@ -189,19 +189,19 @@ def moments(axes) -> float:
 
 
 @pytest.mark.compiled
-def test_the_reset_in_the_gradient_leaves_nothing_of_early_steps():
+def test_reset_in_gradient_removes_gradient_of_early_steps():
     kept, detached = (line.get_ydata() for line in drawn("reset_detached").axes[0].lines)
     assert kept[0] < 1e-8 * kept[-1] and detached[0] > 1e-3 * detached[-1]
 
 
 @pytest.mark.compiled
-def test_a_high_learning_rate_leaves_the_band():
+def test_high_learning_rate_leaves_band():
     left, right = drawn("learning_rates").axes
     usual, high = (np.concatenate([line.get_ydata() for line in ax.lines]) for ax in (left, right))
     assert np.nanmedian(usual) < 1e-2 and np.nanmin(high) > 1e-2
 
 
-def test_the_moving_digits_channels_can_be_told_apart_in_grey():
+def test_channels_of_moving_digit_differ_in_grey():
     with Image.open(PLOTS / "moving_digit.gif") as picture:
         picture.seek(3)
         colours = picture.convert("L").getcolors(1 << 16)

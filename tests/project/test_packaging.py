@@ -1,4 +1,4 @@
-"""The metadata: one version, one list of requirements, the Pythons that are named, all files in the sdist."""
+"""Package metadata: one version, consistent requirements, supported Python versions, and a complete sdist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read(name: str) -> dict[str, Any]:
 # --- Pythons ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_pythons_that_are_named_are_those_that_are_allowed() -> None:
+def test_listed_python_versions_equal_allowed_versions() -> None:
     named = {
         found[1]
         for line in PROJECT["classifiers"]
@@ -39,7 +39,7 @@ def test_the_pythons_that_are_named_are_those_that_are_allowed() -> None:
     assert named == {version for number in range(40) if (version := f"3.{number}") in allowed}
 
 
-def test_the_oldest_python_is_what_the_linter_and_the_recipe_take() -> None:
+def test_oldest_python_is_target_of_linter_and_recipe() -> None:
     oldest = next(number for number in range(40) if f"3.{number}" in SpecifierSet(PROJECT["requires-python"]))
     assert PYPROJECT["tool"]["ruff"]["target-version"] == f"py3{oldest}"
     assert read("packaging/recipe.yaml")["context"]["python_min"] == f"3.{oldest}"
@@ -51,18 +51,18 @@ EVERY = [*PROJECT["dependencies"], *(one for extra in PROJECT["optional-dependen
 
 
 @pytest.mark.parametrize("text", [text for text in sorted(set(EVERY)) if not text.startswith(("tbb", "torch"))])
-def test_a_requirement_has_a_lower_and_an_upper_bound(text: str) -> None:
+def test_requirement_has_lower_and_upper_bound(text: str) -> None:
     assert {one.operator for one in Requirement(text).specifier} == {">=", "<"}
 
 
-def test_a_package_has_the_same_bounds_in_every_extra() -> None:
+def test_package_has_same_bounds_in_every_extra() -> None:
     bounds: dict[str, set[SpecifierSet]] = {}
     for requirement in map(Requirement, EVERY):
         bounds.setdefault(requirement.name, set()).add(requirement.specifier)
     assert {name for name, found in bounds.items() if len(found) > 1} == {"numpy"}  # numba-cuda's
 
 
-def test_the_recipe_requires_what_pyproject_does() -> None:
+def test_recipe_requirements_equal_pyproject() -> None:
     recipe = read("packaging/recipe.yaml")
     names = {CONDA_NAMES.get(one.name, one.name): one.specifier for one in map(Requirement, PROJECT["dependencies"])}
     names["python"] = SpecifierSet(PROJECT["requires-python"])
@@ -80,14 +80,14 @@ def requirements(recipe: dict[str, Any], when: str) -> list[str]:
 # --- one version, one license -----------------------------------------------------------------------------------------
 
 
-def test_the_version_is_the_same_everywhere() -> None:
+def test_version_is_the_same_everywhere() -> None:
     assert read("packaging/recipe.yaml")["context"]["version"] == snncell.__version__
     assert read("CITATION.cff")["version"] == snncell.__version__
     (newest,) = re.findall(r"\A# Changelog\n\n## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     assert newest == snncell.__version__
 
 
-def test_the_citation_is_a_cff_file() -> None:
+def test_citation_file_is_valid_cff() -> None:
     citation = read("CITATION.cff")
     assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
     # What its schema requires.
@@ -95,7 +95,7 @@ def test_the_citation_is_a_cff_file() -> None:
     assert citation["license"] == PROJECT["license"] == read("packaging/recipe.yaml")["about"]["license"]
 
 
-def test_the_recipe_is_one() -> None:
+def test_recipe_has_valid_sections() -> None:
     recipe = read("packaging/recipe.yaml")
     assert recipe["schema_version"] == 1
     # The sections of rattler-build's format; it refuses others.
@@ -117,7 +117,7 @@ def test_the_recipe_is_one() -> None:
 # --- the sdist --------------------------------------------------------------------------------------------------------
 
 
-def test_the_sdist_has_every_file_of_the_repository() -> None:
+def test_sdist_has_every_file_of_repository() -> None:
     included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     assert [name for name in included if not (ROOT / name.strip("/")).exists()] == []
     if not (ROOT / ".git").exists():

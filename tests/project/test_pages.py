@@ -1,4 +1,4 @@
-"""The pages in docs/: every block of code on them runs and prints what stands there; the reference has every name."""
+"""Pages in docs/: every code block runs and prints its stated output, and the reference has every public name."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def code(page: Path) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *REFERENCE], ids=name_of)
-def test_a_block_is_python_that_is_run_or_a_command_or_text(page):
+def test_blocks_are_python_bash_or_text(page):
     text = page.read_text(encoding="utf-8")
     assert {language for language, _, _ in blocks(page)} <= {"python", "bash", "text"}
     assert text.count("```") == 2 * len(list(blocks(page))), "a fence that is indented, or does not end, is not run"
     assert "~~~" not in text
 
 
-def test_the_commands_on_the_pages_are_those_of_the_readme_or_of_contributing():
+def test_shell_commands_on_pages_are_in_readme_or_contributing():
     known = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md"))
     for page in PAGES:
         for language, _, text in blocks(page):
@@ -86,7 +86,7 @@ def run(page: Path, number: int, text: str, names: dict[str, Any], capsys: Any) 
 @pytest.mark.sampled(2)
 @pytest.mark.compiled
 @pytest.mark.parametrize("page", [page for page in PAGES if code(page)], ids=name_of)
-def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeypatch, capsys):
+def test_page_code_runs_and_prints_stated_output(page, tmp_path, monkeypatch, capsys):
     if name_of(page) in WAITS:
         pytest.skip(f"{name_of(page)} is in WAITS: what it shows is not there yet")
     if name_of(page) in JOBS:
@@ -101,18 +101,18 @@ def test_the_code_of_a_page_runs_and_prints_what_it_says(page, tmp_path, monkeyp
         snncell.set_context(mode=snncell.PYNATIVE_MODE, check_finite=False)
 
 
-def test_what_a_block_prints_is_compared(capsys):
+def test_wrong_stated_output_fails(capsys):
     run(DOCS / "index.md", 1, "print(1.23456)\n# prints 1.23...\n", {}, capsys)
     for text in ("print(1)\n# prints 2\n", "print(1)\n", "# prints 1\n"):
         with pytest.raises(AssertionError, match=r"index\.md, line 7: it prints"):
             run(DOCS / "index.md", 7, text, {}, capsys)
 
 
-def test_pages_that_wait_are_there():
+def test_waiting_pages_exist():
     assert set(WAITS) <= {name_of(page) for page in PAGES}
 
 
-def test_the_first_page_and_the_navigation_lead_to_every_page():
+def test_index_and_navigation_link_to_every_page():
     first = set(re.findall(r"\]\(([\w/.-]+\.md)", (DOCS / "index.md").read_text(encoding="utf-8")))
     listed = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
     pages = {name_of(page) for page in PAGES} - {"index.md"}
@@ -158,7 +158,7 @@ def shown(path: str) -> Any:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_every_public_name_is_in_the_reference(module):
+def test_every_public_name_is_in_reference(module):
     there = [shown(path) for path in DIRECTIVES]
     missing = [
         f"::: {module.__name__}.{name}"
@@ -170,7 +170,7 @@ def test_every_public_name_is_in_the_reference(module):
     assert not missing, f"write these into a page of docs/reference: {missing}"
 
 
-def test_the_reference_shows_what_there_is_and_each_once():
+def test_reference_directives_exist_and_are_unique():
     for path in DIRECTIVES:
         assert shown(path) is not None, f"::: {path} is not there"
         assert path not in sys.modules, f"::: {path} is a module; what is in it is ::: {path}.{path.rpartition('.')[2]}"
@@ -186,7 +186,7 @@ def hook(name: str) -> ModuleType:
     return module
 
 
-def test_the_repository_has_every_name_of_the_reference_in_a_sentence():
+def test_reference_readme_has_a_sentence_per_name():
     names = hook("names")
     assert not re.findall(r": \|$", names.text(), re.M)  # half a sentence
     assert NAMES.read_text(encoding="utf-8") == names.text(), "write it anew: python docs/hooks/names.py"
@@ -199,7 +199,7 @@ def test_the_repository_has_every_name_of_the_reference_in_a_sentence():
 
 @pytest.mark.sampled(11)
 @pytest.mark.parametrize("page", [page for page in REFERENCE if page.stem != "index"], ids=name_of)
-def test_a_page_of_directives_leads_to_text_and_to_help(page, capsys):
+def test_directive_page_links_to_text_and_help(page, capsys):
     line = page.read_text(encoding="utf-8").splitlines()[2]
     asked = re.fullmatch(r"\*The site .* \[every name in one sentence\]\(README\.md\), or run `(.*)`\.\*", line)[1]
     exec(re.fullmatch(r'python -c "(.*)"', asked)[1], {})
@@ -242,11 +242,11 @@ MARKDOWN = {
 
 
 @pytest.mark.parametrize("plain", MARKDOWN, ids=lambda text: text.split(":")[0][:20])
-def test_a_docstring_becomes_markdown(plain, docstrings):
+def test_docstring_is_converted_to_markdown(plain, docstrings):
     assert "\n\n".join(docstrings.sections(plain, of_class=True)) == MARKDOWN[plain]
 
 
-def test_arguments_of_one_text_are_one_entry(docstrings):
+def test_arguments_with_the_same_text_share_one_entry(docstrings):
     import griffe
 
     def argument(name, annotation, description, value=None):
@@ -265,7 +265,7 @@ def test_arguments_of_one_text_are_one_entry(docstrings):
 
 
 @pytest.mark.compiled
-def test_each_line_of_the_cheat_sheet_runs(tmp_path, monkeypatch, capsys):
+def test_each_cheat_sheet_line_runs(tmp_path, monkeypatch, capsys):
     """The code in the last column of its tables, in order, in the namespace of the page's block."""
     pytest.importorskip("nir", reason="the extra 'nir' brings nir, and it is not installed")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Windows and macOS, as far as Linux can show them: no name that only POSIX has, and every layer of threads."""
+"""Platforms: what Linux can check for Windows and macOS, namely POSIX-only names and every threading layer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GUARDED = {
 }
 
 
-def test_what_only_posix_has_is_listed_with_its_guard() -> None:
+def test_posix_only_names_are_listed_with_their_guard() -> None:
     found = set()
     for path in ROOT.rglob("*.py"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -108,7 +108,7 @@ LINUX_ALONE = "os.sched_getaffinity os.sched_setaffinity os.pipe2"
     [("win32", ALL, " ".join(sorted(MODULES - {"posix"}))), ("darwin", LINUX_ALONE, "")],
     ids=["win32", "darwin"],
 )
-def test_a_net_is_trained_where_names_of_posix_are_missing(tmp_path, platform, names, modules) -> None:
+def test_net_trains_without_posix_names(tmp_path, platform, names, modules) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE, platform, names, modules],
         env={**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path)},
@@ -180,7 +180,7 @@ def forked(layer: str, threads: str) -> str:
 @pytest.mark.compiled
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no forks")
 @pytest.mark.parametrize("layer", LAYERS)
-def test_every_layer_gives_the_same_bits_in_forked_processes_too(layer: str, one_thread: str) -> None:
+def test_every_threading_layer_gives_same_bits_in_forked_processes(layer: str, one_thread: str) -> None:
     before, after, *in_child, warned, code, used, vendor = forked(layer, "2").split()
     assert (code, used) == ("0", layer)
     assert {before, after, *in_child} == {one_thread}
@@ -189,7 +189,7 @@ def test_every_layer_gives_the_same_bits_in_forked_processes_too(layer: str, one
 
 
 @pytest.mark.compiled
-def test_a_layer_that_is_not_there_is_refused_in_words() -> None:
+def test_missing_threading_layer_raises() -> None:
     script = "from snncell.kernels.numba import policy; policy.number_of_threads()"
     environment = {**os.environ, "NUMBA_THREADING_LAYER": "threads"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Public names as `dir()` lists them and as `help()` shows their signatures."""
+"""Public names as `dir()` lists them, and their signatures as `help()` shows them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def signatures(package: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_dir_lists_the_public_names_alone(name: str) -> None:
+def test_dir_lists_only_public_names(name: str) -> None:
     package = package_of(name)
     names = {one for one in dir(package) if not one.startswith("__")}
     assert names >= set(package.__all__)
@@ -54,13 +54,13 @@ def test_dir_lists_the_public_names_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_signatures_show_no_private_words(name: str) -> None:
+def test_signatures_contain_no_private_names(name: str) -> None:
     found = {one: signature for one, signature in signatures(package_of(name)) if PRIVATE.search(signature)}
     assert not found
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_functions_say_where_users_import_them_from(name: str) -> None:
+def test_functions_have_their_public_module(name: str) -> None:
     package = package_of(name)
     for one in map(vars(package).get, package.__all__):
         if inspect.isfunction(one):
@@ -69,7 +69,7 @@ def test_functions_say_where_users_import_them_from(name: str) -> None:
             assert inspect.getsource(one)
 
 
-def test_private_words_are_found() -> None:
+def test_check_of_signatures_finds_private_names() -> None:
     for signature in ("(x: 'Annotated[Any, Own()]')", "(x: Any = <a.B object at 0x1>)", "(x: '_Pair')"):
         assert PRIVATE.search(signature)
     assert not PRIVATE.search("(x: 'Count | None' = None, from_: float = 0.0) -> 'tuple[Tensor, ...]'")

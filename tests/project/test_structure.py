@@ -1,4 +1,4 @@
-"""The house: imports go down, one home for Numba's options, documented names, small files, a light import."""
+"""Structure: import layers, one module that uses Numba, documented public names, file sizes, a light import."""
 
 from __future__ import annotations
 
@@ -279,12 +279,12 @@ def room_of(module: str) -> str:
     return module if module in FLOOR else module.split(".")[0]
 
 
-def test_every_module_has_a_floor() -> None:
+def test_every_module_is_in_a_layer() -> None:
     assert {room_of(module) for module in MODULES} <= FLOOR.keys()
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_no_import_goes_up_or_sideways(module: str) -> None:
+def test_imports_only_go_to_lower_layers(module: str) -> None:
     for target in imported(module, inside_functions=False):
         assert target in MODULES, f"{module} imports {target}"
         own, other = room_of(module), room_of(target)
@@ -292,7 +292,7 @@ def test_no_import_goes_up_or_sideways(module: str) -> None:
 
 
 @pytest.mark.parametrize("package", INNER_FLOORS)
-def test_no_import_inside_a_package_goes_up_or_sideways(package: str) -> None:
+def test_imports_inside_a_package_only_go_to_lower_layers(package: str) -> None:
     inside = {
         module: module.removeprefix(f"{package}.").split(".")[0]
         for module in MODULES
@@ -307,7 +307,7 @@ def test_no_import_inside_a_package_goes_up_or_sideways(package: str) -> None:
                 assert floor[other] < floor[own], f"{module} imports {target}, which is not below it"
 
 
-def test_no_circle_between_modules() -> None:
+def test_modules_have_no_import_cycle() -> None:
     graph = {module: set(imported(module, inside_functions=False)) - {module} for module in MODULES}
     try:
         list(TopologicalSorter(graph).static_order())
@@ -315,7 +315,7 @@ def test_no_circle_between_modules() -> None:
         pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
 
 
-def test_imports_inside_functions_are_listed_with_a_reason() -> None:
+def test_imports_inside_functions_are_listed_with_reason() -> None:
     found = {(module, target) for module in MODULES for target in imported(module, inside_functions=True)}
     assert found == LOCAL.keys()
 
@@ -325,7 +325,7 @@ SIDE_PRODUCTS = {"mindspore", "nir", "quantise", "energy", "distributed", "sklea
 PROGRAMS = {"", "demo", "__main__"}  # the face shows everything, and the others are programs like a user's
 
 
-def test_the_core_imports_no_side_product() -> None:
+def test_core_imports_no_side_product() -> None:
     for module in MODULES:
         if room_of(module) in SIDE_PRODUCTS | PROGRAMS:
             continue
@@ -335,13 +335,13 @@ def test_the_core_imports_no_side_product() -> None:
             )
 
 
-def test_the_search_for_imports_sees_each_kind() -> None:
+def test_import_search_finds_each_kind() -> None:
     assert "tape.state" in set(imported("tape.primitive", inside_functions=False))
     assert "dtype" in set(imported("tape.tensor", inside_functions=False))  # from snncell import dtype as dtypes
     assert "nn" in set(imported("", inside_functions=False))  # under TYPE_CHECKING
 
 
-def test_frames_are_looked_into_in_one_file_only() -> None:
+def test_only_one_file_inspects_frames() -> None:
     readers = {
         module_of(path)
         for path, tree in TREES.items()
@@ -366,7 +366,7 @@ print(snncell.nn.Missing)
 """
 
 
-def test_names_of_mindspore_are_imported_when_they_are_used() -> None:
+def test_mindspore_names_are_imported_lazily() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", LAZY_NAMES], capture_output=True, text=True, check=False
     )
@@ -384,7 +384,7 @@ def is_pass(function: Any) -> bool:
     return public and function.__annotations__ == {"program": "Program", "return": "Program"}
 
 
-def test_each_pass_stands_in_one_of_the_two_lists() -> None:
+def test_each_compiler_pass_is_in_one_of_two_lists() -> None:
     modules = [name for name in MODULES if name.startswith("compiler.passes.")]
     found = {
         function
@@ -396,7 +396,7 @@ def test_each_pass_stands_in_one_of_the_two_lists() -> None:
     assert {function.__module__.removeprefix("snncell.") for function in LISTED} == set(modules)
 
 
-def test_one_function_runs_the_passes_of_both_lists() -> None:
+def test_one_function_runs_passes_of_both_lists() -> None:
     """Others than the lists call no pass, but for passes that remove their own dead code."""
     names = {function.__name__ for function in LISTED} - {"eliminate_dead_code"}
     callers = {
@@ -414,7 +414,7 @@ def test_one_function_runs_the_passes_of_both_lists() -> None:
     assert len(runs) == 1
 
 
-def test_explain_passes_names_all_of_them_for_a_function_with_a_loop() -> None:
+def test_explain_passes_names_all_passes_for_a_loop() -> None:
     def total(x: Tensor) -> Tensor:
         return ops.scan(lambda c, row: (c * 0.5 + row, ops.tanh(c)), ops.zeros((2,)), x)[1].sum()
 
@@ -437,7 +437,7 @@ def test_explain_passes_names_all_of_them_for_a_function_with_a_loop() -> None:
 COMPILERS = {"numba.njit", "numba.jit", "numba.vectorize", "numba.guvectorize", "cuda.jit", "numba.cuda.jit"}
 
 
-def test_numba_compiles_in_one_file_only() -> None:
+def test_only_one_file_compiles_with_numba() -> None:
     homes = set()
     for path, tree in TREES.items():
         for node in ast.walk(tree):
@@ -449,7 +449,7 @@ def test_numba_compiles_in_one_file_only() -> None:
     assert homes == {"kernels.numba.policy"}
 
 
-def test_numba_is_never_imported_at_the_top_of_a_module() -> None:
+def test_numba_is_never_imported_at_module_level() -> None:
     for path, tree in TREES.items():
         for node in tree.body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -465,12 +465,12 @@ print(*sorted(heavy & {name.split(".")[0] for name in sys.modules}))
 """
 
 
-def test_the_import_brings_in_nothing_heavy() -> None:
+def test_import_loads_no_heavy_package() -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-c", LIGHT], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-def test_the_face_lists_what_it_has() -> None:
+def test_package_all_lists_every_name() -> None:
     names = {alias.asname for node in TREES[ROOT / "__init__.py"].body for alias in getattr(node, "names", [])}
     shown = {name for name in names if name and not name.startswith("_")} | {*snncell._LAZY, "monitor", "errors"}
     assert set(snncell.__all__) == shown
@@ -481,7 +481,7 @@ def test_the_face_lists_what_it_has() -> None:
 @pytest.mark.parametrize(
     "face", [snncell.nn, snncell.nn.neurons, snncell.surrogate, snncell.encode], ids=lambda face: face.__name__
 )
-def test_a_package_shows_what_it_imports_as_itself_and_lists_it(face: Any) -> None:
+def test_subpackage_exports_and_lists_its_imports(face: Any) -> None:
     body = TREES[Path(face.__file__)].body
     lazy = [node for block in body if isinstance(block, ast.If) for node in block.body]  # for type checkers
     imports = [node for node in [*body, *lazy] if isinstance(node, ast.ImportFrom)]
@@ -497,7 +497,7 @@ def test_a_package_shows_what_it_imports_as_itself_and_lists_it(face: Any) -> No
 STARRED = "from snncell import *; import sys; Tensor, plot, monitor; print('matplotlib' in sys.modules)"
 
 
-def test_all_of_it_can_be_imported_by_a_star() -> None:
+def test_star_import_works() -> None:
     done = subprocess.run([sys.executable, "-W", "error", "-c", STARRED], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -526,7 +526,7 @@ def undocumented(body: list[ast.stmt], prefix: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_module_and_public_name_is_documented(module: str) -> None:
+def test_every_module_and_public_name_has_docstring(module: str) -> None:
     tree = TREES[MODULES[module]]
     if tree.body:
         assert ast.get_docstring(tree), f"{module} has no docstring"
@@ -547,7 +547,7 @@ CLASSES_DEFINED_TWICE = {
 }
 
 
-def test_a_class_name_is_defined_once_in_the_package() -> None:
+def test_class_names_are_unique_in_package() -> None:
     homes: dict[str, set[str]] = {}
     for path, tree in TREES.items():
         for node in ast.walk(tree):
@@ -587,13 +587,13 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-def test_modules_over_five_hundred_lines_are_listed() -> None:
+def test_modules_over_500_lines_are_listed() -> None:
     long = {module for module, path in MODULES.items() if len(path.read_text(encoding="utf-8").splitlines()) > 500}
     assert long <= LONG_MODULES.keys()
     assert LONG_MODULES.keys() <= long, "no longer long: take them off the list"
 
 
-def test_functions_over_fifty_lines_are_listed() -> None:
+def test_functions_over_50_lines_are_listed() -> None:
     long = {
         f"{module}.{node.name}"
         for module, path in MODULES.items()
@@ -604,7 +604,7 @@ def test_functions_over_fifty_lines_are_listed() -> None:
     assert LONG_FUNCTIONS.keys() <= long, "no longer long: take them off the list"
 
 
-def test_the_reverse_sweep_is_under_thirty_lines() -> None:
+def test_backward_sweep_is_under_30_lines() -> None:
     (sweep,) = [node for node in functions(TREES[MODULES["tape.backward"]]) if node.name == "sweep"]
     assert sweep.end_lineno is not None
     code = sweep.end_lineno - sweep.body[1].lineno + 1  # after the docstring
@@ -628,7 +628,7 @@ def names_that_are_read() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
-def test_every_error_is_ours_and_a_built_in_one_and_is_used(kind: type[Exception]) -> None:
+def test_every_error_derives_from_snncell_and_builtin_error_and_is_used(kind: type[Exception]) -> None:
     assert issubclass(kind, errors.SnncellError)
     own = {value for value in vars(builtins).values() if isinstance(value, type) and issubclass(value, Exception)}
     assert set(kind.__mro__) & (own - {Exception, BaseException})
@@ -636,7 +636,7 @@ def test_every_error_is_ours_and_a_built_in_one_and_is_used(kind: type[Exception
     assert {module for module, names in names_that_are_read().items() if kind.__name__ in names} - {"errors"}
 
 
-def test_nothing_raises_a_bare_built_in_error() -> None:
+def test_no_builtin_error_is_raised_directly() -> None:
     # NotImplementedError marks a method that subclasses give; AttributeError is what __getattr__ must raise.
     allowed = {"NotImplementedError", "AttributeError"}
     for path, tree in TREES.items():

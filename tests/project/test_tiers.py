@@ -1,4 +1,4 @@
-"""The tiers: which cases of a product run by default, and that what is left out is not a whole file."""
+"""Test tiers: selection of the cases that run by default; no file is skipped entirely."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CASES = [dict(zip("abc", case, strict=True)) for case in product("pqrstu", range
 
 
 @pytest.mark.parametrize("count", [6, 12, 24])
-def test_each_value_of_each_parameter_is_chosen(count: int) -> None:
+def test_each_value_of_each_parameter_is_selected(count: int) -> None:
     found = [CASES[number] for number in chosen(CASES, count)]
     assert len(found) == count
     for name, values in (("a", 6), ("b", 4), ("c", 2)):
@@ -22,26 +22,26 @@ def test_each_value_of_each_parameter_is_chosen(count: int) -> None:
         assert len(times) == values and max(times) - min(times) <= 1, name
 
 
-def test_values_are_not_always_chosen_together() -> None:
+def test_values_are_selected_in_different_combinations() -> None:
     found = [CASES[number] for number in chosen(CASES, 24)]
     for one, other in combinations("abc", 2):
         pairs = {(case[one], case[other]) for case in found}
         assert len(pairs) >= 0.75 * len({(case[one], case[other]) for case in CASES}), (one, other)
 
 
-def test_of_one_table_rows_from_all_over_it_are_chosen() -> None:
+def test_rows_from_all_parts_of_a_table_are_selected() -> None:
     found = sorted(chosen([{"row": object()} for _ in range(100)], 10))
     assert len(found) == 10 and found[0] < 10 and found[-1] >= 85
     assert max(b - a for a, b in pairwise(found)) < 20
 
 
-def test_values_without_a_hash_and_more_than_there_are() -> None:
+def test_unhashable_values_and_too_large_samples_are_accepted() -> None:
     rows = [{"x": [n]} for n in range(3)]
     assert chosen(rows, 2) < {0, 1, 2}
     assert chosen(rows, 9) == {0, 1, 2}
 
 
-def test_no_file_is_left_out_by_default() -> None:
+def test_no_file_is_deselected_by_default() -> None:
     """Of the marks above each test."""
     heads = re.compile(r"((?:^@.*\n(?:[ )\]}].*\n)*)*)^def test_", re.M)
     marks = {path.name: heads.findall(path.read_text(encoding="utf-8")) for path in TESTS.rglob("test_*.py")}
