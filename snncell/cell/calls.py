@@ -33,7 +33,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import as_read, custom, rebuilt
 from snncell.tape.state import RECORDING, TRACING, Entry, settings
 from snncell.tape.structure import as_data, is_array
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 from snncell.testing import compare_reverse
 
 machinery(__file__)
@@ -268,7 +268,7 @@ class _Reverse:
         filled = with_zeros(entry, douts)
         dout, _ = structure.unflatten(tree_of_out, filled)
         # New Tensors go to the gradient's device. Monitors ignore Cells that bprop calls: they are not forward calls.
-        with beside(*filled), settings(watch=None):
+        with on_device_of(*filled), settings(watch=None):
             _CALLS.backward.append(CellCall(self.cell, saved))
             try:
                 returned = self.cell.bprop(*inputs, out, dout)

@@ -20,7 +20,7 @@ from snncell.tape.backward import pullback, watch_input, zeros_of
 from snncell.tape.finite import Fault, SourceLine, Spot, at_home, is_paused, pause_watch, spot_in
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import EFFECTS_LOCK, Tape, record_on, recording_on, settings
-from snncell.tape.tensor import Tensor, beside, wrap
+from snncell.tape.tensor import Tensor, on_device_of, wrap
 
 
 class ReplayedSteps(NamedTuple):
@@ -169,7 +169,13 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
     arrays = [x._data for x in states]
     before = []
     eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS_LOCK, beside(*states, *xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
+    with (
+        EFFECTS_LOCK,
+        on_device_of(*states, *xs),
+        settings(**eager),
+        _restore(loop),
+        at_home(loop.place, sys._getframe()),
+    ):
         for turn in loop.turns(xs[0].shape[0]):
             before.append(arrays)
             carry, slices = _inputs_of_turn(loop, arrays, xs, turn)
@@ -237,7 +243,7 @@ def _backward(
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}
     eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS_LOCK, beside(*xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS_LOCK, on_device_of(*xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
         for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
             arriving = [*of_states, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             tape = Tape()

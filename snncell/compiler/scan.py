@@ -35,7 +35,7 @@ from snncell.tape.hooks import Events
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, one_after_another, rebuilt, repeat_over_time, steps_of
 from snncell.tape.state import CHECKING, EFFECTS_LOCK, RECORDING, TRACING, Entry, Value, in_turn
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 from snncell.tape.tracing import Instruction
 from snncell.tape.transforms import vjp
 
@@ -55,7 +55,7 @@ def run_scan(
 
     `names` are the names of the states, for errors; `events` gets the notes of this run (`tape/hooks.py`).
     """
-    with beside(*carry, *xs):  # new arrays of the body are created in the space of its operands
+    with on_device_of(*carry, *xs):  # new arrays of the body are created in the space of its operands
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # a loop without states has no checkpoints
     effects = bool(written) and TRACING.trace is None
@@ -216,7 +216,7 @@ class Scan(LoopOperation):
         steps, outs, results = entry.attrs["steps"], rebuilt(entry), len(body.outs)
         if self.loop.recompute is not None:
             return self._pull_whole(entry, douts)
-        with beside(*entry.inputs):
+        with on_device_of(*entry.inputs):
             reverse = linearise(body, [dout is not None for dout in douts[:results]])
             if interval is None and lacks_states(body, reverse):
                 # The saved values are sufficient for the backward pass from the results. In higher orders, the saved

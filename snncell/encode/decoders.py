@@ -13,7 +13,7 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.losses.spike_times import times_until_end
 from snncell.nn.time.axis import length_mask, mean_over_time, sum_over_time
 from snncell.ops.base import as_tensor
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 
 __all__ = [
     "firing_rate", "first_spike_time", "last_membrane", "max_membrane", "mean_membrane", "population_vector",
@@ -110,7 +110,7 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
         [0.5]
     """
     counts = _zero_padding_steps(spikes, lengths, "population_vector").sum(0)
-    with beside(counts):
+    with on_device_of(counts):
         if isinstance(centres, (list, tuple)):
             centres = Tensor(centres, "float64")
         of = as_tensor(centres, "population_vector", "centres").astype(counts.dtype)

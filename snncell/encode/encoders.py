@@ -11,7 +11,7 @@ from snncell.base.arguments.kinds import Count, Numbers, Positive
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import MEMORY, as_float, as_int
 from snncell.tape.state import TRACING, recording_on
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 
 __all__ = ["current", "delta", "field_centres", "latency", "lif", "phase", "population", "rate"]
 
@@ -107,7 +107,7 @@ def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
     digits = length if period is None else as_int(period, "phase", "period")
     if digits < 1:
         raise ArgumentError(f"phase: period must be an integer of at least 1, not {period!r}.")
-    with beside(x):
+    with on_device_of(x):
         weight = Tensor([2.0 ** (t % digits + 1) for t in range(length)], x.dtype)
     digit = ops.mod(ops.floor(x * weight.reshape((length, *(1,) * x.ndim))), 2.0)
     return ops.select(ops.greater_equal(x, 1.0), 1.0, digit)
@@ -152,7 +152,7 @@ def population(
     high = check_number(high, "population", "high", low)
     x = check_within(x, "population", low, high)
     refuse_too_many(as_int(neurons, "population", "neurons"), "population", "neurons", x.size)
-    with beside(x):
+    with on_device_of(x):
         centres = Tensor(field_centres(neurons, low, high), x.dtype)
     spacing = (high - low) / max(neurons - 1, 1)
     width = spacing / 1.5 if width is None else check_number(width, "population", "width", 0.0)
@@ -416,5 +416,5 @@ def check_sequence(x: Any, who: str) -> Tensor:
 
 def step_numbers(steps: int, like: Tensor) -> Tensor:
     """The step numbers 0, 1, ..., steps - 1 along a new first axis, in the dtype and on the device of `like`."""
-    with beside(like):
+    with on_device_of(like):
         return ops.arange(steps, dtype=like.dtype).reshape((steps, *(1,) * like.ndim))

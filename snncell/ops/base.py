@@ -20,7 +20,7 @@ from snncell.kernels.products import device
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import RECORDING, TRACING, Value, requested_dtype, stale
-from snncell.tape.tensor import Tensor, beside, place_array, snapshot, to_array, wrap
+from snncell.tape.tensor import Tensor, on_device_of, place_array, snapshot, to_array, wrap
 
 __all__ = [
     "arange", "cast", "eye", "fill", "full", "full_like", "linspace", "ones", "ones_like", "zeros", "zeros_like",
@@ -398,21 +398,21 @@ def ones(shape: Lengths, dtype: Dtype = dtypes.float32) -> Tensor:
 def zeros_like(x: Numbers, dtype: Dtype | None = None) -> Tensor:
     """Create zeros with the shape and device of `x`, and its dtype by default."""
     tensor = as_tensor(x, "zeros_like")
-    with beside(tensor):
+    with on_device_of(tensor):
         return zeros(tensor.shape, tensor.dtype if dtype is None else dtype)
 
 
 def ones_like(x: Numbers, dtype: Dtype | None = None) -> Tensor:
     """Create ones with the shape and device of `x`, and its dtype by default."""
     tensor = as_tensor(x, "ones_like")
-    with beside(tensor):
+    with on_device_of(tensor):
         return ones(tensor.shape, tensor.dtype if dtype is None else dtype)
 
 
 def full_like(x: Numbers, fill_value: Numbers, dtype: Dtype | None = None) -> Tensor:
     """Create a Tensor filled with `fill_value`, with the shape and device of `x`, and its dtype by default."""
     tensor = as_tensor(x, "full_like")
-    with beside(tensor):
+    with on_device_of(tensor):
         return full(tensor.shape, fill_value, tensor.dtype if dtype is None else dtype)
 
 
@@ -445,5 +445,5 @@ def eye(n: Size, m: Size | None = None, dtype: Dtype = dtypes.float32) -> Tensor
 
 def array_beside(array: np.ndarray, x: Tensor) -> Tensor:
     """An array as a Tensor on the device of `x`."""
-    with beside(x):
+    with on_device_of(x):
         return Tensor(array)

@@ -18,7 +18,7 @@ from snncell.errors import ShapeError
 from snncell.kernels.products import device as complexes
 from snncell.ops.base import Grads, as_float, as_int, astype, to_compute_dtype, zeros_like
 from snncell.tape.primitive import Primitive, with_axis_of_steps
-from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.tensor import Tensor, on_device_of, snapshot
 
 __all__ = ["fft", "ifft", "imag", "irfft", "real", "rfft"]
 
@@ -55,7 +55,7 @@ def _multiplicity(n: int, like: Tensor) -> Tensor:
     counts[0] = 1
     if n % 2 == 0:
         counts[-1] = 1
-    with beside(like):
+    with on_device_of(like):
         return Tensor(counts, dtypes.float64 if like.dtype == dtypes.complex128 else dtypes.float32)
 
 

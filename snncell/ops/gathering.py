@@ -30,7 +30,7 @@ from snncell.tape.primitive import (
     with_axis_of_steps,
 )
 from snncell.tape.state import Value
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 
 __all__ = ["gather", "gather_elements", "gather_nd", "index_select", "one_hot"]
 
@@ -168,7 +168,7 @@ def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
 
 def take_slices(x: Tensor, places: Any, axis: int) -> Tensor:
     """`gather` at known positions, given as a NumPy array of integers."""
-    with beside(x):
+    with on_device_of(x):
         result: Tensor = _gather.bind(x, Tensor(np.asarray(places, np.int64)), axis=axis, only_within=None)
     return result
 
@@ -251,7 +251,7 @@ def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> 
 
 def as_positions(x: Tensor, indices: Any, name: str, argument: str = "index") -> Tensor:
     """Convert `indices` to an int64 Tensor on the device of `x`."""
-    with beside(x):
+    with on_device_of(x):
         tensor = as_tensor(indices, name, argument)
     if not tensor.size and not isinstance(indices, Tensor):
         tensor = astype(tensor, dtypes.int64)

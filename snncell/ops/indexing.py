@@ -32,7 +32,7 @@ from snncell.ops.gathering import (
 )
 from snncell.ops.reduce import cumsum
 from snncell.tape.primitive import moving, one_after_another, repeat_over_time, with_axis_of_steps
-from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.tensor import Tensor, on_device_of, snapshot
 
 __all__ = [
     "argwhere", "index_fill", "index_put", "masked_fill", "masked_scatter", "masked_select", "nonzero", "scatter",
@@ -92,7 +92,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     parts = index if isinstance(index, tuple) else (index,)
     if not any(_is_array_index(part) for part in parts):
         return getitem_primitive.bind(x, index=tuple([_as_basic_index(part) for part in parts]))
-    with beside(x):
+    with on_device_of(x):
         given = [_as_index_tensor(part) if _is_array_index(part) else part for part in parts]
     if all(isinstance(part, Tensor) and part.dtype.category == 1 for part in given) and len(given) <= x.ndim:
         return gather(x, given[0], 0) if len(given) == 1 else take_points(x, given, "x[...]")
@@ -103,7 +103,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         places = np.arange(x.size).reshape(x.shape)[plain]
     except IndexError as error:
         raise TensorIndexError(f"A Tensor of shape {x.shape}: {error}.") from None
-    with beside(x):
+    with on_device_of(x):
         return gather(sh.ravel(x), Tensor(places))
 
 
@@ -129,7 +129,7 @@ def _select_by_mask(x: Tensor, mask: Tensor) -> Tensor:
         )
     chosen = np.flatnonzero(mask._concrete("x[mask]"))
     slices = sh.reshape(x, (math.prod(mask.shape), *x.shape[mask.ndim :]))
-    with beside(x):
+    with on_device_of(x):
         return gather(slices, Tensor(chosen), 0)
 
 
@@ -181,7 +181,7 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
     if (count := as_int(maxlen, "sequence_mask", "maxlen")) < 0:
         raise ArgumentError(f"sequence_mask: maxlen must be at least 0, not {count}.")
     number = as_axis(axis, tensor.ndim + 1, "sequence_mask")
-    with beside(tensor):
+    with on_device_of(tensor):
         steps = Tensor(np.arange(count, dtype=np.int64))
     shape = [1] * (tensor.ndim + 1)
     shape[number] = steps.size
@@ -220,7 +220,7 @@ def masked_select(x: Numbers, mask: Numbers) -> Tensor:
     except ValueError:
         raise ShapeError(f"masked_select: shapes {tensor.shape} and {chosen.shape} do not broadcast.") from None
     found = np.flatnonzero(np.broadcast_to(chosen._concrete("masked_select()"), shape))
-    with beside(tensor):
+    with on_device_of(tensor):
         places = Tensor(found)
     return gather(sh.ravel(sh.broadcast_to(tensor, shape)), places)
 
@@ -243,7 +243,7 @@ def nonzero(x: Numbers, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...
     """
     tensor = as_tensor(x, "nonzero")
     found = np.argwhere(tensor._concrete("nonzero()"))
-    with beside(tensor):
+    with on_device_of(tensor):
         return tuple(Tensor(places) for places in found.T) if as_tuple else Tensor(found)
 
 

@@ -22,7 +22,7 @@ from snncell.ops.shape import reshape, transpose
 from snncell.tape import structure
 from snncell.tape.primitive import Composite, Primitive
 from snncell.tape.state import TRACING, Tape, record_on
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 from snncell.tape.tracing import BodyTrace
 from snncell.tape.transforms import Recording, full, has_float, refuse_no_function, refuse_unlike, without_aux, wraps
 
@@ -145,7 +145,7 @@ def _along_each(
     """
     one = like[number]
     zeros = [full(0.0, x) for x in like]
-    with beside(one):
+    with on_device_of(one):
         places = Tensor(np.arange(one.size).reshape(one.shape))
         numbers = Tensor(np.arange(one.size))
 

@@ -25,7 +25,7 @@ from snncell.ops.padding import pad
 from snncell.tape.event_lists import EventLists
 from snncell.tape.primitive import Primitive
 from snncell.tape.state import TRACING
-from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.tensor import Tensor, on_device_of, snapshot
 
 __all__ = [
     "addbmm", "addmm", "addmv", "baddbmm", "bmm", "diag", "dot", "einsum", "inner", "mT", "matmul", "matrix_power",
@@ -156,7 +156,7 @@ def _(*args: Any, equation: str) -> Grads:
         # A letter of this operand alone was summed, so the gradient is constant along it.
         for letter, length in zip(terms[position], operands[position].shape, strict=True):
             if letter not in out and not any(letter in term for term in other_terms):
-                with beside(dout):
+                with on_device_of(dout):
                     others.append(new.ones((length,), dout.dtype))
                 other_terms.append(letter)
         spread = f"{','.join([out, *other_terms])}->{terms[position]}"

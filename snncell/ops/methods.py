@@ -41,7 +41,7 @@ from snncell.ops.conv import fold, unfold
 from snncell.tape import hooks, structure
 from snncell.tape.primitive import EVERYWHERE, Primitive
 from snncell.tape.state import RECORDING, TRACING, Value
-from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.tensor import Tensor, on_device_of, snapshot
 
 # --- Dtypes and devices -----------------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ def new_ones(x: Tensor, *size: Any, dtype: Dtype | None = None) -> Tensor:
 
 def new_full(x: Tensor, size: Lengths, fill_value: Numbers, dtype: Dtype | None = None) -> Tensor:
     """A Tensor of a given shape filled with a number, on this Tensor's device, and with its dtype by default."""
-    with beside(x):
+    with on_device_of(x):
         return new.full(size, fill_value, x.dtype if dtype is None else dtype)
 
 
@@ -285,7 +285,7 @@ def normal_method(x: Tensor, mean: float = 0.0, stddev: NotNegative = 1.0) -> Te
 
 def _draw_like(draw: Any, x: Tensor, *settings: float) -> Tensor:
     drawn_as = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
-    with beside(x):
+    with on_device_of(x):
         return astype(draw(x.shape, *settings, drawn_as), x.dtype if x.dtype.is_float else drawn_as)
 
 

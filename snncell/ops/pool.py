@@ -34,7 +34,7 @@ from snncell.ops.conv import padding_widths, refuse_reach, tuple_of
 from snncell.ops.joining import concat
 from snncell.ops.shape import reshape
 from snncell.tape.primitive import Primitive, repeat_over_time, steps_of
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d", "adaptive_max_pool2d", "avg_pool1d",
@@ -286,7 +286,7 @@ def avg_pool(
         pairs = list(zip(beyond, asked, strict=True))
         lengths = tuple(n + sum(pair) for n, (_, pair) in zip(lengths, pairs, strict=True))
         beyond = tuple((0, after - own) for (_, after), (_, own) in pairs)
-    with beside(tensor):
+    with on_device_of(tensor):
         ones = new.ones((1, 1, *lengths), wide.dtype)
     total = _sum_pool.bind(wide, windows=windows, divisor=1)
     inside = _sum_pool.bind(ones, windows=windows._replace(padding=beyond), divisor=1)

@@ -47,7 +47,7 @@ from snncell.ops.base import (
 )
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.state import RECORDING, TRACING, here, in_turn
-from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.tensor import Tensor, on_device_of, snapshot
 
 __all__ = [
     "bernoulli", "dropout", "dropout2d", "get_seed", "multinomial", "normal", "rand", "rand_like", "randint",
@@ -195,7 +195,7 @@ def draw_for(key: Any, main: bool) -> None:
 def _beside_operands(*operands: Any) -> AbstractContextManager[Any]:
     """Context that draws on the device of the operands, if one of them is a Tensor."""
     tensors = [x for x in operands if isinstance(x, Tensor)]
-    return beside(*tensors) if tensors else nullcontext()
+    return on_device_of(*tensors) if tensors else nullcontext()
 
 
 def _generator(key: Any) -> np.random.Generator:
@@ -283,7 +283,7 @@ def bernoulli(p: Numbers) -> Tensor:
         probability(p, "bernoulli", "p")
     tensor = as_float(p, "bernoulli")
     drawn_as = dtypes.float64 if tensor.dtype == dtypes.float64 else dtypes.float32
-    with beside(tensor):
+    with on_device_of(tensor):
         drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=drawn_as.dtype)
     return astype(ar.less(drawn, tensor), tensor.dtype)
 
@@ -328,7 +328,7 @@ def randn_like(x: Numbers) -> Tensor:
 
 def _draw_beside(draw: Any, x: Numbers, name: str) -> Tensor:
     tensor = as_float(x, name)
-    with beside(tensor):
+    with on_device_of(tensor):
         drawn: Tensor = draw(tensor.shape, dtype=dtypes.float64 if tensor.dtype is dtypes.float64 else dtypes.float32)
     return drawn
 
@@ -357,7 +357,7 @@ def multinomial(x: Numbers, num_samples: Count, replacement: bool = True) -> Ten
     if isinstance(weights._data, np.ndarray):
         _refuse_weights(weights._data, 1 if replacement else count)
     chances = astype(weights, dtypes.float64)
-    with beside(chances):
+    with on_device_of(chances):
         drawn = uniform((*weights.shape[:-1], count if replacement else weights.shape[-1]), dtype=dtypes.float64)
     if not replacement:
         # The first of independent exponential times -log(1 - u) / w, with rates w.
@@ -418,7 +418,7 @@ def dropout(x: Numbers, p: Probability = 0.5, shared_axes: tuple[int, ...] = ())
         return snapshot(tensor)
     shared = as_axes(shared_axes, tensor.ndim, "dropout") if shared_axes else ()
     shape = tuple(1 if axis in shared else n for axis, n in enumerate(tensor.shape))
-    with beside(tensor):
+    with on_device_of(tensor):
         result: Tensor = _drop_out.bind(tensor, next_key(), keep_prob=keep_prob, shape=shape)
     return result
 
@@ -434,7 +434,7 @@ def dropout2d(x: Numbers, keep_prob: Probability = 0.5) -> tuple[Tensor, Tensor]
     if tensor.ndim < 3:
         raise ShapeError(f"Dropout2D: takes (N, C, ...), the shape is {tensor.shape}.")
     channels = (*tensor.shape[:2], *(1,) * (tensor.ndim - 2))
-    with beside(tensor):
+    with on_device_of(tensor):
         drawn = _uniform.bind(next_key(), shape=channels, dtype=np.dtype(np.float32))
     mask = sh.broadcast_to(ar.less(drawn, keep), tensor.shape)
     result = ar.where(mask, tensor, 0.0)

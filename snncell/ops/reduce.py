@@ -35,7 +35,7 @@ from snncell.ops.base import (
 )
 from snncell.ops.gathering import gather_elements
 from snncell.tape.primitive import Composite, Primitive, axis_behind_steps, with_axis_of_steps
-from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.tensor import Tensor, on_device_of, snapshot
 from snncell.tape.transforms import stop_gradient
 
 __all__ = [
@@ -130,7 +130,7 @@ def prod(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
         half = rest.shape[-1] // 2
         pairs = rest[..., :half] * rest[..., half : 2 * half]
         rest = joining.concat([pairs, rest[..., 2 * half :]], -1) if rest.shape[-1] % 2 else pairs
-    with beside(tensor):
+    with on_device_of(tensor):
         product = rest[..., 0] if rest.shape[-1] else new.ones(left, tensor.dtype)
     return sh.expand_dims(product, axes) if keepdims else product
 
@@ -410,7 +410,7 @@ def _running(better: Callable[[Tensor, Tensor], Tensor], x: Numbers, axis: int, 
     number = as_axis(axis, tensor.ndim, name)
     values = stop_gradient(tensor)
     (best,) = _scan_by_doubling(better, number, values)
-    with beside(tensor):
+    with on_device_of(tensor):
         places = Tensor(np.arange(tensor.shape[number]).reshape([-1 if a == number else 1 for a in range(tensor.ndim)]))
     # The last position so far of the best element. From a NaN on, the NaN is the best.
     hits = (

@@ -16,7 +16,7 @@ from snncell.ops import arithmetic as ar, joining, shape as sh
 from snncell.ops.base import as_axis, as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.ops.gathering import gather, gather_elements
 from snncell.tape.primitive import repeat_over_time, with_axis_of_steps
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 
 __all__ = ["argsort", "median", "quantile", "searchsorted", "sort", "top_k", "topk", "unique_consecutive"]
 
@@ -276,7 +276,7 @@ def unique_consecutive(
     begins = np.ones(len(rows), bool)
     begins[1:] = (rows[1:] != rows[:-1]).any(1)
     firsts = np.flatnonzero(begins)
-    with beside(tensor):
+    with on_device_of(tensor):
         values = gather(flat, Tensor(firsts), axis)
         inverse = Tensor(np.cumsum(begins) - 1)
         counts = Tensor(np.diff(np.append(firsts, len(rows))))

@@ -13,7 +13,7 @@ from snncell.base.arguments.kinds import Within
 from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
 from snncell.errors import DTypeError
-from snncell.tape.tensor import Tensor, beside, snapshot
+from snncell.tape.tensor import Tensor, on_device_of, snapshot
 
 Grid = tuple[Any, ...]
 ScaleBits = Annotated[int, Within(1, 16)] | None
@@ -202,7 +202,7 @@ def percentile_of(x: Tensor, axis: int | None, percent: float) -> Tensor:
 def least_error(x: Tensor, axis: int | None, rounded: Callable[[Tensor, Tensor], Any]) -> Any:
     """The share of the maximum with the smallest squared error. `rounded(x, magnitude)` rounds x for a maximum."""
     axes, top = axes_of_scale(x, axis), largest_magnitude(x, axis)
-    with beside(x):
+    with on_device_of(x):
         shares = Tensor(SHARES, x.dtype)
     each = top * shares.reshape((-1, *(1,) * x.ndim))  # all shares at once, on a new first axis
     errors = ops.square(rounded(x, each) - x).astype(dtypes.float64)

@@ -121,7 +121,7 @@ def dead_neurons(facts: Facts) -> Iterator[Measurement]:
         cause = _silent_before(facts, layer) if layer.silent else None
         rule = "dead: out of reach" if lost else "dead"
         if cause is not None:
-            rule = "dead: behind a silent layer"
+            rule = "dead: after a silent layer"
         elif narrowness(layer) is not None:
             rule = "dead: under a narrow surrogate"
         numbers: dict[str, Any] = {"share": float(never.mean()), "lost": lost, "cause": cause}
@@ -193,7 +193,7 @@ def silent_output(facts: Facts) -> Iterator[Measurement]:
     if cause is None:
         lost = all_finite(layer.above) and (best is None or best < PASSES_NOTHING)
         numbers |= {"stuck": _stuck(facts, layer), "lost": lost, "asleep": bool(_asleep_in(layer).all())}
-    yield make_measurement(f"silent output{'' if cause is None else ': behind a silent layer'}", layer, **numbers)
+    yield make_measurement(f"silent output{'' if cause is None else ': after a silent layer'}", layer, **numbers)
 
 
 def silent_samples(facts: Facts) -> Iterator[Measurement]:
@@ -215,7 +215,7 @@ def equal_outputs(facts: Facts) -> Iterator[Measurement]:
     if same and silent is None:
         yield make_measurement("equal outputs", same=same)
     elif same:
-        yield make_measurement("equal outputs: of silence", same=same, silent=silent, trained=is_trained(facts))
+        yield make_measurement("equal outputs: because of silence", same=same, silent=silent, trained=is_trained(facts))
 
 
 # --- Saturation -------------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def narrow_surrogates(facts: Facts) -> Iterator[Measurement]:
         if narrowed is not None:
             share, spread = narrowed
             far = spread > WIDE_SPREAD * abs(layer.threshold or np.inf)
-            rule = "narrow surrogate: beside wide potentials" if far else "narrow surrogate"
+            rule = "narrow surrogate: wide potentials" if far else "narrow surrogate"
             yield make_measurement(rule, layer, nothing=PASSES_NOTHING, share=share, spread=spread)
 
 

@@ -138,7 +138,7 @@ def no_gradient(facts: Facts) -> Iterator[Measurement]:
         yield make_measurement("no gradient: anywhere", count=cut)
         return
     for weights in without.values():
-        yield _of_one_cell("no gradient: behind a flat surrogate" if flat else "no gradient", weights, flat=flat)
+        yield _of_one_cell("no gradient: flat surrogate" if flat else "no gradient", weights, flat=flat)
 
 
 def _of_one_cell(rule: str, weights: list[Weight], **numbers: str) -> Measurement:

@@ -34,7 +34,7 @@ from snncell.tape.event_lists import EventLists
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import settings
 from snncell.tape.structure import is_array
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 
 Loss = Callable[..., Any]
 
@@ -135,7 +135,7 @@ def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
     """The factor by which a step without input multiplies a small change of the potential; None if unknown."""
     try:
         x = ops.zeros((1, *features)).to(place)
-        with beside(x):
+        with on_device_of(x):
             states = list(initial_states(cell, x))
         number = number_of_v(cell, len(states))
         moved = [state + NUDGE if n == number else state for n, state in enumerate(states)]
@@ -380,7 +380,7 @@ def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
             f"{type(optimiser).__name__}."
         )
     if loss is None:
-        raise ArgumentError("report: an update is tried by the gradient of a loss; give loss beside optimiser.")
+        raise ArgumentError("report: optimiser needs a loss too, because its update needs gradients. Pass loss=...")
     known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}
     strange = [p for p in optimiser.parameters if id(p) not in known]
     if strange:

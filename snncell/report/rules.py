@@ -260,7 +260,7 @@ RULES: dict[str, Rule] = {
         ("{its} is exactly zero, because all its inputs are 0", ": no spike comes from {silent}", "."),
         "It becomes nonzero with the first spikes, see the findings about silent layers.",
     ),
-    "no gradient: behind a flat surrogate": note(
+    "no gradient: flat surrogate": note(
         "{its} is exactly zero; the surrogate's derivative is 0 at every potential of {flat}.",
         "Fix {flat} first.",
     ),
@@ -351,7 +351,7 @@ RULES: dict[str, Rule] = {
     "dead: under a narrow surrogate": graded(
         _NEVER_FIRED, "Use a wider surrogate first, see the finding about it.", share=above(note=0.1)
     ),
-    "dead: behind a silent layer": note(_NEVER_FIRED, "Fix {cause.name} first."),
+    "dead: after a silent layer": note(_NEVER_FIRED, "Fix {cause.name} first."),
     "silent output": note(
         _SILENT_OUTPUT,
         "Lower its v_threshold, raise its weights, or use potentials instead of spikes (nn.LINode, fire=False).",
@@ -359,7 +359,7 @@ RULES: dict[str, Rule] = {
         lost="alarm",
         stuck="alarm",
     ),
-    "silent output: behind a silent layer": note(
+    "silent output: after a silent layer": note(
         _SILENT_OUTPUT, "Fix {cause.name} first, because it sends no spikes to the output layer."
     ),
     "silent samples": graded(
@@ -374,7 +374,7 @@ RULES: dict[str, Rule] = {
         "{same}.",
         "Look for layers that are silent or saturated, because the loss cannot distinguish the samples.",
     ),
-    "equal outputs: of silence": note(
+    "equal outputs: because of silence": note(
         "{same}, because {silent} gives no spikes. The loss cannot distinguish the samples.",
         "Fix {silent} first.",
         # Before training this is harmless, because training makes silent layers near their threshold fire.
@@ -404,7 +404,7 @@ RULES: dict[str, Rule] = {
         f"Use a wider surrogate ({_WIDER}), or scale the weights so that potentials stay near the threshold.",
         share=above(alarm=0.99),
     ),
-    "narrow surrogate: beside wide potentials": warning(
+    "narrow surrogate: wide potentials": warning(
         _NARROW,
         "Scale the weights before the layer down, or use a reset, because potentials span many thresholds. Otherwise "
         f"use {_WIDER}.",

@@ -16,7 +16,7 @@ from snncell.base.signals import Write, hold_attributes, undoing, write
 from snncell.errors import ArgumentError, AssignError, DTypeError, ParameterError, ShapeError, TensorIndexError
 from snncell.kernels.space import HOST, Space, move_to_space, space_by_name, space_of
 from snncell.tape.state import RECORDING, TRACING, Entry, Undo
-from snncell.tape.tensor import Tensor, beside, snapshot, to_array, wrap
+from snncell.tape.tensor import Tensor, on_device_of, snapshot, to_array, wrap
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Parameter(Tensor):
             >>> Parameter([1.0, 2.0], name="w").clone("zeros").tolist()
             [0.0, 0.0]
         """
-        with beside(self):
+        with on_device_of(self):
             same = isinstance(init, str) and init == "same"
             value = self._data if same else Parameter._initial_values(init, self.shape, self.dtype)
             copied = type(self)(value, self.name, self.requires_grad)
@@ -322,7 +322,7 @@ class Parameter(Tensor):
         return Parameter, (move_to_space(self._data, HOST), self._name, self.requires_grad)
 
     def __deepcopy__(self, memo: Any) -> Parameter:
-        with beside(self):
+        with on_device_of(self):
             return Parameter(self._data, self._name, self.requires_grad)
 
 

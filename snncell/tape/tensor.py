@@ -382,7 +382,7 @@ def place_array(array: np.ndarray[Any, Any]) -> Any:
     return array if traced or here() is HOST else move_to_space(array, here())
 
 
-def beside(*tensors: Tensor) -> AbstractContextManager[Any]:
+def on_device_of(*tensors: Tensor) -> AbstractContextManager[Any]:
     """Context manager: create new Tensors on the device of `tensors`, which is the GPU if any of them is on the GPU."""
     if not IN_USE or not all(hasattr(x._data, "strides") for x in tensors):
         return nullcontext()

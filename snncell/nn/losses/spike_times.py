@@ -17,7 +17,7 @@ from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss
 from snncell.nn.time.axis import length_mask, step_mask, steps_per_sample, zero_after_end
 from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 
 __all__ = ["CETemporalLoss", "FirstSpikeTime", "MSETemporalLoss", "SpikeTimes", "VanRossumLoss"]
 
@@ -110,7 +110,7 @@ def _last_step(spikes: Tensor, who: str) -> int:
 def _step_numbers(spikes: Tensor) -> Tensor:
     """0, 1, ..., T - 1 along the first axis of (T, ...)."""
     steps = spikes.shape[0]
-    with beside(spikes):
+    with on_device_of(spikes):
         return ops.arange(steps, dtype=spikes.dtype).reshape((steps, *(1,) * (spikes.ndim - 1)))
 
 

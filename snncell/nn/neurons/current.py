@@ -16,7 +16,7 @@ from snncell.cell.ranges import DECAY, FINITE, Range, numbers_of, quote_value, u
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.constants import Membrane, add_rest, from_rest
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 
 ORDERS = ("decay jump read", "jump read decay", "jump decay read", "read decay jump")
 ORDER = field(
@@ -153,7 +153,7 @@ class AlphaNode(Neuron):
         tensor = next((x for x in (alpha, beta) if isinstance(x, Tensor)), None)
         if tensor is None:
             return math.log(alpha) / (math.log(beta) - math.log(alpha)) + 1.0
-        with beside(tensor):  # converts the number to the Tensor's dtype
+        with on_device_of(tensor):  # converts the number to the Tensor's dtype
             slow, fast = (ops.log(x if isinstance(x, Tensor) else Tensor(x, tensor.dtype)) for x in (alpha, beta))
         return slow / (fast - slow) + 1.0
 

@@ -18,7 +18,7 @@ from snncell.nn.neurons.base import spike_function
 from snncell.nn.time.axis import check_time_axis
 from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
-from snncell.tape.tensor import Tensor, beside
+from snncell.tape.tensor import Tensor, on_device_of
 
 _COUNT = Range(1, 2**15, "both", "is a whole number of at least 1", whole=True)  # PSN has steps^2 weights
 
@@ -151,7 +151,7 @@ class SlidingPSN(_Parallel):
         """The weights as a banded matrix (T, T)."""
         back = np.arange(steps)[:, None] - np.arange(steps)
         seen = (back >= 0) & (back < self.order)
-        with beside(x):
+        with on_device_of(x):
             places, mask = Tensor(np.where(seen, self.order - 1 - back, 0)), Tensor(seen.astype(np.float32))
         return ops.gather(self.weight, places) * mask
 
@@ -204,6 +204,6 @@ class Readout(Cell):
             return self.first(x)
         if self.how == "exp":
             factors = np.exp(-np.arange(len(x)) / (self.tau or len(x)))
-            with beside(x):
+            with on_device_of(x):
                 return ops.mean(x * Tensor(factors.reshape(-1, *(1,) * (x.ndim - 1)), x.dtype), 0)
         return getattr(ops, self.how)(x, 0)
