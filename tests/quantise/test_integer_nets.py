@@ -1,4 +1,4 @@
-"""Networks of whole numbers beside the quantised ones that they are exported from: equal bits, or a refusal."""
+"""Integer networks: exported networks give the bits of the quantised ones, or the export raises."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def compare(seed: int, folder: Any, run: Callable[[Any], Any]) -> bool:
 @pytest.mark.parametrize("start", range(0, 600, 20))
 @pytest.mark.sampled(1)
 @pytest.mark.uncompiled
-def test_drawn_networks_give_the_same_bits(start: int, tmp_path: Any) -> None:
+def test_random_networks_give_same_bits(start: int, tmp_path: Any) -> None:
     with plainly():  # it is not kernels that decide here, and each network has others
         agreed = [compare(seed, tmp_path, lambda net: net) for seed in range(start, start + 20)]
     assert sum(agreed) >= 10  # the others are refused
@@ -146,14 +146,14 @@ def test_drawn_networks_give_the_same_bits(start: int, tmp_path: Any) -> None:
 @pytest.mark.compiled
 @pytest.mark.parametrize("seed", range(1000, 1040))
 @pytest.mark.sampled(1)
-def test_compiled_networks_give_the_same_bits(seed: int, tmp_path: Any) -> None:
+def test_compiled_networks_give_same_bits(seed: int, tmp_path: Any) -> None:
     compare(seed, tmp_path, ms.jit)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize(("window", "stride"), [(3, 1), (5, 2), (2, 1)])
-def test_convolutions_by_tiles_are_exact_where_they_are_exported(window: int, stride: int, monkeypatch: Any) -> None:
+def test_winograd_convolutions_are_exact_where_exported(window: int, stride: int, monkeypatch: Any) -> None:
     ms.set_seed(window)
     net = nn.SequentialCell(nn.Conv2d(32, 64, window, stride=stride, pad_mode="valid", has_bias=True))
     Q.prepare(net, Q.Uniform(3, scale_bits=1, per_channel=True))
@@ -205,14 +205,14 @@ class Cubic(nn.Neuron):
         return v - v * v * v * 0.5 + x
 
 
-def test_a_neuron_of_ones_own_is_exported_if_it_is_linear() -> None:
+def test_custom_neuron_is_exported_if_linear() -> None:
     net = small(Halved({}, v_threshold=0.3))
     x = spikes(20, B, 6)
     np.testing.assert_array_equal(Q.export(net).run(x), net(Tensor(x)).asnumpy())
 
 
 @pytest.mark.parametrize("learnable", [(), ("keeps",)])
-def test_constants_of_a_neuron_of_ones_own_are_multipliers(learnable: tuple[str, ...]) -> None:
+def test_constants_of_custom_neuron_are_multipliers(learnable: tuple[str, ...]) -> None:
     net, x = small(Named(0.8513, learnable=learnable, v_threshold=0.3)), spikes(20, B, 6)
     np.testing.assert_array_equal(Q.export(net).run(x), net(Tensor(x)).asnumpy())
     rounded = Q.restore(net, rounded=True)[1].cell.keeps
@@ -224,7 +224,7 @@ def test_constants_of_a_neuron_of_ones_own_are_multipliers(learnable: tuple[str,
     Q.prepare(net, Q.Uniform(4), Q.FixedPoint(12, 8), decay_bits=12)
 
 
-def test_constants_for_each_neuron_and_learned_ones_are_exported() -> None:
+def test_per_neuron_and_learned_constants_are_exported() -> None:
     beta = Tensor(np.linspace(0.5, 0.95, 5).astype(np.float32))
     node = nn.LeakyNode(beta, v_threshold=Tensor([0.2, 0.3, 0.4, 0.5, 0.6]), learnable=("beta", "v_threshold"))
     net, x = small(node), spikes(20, B, 6)
@@ -235,7 +235,7 @@ def test_constants_for_each_neuron_and_learned_ones_are_exported() -> None:
     np.testing.assert_array_equal(Q.export(net).run(x), net(Tensor(x)).asnumpy())
 
 
-def test_counts_and_analog_inputs() -> None:
+def test_spike_counts_and_analog_inputs_give_same_bits() -> None:
     net = small(weights=Q.Uniform(4, scale_bits=2), states=Q.FixedPoint(10, 6))
     x = np.random.default_rng(0).integers(0, 8, (T, B, 6))
     np.testing.assert_array_equal(Q.export(net, largest_input=7).run(x), net(Tensor(x.astype(np.float32))).asnumpy())
@@ -248,7 +248,7 @@ def test_counts_and_analog_inputs() -> None:
     np.testing.assert_array_equal(whole.run(x), net.set_train(False)(Tensor(x)).asnumpy())
 
 
-def test_float64_networks_are_whole_numbers_too() -> None:
+def test_float64_networks_are_exported_as_integers() -> None:
     net = Q.prepare(
         nn.SequentialCell(nn.Dense(6, 5, dtype=ms.float64), nn.MultiStep(nn.LeakyNode(0.9, v_threshold=0.3))),
         Q.Uniform(8),
@@ -259,7 +259,7 @@ def test_float64_networks_are_whole_numbers_too() -> None:
     np.testing.assert_array_equal(Q.export(net).run(x), net(Tensor(x)).asnumpy())
 
 
-def test_the_layers_say_what_a_chip_needs() -> None:
+def test_layers_describe_bits_and_shifts_for_hardware() -> None:
     whole = Q.export(small(weights=Q.Uniform(4, per_channel=True, scale_bits=1), decay_bits=4))
     product, steps = whole.layers
     neuron = steps.neuron
@@ -271,7 +271,7 @@ def test_the_layers_say_what_a_chip_needs() -> None:
     assert "Product dense (5, 6) int8" in repr(whole) and whole.weight_bytes == 30 + 5 * 4
 
 
-def test_shifts_round_halves_to_even() -> None:
+def test_shifts_round_half_to_even() -> None:
     x = np.arange(-40, 41)
     for bits in range(5):
         np.testing.assert_array_equal(shift_round(x, bits), np.rint(x / 2**bits).astype(np.int64))
@@ -358,19 +358,19 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_the_same_is_refused_with_the_mend(case: str) -> None:
+def test_inexact_export_raises_with_fix(case: str) -> None:
     text, make = REFUSED[case]
     with pytest.raises(ArgumentError, match=text), np.errstate(all="ignore"):
         Q.export(make())
 
 
-def test_feedback_is_a_dense() -> None:
+def test_feedback_is_exported_as_dense_layer() -> None:
     net = nn.MultiStep(nn.Recurrent(nn.LeakyNode(), nn.SequentialCell(nn.Dense(3, 3))))
     with pytest.raises(ArgumentError, match=r"cell.feedback \(SequentialCell\): the feedback of a neuron"):
         Q.export(Q.prepare(net, Q.Binary(), Q.FixedPoint(12, 8)))
 
 
-def test_inputs_are_whole_numbers() -> None:
+def test_inputs_must_be_integers() -> None:
     whole = Q.export(small())
     with pytest.raises(ArgumentError, match=r"x must be integers.*activations="):
         whole.run(np.full((T, B, 6), 0.5))
@@ -382,7 +382,7 @@ def test_inputs_are_whole_numbers() -> None:
         np.testing.assert_array_equal(whole.run(spikes(T, B, 6).astype(dtype)), whole.run(spikes(T, B, 6)))
 
 
-def test_files_that_are_damaged_or_others_are_refused(tmp_path: Any) -> None:
+def test_damaged_and_foreign_files_raise(tmp_path: Any) -> None:
     file = tmp_path / "net.safetensors"
     net = small()
     Q.export(net).save(file)
@@ -400,7 +400,7 @@ def test_files_that_are_damaged_or_others_are_refused(tmp_path: Any) -> None:
         Q.IntegerNet.load(tmp_path / "none")
 
 
-def test_a_forward_hook_is_not_lost_silently_and_phases_stay():
+def test_forward_hook_raises_and_phases_are_kept():
     net = Q.prepare(
         nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9))), Q.Uniform(4), Q.FixedPoint(12, 8)
     )

@@ -1,4 +1,4 @@
-"""Networks that compute with rounded weights and states: what is rounded, and everything that happens to networks."""
+"""Quantised networks: rounding of weights and states, training, checkpoints, export, and batch-norm folding."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_a_layer_computes_with_its_weights_and_bias_on_the_grid(kind: str, per_channel: bool) -> None:
+def test_layer_computes_with_quantised_weights_and_bias(kind: str, per_channel: bool) -> None:
     make, shape = LAYERS[kind]
     if kind == "transposed" and per_channel:
         with pytest.raises(ArgumentError, match="its outputs on axis 1"):
@@ -109,7 +109,7 @@ NEURONS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", NEURONS)
-def test_states_are_on_the_grid_and_saturate(name: str) -> None:
+def test_states_are_on_grid_and_saturate(name: str) -> None:
     grid = Q.FixedPoint(7, 4)
     node = Q.prepare(NEURONS[name](), states=grid, decay_bits=6)
     x = Tensor(np.random.default_rng(1).normal(0, 6, (T, B, 5)).astype(np.float32))
@@ -124,7 +124,7 @@ def test_states_are_on_the_grid_and_saturate(name: str) -> None:
     assert max(extremes) <= 4.0 and max(extremes) > 1.0
 
 
-def test_a_step_is_that_of_whole_numbers() -> None:
+def test_step_equals_integer_arithmetic() -> None:
     node = Q.prepare(nn.LeakyNode(0.9, v_threshold=0.7), states=Q.FixedPoint(8, 4), decay_bits=3)
     out, v = node(Tensor([0.3, 1.0, -99.0, 99.0]), Tensor([0.5, 0.25, 0.0, 0.0]))
     # beta = 7 / 8, threshold = 11 / 16; 0.4375 + 0.3 = 11.8 / 16, 0.21875 + 1 = 19.5 / 16
@@ -132,14 +132,14 @@ def test_a_step_is_that_of_whole_numbers() -> None:
     assert (v.asnumpy() * 16).tolist() == [12 - 11, 20 - 11, -128, 127 - 11]
 
 
-def test_states_begin_on_the_grid() -> None:
+def test_initial_states_are_on_grid() -> None:
     node = Q.prepare(nn.LIFNode(2.0, v_reset=0.3, v_threshold=0.9, reset="value"), states=Q.FixedPoint(8, 3))
     assert initial_states(node, ops.zeros((1, 2)))[0].asnumpy().tolist() == [[0.25, 0.25]]
     assert node.v_reset == 0.3
 
 
 @pytest.mark.parametrize("tau", [2.0, 3.0, 300.0])
-def test_time_constants_are_multipliers_that_are_not_zero(tau: float) -> None:
+def test_time_constants_become_nonzero_multipliers(tau: float) -> None:
     for learnable in ((), "tau"):
         node = Q.prepare(
             nn.LIFNode(tau, v_threshold=99.0, learnable=learnable), states=Q.FixedPoint(16, 8), decay_bits=6
@@ -154,7 +154,7 @@ def test_time_constants_are_multipliers_that_are_not_zero(tau: float) -> None:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.sampled(1)
-def test_loops_jit_and_steps_give_the_same(kind: str, training: bool, run: Callable[[Any], Any]) -> None:
+def test_loops_jit_and_single_steps_agree(kind: str, training: bool, run: Callable[[Any], Any]) -> None:
     x, nets = spikes(T, B, 6), [Q.prepare(network(), **KINDS[kind]).set_train(training) for _ in range(2)]
     with testing.unfused():
         expected, slopes = ms.value_and_grad(loss_of(nets[0]), None, nets[0].trainable_params())(x)
@@ -166,14 +166,14 @@ def test_loops_jit_and_steps_give_the_same(kind: str, training: bool, run: Calla
 
 
 @pytest.mark.compiled
-def test_a_loop_stays_one_kernel_each_way() -> None:
+def test_loop_is_one_kernel_forward_and_backward() -> None:
     net = Q.prepare(network(), Q.Uniform(4), Q.FixedPoint(12, 6))
     text = str(ms.explain(ms.grad(loss_of(net), None, net.trainable_params()), spikes(T, B, 6), detail="launches"))
     assert "6 loops over time" in text and text.count("one kernel") >= 6
 
 
 @pytest.mark.parametrize("kind", ["states", "weights"])
-def test_a_smooth_network_passes_finite_differences(kind: str) -> None:
+def test_smooth_network_passes_finite_differences(kind: str) -> None:
     net = network(recurrent=False)
     options = {"weights": {"weights": Q.Uniform(4, 0.25)}, "states": {"states": Q.FixedPoint(14, 10)}}[kind]
     Q.prepare(net, **options)
@@ -185,7 +185,7 @@ def test_a_smooth_network_passes_finite_differences(kind: str) -> None:
         testing.check_grads(lambda x: doubles(x), x, rtol=1e-2, atol=1e-4)
 
 
-def test_a_second_gradient_is_there() -> None:
+def test_second_order_gradient_exists() -> None:
     net = Q.prepare(network(recurrent=False), Q.Uniform(6), Q.FixedPoint(14, 10))
     x = spikes(T, B, 6)
     once = ms.grad(loss_of(net))
@@ -193,7 +193,7 @@ def test_a_second_gradient_is_there() -> None:
     assert np.isfinite(twice.asnumpy()).all() and np.any(twice.asnumpy() != 0)
 
 
-def test_a_shared_parameter_is_rounded_where_it_is_used() -> None:
+def test_shared_parameter_is_rounded_at_each_use() -> None:
     first, second = nn.Dense(4, 4, has_bias=False), nn.Dense(4, 4, has_bias=False)
     second.weight = first.weight
     net = nn.SequentialCell(first, second)
@@ -207,7 +207,7 @@ def test_a_shared_parameter_is_rounded_where_it_is_used() -> None:
     assert np.all(slope.asnumpy() != 0)
 
 
-def test_checkpoints_copies_and_pickles_have_learned_scales(tmp_path: Any) -> None:
+def test_checkpoints_copies_and_pickles_keep_learned_scales(tmp_path: Any) -> None:
     net, other = (Q.prepare(network(), **KINDS["learned"]) for _ in range(2))
     for parameter in net.trainable_params():
         parameter.set_data(parameter * 1.25)
@@ -219,7 +219,7 @@ def test_checkpoints_copies_and_pickles_have_learned_scales(tmp_path: Any) -> No
         np.testing.assert_array_equal(one(x).asnumpy(), net(x).asnumpy())
 
 
-def test_restore_brings_every_bit_back() -> None:
+def test_restore_recovers_every_bit() -> None:
     net, x = network(), spikes(T, B, 6)
     before, names = net(x).asnumpy(), list(net.parameters_dict())
     Q.prepare(net, **KINDS["all"])
@@ -229,7 +229,7 @@ def test_restore_brings_every_bit_back() -> None:
     assert list(net.parameters_dict()) == names
 
 
-def test_restore_may_keep_the_rounded_values() -> None:
+def test_restore_can_keep_rounded_values() -> None:
     ms.set_seed(0)
     node = nn.LIFNode(3.0, v_threshold=0.7, v_reset=0.1, reset="value", learnable="v_threshold")
     net = nn.SequentialCell(nn.Dense(6, 5), nn.MultiStep(node), nn.Dense(5, 3), nn.MultiStep(nn.LINode(4.0)))
@@ -241,7 +241,7 @@ def test_restore_may_keep_the_rounded_values() -> None:
     assert isinstance(node.v_threshold, Parameter) and net[0].quantisers is None
 
 
-def test_nir_refuses_grids_and_takes_the_values_on_them() -> None:
+def test_nir_export_of_quantisers_raises_and_of_rounded_values_works() -> None:
     pytest.importorskip("nir")
     net = nn.SequentialCell(nn.Dense(6, 5), nn.MultiStep(nn.LIFNode(2.0, reset="zero")))
     Q.prepare(net, Q.Uniform(3), Q.FixedPoint(12, 8))
@@ -253,7 +253,7 @@ def test_nir_refuses_grids_and_takes_the_values_on_them() -> None:
 
 
 @pytest.mark.slow
-def test_fit_trains_it_with_groups_and_goes_on_from_a_checkpoint(tmp_path: Any) -> None:
+def test_fit_trains_groups_and_resumes_from_checkpoint(tmp_path: Any) -> None:
     def trained(epochs: list[int]) -> Any:
         for until in epochs:
             net = Q.prepare(network(recurrent=False), **KINDS["learned"])
@@ -353,13 +353,13 @@ ERRORS: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_name_the_layer_and_the_mend(case: str) -> None:
+def test_errors_name_layer_and_fix(case: str) -> None:
     text, wrong = ERRORS[case]
     with pytest.raises(ArgumentError, match=text):
         wrong()
 
 
-def test_states_that_would_stay_as_they_are_are_refused() -> None:
+def test_cells_that_are_not_neurons_raise_unless_skipped() -> None:
     net = nn.SequentialCell(nn.MultiStep(nn.LIFNode()), nn.MultiStep(Own()))
     with pytest.raises(ArgumentError, match=r"1.cell \(Own\) is not an nn.Neuron, so its states.*skip=\[Own\]"):
         Q.prepare(net, states=Q.FixedPoint(12, 8))
@@ -367,7 +367,7 @@ def test_states_that_would_stay_as_they_are_are_refused() -> None:
     assert Q.prepare(net, states=Q.FixedPoint(12, 8), skip=[Own])[0].cell.quantisers is not None
 
 
-def test_a_synapse_and_its_neuron_are_both_rounded() -> None:
+def test_synapse_and_neuron_are_both_rounded() -> None:
     net = Q.prepare(
         nn.MultiStep(nn.WithSynapse(nn.CubaLIFNode(0.5, 0.9), 0.7), return_states=True), states=Q.FixedPoint(9, 5)
     )
@@ -377,7 +377,7 @@ def test_a_synapse_and_its_neuron_are_both_rounded() -> None:
         np.testing.assert_array_equal(state.asnumpy() * 32, np.rint(state.asnumpy() * 32))
 
 
-def test_what_is_refused_leaves_the_network_as_it_was() -> None:
+def test_error_leaves_network_unchanged() -> None:
     net = nn.SequentialCell(nn.Dense(2, 2), WithBprop(2, 2))
     with pytest.raises(ArgumentError, match=r"1 \(WithBprop\) has a bprop"):
         Q.prepare(net, Q.Binary())
@@ -411,7 +411,7 @@ FOLDED: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", FOLDED)
-def test_a_folded_network_gives_what_the_network_gave(name: str) -> None:
+def test_folded_network_equals_network(name: str) -> None:
     make, shape = FOLDED[name]
     ms.set_seed(1)
     net, rng = make(), np.random.default_rng(0)
@@ -453,13 +453,13 @@ FOLDS: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("case", FOLDS)
-def test_errors_of_folding_name_the_normalisation(case: str) -> None:
+def test_errors_of_folding_name_normalisation(case: str) -> None:
     text, make = FOLDS[case]
     with pytest.raises(ArgumentError, match=text):
         Q.fold(make())
 
 
-def test_a_shared_layer_is_not_folded() -> None:
+def test_shared_layer_is_not_folded() -> None:
     shared = nn.Dense(2, 2)
     with pytest.raises(ArgumentError, match="also used elsewhere"):
         Q.fold(nn.SequentialCell(shared, BN(2), nn.SequentialCell(shared, BN(2))))

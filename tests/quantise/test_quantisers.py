@@ -1,4 +1,4 @@
-"""Quantisers: their values beside loops in plain Python, their reverse, what is learned and followed, bad inputs."""
+"""Quantisers: values compared with plain Python loops, gradients, learned and moving scales, special inputs, errors."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def made(name: str, **options: Any) -> Any:
     return QUANTISERS[name][0](**options)
 
 
-def test_the_table_has_all_of_them() -> None:
+def test_table_has_all_quantisers() -> None:
     kinds = {one for one in vars(Q).values() if isinstance(one, type) and issubclass(one, Q.Quantiser)}
     assert {type(made(name)) for name in QUANTISERS} == kinds - {Q.Quantiser}
 
@@ -133,7 +133,7 @@ def test_the_table_has_all_of_them() -> None:
 
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @NAMES
-def test_values_are_those_of_plain_loops(name: str, axis: int | None) -> None:
+def test_values_equal_plain_loops(name: str, axis: int | None) -> None:
     oracle = QUANTISERS[name][1]
     if oracle is None:
         pytest.skip("it begins by values: see below")
@@ -146,7 +146,7 @@ def test_values_are_those_of_plain_loops(name: str, axis: int | None) -> None:
 
 @pytest.mark.parametrize("scale_bits", [1, 2, 8, 16])
 @NAMES
-def test_values_are_whole_steps_of_few_bits_to_the_bit(name: str, scale_bits: int) -> None:
+def test_values_are_exact_multiples_of_step(name: str, scale_bits: int) -> None:
     own = {} if name in ("fixed", "power of two", "percentile") else {"scale_bits": scale_bits}
     quantiser = made(name, **own).set_train(name == "moving")
     x = Tensor(W)
@@ -161,7 +161,7 @@ def test_values_are_whole_steps_of_few_bits_to_the_bit(name: str, scale_bits: in
 @pytest.mark.sampled(4)
 @pytest.mark.compiled
 @NAMES
-def test_compiled_gives_the_same_bits(name: str) -> None:
+def test_compiled_quantiser_gives_same_bits(name: str) -> None:
     for mode in (False, True):
         eager, jitted = made(name, per_channel=name != "fixed").set_train(mode), made(name, per_channel=name != "fixed")
         jitted.set_train(mode)
@@ -174,7 +174,7 @@ def test_compiled_gives_the_same_bits(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @NAMES
-def test_other_dtypes_come_back(name: str, dtype: str) -> None:
+def test_dtype_of_input_is_kept(name: str, dtype: str) -> None:
     x = Tensor(W).astype(dtype)
     quantiser = made(name).set_train(name == "moving")
     out = quantiser(x)
@@ -186,7 +186,7 @@ def test_other_dtypes_come_back(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("bits", [1, 2, 5, 8, 16])
-def test_short_scales_are_the_nearest_and_the_next_above(bits: int) -> None:
+def test_short_scales_round_to_nearest_or_up(bits: int) -> None:
     # The last lies near the upper end of the scales of 16 bits.
     values = np.append(np.exp(RNG.uniform(-20, 20, 500)), 16768033 * 2.0**-41).astype(np.float32)
     near, above = round_scale(Tensor(values), bits).asnumpy(), round_scale(Tensor(values), bits, up=True).asnumpy()
@@ -197,7 +197,7 @@ def test_short_scales_are_the_nearest_and_the_next_above(bits: int) -> None:
     assert grad(lambda x: ops.sum(round_scale(x, bits)))(Tensor(values)).asnumpy().tolist() == [1.0] * len(values)
 
 
-def test_every_number_of_bits_has_its_levels() -> None:
+def test_number_of_levels_follows_bits() -> None:
     x = Tensor(np.linspace(-1, 1, 200001, dtype=np.float32))
     for bits in (2, 3, 8, 12, 16):
         levels = Q.Uniform(bits, scale_bits=None).integers(x)[0]
@@ -215,7 +215,7 @@ def test_every_number_of_bits_has_its_levels() -> None:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("options", [{}, {"per_channel": True, "axis": 1}], ids=["one scale", "per channel"])
 @NAMES
-def test_the_bprop_is_the_derivative_of_the_primitive(name: str, options: dict[str, Any], training: bool) -> None:
+def test_bprop_equals_derivative_of_primitive(name: str, options: dict[str, Any], training: bool) -> None:
     quantiser = made(name, **options)
     quantiser.begin(Tensor(W))
     testing.check_bprop(quantiser.set_train(training), Tensor(W))
@@ -223,14 +223,14 @@ def test_the_bprop_is_the_derivative_of_the_primitive(name: str, options: dict[s
 
 
 @pytest.mark.parametrize("quantiser", [Q.FixedPoint(4, 3), Q.Uniform(4, 0.1), Q.Binary(0.4)], ids=repr)
-def test_a_smooth_quantiser_passes_finite_differences(quantiser: Any) -> None:
+def test_smooth_quantiser_passes_finite_differences(quantiser: Any) -> None:
     x = Tensor(W.astype(np.float64))
     with surrogate.smooth():
         testing.check_grads(lambda x: ops.square(quantiser(x)), x)
 
 
 @NAMES
-def test_second_order_goes_straight_through_too(name: str) -> None:
+def test_second_order_gradient_is_straight_through(name: str) -> None:
     quantiser = made(name).set_train(name == "moving")
     x = Tensor(W)
     q = quantiser(x).asnumpy()
@@ -242,7 +242,7 @@ def test_second_order_goes_straight_through_too(name: str) -> None:
     assert set(np.unique(inside)) <= {0.0, 1.0}
 
 
-def test_the_learned_step_has_the_gradient_of_lsq() -> None:
+def test_learned_step_has_lsq_gradient() -> None:
     quantiser = Q.Uniform(3, "learned", scale_bits=None).begin(Tensor(W))
     quantiser.step_size.set_data(quantiser.step_size * 0.5)  # some are clipped
     (found,) = ms.grad(lambda x: ops.sum(quantiser(x)), None, [quantiser.step_size])(Tensor(W))
@@ -256,13 +256,13 @@ def test_the_learned_step_has_the_gradient_of_lsq() -> None:
     )
 
 
-def test_a_learned_step_stays_positive() -> None:
+def test_learned_step_stays_positive() -> None:
     quantiser = Q.Uniform(4, "learned").begin(Tensor(W))
     quantiser.step_size.set_data(quantiser.step_size * -1.0)
     assert 0.0 < quantiser.step_size.item() < 1e-3
 
 
-def test_biases_go_straight_through_onto_their_step() -> None:
+def test_biases_round_to_step_with_straight_through_gradient() -> None:
     step = Tensor([0.5, 0.25, 0.125])
     testing.check_bprop(OnStep(), Tensor([0.3, -7.1, 0.2]), step)
     assert OnStep()(Tensor([0.3, -7.1, 0.1875]), step).asnumpy().tolist() == [0.5, -7.0, 0.25]
@@ -271,7 +271,7 @@ def test_biases_go_straight_through_onto_their_step() -> None:
 # --- what is followed, and drawn --------------------------------------------------------------------------------------
 
 
-def test_a_moving_scale_follows_in_training_and_stays_in_prediction() -> None:
+def test_moving_scale_updates_in_training_only() -> None:
     quantiser = Q.Uniform(8, "moving", momentum=0.75).begin(ops.zeros(()))
     quantiser.set_train()
     for x in (4.0, 8.0):
@@ -282,13 +282,13 @@ def test_a_moving_scale_follows_in_training_and_stays_in_prediction() -> None:
     assert quantiser(Tensor([100.0])).item() == pytest.approx(5.0, rel=0.01)
 
 
-def test_each_reverse_has_the_moving_scale_of_its_own_call() -> None:
+def test_backward_uses_moving_scale_of_its_call() -> None:
     quantiser = Q.Uniform(8, "moving", momentum=0.0).begin(ops.zeros(())).set_train()
     both = grad(lambda x: ops.sum(quantiser(x)) + ops.sum(quantiser(x * 0.01)))
     assert both(Tensor([1.0, 2.0])).asnumpy().tolist() == pytest.approx([1.01, 1.01])
 
 
-def test_stochastic_rounding_is_right_on_average_and_the_same_for_a_seed() -> None:
+def test_stochastic_rounding_is_unbiased_and_reproducible() -> None:
     quantiser = Q.Uniform(4, 0.25, rounding="stochastic").set_train()
     x = ops.ones(20000) * 0.3
     ms.set_seed(3)
@@ -314,7 +314,7 @@ def test_zeros_stay_zeros(name: str) -> None:
 
 
 @NAMES
-def test_constants_keep_their_sign(name: str) -> None:
+def test_constants_keep_sign(name: str) -> None:
     quantiser = made(name).begin(Tensor([0.5, 0.5])).set_train()
     assert (quantiser(Tensor([0.5, 0.5])).asnumpy() > 0).all()
     negative = quantiser(Tensor([-0.5, -0.5])).asnumpy()
@@ -323,7 +323,7 @@ def test_constants_keep_their_sign(name: str) -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @NAMES
-def test_nan_stays_nan_and_infinity_is_never_hidden(name: str, bad: float) -> None:
+def test_nan_and_infinity_are_not_hidden(name: str, bad: float) -> None:
     x = W.copy()
     x[0, 0, 0] = bad
     with np.errstate(all="ignore"):
@@ -341,7 +341,7 @@ def test_empty_tensors_stay_empty(name: str) -> None:
 
 
 @NAMES
-def test_quantisers_are_copied_and_pickled(name: str) -> None:
+def test_quantisers_can_be_copied_and_pickled(name: str) -> None:
     quantiser = made(name)
     for other in (copy.deepcopy(quantiser), pickle.loads(pickle.dumps(quantiser))):
         np.testing.assert_array_equal(other(Tensor(W)).asnumpy(), quantiser(Tensor(W)).asnumpy())
@@ -373,13 +373,13 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_name_the_mend(case: str) -> None:
+def test_errors_name_fix(case: str) -> None:
     kind, text, wrong = ERRORS[case]
     with pytest.raises(kind, match=text):
         wrong()
 
 
-def test_a_quantiser_of_ones_own() -> None:
+def test_custom_quantiser_rounds_to_its_grid() -> None:
     class Sixteenths(Q.Quantiser):
         def grid(self, x: Tensor) -> Any:
             return (0.0625,)

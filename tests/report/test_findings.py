@@ -1,4 +1,4 @@
-"""Findings from facts: each rule is given facts that it must speak of, and facts that it must be silent about."""
+"""Rules of the report: each rule must produce its finding for some facts and none for others."""
 
 import math
 import re
@@ -143,17 +143,17 @@ def notes(facts):
     return {(f.kind, f.layer) for f in diagnose(facts) if f.severity == "note"}
 
 
-def test_nothing_is_said_of_facts_with_nothing_wrong_but_how_many_are_right():
+def test_healthy_facts_give_only_the_accuracy_note():
     assert worst(net()) == set()
     assert notes(net()) == {("accuracy", "")}
 
 
-def test_nothing_is_said_where_nothing_is_known():
+def test_unknown_facts_give_no_finding():
     assert diagnose(Facts()) == ()
     assert diagnose(Facts(layers=(LayerFacts("lif"),), weights=[Weight("w", np.ones(3))])) == ()
 
 
-def test_every_measure_is_taken():
+def test_every_measure_is_registered():
     functions = [each for module in (training, gradients, activity) for each in vars(module).values()]
     measures = [f for f in functions if getattr(f, "__annotations__", {}).get("return") == "Iterator[Measurement]"]
     public = [f for f in measures if not f.__name__.startswith("_")]
@@ -375,7 +375,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found_under_its_kind_and_nothing_else_is(name):
+def test_fault_gives_finding_of_its_kind_only(name):
     facts, expected = FAULTS[name]
     assert worst(facts) == expected
 
@@ -431,7 +431,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_is_harmless_is_a_note(name):
+def test_harmless_facts_give_notes(name):
     facts, expected = HARMLESS[name]
     assert worst(facts) == set()
     assert expected in notes(facts)
@@ -474,12 +474,12 @@ SILENT_RULES = {
 
 
 @pytest.mark.parametrize("name", SILENT_RULES)
-def test_what_is_no_fault_is_not_said(name):
+def test_normal_facts_give_no_finding(name):
     assert worst(SILENT_RULES[name]) == set()
     assert notes(SILENT_RULES[name]) == {("accuracy", "")}
 
 
-def test_what_averages_hide_is_found_in_the_worst_sample_and_the_last_third_of_the_steps():
+def test_worst_sample_and_last_third_of_steps_reveal_hidden_faults():
     """Silent for 20 steps, then a quarter of the neurons on and far up, in one of 16 samples; and alpha above 1."""
     rng = np.random.default_rng(3)
     above = np.full((100, 16, 128), -0.9) + rng.normal(0.0, 0.02, (100, 16, 128))
@@ -505,7 +505,7 @@ def test_what_averages_hide_is_found_in_the_worst_sample_and_the_last_third_of_t
     )
 
 
-def test_growth_by_the_surrogate_alone_is_no_explosion():
+def test_growth_by_surrogate_alone_is_not_an_explosion():
     slopes = 2.0 ** -np.arange(T)[:, None, None] * np.ones((T, B, N))
     spikes = (RNG.random((T, B, N)) < 0.2) * 1.0
     explained = layer("a", above=slopes - 1.0, grad=1e-3 * slopes * 2.0**T, spikes=spikes, v=np.ones((T, B, N)))
@@ -514,12 +514,12 @@ def test_growth_by_the_surrogate_alone_is_no_explosion():
     assert worst(net(explained, layer("b"))) == set()
 
 
-def test_the_layer_is_named_in_which_a_gradient_begins_to_explode():
+def test_exploding_gradient_names_layer_where_it_begins():
     facts = net(replace(growing(1.5), name="early"), replace(growing(1.5), name="late"), layer("readout"))
     assert worst(facts) == {("exploding gradient", "late", "alarm")}
 
 
-def test_a_silent_layer_behind_a_silent_layer_is_not_blamed():
+def test_silent_layer_after_a_silent_layer_is_not_blamed():
     facts = net(quiet(-5.0, name="a"), quiet(-1.0, name="b"), quiet(-1.0, name="c"))
     assert worst(facts) == {("dead", "a", "alarm")}
     texts = {f.layer: f.mend for f in diagnose(facts) if f.kind in ("dead", "silent output")}
@@ -582,27 +582,27 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("facts", "kind", "words"), WORDS)
-def test_findings_have_numbers_in_their_words(facts, kind, words):
+def test_texts_of_findings_contain_numbers(facts, kind, words):
     assert words in text_of(facts, kind)
 
 
 @pytest.mark.parametrize(
     ("scale", "mend"), [(1.0, "Use a wider surrogate"), (100.0, "Scale the weights before the layer down")]
 )
-def test_what_is_too_narrow_or_too_wide_is_told_by_the_threshold(scale, mend):
+def test_surrogate_width_is_judged_relative_to_threshold(scale, mend):
     facts = net(layer("a", slope=triangle(0.001), above=RNG.normal(-0.4, 0.5, (T, B, N)) * scale), layer("b"))
     (found,) = [finding for finding in diagnose(facts) if finding.kind == "narrow surrogate"]
     assert found.mend.startswith(mend)
 
 
-def test_where_a_nan_begins_is_named_and_what_follows_from_it():
+def test_first_nan_is_named_with_its_consequences():
     late, early = layer("a", v=with_nan(layer().v, 20)), layer("b", above=with_nan(layer().above, 10))
     facts = net(late, early, loss=np.nan)
     (found,) = [finding for finding in diagnose(facts) if finding.kind == "not finite"]
     assert (found.layer, "Also not finite: a, loss." in found.text) == ("b", True)
 
 
-def test_one_is_counted_in_the_singular():
+def test_count_of_one_is_singular():
     one = quiet(-5.0, name="b")
     one = replace(one, **{name: getattr(one, name)[:, :1, :1] for name in ("above", "spikes", "v", "grad")})
     assert "100 % of 1 neuron never fired in 1 sample of 40 steps" in text_of(net(one, layer("c")), "dead")
@@ -610,21 +610,21 @@ def test_one_is_counted_in_the_singular():
     assert text_of(facts, "accuracy").startswith("0 % of 1 sample is classified correctly")
 
 
-def test_facts_print_in_a_line():
+def test_facts_print_in_one_line():
     facts = net()
     assert repr(facts).startswith("Facts(2 layers, 2 weights, 2 epochs, loss=1.6; ") and len(repr(facts)) < 150
     assert repr(facts.layers[0]) == "Layer('lif1', LIFNode, shape=(40, 8, 20))"
     assert repr(facts.weights[0]) == "Weight('dense1.weight', shape=(20, 20))"
 
 
-def test_channels_are_counted_where_positions_share_weights():
+def test_convolution_findings_count_channels():
     above = np.full((T, B, 4, 5, 5), -0.5)
     above[:, :, :3, 2, 2] = 0.5  # three of four channels fire at one place
     facts = net(layer("conv", above=above, spikes=(above > 0) * 1.0, v=above + 1, grad=None), layer("b"))
     assert "25 % of 4 channels never fired" in text_of(facts, "dead")
 
 
-def test_the_worst_comes_first_and_every_finding_can_be_acted_on():
+def test_findings_are_sorted_by_severity_and_have_actions():
     found = diagnose(net(growing(1.2), layer("b", detached=True), loss=12.8, halves=6.4, weights=[weight(update=9.0)]))
     assert [f.severity for f in found] == sorted([f.severity for f in found], key=["alarm", "warning", "note"].index)
     assert found == by_severity(reversed(found))
@@ -632,13 +632,13 @@ def test_the_worst_comes_first_and_every_finding_can_be_acted_on():
     assert {f.kind for f in found} <= KINDS.keys()
 
 
-def test_the_page_on_nets_that_do_not_learn_lists_all_kinds():
+def test_documentation_page_lists_all_kinds():
     page = (Path(__file__).parents[2] / "docs" / "why-not-learning.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([a-z -]+) \| (.*) \|$", page, re.MULTILINE)
     assert KINDS.items() <= set(rows)
 
 
-def test_a_finding_prints_as_a_sentence_and_refuses_what_is_none():
+def test_finding_prints_as_sentence_and_checks_its_arguments():
     finding = Finding("dead", "lif1", "alarm", "90 % never fired.", "Lower v_threshold.")
     assert str(finding) == "alarm: lif1: 90 % never fired. Lower v_threshold."
     assert str(Finding("accuracy", "", "note", "all right.")) == "note: all right."
@@ -660,11 +660,11 @@ def test_a_finding_prints_as_a_sentence_and_refuses_what_is_none():
         (0.99999, "> 99.9 %"),
     ],
 )
-def test_percent_is_never_0_or_100_where_it_is_neither(share, words):
+def test_percent_is_0_or_100_only_if_exact(share, words):
     assert format_percent(share) == words
 
 
-def test_numbers_have_three_digits():
+def test_numbers_have_three_significant_digits():
     assert [format_number(x) for x in (0.0012345, 12.0, 1e-7, 3370.4, 2.05e5)] == [
         "0.00123",
         "12",
@@ -677,7 +677,7 @@ def test_numbers_have_three_digits():
 # --- what the rules are made from -------------------------------------------------------------------------------------
 
 
-def test_width_and_peak_of_a_surrogate():
+def test_surrogate_width_and_peak_are_measured():
     slope = Slope("half as high", lambda x: 0.5 * np.maximum(0.0, 1.0 - np.abs(x) / 3.0))
     assert slope.peak.item() == pytest.approx(0.5)
     assert slope.width == pytest.approx(3.0, rel=0.03)
@@ -687,14 +687,14 @@ def test_width_and_peak_of_a_surrogate():
     assert flat.width == 0.0 and not flat.relative(np.zeros((2, 3))).any()
 
 
-def test_a_surrogate_may_have_a_width_for_each_neuron():
+def test_surrogate_can_have_a_width_per_neuron():
     widths = np.array([1.0, 2.0])
     slope = Slope("two", lambda x: np.maximum(0.0, 1.0 - np.abs(x) / widths) * widths, (2,))
     np.testing.assert_allclose(slope.peak, widths)
     np.testing.assert_allclose(slope.relative(np.full((4, 3, 2), 0.5))[0, 0], [0.5, 0.75])
 
 
-def test_a_trend_is_the_factor_of_the_steps_that_have_a_gradient():
+def test_trend_is_growth_factor_over_steps_with_gradient():
     norms = 2.0 ** -np.arange(20.0)
     norms[5] = 0.0
     found = trend(norms)
@@ -707,16 +707,16 @@ def test_a_trend_is_the_factor_of_the_steps_that_have_a_gradient():
     ("shape", "samples", "axis"),
     [((40, 8, 20), 8, 1), ((8, 20), 8, 0), ((8, 3, 5, 5), 8, 0), ((8,), 8, 0), ((7, 6), 8, None)],
 )
-def test_which_axis_counts_the_samples(shape, samples, axis):
+def test_sample_axis_is_identified(shape, samples, axis):
     assert batch_axis(shape, samples) == axis
 
 
-def test_a_step_that_keeps_too_much_over_many_steps_is_a_finding_and_no_overflow():
+def test_growing_state_over_many_steps_is_found_without_overflow():
     facts = Facts([LayerFacts("a", leak=1.5, v=np.zeros((5000, 1, 1)))])
     assert "potentials grow without input, by a factor of inf in 5000 steps" in text_of(facts, "constant out of range")
 
 
-def test_a_column_of_a_log_that_is_empty_says_nothing():
+def test_empty_log_column_gives_no_finding():
     assert diagnose(Facts(history=[{"loss": 1.0, "firing_rate": ""}, {"loss": 0.5, "firing_rate": ""}])) == ()
 
 
@@ -753,7 +753,7 @@ def rare():
     ]
 
 
-def test_every_rule_is_said_of_some_facts_and_names_what_measures_of_its_kind_give():
+def test_every_rule_applies_to_some_facts_and_uses_known_measures():
     given = [facts for table in (FAULTS, HARMLESS) for facts, _ in table.values()]
     measured, said = {}, set()
     for facts in [*given, *rare()]:

@@ -1,4 +1,4 @@
-"""A report finds planted faults, is calm about healthy nets, leaves everything as it was, and its page can be read."""
+"""Report: planted faults are found, healthy nets get no alarm, the net stays unchanged, and the page is valid."""
 
 import re
 from html.parser import HTMLParser
@@ -143,14 +143,14 @@ PLANTED = [dead, saturated, exploding_recurrence, narrow, summed, fast, nan_at_3
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
-def test_a_planted_fault_is_found_and_no_other(plant):
+def test_planted_fault_is_found_and_no_other(plant):
     net, options, expected, consequences = plant()
     findings = found(net, **options)
     assert expected in bad(findings), text(findings)
     assert bad(findings) <= {expected, *consequences}, text(findings)
 
 
-def test_a_dead_layer_is_described(sick):
+def test_dead_layer_is_described(sick):
     (finding,) = [f for f in sick.of("dead") if f.severity == "alarm"]
     words = (
         "lif2: 100 % of 24 neurons never fired in 16 samples of 50 steps; the derivative of their surrogate is below "
@@ -159,7 +159,7 @@ def test_a_dead_layer_is_described(sick):
     assert words in str(finding) and words[6:] in sick.path.read_text(encoding="utf-8")
 
 
-def test_where_a_nan_begins_is_described():
+def test_origin_of_nan_is_described():
     (finding,) = [f for f in found(nan_at_37()[0]) if f.kind == "not finite"]
     assert "NaN from step 37 on in its potential, 48 of 384 entries at that step" in finding.text
 
@@ -196,7 +196,7 @@ class Convolutional(nn.Cell):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", [{}, {"recurrent": True}, {"surrogate_function": surrogate.ATan()}, {"tau": 10.0}])
-def test_nothing_alarming_is_said_of_a_healthy_net(options):
+def test_healthy_net_gets_no_alarm(options):
     net = made(**options)
     findings = found(net, optimiser=adam_of(net))
     assert bad(findings) == set(), text(findings)
@@ -205,7 +205,7 @@ def test_nothing_alarming_is_said_of_a_healthy_net(options):
     assert bad(findings) == set(), text(findings)
 
 
-def test_nothing_alarming_is_said_of_the_demo_and_of_a_convolutional_net():
+def test_demo_and_convolutional_net_get_no_alarm():
     (images, labels), _ = digits()
     snncell.set_seed(0)
     net = DigitNet()
@@ -247,7 +247,7 @@ def failing(scores, labels):
     raise errors.ShapeError("planted")
 
 
-def test_everything_is_afterwards_as_it_was_to_the_bit(tmp_path):
+def test_report_changes_no_bit_of_net_and_random_state(tmp_path):
     snncell.set_seed(1)
     net = Streaming()
     net.set_train()
@@ -270,7 +270,7 @@ def test_everything_is_afterwards_as_it_was_to_the_bit(tmp_path):
     assert snapshot(net, adam) == before
 
 
-def test_a_report_finds_the_same_again():
+def test_repeated_report_finds_the_same():
     net = made()
     adam = adam_of(net)
     assert found(net, optimiser=adam) == found(net, optimiser=adam)
@@ -279,7 +279,7 @@ def test_a_report_finds_the_same_again():
 # --- facts ------------------------------------------------------------------------------------------------------------
 
 
-def test_facts_of_a_net():
+def test_facts_of_net_are_measured():
     net = made(recurrent=True, tau=4.0, detach_reset=True)
     facts, _ = examine(net, batch(), nn.CrossEntropyLoss(), nn.SGD(net.trainable_params(), 0.1))
     first, second, readout = facts.layers
@@ -314,11 +314,11 @@ def test_facts_of_a_net():
         (None, None),
     ],
 )
-def test_what_guessing_costs_is_known_where_the_loss_is_one_of_classes(loss, expected):
+def test_loss_of_guessing_is_known_for_classification(loss, expected):
     assert examine(made(), batch(), loss)[0].guessing == expected
 
 
-def test_a_silent_layer_is_a_fault_once_training_has_not_woken_it():
+def test_silent_layer_is_a_fault_after_training():
     net, (x, y) = made(), batch()
     given = 0.01 * x, y
     net.dense1.bias.set_data(net.dense1.bias * 0.0)
@@ -329,7 +329,7 @@ def test_a_silent_layer_is_a_fault_once_training_has_not_woken_it():
     assert [f.kind for f in after if f.severity == "warning"] == ["equal outputs"], text(after)
 
 
-def test_without_a_loss_gradients_are_left_out_and_the_page_says_so(tmp_path):
+def test_report_without_loss_omits_gradients_and_says_so(tmp_path):
     report = plot.report(made(), batch()[0], path=tmp_path / "bare.html")
     page = report.path.read_text(encoding="utf-8")
     assert "Left out: without a loss there is nothing to differentiate" in page and "no loss was given" in page
@@ -337,7 +337,7 @@ def test_without_a_loss_gradients_are_left_out_and_the_page_says_so(tmp_path):
     assert bad(report) == set()
 
 
-def test_a_loss_of_the_output_alone_and_a_frozen_net():
+def test_loss_without_labels_and_frozen_net_are_reported():
     facts, _ = examine(made(), batch()[0], lambda out: ops.square(out).mean())
     assert facts.loss > 0 and facts.layers[0].grad.any()
     frozen = made()
@@ -381,26 +381,26 @@ def layer_without_input(neuron):
         (nn.LINode, None),
     ],
 )
-def test_the_way_to_the_threshold_is_known_of_any_neuron(neuron, reach):
+def test_distance_to_threshold_is_known_for_any_neuron(neuron, reach):
     found = layer_without_input(neuron())
     assert found.reach == (None if reach is None else pytest.approx(reach, rel=1e-6))
     assert reach is None or np.abs(found.heights).max() == pytest.approx(0.0, abs=1e-6)
 
 
-def test_potentials_are_measured_in_thresholds_from_where_they_began():
+def test_potentials_are_measured_from_rest_in_thresholds():
     net = nn.SequentialCell(nn.MultiStep(nn.LeakyNode(1.0, v_threshold=-50.0, v_reset=-65.0, reset="value")))
     (found,) = examine(net, np.full((4, 1, 1), 3.0, np.float32))[0].layers
     np.testing.assert_allclose(found.heights[:, 0, 0], np.arange(1, 5) * 3.0 / 15.0, rtol=1e-5)
 
 
-def test_a_neuron_that_keeps_more_than_there_was_is_named():
+def test_neuron_with_growing_state_is_named():
     assert not any(f.kind == "constant out of range" for f in diagnose(Facts([layer_without_input(Own())])))
     (finding,) = [f for f in diagnose(Facts([layer_without_input(Own(1.02))])) if f.kind == "constant out of range"]
     assert finding.severity == "warning"
     assert "a step of the Own multiplies a small change of the potential by 1.02" in finding.text
 
 
-def test_constants_are_asked_of_the_neuron_and_of_its_spike_function():
+def test_constants_come_from_neuron_and_its_spike_function():
     class Told(Own):
         decay = SimpleNamespace(low=0.0, high=1.0, closed="both", text="is what a step keeps, from 0 to 1")
 
@@ -419,13 +419,13 @@ def test_constants_are_asked_of_the_neuron_and_of_its_spike_function():
     assert finding.mend.startswith("The constant is learned")
 
 
-def test_what_the_optimiser_does_not_have_is_named():
+def test_parameters_missing_from_optimiser_are_named():
     net = made()
     adam = nn.Adam([p for p in net.trainable_params() if p is not net.dense2.weight])
     assert ("not trained", "dense2.weight") in bad(found(net, optimiser=adam))
 
 
-def test_layers_are_those_of_the_net_before_the_update_that_is_tried():
+def test_layers_are_measured_before_trial_update():
     net = made(recurrent=True, learnable=("v_threshold", "tau"))
     with testing.unfused():
         alone, tried = (
@@ -437,7 +437,7 @@ def test_layers_are_those_of_the_net_before_the_update_that_is_tried():
         assert getattr(alone, name) == getattr(tried, name), name
 
 
-def test_a_report_looks_at_thresholds_without_a_word_to_the_net():
+def test_report_adds_no_parameters_to_net():
     net = made()
     before = [p.name for p in net.get_parameters()], list(net.parameters_dict())
     examine(net, batch(), nn.CrossEntropyLoss())
@@ -474,7 +474,7 @@ class Outline(HTMLParser):
             self.cells.append(data)
 
 
-def test_the_page_needs_nothing_beside_it_and_shows_all_sections(healthy):
+def test_page_is_self_contained_and_shows_all_sections(healthy):
     page = healthy.path.read_text(encoding="utf-8")
     outline = Outline(page)
     assert outline.open == []
@@ -497,7 +497,7 @@ def test_the_page_needs_nothing_beside_it_and_shows_all_sections(healthy):
     assert len(page) < 3e6
 
 
-def test_a_log_may_be_a_file(tmp_path):
+def test_log_can_be_a_file(tmp_path):
     snncell.train.Log(tmp_path / "run.csv", [{"epoch": 1, "loss": 0.5, "test_loss": 0.4}]).add(
         {"epoch": 2, "loss": 1.5}
     )
@@ -507,12 +507,12 @@ def test_a_log_may_be_a_file(tmp_path):
     assert "rises from 0.5 in epoch 1 to 1.5 in epoch 2" in rises.text
 
 
-def test_names_are_escaped(healthy):
+def test_names_are_escaped_in_html(healthy):
     page = healthy.path.read_text(encoding="utf-8")
     assert "<b>" not in page and "After &lt;b&gt;two&lt;/b&gt; &amp; a half epochs" in page
 
 
-def test_the_findings_are_on_the_page_in_order(sick):
+def test_findings_are_on_page_in_order(sick):
     text = Outline(sick.path.read_text(encoding="utf-8")).text
     assert "1 alarm, 1 warning" in text
     for finding in sick:
@@ -520,7 +520,7 @@ def test_the_findings_are_on_the_page_in_order(sick):
         assert there
 
 
-def test_a_report_is_a_sequence_and_prints_as_text(sick):
+def test_report_is_a_sequence_and_prints_as_text(sick):
     assert sick[0].kind == "dead" and len(sick) == len(list(sick)) and sick[:1] == (sick[0],)
     assert sick.of("dead")[0] is sick[0]
     lines = str(sick).splitlines()
@@ -531,7 +531,7 @@ def test_a_report_is_a_sequence_and_prints_as_text(sick):
 
 @pytest.mark.uncompiled
 @pytest.mark.slow
-def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
+def test_path_with_pdf_suffix_writes_pdf(tmp_path):
     import matplotlib.pyplot as plt
 
     report = plot.report(made(), batch(), nn.CrossEntropyLoss(), path=str(tmp_path / "report.pdf"))
@@ -541,7 +541,7 @@ def test_a_pdf_is_written_where_the_path_says_so(tmp_path):
     assert plt.get_fignums() == []  # nothing is left open
 
 
-def test_a_table_that_is_too_wide_for_paper_goes_on_below():
+def test_wide_table_is_continued_below():
     from snncell.plot.reports import _LETTERS, _columns
 
     head = ["layer", *(f"column {n}" for n in range(20))]
@@ -553,7 +553,7 @@ def test_a_table_that_is_too_wide_for_paper_goes_on_below():
     assert _columns((["layer", "b"], [["x", "1"]])) == ["layer  b", "x      1"]
 
 
-def test_what_a_picture_cannot_show_is_said_in_its_place():
+def test_missing_figure_is_replaced_by_reason():
     from snncell.plot.pictures import draw_picture
 
     def refuse(ax):
@@ -563,7 +563,7 @@ def test_what_a_picture_cannot_show_is_said_in_its_place():
     assert picture.figure is None and picture.caption == "A picture. Not drawn: there is nothing."
 
 
-def test_gradients_of_layers_with_weights_in_their_step_are_shown(tmp_path):
+def test_gradients_of_layers_with_weights_in_step_are_shown(tmp_path):
     class Weighted(nn.Cell):
         """A neuron whose step has the weights: its input is narrower than its output."""
 
@@ -584,7 +584,7 @@ def test_gradients_of_layers_with_weights_in_their_step_are_shown(tmp_path):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("given", [True, False])
-def test_the_usual_size_is_of_updates_and_said_where_there_are_some(given, tmp_path):
+def test_usual_update_size_is_stated_if_there_are_updates(given, tmp_path):
     net = made()
     optimiser = nn.Adam(net.trainable_params(), 1e-3) if given else None
     path = tmp_path / "r.html"
@@ -599,7 +599,7 @@ def test_the_usual_size_is_of_updates_and_said_where_there_are_some(given, tmp_p
     assert not any(label.get_text() for label in axes.get_xticklabels(minor=True))  # they lie over each other
 
 
-def test_the_spike_function_of_a_neuron_has_any_name(tmp_path):
+def test_spike_function_of_neuron_can_have_any_name(tmp_path):
     class Bent(nn.Cell):
         def construct(self, x):
             return (x > 0).astype(x.dtype)
@@ -690,7 +690,7 @@ class Idle(nn.Cell):
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_named_with_their_mend(name, tmp_path):
+def test_invalid_arguments_raise_with_fix(name, tmp_path):
     kind, match, changes = MISTAKES[name]
     given = {
         "net": made,
@@ -704,13 +704,13 @@ def test_mistakes_are_named_with_their_mend(name, tmp_path):
     assert not (tmp_path / "r.html").exists()
 
 
-def test_an_optimiser_without_a_loss_is_refused(tmp_path):
+def test_optimiser_without_loss_raises(tmp_path):
     net = made()
     with pytest.raises(errors.ArgumentError, match="optimiser needs a loss too, because its update"):
         plot.report(net, batch(), optimiser=adam_of(net), path=tmp_path / "r.html")
 
 
-def test_a_report_within_a_monitor_is_refused(tmp_path):
+def test_report_inside_monitor_raises(tmp_path):
     net = made()
     with snncell.monitor(net), pytest.raises(errors.ArgumentError, match=r"^report: another monitor is recording"):
         plot.report(net, batch(), path=tmp_path / "r.html")

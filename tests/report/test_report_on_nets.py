@@ -1,4 +1,4 @@
-"""Reports on networks made at random: a few here; `benchmarks/report.py` takes hundreds and counts."""
+"""Reports on random networks: a few in this test; `benchmarks/report.py` measures error rates on hundreds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def found(case):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(6))
-def test_a_net_that_learns_gets_no_alarm(seed):
+def test_learning_net_gets_no_alarm(seed):
     with testing.unfused():
         case = healthy(seed, **SMALL)
         assert case.falls < HEALTHY_FALL and case.apart < HEALTHY_APART
@@ -51,7 +51,7 @@ def test_a_net_that_learns_gets_no_alarm(seed):
         "activity that grows over epochs",
     ],
 )
-def test_a_planted_sickness_is_named(name):
+def test_planted_fault_is_named(name):
     with testing.unfused():
         case, kinds = sick(name, 20, **SMALL)
         said = found(case)
@@ -73,7 +73,7 @@ class UntilTheEnd(nn.Cell):
 @pytest.mark.parametrize("bias", [-0.5, 0.0, 2.0])
 @pytest.mark.parametrize("neuron", [nn.IFNode, nn.LIFNode])
 @pytest.mark.parametrize("steps", [20, np.array([8, 20, 12, 20, 9, 20])], ids=["of one length", "of several"])
-def test_padding_adds_no_finding_and_hides_none(neuron, bias, steps, rng):
+def test_padding_adds_and_hides_no_finding(neuron, bias, steps, rng):
     snncell.set_seed(2)
     net = UntilTheEnd(neuron(), bias)
     lengths = np.broadcast_to(steps, 6).astype(np.int64)
@@ -86,7 +86,7 @@ def test_padding_adds_no_finding_and_hides_none(neuron, bias, steps, rng):
     assert said[0] == said[1]
 
 
-def test_labels_of_no_class_are_refused_by_their_loss():
+def test_labels_out_of_range_raise_in_loss():
     with testing.unfused():
         case, kinds = sick("labels from 1", 20, **SMALL)
         with pytest.raises(errors.ArgumentError, match=f"^report: the batch with inputs .* {REFUSED}"):
@@ -94,14 +94,14 @@ def test_labels_of_no_class_are_refused_by_their_loss():
     assert REFUSED in kinds
 
 
-def test_every_sickness_is_named_by_kinds_that_there_are():
+def test_every_planted_fault_has_existing_kinds():
     assert len(SICKNESSES) >= 30
     assert all(sickness.kinds - {REFUSED} <= KINDS.keys() for sickness in SICKNESSES.values())
     named = frozenset().union(*(sickness.kinds for sickness in SICKNESSES.values()))
     assert KINDS.keys() - named == {"detached reset", "accuracy", "not recorded"}  # remarks, not sicknesses
 
 
-def test_a_net_whose_outputs_say_nothing_of_the_samples_is_not_healthy():
+def test_net_with_constant_output_is_not_healthy():
     """Its loss falls by the bias alone; all samples get one output."""
     case = draw(3, **SMALL)
     last = case.net.dense(1).weight
@@ -111,7 +111,7 @@ def test_a_net_whose_outputs_say_nothing_of_the_samples_is_not_healthy():
         assert apart(healthy(3, **SMALL)) < HEALTHY_APART
 
 
-def test_a_seed_draws_the_same_net_again():
+def test_seed_reproduces_net():
     a, b, other = (draw(seed, **SMALL) for seed in (7, 7, 8))
     with testing.unfused():
         np.testing.assert_array_equal(*(case.net(Tensor(case.x)).asnumpy() for case in (a, b)))
@@ -134,7 +134,7 @@ class SpikeTimes(nn.Cell):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("weight", "silent"), [(0.01, True), (3.0, False)])
-def test_a_report_on_spike_times_names_layers_that_it_cannot_record_and_silent_label_neurons(weight, silent, tmp_path):
+def test_report_on_spike_times_names_unrecordable_layers_and_silent_neurons(weight, silent, tmp_path):
     times = Tensor(np.linspace(0.0, 20.0, 20, dtype=np.float32).reshape(4, 5))
     labels, entropy = Tensor(np.array([0, 1, 2, 0], np.int32)), nn.CETemporalLoss()
     loss, path = (lambda out, y: entropy.of_times(out, y, 50.0)), tmp_path / "page.html"
@@ -147,7 +147,7 @@ def test_a_report_on_spike_times_names_layers_that_it_cannot_record_and_silent_l
         assert "4 of 4 samples; these have no gradient" in said["silent output"].text
 
 
-def test_monitor_and_energy_name_layers_that_they_cannot_record():
+def test_monitor_and_energy_name_unrecordable_layers():
     net = nn.SequentialCell(nn.EventPropLIF(5, 6), nn.CellList([nn.MultiStep(nn.LIFNode())])[0])
     with snncell.monitor(net) as recorded:
         net[0](ops.ones((3, 5)))
@@ -155,7 +155,7 @@ def test_monitor_and_energy_name_layers_that_they_cannot_record():
     assert recorded.unseen == ("0 (EventPropLIF)",) and "0 (EventPropLIF): not recorded" in repr(recorded)
 
 
-def test_the_spikes_of_eprop_are_recorded():
+def test_spikes_of_eprop_are_recorded():
     net = nn.SequentialCell(nn.EProp(5, 6), nn.Dense(6, 4), nn.MultiStep(nn.LIFNode()))
     x = ops.relu(ops.normal((7, 3, 5), 0.0, 3.0))
     with snncell.monitor(net, v=True, above=True, grad=True) as recorded:

@@ -1,4 +1,4 @@
-"""The estimators: scikit-learn's own checks, and what it does not check of them."""
+"""scikit-learn estimators: scikit-learn's own checks, and behaviour that these checks do not cover."""
 
 import copy
 import pickle
@@ -34,7 +34,7 @@ QUICK = {"steps": 4, "epochs": 15, "learning_rate": 0.02, "random_state": 0}
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("default")  # those of the checks themselves
 @parametrize_with_checks([SNNClassifier(16, **QUICK), SNNRegressor(16, **QUICK)])
-def test_scikit_learns_own_checks(estimator, check):
+def test_estimator_passes_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
@@ -66,7 +66,7 @@ def losses(model):
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_a_training_by_fit_to_the_bit():
+def test_estimator_equals_train_fit_bit_for_bit():
     model = small().fit(X, Y)
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     snncell.set_seed(seed)
@@ -91,7 +91,7 @@ def test_it_is_a_training_by_fit_to_the_bit():
 
 
 @pytest.mark.parametrize("encoder", ["current", "rate"])
-def test_random_numbers_are_its_own(encoder):
+def test_random_state_is_local_to_estimator(encoder):
     def drawn_after(seed, fit):
         snncell.set_seed(seed)
         first = ops.uniform((2,)).asnumpy()
@@ -117,7 +117,7 @@ LABELS = {
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_labels_of_any_dtype(kind):
+def test_labels_can_have_any_dtype(kind):
     labels = LABELS[kind]
     model = small(learning_rate=0.02, epochs=25).fit(X, labels[Y])
     assert np.array_equal(model.classes_, np.unique(labels)) and model.predict(X).dtype == labels.dtype
@@ -125,7 +125,7 @@ def test_labels_of_any_dtype(kind):
     assert np.array_equal(model.classes_[model.predict_proba(X).argmax(1)], model.predict(X))
 
 
-def test_two_classes_may_be_booleans():
+def test_boolean_labels_are_two_classes():
     model = small(epochs=20, learning_rate=0.02).fit(X, Y == 0)
     assert model.predict(X).dtype == bool and model.score(X, Y == 0) > 0.8
 
@@ -180,7 +180,7 @@ SETTINGS = {
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SETTINGS)
-def test_settings(name):
+def test_estimator_with_settings_trains_and_can_be_cloned(name):
     settings = {"learning_rate": 0.02, "epochs": 12, **SETTINGS[name]}
     model = small(**settings).fit(UNIT, Y)
     assert losses(model)[-1] < losses(model)[0]
@@ -198,7 +198,7 @@ def test_settings(name):
     assert losses(regressed)[-1] < losses(regressed)[0] and regressed.predict(UNIT).shape == (60, 2)
 
 
-def test_it_has_the_weights_of_the_best_epoch():
+def test_estimator_keeps_weights_of_best_epoch():
     model = small(epochs=60, early_stopping=True, patience=2, learning_rate=0.2, validation_fraction=0.4).fit(X, Y)
     tested = [record["test_loss"] for record in model.history_]
     assert model.n_iter_ == len(tested) == np.argmin(tested) + 3 < 60
@@ -212,7 +212,7 @@ def test_it_has_the_weights_of_the_best_epoch():
 
 
 @pytest.mark.compiled  # two trainings of 40 epochs
-def test_it_regresses_in_the_units_of_the_targets():
+def test_regressor_predicts_in_units_of_targets():
     x = np.linspace(-1.5, 1.5, 80)[:, np.newaxis]
     one = SNNRegressor(24, epochs=40, random_state=0).fit(x, x[:, 0] ** 2)
     other = SNNRegressor(24, epochs=40, random_state=0).fit(x, 1e6 * x[:, 0] ** 2 + 1e7)
@@ -221,7 +221,7 @@ def test_it_regresses_in_the_units_of_the_targets():
     assert np.allclose(regressor(epochs=1).fit(x, np.full(80, 3.0)).target_scale_, 1.0)  # no division by 0
 
 
-def test_further_outputs_are_those_of_meta_estimators():
+def test_multi_output_equals_meta_estimators():
     two = np.column_stack([Y, Y == 1])
     assert MultiOutputClassifier(small()).fit(X, two).predict(X).shape == (60, 2)
 
@@ -236,7 +236,7 @@ class Note(train.Callback):
         self.epochs.append(training.epoch)
 
 
-def test_callbacks_are_told():
+def test_callbacks_are_called():
     note = Note()
     model = small(callbacks=[note, train.EMA(0.5)]).fit(X, Y)
     assert note.epochs == [1, 2, 3, 4] and model.get_params()["callbacks"][0] is note
@@ -245,7 +245,7 @@ def test_callbacks_are_told():
 # --- going on ---------------------------------------------------------------------------------------------------------
 
 
-def test_warm_start_goes_on():
+def test_warm_start_continues_training():
     model = small(warm_start=True).fit(X, Y)
     first, weights = losses(model), model.net_.network[0].weight
     assert losses(model.fit(X, Y))[:4] == first and model.n_iter_ == 8
@@ -259,7 +259,7 @@ def test_warm_start_goes_on():
         model.fit(X[:, :2], Y)
 
 
-def test_a_network_that_comes_in_training_predicts_in_prediction():
+def test_network_in_training_phase_predicts_in_prediction_phase():
     def network(n_features, n_outputs):
         return nn.SequentialCell(nn.Dense(n_features, n_outputs), nn.Dropout(p=0.5)).set_train()
 
@@ -268,7 +268,7 @@ def test_a_network_that_comes_in_training_predicts_in_prediction():
     assert (estimator.predict_proba(X) == estimator.predict_proba(X)).all()
 
 
-def test_a_fit_that_fails_leaves_no_untrained_network_behind():
+def test_failed_fit_leaves_no_untrained_network():
     class Failing(train.Callback):
         def on_step_begin(self, training):
             raise OSError("no more")
@@ -280,7 +280,7 @@ def test_a_fit_that_fails_leaves_no_untrained_network_behind():
         estimator.predict(X)
 
 
-def test_partial_fit():
+def test_partial_fit_trains_by_batches():
     model = small()
     for part in range(3):
         chosen = part != Y  # none has all classes
@@ -295,7 +295,7 @@ def test_partial_fit():
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 @pytest.mark.parametrize("make", [small, regressor])
-def test_a_copy_goes_on_as_the_original_does(make, copied):
+def test_copy_continues_like_original(make, copied):
     model = make(early_stopping=True, encoder="rate", callbacks=[snncell.train.EMA(0.5)]).fit(UNIT, Y)
     other = copied(model)
     assert np.array_equal(other.predict(UNIT), model.predict(UNIT))
@@ -316,7 +316,7 @@ def search(**options):
     return GridSearchCV(pipeline, grid, cv=2, **options).fit(X, Y)
 
 
-def test_a_search_in_threads_gives_what_it_gives_without():
+def test_search_in_threads_equals_serial_search():
     alone = search()
     with joblib.parallel_config("threading", n_jobs=3):
         beside = search()
@@ -326,11 +326,11 @@ def test_a_search_in_threads_gives_what_it_gives_without():
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_a_search_in_processes_gives_what_it_gives_without():
+def test_search_in_processes_equals_serial_search():
     assert np.array_equal(search().cv_results_["mean_test_score"], search(n_jobs=2).cv_results_["mean_test_score"])
 
 
-def test_folds_are_trained_apart():
+def test_folds_are_trained_independently():
     scores = cross_val_score(small(epochs=15, learning_rate=0.02), X, Y, cv=3)
     assert scores.shape == (3,) and scores.min() > 0.5
 
@@ -368,26 +368,26 @@ WRONG = {
 
 
 @pytest.mark.parametrize("words", WRONG)
-def test_a_setting_that_makes_no_sense_is_said_by_fit(words):
+def test_invalid_setting_raises_in_fit(words):
     model = small().set_params(**WRONG[words])
     with pytest.raises((ArgumentError, snncell.errors.CallError), match=words):
         model.fit(X, Y)
     assert not hasattr(model, "n_iter_")
 
 
-def test_what_is_predicted_for_lies_in_range_too():
+def test_prediction_input_out_of_range_raises():
     model = small(encoder="latency").fit(UNIT, Y)
     with pytest.raises(ArgumentError, match=r"X has values in \[0, 2\]"):
         model.predict(2 * UNIT)
 
 
-def test_latencies_fit_into_any_number_of_steps():
+def test_latency_encoding_gives_one_spike_per_input():
     x = np.concatenate([UNIT, np.geomspace(1e-6, 1.0, 30).reshape(-1, 3)])  # the smallest would fire last
     spikes = small(encoder="latency", steps=5).fit(x, [*Y, *[0] * 10]).net_.encoded(Tensor(x.astype(np.float32)))
     assert np.array_equal(np.unique(spikes.asnumpy().sum(0)), [1.0])
 
 
-def test_one_class_is_none():
+def test_single_class_raises():
     with pytest.raises(ArgumentError, match=r"at least two classes, but y has one class, \[7\]"):
         small().fit(X, np.full(60, 7))
 
@@ -409,7 +409,7 @@ for attempt in ("import snncell.sklearn", "snncell.sklearn", "from snncell.sklea
 """
 
 
-def test_without_scikit_learn_it_says_what_to_install():
+def test_missing_scikit_learn_raises_with_install_command():
     done = subprocess.run([sys.executable, "-W", "error", "-c", WITHOUT], capture_output=True, text=True, check=True)
     for line in done.stdout.splitlines():
         assert line.startswith(
