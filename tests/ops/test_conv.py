@@ -128,6 +128,22 @@ def test_bits_do_not_depend_on_threads_or_batch(path: str, work: int, monkeypatc
 
 
 @compiled
+@pytest.mark.parametrize("path", PATHS)
+def test_images_one_row_or_pixel_past_a_vector_or_tile(path: str) -> None:
+    """Every algorithm computes the last pixels apart if they do not fill a vector, a tile of rows or a band."""
+    rng = np.random.default_rng(5)
+    for size in ((1, 16), (1, 17), (7, 7), (3, 11), (43, 5), (45, 34)):
+        x = (rng.random((2, 16, *size)) < 0.2).astype(np.float32)
+        weight = rng.normal(size=(16, 16, 3, 3)).astype(np.float32)
+        dout = rng.normal(size=(2, 16, *size)).astype(np.float32)
+        options = {"stride": (1, 1), "before": (1, 1), "dilation": (1, 1), "groups": 1}
+        with by(path):
+            values = three(direct, x, weight, dout, options)
+        for value, expected in zip(values, three(im2col, x, weight, dout, options), strict=True):
+            np.testing.assert_allclose(value, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+
+
+@compiled
 def test_large_layers_in_chunks_bands_and_splits() -> None:
     """Sizes at which planes exceed the cache, or with few images for many channels."""
     rng = np.random.default_rng(3)
