@@ -178,7 +178,7 @@ def test_decompression_bomb_in_a_mat_file_raises(tmp_path):
 
 
 @pytest.fixture
-def spoken(tmp_path):
+def shd_file(tmp_path):
     pytest.importorskip("h5py")
     write.write_shd(tmp_path / "whole.h5", np.random.default_rng(0), [5, 0, 9], chunks=(2,))
     return tmp_path / "shd.h5", (tmp_path / "whole.h5").read_bytes()
@@ -190,16 +190,16 @@ def all_samples(path):
     return events
 
 
-def test_hdf5_truncated_at_any_byte_raises(spoken):
-    path, whole = spoken
+def test_hdf5_truncated_at_any_byte_raises(shd_file):
+    path, whole = shd_file
     for end in range(0, len(whole), 23):
         said = outcome(path, whole[:end], all_samples)
         assert "byte 0" in said or "cannot be read: OSError: Unable to synchronously open file" in said, end
 
 
 @pytest.mark.parametrize("signature", [b"GCOL", b"TREE", b"SNOD", b"HEAP"])
-def test_hdf5_with_a_missing_signature_raises(spoken, signature):
-    path, whole = spoken
+def test_hdf5_with_a_missing_signature_raises(shd_file, signature):
+    path, whole = shd_file
     places = [at for at in range(len(whole)) if whole.startswith(signature, at)]
     said = [outcome(path, whole[:at] + bytes(4) + whole[at + 4 :], all_samples) for at in places]
     assert any("cannot be read: " in each for each in said)
@@ -207,8 +207,8 @@ def test_hdf5_with_a_missing_signature_raises(spoken, signature):
         assert any("dataset /extra/keys: cannot be read: OSError: " in each for each in said)
 
 
-def test_flipped_bits_in_hdf5_spikes_raise_or_give_events(spoken):
-    path, whole = spoken
+def test_flipped_bits_in_hdf5_spikes_raise_or_give_events(shd_file):
+    path, whole = shd_file
     rng = np.random.default_rng(2)
     times = data.SHD(path.with_name("whole.h5"))[2][0]["t"] / 1e6
     place = whole.index(times.astype("<f2").tobytes())
@@ -221,9 +221,9 @@ def test_flipped_bits_in_hdf5_spikes_raise_or_give_events(spoken):
     assert any("dataset /spikes/times, index 2: times in seconds are expected" in each for each in said)
 
 
-def test_class_names_must_be_text(spoken):
+def test_class_names_must_be_text(shd_file):
     h5py = pytest.importorskip("h5py")
-    path, whole = spoken
+    path, whole = shd_file
     path.write_bytes(whole)
     with h5py.File(path, "a") as file:
         del file["extra/keys"]

@@ -80,7 +80,7 @@ def gestures(folder, rng):
     return expected
 
 
-def mixed(folder, rng):
+def table_files(folder, rng):
     columns = [write.drawn(rng, 60, (50, 40, 2)) for _ in range(4)]
     write.write_csv(put(folder / "left" / "a.csv"), columns[0])
     np.save(put(folder / "left" / "b.npy"), write.structured(columns[1]))
@@ -91,7 +91,7 @@ def mixed(folder, rng):
     return list(zip((0, 0, 1, 1), columns, strict=True))
 
 
-def spoken(folder, rng):
+def shd_files(folder, rng):
     h5py = pytest.importorskip("h5py")
     write.write_shd(folder / "shd_train.h5", rng, [12, 0, 300, 2500, 1])
     with h5py.File(folder / "shd_train.h5") as file:
@@ -108,21 +108,21 @@ SETS = {
     "CIFAR10DVS": (cifar, data.CIFAR10DVS, (128, 128, 2), 10),
     "ASLDVS": (asl, data.ASLDVS, (240, 180, 2), 24),
     "DVSGesture": (gestures, data.DVSGesture, (128, 128, 2), 11),
-    "EventFolder": (mixed, data.EventFolder, (128, 128, 2), 2),
-    "SHD": (spoken, lambda folder, **options: data.SHD(folder / "shd_train.h5", **options), (700, 1, 1), 3),
+    "EventFolder": (table_files, data.EventFolder, (128, 128, 2), 2),
+    "SHD": (shd_files, lambda folder, **options: data.SHD(folder / "shd_train.h5", **options), (700, 1, 1), 3),
 }
 
 
 @pytest.fixture(params=SETS)
-def made(request, tmp_path):
+def dataset_case(request, tmp_path):
     """A data set, its expected content, its sensor, its number of classes, and a function to make it with options."""
     write_it, make, sensor, classes = SETS[request.param]
     expected = write_it(tmp_path, np.random.default_rng(0))
     return make(tmp_path), expected, sensor, classes, lambda **options: make(tmp_path, **options)
 
 
-def test_samples_equal_the_files(made):
-    dataset, expected, sensor, classes, _ = made
+def test_samples_equal_the_files(dataset_case):
+    dataset, expected, sensor, classes, _ = dataset_case
     assert len(dataset) == len(expected) and dataset.sensor_size == sensor and len(dataset.classes) == classes
     assert all(type(name) is str for name in dataset.classes) and type(dataset.classes) is tuple
     for number, (label, columns) in enumerate(expected):
@@ -134,8 +134,8 @@ def test_samples_equal_the_files(made):
     assert str(len(expected)) in repr(dataset) and str(sensor) in repr(dataset)
 
 
-def test_indexing_behaves_like_a_sequence(made):
-    dataset, expected, *_ = made
+def test_indexing_behaves_like_a_sequence(dataset_case):
+    dataset, expected, *_ = dataset_case
     last = len(expected) - 1
     for index in (-1, np.int64(last), np.int8(-1)):
         events, label = dataset[index]
@@ -148,9 +148,9 @@ def test_indexing_behaves_like_a_sequence(made):
     assert [label for _, label in dataset] == dataset.labels.tolist()  # iteration ends at the IndexError
 
 
-def test_transform_is_applied_to_the_events(made):
-    dataset = made[-1](transform=len)
-    assert [count for count, _ in dataset] == [len(events) for events, _ in made[0]]
+def test_transform_is_applied_to_the_events(dataset_case):
+    dataset = dataset_case[-1](transform=len)
+    assert [count for count, _ in dataset] == [len(events) for events, _ in dataset_case[0]]
 
 
 def summary(dataset, index):
@@ -158,8 +158,8 @@ def summary(dataset, index):
     return len(events), int(events["t"].sum()), int(events["x"].astype(np.int64).sum()), label
 
 
-def test_data_sets_can_be_pickled_and_read_by_threads(made):
-    dataset, expected, *_ = made
+def test_data_sets_can_be_pickled_and_read_by_threads(dataset_case):
+    dataset, expected, *_ = dataset_case
     alone = [summary(dataset, index) for index in range(len(expected))]
     copy = pickle.loads(pickle.dumps(dataset))
     assert repr(copy) == repr(dataset)
@@ -171,8 +171,8 @@ def test_data_sets_can_be_pickled_and_read_by_threads(made):
 @pytest.mark.sampled(5)
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_data_sets_can_be_read_by_forked_workers(made):
-    dataset, expected, *_ = made
+def test_data_sets_can_be_read_by_forked_workers(dataset_case):
+    dataset, expected, *_ = dataset_case
     alone = [summary(dataset, index) for index in range(len(expected))]
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.starmap(summary, [(dataset, index) for index in range(len(expected))]) == alone

@@ -517,7 +517,7 @@ class Net(nn.Cell):
         return snncell.encode.mean_membrane(self.readout(self.hidden(x)), lengths=lengths)
 
 
-def trained(epochs: int, path: Any, resume: bool, seed: Any, workers: int) -> Any:
+def train_net(epochs: int, path: Any, resume: bool, seed: Any, workers: int) -> Any:
     snncell.set_seed(0)
     net = Net()
     loader = data.Loader(RECORDINGS, 8, transform=jitter, seed=seed, workers=workers)
@@ -530,9 +530,9 @@ def trained(epochs: int, path: Any, resume: bool, seed: Any, workers: int) -> An
 
 @pytest.mark.parametrize("seed", [None, 4])
 def test_training_resumes_bitwise(tmp_path, seed):
-    whole = trained(3, tmp_path / "whole", False, seed, 0)
-    trained(1, tmp_path / "parts", False, seed, 2)
-    for one, other in zip(trained(3, tmp_path / "parts", True, seed, 1), whole, strict=True):
+    whole = train_net(3, tmp_path / "whole", False, seed, 0)
+    train_net(1, tmp_path / "parts", False, seed, 2)
+    for one, other in zip(train_net(3, tmp_path / "parts", True, seed, 1), whole, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -14,7 +14,7 @@ from snncell.data import read_events
 from snncell.errors import ArgumentError, FileError
 
 
-def drawn(rng: Any, bits: int, sensor: tuple[int, int, int] = (640, 480, 2)) -> write.Columns:
+def random_recording(rng: Any, bits: int, sensor: tuple[int, int, int] = (640, 480, 2)) -> write.Columns:
     """Random events sorted by t, y, p and x, without repetitions, over several turns of a counter with `bits` bits."""
     count = int(rng.integers(1, 80))
     turn = 1 << bits
@@ -48,7 +48,7 @@ FORMATS = {  # the writer, and the number of bits of times in the file
 def test_all_events_are_read(tmp_path: Path, kind: str, seed: int) -> None:
     put, bits = FORMATS[kind]
     rng = np.random.default_rng(seed)
-    columns = drawn(rng, bits)
+    columns = random_recording(rng, bits)
     put(tmp_path / "file", columns, rng)
     events = read_events(tmp_path / "file")
     same(events, columns)

@@ -24,15 +24,15 @@ def test_each_sample_is_in_exactly_one_part(lengths: Any, expected: list[int]) -
 
 
 def test_order_follows_the_seed() -> None:
-    def drawn(seed: int | None) -> list[int]:
+    def split_order(seed: int | None) -> list[int]:
         return [*data.random_split([*range(50)], [0.5, 0.5], seed)[0]]
 
-    assert drawn(1) == drawn(1) != drawn(2)
-    assert drawn(1) != [*range(25)]
+    assert split_order(1) == split_order(1) != split_order(2)
+    assert split_order(1) != [*range(25)]
     snncell.set_seed(5)
-    first, second = drawn(None), drawn(None)
+    first, second = split_order(None), split_order(None)
     snncell.set_seed(5)
-    assert first == drawn(None) != second
+    assert first == split_order(None) != second
 
 
 def test_arrays_are_split_together_and_can_train_a_net() -> None:
@@ -84,7 +84,7 @@ def test_indices_outside_of_the_data_set_raise() -> None:
 
 
 @pytest.mark.parametrize("indices", [int, 3, [0.5], ["a"], [[0]], [[0], [0, 1]], None, "01", [True]])
-def test_positions_of_another_kind_are_refused(indices: Any) -> None:
+def test_indices_of_invalid_types_raise(indices: Any) -> None:
     with pytest.raises(ArgumentError, match="Subset: indices is a list of positions"):
         data.Subset([1, 2], indices)
 

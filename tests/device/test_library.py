@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_encode import CALLS, X
-from test_event_lists import drawn, lists_of
+from test_event_lists import lists_of, random_counts
 from test_monitor import Net, everything, flat, gradients, inputs
 from test_regularisers import TABLE, X as ACTIVITY
 from test_spike_losses import LABELS, LOSSES, REAL, SPIKES, outputs_for
@@ -156,7 +156,7 @@ def test_nir_graph_equals_cpu(seed: int) -> None:
 @pytest.mark.parametrize("layer", ["dense", "conv"])
 def test_event_list_layers_equal_cpu(dtype: str, layer: str) -> None:
     rng = np.random.default_rng(0)
-    x = drawn(rng, (3, 2, 2, 5, 4), 0.2, dtype)
+    x = random_counts(rng, (3, 2, 2, 5, 4), 0.2, dtype)
     snncell.set_seed(1)
     net = nn.Dense(40, 6) if layer == "dense" else nn.TimeDistributed(nn.Conv2d(2, 3, 3))
 

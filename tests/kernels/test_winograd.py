@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_conv import by, compiled, drawn, three
+from test_conv import by, compiled, random_convolution, three
 
 from snncell import Tensor, ops
 from snncell.kernels.conv import direct, im2col, transforms, winograd
@@ -85,7 +85,7 @@ def test_any_partition_of_images_and_channels_equals_the_reference(seed: int, mo
     monkeypatch.setattr(winograd, "MOST_PARTIAL", int(rng.choice([1, 1 << 12, 1 << 20])))
     monkeypatch.setattr(winograd, "_plan", winograd._plan.__wrapped__)
     monkeypatch.setattr(winograd, "_weight_plan", winograd._weight_plan.__wrapped__)
-    x, weight, dout, options = drawn(rng, "tiles")
+    x, weight, dout, options = random_convolution(rng, "tiles")
     with by("tiles"):
         values = three(direct, x, weight, dout, options)
     wide = [array.astype(np.float64) for array in (x, weight, dout)]

@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
-from test_neurons_like import INPUT, recorded
+from test_neurons_like import INPUT, record_states
 
 from snncell import Tensor, nn, ops, surrogate
 from snncell.errors import ArgumentError, ShapeError
@@ -121,12 +121,12 @@ def test_values_and_gradients_equal_the_frameworks(case):
     (kind, framework, settings), outputs, states, gradient = GOLDEN[case]
     node = kind.like(framework, **settings)
     x = np.array(INPUT).reshape((8, 1, 1))
-    out, after = recorded(node, x)
+    out, after = record_states(node, x)
     assert out.asnumpy().ravel().tolist() == outputs
     assert len(after) == len(states)
     for found, wanted in zip(after, states, strict=True):
         np.testing.assert_allclose(found.asnumpy().ravel(), wanted, atol=1.1e-5)
-    found = ops.grad(lambda x: recorded(node, x)[0].sum())(Tensor(x))
+    found = ops.grad(lambda x: record_states(node, x)[0].sum())(Tensor(x))
     np.testing.assert_allclose(found.asnumpy().ravel(), gradient, atol=1.1e-5)
 
 
@@ -136,17 +136,17 @@ def test_values_and_gradients_equal_the_frameworks(case):
 def test_synaptic_neuron_emits_every_spike():
     drive = np.array([3.5, 0.0, 0.0, 0.0])
     settings = {"alpha": 0.0, "beta": 1.0, "reset_delay": False}
-    out, (mem, _) = recorded(nn.CubaLIFNode.like("snntorch", **settings), drive)
+    out, (mem, _) = record_states(nn.CubaLIFNode.like("snntorch", **settings), drive)
     assert out.asnumpy().tolist() == [1.0, 1.0, 1.0, 0.0] and mem.asnumpy().tolist() == [2.5, 1.5, 0.5, 0.5]
-    out, _ = recorded(nn.CubaLIFNode.like("snntorch", **settings, as_shipped=True), drive)
+    out, _ = record_states(nn.CubaLIFNode.like("snntorch", **settings, as_shipped=True), drive)
     assert out.asnumpy().tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_alpha_soft_reset_subtracts_the_threshold():
     settings = {"alpha": 0.8, "beta": 0.3, "threshold": 0.3, "reset_mechanism": "subtract"}
     x = np.array(INPUT)
-    free = recorded(nn.AlphaNode.like("snntorch", **settings | {"reset_mechanism": "none"}), x)[1][2].asnumpy()
-    out, (_, _, mem) = recorded(nn.AlphaNode.like("snntorch", **settings), x)
+    free = record_states(nn.AlphaNode.like("snntorch", **settings | {"reset_mechanism": "none"}), x)[1][2].asnumpy()
+    out, (_, _, mem) = record_states(nn.AlphaNode.like("snntorch", **settings), x)
     first = int(np.argmax(out.asnumpy()))
     assert mem.asnumpy()[first] == pytest.approx(free[first])
     assert mem.asnumpy()[first + 1] == pytest.approx(free[first + 1] - 0.3)
@@ -154,7 +154,7 @@ def test_alpha_soft_reset_subtracts_the_threshold():
 
 def test_sinabs_reset_affects_only_spiking_neurons():
     settings = {"tau_mem": 2.0, "norm_input": False, "reset_fn": "MembraneReset", "reset_value": -0.2}
-    out, (v,) = recorded(nn.LIFNode.like("sinabs", **settings), np.array([0.5, 1.0, 0.0]))
+    out, (v,) = record_states(nn.LIFNode.like("sinabs", **settings), np.array([0.5, 1.0, 0.0]))
     kept = np.exp(-0.5)
     assert out.asnumpy().tolist() == [0.0, 1.0, 0.0]
     np.testing.assert_allclose(v.asnumpy(), [0.5, -0.2, -0.2 * kept])
@@ -162,7 +162,7 @@ def test_sinabs_reset_affects_only_spiking_neurons():
 
 def test_sinabs_current_decays_with_tau_syn():
     node = nn.ALIFNode.like("sinabs", tau_mem=2.0, tau_adapt=4.0, tau_syn=2.0)
-    _, (i, v, _) = recorded(node, np.array([1.0, 0.0, 0.0]))
+    _, (i, v, _) = record_states(node, np.array([1.0, 0.0, 0.0]))
     kept = np.exp(-0.5)
     np.testing.assert_allclose(i.asnumpy(), kept ** np.arange(1, 4))
     assert v.asnumpy()[0] == pytest.approx((1.0 - kept) * kept)
@@ -175,7 +175,7 @@ def test_sinabs_alif_fires_at_most_once_per_step_by_default():
     settings = {"tau_mem": 2.0, "tau_adapt": 4.0, "norm_input": False}
     strong = np.array([7.0])
     for spike_fn, count in (({}, 1.0), ({"spike_fn": "MultiSpike"}, 7.0), ({"spike_fn": 3}, 3.0)):
-        out, _ = recorded(nn.ALIFNode.like("sinabs", **settings, **spike_fn), strong)
+        out, _ = record_states(nn.ALIFNode.like("sinabs", **settings, **spike_fn), strong)
         assert out.asnumpy().tolist() == [count]
 
 
@@ -268,8 +268,8 @@ def test_invalid_settings_raise(of, settings, message):
 def test_inhibition_acts_within_a_sample():
     node = nn.LIFNode.like("snntorch", beta=0.5, inhibition=True)
     x = np.array([[[1.5, 3.0, 0.2], [0.5, 0.4, 0.3]], [[0.9, 0.0, 0.2], [0.5, 2.0, 2.5]]])
-    out, (mem,) = recorded(node, x)
+    out, (mem,) = record_states(node, x)
     assert out.asnumpy().tolist() == [[[0, 1, 0], [0, 0, 0]], [[0, 0, 0], [0, 0, 1]]]
     np.testing.assert_allclose(mem.asnumpy()[1, 0], [0.65, 0.5, 0.3])  # the inhibited neuron is reset too
     with pytest.raises(ShapeError, match=r"needs an input of shape \(B, N\), not \(3,\)"):
-        recorded(node, x[0, :1])
+        record_states(node, x[0, :1])

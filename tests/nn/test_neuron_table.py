@@ -195,7 +195,7 @@ def test_constants_can_be_learned_per_layer_or_per_neuron(name, constant):
 @pytest.mark.parametrize(
     "name", ["IF", "LIF", "Leaky", "CUBA", "Alpha", "ALIF", "AdEx", "CLIF", "resonate", "multi-spike"]
 )
-def test_the_shared_constants_can_be_learned(name, constant):
+def test_shared_constants_can_be_learned(name, constant):
     entry = NEURONS[name]
     x, states = entry.drawn(steps=4, neurons=3)
     reset = "value" if constant == "v_reset" and "value" in entry.resets else "subtract"

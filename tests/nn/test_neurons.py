@@ -236,7 +236,7 @@ def x():
     return Tensor(np.random.default_rng(5).uniform(0, 1.2, (10, 7)).astype(np.float32))
 
 
-def test_a_batch_of_one_equals_no_batch(net, x):
+def test_batch_of_one_equals_no_batch(net, x):
     one = x.reshape((10, 1, 7))
     np.testing.assert_array_equal(net(one).asnumpy()[:, 0], net(x).asnumpy())
     np.testing.assert_array_equal(gradient(net, one)[:, 0], gradient(net, x))

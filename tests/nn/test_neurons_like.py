@@ -59,7 +59,7 @@ GOLDEN = {  # decay 0.5, threshold 1, from rest: the neuron, its spikes, its pot
 }
 
 
-def recorded(node, x):
+def record_states(node, x):
     """Outputs and all states after each step."""
     x = x if isinstance(x, Tensor) else Tensor(x)
     first = node.init_state(x[0])
@@ -76,7 +76,7 @@ def recorded(node, x):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_spikes_and_states_equal_published_values(case, dtype):
     make, spikes, *expected = GOLDEN[case]
-    out, states = recorded(make(), np.array(INPUT, dtype))
+    out, states = record_states(make(), np.array(INPUT, dtype))
     assert "".join(f"{s:.0f}" for s in out.asnumpy()) == spikes
     assert len(states) == len(expected)
     for found, wanted in zip(states, expected, strict=True):
@@ -95,7 +95,7 @@ def test_spikes_and_states_equal_published_values(case, dtype):
 def test_gradients_equal_published_values_of_spikingjelly(v_reset, detach, expected):
     settings = {"tau": 2.0, "decay_input": False, "v_reset": v_reset, "detach_reset": detach}
     node = LIKE("spikingjelly", **settings, surrogate_function=surrogate.ATan(2.0))
-    found = ops.grad(lambda x: recorded(node, x)[0])(Tensor(np.full(4, 0.8)))
+    found = ops.grad(lambda x: record_states(node, x)[0])(Tensor(np.full(4, 0.8)))
     np.testing.assert_allclose(found.asnumpy(), expected, atol=1e-5)
 
 
@@ -104,9 +104,11 @@ def test_gradients_equal_published_values_of_spikingjelly(v_reset, detach, expec
 
 def test_immediate_soft_reset_loses_no_spike():
     node = LIKE("snntorch", beta=1.0, reset_delay=False)
-    out, (mem,) = recorded(node, np.array([3.5, 0.0, 0.0, 0.0]))
+    out, (mem,) = record_states(node, np.array([3.5, 0.0, 0.0, 0.0]))
     assert out.asnumpy().tolist() == [1.0, 1.0, 1.0, 0.0] and mem.asnumpy().tolist() == [2.5, 1.5, 0.5, 0.5]
-    out, _ = recorded(LIKE("snntorch", beta=1.0, reset_delay=False, as_shipped=True), np.array([3.5, 0.0, 0.0, 0.0]))
+    out, _ = record_states(
+        LIKE("snntorch", beta=1.0, reset_delay=False, as_shipped=True), np.array([3.5, 0.0, 0.0, 0.0])
+    )
     assert out.asnumpy().tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
@@ -273,11 +275,11 @@ def compare(node, theirs, torch, scale, states_of):
         after.append([s.detach().numpy() for s in states_of()])
     y = torch.stack(outputs)
     (y * torch.tensor(weights)).sum().backward()
-    mine, states = recorded(node, x)
+    mine, states = record_states(node, x)
     np.testing.assert_allclose(mine.asnumpy(), y.detach().numpy(), rtol=0, atol=1e-12)
     for found, wanted in zip(states, zip(*after, strict=True), strict=False):
         np.testing.assert_allclose(found.asnumpy(), np.stack(wanted), atol=1e-5)
-    gradient = ops.grad(lambda x: (recorded(node, x)[0] * Tensor(weights)).sum())(Tensor(x))
+    gradient = ops.grad(lambda x: (record_states(node, x)[0] * Tensor(weights)).sum())(Tensor(x))
     np.testing.assert_allclose(gradient.asnumpy(), given.grad.numpy(), rtol=1e-5, atol=1e-5)
     return y.detach().numpy()
 
@@ -311,7 +313,7 @@ def test_readouts_equal_spikingjelly(decode, how, torch):
     node = nn.LINode.like("spikingjelly", tau=3.0)
 
     def mine(x):
-        potentials = recorded(node, x)[0]
+        potentials = record_states(node, x)[0]
         return potentials if how is None else nn.Readout(how)(potentials)
 
     np.testing.assert_allclose(mine(Tensor(x)).asnumpy(), y.detach().numpy(), atol=1e-12)
@@ -398,7 +400,7 @@ def test_gradients_of_beta_and_threshold_equal_snntorch(torch):
     (torch.stack(outputs) * torch.tensor(weights)).sum().backward()
 
     def loss():
-        return (recorded(node, x)[0] * Tensor(weights)).sum()
+        return (record_states(node, x)[0] * Tensor(weights)).sum()
 
     found = ops.grad(loss, None, (node.beta, node.v_threshold))()
     for mine, theirs in zip(found, (cell.beta, cell.threshold), strict=True):
@@ -438,10 +440,10 @@ def test_gated_neuron_equals_spikingjelly(torch):
     given = torch.tensor(x, requires_grad=True)
     y = theirs(given)
     y.sum().backward()
-    mine = recorded(node, x)[0].asnumpy()
+    mine = record_states(node, x)[0].asnumpy()
     np.testing.assert_array_equal(mine, y.detach().numpy())
     assert 0.05 < mine.mean() < 0.95
-    found, (alpha, gamma) = ops.grad(lambda x: recorded(node, x)[0].sum(), 0, (node.alpha, node.gamma))(Tensor(x))
+    found, (alpha, gamma) = ops.grad(lambda x: record_states(node, x)[0].sum(), 0, (node.alpha, node.gamma))(Tensor(x))
     np.testing.assert_allclose(found.asnumpy(), given.grad.numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(alpha.asnumpy().reshape(-1), theirs.alpha.grad.numpy(), rtol=1e-4)
     np.testing.assert_allclose(gamma.asnumpy().reshape(-1), theirs.gamma.grad.numpy(), rtol=1e-4)
@@ -462,8 +464,8 @@ def test_recurrent_layer_equals_snntorch(torch):
         outputs.append(spike)
     y = torch.stack(outputs)
     (y * torch.tensor(weights)).sum().backward()
-    np.testing.assert_array_equal(recorded(layer, x)[0].asnumpy(), y.detach().numpy())
-    found = ops.grad(lambda x: (recorded(layer, x)[0] * Tensor(weights)).sum())(Tensor(x))
+    np.testing.assert_array_equal(record_states(layer, x)[0].asnumpy(), y.detach().numpy())
+    found = ops.grad(lambda x: (record_states(layer, x)[0] * Tensor(weights)).sum())(Tensor(x))
     np.testing.assert_allclose(found.asnumpy(), given.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -481,7 +483,7 @@ def test_recurrent_layer_equals_snntorch(torch):
     ],
 )
 def test_neurons_without_a_leak_integrate_their_input(framework, settings, spikes, potentials):
-    y, (v,) = recorded(nn.IFNode.like(framework, **settings), np.array([0.5, 0.25, 0.5, 0.5, 1.5]))
+    y, (v,) = record_states(nn.IFNode.like(framework, **settings), np.array([0.5, 0.25, 0.5, 0.5, 1.5]))
     assert y.asnumpy().tolist() == spikes and v.asnumpy().tolist() == pytest.approx(potentials)
 
 
@@ -499,7 +501,7 @@ def test_sinabs_surrogate_scales_with_the_threshold():
 
 def test_sinabs_current_decays_before_it_is_read():
     node = LIKE("sinabs", tau_mem=HALF, tau_syn=HALF, norm_input=False, spike_threshold=10.0)
-    _, (v, i) = recorded(node, np.array([1.0, 0.0, 1.0]))
+    _, (v, i) = record_states(node, np.array([1.0, 0.0, 1.0]))
     np.testing.assert_allclose(i.asnumpy(), [0.5, 0.25, 0.625])
     np.testing.assert_allclose(v.asnumpy(), [0.5, 0.5, 0.875])
 
@@ -530,7 +532,7 @@ def test_adaptive_neuron_equals_spyx_and_sinabs_equations():
             loop(0.5, 0.5, 1.0, 1.8, False, x),
         ),
     ):
-        y, (v, a) = recorded(node, x)
+        y, (v, a) = record_states(node, x)
         assert y.asnumpy().tolist() == expected[0] and sum(expected[0]) > 3
         np.testing.assert_allclose([v.asnumpy()[-1], a.asnumpy()[-1]], expected[1:], rtol=1e-9)
 
@@ -545,7 +547,7 @@ def test_izhikevich_neuron_equals_norse_equations():
         )
         spikes.append(float(v > 30.0))
         v, u = (-65.0, u + 6.0) if v > 30.0 else (v, u)
-    y, (last, recovery) = recorded(node, x)
+    y, (last, recovery) = record_states(node, x)
     assert y.asnumpy().tolist() == spikes and sum(spikes) > 1
     np.testing.assert_allclose([last.asnumpy()[-1], recovery.asnumpy()[-1]], [v, u], rtol=1e-8)
 
@@ -559,7 +561,7 @@ def test_nir_equations_with_arrays_of_constants():
         v = v + (np.array([0.1, 0.0]) - v + np.array([1.0, 2.0]) * now) * 1e-3 / tau
         spikes.append(v > 1.0)
         v = np.where(v > 1.0, 0.0, v)
-    y, _ = recorded(node, x)
+    y, _ = record_states(node, x)
     np.testing.assert_array_equal(y.asnumpy(), np.stack(spikes))
 
 

@@ -26,14 +26,14 @@ def test_batch_norm_equals_its_formula_in_training_and_prediction(rng, make, sha
         p.asnumpy().copy() for p in (layer.gamma, layer.beta, layer.moving_mean, layer.moving_variance)
     )
 
-    def normalised(m, v):
+    def normalise(m, v):
         m, v, g, b = (a.reshape(per_channel) for a in (m, v, gamma, beta))
         return (x - m) / np.sqrt(v + 1e-3) * g + b
 
-    np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), normalised(mean, var), rtol=1e-11)
+    np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), normalise(mean, var), rtol=1e-11)
     np.testing.assert_array_equal(layer.moving_mean.asnumpy(), mean)  # prediction does not update the moving statistics
     layer.set_train()
-    np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), normalised(x.mean(axes), x.var(axes)), rtol=1e-10)
+    np.testing.assert_allclose(layer(Tensor(x)).asnumpy(), normalise(x.mean(axes), x.var(axes)), rtol=1e-10)
     np.testing.assert_allclose(layer.moving_mean.asnumpy(), 0.8 * mean + 0.2 * x.mean(axes), rtol=1e-12)
     unbiased = x.var(axes, ddof=1)
     np.testing.assert_allclose(layer.moving_variance.asnumpy(), 0.8 * var + 0.2 * unbiased, rtol=1e-12)

@@ -109,7 +109,7 @@ def test_fit_records_each_rate_and_resumes_groups_exactly(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(32, 4)).astype(np.float32), rng.integers(0, 3, 32)
 
-    def made(rate=0.05):
+    def make_optimiser(rate=0.05):
         snncell.set_seed(0)
         net = nn.SequentialCell(nn.Dense(4, 5), nn.ReLU(), nn.Dense(5, 3))
         groups = [
@@ -118,26 +118,26 @@ def test_fit_records_each_rate_and_resumes_groups_exactly(tmp_path):
         ]
         return net, nn.Adam(groups, 0.3)
 
-    def trained(net, optimiser, epochs, **more):
+    def train_net(net, optimiser, epochs, **more):
         return train.fit(
             net, nn.CrossEntropyLoss(), optimiser, (x, y), epochs=epochs, batch_size=8, progress=False, **more
         )
 
-    net, optimiser = made()
-    whole = trained(net, optimiser, 3)
+    net, optimiser = make_optimiser()
+    whole = train_net(net, optimiser, 3)
     assert [record["learning_rate_1"] for record in whole.history] == [0.05] * 3
     assert whole.history[0]["learning_rate"] == pytest.approx(0.05) and whole.history[1]["learning_rate"] < 0.03
     file = tmp_path / "state"
-    first = made()
-    trained(*first, 1, checkpoint=file)
-    second = made()
-    resumed = trained(*second, 3, checkpoint=file, resume=True)
+    first = make_optimiser()
+    train_net(*first, 1, checkpoint=file)
+    second = make_optimiser()
+    resumed = train_net(*second, 3, checkpoint=file, resume=True)
     assert resumed.history == whole.history
     for one, other in zip(net.trainable_params(), second[0].trainable_params(), strict=True):
         np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
-    changed = made(rate=0.5)
+    changed = make_optimiser(rate=0.5)
     with pytest.raises(CheckpointError, match=r"learning_rate of group 1 was 0\.05 and is 0\.5"):
-        trained(*changed, 3, checkpoint=file, resume=True)
+        train_net(*changed, 3, checkpoint=file, resume=True)
 
 
 P, Q = Parameter(Tensor([1.0, 2.0]), name="p"), Parameter(Tensor([1.0]), name="q")

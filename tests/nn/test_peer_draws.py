@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from peers import PEERS, STATES, Random
 from random_cases import seeds
-from test_neurons_like import recorded
+from test_neurons_like import record_states
 
 from snncell import Tensor, nn, ops
 from snncell.nn.neurons.elsewhere import PRESETS
@@ -38,7 +38,7 @@ def away_from_thresholds(peer, theirs, random):
     raise AssertionError("no input found whose spikes do not hang on rounding")
 
 
-def installed(name, request):
+def peer_named(name, request):
     """The peer of that name; skips with a reason if its framework cannot be imported."""
     framework = name.split()[0]
     if framework != "Spyx":
@@ -68,14 +68,14 @@ def close(found, wanted, what):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PEERS)
 def test_random_settings_equal_the_framework(name, request):
-    peer, fired = installed(name, request), []
+    peer, fired = peer_named(name, request), []
     for draw in seeds(5):
         random = Random(draw)
         settings, theirs = peer.draw(random)
         case = f"{name}, draw {draw}: {settings}"
         x, weights, wanted = away_from_thresholds(peer, theirs, random)
         node = peer.make(settings)
-        out, states = recorded(node, x)
+        out, states = record_states(node, x)
         if peer.fires:
             np.testing.assert_allclose(out.asnumpy(), wanted.outputs, rtol=1e-6, atol=0, err_msg=case)
         else:
@@ -87,7 +87,7 @@ def test_random_settings_equal_the_framework(name, request):
         assert len(node.trainable_params()) >= len(learned), case
 
         def loss(x, node=node, weights=weights):
-            outputs, after = recorded(node, x)
+            outputs, after = record_states(node, x)
             return sum([(outputs * Tensor(weights)).sum(), *((v * Tensor(STATES * weights)).sum() for v in after)])
 
         if learned:
@@ -133,7 +133,7 @@ def recording(node):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["snnTorch Leaky", "Norse LSNN", "Norse LIFRefrac", "sinabs LIF", "sinabs ALIF"])
 def test_compiled_presets_with_custom_steps_equal_the_framework(name, request):
-    peer, random = installed(name, request), Random(3)
+    peer, random = peer_named(name, request), Random(3)
     settings, theirs = peer.draw(random)
     x, weights, wanted = away_from_thresholds(peer, theirs, random)
     layer = recording(peer.make(settings))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from random_cases import seeds
-from test_neurons_like import recorded
+from test_neurons_like import record_states
 from test_peer_draws import close
 
 from snncell import Tensor, nn, ops
@@ -151,7 +151,7 @@ def test_sliding_window_does_not_see_later_steps():
 def test_neu_norm_equals_its_equations(rng):
     layer = nn.NeuNorm(2, 1, 1, k=0.5, weight_init=Tensor(np.array([[[1.0]], [[2.0]]])), dtype="float64")
     x = np.array([[1.0, 1.0], [0.0, 1.0]]).reshape((2, 1, 2, 1, 1))  # (T, B, C, H, W)
-    out, (a,) = recorded(layer, x)
+    out, (a,) = record_states(layer, x)
     assert a.asnumpy().ravel().tolist() == [0.25, 0.25]  # 0.5 / 4 of 2; then half of it, and 0.5 / 4 of 1
     assert out.asnumpy().reshape((2, 2)).tolist() == [[0.75, 0.5], [-0.25, 0.5]]
 

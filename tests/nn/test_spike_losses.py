@@ -558,7 +558,7 @@ PEERS = {
 }
 
 
-def compared(torch, mine, theirs, x, labels):
+def assert_equal_losses(torch, mine, theirs, x, labels):
     value, found = ops.value_and_grad(mine)(Tensor(x, "float32"), Tensor(labels))
     given = torch.tensor(x, dtype=torch.float32, requires_grad=True)
     expected = theirs(given, torch.tensor(labels))
@@ -572,7 +572,7 @@ def compared(torch, mine, theirs, x, labels):
 def test_losses_equal_snntorch(torch, snntorch_losses, name):
     kind, arguments, theirs = PEERS[name]
     loss = getattr(snntorch_losses, name.split()[0])(**theirs)
-    compared(torch, kind(**arguments), loss, outputs_for(kind, arguments), LABELS)
+    assert_equal_losses(torch, kind(**arguments), loss, outputs_for(kind, arguments), LABELS)
 
 
 @pytest.mark.peer
@@ -581,4 +581,4 @@ def test_tet_equals_spikingjelly(torch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from spikingjelly.activation_based.functional import temporal_efficient_training_cross_entropy as theirs
-    compared(torch, nn.TETLoss(), theirs, REAL, LABELS)
+    assert_equal_losses(torch, nn.TETLoss(), theirs, REAL, LABELS)

@@ -34,7 +34,7 @@ def bits(x: Any) -> list[int]:
     return found
 
 
-def rounded(x: Any) -> list[int]:
+def round_to_bfloat16(x: Any) -> list[int]:
     """The bits of float32 numbers rounded to the nearest bfloat16, ties to even, by integer arithmetic."""
     words = np.asarray(x, np.float32).reshape(-1).view(np.uint32).astype(np.uint64)
     found = (words + 0x7FFF + (words >> 16 & 1)) >> 16
@@ -107,7 +107,7 @@ def test_one_operation_rounds_once() -> None:
         lambda x, y: x @ y.T,
         lambda x, y: ops.einsum("ij,kj->ik", x, y),
     ):
-        assert bits(f(x, y)) == rounded(f(*wide).asnumpy())
+        assert bits(f(x, y)) == round_to_bfloat16(f(*wide).asnumpy())
 
 
 def check_many_terms(device: str) -> None:
@@ -165,7 +165,7 @@ def check_rounding(device: str) -> None:
     for f in (lambda x: x.astype("bfloat16"), lambda x: (x * 1.0).astype("bfloat16") * 1.0):
         for found in (f(x), ms.jit(f)(x)):
             # The bits of a NaN may differ.
-            assert [0x7FC0 if word & 0x7FFF > 0x7F80 else word for word in bits(found)] == rounded(numbers)
+            assert [0x7FC0 if word & 0x7FFF > 0x7F80 else word for word in bits(found)] == round_to_bfloat16(numbers)
 
 
 def test_rounding_is_to_nearest_even_and_keeps_nan() -> None:

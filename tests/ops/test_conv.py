@@ -25,7 +25,7 @@ compiled = pytest.mark.skipif(not COMPILED, reason="without the compiler there i
 PATHS = ("sums", "tiles", "events")
 
 
-def drawn(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
+def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
     """Images, a weight, a gradient of the results, and options, of random sizes.
 
     "tiles" gets sizes that it supports.
@@ -78,7 +78,7 @@ def by(path: str) -> Iterator[None]:
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.sampled(3)
 def test_kernels_equal_windows_in_random_settings(seed: int, path: str) -> None:
-    x, weight, dout, options = drawn(np.random.default_rng(seed), path)
+    x, weight, dout, options = random_convolution(np.random.default_rng(seed), path)
     with by(path):
         values = three(direct, x, weight, dout, options)
     wide = [array.astype(np.float64) for array in (x, weight, dout)]
@@ -92,7 +92,7 @@ def test_convolution_and_its_gradients_are_adjoint() -> None:
     """sum(y conv(x, w)) = sum(x back(y, w)) = sum(w weight(x, y)), by windows, the reference algorithm."""
     rng = np.random.default_rng(1)
     for _ in range(40):
-        x, weight, dout, options = drawn(rng)
+        x, weight, dout, options = random_convolution(rng)
         x, weight, dout = (array.astype(np.float64) for array in (x, weight, dout))
         values = three(im2col, x, weight, dout, options)
         sums = [float((a * b).sum()) for a, b in zip(values, (dout, x, weight), strict=True)]
@@ -109,7 +109,7 @@ def test_bits_do_not_depend_on_threads_or_batch(path: str, work: int, monkeypatc
 
     rng = np.random.default_rng(2)
     for _ in range(8):
-        x, weight, dout, options = drawn(rng, path)
+        x, weight, dout, options = random_convolution(rng, path)
         with by(path):
             first = three(direct, x, weight, dout, options)
             threads = number_of_threads()

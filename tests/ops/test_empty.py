@@ -36,7 +36,7 @@ def shapes_of(r: Row) -> Shapes:
     return tuple(tuple(x.shape) if isinstance(x, (Spec, np.ndarray)) else tuple(x) for x in r.inputs)
 
 
-def emptied(shapes: Shapes) -> Iterator[Shapes]:
+def empty_shapes(shapes: Shapes) -> Iterator[Shapes]:
     """Shapes with each axis empty, each length empty wherever it occurs, and the first axes empty together."""
     for where, shape in enumerate(shapes):
         for axis in range(len(shape)):
@@ -50,7 +50,7 @@ def emptied(shapes: Shapes) -> Iterator[Shapes]:
 
 def rows_with_empty_axes(r: Row) -> list[Row]:
     found = []
-    for shapes in dict.fromkeys(emptied(shapes_of(r))):
+    for shapes in dict.fromkeys(empty_shapes(shapes_of(r))):
         if any(0 in shape for shape in shapes):
             arrays = tuple(np.random.default_rng(i).uniform(0.5, 1.5, shape) for i, shape in enumerate(shapes))
             found.append(r._replace(inputs=arrays, case=f"{r.case} {shapes}"))

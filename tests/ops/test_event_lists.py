@@ -18,7 +18,7 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 MODES = ["eager", "jit"] if COMPILED else ["eager"]
 
 
-def drawn(rng, shape, density, dtype="uint8"):
+def random_counts(rng, shape, density, dtype="uint8"):
     """Counts, mostly zeros."""
     x = (rng.random(shape) < density) * rng.integers(1, 4, shape)
     return (x > 0 if dtype == "bool" else x).astype(dtype)
@@ -63,7 +63,7 @@ def assert_alike(expected, found, exact=True):
 @pytest.mark.parametrize("inner", [1, 63, 300, 2100])
 def test_dense_layer_of_lists_equals_the_array(mode, dtype, density, inner):
     rng = np.random.default_rng(inner)
-    x = drawn(rng, (6, 5, inner), density, dtype)
+    x = random_counts(rng, (6, 5, inner), density, dtype)
     net = nn.Dense(inner, 33)
     expected, found = both(lambda x: (net(x) ** 2).sum(), net, x, lists_of(x, 2, room=3), mode)
     assert_alike(expected, found)
@@ -81,7 +81,7 @@ OPTIONS = [
 def test_convolution_of_lists_equals_the_array(axes, options):
     rng = np.random.default_rng(3)
     for density, dtype, mode in ((0.03, "uint8", "eager"), (0.03, "float32", MODES[-1]), (0.9, "bool", "eager")):
-        x = drawn(rng, (3, 2, 4, *(11, 9)[:axes]), density, dtype)
+        x = random_counts(rng, (3, 2, 4, *(11, 9)[:axes]), density, dtype)
         net = nn.TimeDistributed((nn.Conv1d, nn.Conv2d)[axes - 1](4, 6, has_bias=True, **options))
         expected, found = both(lambda x, net=net: (net(x) ** 2).sum(), net, x, lists_of(x, 2, room=1), mode)
         assert_alike(expected, found)
@@ -91,7 +91,7 @@ def test_convolution_of_lists_equals_the_array(axes, options):
 @pytest.mark.parametrize("values", ["float16", "uint8", "float64"])
 def test_result_dtypes_equal_those_of_the_array(weight, values):
     rng = np.random.default_rng(0)
-    x = drawn(rng, (7, 40), 0.1, values)
+    x = random_counts(rng, (7, 40), 0.1, values)
     w = Tensor(rng.normal(size=(40, 5)).astype(np.float32)).astype(weight)
     assert_alike([ops.matmul(Tensor(x), w)], [ops.matmul(lists_of(x, 1), w)], exact=False)
     if weight != "complex64":
@@ -101,7 +101,7 @@ def test_result_dtypes_equal_those_of_the_array(weight, values):
 
 
 def test_products_with_vectors_empty_rows_and_empty_lists():
-    x = drawn(np.random.default_rng(0), (4, 3, 6), 0.5)
+    x = random_counts(np.random.default_rng(0), (4, 3, 6), 0.5)
     vector = Tensor(np.arange(6, dtype=np.float32))
     assert_alike([ops.matmul(Tensor(x), vector)], [ops.matmul(lists_of(x, 2), vector)])
     for shape in ((0, 6), (4, 0), (2, 0, 6)):
@@ -114,7 +114,7 @@ def test_products_with_vectors_empty_rows_and_empty_lists():
 @pytest.mark.parametrize("layer", ["dense", "conv"])
 def test_second_order_gradients_equal_those_of_the_array(layer):
     rng = np.random.default_rng(1)
-    x = drawn(rng, (5, 2, 6, 6) if layer == "conv" else (5, 72), 0.1)
+    x = random_counts(rng, (5, 2, 6, 6) if layer == "conv" else (5, 72), 0.1)
     w = Tensor(rng.normal(size=(3, 2, 3, 3) if layer == "conv" else (72, 4)))
 
     def value(w, x):
@@ -131,13 +131,13 @@ def test_second_order_gradients_equal_those_of_the_array(layer):
 
 @pytest.mark.skipif(not COMPILED, reason="NUMBA_DISABLE_JIT=1: there is no compiler to test")
 def test_explain_names_the_density_limit_of_events():
-    lists = lists_of(drawn(np.random.default_rng(0), (100, 700), 0.01), 1)
+    lists = lists_of(random_counts(np.random.default_rng(0), (100, 700), 0.01), 1)
     net = nn.Dense(700, 256)
     assert "% of listed elements, else by BLAS" in str(snncell.explain(lambda x: net(x), lists, detail="launches"))
 
 
 def test_training_on_lists_equals_training_on_arrays():
-    x = drawn(np.random.default_rng(2), (8, 4, 2, 5, 5), 0.1)
+    x = random_counts(np.random.default_rng(2), (8, 4, 2, 5, 5), 0.1)
     labels = Tensor([0, 1, 2, 1])
 
     def trained(x):
@@ -162,7 +162,7 @@ def test_training_on_lists_equals_training_on_arrays():
 
 
 def test_flatten_in_time_distributed_accepts_lists():
-    x = drawn(np.random.default_rng(2), (3, 4, 2, 5), 0.3)
+    x = random_counts(np.random.default_rng(2), (3, 4, 2, 5), 0.3)
     net = nn.SequentialCell(nn.TimeDistributed(nn.Flatten()), nn.Dense(10, 3))
     assert_alike([net(Tensor(x))], [net(lists_of(x, 2))])
     assert nn.TimeDistributed(nn.Flatten())(lists_of(x, 2)).shape == (3, 4, 10)
@@ -204,7 +204,7 @@ def test_invalid_lists_raise_in_every_layer(name):
 
 
 def test_unsupported_operations_name_supported_ones():
-    x = drawn(np.random.default_rng(0), (3, 2, 4, 5, 5), 0.2)
+    x = random_counts(np.random.default_rng(0), (3, 2, 4, 5, 5), 0.2)
     lists = lists_of(x, 2)
     flat = lists.reshape(3, 2, -1)
     for call, error, words in [
@@ -230,7 +230,7 @@ def test_unsupported_operations_name_supported_ones():
 
 @pytest.mark.parametrize("sign", ["+", "-", "*", "/", "@", "**", "<", ">="])
 def test_tuple_operators_raise(sign):
-    lists = lists_of(drawn(np.random.default_rng(0), (3, 8), 0.5, "float32"), 1)
+    lists = lists_of(random_counts(np.random.default_rng(0), (3, 8), 0.5, "float32"), 1)
     for other in (2, 0.5, Tensor([1.0]), np.ones(3), lists):
         for text in (f"lists {sign} other", f"other {sign} lists"):
             with pytest.raises(DTypeError, match=r"vent lists"):
@@ -238,7 +238,7 @@ def test_tuple_operators_raise(sign):
 
 
 def test_values_get_no_gradient():
-    lists = lists_of(drawn(np.random.default_rng(0), (3, 8), 0.5, "float32"), 1)
+    lists = lists_of(random_counts(np.random.default_rng(0), (3, 8), 0.5, "float32"), 1)
     for call in (lambda x: ops.matmul(x, ops.ones((8, 2))).sum(), lambda x: x.to_dense().sum()):
         with pytest.raises(GradientError, match=r"No gradient flows into the values of event lists"):
             snncell.grad(lambda v, call=call: call(lists._replace(values=v)))(lists.values)
@@ -353,7 +353,7 @@ def test_fit_with_lists_equals_frames():
 
 
 def test_report_of_lists_equals_the_array(tmp_path):
-    x = drawn(np.random.default_rng(2), (8, 4, 10), 0.3)
+    x = random_counts(np.random.default_rng(2), (8, 4, 10), 0.3)
     pages = []
     for batch in (Tensor(x), lists_of(x, 2)):
         snncell.set_seed(0)
@@ -366,7 +366,7 @@ def test_report_of_lists_equals_the_array(tmp_path):
 
 @pytest.mark.parametrize("layer", ["dense", "conv"])
 def test_monitor_costs_of_lists_equal_the_array(layer):
-    x = drawn(np.random.default_rng(2), (8, 4, 2, 5, 5), 0.3)
+    x = random_counts(np.random.default_rng(2), (8, 4, 2, 5, 5), 0.3)
     first = nn.Conv2d(2, 3, 3) if layer == "conv" else nn.SequentialCell(nn.Flatten(), nn.Dense(50, 3))
     net = nn.SequentialCell(nn.TimeDistributed(first), nn.MultiStep(nn.LIFNode()))
     costs = []
@@ -390,7 +390,7 @@ def test_gradient_of_a_product_without_rows_is_zero(shape, mode):
 @pytest.mark.parametrize("before", [0, 1, 4])
 def test_lists_with_an_offset_are_joined(before):
     rng = np.random.default_rng(before)
-    dense = [drawn(rng, (steps, 6), 0.5) for steps in (2, 5, 3)]
+    dense = [random_counts(rng, (steps, 6), 0.5) for steps in (2, 5, 3)]
     lists = []
     for each in dense:
         x = lists_of(each, 1, room=2)

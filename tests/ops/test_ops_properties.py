@@ -176,13 +176,13 @@ def test_backward_pass_is_linear_in_dout(r: Row):
     outs = structure.flatten(out)[0]
     u, v = ([rng.standard_normal(leaf.shape) for leaf in outs] for _ in range(2))
 
-    def pulled(douts: list[np.ndarray]) -> list[np.ndarray]:
+    def pull_back(douts: list[np.ndarray]) -> list[np.ndarray]:
         return [g.asnumpy() for g in structure.flatten(pull(*map(Tensor, douts)))[0]]
 
-    mixed = pulled([2.5 * a - 0.5 * b for a, b in zip(u, v, strict=True)])
-    for joint, of_u, of_v in zip(mixed, pulled(u), pulled(v), strict=True):
+    mixed = pull_back([2.5 * a - 0.5 * b for a, b in zip(u, v, strict=True)])
+    for joint, of_u, of_v in zip(mixed, pull_back(u), pull_back(v), strict=True):
         np.testing.assert_allclose(joint, 2.5 * of_u - 0.5 * of_v, rtol=1e-9, atol=1e-12)
-    for nothing in pulled([np.zeros(leaf.shape) for leaf in outs]):
+    for nothing in pull_back([np.zeros(leaf.shape) for leaf in outs]):
         np.testing.assert_array_equal(nothing, 0)
 
 

@@ -297,8 +297,8 @@ def test_seeds_out_of_range_raise(arguments: Any) -> None:
 
 
 def test_initial_weights_in_a_thread_depend_only_on_its_seed() -> None:
-    def made() -> Any:
+    def make_weights() -> Any:
         snncell.set_seed(7)
         return nn.Dense(3, 2).weight.asnumpy().tolist()
 
-    assert on_thread(made) == made()
+    assert on_thread(make_weights) == make_weights()

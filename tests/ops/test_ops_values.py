@@ -410,6 +410,6 @@ def test_gradients_of_complex_products_agree_with_finite_differences(rng, name):
     ms.testing.check_grads(split, *(Tensor(rng.normal(size=shape)) for shape in shapes for _ in "ri"), order=2)
 
 
-def test_the_imaginary_part_of_real_numbers_is_zero() -> None:
+def test_imaginary_part_of_real_numbers_is_zero() -> None:
     x = np.array([1.0, np.inf, np.nan])
     assert ops.imag(Tensor(x)).asnumpy().tolist() == np.imag(x).tolist() == [0.0, 0.0, 0.0]

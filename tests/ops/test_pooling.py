@@ -45,7 +45,7 @@ class Case(NamedTuple):
         }
 
 
-def drawn(seed: int, dilated: bool = True) -> Case:
+def random_pool(seed: int, dilated: bool = True) -> Case:
     """Valid windows, none of them only in the padding; see `random_windows`."""
     rng = np.random.default_rng(seed)
     cases = (random_windows(rng, dilated) for _ in itertools.count())
@@ -144,7 +144,7 @@ def with_gradient(function: Any, x: Any, weights: Any) -> tuple[Any, Any]:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(120))
 def test_max_pool_equals_loops(seed: int) -> None:
-    case = drawn(seed)
+    case = random_pool(seed)
     x = values(case, np.float32 if seed % 3 else np.float64, seed, special=seed % 2 == 0)
     if seed % 5 == 0:
         x = np.asarray(x.swapaxes(0, -1).copy().swapaxes(0, -1))  # not contiguous
@@ -163,7 +163,7 @@ def test_max_pool_equals_loops(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("what", ["no", "all", "inside"])
 def test_sum_and_mean_pools_equal_loops(seed: int, what: str) -> None:
-    case = drawn(1000 + seed, dilated=False)
+    case = random_pool(1000 + seed, dilated=False)
     x = values(case, np.float64, seed) / 7
     weights = np.random.default_rng(seed).normal(size=(*case.shape[:2], *naive_counts(case)))
     out, grad = naive_sum(case, x, weights, what)
@@ -180,7 +180,7 @@ def test_sum_and_mean_pools_equal_loops(seed: int, what: str) -> None:
 @pytest.mark.parametrize("what", ["largest", "mean"])
 def test_pool_gradients_are_adjoint_to_any_order(seed: int, what: str) -> None:
     """<pool'(x) u, w> = <u, pool'(x)* w>, and the gradient of the gradient is again the pool of the winners."""
-    case = drawn(2000 + seed, dilated=what == "largest")
+    case = random_pool(2000 + seed, dilated=what == "largest")
     rng = np.random.default_rng(seed)
     x, u = Tensor(rng.normal(size=case.shape)), Tensor(rng.normal(size=case.shape))
     w = Tensor(rng.normal(size=(*case.shape[:2], *naive_counts(case))))

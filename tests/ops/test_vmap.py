@@ -51,7 +51,7 @@ def same(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def stacked(rows: Sequence[Sequence[np.ndarray]], axes: Sequence[int] | None = None) -> list[np.ndarray]:
+def stack_slices(rows: Sequence[Sequence[np.ndarray]], axes: Sequence[int] | None = None) -> list[np.ndarray]:
     columns = list(zip(*rows, strict=True))
     return [np.stack(column, 0 if axes is None else axes[n]) for n, column in enumerate(columns)]
 
@@ -101,12 +101,12 @@ def test_vmap_equals_each_slice(r: Row, compiled: bool) -> None:
     drawn, fn = RandomCase(r), of(r)
     each = [numbers(fn(*map(Tensor, one))) for one in drawn.each]
     found = wraps(compiled)(vmap(fn, drawn.in_axes, drawn.out_axes))(*drawn.inputs)
-    same(numbers(found), stacked(each, drawn.out_axes))
+    same(numbers(found), stack_slices(each, drawn.out_axes))
 
     twice = [[r.arrays(4 * k + n) for n in range(2)] for k in range(SLICES)]
     rows = [[numbers(fn(*map(Tensor, one))) for one in row] for row in twice]
-    inputs = [Tensor(x) for x in stacked([stacked(row) for row in twice])]
-    same(numbers(wraps(compiled)(vmap(vmap(fn)))(*inputs)), stacked([stacked(row) for row in rows]))
+    inputs = [Tensor(x) for x in stack_slices([stack_slices(row) for row in twice])]
+    same(numbers(wraps(compiled)(vmap(vmap(fn)))(*inputs)), stack_slices([stack_slices(row) for row in rows]))
 
 
 @pytest.mark.sampled(4)
@@ -125,7 +125,7 @@ def test_gradients_inside_and_outside_of_vmap(r: Row, compiled: bool) -> None:
     axes = (*drawn.in_axes, *(None for _ in shifts))
     of_each = [leaves(grad(lambda *xs: weighted(fn(*xs)), every)(*map(Tensor, one), *shifts)) for one in drawn.each]
     inside = wraps(compiled)(vmap(grad(lambda *xs: weighted(fn(*xs)), every), axes))(*drawn.inputs, *shifts)
-    same(numbers(leaves(inside)), stacked([numbers(one) for one in of_each]))
+    same(numbers(leaves(inside)), stack_slices([numbers(one) for one in of_each]))
 
     def by_slices(*xs: Tensor) -> Tensor:
         rows = [
@@ -146,7 +146,7 @@ def test_gradients_inside_and_outside_of_vmap(r: Row, compiled: bool) -> None:
 @pytest.mark.parametrize("r", SMOOTH, ids=repr)
 def test_vmap_rules_hold_in_a_loop_with_a_state(r: Row) -> None:
     """An operation of sequences runs before or after the loop, and the gradient of a constant is computed on sums."""
-    given = [Tensor(x) for x in stacked([r.arrays(number) for number in range(SLICES)])]
+    given = [Tensor(x) for x in stack_slices([r.arrays(number) for number in range(SLICES)])]
     shifts, count = [Tensor(np.zeros(x.shape[1:])) for x in given], len(given)
 
     def step(v: Tensor, xs: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -174,7 +174,7 @@ def test_vmap_rules_hold_in_a_loop_with_a_state(r: Row) -> None:
 def test_nested_vmap_over_all_pairs(r: Row, compiled: bool) -> None:
     """The inner vmap maps over the arguments, the outer one over an added term, with its gradient between the two."""
     count, wrap = len(r.inputs), wraps(compiled)
-    given, others = ([Tensor(x) for x in stacked([r.arrays(n) for n in range(k)])] for k in (2, 3))
+    given, others = ([Tensor(x) for x in stack_slices([r.arrays(n) for n in range(k)])] for k in (2, 3))
     shifts = [Tensor(np.zeros(x.shape)) for x in others]
     of_given, of_shift = (0,) * count + (None,) * count, (None,) * count + (0,) * count
 
@@ -188,9 +188,12 @@ def test_nested_vmap_over_all_pairs(r: Row, compiled: bool) -> None:
         return [x[number] for x in rows]
 
     pairs = [[numbers(fn(*alone(given, a), *alone(shifts, b))) for a in range(2)] for b in range(3)]
-    same(numbers(wrap(vmap(vmap(fn, of_given), of_shift))(*given, *shifts)), stacked([stacked(row) for row in pairs]))
+    same(
+        numbers(wrap(vmap(vmap(fn, of_given), of_shift))(*given, *shifts)),
+        stack_slices([stack_slices(row) for row in pairs]),
+    )
     gradients = [numbers(leaves(of_inner(*given, *alone(shifts, b)))) for b in range(3)]
-    same(numbers(leaves(wrap(vmap(of_inner, of_shift))(*given, *shifts))), stacked(gradients))
+    same(numbers(leaves(wrap(vmap(of_inner, of_shift))(*given, *shifts))), stack_slices(gradients))
 
 
 INDICES = np.array([[[2, 0], [1, -1]], [[0, 0], [2, 1]], [[-3, 2], [1, 1]]])  # of each slice
@@ -272,7 +275,7 @@ def test_only_listed_operations_run_slice_by_slice(monkeypatch) -> None:
     for r in TABLE:
         if r.name == "unique_consecutive":  # which needs values
             continue
-        xs = [Tensor(x) for x in stacked([r.arrays(number) for number in range(2)])]
+        xs = [Tensor(x) for x in stack_slices([r.arrays(number) for number in range(2)])]
         every = tuple(range(len(xs)))
         functions = [vmap(of(r))]
         if r.order:

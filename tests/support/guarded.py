@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_conv import PATHS, by, drawn, three
-from test_pooling import drawn as drawn_windows
+from test_conv import PATHS, by, random_convolution, three
+from test_pooling import random_pool
 
 from snncell.data import binning
 from snncell.data.transforms.selection import keep_by_rule
@@ -66,7 +66,7 @@ def same(found: Any, expected: Any, scale: float = 1.0) -> None:
 def convolutions(rng: Any, guards: Guards) -> None:
     """A convolution and its gradients, computed in any way, against the definition."""
     path = str(rng.choice(PATHS))
-    x, weight, dout, options = drawn(rng, path)
+    x, weight, dout, options = random_convolution(rng, path)
     with by(path):
         found = three(direct, guards.copy(x), guards.copy(weight), guards.copy(dout), options)
     wide = [array.astype(np.float64) for array in (x, weight, dout)]
@@ -76,7 +76,7 @@ def convolutions(rng: Any, guards: Guards) -> None:
 
 def pools(rng: Any, guards: Guards) -> None:
     """The largest elements and sums of windows, and their reverses, which are adjoint to them."""
-    case = drawn_windows(int(rng.integers(1 << 30)))
+    case = random_pool(int(rng.integers(1 << 30)))
     x = guards.copy(rng.normal(size=case.shape).astype(np.float32))
     best, places = pooling.max_pool(x, case.windows)
     np.testing.assert_array_equal(best, pooling.largest(x, case.windows))

@@ -92,7 +92,7 @@ SNNTORCH = {
 
 
 @pytest.fixture
-def compared(torch, rng):
+def compare_surrogates(torch, rng):
     """Compare spikes and gradients of a framework's spike function and ours."""
 
     def compare(theirs, ours):
@@ -126,8 +126,8 @@ def snntorch(torch):
 
 @pytest.mark.peer
 @pytest.mark.parametrize(("name", "args"), [(name, args) for name, rows in SPIKINGJELLY.items() for args in rows])
-def test_gradients_equal_spikingjelly(spikingjelly, compared, name, args):
-    compared(getattr(spikingjelly, name)(*args), S.Inclusive(getattr(S, OURS.get(name, name))(*args)))
+def test_gradients_equal_spikingjelly(spikingjelly, compare_surrogates, name, args):
+    compare_surrogates(getattr(spikingjelly, name)(*args), S.Inclusive(getattr(S, OURS.get(name, name))(*args)))
 
 
 @pytest.mark.peer
@@ -140,8 +140,8 @@ def test_primitives_from_0_to_1_equal_spikingjelly(spikingjelly, torch):
 
 @pytest.mark.peer
 @pytest.mark.parametrize(("name", "args"), [(name, args) for name, (_, rows) in SNNTORCH.items() for args in rows])
-def test_gradients_equal_snntorch(snntorch, compared, name, args):
-    compared(getattr(snntorch, name)(*args), SNNTORCH[name][0](*args))
+def test_gradients_equal_snntorch(snntorch, compare_surrogates, name, args):
+    compare_surrogates(getattr(snntorch, name)(*args), SNNTORCH[name][0](*args))
 
 
 # --- bugs of other frameworks -----------------------------------------------------------------------------------------
@@ -172,12 +172,12 @@ def test_every_constant_changes_the_gradient():
         kind = getattr(S, name)
         if not isinstance(kind, type) or name in ("Surrogate", "Scaled"):
             continue
-        for constant in getattr(made := _made(kind), "constants", ()):
+        for constant in getattr(made := _make(kind), "constants", ()):
             other = kind(**{c: getattr(made, c) for c in made.constants} | {constant: getattr(made, constant) + 0.37})
             assert (grad(other)(x).asnumpy() != grad(made)(x).asnumpy()).any(), (name, constant)
 
 
-def _made(kind):
+def _make(kind):
     try:
         return kind()
     except TypeError:
