@@ -56,7 +56,7 @@ class ArgumentError(SnncellError, ValueError):
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument of the wrong type, for example a str in place of a number."""
+    """An argument of the wrong type, for example a str instead of a number."""
 
 
 class ArgumentWarning(SnncellError, UserWarning):  # noqa: N818 (it is a warning)
@@ -126,7 +126,7 @@ class TraceError(SnncellError, TypeError):
 
 
 class ParameterError(SnncellError, TypeError, ValueError):
-    """Parameters with clashing names, or another object in place of a Parameter."""
+    """Parameters with clashing names, or another object instead of a Parameter."""
 
 
 class AssignError(SnncellError, TypeError, ValueError):

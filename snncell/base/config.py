@@ -57,7 +57,7 @@ def set_context(
     from outside, in data or in a Parameter, the error names the first operation that uses it. A time loop stays one
     kernel. Its results and last states are checked, and only if they are not finite, it runs again step by step; so a
     NaN that does not reach the results is not found. Functions of `snncell.jit` and GRAPH_MODE run operation by
-    operation. Results are bitwise those of PYNATIVE_MODE, except that a MultiStep may round differently. Training takes
+    operation. Results are bitwise equal to PYNATIVE_MODE, except that a MultiStep may round differently. Training takes
     a few times as long.
 
     Raises:

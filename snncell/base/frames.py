@@ -33,7 +33,7 @@ _BELOW = frozenset(("numpy", "scipy", "numba", "llvmlite", "matplotlib", "h5py",
 
 
 def hide_frames(error: BaseException) -> None:
-    """Remove the package's frames from the traceback of an error, and from those of its causes.
+    """Remove the package's frames from the tracebacks of an error and of its causes.
 
     An internal error keeps them, that is, one that starts within the package and is not a SnncellError: a bug report
     needs them.

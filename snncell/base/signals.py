@@ -242,7 +242,7 @@ def in_child(*locks: Any) -> None:
 
 
 def _all() -> Iterator[Any]:
-    """The locks in the order in which a thread takes them, Numba's last."""
+    """The locks in the order in which threads acquire them; Numba's lock is the last."""
     yield _gate
     for reference in list(_threads):
         lock = reference()

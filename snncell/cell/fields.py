@@ -142,7 +142,7 @@ def with_fields(*, kw_only: bool = False, by_place: str = "") -> Callable[[Kind]
 def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "") -> Any:
     """Class decorator: make `__init__`, the Args section of the docstring, and `repr` from a class's fields.
 
-    Positional arguments come in the order of a dataclass, those of base classes first. You can define a method
+    Positional arguments come in the order of a dataclass: first the fields of base classes. You can define a method
     `_complete(given)` for further initialisation: `__init__` calls it last, with all arguments in a dict. A class that
     defines `__init__(self, ..., **options)` keeps it, and its signature shows the fields in place of `options`.
 
@@ -172,7 +172,7 @@ def fields_of(kind: type) -> dict[str, Field]:
 
 
 def fields_defined_with(kind: type, attribute: str) -> dict[str, Field]:
-    """The fields of the class that defines `attribute`, without those that subclasses add."""
+    """The fields of the class that defines `attribute`, without fields that subclasses add."""
     return fields_of(next(one for one in kind.__mro__ if attribute in vars(one)))
 
 

@@ -217,7 +217,7 @@ def refuse_quantised(cell: Any, path: str, narrow: str, who: str) -> None:
 
 
 def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `cell.construct` with converted Tensors in place of its Parameters, inputs and results.
+    """Call `cell.construct` with its Parameters and inputs replaced by converted Tensors, and convert the results.
 
     With `cell.quantisers` they are rounded to grids. With `cell.compute_dtype` they have that dtype, and results become
     float32 again unless the Cell has `narrow_out`. A Cell never has both. The conversions are operations on the

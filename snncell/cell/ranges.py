@@ -2,8 +2,8 @@
 
 Neurons and spike functions follow one policy. A constant is checked when it is created and whenever it is set. A
 learned constant is a Parameter, and every write to it, for example by an optimiser, is projected into its range
-(projected gradient method). Therefore its value is always the value in use, in its own units. Its gradient is that of
-the equations even at the ends of the range, and compiled loops need no extra code.
+(projected gradient method). Therefore its value is always the value in use, in its own units. Its gradient follows the
+equations even at the ends of the range, and compiled loops need no extra code.
 """
 
 from __future__ import annotations

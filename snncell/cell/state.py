@@ -19,7 +19,7 @@ _EXTRA = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
-    """The result of `load_state_dict`: the paths that only the Cell has, and those that only the state has."""
+    """The result of `load_state_dict`: paths that only the Cell has, and paths that only the state has."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]

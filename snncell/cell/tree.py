@@ -229,7 +229,7 @@ class Tree:
         __getattr__ = missing_of_cell
 
     def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
-        """Set a Parameter as an attribute. The name must be free, or that of a Parameter, which it replaces.
+        """Set a Parameter as an attribute. The name must be free, or name a Parameter, which the new one then replaces.
 
         Raises:
             NameClashError: for a name that is empty, contains a dot, or belongs to another object.

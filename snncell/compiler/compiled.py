@@ -135,7 +135,7 @@ class TracedVjp:
         return tuple([wrap(array) for array in plans.of(arrays).replay(arrays)])
 
     def pull(self, entry: Entry, douts: list[Tensor | None], orders: int, events: Events) -> Sequence[Any]:
-        """The gradients of the inputs, from those of the results and, in higher orders, of the residuals."""
+        """Compute the gradients of the inputs from the gradients of the results and of higher-order residuals."""
         positions = [*self.outs, *self.residuals(orders)]
         # The positions of results with a gradient; residuals have one in higher orders only.
         pairs = enumerate(zip(douts, positions, strict=True))

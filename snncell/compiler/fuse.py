@@ -39,7 +39,7 @@ class FusionGroup:
         return set(results_of(*self.instructions))
 
     def settle(self, used_later: set[Value]) -> None:
-        """Determine the Values that the group reads from outside, and those that it writes for later use."""
+        """Determine the Values that the group reads from outside, and the Values that it writes for later use."""
         self.reads = outside_of(self.instructions, [], [])
         self.writes = [value for value in results_of(*self.instructions) if value in used_later]
 

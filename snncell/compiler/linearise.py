@@ -220,7 +220,7 @@ def lacks_states(body: Body, reverse: Reverse) -> bool:
 
 
 def _read_saved(body: Body, reverse: Reverse) -> Reverse:
-    """A copy of a backward step whose first sequences are those of the forward step, followed by the saved values."""
+    """Copy a backward step so that its first sequences are the sequences of the forward step, then the saved values."""
     own = reverse.body
     douts = own.xs[len(own.xs) - sum(n < len(body.after) + len(body.ys) for n in reverse.seeded) :]
     stored = body.carry if body.saved is None else body.saved

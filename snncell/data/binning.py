@@ -225,8 +225,8 @@ def count_events(
     """Counts (T, B, P, H, W), and for each recording the index of its first event outside of the sensor, or -1.
 
     Recordings are contiguous arrays, all of dtype RECORD or all of dtype LINE. `begins` and `ends` (B, T) bound the
-    bins by time, or by event index if `by_number`. Counts stop at the largest number up to which `dtype` represents
-    every integer.
+    bins by time, or by event index if `by_number`. Counts saturate at the largest n such that `dtype` represents all
+    integers up to n.
     """
     owners, lengths, kept = _addresses(recordings)
     (batch, bins), (width, height, polarities) = begins.shape, sensor

@@ -77,8 +77,8 @@ def to_frames(
         count: the number of events in a bin.
         overlap: how much of a bin the next one repeats, in microseconds or events.
         last: "keep" or "drop" a last window or count that is not full.
-        dtype: of the counts. The default, uint8, needs little memory. Counts stop at the largest number up to which the
-            dtype represents every integer, for example at 255 for uint8. Booleans say whether there was an event.
+        dtype: of the counts. The default, uint8, needs little memory. Counts saturate at the largest n such that the
+            dtype represents all integers up to n, for example 255 for uint8. Booleans say whether there was an event.
         start: the time in microseconds at which the first bin begins, instead of t0. Earlier events are left out.
         end: the time in microseconds at which the last bin ends. Events from this time on are left out. With `start`
             and `end`, all recordings have the same number of frames, for example for the 100 ms after a trigger.
@@ -265,8 +265,8 @@ def to_event_lists(
     """Bin events like `to_frames`, but as sparse event lists instead of dense frames.
 
     You can pass the result to layers, which then compute without an array of all pixels. Bins, counts and errors are
-    those of `to_frames`, and `to_event_lists(...).to_dense()` equals its frames. Each row of the lists is a frame, in
-    which pixel (p, y, x) has index (p H + y) W + x.
+    the same as for `to_frames`, and `to_event_lists(...).to_dense()` equals its frames. Each row of the lists is a
+    frame, in which pixel (p, y, x) has index (p H + y) W + x.
 
     The arrays of indices and values are padded with zeros to one of a few lengths (two per power of two), so that a
     jitted step is traced for few shapes.

@@ -172,7 +172,7 @@ class Loader:
         collate: a function of the list of samples that replaces padding and stacking. Its arrays become Tensors.
         workers: the number of threads that make batches while your code computes. With 0, each batch is made on
             request.
-        processes: give each worker a process of its own, for transforms that hold Python's global interpreter lock.
+        processes: run each worker in a separate process, for transforms that hold Python's global interpreter lock.
             Processes are forked, or else data set, transform and collate are pickled. In them `np.random`, `random` and
             `torch` are seeded by (seed, e, i) before sample i, so you can draw from these too. A transform must not
             keep a Generator, because every process would have a copy and draw the same numbers; use `rng` instead.
@@ -250,8 +250,8 @@ class Loader:
     def in_parts(self, cut: Callable[[int], dict[int, slice]]) -> Iterator[tuple[int, dict[int, Any]]]:
         """Iterate over batches in parts, for example one part per device.
 
-        Each item is the size of a batch and the parts that `cut` selects, by number. Each part is padded as a batch of
-        its own, and samples in no part are not read.
+        Each item is the size of a batch and the parts that `cut` selects, by number. Each part is padded separately,
+        and samples in no part are not read.
         """
         return self._batches(cut)
 

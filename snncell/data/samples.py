@@ -83,7 +83,7 @@ class View:
 
 
 class Sliced(View):
-    """Cut long recordings into slices, each of which is a sample with the label of its recording.
+    """Cut long recordings into slices. Each slice is a sample with the label of its recording.
 
     For events, slice j holds t0 + j s <= t < t0 + j s + duration, where t0 is the time of the recording's first event.
     For arrays (T, ...), it holds the steps from j s to j s + steps - 1. Here s is the length of a slice minus

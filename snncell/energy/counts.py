@@ -70,7 +70,7 @@ class Tally:
     inputs: float = 0.0
     events: float = 0.0  # inputs that are not 0
     outputs: float = 0.0
-    passes: float = 0.0  # products: one for each step of each sample, at all positions of an image together
+    passes: float = 0.0  # products: one per step and sample, for all positions of an image together
     weights: int = 0  # used in a pass; a mask removes some
     steps: float = 0.0
     whole: float = 0.0  # passes if each sample were as long as the longest

@@ -273,8 +273,8 @@ class ParameterUpdate(Cell):
 class GradAccumulationCell(Cell):
     """Run a network on equal parts of a batch one by one, and add up the results: out = sum_i network(part i).
 
-    If the loss is a mean over samples, the sum is `micro_size` times that of the batch. Use `train.fit(accumulate=...)`
-    to train with batches that do not fit into memory.
+    If the loss is a mean over samples, the sum is `micro_size` times the loss of the whole batch. Use
+    `train.fit(accumulate=...)` to train with batches that do not fit into memory.
 
     Args:
         network: returns a Tensor, such as a loss.

@@ -1,7 +1,7 @@
 """Activation functions, element by element. NaN passes through all of them.
 
 `sigmoid` is in `transcendental`, next to its inverse `logit`, and `softmax` is in `reduce`. At a kink, the derivative
-is that of the flat side, for example relu'(0) = 0.
+is the derivative on the flat side, for example relu'(0) = 0.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _(x: Tensor, low: Tensor, high: Tensor, _out: Tensor, dout: Tensor) -> Grads
 
 
 def hardtanh(x: Numbers, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """Limit `x` to [min_val, max_val]; the derivative on the bounds is 0, whereas that of `clip` is 1.
+    """Limit `x` to [min_val, max_val]; the derivative on the bounds is 0, whereas the derivative of `clip` is 1 there.
 
     min_val >= max_val raises an ArgumentError.
     """

@@ -277,7 +277,7 @@ def as_float(x: Any, name: str) -> Tensor:
 
 
 def to_compute_dtype(x: Tensor) -> Tensor:
-    """Convert float16 and bfloat16 to float32, in which sums do not overflow; other dtypes are unchanged."""
+    """Convert float16 and bfloat16 to float32, so that sums do not overflow; other dtypes are unchanged."""
     return astype(x, dtypes.compute_dtype(x.dtype.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of event lists: four operations, each of which is the gradient of another one.
+"""Products and convolutions of event lists: four operations. Each one is the gradient of another one.
 
     multiply   lists, matrix   -> rows     x @ y
     contract   lists, rows     -> matrix   x.T @ y, the gradient of the matrix

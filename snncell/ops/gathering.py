@@ -94,7 +94,7 @@ _gather = _Lookup("gather", _gather_slices, _check_gather, 1)
 
 @primitive
 def _scatter_add(x: Any, indices: Any, axis: int, shape: tuple[int, ...]) -> Any:
-    """Zeros of `shape`, to which the slices of `x` are added at `indices` along `axis`, in order."""
+    """Add the slices of `x` to zeros of `shape`, at `indices` along `axis`, in order."""
     out = np.zeros(shape, x.dtype)
     # Not `out[...] += x`, which adds only once for a repeated index.
     np.add.at(out, (*(slice(None),) * axis, indices), x)

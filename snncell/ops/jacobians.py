@@ -228,7 +228,7 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
     """Jacobian-vector product: run `fn`, and return its value and its derivative along the direction `v`.
 
     J v = sum_i (d fn / d x_i) v_i. For a Cell with a `bprop`, it is the transpose of that bprop as a linear map of
-    `dout`. For example, the derivative of a spike function is that of its surrogate.
+    `dout`. For example, the derivative of a spike function is its surrogate gradient.
 
     Args:
         fn: a function or Cell of Tensors.

@@ -234,7 +234,7 @@ def roll(x: Numbers, shifts: sh.Axes, dims: sh.Axes | None = None) -> Tensor:
 
 
 def meshgrid(*inputs: Numbers, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Coordinate grids: n vectors become n Tensors with n axes, each of which varies along one axis only.
+    """Coordinate grids: n vectors become n Tensors with n axes. Each Tensor varies along one axis only.
 
     Args:
         inputs: vectors (N,) with the coordinates of each axis.

@@ -311,7 +311,8 @@ def class_losses(
     """-log p[label], (N, ...), weighted by class and reduced, for `log_p` of (N, C, ...).
 
     The mean divides by the sum of the weights of all labels that are not ignored. `labels` are integers (N, ...) or
-    probabilities of the shape of log_p. `who` is for errors, and the other arguments are those of `cross_entropy`.
+    probabilities of the shape of log_p. `who` is for errors, and the other arguments are the same as for
+    `cross_entropy`.
     """
     classes = log_p.shape[1]
     weights = None if weight is None else as_tensor(weight, who, "weight")

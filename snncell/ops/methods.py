@@ -211,7 +211,7 @@ def select_method(x: Tensor, dim: int, index: int) -> Tensor:
 
 
 def where_method(x: Tensor, condition: Numbers, y: Numbers) -> Tensor:
-    """The elements where a condition is true, else those of y."""
+    """Elements of this Tensor where a condition is true, otherwise elements of y."""
     return ar.where(condition, x, y)
 
 

@@ -112,7 +112,7 @@ def sum(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def not_narrow(x: Any, name: str) -> Tensor:
-    """Convert booleans and integers to int64, in which sums and products seldom overflow."""
+    """Convert booleans and integers to int64, so that sums and products seldom overflow."""
     tensor = as_tensor(x, name)
     return tensor if tensor.dtype.is_float else astype(tensor, dtypes.int64)
 
@@ -353,8 +353,8 @@ def cumsum(x: Numbers, axis: int) -> Tensor:
     return _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
 
 
-# Scans by doubling: after k rounds, each element combines the 2^k elements up to it. The gradient is therefore that of
-# the binary operation, to any order, without a division by an element, which may be 0.
+# Scans by doubling: after k rounds, each element combines the 2^k elements up to it. So the gradient follows from the
+# binary operation, to any order, and never divides by an element, which may be 0.
 
 
 def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple[Tensor, ...]:
@@ -379,7 +379,7 @@ def cumprod(x: Numbers, dim: int) -> Tensor:
 def logcumsumexp(x: Numbers, axis: int) -> Tensor:
     """Cumulative `logsumexp` along an axis: log(exp(x_1) + ... + exp(x_i)), without overflow.
 
-    The gradient is that of `logsumexp` of the elements up to i, including at infinities.
+    The gradient equals the gradient of `logsumexp` of the elements up to i, including at infinities.
     """
     tensor = as_float(x, "logcumsumexp")
     number = as_axis(axis, tensor.ndim, "logcumsumexp")

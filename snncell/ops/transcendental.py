@@ -70,7 +70,7 @@ def pow(x: Numbers, y: Numbers) -> Tensor:
     """Power: x ** y. Exponents 1, 2, 3, 0.5 and -1 use products, a root and a quotient, which are faster.
 
     Note:
-        The gradient with respect to y is that of x ** y = exp(y log x) for x > 0, and 0 for x <= 0.
+        The gradient with respect to y is the derivative of exp(y log x) for x > 0, and 0 for x <= 0.
     """
     if type(y) in (int, float) and isinstance(x, Tensor):
         if y == 1:
@@ -103,7 +103,7 @@ def sqrt(x: Any) -> Any:
 
 @elementwise("float")
 def root(x: Any) -> Any:
-    """Square root of a sum of squares. Its gradient at 0 is 0, like that of `abs`."""
+    """Square root of a sum of squares. Its gradient at 0 is 0, as for `abs`."""
     return sqrt(x)
 
 

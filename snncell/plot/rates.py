@@ -175,7 +175,7 @@ def whole_percent(part: float) -> str:
 
 
 class Differences(NamedTuple):
-    """Spike times of a minus those of b, in steps, and the fractions of each one's spikes without a partner."""
+    """Spike times of a minus spike times of b, in steps, and for both the fraction of spikes without a partner."""
 
     steps: Array
     alone_a: float

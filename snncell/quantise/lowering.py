@@ -1,4 +1,4 @@
-"""Lower prepared layers and neurons to integers, or refuse those that would give other results."""
+"""Lower prepared layers and neurons to integers; refuse layers and neurons that would give other results."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class StateGrids(Cell):
         return args
 
     def results(self, cell: Any, out: Any) -> Any:
-        """The output unchanged, and the states rounded, except those that the neuron has rounded itself."""
+        """Return the output unchanged and the states rounded, except states that the neuron itself has rounded."""
         if not isinstance(out, tuple):
             return out
         parameters = list(inspect.signature(cell.construct).parameters.values())[1:]

@@ -49,7 +49,7 @@ def round_scale(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
 
 
 def positive_or_one(scale: Tensor) -> Tensor:
-    """The scale, with 1 in place of 0, for example for weights that are all 0. NaN stays."""
+    """The scale, or 1 if it is 0, for example for weights that are all 0. NaN stays."""
     return ops.select(ops.eq(scale, 0.0), 1.0, scale)
 
 

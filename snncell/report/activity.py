@@ -163,7 +163,7 @@ def _reach(layer: LayerFacts) -> Array | None:
 
 
 def _asleep_in(layer: LayerFacts) -> Array:
-    """Mask (B,) of the samples in which a layer is far from a spike; False if that is unknown."""
+    """Mask (B,) of samples where a layer is far from a spike; False if that is unknown."""
     samples = layer.shape[1] if len(layer.shape) > 1 else 1
     if layer.above is None or not layer.above.size or not all_finite(layer.above):
         return np.zeros(samples, bool)

@@ -308,7 +308,7 @@ class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
     Attributes:
         target_mean_, target_scale_: mean and deviation of the columns of y.
         net_, optimiser_, history_, n_iter_, n_features_in_, feature_names_in_: as for `SNNClassifier`. Losses in the
-            history are those of the scaled y.
+            history are computed from the scaled y.
 
     Raises:
         ArgumentError: by `fit`, for invalid settings, and for values outside of the encoder's range.

@@ -145,7 +145,7 @@ def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] 
 
 
 def with_zeros(entry: Entry, douts: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-    """The gradients of an entry's outputs, with zeros in place of None."""
+    """The gradients of an entry's outputs; None is replaced by zeros."""
     return tuple([zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])
 
 

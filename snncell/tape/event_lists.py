@@ -25,8 +25,8 @@ class OfLists(Primitive):
     Args:
         name: for errors and Programs.
         evaluate: the forward pass: `evaluate(x, *others, **attrs)`. `x` is a Rows, or on the GPU a dense array.
-        result: returns shape and dtype of the result from those of the dense array:
-            `result(shape, dtype, *others, **attrs)`.
+        result: returns shape and dtype of the result from shape and dtype of the dense array: `result(shape, dtype,
+            *others, **attrs)`.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], result: Callable[..., tuple[Shape, Any]]) -> None:

@@ -81,8 +81,8 @@ class Parameter(Tensor):
 
     Args:
         default_input: the initial value, as for `Tensor`, but not a bool; an int becomes an int32.
-        name: its name; by default that of the first attribute that holds it. If its Cell becomes part of another Cell,
-            the name becomes the path, such as `fc1.weight`.
+        name: its name; by default the name of the first attribute that holds it. If its Cell becomes part of another
+            Cell, the name becomes the path, such as `fc1.weight`.
         requires_grad: whether you can take gradients with respect to it.
         layerwise_parallel, parallel_optimizer, storage_format: MindSpore's attributes, without effect, like `sliced`,
             `unique` and `key`; `inited_param` is None and `param_info` the Parameter itself.

@@ -295,7 +295,7 @@ def present_settings(*names: str) -> dict[str, Any]:
 
 
 def adopt_settings(values: dict[str, Any]) -> None:
-    """Set fields for the rest of this thread's life, for example to those of the thread that started it."""
+    """Set fields for the rest of this thread's life, for example to the values of the thread that started it."""
     for name, value in values.items():
         setattr(_OBJECT_OF[name], name, value)
 
@@ -343,8 +343,8 @@ def smooth() -> AbstractContextManager[Any]:
 def unfused() -> AbstractContextManager[Any]:
     """Context manager for debugging: compile nothing; `ops.scan`, `nn.MultiStep` and `jit` run operation by operation.
 
-    A debugger, a print or a hook in a Cell then sees each time step and its values. Results are those of the compiled
-    kernels up to rounding.
+    A debugger, a print or a hook in a Cell then sees each time step and its values. Results equal the results of the
+    compiled kernels up to rounding.
 
     Example:
         >>> net, x = nn.MultiStep(nn.LIFNode()), ops.ones((5, 1, 2)) * 3.0

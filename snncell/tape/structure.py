@@ -117,7 +117,7 @@ def _by_key(tree: Any) -> dict[Any, Any]:
 
 
 def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
-    """The inverse of `flatten`, with `leaves` in place of the Tensors."""
+    """The inverse of `flatten`; `leaves` replace the Tensors."""
     return _build(structure, iter(leaves))
 
 

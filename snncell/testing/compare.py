@@ -1,4 +1,4 @@
-"""Compare custom gradients with those of a primitive, of construct, or with finite differences."""
+"""Compare custom gradients with the gradients of a primitive or of construct, or with finite differences."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def compare_reverse(
     rtol: float,
     atol: float,
 ) -> list[Row]:
-    """Compare the gradients that a bprop returned with those of the primitive or construct for the same `dout`.
+    """Compare the gradients from a bprop with the gradients of the primitive or construct for the same `dout`.
 
     Raises:
         GradientCheckError: names the Cell, the input, and the worst entry.

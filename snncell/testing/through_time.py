@@ -44,7 +44,7 @@ def check_through_time(
     2. smooth: each spike function is replaced by its smooth primitive. Then the gradients of the inputs and all
     Parameters
        are compared with finite differences, as in `check_grads`.
-    3. fused: with real spikes, outputs and gradients of the kernels are compared with those of the tape running step by
+    3. fused: with real spikes, outputs and gradients of the kernels are compared with the results of the tape step by
        step, up to 1e-9 of the largest entry. This runs before any Cell is blamed. Within `unfused()` it is skipped and
        needs no compiler.
 
@@ -217,7 +217,7 @@ class Nearest(NamedTuple):
 
 
 def check_kernels(problem: Problem, net: ObservedNet) -> list[Row]:
-    """Compare outputs and gradients of the kernels with those of the tape; one row for each."""
+    """Compare outputs and gradients of the kernels with the results of the tape; one row for each."""
     if TRACING.unfused:
         return [Row("fused", "kernels", 0.0, note="not compared: within unfused()")]
     rows, text = _compare_kernels(problem, net, problem.point)

@@ -156,7 +156,7 @@ class Callback:
     numbers of the epoch from on_evaluation_end on.
 
     Methods with MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
-    on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" in place of "train";
+    on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" instead of "train";
     or, for both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. You should define one method for
     each event: if you define the one that takes the training, the others of that event are not called.
 
@@ -164,7 +164,7 @@ class Callback:
         order: callbacks with a smaller order are called first, and at the end of the training last. Equal orders keep
             the order in the list.
         first_rank_only: whether only rank 0 calls it in a distributed training, for example because it writes files.
-            Its random numbers are then separate from those of the training.
+            Its random numbers are then separate from the random numbers of the training.
 
     Example:
         >>> class Threshold(snncell.train.Callback):

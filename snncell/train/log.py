@@ -103,7 +103,7 @@ _PAUSE = 0.2  # seconds between updates, because reading a number waits for the 
 
 
 class Bar(ExitStack):
-    """A progress bar of steps. Its time estimate ignores steps in which kernels were compiled."""
+    """A progress bar of steps. Its time estimate ignores steps that compiled kernels."""
 
     def __init__(self, total: int | None, initial: int, shown: bool) -> None:
         super().__init__()

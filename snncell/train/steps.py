@@ -61,8 +61,8 @@ def training_step(
         net, loss, accuracy, spikes: as for `measure`.
         optimiser: called with the gradients of its Parameters; gradients of frozen ones are zeros.
         clip: a function that maps a tuple of gradients to such a tuple, or None.
-        loss_scale: an `amp.LossScaler`, or a number for a constant scale. The gradients are those of the scaled loss,
-            divided by the scale before they are clipped. A step with a gradient that is not finite is skipped:
+        loss_scale: an `amp.LossScaler`, or a number for a constant scale. The gradients belong to the scaled loss. They
+            are divided by the scale before they are clipped. A step with a gradient that is not finite is skipped:
             Parameters, statistics, moments and step number stay unchanged.
 
     Example:

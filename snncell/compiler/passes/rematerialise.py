@@ -38,7 +38,7 @@ N = TypeVar("N")
 
 
 class StorableValues(NamedTuple):
-    """The Values that exist anyway, and those that can be stored."""
+    """The Values that exist anyway, and the Values that can be stored."""
 
     carried: Collection[Value]  # the states before the step
     inputs: Collection[Value]  # input sequences, which the backward step may read again
@@ -100,7 +100,7 @@ def minimum_cut(
 ) -> list[Value]:
     """The Values that the backward step reads, in the order of the step.
 
-    The graph has the edges of the tape in addition to those of the instructions. A gradient must not pass through a
+    The graph has edges for the tape in addition to edges for the instructions. A gradient must not pass through a
     stored Value, because its operands are then unknown. And on the tape, a custom backward may lead to an input that
     its forward does not use, so that no instruction has this edge.
 

@@ -35,7 +35,7 @@ from snncell.kernels.intrinsics.elements import tail
 Matrix = tuple[tuple[float, ...], ...]
 
 # The points at which polynomials are evaluated, in addition to infinity. Rounding errors grow with their size and
-# number. For windows of five, these points have the smallest errors, less than twice those of a direct sum.
+# number. For windows of five, these points have the smallest errors, less than twice the errors of a direct sum.
 _POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2))
 LONGEST = len(_POINTS)
 WIDE = 32  # bytes of a vector of tiles, because short rows of images would leave a longer vector half empty

@@ -8,7 +8,7 @@ of several images, as fit into the cache.
 
 A kernel runs its units from `start` to `stop`. Each result is one sum in a fixed order, so the bits do not depend on
 the number of threads. A kernel with an argument `grain` has one row of scratch memory for each part of `grain` units.
-Sums at the points have fewer terms than those of a direct convolution, so windows of three lose no precision. If a
+Sums at the points have fewer terms than the sums of a direct convolution, so windows of three lose no precision. If a
 pixel is NaN or infinite, all results of its tiles are NaN.
 """
 

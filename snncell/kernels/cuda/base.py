@@ -194,7 +194,7 @@ class Runtime:
 
     @contextmanager
     def allocating_from(self, arena: Arena) -> Iterator[None]:
-        """A context in which this thread allocates from `arena` and releases to it."""
+        """Context manager: let this thread allocate from `arena`, and release to it."""
         self._local.arena = arena
         try:
             yield

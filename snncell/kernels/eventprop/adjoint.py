@@ -121,7 +121,7 @@ def send_back_kernel(
     numbers: Any,
     constants: Any,
 ) -> None:
-    """Compute the gradients of times and weights from those of the spikes, `gradients` (B, N K).
+    """Compute the gradients of times and weights from the gradients of the spikes, `gradients` (B, N K).
 
     At an event at t, each neuron has p = sum_k a_k kappa(T_k - t), the gradient of that event's weight, and q = sum_k
     a_k exp(-(T_k - t) / tau_syn), over the spikes after it; -kappa' is (kappa - exp) / tau_mem.
@@ -166,7 +166,7 @@ def send_back(
     tau_syn: float,
     v_threshold: float,
 ) -> tuple[Any, Any]:
-    """Compute the gradients of times and weights from those of the spike times and the results of `find`."""
+    """Compute the gradients of times and weights from the gradients of the spike times and the results of `find`."""
     samples, neurons = len(times), weights.shape[1]
     flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)
     by_sample = [np.ascontiguousarray(x.reshape(samples, -1)) for x in (found, places, currents, gradients)]

@@ -135,7 +135,7 @@ def debugging() -> bool:
 
 @functools.cache
 def warn_of_misspelt() -> None:
-    """Warn, once per process, of environment variables whose names resemble those of snncell."""
+    """Warn, once per process, of environment variables with names similar to the variables of snncell."""
     for name in os.environ:
         near = difflib.get_close_matches(name, _KNOWN, 1, _LIKENESS) if name.startswith("SNNCELL") else []
         if near and name not in _KNOWN:

@@ -40,7 +40,7 @@ _here = _Here()
 
 @contextlib.contextmanager
 def report_to(listener: Listener | None) -> Iterator[None]:
-    """A context in which kernels that this thread builds are reported to a listener."""
+    """Context manager: report the kernels that this thread builds to a listener."""
     before, _here.listener = _here.listener, listener
     try:
         yield

@@ -1,8 +1,8 @@
 """Event-driven products fused into loops over time: the loop sums the rows of the matrix step by step.
 
 The events are found once for the whole product (`kernels/products/matmul.py`), if its cost model prefers events. The
-matrix is stored in strips of columns, each of which stays in the L2 cache for all steps. For the transposed product,
-the events are sorted by column, for as many rows as stay in the cache.
+matrix is stored in strips of columns. A strip stays in the L2 cache for all steps. For the transposed product, the
+events are sorted by column, for as many rows as stay in the cache.
 
 The limits in `may_pay` come from measurements against the same loops with separate products.
 """

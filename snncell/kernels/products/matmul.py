@@ -152,7 +152,7 @@ def add_events(
             `values` may have one element, the value of all events.
         y: (k, n), or (n, k) if `y_turned`.
         out: (m, n), or (n, m) if `out_turned`.
-        rows: the number of result rows in a unit, of which each has WIDTH columns. Units are numbered strip by strip.
+        rows: the number of result rows in a unit. A row of a unit has WIDTH columns. Units are numbered strip by strip.
         packs: 0 to read the rows of `y` in place, without packing; they must then be whole vectors.
         grain: the number of consecutive units that one thread runs.
         panels: (threads, DEPTH WIDTH), overwritten.

@@ -357,7 +357,7 @@ class TimeFixedDropout(_SharedDropout):
 
         y[t] = m x[t] / (1 - p)
 
-    The mask m is 0 with probability p, else 1, for each element of a sample. In prediction y is x. Use it in place of
+    The mask m is 0 with probability p, else 1, for each element of a sample. In prediction y is x. Use it instead of
     `Dropout` in spiking networks, because a mask that changes at every step averages out over time.
 
     Args:

@@ -243,7 +243,7 @@ class LayerNorm(Cell):
 class GroupNorm(Cell):
     """Group normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over groups of channels of each sample.
 
-    Use it in place of batch normalisation if batches are small.
+    Use it instead of batch normalisation if batches are small.
 
     Args:
         num_groups: the number of groups of channels; 1 normalises over all channels.

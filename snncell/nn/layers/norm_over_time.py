@@ -88,8 +88,8 @@ class ThresholdBatchNorm(_NormOverTime):
         y = gamma alpha v_threshold (x - mean) / sqrt(var + eps) + beta
 
     Put it between a layer with weights and its spiking neurons in deep networks. It scales currents to the threshold,
-    so that neurons neither fall silent nor saturate. In training, mean and variance are those of all steps and samples;
-    in prediction the moving statistics are used, as in `BatchNorm1d`.
+    so that neurons neither fall silent nor saturate. In training, mean and variance are taken over all steps and
+    samples; in prediction the moving statistics are used, as in `BatchNorm1d`.
 
     Args:
         num_features: C.
@@ -131,7 +131,7 @@ class BatchNormThroughTime(_NormPerStep):
         y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
 
     Use it if the statistics of currents change over time, for example after the onset of a static image. In training,
-    mean[t] and var[t] are those of the batch at step t; in prediction the moving statistics of that step are used, as
+    mean[t] and var[t] are taken over the batch at step t; in prediction the moving statistics of that step are used, as
     in `BatchNorm1d`. In prediction x can have fewer steps.
 
     Args:
@@ -186,8 +186,8 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         y[t] = scale[t] (gamma (x[t] - mean) / sqrt(var + eps) + beta)
 
     Compared with `BatchNormThroughTime` it has T instead of 4 T C numbers per layer, and more values for each
-    statistic. In training, mean and variance are those of all steps and samples, per channel; in prediction the moving
-    statistics are used, as in `BatchNorm1d`. In prediction x can have fewer steps. scale starts at 1.
+    statistic. In training, mean and variance are taken over all steps and samples, per channel; in prediction the
+    moving statistics are used, as in `BatchNorm1d`. In prediction x can have fewer steps. scale starts at 1.
 
     Args:
         num_features: C.

@@ -394,7 +394,7 @@ class GRU(_RecurrentNetwork):
         n = tanh(W_in x + b_in + r (W_hn h + b_hn))
         h' = (1 - z) n + z h
 
-    Inputs and results are those of `RNN`. The rows of the weights are in the order r, z, n.
+    Inputs and results are the same as for `RNN`. The rows of the weights are in the order r, z, n.
 
     Source: Cho and others, "Learning Phrase Representations using RNN Encoder-Decoder", EMNLP 2014.
 
@@ -416,8 +416,8 @@ class LSTM(_RecurrentNetwork):
         c' = f c + i g
         h' = o tanh(c')
 
-    Inputs are those of `RNN`, with the pair (h, c) as hx and as last states. The rows of the weights are in the order
-    i, f, g, o.
+    Inputs are the same as for `RNN`, with the pair (h, c) as hx and as last states. The rows of the weights are in the
+    order i, f, g, o.
 
     Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 1997, with the forget gate of Gers,
     Schmidhuber and Cummins, 2000.

@@ -158,7 +158,7 @@ class TETLoss(CrossEntropyOverTime):
 
     Use it to train deep networks of few steps, for which it generalises better than a loss of the mean output.
 
-    Inputs, Raises: as for `CERateLoss`; the outputs are those of the last layer at each step.
+    Inputs, Raises: as for `CERateLoss`; the outputs are the outputs of the last layer at each step.
 
     Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022;
     with mse_weight = 0 temporal_efficient_training_cross_entropy of SpikingJelly.

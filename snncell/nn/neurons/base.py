@@ -27,8 +27,8 @@ from snncell.tape.tensor import Tensor
 class Counting(Wrapper):
     """Multi-spike function: the number of thresholds that fit into the potential, at most `most`.
 
-    The argument is x = h / v_threshold - 1. The gradient is that of a single spike at the first threshold. Source:
-    sinabs, MultiSpike and MaxSpike.
+    The argument is x = h / v_threshold - 1. Its gradient is the gradient of a single spike at the first threshold.
+    Source: sinabs, MultiSpike and MaxSpike.
     """
 
     def __init__(self, surrogate_function: Any, most: int | None = None, compare: str = ">=") -> None:
@@ -369,7 +369,7 @@ class Neuron(Membrane):
 
 
 def _options_of(neuron: type[Neuron]) -> list[str]:
-    """The arguments that a neuron's constructor accepts, including those that it passes to its base classes."""
+    """The arguments that a neuron's constructor accepts, including arguments for its base classes."""
     names: dict[str, None] = {}
     for kind in neuron.__mro__:
         if "__init__" in vars(kind):

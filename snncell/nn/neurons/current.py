@@ -100,8 +100,8 @@ class AlphaNode(Neuron):
         e = e - s v_threshold / k                reset="subtract", which lowers h by v_threshold
 
     Use it where the shape of the postsynaptic potential matters, for example with temporal codes. The potential is the
-    difference of two exponentials and has no memory of its own. It is still a state, so that you can record it, and for
-    a delayed reset.
+    difference of two exponentials and has no further state. It is still a state, so that you can record it, and for a
+    delayed reset.
 
     Inputs:
         x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.

@@ -157,8 +157,8 @@ class LIFNode(EulerLeak):
 class LeakyNode(Neuron):
     """Leaky integrate and fire, by its decay factor: h = beta v + x.
 
-    The spike s and the reset are those of `Neuron`. Use it in place of `LIFNode` if you know the factor beta that a
-    step keeps, for example to reproduce snnTorch's Leaky.
+    The spike s and the reset are those of `Neuron`. Use it instead of `LIFNode` if you know the factor beta that a step
+    keeps, for example to reproduce snnTorch's Leaky.
 
     With beta = exp(-dt / tau) it solves tau dv/dt = -v exactly if the input consists of jumps at the steps. The Euler
     step of `LIFNode(tau, decay_input=False)` corresponds to beta = 1 - 1 / tau. The default beta=0.9 forgets over about

@@ -57,7 +57,7 @@ class PSN(_Parallel):
     threshold. Pass `order` k for a causal neuron (masked PSN), where only weight[t, t'] with t - k < t' <= t counts. It
     is a layer over whole sequences, so call it directly, without `MultiStep`.
 
-    The weights are drawn like those of a Dense layer (He, uniform), and the bias starts at -1.
+    The weights are initialised as in a Dense layer (He, uniform), and the bias starts at -1.
 
     Inputs:
         x: (T, B, ...).

@@ -29,8 +29,8 @@ class MultiSpikeLIFNode(LeakyNode):
         v = h - s v_threshold                    reset="subtract"; the other resets act if s > 0
 
     Use it for inputs that are large for a step, for example if you simulate in long steps: one step then carries the
-    spikes of several. The gradient of s is that of a single spike at the first threshold. Any `Neuron` counts spikes if
-    you pass max_spikes.
+    spikes of several. The gradient of s is the gradient of a single spike at the first threshold. Any `Neuron` counts
+    spikes if you pass max_spikes.
 
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
 
@@ -232,7 +232,7 @@ class CLIFNode(EulerLeak):
         m = m sigmoid(h / tau) + s
         v = h - s (v_threshold + sigmoid(m))     reset="subtract"; see `Neuron` for the others
 
-    Use it in place of `LIFNode` if gradients vanish over time. It has no further constants to tune.
+    Use it instead of `LIFNode` if gradients vanish over time. It has no further constants to tune.
 
     Inputs:
         x, v, m: the input, the potential and the complementary potential, of one shape.

@@ -234,7 +234,7 @@ class EventPropLIF(Cell):
 
     - A silent neuron has the time inf and no gradient, as in the paper. If the label neuron of a sample is silent, mask
       the sample out of the loss, as in the second example.
-    - Do not replace inf by a late time (ops.minimum) in a loss in which classes compete, such as a cross entropy. The
+    - Do not replace inf by a late time (ops.minimum) in a loss where classes compete, such as a cross entropy. The
       label neuron cannot move, so the loss only makes all other neurons later, until they are silent too.
     - Start with weights that make neurons spike, as the default does. To revive neurons that were silent in a whole
       batch, add a small constant to their weights after the optimiser's step.
