@@ -60,7 +60,7 @@ def entropy(out, y):
     return nn.CrossEntropyLoss()(out.sum(0), y)
 
 
-def fitted(net=None, loss=entropy, batches=None, **options):
+def run_fit(net=None, loss=entropy, batches=None, **options):
     net = net_with(Layer()) if net is None else net
     optimiser = nn.Adam(net.trainable_params(), 0.1)
     return train.fit(
@@ -68,7 +68,7 @@ def fitted(net=None, loss=entropy, batches=None, **options):
     )
 
 
-def hooked(fault):
+def run_with_hook(fault):
     dense = nn.Dense(4, 5)
     dense.register_forward_hook(lambda cell, x, out: fault(out))
     return dense
@@ -87,18 +87,18 @@ PLACES = {
     "construct": lambda fault: nn.SequentialCell(nn.Dense(4, 5), Layer(forward=fault))(X),
     "construct in a loop": lambda fault: net_with(Layer(forward=fault))(X),
     "construct, jitted": lambda fault: snncell.jit(net_with(Layer(forward=fault)))(X),
-    "construct in fit": lambda fault: fitted(net_with(Layer(forward=fault))),
+    "construct in fit": lambda fault: run_fit(net_with(Layer(forward=fault))),
     "bprop": lambda fault: snncell.grad(lambda x: Layer(backward=fault)(x).sum())(X),
     "bprop in a loop": lambda fault: snncell.grad(lambda x: net_with(Layer(backward=fault))(x).sum())(X),
-    "bprop in fit": lambda fault: fitted(net_with(Layer(backward=fault))),
-    "loss in fit": lambda fault: fitted(loss=faulty_loss(fault)),
+    "bprop in fit": lambda fault: run_fit(net_with(Layer(backward=fault))),
+    "loss in fit": lambda fault: run_fit(loss=faulty_loss(fault)),
     "loss in a step": lambda fault: train.training_step(
         nn.Dense(4, 2), faulty_loss(fault), nn.SGD(nn.Dense(4, 2).trainable_params(), 0.1)
     )(X, Y),
-    "hook": lambda fault: hooked(fault)(X),
-    "callback in fit": lambda fault: fitted(callbacks=[Told(fault)]),
+    "hook": lambda fault: run_with_hook(fault)(X),
+    "callback in fit": lambda fault: run_fit(callbacks=[Told(fault)]),
     "collate in a Loader": lambda fault: list(in_loader(fault)),
-    "collate in fit": lambda fault: fitted(batches=in_loader(fault)),
+    "collate in fit": lambda fault: run_fit(batches=in_loader(fault)),
     "vmap": lambda fault: snncell.vmap(fault)(X),
     "scan": lambda fault: ops.scan(lambda carry, x: (carry, fault(x)), X[0], X),
     "vjp": lambda fault: snncell.vjp(fault, X),

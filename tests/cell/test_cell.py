@@ -173,7 +173,7 @@ def test_cells_that_reference_each_other_are_visited_once():
 # --- equal names -----------------------------------------------------------------------------------------------------
 
 
-def clashing():
+def make_clashing_net():
     net = nn.Cell()
     net.left = Parameter(Tensor([1.0]), name="same")
     net.right = Parameter(Tensor([2.0]), name="same")
@@ -182,7 +182,7 @@ def clashing():
 
 def test_equal_names_raise_in_an_optimiser_with_both_paths():
     with pytest.raises(ParameterError, match=r"SGD.*Cell\.left.*Cell\.right.*'same'"):
-        nn.SGD(clashing().trainable_params(), 0.1)
+        nn.SGD(make_clashing_net().trainable_params(), 0.1)
     loose = [Parameter(Tensor([1.0]), name="same") for _ in range(2)]
     with pytest.raises(ParameterError, match=r"Adam.*element 0.*element 1.*'same'"):
         nn.Adam(loose)
@@ -190,7 +190,7 @@ def test_equal_names_raise_in_an_optimiser_with_both_paths():
 
 def test_equal_names_raise_at_save_with_both_paths(tmp_path):
     with pytest.raises(ParameterError, match=r"save_checkpoint.*left.*right.*'same'"):
-        snncell.save_checkpoint(clashing(), tmp_path / "net.ckpt")
+        snncell.save_checkpoint(make_clashing_net(), tmp_path / "net.ckpt")
     assert list(tmp_path.iterdir()) == []
 
 

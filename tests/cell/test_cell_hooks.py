@@ -22,7 +22,7 @@ class Scaled(nn.Cell):
         return self.leaf(x) + extra
 
 
-def listed(x):
+def as_list(x):
     return None if x is None else x.asnumpy().tolist()
 
 
@@ -31,16 +31,16 @@ def listed(x):
 
 def test_hooks_before_and_after_a_call_see_and_replace_values():
     cell, seen = Leaf(), []
-    before = cell.register_forward_pre_hook(lambda c, inputs: seen.append((c, listed(inputs[0]))))
+    before = cell.register_forward_pre_hook(lambda c, inputs: seen.append((c, as_list(inputs[0]))))
     change = cell.register_forward_pre_hook(lambda c, inputs: inputs[0] * 2.0)
-    after = cell.register_forward_hook(lambda c, inputs, out: seen.append((listed(inputs[0]), listed(out))))
+    after = cell.register_forward_hook(lambda c, inputs, out: seen.append((as_list(inputs[0]), as_list(out))))
     double = cell.register_forward_hook(lambda c, inputs, out: out * 10.0)
-    assert listed(cell(X)) == [20.0, 80.0]
+    assert as_list(cell(X)) == [20.0, 80.0]
     assert seen == [(cell, [1.0, 2.0]), ([2.0, 4.0], [2.0, 8.0])]
     for handle in (before, change, after, double):
         handle.remove()
         handle.remove()
-    assert listed(cell(X)) == [1.0, 4.0] and len(seen) == 2 and not cell.is_hooked
+    assert as_list(cell(X)) == [1.0, 4.0] and len(seen) == 2 and not cell.is_hooked
 
 
 def test_prepend_puts_a_hook_first():
@@ -56,7 +56,7 @@ def test_hooks_with_kwargs_receive_them():
     cell, seen = Scaled(), []
     cell.register_forward_pre_hook(lambda c, args, kwargs: (args, {"extra": kwargs["extra"] * 2.0}), with_kwargs=True)
     cell.register_forward_hook(lambda c, args, kwargs, out: seen.append(kwargs), with_kwargs=True)
-    assert listed(cell(X, extra=1.0)) == [3.0, 6.0] and seen == [{"extra": 2.0}]
+    assert as_list(cell(X, extra=1.0)) == [3.0, 6.0] and seen == [{"extra": 2.0}]
     cell.register_forward_pre_hook(lambda c, args, kwargs: args, with_kwargs=True)
     with pytest.raises(ArgumentTypeError, match=r"Scaled: a forward pre hook with kwargs returns None or \(args, kwar"):
         cell(X, extra=1.0)
@@ -120,11 +120,11 @@ def test_backward_hooks_replace_gradients(run):
         net[1].register_backward_hook(lambda c, grads, of_out: grads[0] * 5.0),
     ]
     changed, (first_changed, second_changed) = run(taken, X)
-    assert listed(changed) == listed(dx * 10.0) and listed(first_changed) == listed(first * 10.0)
-    assert listed(second_changed) == listed(second * 2.0)
+    assert as_list(changed) == as_list(dx * 10.0) and as_list(first_changed) == as_list(first * 10.0)
+    assert as_list(second_changed) == as_list(second * 2.0)
     for handle in handles:
         handle.remove()
-    assert listed(run(taken, X)[0]) == listed(dx)
+    assert as_list(run(taken, X)[0]) == as_list(dx)
 
 
 def test_backward_hooks_see_gradients_of_inputs_and_outputs():
@@ -133,9 +133,9 @@ def test_backward_hooks_see_gradients_of_inputs_and_outputs():
             return x * y, x + n
 
     cell, seen = Two(), []
-    cell.register_backward_pre_hook(lambda c, of_out: seen.append([listed(g) for g in of_out]))
+    cell.register_backward_pre_hook(lambda c, of_out: seen.append([as_list(g) for g in of_out]))
     cell.register_backward_hook(
-        lambda c, of_in, of_out: seen.append(([listed(g) for g in of_in], [listed(g) for g in of_out]))
+        lambda c, of_in, of_out: seen.append(([as_list(g) for g in of_in], [as_list(g) for g in of_out]))
     )
     n = Tensor([1, 1])
     snncell.grad(lambda x, y: cell(x, y, n)[0].sum() * 3.0, (0, 1))(X, Tensor([5.0, 7.0]))
@@ -143,20 +143,20 @@ def test_backward_hooks_see_gradients_of_inputs_and_outputs():
         [[3.0, 3.0], [0.0, 0.0]],
         ([[15.0, 21.0], [3.0, 6.0]], [[3.0, 3.0], [0.0, 0.0]]),
     ]
-    assert listed(cell(X, X, n)[0]) == [1.0, 4.0] and len(seen) == 2  # no gradient is computed
+    assert as_list(cell(X, X, n)[0]) == [1.0, 4.0] and len(seen) == 2  # no gradient is computed
 
 
 def test_first_layer_has_no_gradients_of_inputs():
     net, seen = nn.SequentialCell(Leaf(), Leaf()), []
-    net[0].register_backward_hook(lambda c, of_in, of_out: seen.append((of_in, listed(of_out[0]))))
+    net[0].register_backward_hook(lambda c, of_in, of_out: seen.append((of_in, as_list(of_out[0]))))
     snncell.grad(lambda: net(X).sum(), None, net.trainable_params())()
     assert seen == [((None,), [1.0, 2.0])]
 
 
 def test_backward_hooks_of_a_cell_with_bprop_are_called_but_not_of_inner_cells():
     spy, seen = Spy(), []
-    spy.register_backward_hook(lambda c, of_in, of_out: seen.append((listed(of_in[0]), listed(of_out[0]))))
-    assert listed(snncell.grad(lambda x: spy(x).sum())(X)) == [10.0, 10.0]
+    spy.register_backward_hook(lambda c, of_in, of_out: seen.append((as_list(of_in[0]), as_list(of_out[0]))))
+    assert as_list(snncell.grad(lambda x: spy(x).sum())(X)) == [10.0, 10.0]
     assert seen == [([10.0, 10.0], [1.0, 1.0])]
 
     class Outer(nn.Cell):
@@ -171,12 +171,12 @@ def test_backward_hooks_of_a_cell_with_bprop_are_called_but_not_of_inner_cells()
         def bprop(self, x, out, dout):
             return (dout,)
 
-    assert listed(snncell.grad(lambda x: Outer()(x).sum())(X)) == [1.0, 1.0] and len(seen) == 1
+    assert as_list(snncell.grad(lambda x: Outer()(x).sum())(X)) == [1.0, 1.0] and len(seen) == 1
 
 
 def test_each_call_has_separate_gradients():
     leaf, seen = Leaf(), []
-    leaf.register_backward_hook(lambda c, of_in, of_out: seen.append((listed(of_in[0]), listed(of_out[0]))))
+    leaf.register_backward_hook(lambda c, of_in, of_out: seen.append((as_list(of_in[0]), as_list(of_out[0]))))
     snncell.grad(lambda x: leaf(leaf(x)).sum())(X)
     assert seen == [([1.0, 2.0], [1.0, 1.0]), ([1.0, 4.0], [1.0, 2.0])]
 
@@ -188,7 +188,7 @@ def test_second_order_gradients_include_the_hook(run):
     cube.register_backward_hook(lambda c, of_in, of_out: of_in[0] * 2.0)
     second = snncell.grad(lambda x: snncell.grad(lambda y: cube(y).sum())(x).sum())
     # d/dx (2 * 3 x^2), and the gradient that the second pass passes to the inputs of the Cell is doubled too
-    assert listed(run(second, X)) == [24.0, 48.0]
+    assert as_list(run(second, X)) == [24.0, 48.0]
 
 
 @pytest.mark.parametrize(
@@ -230,11 +230,11 @@ def test_graph_mode_follows_added_and_removed_hooks():
     leaf = Leaf()
     snncell.set_context(mode=snncell.GRAPH_MODE)
     try:
-        assert listed(leaf(X)) == [1.0, 4.0]
+        assert as_list(leaf(X)) == [1.0, 4.0]
         handle = leaf.register_forward_hook(lambda c, i, out: out * 2.0)
-        assert listed(leaf(X)) == [2.0, 8.0]
+        assert as_list(leaf(X)) == [2.0, 8.0]
         handle.remove()
-        assert listed(leaf(X)) == [1.0, 4.0]
+        assert as_list(leaf(X)) == [1.0, 4.0]
     finally:
         snncell.set_context(mode=snncell.PYNATIVE_MODE)
 

@@ -388,7 +388,7 @@ def test_random_forests_have_the_names_of_the_model(seed):
         forest.check()
 
 
-def grown(draw, depth=0):
+def random_tree(draw, depth=0):
     """A tree of Cells that are set in random order, with children before or after they have children."""
     cell = nn.Cell()
     waiting = ["parameter", "parameter", "cell", "cell", "list"][: draw.randrange(1, 6)]
@@ -398,19 +398,19 @@ def grown(draw, depth=0):
         if kind == "parameter" or depth > 2:
             setattr(cell, key, Parameter(Tensor(draw.random())))
         elif kind == "list":
-            setattr(cell, key, [Parameter(Tensor(draw.random())), grown(draw, depth + 1)])
+            setattr(cell, key, [Parameter(Tensor(draw.random())), random_tree(draw, depth + 1)])
         elif draw.random() < 0.5:
-            setattr(cell, key, grown(draw, depth + 1))
+            setattr(cell, key, random_tree(draw, depth + 1))
         else:
             setattr(cell, key, nn.Cell())
-            getattr(cell, key).inner = grown(draw, depth + 1)
+            getattr(cell, key).inner = random_tree(draw, depth + 1)
     return cell
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_trees_are_named_by_path_and_load_their_checkpoints(seed):
     draw = random.Random(seed)
-    net = grown(draw)
+    net = random_tree(draw)
     assert names(net) == paths(net)
     twin = copy.deepcopy(net)
     for p in twin.get_parameters():

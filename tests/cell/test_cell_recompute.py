@@ -57,13 +57,13 @@ def make_net(kind, dtype="float32"):
     return net.set_train()
 
 
-def summed(out):
+def sum_outputs(out):
     return sum((leaf * leaf).sum() for leaf in (out.values() if isinstance(out, dict) else [out]))
 
 
 def results(net, x):
     snncell.set_seed(11)
-    loss = lambda x: summed(net(x))  # noqa: E731
+    loss = lambda x: sum_outputs(net(x))  # noqa: E731
     value, (dx, weights) = snncell.value_and_grad(loss, 0, net.trainable_params())(x)
     after = [p.asnumpy() for p in net.get_parameters()]
     first = [np.asarray(one) for one in (value, dx, *weights, *after, ops.uniform((2,)))]
@@ -217,9 +217,9 @@ def test_error_in_the_backward_keeps_parameters_and_random_state():
 def test_recompute_does_not_change_jitted_gradients():
     net = make_net("inside")
     x = ops.ones((2, 3))
-    before = snncell.jit(snncell.grad(lambda x: summed(net(x))))(x)
+    before = snncell.jit(snncell.grad(lambda x: sum_outputs(net(x))))(x)
     net.recompute()
-    assert np.array_equal(snncell.jit(snncell.grad(lambda x: summed(net(x))))(x).asnumpy(), before.asnumpy())
+    assert np.array_equal(snncell.jit(snncell.grad(lambda x: sum_outputs(net(x))))(x).asnumpy(), before.asnumpy())
 
 
 def test_multistep_checkpoints_states_at_intervals():

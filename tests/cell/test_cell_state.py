@@ -37,7 +37,7 @@ class Counted(nn.Cell):
         self.note = state
 
 
-def shown(state):
+def as_lists(state):
     return {path: value.asnumpy().tolist() if isinstance(value, Tensor) else value for path, value in state.items()}
 
 
@@ -145,14 +145,14 @@ def test_state_dict_loads_into_another_cell():
     net[0].mean, net[0].note = Tensor([0, 0, 1]), "changed"
     found = twin.load_state_dict(net.state_dict())
     assert found == ([], []) and found.missing_keys == found.unexpected_keys == []
-    assert shown(twin.state_dict()) == shown(net.state_dict()) and twin[0].w is not net[0].w
+    assert as_lists(twin.state_dict()) == as_lists(net.state_dict()) and twin[0].w is not net[0].w
 
 
 def test_state_dict_is_saved_to_and_loaded_from_a_file(tmp_path):
     net, twin = nn.SequentialCell(nn.Dense(2, 3)), nn.SequentialCell(nn.Dense(2, 3))
     snncell.save_checkpoint(net.state_dict(), tmp_path / "net")
     twin.load_state_dict(snncell.load_checkpoint(tmp_path / "net"))
-    assert shown(twin.state_dict()) == shown(net.state_dict())
+    assert as_lists(twin.state_dict()) == as_lists(net.state_dict())
     with pytest.raises(CheckpointError, match="'a' of save_obj is"):
         snncell.save_checkpoint({"a": 3}, tmp_path / "other")
 
@@ -448,10 +448,10 @@ class Two(nn.Cell):
 def test_interrupted_load_has_loaded_all_or_nothing(way, tmp_path):
     source, cell, file = Two(5.0), Two(1.0), tmp_path / "training.safetensors"
     train.save_state(file, source, nn.SGD([source.w], 0.1))
-    old, new = shown(cell.state_dict()), shown(source.state_dict())
+    old, new = as_lists(cell.state_dict()), as_lists(source.state_dict())
     state, seen = dict(source.state_dict()), []
     for _ in each_interruption(lambda: LOADS[way](cell, state, file), 150):
-        seen.append(shown(cell.state_dict()))
+        seen.append(as_lists(cell.state_dict()))
         for name in ("first", "wide"):
             setattr(cell, name, Tensor(old[name], cell.get_buffer(name).dtype))
         cell.w.set_data(Tensor(old["w"]))
@@ -466,7 +466,7 @@ def test_buffers_keep_their_dtype_and_are_not_parameters(way):
     LOADS[way](cell, given, None)
     assert [type(b) is Tensor for b in cell.buffers()] == [True, True]
     assert [b.dtype for b in cell.buffers()] == [snncell.float32, snncell.float64]
-    assert shown(cell.state_dict()) == {"w": [0.0, 1.0], "first": [3.0], "wide": [0.5, 0.5]}
+    assert as_lists(cell.state_dict()) == {"w": [0.0, 1.0], "first": [3.0], "wide": [0.5, 0.5]}
     assert [path for path, _ in cell.parameters_and_names()] == ["w"]
 
 
@@ -476,10 +476,10 @@ def test_rejected_extra_state_changes_nothing():
             raise ValueError(state)
 
     cell = Refusing()
-    before = shown(cell.state_dict())
+    before = as_lists(cell.state_dict())
     with pytest.raises(ValueError, match="other"):
         cell.load_state_dict({"w": Tensor([7.0, 7.0]), "mean": Tensor([1, 2, 3]), "_extra_state": "other"})
-    assert shown(cell.state_dict()) == before
+    assert as_lists(cell.state_dict()) == before
 
 
 class Weighted(nn.Cell):

@@ -274,14 +274,14 @@ def test_saved_values_of_two_threads_are_separate():
     assert waited == [True, True] and found == {1.0: 2.0, 10.0: 20.0}
 
 
-def counted(out, dout):
+def count_calls(out, dout):
     ops.assign(COUNT, COUNT + 1.0)
     return dout
 
 
 COUNT = Parameter([0.0], name="count", requires_grad=False)
 EFFECTS_OF_REVERSES = {
-    "a write": (counted, "writes Parameter 'count'"),
+    "a write": (count_calls, "writes Parameter 'count'"),
     "random numbers": (lambda out, dout: dout * ops.uniform(dout.shape), "to draw random numbers"),
 }
 

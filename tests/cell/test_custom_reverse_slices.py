@@ -58,13 +58,13 @@ def one_by_one(fn: Callable[..., Any], xs: Tensor) -> Tensor:
     return ops.stack([fn(xs[n]) for n in range(len(xs))])
 
 
-def scanned(fn: Callable[..., Any], xs: Tensor) -> Tensor:
+def scan_slices(fn: Callable[..., Any], xs: Tensor) -> Tensor:
     """Return the results of a loop without a state."""
     ys: Tensor = ops.scan(lambda carry, x: (carry, fn(x)), (), xs)[1]
     return ys
 
 
-WAYS: dict[str, Callable[..., Any]] = {"vmap": lambda fn, xs: snncell.vmap(fn)(xs), "scan": scanned}
+WAYS: dict[str, Callable[..., Any]] = {"vmap": lambda fn, xs: snncell.vmap(fn)(xs), "scan": scan_slices}
 
 
 def nested(fn: Callable[..., Any], xs: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def _by_hand(net: Any, optimiser: Any) -> Any:
     return step
 
 
-def _fitted(net: Any, optimiser: Any) -> Any:
+def _fit(net: Any, optimiser: Any) -> Any:
     options: Any = {"epochs": 1, "progress": False, "accuracy": None}
     return lambda x, y: train.fit(net, nn.MSELoss(), optimiser, (x.asnumpy(), y.asnumpy()), **options)
 
@@ -74,7 +74,7 @@ STEPS: dict[str, Any] = {
         net, nn.MSELoss(), optimiser, clip=lambda grads: ops.clip_by_global_norm(grads, 0.5)
     ),
     "scaled": lambda net, optimiser: train.training_step(net, nn.MSELoss(), optimiser, loss_scale=1024.0),
-    "fit": _fitted,
+    "fit": _fit,
 }
 
 

@@ -50,7 +50,7 @@ class Page(HTMLParser):
             self.inside[-1][-1] += text
 
 
-def shown(one):
+def html_of(one):
     return Page(one._repr_html_())
 
 
@@ -73,27 +73,27 @@ TENSORS = {
 @pytest.mark.parametrize("kind", TENSORS)
 def test_tensor_shows_shape_dtype_and_some_values(kind):
     value, *words = TENSORS[kind]
-    page = shown(Tensor(value))
+    page = html_of(Tensor(value))
     assert page.text.startswith("Tensor · ") and all(word in page.text for word in words), page.text
 
 
 def test_bfloat16_tensor_is_shown():
     assert (
         "bfloat16 · shape (2,) · on the CPU · from 1 to 2, mean 1.5"
-        in shown(Tensor([1.0, 2.0]).astype(snncell.bfloat16)).text
+        in html_of(Tensor([1.0, 2.0]).astype(snncell.bfloat16)).text
     )
 
 
 def test_large_tensor_shows_some_values_and_keeps_numpy_print_settings():
     before = np.get_printoptions()
-    page = shown(ops.ones((1000, 1000)))
+    page = html_of(ops.ones((1000, 1000)))
     assert len(page.text) < 400 and "..." in page.text
     assert np.get_printoptions() == before
 
 
 def test_parameter_shows_its_name():
-    assert shown(Parameter(Tensor([1.0]), name=NASTY)).text.startswith(f"Parameter · name {NASTY} · float32")
-    assert "without gradient" in shown(Parameter(Tensor([1.0]), name="p", requires_grad=False)).text
+    assert html_of(Parameter(Tensor([1.0]), name=NASTY)).text.startswith(f"Parameter · name {NASTY} · float32")
+    assert "without gradient" in html_of(Parameter(Tensor([1.0]), name="p", requires_grad=False)).text
 
 
 def test_traced_tensor_without_a_value_is_shown():
@@ -101,7 +101,7 @@ def test_traced_tensor_without_a_value_is_shown():
 
     @snncell.jit
     def traced(x):
-        pages.append(shown(x * 2))
+        pages.append(html_of(x * 2))
         return x
 
     traced(Tensor([1.0]))
@@ -130,7 +130,7 @@ def net():
 
 
 def test_net_is_shown_as_a_table_of_layers():
-    page = shown(net())
+    page = html_of(net())
     head, first, run, *_ = page.rows
     assert head == ["", "layer", "Parameters", "number"]
     dense = "Dense input_channels=3, output_channels=4, has_bias=True"
@@ -148,38 +148,38 @@ def test_net_is_shown_as_a_table_of_layers():
 
 
 def test_user_text_is_escaped():
-    page = shown(Named(NASTY, Named("<b>", nn.ReLU())))
+    page = html_of(Named(NASTY, Named("<b>", nn.ReLU())))
     assert NASTY in page.text and "Named <b>" in page.text and "script" not in page.tags
     assert "gain (2, 3) float64, not trained" in page.text
     assert "12 numbers in 2 Parameters, 0 of them trained" in page.text
 
 
 def test_cell_without_layers_has_no_table():
-    assert shown(nn.ReLU()).text == "ReLU: 0 numbers in 0 Parameters"
-    assert shown(nn.Dense(2, 1)).tags == ["div", "details", "summary", "b", "div", "br"]
+    assert html_of(nn.ReLU()).text == "ReLU: 0 numbers in 0 Parameters"
+    assert html_of(nn.Dense(2, 1)).tags == ["div", "details", "summary", "b", "div", "br"]
 
 
 def test_shared_layer_is_shown_and_counted_once():
     layer = nn.SequentialCell(nn.Dense(2, 2))
-    page = shown(nn.SequentialCell(layer, layer))
+    page = html_of(nn.SequentialCell(layer, layer))
     # A layer of a SequentialCell is also an attribute, so it has two paths.
     assert "6 numbers in 2 Parameters" in page.text and page.text.count("Dense") == 1
     assert "the same as above" in page.text
 
 
 def test_many_and_deeply_nested_layers_stay_readable():
-    page = shown(nn.SequentialCell(*(nn.Dense(1, 1) for _ in range(200))))
+    page = html_of(nn.SequentialCell(*(nn.Dense(1, 1) for _ in range(200))))
     assert len(page.rows) == 62 and page.rows[-1] == ["", "and 140 more", "", "280"]
     deep = nn.ReLU()
     for _ in range(100):
         deep = nn.SequentialCell(deep)
-    assert shown(deep).tags.count("table") <= 41
+    assert html_of(deep).tags.count("table") <= 41
 
 
 # --- optimisers -------------------------------------------------------------------------------------------------------
 
 
-def grouped(layers):
+def make_grouped_optimiser(layers):
     schedule = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.5, 100), 4)
     groups = [
         {"params": layers[0].trainable_params(), "lr": schedule},
@@ -198,7 +198,7 @@ def test_optimiser_shows_learning_rates_weight_decays_and_its_step():
     adam.set_learning_rate(0.5)
     assert repr(adam).startswith(f"AdamW(\n  {count} Parameters, step=1, learning_rate=0.5\n")
 
-    sgd = grouped(layers)
+    sgd = make_grouped_optimiser(layers)
     for step, rate in enumerate(["0", "0.124969"]):
         assert f"step={step}, learning_rate=[{rate}, 0.25]" in repr(sgd)
         sgd([ops.zeros_like(p) for p in sgd.parameters])
@@ -206,7 +206,7 @@ def test_optimiser_shows_learning_rates_weight_decays_and_its_step():
     assert "CosineDecayLR(min_lr=0.0, max_lr=0.5, decay_steps=100)" in repr(sgd)
     assert "weight_decay=0.125" in repr(sgd)
 
-    page = shown(sgd)
+    page = html_of(sgd)
     assert page.rows[0] == ["group", "Parameters", "schedule", "learning rate", "weight decay"]
     assert page.rows[1][0] == "0" and page.rows[1][3:] == ["0.249753", "0"] and "WarmUpLR" in page.rows[1][2]
     assert page.rows[2][3:] == ["0.25", "0.125"] and "bias" in page.rows[2][1]
@@ -218,7 +218,7 @@ def test_optimiser_can_be_shown_while_its_step_is_traced():
 
     @snncell.jit
     def step():
-        texts.extend([repr(sgd), shown(sgd).text])
+        texts.extend([repr(sgd), html_of(sgd).text])
         sgd([ops.ones_like(p) for p in sgd.parameters])
         texts.append(repr(sgd))
 
@@ -251,6 +251,6 @@ def test_results_are_shown_as_tables(tmp_path):
         (snncell.energy.energy(layers, x), ["0 (Dense)", "MACs", "without spikes, one pass"]),
         (report, ["severity", "<a net>", report[0].text]),
     ):
-        page = shown(one)
+        page = html_of(one)
         assert all(word in page.text for word in words), page.text
         assert len(page.rows) <= ROWS + 2 and len(repr(one).splitlines()) <= ROWS + 5

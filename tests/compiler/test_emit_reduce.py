@@ -46,7 +46,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def filled(shape: tuple[Any, ...], length: int) -> tuple[int, ...]:
+def with_length(shape: tuple[Any, ...], length: int) -> tuple[int, ...]:
     return tuple(length if n == "n" else n for n in shape)
 
 
@@ -57,7 +57,7 @@ def test_reductions_over_every_pattern_of_axes_agree_with_numpy(
     shape: tuple[Any, ...], axis: tuple[int, ...], dtype: Any
 ) -> None:
     for length in (1, 5, 17):
-        a = whole_numbers(filled(shape, length), dtype)
+        a = whole_numbers(with_length(shape, length), dtype)
         doubled, total, top, low = run_plainly(
             lambda x: (x * 2, ops.sum(x * 2, axis), ops.max(x, axis, keepdims=True), ops.min(x, axis)), a
         )
@@ -71,7 +71,7 @@ def test_reductions_over_every_pattern_of_axes_agree_with_numpy(
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)
 def test_sums_of_every_length_agree_with_numpy(shape: tuple[Any, ...], axis: tuple[int, ...], length: int) -> None:
-    a = whole_numbers(filled(shape, length), np.float32)
+    a = whole_numbers(with_length(shape, length), np.float32)
     (total,) = run_plainly(lambda x: x.sum(axis), a)
     np.testing.assert_array_equal(total, a.sum(axis), strict=True)
 
@@ -180,7 +180,7 @@ def test_large_term_absorbs_only_terms_of_its_own_block() -> None:
 
 @pytest.mark.parametrize(("shape", "axis"), PATTERNS, ids=NAMES)
 def test_every_parallel_loop_has_work_to_share(shape: tuple[Any, ...], axis: tuple[int, ...]) -> None:
-    x = Tensor(np.ones(filled(shape, PARALLEL_SIZE), np.float32))
+    x = Tensor(np.ones(with_length(shape, PARALLEL_SIZE), np.float32))
     kernel = emitted(lambda x: (x * 2.0).sum(axis), x)
     assert kernel.shared
     assert "in range(start, stop):" in kernel.source

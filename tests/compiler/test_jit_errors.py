@@ -239,7 +239,7 @@ def test_user_errors_propagate_and_the_next_call_works() -> None:
 # ------------------------------------------------------------------------------------
 
 
-def leaked() -> Tensor:
+def leak_tensor() -> Tensor:
     kept: list[Tensor] = []
     jit(lambda x: (kept.append(x), x * 2.0)[1])(PLAIN)
     return kept[0]
@@ -280,12 +280,12 @@ USES: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("use", USES)
 def test_value_of_a_leaked_tensor_raises(use: str) -> None:
     with pytest.raises(TraceError, match=r"belongs to a function that snncell\.jit traced earlier.*Return it"):
-        USES[use](leaked())
+        USES[use](leak_tensor())
 
 
 def test_shape_and_repr_of_a_leaked_tensor_work() -> None:
-    assert leaked().shape == (2,)
-    assert "float32" in repr(leaked())
+    assert leak_tensor().shape == (2,)
+    assert "float32" in repr(leak_tensor())
 
 
 MADE_INSIDE = {

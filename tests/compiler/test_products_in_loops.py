@@ -328,7 +328,7 @@ def operands(form: str, moving: str) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def looped(moving: str, wanted: str, x: Tensor, y: Tensor) -> Tensor:
+def loop_products(moving: str, wanted: str, x: Tensor, y: Tensor) -> Tensor:
     """Return the products of all time steps, computed in a loop."""
     over_x, over_y = moving in ("left", "both"), moving in ("right", "both")
     xs = [ops.arange(T).astype("float64"), *([x] if over_x else []), *([y] if over_y else [])]
@@ -353,7 +353,7 @@ def test_product_in_a_loop_equals_that_of_each_step(form: str, moving: str, want
     x, y = operands(form, moving)
 
     def values(x: Tensor, y: Tensor) -> Tensor:
-        return looped(moving, wanted, x, y)
+        return loop_products(moving, wanted, x, y)
 
     def loss(x: Tensor, y: Tensor) -> Tensor:
         out = values(x, y)
@@ -372,7 +372,7 @@ def test_second_order_gradients_of_a_product_in_a_loop_are_correct(form: str, mo
     x, y = operands(form, moving)
 
     def curved(x: Tensor, y: Tensor) -> Tensor:
-        first = grad(lambda y: (ops.tanh(looped(moving, "sequence", x, y)) ** 2).sum())(y)
+        first = grad(lambda y: (ops.tanh(loop_products(moving, "sequence", x, y)) ** 2).sum())(y)
         return (first * first).sum()
 
     with unfused():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from interpreting import traced
-from test_scan import XS, C, W, close, looped, normal, plain
+from test_scan import XS, C, W, close, normal, plain, python_loop
 
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops, value_and_grad
@@ -25,7 +25,7 @@ def kept_step(step: Any, init: Any = C, xs: Any = XS) -> Any:
     return forward
 
 
-def kept(step: Any, init: Any = C, xs: Any = XS) -> list[tuple[str, tuple[int, ...]]]:
+def stored_values(step: Any, init: Any = C, xs: Any = XS) -> list[tuple[str, tuple[int, ...]]]:
     """For each value that a scan stores for its backward pass, return the operation and the shape for one time step."""
     forward = kept_step(step, init, xs)
     program = canonical_step(forward.op.loop.body)
@@ -57,24 +57,26 @@ def fires(c: Any, x: Any, decay: float = 0.5) -> Any:
 
 
 def test_neuron_stores_only_its_membrane() -> None:
-    assert kept(fires) == [("add", (2, 3))]
+    assert stored_values(fires) == [("add", (2, 3))]
 
 
 def test_linear_step_stores_nothing() -> None:
-    assert kept(lambda c, x: (c * 0.5 + x, c * 2.0)) == []
+    assert stored_values(lambda c, x: (c * 0.5 + x, c * 2.0)) == []
 
 
 def test_values_of_the_input_are_not_stored() -> None:
-    assert kept(lambda c, x: (c * 0.5 + ops.tanh(x), c)) == []
+    assert stored_values(lambda c, x: (c * 0.5 + ops.tanh(x), c)) == []
 
 
 def test_two_states_with_one_use_are_stored_as_their_combination() -> None:
-    assert kept(lambda c, x: ((c[0] * 0.5 + x, c[1] + c[0]), ops.tanh(c[0] + c[1])), (C, C)) == [("tanh", (2, 3))]
+    assert stored_values(lambda c, x: ((c[0] * 0.5 + x, c[1] + c[0]), ops.tanh(c[0] + c[1])), (C, C)) == [
+        ("tanh", (2, 3))
+    ]
 
 
 def test_products_are_stored_for_every_shape() -> None:
     u, d = normal(3, 5), normal(5, 3)
-    names = kept(lambda c, x: (lambda n: (n, n))(ops.tanh(ops.sigmoid(c @ u) @ d + x)))
+    names = stored_values(lambda c, x: (lambda n: (n, n))(ops.tanh(ops.sigmoid(c @ u) @ d + x)))
     assert ("matmul", (2, 5)) in names
 
 
@@ -157,7 +159,7 @@ def test_gradients_of_all_orders_from_stored_values_are_correct(name: str) -> No
         return grad(lambda c, x: sum((g * g).sum() for g in first(c, x)), (0, 1))
 
     for of in (lambda run: grad(total(run), (0, 1)), second):
-        expected = of(looped)(C, XS)
+        expected = of(python_loop)(C, XS)
         for run in (ops.scan, lambda f, c, x: ops.scan(f, c, x, checkpoint_every=2)):
             close(of(run)(C, XS), expected, rtol=1e-9)
         close(jit(of(ops.scan))(C, XS), expected, rtol=1e-9)

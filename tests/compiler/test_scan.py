@@ -21,7 +21,7 @@ def leaves(tree):
     return structure.flatten(tree)[0]
 
 
-def looped(f, init, xs, reverse=False):
+def python_loop(f, init, xs, reverse=False):
     """The reference of a scan: a Python loop over operations on the tape."""
     sequences, tree = structure.flatten(xs)
     steps = range(sequences[0].shape[0])
@@ -82,7 +82,7 @@ def both(n):
 
 def loop_of(cell):
     """Return the loop over a Cell of one state, starting with zeros."""
-    return lambda x: looped(lambda v, now: cell(now, v)[::-1], ops.zeros_like(x[0]), x)[1]
+    return lambda x: python_loop(lambda v, now: cell(now, v)[::-1], ops.zeros_like(x[0]), x)[1]
 
 
 class Leaky(nn.Cell):
@@ -269,7 +269,7 @@ WITHOUT_YS = ("no result", "a boolean state")  # cases whose results ys have no 
 @pytest.mark.parametrize("name", CASES)
 def test_values_equal_the_python_loop(plain, name, reverse):
     case = CASES[name]
-    expected = looped(case.step(*case.consts), case.init, case.xs, reverse)
+    expected = python_loop(case.step(*case.consts), case.init, case.xs, reverse)
     close(scanning(reverse=reverse)(case.step(*case.consts), case.init, case.xs), expected)
     close(jit(lambda xs: ops.scan(case.step(*case.consts), case.init, xs, reverse=reverse))(case.xs), expected)
 
@@ -280,7 +280,7 @@ def test_values_equal_the_python_loop(plain, name, reverse):
 def test_gradients_equal_the_python_loop(plain, name, reverse):
     case = CASES[name]
     for of in ("both", *["states"] * (name != "no state"), *["ys"] * (name not in WITHOUT_YS)):
-        expected = gradients(lambda *args: looped(*args, reverse), case, of=of)()
+        expected = gradients(lambda *args: python_loop(*args, reverse), case, of=of)()
         close(gradients(scanning(reverse=reverse), case, of=of)(), expected)
         close(jit(gradients(scanning(reverse=reverse), case, of=of))(), expected)
 
@@ -296,9 +296,9 @@ def test_arithmetic_equals_the_python_loop_bit_for_bit_at_any_size(size, dtype):
         normal(5, size, dtype=dtype),
         (normal(size, dtype=dtype),),
     )
-    values = [run(case.step(*case.consts), case.init, case.xs) for run in (ops.scan, looped)]
+    values = [run(case.step(*case.consts), case.init, case.xs) for run in (ops.scan, python_loop)]
     close(*values, rtol=0)
-    close(*[gradients(run, case)() for run in (ops.scan, looped)], rtol=1e-4 if dtype is np.float32 else 1e-12)
+    close(*[gradients(run, case)() for run in (ops.scan, python_loop)], rtol=1e-4 if dtype is np.float32 else 1e-12)
 
 
 @pytest.mark.sampled(3)
@@ -306,8 +306,10 @@ def test_arithmetic_equals_the_python_loop_bit_for_bit_at_any_size(size, dtype):
 @pytest.mark.parametrize("name", ["by channel", "a counter", "x per batch", "a boolean state", "gated", "constants"])
 def test_compiled_loops_agree_with_the_python_loop(name):
     case = CASES[name]
-    close(ops.scan(case.step(*case.consts), case.init, case.xs), looped(case.step(*case.consts), case.init, case.xs))
-    close(gradients(ops.scan, case)(), gradients(looped, case)())
+    close(
+        ops.scan(case.step(*case.consts), case.init, case.xs), python_loop(case.step(*case.consts), case.init, case.xs)
+    )
+    close(gradients(ops.scan, case)(), gradients(python_loop, case)())
 
 
 @pytest.mark.compiled
@@ -318,8 +320,8 @@ def test_all_threads_and_one_thread_agree():
         normal(40_000, dtype=np.float32),
     )
     case = Case(lambda w: lambda c, x: both(c * w + x), init, xs, (w,))
-    close(ops.scan(case.step(w), init, xs), looped(case.step(w), init, xs), rtol=0)
-    close(gradients(ops.scan, case)(), gradients(looped, case)(), rtol=1e-4, atol=1e-4)
+    close(ops.scan(case.step(w), init, xs), python_loop(case.step(w), init, xs), rtol=0)
+    close(gradients(ops.scan, case)(), gradients(python_loop, case)(), rtol=1e-4, atol=1e-4)
 
 
 LAYOUTS = {
@@ -341,8 +343,8 @@ def test_sequences_of_any_layout_agree_with_the_python_loop(plain, layout, name)
         return lambda x: run(case.step(*case.consts), case.init, LAYOUTS[layout](x))
 
     for how in (lambda fn: fn, jit):
-        close(how(over(ops.scan))(XS), over(looped)(XS))
-        close(how(grad(over(ops.scan)))(XS), grad(over(looped))(XS))
+        close(how(over(ops.scan))(XS), over(python_loop)(XS))
+        close(how(grad(over(ops.scan)))(XS), grad(over(python_loop))(XS))
 
 
 def test_captured_parameters_get_their_gradients(plain):
@@ -351,7 +353,7 @@ def test_captured_parameters_get_their_gradients(plain):
     def over(run):
         return lambda x: run(lambda c, x: both(ops.tanh(c @ q * p + x)), C, x)[1]
 
-    expected = grad(over(looped), 0, [p, q])(XS)
+    expected = grad(over(python_loop), 0, [p, q])(XS)
     close(grad(over(ops.scan), 0, [p, q])(XS), expected)
     close(jit(grad(over(ops.scan), 0, [p, q]))(XS), expected)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from interpreting import as_python, traced
-from test_scan import NEURON, XS, C, Leaky, W, both, close, loop_of, looped, normal, plain
+from test_scan import NEURON, XS, C, Leaky, W, both, close, loop_of, normal, plain, python_loop
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, testing, value_and_grad
@@ -240,7 +240,7 @@ def test_loop_with_products_fuses_only_operations_over_its_rows():
     a, b = normal(4, 1, 3), XS
     text = explain(total, a, b, detail="launches")
     assert "scan: one kernel" in text and "no single kernel" not in text
-    expected = looped(lambda c, x: both(ops.tanh(c @ W + x)), C, ops.exp(a) * b + 1.0)[1].sum()
+    expected = python_loop(lambda c, x: both(ops.tanh(c @ W + x)), C, ops.exp(a) * b + 1.0)[1].sum()
     close(jit(total)(a, b), expected)
 
 

@@ -17,10 +17,10 @@ from test_scan import (
     gradients,
     leaves,
     loop_of,
-    looped,
     normal,
     plain,
     plainly,
+    python_loop,
     scanning,
 )
 
@@ -46,7 +46,7 @@ def test_empty_batches_have_gradients_of_their_shapes(every):
 def test_second_order_gradients_equal_the_python_loop(plain, name):
     case = CASES[name]
     for of in ("both", *["states"] * (name != "no state"), *["ys"] * (name not in WITHOUT_YS)):
-        expected = gradients(looped, case, 2, of)()
+        expected = gradients(python_loop, case, 2, of)()
         close(gradients(ops.scan, case, 2, of)(), expected, rtol=1e-9)
         close(jit(gradients(ops.scan, case, 2, of))(), expected, rtol=1e-9)
 
@@ -54,7 +54,7 @@ def test_second_order_gradients_equal_the_python_loop(plain, name):
 @pytest.mark.parametrize("name", ["one state", "recurrent weights", "constants"])
 def test_third_order_gradients_equal_the_python_loop(plain, name):
     case = CASES[name]
-    expected = gradients(looped, case, 3)()
+    expected = gradients(python_loop, case, 3)()
     close(gradients(ops.scan, case, 3)(), expected, rtol=1e-8)
     close(jit(gradients(ops.scan, case, 3))(), expected, rtol=1e-8)
 
@@ -99,7 +99,7 @@ def test_second_order_gradients_reach_results_from_outside_the_loop(plain, betwe
 
         return grad(lambda x: (grad(total, 1)(x, FULL) * weights).sum())  # by its factor in the backward pass
 
-    expected = twice(looped)(C)
+    expected = twice(python_loop)(C)
     assert expected.asnumpy().any()
     close(twice(ops.scan, checkpoint_every=every)(C), expected)
 
@@ -140,7 +140,7 @@ def test_recomputed_states_include_inputs_used_only_by_the_forward(plain):
     def total(run):
         return grad(lambda c: run(lambda c, x: (c * c * 0.1 + x.mean(-1, keepdims=True), None), c, XS)[0])
 
-    close(total(scanning(checkpoint_every=2))(C), total(looped)(C))
+    close(total(scanning(checkpoint_every=2))(C), total(python_loop)(C))
 
 
 # --- gradients and loops inside a body --------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ INNER = {
 @pytest.mark.parametrize("name", INNER)
 def test_nested_gradients_and_loops_in_a_body_equal_the_python_loop(plain, name, order):
     case = Case(INNER[name], C, XS, (NEURON,))
-    close(ops.scan(INNER[name](NEURON), C, XS), looped(INNER[name](NEURON), C, XS))
-    expected = gradients(looped, case, order)()
+    close(ops.scan(INNER[name](NEURON), C, XS), python_loop(INNER[name](NEURON), C, XS))
+    expected = gradients(python_loop, case, order)()
     close(gradients(ops.scan, case, order)(), expected, rtol=1e-9)
     close(jit(gradients(ops.scan, case, order))(), expected, rtol=1e-9)
 
@@ -190,7 +190,7 @@ def test_nested_gradients_and_loops_in_a_body_equal_the_python_loop(plain, name,
 @pytest.mark.parametrize("product", [False, True], ids=["elementwise", "product"])
 def test_parameters_written_in_a_body_become_states(plain, options, how, product):
     found = []
-    for run in (looped, scanning(**options)):
+    for run in (python_loop, scanning(**options)):
         p = Parameter(np.array([1.0, 2.0, 3.0]), requires_grad=False)
 
         def step(c, x, p=p):
@@ -201,10 +201,10 @@ def test_parameters_written_in_a_body_become_states(plain, options, how, product
             return c, (c + before, p.value())
 
         def total(x, step=step, run=run):
-            c, (a, b) = run(step, C, x, options.get("reverse", False)) if run is looped else run(step, C, x)
+            c, (a, b) = run(step, C, x, options.get("reverse", False)) if run is python_loop else run(step, C, x)
             return (a * a).sum() + b.sum() + c.sum()
 
-        fn = total if run is looped else how(total)
+        fn = total if run is python_loop else how(total)
         found.append([*value_and_grad(fn)(XS), fn(XS), p.value()])
     close(*found)
 
@@ -330,7 +330,7 @@ def bodies(draw, unary=(*UNARY, *FUNCTIONS), batch=2):
 @few
 def test_random_arithmetic_equals_the_python_loop_bit_for_bit(case):
     with plainly():
-        close(*[run(case.step(*case.consts), case.init, case.xs) for run in (ops.scan, looped)], rtol=0)
+        close(*[run(case.step(*case.consts), case.init, case.xs) for run in (ops.scan, python_loop)], rtol=0)
 
 
 @given(bodies(), st.sampled_from([None, 1, 3]))
@@ -338,8 +338,10 @@ def test_random_arithmetic_equals_the_python_loop_bit_for_bit(case):
 def test_random_bodies_agree_with_the_python_loop(case, every):
     with plainly():
         run = scanning(checkpoint_every=every)
-        close(run(case.step(*case.consts), case.init, case.xs), looped(case.step(*case.consts), case.init, case.xs))
-        close(gradients(run, case)(), gradients(looped, case)())
+        close(
+            run(case.step(*case.consts), case.init, case.xs), python_loop(case.step(*case.consts), case.init, case.xs)
+        )
+        close(gradients(run, case)(), gradients(python_loop, case)())
 
 
 @given(bodies())
@@ -347,7 +349,8 @@ def test_random_bodies_agree_with_the_python_loop(case, every):
 def test_pullback_is_reusable_and_linear(case):
     with plainly():
         (_, pull), (_, other) = (
-            ops.vjp(lambda x, run=run: run(case.step(*case.consts), case.init, x)[1], XS) for run in (ops.scan, looped)
+            ops.vjp(lambda x, run=run: run(case.step(*case.consts), case.init, x)[1], XS)
+            for run in (ops.scan, python_loop)
         )
         u, v = normal(4, 2, 3), normal(4, 2, 3)
         close([pull(u)[0], pull(v)[0]], [other(u)[0], other(v)[0]])
@@ -431,7 +434,7 @@ def test_producers_of_a_sequence_are_available_to_recomputed_states(plain):
 
         return grad(of)
 
-    close(jit(total(scanning(checkpoint_every=2)))(XS), total(looped)(XS))
+    close(jit(total(scanning(checkpoint_every=2)))(XS), total(python_loop)(XS))
 
 
 class Widest(nn.Cell):
@@ -456,7 +459,7 @@ def test_custom_gradient_that_is_not_a_sum_is_reduced_correctly(plain):
         return grad(lambda p: run(step(p), C, XS)[1].sum())
 
     p = normal(2, 1)
-    close(total(ops.scan)(p), total(looped)(p))
+    close(total(ops.scan)(p), total(python_loop)(p))
 
 
 @pytest.mark.parametrize(("batch", "inputs", "outputs"), [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
@@ -482,5 +485,5 @@ def test_initialised_device_changes_nothing_on_the_cpu(plain, monkeypatch):
         monkeypatch.setattr(f"snncell.{module}.IN_USE", [True])
     for name in ("a scalar counter", "states of two shapes", "a scalar state as a result", "one state"):
         case = CASES[name]
-        close(gradients(scanning(checkpoint_every=2), case)(), gradients(looped, case)())
-        close(jit(gradients(scanning(checkpoint_every=3), case))(), gradients(looped, case)())
+        close(gradients(scanning(checkpoint_every=2), case)(), gradients(python_loop, case)())
+        close(jit(gradients(scanning(checkpoint_every=3), case))(), gradients(python_loop, case)())

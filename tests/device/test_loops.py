@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_scan import CASES, ERRORS, Case, check_stored, close, gradients, looped, scanning
+from test_scan import CASES, ERRORS, Case, check_stored, close, gradients, python_loop, scanning
 
 import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, surrogate, testing, value_and_grad
@@ -115,12 +115,12 @@ def test_scans_equal_cpu(name: str) -> None:
         return
     for reverse in (False, True):
         run = scanning(reverse=reverse)
-        expected = looped(case.step(*case.consts), case.init, case.xs, reverse)
+        expected = python_loop(case.step(*case.consts), case.init, case.xs, reverse)
         close(run(moved.step(*moved.consts), moved.init, moved.xs), expected)
     found = gradients(ops.scan, moved)()
     assert {x.device for x in structure.flatten(found)[0]} <= {"gpu"}
-    close(found, gradients(looped, case)())
-    close(jit(gradients(scanning(checkpoint_every=2), moved))(), gradients(looped, case)())
+    close(found, gradients(python_loop, case)())
+    close(jit(gradients(scanning(checkpoint_every=2), moved))(), gradients(python_loop, case)())
 
 
 class Spike(nn.Cell):

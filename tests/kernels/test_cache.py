@@ -111,7 +111,7 @@ print(value, int(kernel.loaded), int(not kernel.loaded))
 COMPILED, LOADED = "4.5 0 1", "4.5 1 0"  # the value, and whether the cache had the code
 
 
-def small(folder: Path, **environment: str) -> str:
+def load_small_kernel(folder: Path, **environment: str) -> str:
     """Return whether a separate process compiles or loads a small kernel."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SMALL],
@@ -125,29 +125,29 @@ def small(folder: Path, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_kernel_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder that contains the small kernel."""
     folder = tmp_path_factory.mktemp("kept")
-    assert small(folder) == COMPILED
+    assert load_small_kernel(folder) == COMPILED
     return folder
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", ["NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_OPT"])
-def test_code_for_another_cpu_or_setting_is_not_loaded(kept: Path, name: str) -> None:
+def test_code_for_another_cpu_or_setting_is_not_loaded(small_kernel_folder: Path, name: str) -> None:
     fewer = binding.get_host_cpu_features().flatten().rpartition(",")[0]
     value = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": fewer, "NUMBA_OPT": "1"}[name]
-    assert small(kept, **{name: value}) == COMPILED
-    assert small(kept, **{name: value}) == LOADED
-    assert small(kept) == LOADED  # the new code does not replace this one
+    assert load_small_kernel(small_kernel_folder, **{name: value}) == COMPILED
+    assert load_small_kernel(small_kernel_folder, **{name: value}) == LOADED
+    assert load_small_kernel(small_kernel_folder) == LOADED  # the new code does not replace this one
 
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_numba_cache_folder_is_not_used(kept: Path, tmp_path: Path) -> None:
-    assert small(kept, NUMBA_CACHE_DIR=str(tmp_path / "numba")) == LOADED
-    assert small(tmp_path / "fresh", NUMBA_CACHE_DIR=str(tmp_path / "numba")) == COMPILED
+def test_numba_cache_folder_is_not_used(small_kernel_folder: Path, tmp_path: Path) -> None:
+    assert load_small_kernel(small_kernel_folder, NUMBA_CACHE_DIR=str(tmp_path / "numba")) == LOADED
+    assert load_small_kernel(tmp_path / "fresh", NUMBA_CACHE_DIR=str(tmp_path / "numba")) == COMPILED
     assert not (tmp_path / "numba").exists()
 
 
@@ -223,7 +223,7 @@ def test_two_processes_compile_a_shared_kernel_once(tmp_path: Path) -> None:
     said = [process.communicate(timeout=60)[0].strip() for process in both]
     assert [process.returncode for process in both] == [0, 0]
     assert sorted(said) == sorted([COMPILED, LOADED])  # the second process waits for the file of the first
-    assert small(tmp_path) == LOADED
+    assert load_small_kernel(tmp_path) == LOADED
     assert sorted(path.suffix for path in tmp_path.rglob("*")) == [".nbc", ".py"]
 
 

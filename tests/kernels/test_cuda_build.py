@@ -29,7 +29,7 @@ from snncell.kernels.scalar import is_simulated
 NEEDED = ("numba_cuda", "cuda.bindings.nvvm", "cuda.bindings.nvjitlink")
 
 
-def missing() -> str | None:
+def reason_without_ptx() -> str | None:
     """Return the reason why PTX cannot be generated here."""
     if is_simulated():
         return "the CUDA simulator runs in this process, beside which Numba compiles nothing"
@@ -45,7 +45,7 @@ def missing() -> str | None:
     return None
 
 
-REASON = missing()
+REASON = reason_without_ptx()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 CAPABILITIES = [(7, 5), (8, 0), (9, 0)]
@@ -247,106 +247,106 @@ class Kept:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     return Kept(tmp_path / "kernels", monkeypatch)
 
 
-def test_next_process_loads_the_cached_code(kept: Kept) -> None:
-    name, cubin = kept.again()
+def test_next_process_loads_the_cached_code(cache_folder: Kept) -> None:
+    name, cubin = cache_folder.again()
     assert name == "axpy" and cubin[:4] == b"\x7fELF"
-    (source,), (code,) = kept.files(".py"), kept.files(".cubin")
+    (source,), (code,) = cache_folder.files(".py"), cache_folder.files(".cubin")
     assert source.read_text() == SOURCE and code.name.startswith(source.stem)
     assert code.stat().st_mode & 0o077 == 0 or sys.platform == "win32"
-    assert kept.again() == (name, cubin) and kept.compiled == 1
-    assert kept.again("# a comment\n" + SOURCE) == (name, cubin) and kept.compiled == 1
+    assert cache_folder.again() == (name, cubin) and cache_folder.compiled == 1
+    assert cache_folder.again("# a comment\n" + SOURCE) == (name, cubin) and cache_folder.compiled == 1
 
 
-def test_kernel_is_built_once_per_process(kept: Kept) -> None:
+def test_kernel_is_built_once_per_process(cache_folder: Kept) -> None:
     assert build("axpy", SOURCE, FLOATS) is build("axpy", SOURCE, FLOATS)
     assert build("axpy", SOURCE, list(FLOATS)) is build("axpy", SOURCE, FLOATS)
 
 
-def test_each_change_of_the_code_has_a_separate_file(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept.again()
-    kept.again(source=SOURCE.replace("a * x[i]", "x[i] * x[i]"))
-    kept.again(signature=(int64, float64, *[(float64, True)] * 3))
-    kept.again(launch_bounds=(128,))
-    kept.device = Device((9, 0))
-    kept.again()
+def test_each_change_of_the_code_has_a_separate_file(cache_folder: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_folder.again()
+    cache_folder.again(source=SOURCE.replace("a * x[i]", "x[i] * x[i]"))
+    cache_folder.again(signature=(int64, float64, *[(float64, True)] * 3))
+    cache_folder.again(launch_bounds=(128,))
+    cache_folder.device = Device((9, 0))
+    cache_folder.again()
     monkeypatch.setattr(cuda_build, "_versions", lambda: ("1.0",))
-    kept.again()
+    cache_folder.again()
     monkeypatch.setattr(policy, "CUDA_FMA", True)
-    kept.again()
-    assert kept.compiled == len(kept.files(".cubin")) == 7
+    cache_folder.again()
+    assert cache_folder.compiled == len(cache_folder.files(".cubin")) == 7
 
 
-def test_damaged_files_are_compiled_again(kept: Kept) -> None:
-    expected = kept.again()
-    (file,) = kept.files(".cubin")
+def test_damaged_files_are_compiled_again(cache_folder: Kept) -> None:
+    expected = cache_folder.again()
+    (file,) = cache_folder.files(".cubin")
     whole = file.read_bytes()
     for number, content in enumerate([b"", whole[:20], whole[:-1], whole[:100] + b"x" + whole[101:], whole[32:]]):
         file.write_bytes(content)
-        assert kept.again() == expected and kept.compiled == 2 + number
+        assert cache_folder.again() == expected and cache_folder.compiled == 2 + number
         assert file.read_bytes() == whole
-    assert kept.files(".cubin") == [file]
+    assert cache_folder.files(".cubin") == [file]
 
 
-def test_code_of_another_kernel_is_not_loaded(kept: Kept) -> None:
-    kept.again(launch_bounds=(128,))
-    (other,) = kept.files(".cubin")
+def test_code_of_another_kernel_is_not_loaded(cache_folder: Kept) -> None:
+    cache_folder.again(launch_bounds=(128,))
+    (other,) = cache_folder.files(".cubin")
     sealed = other.read_bytes()
-    expected = kept.again()
-    (file,) = set(kept.files(".cubin")) - {other}
+    expected = cache_folder.again()
+    (file,) = set(cache_folder.files(".cubin")) - {other}
     file.write_bytes(sealed)
-    assert kept.again() == expected and kept.compiled == 3
+    assert cache_folder.again() == expected and cache_folder.compiled == 3
 
 
-def test_code_rejected_by_the_driver_is_compiled_again(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_rejected_by_the_driver_is_compiled_again(cache_folder: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[bytes] = []
     sealed = files.seal
     monkeypatch.setattr(files, "seal", lambda key, code: keys.append(key) or sealed(key, code))
-    name, cubin = kept.again()
-    (file,) = kept.files(".cubin")
+    name, cubin = cache_folder.again()
+    (file,) = cache_folder.files(".cubin")
     old = b"of an older compiler"
-    kept.device.refuses.append(old)
+    cache_folder.device.refuses.append(old)
     file.write_bytes(sealed(keys[0], old))
-    assert kept.again() == (name, cubin) and kept.compiled == 2
+    assert cache_folder.again() == (name, cubin) and cache_folder.compiled == 2
     assert file.read_bytes().endswith(cubin)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="owner and mode say nothing on Windows")
-def test_files_writable_by_others_are_not_loaded(kept: Kept) -> None:
-    kept.again()
-    (file,) = kept.files(".cubin")
+def test_files_writable_by_others_are_not_loaded(cache_folder: Kept) -> None:
+    cache_folder.again()
+    (file,) = cache_folder.files(".cubin")
     file.chmod(0o666)
-    kept.again()
-    assert kept.compiled == 2 and file.stat().st_mode & 0o777 == 0o600
-    kept.folder.chmod(0o777)
+    cache_folder.again()
+    assert cache_folder.compiled == 2 and file.stat().st_mode & 0o777 == 0o600
+    cache_folder.folder.chmod(0o777)
     with pytest.raises(CacheError, match="other users than its owner can write it"):
-        kept.again()
+        cache_folder.again()
 
 
-def test_unwritable_folder_compiles_in_memory(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_folder_compiles_in_memory(cache_folder: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(path: Path, content: bytes) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(files, "write", refused)
     monkeypatch.setattr(files, "_warned", False)
     with pytest.warns(RuntimeWarning, match="cannot be written .*are not kept"):
-        name, cubin = kept.again()
+        name, cubin = cache_folder.again()
     assert name == "axpy" and cubin[:4] == b"\x7fELF"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert kept.again()[1] == cubin
-    assert not kept.files("")
+        assert cache_folder.again()[1] == cubin
+    assert not cache_folder.files("")
 
 
 def test_path_of_a_kernel_is_printed_on_request(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cache_folder: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SNNCELL_DEBUG", "1")
-    kept.again()
-    (source,) = kept.files(".py")
+    cache_folder.again()
+    (source,) = cache_folder.files(".py")
     assert capsys.readouterr().err == f"snncell: {source}\n"
 
 
@@ -363,8 +363,8 @@ print(size, "numba" in sys.modules, "nvmath" in sys.modules)
 """
 
 
-def test_cached_code_loads_without_numba(kept: Kept) -> None:
-    _, cubin = kept.again()
+def test_cached_code_loads_without_numba(cache_folder: Kept) -> None:
+    _, cubin = cache_folder.again()
     done = subprocess.run([sys.executable, "-c", LIGHT], input=SOURCE, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(len(cubin)), "False", "False"]
 

@@ -37,7 +37,7 @@ class _Memory:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def requested_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """Collect the requested kernels by name: source and signature. None is run."""
     found: dict[str, Any] = {}
 
@@ -88,11 +88,11 @@ def request_all(dtype: str) -> None:
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64"])
 def test_kernels_compile_and_keep_their_precision(
-    dtype: str, capability: tuple[int, int], made: dict[str, Any]
+    dtype: str, capability: tuple[int, int], requested_kernels: dict[str, Any]
 ) -> None:
     request_all(dtype)
-    assert len(made) >= 11
-    for name, (source, signature) in made.items():
+    assert len(requested_kernels) >= 11
+    for name, (source, signature) in requested_kernels.items():
         text = ptx_of(name, source, signature, capability)
         assert not re.search(r"\bcall\b", text), f"{name} calls a function"
         assert ".local" not in text, f"{name} keeps something in memory"
@@ -100,22 +100,22 @@ def test_kernels_compile_and_keep_their_precision(
         assert resources(text, capability)["spilled"] == 0, name
 
 
-def test_other_kernels_compile(made: dict[str, Any]) -> None:
+def test_other_kernels_compile(requested_kernels: dict[str, Any]) -> None:
     key = array("int64", 2)
     for dtype in ("float32", "float64"):
         philox.normal(key, (9,), np.dtype(dtype))
     philox.integers(key, (9,), -5, 2**40)
     philox.permutation(key, 9)
     philox.next_key(key)
-    assert {"normal", "integers", "words", "list", "sort", "next_key"} <= set(made)
-    for name, (source, signature) in made.items():
+    assert {"normal", "integers", "words", "list", "sort", "next_key"} <= set(requested_kernels)
+    for name, (source, signature) in requested_kernels.items():
         assert resources(ptx_of(name, source, signature, (8, 0)), (8, 0))["spilled"] == 0, name
 
 
-def test_random_words_equal_those_of_numpy(made: dict[str, Any]) -> None:
+def test_random_words_equal_those_of_numpy(requested_kernels: dict[str, Any]) -> None:
     """Run the kernel's computation as Python on NumPy integers, one block after another."""
     philox.uniform(array("int64", 2), (9,), np.dtype(np.float64))
-    source, _ = made["uniform"]
+    source, _ = requested_kernels["uniform"]
     body = source[source.index("i = cuda.grid(1)") :].split("\n", 2)[2]
     statements = "\n".join(line[8:] for line in body.split("\n"))
     for key in ((5, 0), (2**62 - 3, 2), (123456789, 77)):

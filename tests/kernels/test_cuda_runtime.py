@@ -46,14 +46,14 @@ def device(card: Card) -> DriverRuntime:
     return finding._driver_runtime()
 
 
-def uploaded(device: Runtime, array: Any) -> MemoryBlock:
+def upload(device: Runtime, array: Any) -> MemoryBlock:
     """Return a block that begins with the array."""
     block = device.allocate(array.nbytes)
     device.upload(array, block)
     return block
 
 
-def downloaded(device: Runtime, block: MemoryBlock, offset: int, shape: Any, dtype: Any) -> Any:
+def download(device: Runtime, block: MemoryBlock, offset: int, shape: Any, dtype: Any) -> Any:
     array = np.empty(shape, dtype)
     device.download(block, offset, array)
     return array
@@ -161,7 +161,7 @@ def test_uploaded_array_can_change_immediately(device: DriverRuntime, size: int)
     block = device.allocate(size + 64)
     device.upload(array, block, 64)
     array[:] = 0
-    np.testing.assert_array_equal(downloaded(device, block, 64, size, np.uint8), expected)
+    np.testing.assert_array_equal(download(device, block, 64, size, np.uint8), expected)
 
 
 def test_many_small_uploads_do_not_overlap(device: DriverRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,13 +169,13 @@ def test_many_small_uploads_do_not_overlap(device: DriverRuntime, monkeypatch: p
     block = device.allocate(4 * 3000)
     for number in range(1000):
         device.upload(np.full(3, number, np.int32), block, 12 * number)
-    np.testing.assert_array_equal(downloaded(device, block, 0, 3000, np.int32), np.repeat(np.arange(1000), 3))
+    np.testing.assert_array_equal(download(device, block, 0, 3000, np.int32), np.repeat(np.arange(1000), 3))
 
 
 @pytest.mark.parametrize("array", [np.array(2.5), np.arange(6).reshape(2, 3), np.array([True, False])])
 def test_downloaded_arrays_equal_the_uploaded_ones(device: DriverRuntime, array: Any) -> None:
-    block = uploaded(device, array)
-    np.testing.assert_array_equal(downloaded(device, block, 0, array.shape, array.dtype), array)
+    block = upload(device, array)
+    np.testing.assert_array_equal(download(device, block, 0, array.shape, array.dtype), array)
 
 
 def test_arrays_that_are_not_c_contiguous_raise(device: DriverRuntime) -> None:
@@ -186,14 +186,14 @@ def test_arrays_that_are_not_c_contiguous_raise(device: DriverRuntime) -> None:
 
 
 def test_copies_and_zeros_are_written_at_their_offsets(device: DriverRuntime) -> None:
-    source, target = uploaded(device, np.arange(100, dtype=np.int32)), device.allocate(400)
+    source, target = upload(device, np.arange(100, dtype=np.int32)), device.allocate(400)
     device.clear(target, 0, 400)
     device.copy(source, 40, target, 80, 40)
     device.copy(source, 0, target, 0, 0)
     device.clear(target, 0, 0)
     expected = np.zeros(100, np.int32)
     expected[20:30] = np.arange(10, 20)
-    np.testing.assert_array_equal(downloaded(device, target, 0, 100, np.int32), expected)
+    np.testing.assert_array_equal(download(device, target, 0, 100, np.int32), expected)
 
 
 def test_work_waits_for_other_streams(device: DriverRuntime, card: Card) -> None:
@@ -230,10 +230,10 @@ def test_kernels_that_fail_to_load_or_launch_raise_with_their_name(device: Drive
 
 def test_every_thread_finds_the_card(device: DriverRuntime, card: Card) -> None:
     found: list[Any] = []
-    block = uploaded(device, np.arange(4))
+    block = upload(device, np.arange(4))
 
     def work() -> None:
-        found.append(downloaded(device, block, 0, 4, np.int64))
+        found.append(download(device, block, 0, 4, np.int64))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -248,7 +248,7 @@ def test_driver_errors_are_included_in_the_exception(device: DriverRuntime, card
     card.fails["cuMemHostAlloc"] = Status.CUDA_ERROR_OUT_OF_MEMORY
     with pytest.raises(DeviceMemoryError, match="cuMemHostAlloc failed: the card has no memory left"):
         device.upload(np.zeros(3), device.allocate(24))
-    np.testing.assert_array_equal(downloaded(device, uploaded(device, np.arange(3)), 0, 3, np.int64), np.arange(3))
+    np.testing.assert_array_equal(download(device, upload(device, np.arange(3)), 0, 3, np.int64), np.arange(3))
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_products_equal_numpy(device: DriverRuntime, dtype: str, turned: Any, si
     expected = stored_c.copy()
     expected[:, :m, :n] = a.astype(wide) @ b.astype(wide)
     lead = np.zeros(3, dtype)  # the matrices start at an offset in their blocks
-    blocks = [uploaded(device, np.concatenate([lead, x.reshape(-1)])) for x in (stored_c, stored_a, stored_b)]
+    blocks = [upload(device, np.concatenate([lead, x.reshape(-1)])) for x in (stored_c, stored_a, stored_b)]
     matrices = [
         Matrix(block, lead.nbytes, leading, stride, transposed)
         for block, leading, stride, transposed in zip(
@@ -299,7 +299,7 @@ def test_products_equal_numpy(device: DriverRuntime, dtype: str, turned: Any, si
     ]
     out, left, right = matrices
     device.matmul(out, left, right, sizes, dtype=np.dtype(dtype), batch=batch)
-    found = downloaded(device, out.block, out.offset, stored_c.shape, dtype)
+    found = download(device, out.block, out.offset, stored_c.shape, dtype)
     np.testing.assert_allclose(
         found.astype(wide), expected.astype(wide), rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype]
     )
@@ -309,9 +309,9 @@ def test_one_matrix_is_shared_by_a_whole_batch(device: DriverRuntime) -> None:
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(3, 2, 4)), rng.normal(size=(4, 5))
     out = device.allocate(3 * 2 * 5 * 8)
-    operands = Matrix(out, 0, 5, 10), Matrix(uploaded(device, a), 0, 4, 8), Matrix(uploaded(device, b), 0, 5, 0)
+    operands = Matrix(out, 0, 5, 10), Matrix(upload(device, a), 0, 4, 8), Matrix(upload(device, b), 0, 5, 0)
     device.matmul(*operands, (2, 5, 4), dtype=np.float64, batch=3)
-    np.testing.assert_allclose(downloaded(device, out, 0, (3, 2, 5), np.float64), a @ b)
+    np.testing.assert_allclose(download(device, out, 0, (3, 2, 5), np.float64), a @ b)
 
 
 def test_cublas_computes_the_transposed_product() -> None:
@@ -324,17 +324,17 @@ def test_cublas_computes_the_transposed_product() -> None:
 
 
 def test_empty_products_are_zeros(device: DriverRuntime) -> None:
-    out = uploaded(device, np.ones(6))
+    out = upload(device, np.ones(6))
     for sizes, batch in [((0, 3, 2), 1), ((2, 0, 2), 1), ((2, 3, 2), 0)]:
         device.matmul(*[Matrix(out, 0, 3, 6)] * 3, sizes, dtype=np.float64, batch=batch)
-    np.testing.assert_array_equal(downloaded(device, out, 0, 6, np.float64), np.ones(6))
+    np.testing.assert_array_equal(download(device, out, 0, 6, np.float64), np.ones(6))
     device.matmul(*[Matrix(out, 0, 3, 6)] * 3, (2, 3, 0), dtype=np.float64)
-    np.testing.assert_array_equal(downloaded(device, out, 0, 6, np.float64), np.zeros(6))
+    np.testing.assert_array_equal(download(device, out, 0, 6, np.float64), np.zeros(6))
 
 
 def test_cublas_is_created_once_and_uses_full_precision(device: DriverRuntime) -> None:
     cublas = sys.modules["nvmath.bindings.cublas"]
-    block = uploaded(device, np.ones(4, np.float32))
+    block = upload(device, np.ones(4, np.float32))
     for dtype in (np.float32, np.float64):
         device.matmul(*[Matrix(block, 0, 1)] * 3, (1, 1, 1), dtype=dtype)
     start = [("create",), ("stream", STREAM), ("workspace", libraries.WORKSPACE), ("math", 16)]
@@ -396,16 +396,16 @@ def test_fourier_transforms_equal_numpy(
         "c2r": (np.fft.rfft(real), real * length),
     }[kind]
     given = np.ascontiguousarray(source, both.dtype if kind != "r2c" else real.dtype)
-    block, out = uploaded(device, given), device.allocate(8 + expected.nbytes)
+    block, out = upload(device, given), device.allocate(8 + expected.nbytes)
     inverse = kind == "c2c inverse"
     device.fft(kind[:3], (block, 0), (out, 8), length, batch, double=double, inverse=inverse)
     dtype = real.dtype if kind == "c2r" else both.dtype
     tolerance = 1e-10 if double else 1e-4
     np.testing.assert_allclose(
-        downloaded(device, out, 8, expected.shape, dtype), expected, rtol=tolerance, atol=tolerance
+        download(device, out, 8, expected.shape, dtype), expected, rtol=tolerance, atol=tolerance
     )
     # The input is unchanged.
-    np.testing.assert_array_equal(downloaded(device, block, 0, given.shape, given.dtype), given)
+    np.testing.assert_array_equal(download(device, block, 0, given.shape, given.dtype), given)
     device.release(block)
     device.release(out)
 

@@ -63,7 +63,7 @@ def source_of(body: str, dtype: Any) -> str:
     return f"{HEAD}def tried(start, stop, n, k, x, y, z, out):\n    {text}\n"
 
 
-def given(dtype: Any, n: int) -> list[Any]:
+def make_arguments(dtype: Any, n: int) -> list[Any]:
     rng = np.random.default_rng(n)
     arrays = [rng.integers(0, 100, shape).astype(dtype.dtype) for shape in (n, max(n, 1), (3, n))]
     return [n, min(n, 2), *arrays, np.zeros(n, dtype.dtype)]
@@ -83,7 +83,7 @@ def test_compiled_function_equals_python(body: str, dtype: Any) -> None:
     kernel = build("tried", source, (dtypes.int64, dtypes.int64, *array, (dtype, 1, True)))
     plain = function_of(Path("tried.py"), source, "tried")
     for n in COUNTS:
-        arguments, expected = given(dtype, n), given(dtype, n)
+        arguments, expected = make_arguments(dtype, n), make_arguments(dtype, n)
         kernel(1, 0, *arguments)
         plain(0, 1, *expected)
         np.testing.assert_array_equal(arguments[-1], expected[-1])

@@ -33,7 +33,7 @@ NUMBERS: dict[str, list[Any]] = {
 }
 
 
-def built(name: str, arguments: dict[str, Any], lines: list[str]) -> Any:
+def build_kernel(name: str, arguments: dict[str, Any], lines: list[str]) -> Any:
     """A kernel with named arguments, and their kinds."""
     return build(name, HEAD + loops.function(name, list(arguments), lines), tuple(arguments.values()))
 
@@ -50,7 +50,7 @@ def test_numbers_of_every_dtype_arrive_unchanged(name: str) -> None:
         "sums": (dtypes.int64, 1, True),
     }
     lines = ["out[0] = number", "sums[0] = first", "sums[1] = last"]
-    kernel = built("put", kinds, lines)
+    kernel = build_kernel("put", kinds, lines)
     for number in NUMBERS[name]:
         given = dtype.dtype.type(number)
         out, sums = np.empty(1, dtype.dtype), np.empty(2, np.int64)
@@ -70,7 +70,7 @@ def test_arrays_of_every_dtype_and_layout_are_read_in_place(name: str, shape: tu
     for axis in reversed(range(len(shape))):
         body = [f"for p{axis} in range(x.shape[{axis}]):", *loops.indent(body)]
     kinds = {"x": (dtype, len(shape), False), "out": (dtype, len(shape), True), "lengths": (dtypes.int64, 1, True)}
-    kernel = built(f"copy{len(shape)}", kinds, [*lines, *body])
+    kernel = build_kernel(f"copy{len(shape)}", kinds, [*lines, *body])
     x = np.random.default_rng(0).integers(0, 2, shape).astype(dtype.dtype)
     out, lengths = np.zeros_like(x), np.zeros(len(shape), np.int64)
     x.flags.writeable = False
@@ -84,7 +84,7 @@ def test_arrays_of_every_dtype_and_layout_are_read_in_place(name: str, shape: tu
 @pytest.mark.parametrize("units", [0, 1, 2, 63, 64, 65, 999])
 def test_every_unit_runs_once(units: int, grain: int) -> None:
     kinds = {"counts": (dtypes.int64, 1, True)}
-    kernel = built("count", kinds, loops.units("place", ["counts[place] += place + 1"]))
+    kernel = build_kernel("count", kinds, loops.units("place", ["counts[place] += place + 1"]))
     counts = np.zeros(1000, np.int64)
     kernel(units, grain, counts)
     np.testing.assert_array_equal(counts, np.where(np.arange(1000) < units, np.arange(1, 1001), 0))

@@ -48,7 +48,7 @@ def _emptied() -> Iterator[None]:
     snncell.empty_pool()
 
 
-def filled(value: float = 7.0) -> Any:
+def filled_array(value: float = 7.0) -> Any:
     """A new array from the pool, filled with one number."""
     array = arrays.empty(SHAPE, FLOAT)
     array[:] = value
@@ -118,12 +118,12 @@ def test_array_lies_within_its_block() -> None:
 
 
 def test_memory_of_a_freed_array_is_reused() -> None:
-    array = filled()
+    array = filled_array()
     first = address(array)
     del array
     held = POOL.held
     assert BYTES <= held <= BYTES * 9 / 8
-    again = filled()
+    again = filled_array()
     assert address(again) == first and POOL.held == 0
     del again
     assert POOL.held == held
@@ -178,13 +178,13 @@ HOLDERS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("how", HOLDERS)
 def test_memory_in_use_is_not_reused(how: str) -> None:
-    array = filled()
+    array = filled_array()
     first, check = address(array), array[3, 10:20].copy()
     holder = HOLDERS[how](array)
     del array
     gc.collect()
     assert POOL.held == 0
-    others = [filled(-1.0) for _ in range(3)]
+    others = [filled_array(-1.0) for _ in range(3)]
     assert all(abs(address(other) - first) >= BYTES for other in others)
     del others
     snncell.empty_pool()
@@ -199,12 +199,12 @@ def test_memory_in_use_is_not_reused(how: str) -> None:
 
 
 def test_memory_shared_with_pytorch_is_not_reused(torch: Any) -> None:
-    array = filled()
+    array = filled_array()
     held = torch.from_numpy(array)[2:]
     first = address(array)
     del array
     gc.collect()
-    assert POOL.held == 0 and address(filled(-1.0)) != first
+    assert POOL.held == 0 and address(filled_array(-1.0)) != first
     assert float(held.min()) == float(held.max()) == 7.0
     del held
     gc.collect()
@@ -212,16 +212,16 @@ def test_memory_shared_with_pytorch_is_not_reused(torch: Any) -> None:
 
 
 def test_dlpack_consumer_of_a_tensor_has_a_copy() -> None:
-    tensor = wrap(filled())
+    tensor = wrap(filled_array())
     consumer = np.from_dlpack(tensor)
     del tensor
     assert POOL.held >= BYTES  # the Tensor's memory is free
-    assert (filled(-1.0) == -1.0).all()
+    assert (filled_array(-1.0) == -1.0).all()
     assert (consumer == 7.0).all()
 
 
 def test_arrays_given_to_users_cannot_be_made_writable() -> None:
-    view = wrap(filled()).asnumpy()
+    view = wrap(filled_array()).asnumpy()
     chain = [view]
     while isinstance(chain[-1].base, np.ndarray):
         chain.append(chain[-1].base)
@@ -229,13 +229,13 @@ def test_arrays_given_to_users_cannot_be_made_writable() -> None:
         with pytest.raises(ValueError, match="WRITEABLE"):
             array.flags.writeable = True
     del view, chain, array
-    assert filled().flags.writeable  # arrays of the next owner are writable
+    assert filled_array().flags.writeable  # arrays of the next owner are writable
 
 
 def test_collected_cycle_releases_its_memory() -> None:
     gc.disable()
     try:
-        cycle: list[Any] = [filled()]
+        cycle: list[Any] = [filled_array()]
         cycle.append(cycle)
         del cycle
         assert POOL.held == 0
@@ -328,7 +328,7 @@ def test_kept_parameters_of_steps_do_not_change(small_too: None) -> None:
 
 
 def test_limit_is_respected() -> None:
-    owned = [filled() for _ in range(4)]
+    owned = [filled_array() for _ in range(4)]
     block = arrays._round_up_size(BYTES)
     snncell.set_context(pool_limit=2 * block + block // 2)
     assert snncell.get_context("pool_limit") == 2 * block + block // 2
@@ -338,7 +338,7 @@ def test_limit_is_respected() -> None:
         held.append(POOL.held)
     assert held == [block, 2 * block, 2 * block, 2 * block]
     snncell.set_context(pool_limit=3 * block)
-    several = [filled() for _ in range(3)]
+    several = [filled_array() for _ in range(3)]
     assert POOL.held == 0
     del several
     assert POOL.held == 3 * block  # a limit that is met exactly
@@ -346,14 +346,14 @@ def test_limit_is_respected() -> None:
 
 def test_zero_limit_pools_nothing() -> None:
     snncell.set_context(pool_limit=0)
-    array = filled()
+    array = filled_array()
     del array
     assert POOL.held == 0
-    assert (filled() == 7.0).all()
+    assert (filled_array() == 7.0).all()
 
 
 def test_lowered_limit_applies_immediately() -> None:
-    several = [filled() for _ in range(3)]
+    several = [filled_array() for _ in range(3)]
     del several
     assert POOL.held > 0
     snncell.set_context(pool_limit=0)
@@ -375,7 +375,7 @@ def test_unspecified_limit_stays() -> None:
 
 
 def test_empty_releases_all_free_memory_and_nothing_else() -> None:
-    kept, freed = filled(3.0), [filled() for _ in range(3)]
+    kept, freed = filled_array(3.0), [filled_array() for _ in range(3)]
     del freed
     assert POOL.held == 3 * arrays._round_up_size(BYTES)
     snncell.empty_pool()
@@ -388,7 +388,7 @@ def test_empty_releases_all_free_memory_and_nothing_else() -> None:
     assert POOL.held == 0
 
 
-def counted() -> int:
+def pool_content() -> int:
     """Sum up the content of the pool."""
     return sum(size * len(blocks) for size, blocks in POOL._free.items())
 
@@ -401,10 +401,10 @@ def test_held_memory_is_counted_correctly() -> None:
             owned.pop(rng.randrange(len(owned)))
         else:
             owned.append(arrays.empty((rng.choice([1 << 16, 70_000, 100_000, 1 << 18]),), FLOAT))
-        assert POOL.held == counted()
+        assert POOL.held == pool_content()
     assert all(block.size == size for size, blocks in POOL._free.items() for block in blocks)
     owned.clear()
-    assert POOL.held == counted() > 0
+    assert POOL.held == pool_content() > 0
 
 
 # --- threads and the garbage collector --------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def test_concurrent_threads_never_share_a_block() -> None:
     finally:
         sys.setswitchinterval(interval)
     shared.clear()
-    assert POOL.held == counted()
+    assert POOL.held == pool_content()
 
 
 def test_nearly_reached_limit_is_respected_by_all_threads() -> None:
@@ -477,7 +477,7 @@ def test_nearly_reached_limit_is_respected_by_all_threads() -> None:
             seen.append(POOL.held)
 
     assert run_all(work, work, work) == []
-    assert max(seen) <= limit and POOL.held == counted() <= limit
+    assert max(seen) <= limit and POOL.held == pool_content() <= limit
 
 
 def test_garbage_collector_can_run_inside_the_pool() -> None:
@@ -494,7 +494,7 @@ def test_garbage_collector_can_run_inside_the_pool() -> None:
     finally:
         gc.set_threshold(*before)
     gc.collect()
-    assert POOL.held == counted()
+    assert POOL.held == pool_content()
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -622,32 +622,32 @@ def test_array_freed_at_interpreter_exit_prints_nothing(where: str) -> None:
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_pickled_arrays_and_tensors_are_independent(protocol: int) -> None:
-    array = filled()
+    array = filled_array()
     again = pickle.loads(pickle.dumps(array, protocol))
     array[:] = 1.0
-    tensor = pickle.loads(pickle.dumps(wrap(filled()), protocol))
+    tensor = pickle.loads(pickle.dumps(wrap(filled_array()), protocol))
     del array
     assert POOL.held >= 2 * BYTES
-    filled(2.0)
+    filled_array(2.0)
     assert (again == 7.0).all() and again.flags.writeable
     assert (tensor.asnumpy() == 7.0).all()
 
 
 def test_out_of_band_buffers_keep_their_memory() -> None:
     buffers: list[pickle.PickleBuffer] = []
-    data = pickle.dumps(filled(), protocol=5, buffer_callback=buffers.append)
+    data = pickle.dumps(filled_array(), protocol=5, buffer_callback=buffers.append)
     gc.collect()
     assert len(buffers) == 1 and POOL.held == 0
-    filled(-1.0)
+    filled_array(-1.0)
     again = pickle.loads(data, buffers=buffers)
     buffers.clear()
-    filled(-2.0)
+    filled_array(-2.0)
     assert (again == 7.0).all()
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, np.copy, np.array, lambda a: a.copy()])
 def test_copies_share_no_memory(how: Callable[[Any], Any]) -> None:
-    array = filled()
+    array = filled_array()
     copied = how(array)
     assert not np.shares_memory(array, copied) and copied.flags.writeable
     array[:] = 1.0
@@ -656,9 +656,9 @@ def test_copies_share_no_memory(how: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, Tensor])
 def test_copied_tensors_outlive_the_original(how: Callable[[Any], Any]) -> None:
-    tensor = wrap(filled())
+    tensor = wrap(filled_array())
     copied = how(tensor)
     del tensor
     gc.collect()
-    filled(-1.0), filled(-2.0)
+    filled_array(-1.0), filled_array(-2.0)
     assert (copied.asnumpy() == 7.0).all()

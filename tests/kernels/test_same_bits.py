@@ -99,13 +99,13 @@ class Trained:
 @pytest.fixture(scope="module", params=[pytest.param("eager", marks=pytest.mark.slow), "jit"])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
     """The training on one, two and four threads, and a second time on two."""
-    return trained(request.param, tmp_path_factory)
+    return train_once(request.param, tmp_path_factory)
 
 
 _made: dict[str, dict[str, Trained]] = {}
 
 
-def trained(how: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
+def train_once(how: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
     """Run each training once."""
     if how not in _made:
         folder = str(tmp_path_factory.mktemp("trained"))
@@ -129,7 +129,7 @@ def test_weights_are_equal_for_any_number_of_threads(runs: dict[str, Trained]) -
 
 @pytest.mark.slow
 def test_eager_and_jitted_training_agree_to_rounding(tmp_path_factory: pytest.TempPathFactory) -> None:
-    eager, jitted = (trained(how, tmp_path_factory)["1"] for how in ("eager", "jit"))
+    eager, jitted = (train_once(how, tmp_path_factory)["1"] for how in ("eager", "jit"))
     assert len(eager.weights) == 7 and eager.weights.keys() == jitted.weights.keys()  # of three layers, and the losses
     np.testing.assert_allclose(jitted.first_loss, eager.first_loss, rtol=1e-6)
     # A difference in the last place can add or remove a spike, or change the sign of a tiny gradient. The following

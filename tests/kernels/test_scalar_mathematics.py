@@ -65,7 +65,7 @@ def applied(name: str, x: Any) -> Any:
     return out
 
 
-def swept() -> Any:
+def float32_samples() -> Any:
     """Float32 values over the whole range, and all values around critical points."""
     patterns = [np.arange(0, 2**32, STEP, np.uint64).astype(np.uint32)]
     for point in CRITICAL:
@@ -82,7 +82,7 @@ def errors(found: Any, exact: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def numbers() -> Any:
-    return swept()
+    return float32_samples()
 
 
 @pytest.mark.sampled(2)

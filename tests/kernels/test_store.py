@@ -59,7 +59,7 @@ def bound_socket(path: Path) -> None:
         os.chdir(here)
 
 
-def linked(to: str) -> Callable[[Path], None]:
+def make_link(to: str) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         target = path.parent.parent / "elsewhere"
         if to == "a file":
@@ -107,7 +107,7 @@ HOSTILE: dict[str, Callable[[Path], None]] = {
     "a file that others can write": of_mode(0o666),
     "another user's file": anothers,
     "a file cut short": of_mode(0o600, b" "),
-    **{f"a link to {to}": linked(to) for to in ("a file", "a folder", "nothing", "itself", "a device")},
+    **{f"a link to {to}": make_link(to) for to in ("a file", "a folder", "nothing", "itself", "a device")},
 }
 PLACES = {
     "source": lambda folder: folder / name(1, ".py"),
@@ -301,7 +301,7 @@ def test_relative_folder_below_a_deleted_folder_disables_the_cache(
 # --- size limit -------------------------------------------------------------------------------------------------------
 
 
-def filled(folder: Path, count: int, size: int = 1000) -> list[Path]:
+def make_files(folder: Path, count: int, size: int = 1000) -> list[Path]:
     """Create files, the least recently used first."""
     paths = [folder / name(number, (".py", ".nbc", ".cubin")[number % 3]) for number in range(count)]
     for number, path in enumerate(paths):
@@ -311,7 +311,7 @@ def filled(folder: Path, count: int, size: int = 1000) -> list[Path]:
 
 
 def test_least_recently_used_files_are_removed_first(folder: Path) -> None:
-    paths = filled(folder, 30)
+    paths = make_files(folder, 30)
     store.tidy(folder, 30_000.0)
     assert all(path.exists() for path in paths)
     store.tidy(folder, 29_999.0)
@@ -322,7 +322,7 @@ def test_least_recently_used_files_are_removed_first(folder: Path) -> None:
 
 
 def test_reading_a_file_counts_as_use(folder: Path) -> None:
-    paths = filled(folder, 6)
+    paths = make_files(folder, 6)
     paths[1].write_bytes(files.seal(KEY, CODE))
     paths[0].write_text(SOURCE)
     for path in paths[:2]:
@@ -348,10 +348,10 @@ def test_foreign_files_are_kept(folder: Path) -> None:
         (folder / each).write_bytes(bytes(1000))
         os.utime(folder / each, (1.0, 1.0))
     (folder / name(7)).mkdir()
-    filled(folder, 3)
+    make_files(folder, 3)
     store.tidy(folder, 0.0)
     assert {path.name for path in folder.iterdir()} == {*FOREIGN, name(7)}
-    filled(folder, 3)
+    make_files(folder, 3)
     assert store.size(folder) == (3, 3000) and store.clear(folder) == (3, 3000)
     assert {path.name for path in folder.iterdir()} == {*FOREIGN, name(7)}
 
@@ -405,7 +405,7 @@ def test_size_limit_that_is_not_a_number_raises(folder: Path, monkeypatch: pytes
 
 
 def test_commands_show_and_empty_the_cache(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    filled(folder, 3, 500_000)
+    make_files(folder, 3, 500_000)
     assert commands.main(["cache"]) == 0
     said = capsys.readouterr().out
     assert str(folder) in said and "1.4 MB of at most 512 MB in 3 files" in said
@@ -415,7 +415,7 @@ def test_commands_show_and_empty_the_cache(folder: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out == f"removed 3 files (1.4 MB) from {folder}\n"
     assert list(folder.iterdir()) == []
     if sys.platform != "win32":
-        filled(folder, 3)
+        make_files(folder, 3)
         folder.chmod(0o777)
         assert commands.main(["cache", "--clear"]) == 1
         assert "other users than its owner can write it" in capsys.readouterr().err and len(list(folder.iterdir())) == 3

@@ -178,7 +178,7 @@ def network(seed: int, recurrent: bool = False) -> Any:
     return step, net
 
 
-def trained(made: Any, how: Any, seed: int, steps: int) -> bytes:
+def train_net(made: Any, how: Any, seed: int, steps: int) -> bytes:
     """Return the losses and the weights after some steps."""
     step, net = made
     run = how(step)
@@ -216,13 +216,13 @@ def on_threads(*works: Any) -> list[Any]:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("recurrent", [False, True], ids=["fused", "step by step"])
 def test_two_python_threads_train_separate_nets(run: Any, recurrent: bool) -> None:
-    alone = [trained(network(seed, recurrent), run, seed, 6) for seed in (1, 2)]
+    alone = [train_net(network(seed, recurrent), run, seed, 6) for seed in (1, 2)]
     # Created one after the other, because seeds are global to the process.
     nets = [network(seed, recurrent) for seed in (1, 2)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:
-        found = on_threads(*(lambda n=n: trained(nets[n], run, n + 1, 6) for n in range(2)))  # type: ignore[misc]
+        found = on_threads(*(lambda n=n: train_net(nets[n], run, n + 1, 6) for n in range(2)))  # type: ignore[misc]
     finally:
         sys.setswitchinterval(interval)
     assert found == alone

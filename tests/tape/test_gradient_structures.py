@@ -25,21 +25,21 @@ def random_structure(rng: np.random.Generator, leaf: Callable[[], Any], depth: i
     return {str(n): x for n, x in enumerate(items)} if kind < 3 else (tuple if rng.integers(2) else list)(items)
 
 
-def mapped(f: Callable[..., Any], *trees: Any) -> Any:
+def map_structures(f: Callable[..., Any], *trees: Any) -> Any:
     """Apply `f` to leaves at equal positions, with dicts by key. This is the reference for the package."""
     first = trees[0]
     if isinstance(first, dict):
-        return {key: mapped(f, *(tree[key] for tree in trees)) for key in first}
+        return {key: map_structures(f, *(tree[key] for tree in trees)) for key in first}
     if isinstance(first, (tuple, list)):
-        return type(first)(mapped(f, *items) for items in zip(*trees, strict=True))
+        return type(first)(map_structures(f, *items) for items in zip(*trees, strict=True))
     return f(*trees)
 
 
-def shuffled(rng: np.random.Generator, tree: Any) -> Any:
+def shuffle_keys(rng: np.random.Generator, tree: Any) -> Any:
     """The same structure with each dict's keys in another order."""
     if isinstance(tree, dict):
-        return {key: shuffled(rng, tree[key]) for key in rng.permutation(list(tree)).tolist()}
-    return type(tree)(shuffled(rng, x) for x in tree) if isinstance(tree, (tuple, list)) else tree
+        return {key: shuffle_keys(rng, tree[key]) for key in rng.permutation(list(tree)).tolist()}
+    return type(tree)(shuffle_keys(rng, x) for x in tree) if isinstance(tree, (tuple, list)) else tree
 
 
 def leaves_of(tree: Any) -> Iterator[Any]:
@@ -54,7 +54,7 @@ def leaves_of(tree: Any) -> Iterator[Any]:
 
 
 def agree(found: Any, expected: Any) -> None:
-    mapped(lambda a, b: np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-6), expected, found)
+    map_structures(lambda a, b: np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-6), expected, found)
 
 
 @random_cases(40)
@@ -66,18 +66,18 @@ def test_gradients_in_dicts_are_matched_by_key(seed: int) -> None:
         return Tensor(rng.standard_normal(2).astype("f"))
 
     x = random_structure(rng, drawn)
-    weight, dout, v = (mapped(lambda _: drawn(), x) for _ in range(3))
-    mixed = shuffled(rng, dout)
+    weight, dout, v = (map_structures(lambda _: drawn(), x) for _ in range(3))
+    mixed = shuffle_keys(rng, dout)
 
     def scaled(x: Any) -> Any:
-        return mapped(lambda a, b: a * b, x, weight)
+        return map_structures(lambda a, b: a * b, x, weight)
 
-    expected = mapped(lambda a, b: a * b, weight, dout)
+    expected = map_structures(lambda a, b: a * b, weight, dout)
     agree(compiled(lambda x, dout: snncell.vjp(scaled, x)[1](dout)[0])(x, mixed), expected)
     agree(compiled(snncell.grad(scaled, sens_param=True))(x, mixed), expected)
     agree(compiled(snncell.value_and_grad(scaled, sens_param=True))(x, mixed)[1], expected)
     if isinstance(x, (dict, Tensor)):  # the items of others are arguments
-        agree(snncell.jvp(scaled, x, shuffled(rng, v))[1], mapped(lambda a, b: a * b, weight, v))
+        agree(snncell.jvp(scaled, x, shuffle_keys(rng, v))[1], map_structures(lambda a, b: a * b, weight, v))
 
     class Scaled(nn.Cell):
         def construct(self, x: Any) -> Any:
@@ -86,7 +86,7 @@ def test_gradients_in_dicts_are_matched_by_key(seed: int) -> None:
         def bprop(self, x: Any, out: Any, dout: Any) -> Any:
             # A separate generator, because a trace refuses draws from a captured one.
             order = np.random.default_rng(seed)
-            return (shuffled(order, mapped(lambda a, b: a * b, weight, dout)),)
+            return (shuffle_keys(order, map_structures(lambda a, b: a * b, weight, dout)),)
 
     agree(compiled(snncell.grad(Scaled(), sens_param=True))(x, mixed), expected)
 
@@ -95,7 +95,7 @@ def test_gradients_in_dicts_are_matched_by_key(seed: int) -> None:
 def test_gradients_of_another_structure_raise(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = {"a": Tensor([1.0]), "b": random_structure(rng, lambda: Tensor([2.0]))}
-    good = mapped(lambda _: Tensor([1.0]), x)
+    good = map_structures(lambda _: Tensor([1.0]), x)
     wrong: Any = {
         0: {"a": good["a"]},
         1: {**good, "c": Tensor([1.0])},

@@ -208,13 +208,13 @@ ANSWERS = {
     "a value beside its gradient": (lambda p, x: value_and_grad(lambda x: p)(x)[0], [2.0]),
     "aux": (lambda p, x: grad(lambda x: (x.sum(), p), has_aux=True)(x)[1][0], [2.0]),
     "vjp": (lambda p, x: ops.vjp(lambda x: p, x)[0], [2.0]),
-    "the state that a loop begins with": (lambda p, x: ops.scan(lambda c, x: (c, assigned(p, x)), p, x)[0], [2.0]),
-    "a state": (lambda p, x: ops.scan(lambda c, x: (p, assigned(p, x + c)), ops.zeros(1), x)[0], [15.0]),
-    "results": (lambda p, x: ops.scan(lambda c, x: (assigned(p, x), p), ops.zeros(1), x)[1], [[7.0], [8.0]]),
+    "the state that a loop begins with": (lambda p, x: ops.scan(lambda c, x: (c, assign_to(p, x)), p, x)[0], [2.0]),
+    "a state": (lambda p, x: ops.scan(lambda c, x: (p, assign_to(p, x + c)), ops.zeros(1), x)[0], [15.0]),
+    "results": (lambda p, x: ops.scan(lambda c, x: (assign_to(p, x), p), ops.zeros(1), x)[1], [[7.0], [8.0]]),
 }
 
 
-def assigned(p, x):
+def assign_to(p, x):
     """Write to `p`, and return a value."""
     ops.assign(p, p + x)
     return p * 1.0
