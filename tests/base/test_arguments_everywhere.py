@@ -213,8 +213,7 @@ def test_missing_argument_raises_with_its_name():
         ops.sum()
 
 
-# --- classes instead of objects
-# ----------------------------------------------------------------------------------------
+# --- classes instead of objects ---------------------------------------------------------------------------------------
 
 NET = nn.Dense(2, 2)
 DATA = (np.ones((4, 2), np.float32), np.zeros(4, np.int64))
@@ -246,8 +245,7 @@ def test_class_instead_of_an_object_raises_with_the_constructor_call(call, text)
         call()
 
 
-# --- individual messages
-# -----------------------------------------------------------------------------------------------
+# --- individual messages ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -230,8 +230,7 @@ def test_help_shows_signatures():
     assert list(inspect.signature(Tensor.sum).parameters) == ["x", "axis", "keepdims"]
 
 
-# --- messages
-# ----------------------------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 NET, LOSS, SAMPLES = nn.Dense(3, 2), nn.CrossEntropyLoss(), (np.ones((8, 3), np.float32), np.zeros(8, np.int64))
 ADAM = nn.Adam(NET.trainable_params(), 0.01)
@@ -345,8 +344,7 @@ def test_invalid_values_are_shown_in_one_line_without_an_address(call, value):
     assert text or isinstance(value, (Tensor, list, nn.Cell))
 
 
-# --- fit: keywords of other libraries, and unsupported lengths
-# ---------------------------------------------------------
+# --- fit: keywords of other libraries, and unsupported lengths --------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -463,8 +461,7 @@ def test_traced_tensor_stored_in_a_list_raises_when_read(run):
         history[0].asnumpy()
 
 
-# --- warnings for arguments that PyTorch defines differently
-# -----------------------------------------------------------
+# --- warnings for arguments that PyTorch defines differently ----------------------------------------------------------
 
 POOLS = [one for name, one in vars(nn).items() if re.fullmatch(r"(Max|Avg|Sum)Pool\dd", name)]
 NORMS = {

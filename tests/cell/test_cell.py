@@ -38,7 +38,7 @@ PATHS = [
 ]
 
 
-# --- paths and names -------------------------------------------------------------------------------------------------
+# --- paths and names --------------------------------------------------------------------------------------------------
 
 
 def test_own_parameters_come_first_then_children_depth_first():
@@ -143,7 +143,7 @@ def test_cell_without_construct_raises():
         Branch()(Tensor([1.0]))
 
 
-# --- sharing ---------------------------------------------------------------------------------------------------------
+# --- sharing ----------------------------------------------------------------------------------------------------------
 
 
 def test_shared_cell_is_listed_once_and_its_gradients_are_summed():
@@ -170,7 +170,7 @@ def test_cells_that_reference_each_other_are_visited_once():
     assert list(a.parameters_dict()) == ["w", "b", "other.w", "other.b"]
 
 
-# --- equal names -----------------------------------------------------------------------------------------------------
+# --- equal names ------------------------------------------------------------------------------------------------------
 
 
 def make_clashing_net():
@@ -200,7 +200,7 @@ def test_equal_names_in_different_cells_do_not_clash(tmp_path):
     snncell.save_checkpoint(net, tmp_path / "net.ckpt")
 
 
-# --- training state --------------------------------------------------------------------------------------------------
+# --- training state ---------------------------------------------------------------------------------------------------
 
 
 def test_new_cell_is_in_evaluation_mode():

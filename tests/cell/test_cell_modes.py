@@ -18,7 +18,7 @@ def graph_mode():
     snncell.set_context(mode=snncell.PYNATIVE_MODE)
 
 
-# --- modes -----------------------------------------------------------------------------------------------------------
+# --- modes ------------------------------------------------------------------------------------------------------------
 
 
 def test_default_mode_runs_each_operation():
@@ -121,7 +121,7 @@ def test_graph_mode_runs_spiking_networks(graph_mode):
     np.testing.assert_allclose(ops.grad(net)(x).asnumpy(), compiled[1], rtol=1e-5, atol=1e-7)
 
 
-# --- initial values --------------------------------------------------------------------------------------------------
+# --- initial values ---------------------------------------------------------------------------------------------------
 
 SHAPE = (400, 300)  # in = 300, out = 400
 KERNEL = (64, 32, 3, 3)  # in = 288, out = 576

@@ -13,7 +13,7 @@ from snncell import Parameter, Tensor, nn, ops
 X = Tensor([1.0, 2.0])
 
 
-# --- arguments -------------------------------------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------------------------------
 
 
 def test_bprop_receives_inputs_output_and_incoming_gradient():
@@ -105,7 +105,7 @@ def test_gradients_of_tuple_and_dict_inputs_are_not_parameter_gradients():
     assert [g.item() for g in found] == [1.0, 2.0, 3.0]
 
 
-# --- several outputs -------------------------------------------------------------------------------------------------
+# --- several outputs --------------------------------------------------------------------------------------------------
 
 
 class TwoOutputs(nn.Cell):
@@ -158,7 +158,7 @@ def test_tuple_of_one_output_stays_a_tuple(run):
     assert run(ops.grad(One()))(Tensor(1.0)).item() == 7.0
 
 
-# --- when it is called -----------------------------------------------------------------------------------------------
+# --- when it is called ------------------------------------------------------------------------------------------------
 
 
 def test_bprop_is_called_once_with_the_gradient_summed_over_all_uses():

@@ -91,7 +91,7 @@ def test_structured_gradient_must_have_the_structure_of_the_input():
         ops.grad(Pair())((X, X))
 
 
-# --- the signature ---------------------------------------------------------------------------------------------------
+# --- the signature ----------------------------------------------------------------------------------------------------
 
 
 def test_wrong_signature_raises_at_the_first_call_without_a_gradient(run):
@@ -136,7 +136,7 @@ def test_bprop_with_too_many_arguments_raises():
         Long()(X)
 
 
-# --- Parameters ------------------------------------------------------------------------------------------------------
+# --- Parameters -------------------------------------------------------------------------------------------------------
 
 
 class Linear(nn.Cell):
@@ -214,7 +214,7 @@ def test_frozen_parameters_need_no_gradient():
     assert ops.grad(lambda x: cell(x) * other, None, other)(X).asnumpy().tolist() == [12.0]
 
 
-# --- save_for_bprop --------------------------------------------------------------------------------------------------
+# --- save_for_bprop ---------------------------------------------------------------------------------------------------
 
 
 class Keeps(nn.Cell):
@@ -378,7 +378,7 @@ def test_inputs_can_be_named_dout_and_out():
     np.testing.assert_array_equal(found[1].asnumpy(), [1.0, 2.0])
 
 
-# --- bprop_debug -----------------------------------------------------------------------------------------------------
+# --- bprop_debug ------------------------------------------------------------------------------------------------------
 
 
 class Sine(nn.Cell):
@@ -517,7 +517,7 @@ def test_debug_under_jit_raises_because_it_needs_values():
         snncell.jit(ops.grad(Sine()))(GRID)
 
 
-# --- exceptions ------------------------------------------------------------------------------------------------------
+# --- exceptions -------------------------------------------------------------------------------------------------------
 
 
 def test_exception_in_a_bprop_propagates_unchanged_with_a_note(run):

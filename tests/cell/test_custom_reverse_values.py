@@ -90,7 +90,7 @@ def test_gradients_of_all_uses_of_an_input_are_summed(run):
     assert run(ops.grad(lambda x: spy(x) + spy(x) + x))(X).asnumpy().tolist() == [21.0, 21.0]
 
 
-# --- second order ----------------------------------------------------------------------------------------------------
+# --- second order -----------------------------------------------------------------------------------------------------
 
 
 class Power(nn.Cell):
@@ -137,7 +137,7 @@ def test_surrogate_has_a_second_derivative(run):
     np.testing.assert_allclose(found.asnumpy(), 25 * s * (1 - s) * (1 - 2 * s), rtol=1e-6)
 
 
-# --- Parameters ------------------------------------------------------------------------------------------------------
+# --- Parameters -------------------------------------------------------------------------------------------------------
 
 
 class Affine(nn.Cell):
@@ -199,7 +199,7 @@ def test_second_order_through_parameter_gradients_is_correct(run):
     assert (of_x.item(), of_w.item()) == (6.0, 10.0)
 
 
-# --- values saved for bprop ------------------------------------------------------------------------------------------
+# --- values saved for bprop -------------------------------------------------------------------------------------------
 
 
 class Keeps(nn.Cell):
@@ -255,7 +255,7 @@ def test_nothing_is_saved_without_a_gradient():
     assert cell(X).asnumpy().tolist() == [1.0, 4.0] and cell.saved_for_bprop == ()
 
 
-# --- hooks -----------------------------------------------------------------------------------------------------------
+# --- hooks ------------------------------------------------------------------------------------------------------------
 
 
 def test_forward_hooks_of_a_cell_with_custom_gradient_are_called(run):

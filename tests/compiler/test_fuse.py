@@ -112,8 +112,7 @@ def test_random_graphs_return_their_last_result(instructions: list[tuple[int, in
     np.testing.assert_array_equal(last.asnumpy(), f(*INPUTS)[-1].asnumpy(), strict=True)
 
 
-# --- what fusion joins
-# -------------------------------------------------------------------------------------------------
+# --- what fusion joins ------------------------------------------------------------------------------------------------
 
 
 def x84() -> Tensor:
@@ -179,8 +178,7 @@ def test_only_values_used_later_leave_a_loop() -> None:
     assert [value.number for value in group.writes] == [group.instructions[-1].outputs[0].number]
 
 
-# --- number of launches
-# ------------------------------------------------------------------------------------------------
+# --- number of launches -----------------------------------------------------------------------------------------------
 
 W = Parameter(np.ones((4, 5), np.float32), name="w")
 B = Parameter(np.ones(5, np.float32), name="b")
@@ -271,8 +269,7 @@ def test_step_by_step_loop_accumulates_float16_in_float32() -> None:
     np.testing.assert_allclose(grad(loss, 1)(x, b).asnumpy(), 2 * 3000 * float(np.float16(0.01)), rtol=1e-3)
 
 
-# --- loops that move down
-# ----------------------------------------------------------------------------------------------
+# --- loops that move down ---------------------------------------------------------------------------------------------
 
 
 def test_early_loop_moves_into_its_first_consumer() -> None:
@@ -332,8 +329,7 @@ def test_loops_above_the_size_limit_stay_apart_and_explain_reports_it() -> None:
     )
 
 
-# --- instructions that several loops repeat
-# ----------------------------------------------------------------------------
+# --- instructions that several loops repeat ---------------------------------------------------------------------------
 
 
 def memory_traffic(fn: Callable[..., Any], *arguments: Any) -> list[tuple[list[str], list[str]]]:

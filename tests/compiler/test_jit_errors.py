@@ -171,8 +171,7 @@ def test_number_outside_the_range_of_the_dtype_raises_a_clear_error() -> None:
             jit(f)(small)
 
 
-# --- errors of operations while tracing
-# --------------------------------------------------------------------------------
+# --- errors of operations while tracing -------------------------------------------------------------------------------
 
 
 def test_incompatible_shapes_raise_as_in_eager_mode() -> None:
@@ -235,8 +234,7 @@ def test_user_errors_propagate_and_the_next_call_works() -> None:
     assert jitted(PLAIN).tolist() == [2.0, 4.0]
 
 
-# --- Tensors that leave their trace
-# ------------------------------------------------------------------------------------
+# --- Tensors that leave their trace -----------------------------------------------------------------------------------
 
 
 def leak_tensor() -> Tensor:

@@ -130,8 +130,7 @@ def test_custom_gradient_inside_is_called() -> None:
     assert jit(grad(lambda x: Straight()(x).sum()))(Tensor([0.2, 1.7])).tolist() == [7.0, 7.0]
 
 
-# --- the backward pass uses the state of the forward pass
-# --------------------------------------------------------------
+# --- the backward pass uses the state of the forward pass -------------------------------------------------------------
 
 
 def test_backward_uses_the_weights_of_the_forward() -> None:

@@ -131,8 +131,7 @@ def test_template_is_selected_for_its_row(name: str, monkeypatch: pytest.MonkeyP
         jit(fn)(*map(Tensor, arrays))
 
 
-# --- device templates
-# --------------------------------------------------------------------------------------------------
+# --- device templates -------------------------------------------------------------------------------------------------
 
 ON_DEVICE = {
     "_map": (groups, "map_loop"),

@@ -67,8 +67,7 @@ def test_compiled_kernels_equal_the_tape(seed):
     all_right(make(seed, statements=1), torch=False, only=[("gradient", "jit of gradient"), ("gradient", "eager")])
 
 
-# --- contents of the programs
-# ------------------------------------------------------------------------------------------
+# --- contents of the programs -----------------------------------------------------------------------------------------
 
 
 def test_seed_determines_the_program():
@@ -135,8 +134,7 @@ def test_programs_cover_all_operations_and_custom_gradient_operands():
         assert found[name] >= 30, name
 
 
-# --- planted faults are found and minimised
-# ----------------------------------------------------------------------------
+# --- planted faults are found and minimised ---------------------------------------------------------------------------
 
 
 def first_failure(seeds, **settings):

@@ -142,8 +142,7 @@ def test_rate_readout_does_not_store_spikes_of_each_step() -> None:
     np.testing.assert_allclose(jit(rate)(x).asnumpy(), rate(x).asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-# --- elementwise operations over all steps as one batch, before a reshape into time steps
-# ------------------------------
+# --- elementwise operations over all steps as one batch, before a reshape into time steps -----------------------------
 
 STEPS, BATCH, CHANNELS, SIDE = 4, 3, 2, 5
 WHOLE = (STEPS * BATCH, CHANNELS, SIDE, SIDE)

@@ -52,8 +52,7 @@ def fires(c: Any, x: Any, decay: float = 0.5) -> Any:
     return h * (1.0 - s), s
 
 
-# --- minimum cut
-# -------------------------------------------------------------------------------------------------------
+# --- minimum cut ------------------------------------------------------------------------------------------------------
 
 
 def test_neuron_stores_only_its_membrane() -> None:
@@ -180,8 +179,7 @@ def test_failing_custom_gradient_raises_at_the_pullback() -> None:
         pull(ops.ones_like(value))
 
 
-# --- shared events, and spikes as bytes
-# --------------------------------------------------------------------------------
+# --- shared events, and spikes as bytes -------------------------------------------------------------------------------
 
 
 class Layers(nn.Cell):

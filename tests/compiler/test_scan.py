@@ -379,8 +379,7 @@ def test_concurrent_threads_keep_their_steps_apart(plain):
     assert not wrong
 
 
-# --- storage formats
-# ---------------------------------------------------------------------------------------------------
+# --- storage formats --------------------------------------------------------------------------------------------------
 
 
 class HalfSpike(nn.Cell):

@@ -207,8 +207,7 @@ def test_generated_files_are_named_and_show_user_lines(tmp_path):
     assert " * " in lines[comment + 1] and lines[comment + 1].startswith("t")
 
 
-# --- fusion into loops
-# -------------------------------------------------------------------------------------------------
+# --- fusion into loops ------------------------------------------------------------------------------------------------
 
 
 def test_bias_before_and_mean_after_are_fused_into_the_loop():
@@ -423,8 +422,7 @@ def test_zero_steps_between_checkpoints_raise():
         nn.MultiStep(Own(), checkpoint_every=0)(XS)
 
 
-# --- regressions
-# -------------------------------------------------------------------------------------------------------
+# --- regressions ------------------------------------------------------------------------------------------------------
 
 
 def test_chain_before_a_loop_is_fused_into_it(plain):

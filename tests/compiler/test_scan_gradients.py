@@ -273,8 +273,7 @@ def test_second_order_gradients_draw_equal_random_numbers(plain, how):
     testing.check_grads(how(total), NEURON, order=2)
 
 
-# --- random bodies
-# -----------------------------------------------------------------------------------------------------
+# --- random bodies ----------------------------------------------------------------------------------------------------
 
 NAMES = ["c0", "c1", "x", "k0", "k1"]
 UNARY = {"neg": lambda a: -a, "abs": ops.abs, "half": lambda a: a * 0.5, "ratio": lambda a: a / (1.0 + ops.square(a))}

@@ -19,8 +19,7 @@ def close(a, b):
     np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-12, atol=1e-12)
 
 
-# --- gradients of any order
-# --------------------------------------------------------------------------------------------
+# --- gradients of any order -------------------------------------------------------------------------------------------
 
 
 class Cubed(nn.Cell):
@@ -267,8 +266,7 @@ def test_pullback_can_be_differentiated_and_jitted():
     close(ops.grad(lambda u: (pull(u)[0] ** 2).sum())(X), ops.grad(lambda u: (eager(u)[0] ** 2).sum())(X))
 
 
-# --- state of the forward pass
-# -----------------------------------------------------------------------------------------
+# --- state of the forward pass ----------------------------------------------------------------------------------------
 
 
 def test_parameters_written_after_the_forward_do_not_affect_gradients():
@@ -408,7 +406,7 @@ def test_differentiated_function_that_writes_a_trained_parameter_raises():
     assert p.asnumpy() == 2.0
 
 
-# --- state -----------------------------------------------------------------------------------------------------------
+# --- state ------------------------------------------------------------------------------------------------------------
 
 
 def test_requires_grad_can_be_set_to_its_present_value():
@@ -512,8 +510,7 @@ def test_negative_exponents_of_integer_powers_raise_when_compiled():
         jit(lambda x: 2**x)(Tensor([-1]))
 
 
-# --- Cells called only by a custom gradient
-# ----------------------------------------------------------------------------
+# --- Cells called only by a custom gradient ---------------------------------------------------------------------------
 
 
 class Gain(nn.Cell):

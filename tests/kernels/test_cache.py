@@ -605,8 +605,7 @@ def test_full_read_only_cache_is_read(folder: Path, monkeypatch: pytest.MonkeyPa
     assert counts() == (1, 0)
 
 
-# --- the launcher that shares units among threads
-# -------------------------------------------------------------------------
+# --- the launcher that shares units among threads ---------------------------------------------------------------------
 
 SHARED = """
 import numpy as np

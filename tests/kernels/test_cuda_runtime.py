@@ -422,8 +422,7 @@ def test_plans_are_cached_and_the_oldest_are_dropped(device: DriverRuntime, monk
     assert device.live == block.size and device.held >= 1000  # the work area is released
 
 
-# --- detection of the card
-# -------------------------------------------------------------------------------------------------
+# --- detection of the card --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("missing", ["cuda.bindings.driver", "cuda.bindings.nvjitlink", "cuda.core"])

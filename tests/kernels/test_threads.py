@@ -491,8 +491,7 @@ def test_workqueue_layer_serialises_threads() -> None:
     assert in_a_process(WORKQUEUE, NUMBA_THREADING_LAYER="workqueue", NUMBA_NUM_THREADS="2").stdout == "workqueue\n"
 
 
-# --- number of threads, and the threading layer
-# --------------------------------------------------------------------------
+# --- number of threads, and the threading layer -----------------------------------------------------------------------
 
 LAYER = """
 import os

@@ -122,7 +122,7 @@ def test_array_of_a_parameter_is_read_only(p):
         p.asnumpy()[0] = 1.0
 
 
-# --- ParameterTuple, copies ------------------------------------------------------------------------------------------
+# --- ParameterTuple, copies -------------------------------------------------------------------------------------------
 
 
 def test_clone_has_new_names_and_independent_values(p):

@@ -29,7 +29,7 @@ def q():
     return Parameter(Tensor([1.0, 0.0, -1.0]), name="q")
 
 
-# --- structure of the result -----------------------------------------------------------------------------------------
+# --- structure of the result ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("position", [0, (0,)])
@@ -134,7 +134,7 @@ def test_grad_accepts_a_cell(x):
     assert bits(ops.grad(layer)(x)) == bits(layer.weight.value()[0])
 
 
-# --- GradOperation ---------------------------------------------------------------------------------------------------
+# --- GradOperation ----------------------------------------------------------------------------------------------------
 
 
 def test_grad_operation_returns_a_bare_first_gradient(x, y):
@@ -206,7 +206,7 @@ def test_sens_of_another_shape_raises(x):
         ops.GradOperation(sens_param=True)(lambda a: a)(x, Tensor([1.0, 1.0]))
 
 
-# --- vjp and stop_gradient -------------------------------------------------------------------------------------------
+# --- vjp and stop_gradient --------------------------------------------------------------------------------------------
 
 
 def test_vjp_pullback_can_be_called_repeatedly(x):
@@ -253,9 +253,7 @@ def test_stop_gradient_of_a_parameter_is_its_present_value(x, p):
     assert bits(ops.grad(lambda a: a * ops.stop_gradient(p), None, p)(x)) == [0.0, 0.0, 0.0]
 
 
-# --- gradient functions -----------------------------------------------------------------------------------------------
-
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 REFUSED = {
     "integers": (lambda a: a * 2, Tensor([1, 2]), {}, r"argument 0 has dtype Int64.*no gradient with respect to int"),
@@ -352,7 +350,7 @@ def test_python_numbers_keep_double_precision_in_the_backward_pass(fn, slope):
     np.testing.assert_allclose(found.item(), slope, rtol=1e-14)
 
 
-# --- errors instead of zero or empty gradients -----------------------------------------------------------------------
+# --- errors instead of zero or empty gradients ------------------------------------------------------------------------
 
 
 def test_get_all_without_differentiable_inputs_raises():

@@ -133,7 +133,7 @@ def test_tape_creates_no_reference_cycles():
         gc.enable()
 
 
-# --- long chains -----------------------------------------------------------------------------------------------------
+# --- long chains ------------------------------------------------------------------------------------------------------
 
 
 def chain(length):
@@ -189,7 +189,7 @@ def test_shared_intermediate_is_pulled_back_once(monkeypatch):
     assert len(pulls) == 20
 
 
-# --- threads ---------------------------------------------------------------------------------------------------------
+# --- threads ----------------------------------------------------------------------------------------------------------
 
 
 def test_two_threads_compute_gradients_concurrently():
@@ -259,7 +259,7 @@ def test_another_thread_does_not_record_on_this_tape(entries):
     assert len(entries) == 1
 
 
-# --- higher-order gradients, closures, lifetime, and threads ---------------------------------------------------------
+# --- higher-order gradients, closures, lifetime, and threads ----------------------------------------------------------
 
 
 class Cube(nn.Cell):
@@ -272,7 +272,7 @@ class Cube(nn.Cell):
         return (dout * 3.0 * x * x,)
 
 
-# --- nesting ---------------------------------------------------------------------------------------------------------
+# --- nesting ----------------------------------------------------------------------------------------------------------
 
 
 def test_three_orders_through_a_custom_gradient_are_exact():
@@ -337,7 +337,7 @@ def test_second_order_of_a_weight_in_two_nested_gradients_is_correct():
     assert ops.grad(inner, None, w)().item() == 12.0
 
 
-# --- perturbation confusion ------------------------------------------------------------------------------------------
+# --- perturbation confusion -------------------------------------------------------------------------------------------
 
 
 def test_inner_gradient_treats_the_outer_variable_as_constant():
@@ -381,7 +381,7 @@ def test_stop_gradient_works_inside_and_outside_an_inner_gradient():
     assert ops.grad(lambda x: ops.stop_gradient(ops.grad(lambda y: y * y)(x)) * x)(f64(3.0)).item() == 6.0
 
 
-# --- arguments -------------------------------------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------------------------------
 
 
 def test_same_tensor_as_two_arguments_gets_two_gradients():
@@ -408,6 +408,3 @@ def test_gradient_of_a_constant_output_is_zeros():
 def test_gradient_of_a_returned_input_is_the_identity():
     assert ops.grad(lambda a: a)(f64([5.0, 6.0])).asnumpy().tolist() == [1.0, 1.0]
     assert ops.grad(lambda a: (a, a))(f64([5.0])).asnumpy().tolist() == [2.0]
-
-
-# --- memory ----------------------------------------------------------------------------------------------------------
