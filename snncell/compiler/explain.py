@@ -64,7 +64,7 @@ def totals(plan: Plan) -> str:
     if plan.graph is not None:
         others += f"; one CUDA graph{f', but not possible: {plan.graph.reason}' if plan.graph.reason else ''}"
     over_time = f"{count(loops, 'loop')}, {count(scans, 'loop')} over time"
-    return f"{over_time}, {others}; {in_bytes(plan.moved())} read and written by one run"
+    return f"{over_time}, {others}; one run reads and writes {in_bytes(plan.moved())}"
 
 
 def is_view(launch: PlanEntry) -> bool:
@@ -195,7 +195,7 @@ def places_in_loop(lowered: Lowered, steps: int, space: Space) -> list[tuple[str
         ("for all steps together, after the loop", parts.epilogue),
         ("on sums over time, after the loop", after),
         *((f"{rule}, else after the loop", own) for rule, own in added.items()),
-        ("in the loop, added up over time", body.fused_sums),
+        ("in the loop, accumulated over time", body.fused_sums),
     ]
     return [(title, placed) for title, placed in places if placed]
 

@@ -178,6 +178,9 @@ class Jitted:
             hide_frames(error)
             raise
 
+    def __repr__(self) -> str:
+        return f"<snncell.jit of {self.name}, compiled for {len(self.compiled)} signature(s)>"
+
     def __reduce__(self) -> Any:
         return reduce_jitted(self, _jit_function)
 
@@ -382,7 +385,7 @@ def explain(fn: Callable[..., Any], *inputs: Any, detail: Detail = "layers", **k
         True
         >>> text = explain(lambda x: ops.exp(x) * 2.0, ops.ones(3), detail="launches")
         >>> print(text.splitlines()[0])
-        <lambda>: 1 loop, 0 loops over time, 0 calls, 0 views; 24 B read and written by one run
+        <lambda>: 1 loop, 0 loops over time, 0 calls, 0 views; one run reads and writes 24 B
     """
     return _explain_jitted("explain", fn).explain(*inputs, detail=detail, **kwargs)
 

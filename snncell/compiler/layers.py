@@ -98,7 +98,7 @@ class LayerTable(Explanation):
 
     def __new__(cls, name: str, rows: Sequence[Layer], total: str, device: str) -> LayerTable:
         title = f"{name}, compiled for the {device}"
-        lines = [f"{title:<{WIDTH - 20}}{'read and written':>20}", ""]
+        lines = [f"{title:<{WIDTH - 20}}{'bytes moved':>20}", ""]
         wrap = functools.partial(textwrap.wrap, width=WIDTH, break_on_hyphens=False)
         for row in rows:
             lines.append(f"{row.name or 'outside of layers':<{WIDTH - 12}}{in_bytes(row.moved):>12}")
@@ -109,7 +109,7 @@ class LayerTable(Explanation):
         for row in rows:
             facts = "\n".join(f"{kind}: {text}" for kind, text in row.facts().items())
             body.append((row.name or "outside of layers", facts, in_bytes(row.moved)))
-        head = ("layer", "launches", "read and written")
+        head = ("layer", "launches", "bytes moved")
         made._html = element("div", element("b", title), table(head, body, numbers=1), join_parts([total, "\n", _HINT]))
         return made
 

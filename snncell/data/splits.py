@@ -47,6 +47,9 @@ class Subset(View):
             )
         self.dataset, self.indices = dataset, places.astype(np.int64)
 
+    def __repr__(self) -> str:
+        return f"Subset of a {type(self.dataset).__name__}: {len(self)} of {len(self.dataset)} samples"
+
     def __len__(self) -> int:
         return len(self.indices)
 

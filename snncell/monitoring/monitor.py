@@ -273,13 +273,13 @@ class Monitor:
             others = ", ".join(self._recorder.cells) or "none"
             return f"Recorded layers: {others}; the network's neurons: {', '.join(self._recorder.neurons.names())}."
         if id(self._recorder.cells[name]) not in self._recorder.chosen_ids[kind]:
-            return f"Ask for it: monitor(net, {kind}=True)."
+            return f"Record it with monitor(net, {kind}=True)."
         if kind == "grad":
             return self._why_no_gradient(name)
         if kind == "above":
             fires = spike_functions(self._recorder.cells[name])
             return "It did not fire." if fires else "It has no spike function, a Cell with a bprop."
-        return "The last call has none of it."
+        return "The last call did not record it."
 
     def _why_no_gradient(self, name: str) -> str:
         held = [n for n, call in enumerate(self._recorder.calls) if name in call.series.get("grad", {})]

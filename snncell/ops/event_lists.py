@@ -59,7 +59,7 @@ class _Product(OfLists):
         (*rows, elements), y = attrs["shape"], inputs[-1]
         dtype = np.dtype(dtypes.compute_dtype(y.dtype))
         below = csr.limit(math.prod(rows), elements, y.shape[-1], dtype, by_columns=self.by_columns)
-        return [f"as events below {percent(below)} of listed elements, else by BLAS" if below > 0 else "by BLAS"]
+        return [f"event-driven below {percent(below)} of listed elements, else by BLAS" if below > 0 else "by BLAS"]
 
 
 class _Contraction(_Product):

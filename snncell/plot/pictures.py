@@ -68,15 +68,18 @@ def _spikes(facts: Facts) -> Section:
     layers = [layer for layer in facts.layers if layer.rates is not None]
     spikes = {layer.name: layer.spikes for layer in layers}
     if not layers:
-        return Section("Spikes", "No layer of this net gives spikes.")
-    ends = "Neurons that never fired, that fired nearly always, and the rest."
-    rates = "How often neurons fired: the share of each layer's neurons, by rate."
+        return Section("Spikes", "No layer of this network fires.")
+    ends = "Share of each layer's neurons that never fired, fired at nearly every step, or are in between."
+    rates = "Histogram of the firing rates: the share of each layer's neurons at each rate."
     pictures = [
         draw_picture(ends, lambda ax: dead_and_saturated(spikes, ax)),
         draw_picture(rates, lambda ax: firing_rates(spikes, ax)),
         *map(_raster, layers[:MOST_LAYERS]),
     ]
-    text = "Over the whole batch; a raster shows the first sample, or where neurons stay on late, the worst for that."
+    text = (
+        "The first two figures show the whole batch. A raster shows one sample: the first one or, if many neurons of "
+        "the layer fire at every late step, the sample with the most such neurons."
+    )
     return Section("Spikes", f"{text}{_say_shown(layers)}", pictures)
 
 
@@ -84,7 +87,9 @@ def _raster(layer: LayerFacts) -> Picture:
     assert layer.spikes is not None  # because it has rates
     sample = _sample_to_show(layer)
     spikes = {layer.name: _of_sample(layer.spikes, sample)[: layer.steps_of(sample)]}
-    return draw_picture(f"{layer.name}: a mark for every spike, in sample {sample}.", lambda ax: raster(spikes, ax))
+    return draw_picture(
+        f"{layer.name}: spikes of sample {sample}, one mark for each spike.", lambda ax: raster(spikes, ax)
+    )
 
 
 def _sample_to_show(layer: LayerFacts) -> int:
@@ -106,8 +111,9 @@ def _potentials(facts: Facts, monitor: Any) -> Section:
             caption = f"{layer.name}: potential minus threshold, and the derivative of {layer.slope.name}."
             pictures.append(draw_picture(caption, partial(surrogate_and_membrane, monitor, None, layer.name)))
     text = (
-        "Potentials of one sample, the one whose spikes are shown, and of the whole batch beside the surrogate's "
-        f"derivative: where potentials lie outside of it (grey), neurons do not learn.{_say_shown(layers)}"
+        "The traces show the same sample as the rasters. The histograms compare the potentials of the whole batch with "
+        "the surrogate's derivative. Neurons do not learn from potentials in the grey area, because the derivative "
+        f"is almost 0 there.{_say_shown(layers)}"
     )
     return Section("Potentials and surrogates", text if pictures else "No potentials were recorded.", pictures)
 
@@ -133,14 +139,14 @@ def _traces(layer: LayerFacts) -> Picture:
 
 def _gradients(facts: Facts) -> Section:
     if not facts.differentiated:
-        text = "Left out: without a loss there is nothing to differentiate. plot.report(net, (x, y), loss)."
+        text = "There are no gradients, because no loss was given. To see them, call plot.report(net, (x, y), loss)."
         return Section("Gradients", text)
     grads = {layer.name: layer.grad for layer in facts.layers if layer.grad is not None}
     if not grads:
-        return Section("Gradients", "No gradient came to any layer.")
-    text = "Of the loss of this batch, with respect to the current that enters each layer at each step."
-    flow = "Its size by layer and step: dark is small."
-    norms = "The same as lines: steep to the left, it vanishes or explodes."
+        return Section("Gradients", "No layer received a gradient.")
+    text = "Gradients of the loss of this batch with respect to the input current of each layer at each time step."
+    flow = "Norm of the gradient by layer and time step. Dark means small."
+    norms = "The same norms as lines. A line that falls steeply to the left vanishes, and one that rises explodes."
     pictures = [
         draw_picture(flow, lambda ax: gradient_flow(grads, ax), 1.6 + 0.25 * len(grads)),
         draw_picture(norms, lambda ax: gradient_norms(grads, ax), 2.6),
@@ -151,20 +157,22 @@ def _gradients(facts: Facts) -> Section:
 def _weights(facts: Facts) -> Section:
     values = {weight.name: weight.value for weight in facts.weights}
     if not values:
-        return Section("Weights", "This net has no Parameters to train.")
+        return Section("Weights", "This network has no trainable Parameters.")
     height = 0.9 + 0.32 * len(values)
-    pictures = [draw_picture("The entries of each Parameter.", lambda ax: weight_histograms(values, ax), height)]
+    pictures = [
+        draw_picture("Histogram of the entries of each Parameter.", lambda ax: weight_histograms(values, ax), height)
+    ]
     if facts.differentiated:
-        caption = "The norm of each Parameter's gradient, in parts of the Parameter's own, on a logarithmic axis."
+        caption = "Norm of each Parameter's gradient, divided by the norm of the Parameter, on a logarithmic axis."
         if facts.updates is not None:
             caption = (
-                "The norms of each Parameter's gradient and of its update, in parts of the Parameter's own, on a "
-                "logarithmic axis. Usually one update changes a Parameter by about 0.001 of its norm: the grey band is "
-                "from 0.0001 to 0.01, and is for updates, not for gradients."
+                "Norms of each Parameter's gradient and update, divided by the norm of the Parameter, on a logarithmic "
+                "axis. Usually one update changes a Parameter by about 0.001 of its norm. The grey band from 0.0001 to "
+                "0.01 shows the usual range of updates; it does not apply to gradients."
             )
         pictures.append(draw_picture(caption, lambda ax: _sizes(facts, ax), height))
-    missing = "" if facts.updates is not None else " No update was tried: give an optimiser to see its size."
-    return Section("Weights", f"Parameters that are trained.{missing}", pictures)
+    missing = "" if facts.updates is not None else " Pass an optimiser to see the size of its updates too."
+    return Section("Weights", f"All trainable Parameters.{missing}", pictures)
 
 
 def _sizes(facts: Facts, ax: Any) -> None:
@@ -188,8 +196,8 @@ def _sizes(facts: Facts, ax: Any) -> None:
     names = [w.name if w.group is None else f"{w.name} (group {w.group})" for w in weights]
     ax.set_yticks(rows, names, fontsize=SMALL, parse_math=has_formula(*names))
     ax.set_ylim(len(weights) - 0.5, -0.5)
-    ax.set_xlabel("parts of the weight's norm", fontsize=LARGE)
-    set_title(ax, "how large, beside the weight")
+    ax.set_xlabel("ratio to the weight's norm", fontsize=LARGE)
+    set_title(ax, "size relative to the weight")
     legend(ax, inside=False)
 
 
@@ -199,14 +207,16 @@ def _results(facts: Facts) -> Section:
     if read is not None:
         guesses, labels, classes = read
         names = [str(n) for n in range(classes)]
-        caption = "What is taken for what: rows are labels, columns the largest outputs."
+        caption = "Confusion matrix: rows are labels, columns are predictions."
         pictures.append(draw_picture(caption, lambda ax: confusion_matrix(guesses, labels, names, ax=ax), 2.9))
     if facts.history:
-        pictures.append(draw_picture("The training.", lambda ax: training_curves(list(facts.history), ax), 2.9))
+        pictures.append(draw_picture("Training curves.", lambda ax: training_curves(list(facts.history), ax), 2.9))
     missing = []
     if read is None:
-        missing.append("no confusion matrix, which needs outputs (B, C) or (T, B, C) and class numbers y (B,)")
+        missing.append(
+            "The confusion matrix is missing, because it needs outputs (B, C) or (T, B, C) and class numbers y (B,)."
+        )
     if not facts.history:
-        missing.append("no training curves, which need log, what train.fit gives back")
-    text = f"Left out: {'; '.join(missing)}." if missing else "Of this batch, and of the training."
+        missing.append("To see training curves, pass the result of train.fit as log.")
+    text = " ".join(missing) or "Predictions for this batch, and the history of the training."
     return Section("Results", text, pictures)

@@ -24,9 +24,9 @@ def all_layers(x: Any, quantity: str, who: str, name: str = "") -> dict[str, Arr
         return {str(key): as_array(value, who, name or quantity) for key, value in named.items()}
     recorded = getattr(x, quantity, None)
     if not recorded:
-        fix = f"Record it: monitor(net, {quantity}=True), and run the net inside the monitor's `with`."
+        fix = f"Record it with monitor(net, {quantity}=True), and run the net inside the monitor's `with`."
         why = _why_missing(recorded, x.layers[0]) if x.layers else ""
-        raise ArgumentError(f"{who}: the monitor holds no {quantity}. {why or fix}")
+        raise ArgumentError(f"{who}: the monitor has not recorded {quantity!r}. {why or fix}")
     return {name: as_array(recorded[name], who) for name in x.layers if name in recorded}
 
 
@@ -59,13 +59,13 @@ def one_layer(x: Any, quantity: str, layer: str | None, who: str, name: str = ""
     names = ", ".join(repr(name) for name in layers)
     if layer is None:
         if len(layers) > 1:
-            raise ArgumentError(f"{who}: which of the layers {names}? Name one: layer={next(iter(layers))!r}.")
+            raise ArgumentError(f"{who}: choose one of the layers {names}, for example layer={next(iter(layers))!r}.")
         return next(iter(layers.items()))
     if layer not in layers:
         if is_monitor(x) and (why := _why_missing(getattr(x, quantity), layer)):
             raise ArgumentError(f"{who}: no {quantity} of the layer {layer!r}. {why}")
-        there = "this is one array, so leave layer out" if "" in layers else f"there are {names}"
-        raise ArgumentError(f"{who}: there is no layer {layer!r}; {there}.")
+        there = "this is one array, so leave layer out" if "" in layers else f"the layers are {names}"
+        raise ArgumentError(f"{who}: unknown layer {layer!r}; {there}.")
     if quantity == "spikes" and not layer_fires(x, layer):
         _refuse_silent_kind(layer, who)
     return layer, layers[layer]

@@ -37,14 +37,14 @@ _NEVER_FIRED = (
     "gradient can make them fire",
     "; for {lost_of_them:%} of these, the derivative of the surrogate is below {nothing} of its peak at every step, so "
     "no gradient can make them fire",
-    "; the derivative of their surrogate reaches {reaches} of its peak, so a gradient can still make them fire",
+    "; the derivative of their surrogate reaches {reaches:%} of its peak, so a gradient can still make them fire",
     ".",
     " The layer receives no spikes, because {cause.name} before it is silent.",
     " Training has not made them fire: {stuck}.",
 )
 _SILENT_OUTPUT = (
     "the output layer gave no spike {where}",
-    "; the derivative of its surrogate reaches {reaches} of its peak",
+    "; the derivative of its surrogate reaches {reaches:%} of its peak",
     ".",
     " Training has not made it fire: {stuck}.",
 )

@@ -158,7 +158,7 @@ def check_spike_function(surrogate_function: Any, who: str) -> Any:
     below = surrogate_function.cells_and_names() if isinstance(surrogate_function, Cell) else ()
     if all(getattr(cell, "bprop", None) is None for _, cell in below):
         raise ArgumentError(
-            f"{who}: surrogate_function is a spike function, a Cell with a bprop, an object such as surrogate.ATan(), "
-            f"or a Cell around one, not {show(surrogate_function)}."
+            f"{who}: surrogate_function must be a spike function (a Cell with a bprop, or a Cell that contains "
+            f"one), for example surrogate.ATan(), not {show(surrogate_function)}."
         )
     return surrogate_function

@@ -26,7 +26,7 @@ class Wrapper(Surrogate):
         given, who = surrogate_function, type(self).__name__
         if not isinstance(given, Cell) or None in (getattr(given, "bprop", None), getattr(given, "primitive", None)):
             raise ArgumentError(
-                f"{who}: surrogate_function is a spike function, an object with bprop and primitive such as "
+                f"{who}: surrogate_function must be a spike function with bprop and primitive, for example "
                 f"surrogate.ATan(), not {show(given)}."
             )
         self.surrogate_function = given

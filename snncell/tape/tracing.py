@@ -33,8 +33,8 @@ _FIXES = {
         "ops.where(mask, x, 0) selects elements, (mask * x).sum() adds up selected elements. Or move this part out of "
         "the traced function.",
     ),
-    "": "Compute with Tensors: ops.select(condition, a, b) chooses, ops.stop_gradient makes a constant. To see a "
-    "value, return it (a neuron may return ((spike, v), *states)). Pass a fixed value as a Python number, which is a "
+    "": "Compute with Tensors: use ops.select(condition, a, b) to choose, and ops.stop_gradient for a constant. To see "
+    "a value, return it (a neuron may return ((spike, v), *states)). Pass a fixed value as a Python number, which is a "
     "static argument. Or move this part out of the traced function.",
 }
 
@@ -138,8 +138,8 @@ class Trace:
     def needs_value(self, what: str) -> TraceError:
         """The error for Python code that needs the value of a traced Tensor."""
         return TraceError(
-            f"{what} needs a value while {self.who} traces the function, and there is none yet.\n  at {user_line()}\n"
-            f"{_FIXES.get(what, _FIXES[''])}"
+            f"{what} needs a value, but {self.who} is tracing the function, so Tensors have no values yet.\n"
+            f"  at {user_line()}\n{_FIXES.get(what, _FIXES[''])}"
         )
 
     def made_inside(self, what: str) -> TraceError:

@@ -72,7 +72,10 @@ class Batches:
             self.arrays[:-1] = [array.swapaxes(0, 1) if array.ndim > 1 else array for array in self.arrays[:-1]]
         self.batch_size, self.shuffle, self.drop_last = batch_size, shuffle, drop_last
         if any(not array.ndim for array in self.arrays):
-            raise ShapeError("Batches: arrays have a first axis, of samples; a number has none.")
+            raise ShapeError(
+                "Batches: each array needs a first axis of samples, but one argument is a number. If it is the batch "
+                "size, pass it by name: batch_size=64."
+            )
         lengths = [len(array) for array in self.arrays]
         if len(set(lengths)) != 1:
             inner = {array.shape[1] for array in self.arrays[:-1] if array.ndim > 1}
@@ -88,6 +91,10 @@ class Batches:
                 f"Batches: {lengths[0]} samples give no batch of {batch_size}"
                 + (" with drop_last=True; make it smaller." if drop_last else ".")
             )
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in self.arrays)
+        return f"Batches({shapes}, batch_size={self.batch_size}, shuffle={self.shuffle}, {len(self)} batches)"
 
     def __len__(self) -> int:
         full, rest = divmod(len(self.arrays[0]), self.batch_size)

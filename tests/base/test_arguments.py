@@ -176,7 +176,7 @@ def test_elementwise_operation_accepts_operands_by_name(name):
     by_name = function(**dict(zip(function.operands, given, strict=True)))
     np.testing.assert_array_equal(by_name.asnumpy(), function(*given).asnumpy())
     with pytest.raises(
-        CallError, match=rf"{function.name}: has no argument z\. It takes {', '.join(function.operands)}"
+        CallError, match=rf"{function.name} has no argument z\. It takes {', '.join(function.operands)}"
     ):
         function(*given, z=1)
 
@@ -351,13 +351,13 @@ def test_hasattr_of_an_unknown_name_is_false():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: nn.Adam([Parameter([1.0], name="p")], lr=0.1), "Adam: has no argument lr. Did you mean learning_rate"),
-        (lambda: nn.Dense(3, 5, bias=False), "Dense: has no argument bias. Did you mean has_bias"),
-        (lambda: nn.GRU(3, 5, bias=False), "GRU: has no argument bias. Did you mean has_bias"),
-        (lambda: nn.LeakyReLU(negative_slope=0.1), "LeakyReLU: has no argument negative_slope. Did you mean alpha"),
-        (lambda: nn.Conv2d(2, 2, 3, groups=2), "Conv2d: has no argument groups. Did you mean group"),
-        (lambda: ops.mse_loss(Tensor([1.0]), labels=[1.0]), "mse_loss: has no argument labels. Did you mean target"),
-        (lambda: ops.softmax(Tensor([1.0]), dim=-1), "softmax: has no argument dim. Did you mean axis"),
+        (lambda: nn.Adam([Parameter([1.0], name="p")], lr=0.1), "Adam has no argument lr. Did you mean learning_rate"),
+        (lambda: nn.Dense(3, 5, bias=False), "Dense has no argument bias. Did you mean has_bias"),
+        (lambda: nn.GRU(3, 5, bias=False), "GRU has no argument bias. Did you mean has_bias"),
+        (lambda: nn.LeakyReLU(negative_slope=0.1), "LeakyReLU has no argument negative_slope. Did you mean alpha"),
+        (lambda: nn.Conv2d(2, 2, 3, groups=2), "Conv2d has no argument groups. Did you mean group"),
+        (lambda: ops.mse_loss(Tensor([1.0]), labels=[1.0]), "mse_loss has no argument labels. Did you mean target"),
+        (lambda: ops.softmax(Tensor([1.0]), dim=-1), "softmax has no argument dim. Did you mean axis"),
         (lambda: nn.MultiStep(nn.LIFNode(), return_state=True), "MultiStep: .* Did you mean return_states"),
         (lambda: snncell.set_context(check_finit=True), "set_context: .* Did you mean check_finite"),
     ],

@@ -145,7 +145,7 @@ def test_tensor_methods_accept_dim_and_functions_suggest_axis(name):
         getattr(X, name)(dim=0)
     takes_axis = name in vars(ops) and "axis" in inspect.signature(getattr(ops, name)).parameters
     if takes_axis and name != "permute":  # these methods accept a variadic axis
-        with pytest.raises(CallError, match=r": has no argument dim\. Did you mean axis\?"):
+        with pytest.raises(CallError, match=r" has no argument dim\. Did you mean axis\?"):
             getattr(ops, name)(X, dim=0)
 
 
@@ -163,9 +163,9 @@ def test_method_accepts_an_axis_by_either_name():
 
 def test_tensor_methods_accept_keepdim_and_functions_suggest_keepdims():
     assert len(OF_AXES) > 10 and X.sum(0, keepdim=True).shape == X.sum(0, keepdims=True).shape
-    with pytest.raises(CallError, match=r"sum: has no argument keepdim\. Did you mean keepdims\?"):
+    with pytest.raises(CallError, match=r"sum has no argument keepdim\. Did you mean keepdims\?"):
         ops.sum(X, 0, keepdim=True)
-    with pytest.raises(CallError, match=r"ReduceSum: has no argument keepdim\. Did you mean keep_dims\?"):
+    with pytest.raises(CallError, match=r"ReduceSum has no argument keepdim\. Did you mean keep_dims\?"):
         ops.ReduceSum(keepdim=True)
 
 
@@ -193,7 +193,7 @@ def test_class_with_a_misspelt_argument_raises_with_a_suggestion(name):
 
 
 def test_class_without_options_rejects_all_arguments():
-    with pytest.raises(CallError, match="ReLU: has no argument inplace"):
+    with pytest.raises(CallError, match="ReLU has no argument inplace"):
         nn.ReLU(inplace=True)
     with pytest.raises(ArgumentTypeError, match=r"Create the Cell first, then call it with data: ReLU\(\)\(x\)"):
         nn.ReLU(X)

@@ -185,7 +185,7 @@ def test_neuron_constants_of_none_raise():
     with pytest.raises(ArgumentError, match=r"LIFNode: tau is a number of steps above 1"):
         nn.LIFNode(tau=1.0)
     with pytest.raises(
-        ArgumentError, match=r"IFNode: surrogate_function is .* surrogate\.ATan\(\), .* not the class ATan"
+        ArgumentError, match=r"IFNode: surrogate_function must be .* surrogate\.ATan\(\), not the class ATan"
     ):
         nn.IFNode(surrogate_function=surrogate.ATan)
 
@@ -358,7 +358,7 @@ def test_invalid_values_are_shown_in_one_line_without_an_address(call, value):
 )
 def test_keywords_of_other_libraries_raise_with_the_name_here(theirs, ours):
     net = nn.Dense(2, 2)
-    with pytest.raises(snncell.errors.CallError, match=f"fit: has no argument {theirs}. Did you mean {ours}"):
+    with pytest.raises(snncell.errors.CallError, match=f"fit has no argument {theirs}. Did you mean {ours}"):
         train.fit(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1), [], 1, **{theirs: 1})
 
 

@@ -101,7 +101,7 @@ def test_constants_are_checked_when_created_and_when_set():
 def test_unknown_arguments_raise_with_the_class_name():
     with pytest.raises(CallError, match=r"Cubic has no option 'tau'. Its options are steepness, centre, mode, v_thr"):
         Cubic(tau=2.0)
-    with pytest.raises(CallError, match=r"Power: has no argument scael. Did you mean scale\?"):
+    with pytest.raises(CallError, match=r"Power has no argument scael. Did you mean scale\?"):
         Power(2.0, scael=1.0)
     for call in (lambda: Power(), lambda: Power(2.0, 1.0), lambda: Power(2.0, exponent=1.0)):
         with pytest.raises(TypeError):

@@ -162,7 +162,7 @@ def test_sparse_products_are_fused_and_dense_ones_are_stored(monkeypatch: pytest
     assert counted.count == 1
     assert len(jitted.compiled) == 1
     limit = matmul.limit(200, 300, 70, np.dtype(np.float32), False)
-    rule = f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand"
+    rule = f"in the loop, event-driven below {100 * limit:.2g} % of non-zero elements in the first operand"
     assert f"{rule}, else for all steps together before the loop" in explain(net, x, detail="launches")
     assert "= matmul(" in explain_passes(net, x).rsplit("multiply_in_loops:", 1)[1].split("program(")[2]
 
@@ -190,7 +190,8 @@ def test_gradient_for_another_consumer_is_stored(monkeypatch: pytest.MonkeyPatch
     text = explain(grad(lambda x: net(x).sum(), None, net.trainable_params()), x, detail="launches")
     limit = matmul.limit(300, 200, 140, np.dtype(np.float32), True)
     assert (
-        f"in the loop as events below {100 * limit:.2g} % of non-zero elements in the first operand, else after" in text
+        f"in the loop, event-driven below {100 * limit:.2g} % of non-zero elements in the first operand, else after"
+        in text
     )
 
 
@@ -270,7 +271,7 @@ def test_matrices_with_many_rows_or_few_columns_stay_outside(monkeypatch: pytest
         net, x = layer(np.random.default_rng(0), inner, width)
         loss = grad(lambda x, net=net: net(x).sum(), None, net.trainable_params())
         jit(loss)(x)
-        assert "in the loop as events" not in explain(loss, x, detail="launches")
+        assert "in the loop, event-driven" not in explain(loss, x, detail="launches")
     assert counted.count == counted.gradients == 0
 
 

@@ -201,7 +201,7 @@ def test_byte_images_are_not_cast_for_event_convolutions(dtype: Any) -> None:
     trained = snncell.value_and_grad(lambda inputs: ops.square(net(inputs)).sum(), None, net.trainable_params())
     for function in (net, trained):
         told = steps_of(snncell.jit(function), x)
-        assert "as events below" in told
+        assert "event-driven below" in told
         assert "loop_cast" not in told
 
 

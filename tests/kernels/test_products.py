@@ -588,12 +588,12 @@ def test_explain_names_products_that_use_events() -> None:
     few, many = Tensor(spikes(0.01)), Tensor(W)
     limit = matmul.limit_of(few.asnumpy(), W, False)
     assert 0.1 < limit < 0.9
-    assert f"as events below {100 * limit:.2g} % of non-zero elements" in snncell.explain(
+    assert f"event-driven below {100 * limit:.2g} % of non-zero elements" in snncell.explain(
         dense, few, many, detail="launches"
     )
     assert "by BLAS: for operands of these sizes" in snncell.explain(dense, few[:4], many, detail="launches")
     shared = snncell.explain(jit(lambda x, w, v: (x @ w, x @ v)), few, many, many, detail="launches")
-    assert shared.count(f"as events below {100 * limit:.2g} %") == 2
+    assert shared.count(f"event-driven below {100 * limit:.2g} %") == 2
 
 
 @pytest.mark.parametrize("by_columns", [False, True])

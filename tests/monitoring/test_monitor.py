@@ -732,7 +732,9 @@ def test_missing_record_raises_with_reason():
         m.spikes["layer1"]
     with m:
         net(x)
-    with pytest.raises(errors.RecordError, match=r"no v of 'layer1' was recorded. Ask for it: monitor\(net, v=True\)"):
+    with pytest.raises(
+        errors.RecordError, match=r"no v of 'layer1' was recorded. Record it with monitor\(net, v=True\)"
+    ):
         m.v["layer1"]
     with pytest.raises(KeyError, match="Recorded layers: layer1, layer2, readout"):
         m.spikes["lif7"]

@@ -96,7 +96,7 @@ def test_invalid_constants_raise_in_constructor_and_assignment(name, constant):
             with pytest.raises(ArgumentError) as by_hand:
                 setattr(node, constant, value)
             # If v_reset has another name in the neuron, the constructor's message also names the argument.
-            assert str(by_constructor.value).partition(" It was given")[0] == str(by_hand.value)
+            assert str(by_constructor.value).partition(" Arguments:")[0] == str(by_hand.value)
             assert constant in str(by_hand.value) or constant == "v_reset"
             assert getattr(node, constant) is before and len(str(by_hand.value)) < 600
 
@@ -352,7 +352,7 @@ def test_online_layers_check_assigned_constants(make, name, wrong):
             setattr(make(), name, value)
         if np.isfinite(value):
             # If v_reset has another name in the neuron, the constructor's message also names the argument.
-            assert str(by_constructor.value).partition(" It was given")[0] == str(by_hand.value)
+            assert str(by_constructor.value).partition(" Arguments:")[0] == str(by_hand.value)
 
 
 @pytest.mark.parametrize("convention", ["exact", "spikingjelly"])

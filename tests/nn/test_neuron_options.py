@@ -34,7 +34,7 @@ from snncell.nn.neurons.base import Counting, Rounding
         (lambda: nn.LIFNode(True), "LIFNode: tau is a number, a Tensor or a Parameter, not True"),
         (
             lambda: nn.LIFNode(surrogate_function=surrogate.ATan),
-            "LIFNode: surrogate_function is a spike function, a Cell",
+            "LIFNode: surrogate_function must be a spike function (a Cell",
         ),
         (
             lambda: nn.LIFNode(max_spikes=0),
@@ -484,7 +484,7 @@ def test_psn_errors_name_the_number_of_steps():
     "given", [lambda x: x, nn.Sigmoid(), surrogate.ATan, "ATan"], ids=["lambda", "Cell", "class", "str"]
 )
 def test_invalid_spike_functions_raise(given):
-    with pytest.raises(ArgumentError, match="LIFNode: surrogate_function is a spike function, a Cell with a bprop"):
+    with pytest.raises(ArgumentError, match=r"LIFNode: surrogate_function must be a spike function \(a Cell with a bprop"):
         nn.LIFNode(surrogate_function=given)
 
 
@@ -558,7 +558,7 @@ REFUSED = [
         0,
         "LIFNode: max_spikes must be a whole number of at least 1, or None for no limit, not 0",
     ),
-    (nn.LIFNode, "surrogate_function", surrogate.ATan, "LIFNode: surrogate_function is a spike function"),
+    (nn.LIFNode, "surrogate_function", surrogate.ATan, "LIFNode: surrogate_function must be a spike function"),
     (nn.IzhikevichNode, "max_spikes", 3, "IzhikevichNode: max_spikes is 1, not 3"),
     (nn.GLIFNode, "max_spikes", None, "GLIFNode: max_spikes is 1, not None"),
     (nn.ILIFNode, "compare", ">=", "ILIFNode has a fixed spike function, so compare cannot change. Create a new"),

@@ -158,7 +158,10 @@ def test_changed_truncation_length_does_not_recompile(monkeypatch):
         (lambda: nn.OTTTDense(2, 2, decay=1.0), r"OTTTDense: decay is a number in \[0.0, 1.0\), not 1.0"),
         (lambda: nn.OTTTDense(0, 2), "OTTTDense: in_channels is an integer of at least 1"),
         (lambda: nn.OTTTDense(2, 2, v_threshold=-1.0), "OTTTDense: v_threshold is a number above 0, not -1.0"),
-        (lambda: nn.OTTTDense(2, 2, surrogate_function=surrogate.ATan), "OTTTDense: surrogate_function is a spike fun"),
+        (
+            lambda: nn.OTTTDense(2, 2, surrogate_function=surrogate.ATan),
+            "OTTTDense: surrogate_function must be a spike fun",
+        ),
         *[
             (
                 lambda kind=kind: kind(2, 2, surrogate_function=surrogate.ATan(snncell.Parameter(Tensor(2.0)))),
@@ -169,7 +172,7 @@ def test_changed_truncation_length_does_not_recompile(monkeypatch):
         (lambda: nn.EProp(2, 2, decay=-0.1), r"EProp: decay is a number in \[0.0, 1.0\), not -0.1"),
         (lambda: nn.EProp(2, 2, adaptation=-1.0), "EProp: adaptation is a number in"),
         (lambda: nn.EProp(2, 2, adaptation_decay=1.5), "EProp: adaptation_decay is a number in"),
-        (lambda: nn.EProp(2, 2, surrogate_function=3), "EProp: surrogate_function is a spike function"),
+        (lambda: nn.EProp(2, 2, surrogate_function=3), "EProp: surrogate_function must be a spike function"),
         (lambda: nn.FeedbackDense(2, 0), "FeedbackDense: out_channels is an integer of at least 1, not 0"),
     ],
 )

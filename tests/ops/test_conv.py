@@ -259,7 +259,7 @@ def test_constant_images_are_convolved_once_for_all_steps(mean: bool) -> None:
     eager, jitted = _leaves(gradient(x)), _leaves(snncell.jit(gradient)(x))
     for a, b in zip(eager, jitted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(a).max())
-    text = snncell.explain(snncell.jit(gradient), x, detail="launches")
+    text = snncell.explain(snncell.jit(gradient), x, detail="program")
     assert "conv(%0, " in text.replace("%0:float32[3,2,8,8]", "%0") and "= conv_weight(%0, " in text
 
 
@@ -287,9 +287,9 @@ def test_explain_names_the_algorithm_for_these_sizes() -> None:
 
     tiles, sums = "else by Winograd's tiles of 2x2 results", "else as sums over shifted images, in tiles that stay"
     for dtype in (snncell.float16, snncell.float32, snncell.float64):
-        assert re.match(rf"as events below \d+ % of .* {tiles}$", said((4, 32, 14, 14), dtype, 32)[0])
-        assert re.match(rf"as events below \d+ % of .* {sums}", said((4, 32, 14, 14), dtype, 32, stride=2)[0])
+        assert re.match(rf"event-driven below \d+ % of .* {tiles}$", said((4, 32, 14, 14), dtype, 32)[0])
+        assert re.match(rf"event-driven below \d+ % of .* {sums}", said((4, 32, 14, 14), dtype, 32, stride=2)[0])
     assert said((0, 32, 14, 14), snncell.float32, 32)[0].endswith(tiles)
     assert said((4, 32, 14, 14), snncell.float32, 32, groups=32)[0].startswith("as sums over shifted images")
-    assert re.match(rf"as events .* {sums}", said((4, 32, 60), snncell.float32, 32)[0])
+    assert re.match(rf"event-driven .* {sums}", said((4, 32, 60), snncell.float32, 32)[0])
     assert said((2, 8, 5, 5), snncell.complex64, 8) == ["a product of the images' windows"]

@@ -176,7 +176,9 @@ def test_gradient_plots_with_invalid_data_raise():
         plot.gradient_flow({"a": np.ones((3, 1)), "b": np.ones((4, 1))})
     with pytest.raises(errors.ShapeError, match=r"gradient_norms: the gradient of 'a' must be \(T, \.\.\.\)"):
         plot.gradient_norms({"a": np.float32(1.0)})
-    with pytest.raises(errors.ArgumentError, match=r"holds no grad\. Record it: monitor\(net, grad=True\)"):
+    with pytest.raises(
+        errors.ArgumentError, match=r"has not recorded 'grad'\. Record it with monitor\(net, grad=True\)"
+    ):
         plot.gradient_flow(monitor(spikes={"a": np.ones((3, 1))}))
 
 
@@ -281,7 +283,7 @@ def test_surrogate_draws_step_inside_smooth_context():
 
 def test_surrogate_plot_of_invalid_object_raises():
     with pytest.raises(
-        errors.ArgumentError, match="surrogate: surrogate_function is a spike function, a Cell with a b"
+        errors.ArgumentError, match=r"surrogate: surrogate_function must be a spike function \(a Cell with a b"
     ):
         plot.surrogate(nn.Dense(1, 1))
     with pytest.raises(errors.ArgumentError, match="there is no spike function to draw"):
@@ -335,7 +337,7 @@ def test_share_outside_with_invalid_arguments_raises():
         errors.ArgumentError, match=r"share_outside: there are no potentials in an array of shape \(0,\)"
     ):
         plot.share_outside(np.zeros(0), surrogate.ATan())
-    with pytest.raises(errors.ArgumentError, match="share_outside: surrogate_function is a spike function"):
+    with pytest.raises(errors.ArgumentError, match="share_outside: surrogate_function must be a spike function"):
         plot.share_outside(np.zeros(1), "ATan")
 
 
@@ -467,7 +469,7 @@ def test_surrogate_and_membrane_with_invalid_data_raises():
         plot.surrogate_and_membrane(np.zeros(3))
     with pytest.raises(errors.ArgumentError, match=r"no finite potential in an array of shape \(2,\)"):
         plot.surrogate_and_membrane(np.full(2, np.nan), surrogate.ATan())
-    with pytest.raises(errors.ArgumentError, match="which of the layers 'a', 'b'"):
+    with pytest.raises(errors.ArgumentError, match="choose one of the layers 'a', 'b'"):
         plot.surrogate_and_membrane({"a": np.zeros(2), "b": np.zeros(2)}, surrogate.ATan())
     with pytest.raises(errors.ArgumentError, match="bins is an integer of at least 1, not 0"):
         plot.surrogate_and_membrane(np.zeros(3), surrogate.ATan(), bins=0)

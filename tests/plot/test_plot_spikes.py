@@ -396,11 +396,17 @@ WATCHED = {
     "psth": (lambda: plot.psth(watched(), layer="out"), "psth: the layer 'out' does not fire.*plot.membrane"),
     "only": (lambda: plot.firing_rates(watched(spikes="out")), "firing_rates: the layer 'out' does not fire"),
     "dead": (lambda: plot.dead_and_saturated(watched(spikes="out")), "the layer 'out' does not fire"),
-    "grad": (lambda: plot.gradient_norms(watched(grad=True)), r"holds no grad\. The last call.*evaluation.*calls=None"),
-    "asked": (lambda: plot.gradient_norms(watched()), r"holds no grad\. Ask for it: monitor\(net, grad=True\)"),
+    "grad": (
+        lambda: plot.gradient_norms(watched(grad=True)),
+        r"has not recorded 'grad'\. The last call.*evaluation.*calls=None",
+    ),
+    "asked": (
+        lambda: plot.gradient_norms(watched()),
+        r"has not recorded 'grad'\. Record it with monitor\(net, grad=True\)",
+    ),
     "v": (
         lambda: plot.membrane(watched(v="a"), layer="out"),
-        r"no v of the layer 'out'\. Ask for it: monitor\(net, v=",
+        r"no v of the layer 'out'\. Record it with monitor\(net, v=",
     ),
     "layer": (lambda: plot.raster(watched(), layer="b"), "no spikes of the layer 'b'. Recorded layers: a, out"),
     "neuron": (lambda: plot.raster(watched(neurons=2), layer="a", neuron=7), "neuron 7 was not recorded.* are 0, 39"),
@@ -660,8 +666,16 @@ def test_animation_to_mp4_without_ffmpeg_raises(tmp_path, monkeypatch):
 NAN = np.full((3, 2), np.nan)
 WRONG = [
     (lambda: plot.raster(SPIKES), errors.ShapeError, r"raster: takes \(T, N\), not shape \(40, 6, 12\)\. Choose one"),
-    (lambda: plot.raster(RECORDED), errors.ArgumentError, "which of the layers 'lif1', 'lif2', 'out'.*layer='lif1'"),
-    (lambda: plot.raster(RECORDED, layer="lif9"), errors.ArgumentError, "no layer 'lif9'; there are 'lif1', 'lif2'"),
+    (
+        lambda: plot.raster(RECORDED),
+        errors.ArgumentError,
+        "choose one of the layers 'lif1', 'lif2', 'out'.*layer='lif1'",
+    ),
+    (
+        lambda: plot.raster(RECORDED, layer="lif9"),
+        errors.ArgumentError,
+        "unknown layer 'lif9'; the layers are 'lif1', 'lif2'",
+    ),
     (lambda: plot.raster(SPIKES[:, 0], layer="a"), errors.ArgumentError, "no layer 'a'; this is one array"),
     (lambda: plot.raster(Recording(v={"a": V})), errors.ArgumentError, r"no spikes.*monitor\(net, spikes=True\)"),
     (lambda: plot.raster({}), errors.ArgumentError, "the mapping is empty"),

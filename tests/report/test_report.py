@@ -332,7 +332,7 @@ def test_silent_layer_is_a_fault_after_training():
 def test_report_without_loss_omits_gradients_and_says_so(tmp_path):
     report = plot.report(made(), batch()[0], path=tmp_path / "bare.html")
     page = report.path.read_text(encoding="utf-8")
-    assert "Left out: without a loss there is nothing to differentiate" in page and "no loss was given" in page
+    assert "There are no gradients, because no loss was given" in page and "no loss was given" in page
     assert report.facts.loss is None and all(layer.grad is None for layer in report.facts.layers)
     assert bad(report) == set()
 

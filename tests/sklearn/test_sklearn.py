@@ -361,7 +361,7 @@ WRONG = {
     "fit_options must be further arguments of train.fit; the estimator sets 'batch_size'": {
         "fit_options": {"batch_size": 3}
     },
-    "fit: has no argument clip": {"fit_options": {"clip": 1.0}},
+    "fit has no argument clip": {"fit_options": {"clip": 1.0}},
     "callbacks are train.Callback": {"callbacks": [print]},
     r"encoder='rate' takes values in \[0, 1\].*MinMaxScaler\(clip=True\)": {"encoder": "rate"},
 }

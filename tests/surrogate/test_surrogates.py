@@ -622,7 +622,7 @@ def test_scale_cannot_be_a_parameter():
 @pytest.mark.parametrize("kind", [surrogate.Inclusive, surrogate.Scaled, surrogate.StochasticSpike])
 @pytest.mark.parametrize("given", [2.0, surrogate.ATan, nn.ReLU(), ops.sigmoid])
 def test_wrappers_accept_only_spike_functions(kind, given):
-    message = rf"{kind.__name__}: surrogate_function is a spike function, an object .* surrogate\.ATan\(\), not"
+    message = rf"{kind.__name__}: surrogate_function must be a spike function.* surrogate\.ATan\(\), not"
     with pytest.raises(ArgumentError, match=message):
         kind(given)
 
@@ -713,5 +713,5 @@ def test_monitors_and_checks_support_a_cell_around_a_rule():
         net(x)
     assert seen.spike_function("1") is function
     for other in (nn.ReLU(), nn.SequentialCell(nn.Sigmoid())):
-        with pytest.raises(ArgumentError, match=r"or a Cell around one, not"):
+        with pytest.raises(ArgumentError, match=r"or a Cell that contains one"):
             nn.LIFNode(surrogate_function=other)

@@ -185,7 +185,7 @@ def _make(kind):
 
 
 def test_heaviside_without_gradient_is_not_a_surrogate():
-    with pytest.raises(ArgumentError, match="surrogate_function is a spike function"):
+    with pytest.raises(ArgumentError, match="surrogate_function must be a spike function"):
         S.Scaled(nn.ReLU())
 
 

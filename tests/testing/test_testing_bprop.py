@@ -220,7 +220,7 @@ def test_check_bprop_refuses_a_cell_without_one():
 
 
 def test_check_bprop_refuses_a_class():
-    message = r"check_bprop: cell is a Cell, not the class ATan; an instance is meant: surrogate\.ATan\("
+    message = r"check_bprop: cell is a Cell, not the class ATan; create an instance: surrogate\.ATan\("
     with pytest.raises(ArgumentError, match=message):
         testing.check_bprop(surrogate.ATan, X)
 

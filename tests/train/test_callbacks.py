@@ -334,9 +334,9 @@ class WithoutTraining(train.Callback):
 WRONG = [
     ([3], r"callbacks are train\.Callback, but one of them is an? int"),
     ("Log", r"callbacks are a list of train\.Callback, not a str"),
-    (train.EarlyStopping, "an instance is meant"),
+    (train.EarlyStopping, "create an instance"),
     ([print], r"Make a function f the method of a class"),
-    ([train.EMA], r"the class EMA; an instance is meant: train\.EMA\(decay\)\. Make"),
+    ([train.EMA], r"the class EMA; create an instance: train\.EMA\(decay\)\. Make"),
     ([Misnamed()], r"method on_train_step_ends, which nothing calls\. Did you mean on_train_step_end\?"),
     ([FromElsewhere()], r"on_train_batch_end, .* Did you mean on_train_step_end\?"),
     ([NoEvent()], r"on_sunday, which nothing calls\. There are .*on_fit_begin"),

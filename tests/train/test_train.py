@@ -839,7 +839,7 @@ def test_a_setting_of_a_class_of_the_user_has_to_be_in_the_file(tmp_path):
 def test_the_name_of_a_loss_is_refused_with_its_class(name):
     net, data = nn.Dense(2, 2), (np.ones((4, 2), np.float32), np.ones((4, 2), np.float32))
     with pytest.raises(
-        ArgumentTypeError, match=r"loss is a function, not '.*'; an instance is meant: nn\.(\w+)\(\)"
+        ArgumentTypeError, match=r"loss is a function, not '.*'; create an instance: nn\.(\w+)\(\)"
     ) as caught:
         train.fit(net, name, nn.SGD(net.trainable_params(), 0.1), data, 1, progress=False)
     assert hasattr(nn, str(caught.value).partition("meant: nn.")[2].partition("(")[0])

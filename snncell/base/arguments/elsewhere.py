@@ -421,7 +421,7 @@ event_count n_event_bins: count
 n_time_bins: n_bins
 include_incomplete: last
 train_data train_loader trainloader dataloader: data
-validation_data valid_data val_data test_data eval_set val_loader test_loader: validation, test
+val validation_data valid_data val_data test_data eval_set val_loader test_loader: validation, test
 validation_freq: test_every
 verbose: progress
 criterion: loss, loss_fn

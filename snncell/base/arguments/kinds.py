@@ -274,7 +274,7 @@ def refusal(who: str, name: str, kind: Kind, value: Any, default: Any) -> str:
     if type(default) in (int, float, str, bool):
         hint = f"; leave it out for {default!r}"
     elif default is None:
-        words, hint = without_none(words), "; leave it out for None"
+        words, hint = without_none(words), "; omit it for None"
     return f"{who}: {name} is {words}, not {show(value)}{suggest_instance(value) or hint}."
 
 

@@ -70,11 +70,11 @@ LOSSES = {
 def suggest_instance(value: Any) -> str:
     """The hint if a class of Cells, or the name of a loss, was passed instead of a Cell.
 
-    For example "; an instance is meant: nn.ReLU()".
+    For example "; create an instance: nn.ReLU()".
     """
     if isinstance(value, str):
         loss = LOSSES.get(value.replace("_", "").lower().removesuffix("loss"))
-        return f"; an instance is meant: nn.{loss}()" if loss else ""
+        return f"; create an instance: nn.{loss}()" if loss else ""
     if isinstance(value, (list, tuple)):
         return next(filter(None, map(suggest_instance, value)), "")
     package, _, rest = getattr(value, "__module__", "").partition(".")
@@ -89,7 +89,7 @@ def suggest_instance(value: Any) -> str:
     except (TypeError, ValueError):
         needed = []
     names = ", ".join("..." if p.kind is p.VAR_POSITIONAL else p.name for p in needed)
-    return f"; an instance is meant: {face}{value.__name__}({names})"
+    return f"; create an instance: {face}{value.__name__}({names})"
 
 
 def brief(value: Any) -> str:
@@ -117,7 +117,7 @@ def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError |
     if not named:
         text = f"{who}({arguments}): {text}"
     elif arguments and not _names_one_of(arrays or _NAME.findall(arguments), text):
-        text = f"{text} It was given {arguments}."
+        text = f"{text} Arguments: {arguments}."
     else:
         return None
     told: SnncellError = type(error)(text).with_traceback(error.__traceback__)

@@ -242,7 +242,7 @@ class CPULoop(LoopBackend):
         parallel = self.units > self._block() and steps * self.units * self.cost >= PARALLEL_SIZE
         threads = "all threads" if parallel else "one thread"
         unit = "rows" if self.products else "elements"
-        return f"one kernel, {threads}, {steps} steps for blocks of {self._block()} of {self.units} {unit}"
+        return f"one kernel, {threads}, {steps} steps, {self.units} {unit} in blocks of {self._block()}"
 
     def kernels(self, steps: int) -> list[tuple[Any, ...]]:
         """The kernel as arguments of `build`, or nothing if there are no elements to compute."""

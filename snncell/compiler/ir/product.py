@@ -25,7 +25,7 @@ from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive, one_after_another
 from snncell.tape.tracing import Instruction
 
-_EVENTS_BELOW = "events below {} of non-zero elements"
+_EVENTS_BELOW = "event-driven below {} of non-zero elements"
 
 
 def as_rows(x: Any) -> Any:
@@ -61,7 +61,7 @@ class Product(Primitive):
         below = self.limit(*inputs)
         if below <= 0:
             return ["by BLAS: for operands of these sizes and dtypes, a search for events does not save time"]
-        return [f"as {_EVENTS_BELOW.format(percent(below))} in the first operand, else by BLAS"]
+        return [f"{_EVENTS_BELOW.format(percent(below))} in the first operand, else by BLAS"]
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
@@ -215,7 +215,7 @@ EVENTS = EventOperation(
 PRODUCT_OF_EVENTS = ProductOfEvents(
     "product_of_events",
     _product_of_events,
-    "as events below {below} of non-zero elements in the first operand, else by BLAS",
+    "event-driven below {below} of non-zero elements in the first operand, else by BLAS",
 )
 
 
@@ -236,7 +236,7 @@ def choice_in_loop(instruction: Instruction, steps: int) -> str:
     """Describe how one of these products is computed in the body of a loop; "" if it is never event-driven."""
     x, y = instruction.inputs[0], instruction.inputs[-1]
     below = _limit(steps * math.prod(x.shape[:-1]), x.shape[-1], y, y.dtype, along_rows(instruction))
-    return f"in the loop as {_EVENTS_BELOW.format(percent(below))} in the first operand" if below else ""
+    return f"in the loop, {_EVENTS_BELOW.format(percent(below))} in the first operand" if below else ""
 
 
 def is_turned(instruction: Instruction) -> bool:
@@ -310,7 +310,7 @@ class BilinearOperation(Primitive):
             return [WINDOWS]
         below = self.limit(x, y, attrs)
         dense = TILES if winograd.pays(self._correlation(x.shape, y.shape, attrs)) else SUMS
-        return [f"as {_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
+        return [f"{_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
 
     def limit(self, x: Any, y: Any, attrs: dict[str, Any]) -> float:
         """The density of the first operand below which the convolution is event-driven; 0 or negative if never."""
