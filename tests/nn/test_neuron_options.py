@@ -484,7 +484,9 @@ def test_psn_errors_name_the_number_of_steps():
     "given", [lambda x: x, nn.Sigmoid(), surrogate.ATan, "ATan"], ids=["lambda", "Cell", "class", "str"]
 )
 def test_invalid_spike_functions_raise(given):
-    with pytest.raises(ArgumentError, match=r"LIFNode: surrogate_function must be a spike function \(a Cell with a bprop"):
+    with pytest.raises(
+        ArgumentError, match=r"LIFNode: surrogate_function must be a spike function \(a Cell with a bprop"
+    ):
         nn.LIFNode(surrogate_function=given)
 
 
