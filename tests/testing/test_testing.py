@@ -1,4 +1,4 @@
-"""Tests of the tester: a reverse that is wrong by a tenth of a percent must fail, and the message must say where."""
+"""`check_grads`: a gradient that is off by a tenth of a percent must fail, and the message must locate the fault."""
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ TENTH_OF_A_PERCENT = 1e-3
 # --- check_grads -----------------------------------------------------------------------------------------------------
 
 
-def test_check_grads_passes_what_is_right():
+def test_check_grads_passes_correct_gradients():
     testing.check_grads(Wrong(), X, Y, order=2)
     testing.check_grads(lambda x: ops.tanh(x) / (1.0 + x * x), X, order=3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("which", ["first", "of_y"])
 @pytest.mark.parametrize("seed", range(5))
-def test_check_grads_finds_a_first_order_off_by_a_tenth_of_a_percent(which, seed):
+def test_check_grads_finds_gradient_off_by_a_tenth_of_a_percent(which, seed):
     with pytest.raises(
         GradientCheckError, match=r"check_grads, order 1: the backward pass gives .* finite differences"
     ):
@@ -30,7 +30,7 @@ def test_check_grads_finds_a_first_order_off_by_a_tenth_of_a_percent(which, seed
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_check_grads_finds_a_wrong_second_order_when_asked_for_it(seed):
+def test_check_grads_finds_wrong_second_order_on_request(seed):
     cell = Wrong(second=TENTH_OF_A_PERCENT)
     testing.check_grads(cell, X, Y, order=1, seed=seed)
     with pytest.raises(GradientCheckError, match="order 2"):
@@ -51,7 +51,7 @@ def test_check_grads_finds_one_wrong_entry_in_a_thousand():
         testing.check_grads(OneEntry(), Tensor(np.linspace(0, 1, 1000)))
 
 
-def test_check_grads_finds_a_sign_a_factor_and_a_transposition():
+def test_check_grads_finds_wrong_sign_factor_and_transposition():
     class Reverse(nn.Cell):
         def __init__(self, reverse):
             super().__init__()
@@ -81,12 +81,12 @@ def test_check_grads_computes_in_float64():
         testing.check_grads(Wrong(first=1e-3), X.astype("float32"), Y.astype("float16"))
 
 
-def test_check_grads_takes_integers_and_options_along():
+def test_check_grads_accepts_integer_inputs_and_options():
     indices = Tensor([0, 2, 2])
     testing.check_grads(lambda x, i, scale: ops.gather(x, i, 0) * scale, X, indices, 3.0)
 
 
-def test_check_grads_looks_at_all_outputs():
+def test_check_grads_checks_all_outputs():
     class Second(nn.Cell):
         def construct(self, x):
             return x * 2.0, {"b": x * 3.0, "n": x > 0}
@@ -100,7 +100,7 @@ def test_check_grads_looks_at_all_outputs():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_check_grads_does_not_pass_nan():
+def test_check_grads_fails_for_nan():
     class NotANumber(nn.Cell):
         def construct(self, x):
             return x * 2.0
@@ -114,25 +114,25 @@ def test_check_grads_does_not_pass_nan():
         testing.check_grads(lambda x: ops.log(x - 100.0), X)
 
 
-def test_check_grads_does_not_pass_a_step():
+def test_check_grads_fails_for_step_function():
     with pytest.raises(GradientCheckError):
         testing.check_grads(surrogate.ATan(), X)
 
 
-def test_check_grads_refuses_to_check_nothing():
+def test_check_grads_without_differentiable_input_raises():
     with pytest.raises(GradientError, match="no float Tensor among the inputs"):
         testing.check_grads(lambda n: n, Tensor([1, 2]))
     with pytest.raises(GradientError, match="returned no float Tensor"):
         testing.check_grads(lambda x: x > 0, X)
 
 
-def test_check_grads_leaves_its_inputs_alone():
+def test_check_grads_does_not_change_inputs():
     before = X.asnumpy().copy()
     testing.check_grads(Wrong(), X, Y)
     np.testing.assert_array_equal(X.asnumpy(), before)
 
 
-def test_check_grads_draws_the_same_random_numbers_at_every_point():
+def test_check_grads_uses_same_random_numbers_at_every_point():
     testing.check_grads(lambda x: ops.dropout(x, 0.5) * x, X)
 
 
@@ -157,7 +157,7 @@ class Scaled(nn.Cell):
         return (dout * self.w,), {self.b: dout, self.w: dout * x * self.factor}
 
 
-def test_check_grads_checks_the_parameters_of_a_cell_in_float64_and_puts_them_back():
+def test_check_grads_checks_cell_parameters_in_float64_and_restores_them():
     cell = Scaled()
     arrays = [p._data for p in cell.get_parameters()]
     found = testing.check_grads(cell, X.astype("float32"))
@@ -173,7 +173,7 @@ def test_check_grads_checks_the_parameters_of_a_cell_in_float64_and_puts_them_ba
         assert all(p._data is array for p, array in zip(cell.get_parameters(), arrays, strict=True))
 
 
-def test_check_grads_checks_the_weights_it_is_told():
+def test_check_grads_checks_selected_weights():
     cell = Scaled(0.01)
     assert [row.name for row in testing.check_grads(cell, X, weights=()).rows] == ["input 0"]
     assert len(testing.check_grads(cell, X, weights=cell.b).rows) == 2
@@ -182,7 +182,7 @@ def test_check_grads_checks_the_weights_it_is_told():
     assert len(testing.check_grads(lambda n: cell(Tensor([1.0])) * n, 3, weights=cell.b).rows) == 1
 
 
-def test_check_grads_finds_a_small_parameter_that_is_wrong_beside_large_inputs():
+def test_check_grads_finds_wrong_small_parameter_among_large_inputs():
     class Small(Scaled):
         def construct(self, x):
             return x * 1e4 + super().construct(x)
@@ -196,7 +196,7 @@ def test_check_grads_finds_a_small_parameter_that_is_wrong_beside_large_inputs()
         testing.check_grads(Small(0.001), X)
 
 
-def test_check_grads_says_which_entry_is_worst_how_much_and_whose_bprop_it_is():
+def test_check_grads_names_worst_entry_its_error_and_bprop():
     message = (
         r"order 1: the backward pass gives .*Parameter 'w' is worst, at index \(2,\): the backward pass gives "
         r".*, finite "
@@ -209,7 +209,7 @@ def test_check_grads_says_which_entry_is_worst_how_much_and_whose_bprop_it_is():
         testing.check_grads(Scaled(0.01), X)
 
 
-def test_check_grads_looks_at_a_limited_number_of_entries_and_says_so():
+def test_check_grads_limits_number_of_entries_and_says_so():
     class OneEntry(nn.Cell):
         def construct(self, x):
             return ops.sin(x)
@@ -224,7 +224,7 @@ def test_check_grads_looks_at_a_limited_number_of_entries_and_says_so():
         testing.check_grads(OneEntry(), Tensor(np.linspace(0, 1, 1000).reshape(10, 100)))
 
 
-def test_check_grads_names_a_step_that_differences_cannot_follow():
+def test_check_grads_names_step_function_that_differences_cannot_follow():
     cell = surrogate.ATan()
     with pytest.raises(
         GradientCheckError, match=r"cell \(ATan\) ran as a step function, so finite.*surrogate\.smooth\(\)"
@@ -232,7 +232,7 @@ def test_check_grads_names_a_step_that_differences_cannot_follow():
         testing.check_grads(lambda x: cell(x) * x, X)
 
 
-def test_check_grads_quotes_the_line_where_the_gradient_stops():
+def test_check_grads_quotes_line_that_stops_gradient():
     def fn(x):
         return x * ops.stop_gradient(ops.sin(x))
 
@@ -242,13 +242,13 @@ def test_check_grads_quotes_the_line_where_the_gradient_stops():
     testing.check_grads(fn, X, detached=True, order=2)
 
 
-def test_check_grads_of_what_is_detached_still_finds_what_is_wrong():
+def test_check_grads_with_detached_values_finds_faults():
     cell = Scaled(0.001)
     with pytest.raises(GradientCheckError, match="order 1"):
         testing.check_grads(lambda x: cell(x) * ops.stop_gradient(x), X, weights=cell.w, detached=True)
 
 
-def test_check_grads_cannot_hold_constant_what_changes_its_order():
+def test_check_grads_reports_detached_calls_in_changing_order():
     def fn(x):
         parts = [ops.stop_gradient(x)] if x.sum().item() > X.sum().item() else []
         return x * 2.0 + sum(parts)
@@ -259,7 +259,7 @@ def test_check_grads_cannot_hold_constant_what_changes_its_order():
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("smooth", [True, False])
-def test_check_grads_says_which_layer_and_time_step(smooth):
+def test_check_grads_names_layer_and_time_step(smooth):
     dense, node = nn.Dense(4, 3), nn.MultiStep(nn.LIFNode(detach_reset=True, surrogate_function=surrogate.ATan()))
     net = nn.SequentialCell(dense, node)
     x = Tensor(RNG.uniform(0, 3, (6, 2, 4)))
@@ -273,14 +273,14 @@ def test_check_grads_says_which_layer_and_time_step(smooth):
         testing.check_grads(net, x)
 
 
-def test_check_grads_starts_each_run_from_the_same_states():
+def test_check_grads_starts_each_run_from_same_states():
     cell = nn.Stateful(nn.LIFNode())
     with surrogate.smooth():
         testing.check_grads(cell, X)
     assert not cell.states
 
 
-def test_check_grads_prints_a_table():
+def test_check_grads_prints_table():
     found = testing.check_grads(Wrong(), X, Y, order=2)
     lines = [line.split() for line in str(found).splitlines()]
     assert [line[:4] for line in lines[2:]] == [
@@ -290,7 +290,7 @@ def test_check_grads_prints_a_table():
     ]
 
 
-def test_check_grads_at_a_kink_looks_near_it():
+def test_check_grads_at_a_kink_checks_nearby_point():
     found = testing.check_grads(lambda x: ops.relu(x) * 2.0, X * 0.0)
     assert found.rows[0].note == "near the inputs, because they are at a kink"
 

@@ -1,4 +1,4 @@
-"""Tests of the tester: a custom reverse that is wrong by a tenth of a percent must fail, and the message say where."""
+"""`check_bprop`: a custom bprop that is off by a tenth of a percent must fail, and the message must locate it."""
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ TENTH_OF_A_PERCENT = 1e-3
 # --- check_bprop -----------------------------------------------------------------------------------------------------
 
 
-def test_check_bprop_passes_what_is_right():
+def test_check_bprop_passes_correct_bprop():
     testing.check_bprop(Wrong(), X, Y)
     for kind in (surrogate.relusigmoid, surrogate.Sigmoid, surrogate.ATan):
         testing.check_bprop(kind(), X)
 
 
 @pytest.mark.parametrize(("which", "number"), [("first", 0), ("of_y", 1)])
-def test_check_bprop_finds_a_tenth_of_a_percent_and_names_cell_input_and_index(which, number):
+def test_check_bprop_finds_small_error_and_names_cell_input_index(which, number):
     message = rf"The bprop of Wrong gives .* for input {number} at index \(\d, \d\), the tape's gradient of construct"
     with pytest.raises(GradientCheckError, match=message):
         testing.check_bprop(Wrong(**{which: TENTH_OF_A_PERCENT}), X, Y)
@@ -45,18 +45,18 @@ class Step(nn.Cell):
         return (dout * s * (1.0 - s) * 4.0 * (1.0 + self.error),)
 
 
-def test_check_bprop_compares_a_surrogate_with_its_primitive():
+def test_check_bprop_compares_surrogate_with_primitive():
     testing.check_bprop(Step(), X)
     with pytest.raises(GradientCheckError, match=r"of Step gives .* for input 0 at index .*, its primitive gives"):
         testing.check_bprop(Step(TENTH_OF_A_PERCENT), X)
 
 
-def test_check_bprop_says_what_a_surrogate_without_primitive_needs():
+def test_check_bprop_of_surrogate_without_primitive_raises_with_fix():
     with pytest.raises(GradientCheckError, match=r"derivative of construct is zero.*define a method primitive"):
         testing.check_bprop(Step(has_primitive=False), X)
 
 
-def test_check_bprop_names_the_worst_entry():
+def test_check_bprop_names_worst_entry():
     class OneEntry(nn.Cell):
         def construct(self, x):
             return ops.sin(x)
@@ -86,7 +86,7 @@ class Scaled(nn.Cell):
         return (dout * self.w,), {self.b: dout * (1.0 + self.of_b), self.w: dout * x * (1.0 + self.of_w)}
 
 
-def test_check_bprop_checks_the_gradients_of_parameters():
+def test_check_bprop_checks_parameter_gradients():
     testing.check_bprop(Scaled(), X)
     for which, name in (("of_w", "w"), ("of_b", "b")):
         with pytest.raises(GradientCheckError, match=rf"of Scaled gives .* for Parameter '{name}' at index \(0,\)"):
@@ -118,7 +118,7 @@ class Part(nn.Cell):
         raise GradientError("this part has no gradient")
 
 
-def test_check_bprop_falls_back_on_finite_differences_and_says_so():
+def test_check_bprop_falls_back_to_finite_differences_and_says_so():
     testing.check_bprop(ThroughPart(0.0), X)
     with pytest.raises(GradientCheckError, match=r"of ThroughPart gives .*, finite differences of construct gives"):
         testing.check_bprop(ThroughPart(TENTH_OF_A_PERCENT), X)
@@ -136,7 +136,7 @@ def test_check_bprop_treats_none_as_zeros():
         testing.check_bprop(Forgets(), X, Y)
 
 
-def test_check_bprop_of_several_outputs_with_integers_among_them():
+def test_check_bprop_accepts_several_outputs_with_integers():
     class Two(nn.Cell):
         def __init__(self, error):
             super().__init__()
@@ -153,7 +153,7 @@ def test_check_bprop_of_several_outputs_with_integers_among_them():
         testing.check_bprop(Two(0.01), X)
 
 
-def test_check_bprop_with_an_integer_input():
+def test_check_bprop_accepts_integer_input():
     class Picks(nn.Cell):
         def construct(self, x, rows):
             return ops.gather(x, rows, 0)
@@ -166,7 +166,7 @@ def test_check_bprop_with_an_integer_input():
 
 
 @pytest.mark.parametrize("where", ["bprop", "both"])
-def test_check_bprop_and_nan(where):
+def test_check_bprop_accepts_nan_only_in_both_gradients(where):
     class NotANumber(nn.Cell):
         def construct(self, x):
             return x * (float("nan") if where == "both" else 2.0)
@@ -196,14 +196,14 @@ class NoisyCell(nn.Cell):
         return (out[1].astype(x.dtype) * dout[0] * 2.0 * (1.0 + self.error),)
 
 
-def test_check_bprop_draws_the_same_random_numbers_for_both_sides():
+def test_check_bprop_uses_same_random_numbers_for_both_gradients():
     x = Tensor(RNG.standard_normal((4, 8, 2, 2)))
     testing.check_bprop(NoisyCell(), x)
     with pytest.raises(GradientCheckError, match="bprop of NoisyCell"):
         testing.check_bprop(NoisyCell(TENTH_OF_A_PERCENT), x)
 
 
-def test_check_bprop_sums_a_gradient_that_broadcasting_made_larger():
+def test_check_bprop_sums_broadcast_gradient():
     class Adds(nn.Cell):
         def construct(self, x, b):
             return x + b
@@ -214,12 +214,12 @@ def test_check_bprop_sums_a_gradient_that_broadcasting_made_larger():
     testing.check_bprop(Adds(), X, Tensor(RNG.standard_normal(4)))
 
 
-def test_check_bprop_refuses_a_cell_without_one():
+def test_check_bprop_of_cell_without_bprop_raises():
     with pytest.raises(GradientError, match="check_bprop: cell is a Cell with a bprop to check, but a Dense has none"):
         testing.check_bprop(nn.Dense(4, 4), X)
 
 
-def test_check_bprop_refuses_a_class():
+def test_check_bprop_of_class_raises():
     message = r"check_bprop: cell is a Cell, not the class ATan; create an instance: surrogate\.ATan\("
     with pytest.raises(ArgumentError, match=message):
         testing.check_bprop(surrogate.ATan, X)
@@ -246,7 +246,7 @@ class Forgets(Scaled):
         return (dout * self.w,), {self.w: dout * x}
 
 
-def test_check_bprop_names_a_parameter_that_is_forgotten():
+def test_check_bprop_names_parameter_without_gradient():
     message = (
         r"The bprop of Forgets gives no gradient of Parameter 'b', which construct uses: the tape's gradient of .*"
     )
@@ -256,7 +256,7 @@ def test_check_bprop_names_a_parameter_that_is_forgotten():
         testing.check_bprop(Forgets(listed=True), X)
 
 
-def test_check_bprop_lets_pass_what_is_frozen_or_not_used():
+def test_check_bprop_ignores_frozen_and_unused_parameters():
     cell = Forgets()
     cell.b.requires_grad = False
     testing.check_bprop(cell, X)
@@ -265,7 +265,7 @@ def test_check_bprop_lets_pass_what_is_frozen_or_not_used():
     testing.check_bprop(cell, X)
 
 
-def test_check_bprop_names_a_forgotten_parameter_of_a_cell_below():
+def test_check_bprop_names_parameter_without_gradient_in_subcell():
     class Outer(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -281,7 +281,7 @@ def test_check_bprop_names_a_forgotten_parameter_of_a_cell_below():
         testing.check_bprop(Outer(), X)
 
 
-def test_check_bprop_sees_by_differences_what_the_tape_cannot_differentiate():
+def test_check_bprop_uses_differences_for_code_outside_tape():
     class Around(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -304,7 +304,7 @@ def test_check_bprop_sees_by_differences_what_the_tape_cannot_differentiate():
 # --- what it says ----------------------------------------------------------------------------------------------------
 
 
-def test_check_bprop_says_the_ratio_if_it_is_the_same_everywhere():
+def test_check_bprop_states_constant_ratio():
     with pytest.raises(GradientCheckError, match=r"found / expected is 1\.01 in all entries\."):
         testing.check_bprop(Step(0.01), X)
     with pytest.raises(GradientCheckError, match=r"found / expected is 0\.999 in all entries\."):
@@ -313,7 +313,7 @@ def test_check_bprop_says_the_ratio_if_it_is_the_same_everywhere():
         testing.check_bprop(Step(-2.0), X)
 
 
-def test_check_bprop_says_in_how_many_entries_they_differ_otherwise():
+def test_check_bprop_states_number_of_differing_entries():
     class OneEntry(nn.Cell):
         def construct(self, x):
             return ops.sin(x)
@@ -327,7 +327,7 @@ def test_check_bprop_says_in_how_many_entries_they_differ_otherwise():
         testing.check_bprop(OneEntry(), X)
 
 
-def test_check_bprop_returns_what_it_compared():
+def test_check_bprop_returns_compared_values():
     cell = Scaled()
     arrays = [cell.w._data, cell.b._data]
     found = testing.check_bprop(cell, X)

@@ -1,4 +1,4 @@
-"""Checks of gradients at kinks: equal values in pooling windows accuse no right layer, and hide no planted fault."""
+"""Gradient checks at kinks: ties in pooling windows neither blame correct layers nor hide planted faults."""
 
 import numpy as np
 import pytest
@@ -121,7 +121,7 @@ def random_net(rng, fault=""):
 
 @pytest.mark.sampled(1)
 @random_cases(6)
-def test_right_layers_are_not_accused_at_ties(seed):
+def test_correct_layers_pass_at_ties(seed):
     net, x, _ = random_net(np.random.default_rng(seed))
     with testing.unfused():
         result = testing.check_through_time(net, x)

@@ -1,4 +1,4 @@
-"""check_through_time: planted faults are found, with layer, time step, entry, cause and mend; healthy nets pass."""
+"""`check_through_time`: planted faults are found with layer, time step, entry, cause and fix; healthy nets pass."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ class Linear(nn.Cell):
 
 
 @pytest.mark.parametrize(("error", "ratio"), [(0.01, "1.01"), (-0.001, "0.999")])
-def test_a_wrong_surrogate_is_named_with_its_layer_step_and_entry(error, ratio):
+def test_wrong_surrogate_is_named_with_layer_step_and_entry(error, ratio):
     message = (
         rf"the surrogate lif2\.cell\.surrogate_function \(Off\), the spike function of layer lif2\.cell \(LIFNode\), "
         rf"at time step \d: The bprop of Off gives .* for input 0 at index \(\d, \d\), its primitive gives .*; found / "
@@ -80,12 +80,12 @@ def test_a_wrong_surrogate_is_named_with_its_layer_step_and_entry(error, ratio):
         testing.check_through_time(Net(second=lif(Off(error))), X)
 
 
-def test_a_wrong_surrogate_of_a_layer_that_is_far_below_its_threshold_is_found():
+def test_wrong_surrogate_far_below_threshold_is_found():
     with pytest.raises(GradientCheckError, match=r"the surrogate lif2\.cell\.surrogate_function \(Off\).*1\.01 in all"):
         testing.check_through_time(Net(second=lif(Off(0.01), v_threshold=1e4)), X)
 
 
-def test_a_surrogate_without_a_primitive_says_what_it_needs():
+def test_surrogate_without_primitive_raises_with_fix():
     class Bare(nn.Cell):
         def construct(self, x):
             return (x > 0).astype(x.dtype)
@@ -107,7 +107,7 @@ def test_a_surrogate_without_a_primitive_says_what_it_needs():
     ],
     ids=["x", "w", "forgotten"],
 )
-def test_a_wrong_custom_bprop_in_the_middle_is_named(cell, what):
+def test_wrong_custom_bprop_in_middle_layer_is_named(cell, what):
     message = (
         r"The cause is the custom bprop of layer middle \(Linear\), which takes all time steps at once.*: The bprop of "
     )
@@ -117,7 +117,7 @@ def test_a_wrong_custom_bprop_in_the_middle_is_named(cell, what):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("layer", ["lif1", "lif2", "lif3"])
-def test_a_detached_reset_nobody_asked_for_is_named_with_its_mend(layer):
+def test_unintended_detached_reset_is_named_with_fix(layer):
     place = {"lif1": "first", "lif2": "second", "lif3": "third"}[layer]
     message = (
         rf"with smooth spikes the backward pass gives .* finite differences .*is worst, .*at time step \d, "
@@ -137,7 +137,7 @@ def test_two_detached_resets_are_both_named():
     assert net.lif1.cell.detach_reset and net.lif3.cell.detach_reset
 
 
-def test_what_is_detached_on_purpose_is_checked_with_it_held_constant():
+def test_intentionally_detached_values_are_held_constant():
     net = Net(second=lif(detach_reset=True))
     with testing.unfused():
         assert testing.check_through_time(net, X, detached=True).worst < 1e-6
@@ -146,7 +146,7 @@ def test_what_is_detached_on_purpose_is_checked_with_it_held_constant():
         testing.check_through_time(net, X, detached=True)
 
 
-def test_a_gradient_that_is_stopped_by_a_line_of_the_users_is_quoted():
+def test_user_line_that_stops_gradient_is_quoted():
     class Stops(nn.Cell):
         def construct(self, x):
             return x * ops.stop_gradient(x)
@@ -160,7 +160,7 @@ def test_a_gradient_that_is_stopped_by_a_line_of_the_users_is_quoted():
         assert testing.check_through_time(Net(middle=Stops()), X, detached=True).worst < 1e-6
 
 
-def test_values_that_leave_the_tape_are_blamed_on_the_layer_they_leave_in():
+def test_values_that_leave_the_tape_are_attributed_to_their_layer():
     class Leaves(nn.Cell):
         def construct(self, x):
             return x * 2.0 + Tensor(x.asnumpy() * 0.5)
@@ -170,7 +170,7 @@ def test_values_that_leave_the_tape_are_blamed_on_the_layer_they_leave_in():
         testing.check_through_time(Net(middle=Leaves()), X)
 
 
-def test_a_wrong_feedback_of_a_recurrent_layer_is_named():
+def test_wrong_feedback_of_recurrent_layer_is_named():
     def recurrent(error):
         return nn.MultiStep(nn.Recurrent(nn.LIFNode(surrogate_function=surrogate.ATan()), Linear(5, of_w=error)))
 
@@ -213,7 +213,7 @@ def planted(monkeypatch, who, factor, of_inputs=False):
         ),
     ],
 )
-def test_a_wrong_kernel_is_told_from_a_wrong_net(monkeypatch, who, what):
+def test_wrong_kernel_is_distinguished_from_wrong_net(monkeypatch, who, what):
     planted(monkeypatch, who, 1.01)
     message = rf"the fused kernels differ from the tape.*Alone, layer .* \(MultiStep\) {what}.*"
     with pytest.raises(
@@ -225,7 +225,7 @@ def test_a_wrong_kernel_is_told_from_a_wrong_net(monkeypatch, who, what):
 AT_THRESHOLD = ops.full((6, 2, 4), 0.25, "float64")  # four steps are 1.0, the threshold, and no more
 
 
-def test_a_spike_that_rounding_decides_about_is_no_wrong_kernel(monkeypatch):
+def test_spike_decided_by_rounding_does_not_blame_kernel(monkeypatch):
     planted(monkeypatch, "MultiStep(IFNode)", 1.0 + 4e-16, of_inputs=True)
     net = nn.MultiStep(nn.IFNode(surrogate_function=surrogate.ATan()))
     assert not np.array_equal(net(AT_THRESHOLD).asnumpy(), fused_off(net, AT_THRESHOLD))
@@ -234,14 +234,14 @@ def test_a_spike_that_rounding_decides_about_is_no_wrong_kernel(monkeypatch):
     assert all(note in row.note for row in rows if row.part == "fused")
 
 
-def test_a_number_of_spikes_that_rounding_decides_about_is_no_wrong_kernel(monkeypatch):
+def test_spikes_decided_by_rounding_do_not_blame_kernel(monkeypatch):
     planted(monkeypatch, "MultiStep(MultiSpikeLIFNode)", 1.0 - 4e-16, of_inputs=True)
     net = nn.MultiStep(nn.MultiSpikeLIFNode(beta=0.0, max_spikes=3, surrogate_function=surrogate.ATan()))
     rows = testing.check_through_time(net, ops.full((2, 1, 2), 2.0, "float64")).rows
     assert all("rounding decides a spike" in row.note for row in rows if row.part == "fused")
 
 
-def test_a_wrong_kernel_is_not_excused_by_a_spike_that_rounding_decides_about(monkeypatch):
+def test_spike_decided_by_rounding_does_not_hide_wrong_kernel(monkeypatch):
     planted(monkeypatch, "MultiStep(IFNode)", 1.01)
     net = nn.MultiStep(nn.IFNode(surrogate_function=surrogate.ATan()))
     with pytest.raises(GradientCheckError, match=r"A spike that rounding decides .* is not the reason"):
@@ -257,7 +257,7 @@ def fused_off(net, x):
 
 
 @pytest.mark.parametrize("name", NEURONS)
-def test_every_neuron_passes(name):
+def test_every_library_neuron_passes(name):
     entry = NEURONS[name]
     x, _ = entry.drawn(steps=4, neurons=3)
     with testing.unfused():
@@ -352,14 +352,14 @@ def test_healthy_nets_pass(name):
     assert testing.check_through_time(make(), x).worst < 1e-6
 
 
-def test_in_a_loop_of_the_users_own_calls_are_steps():
+def test_calls_in_custom_loop_count_as_steps():
     with pytest.raises(
         GradientCheckError, match=r"at time step \d, index \(\d, \d, \d\).*layer node \(LIFNode\): its re"
     ):
         testing.check_through_time(Loop(detach_reset=True), X, weights=())
 
 
-def test_of_a_long_run_calls_are_sampled():
+def test_calls_of_long_run_are_sampled():
     x = ops.ones((41, 1, 2)) * 0.6
     with testing.unfused():
         rows = testing.check_through_time(lif(), x).rows
@@ -368,7 +368,7 @@ def test_of_a_long_run_calls_are_sampled():
     assert rows[0].step is not None and rows[0].step < 41
 
 
-def test_a_kink_at_the_inputs_is_noted():
+def test_kink_at_inputs_is_noted():
     class Hard(surrogate.Surrogate):
         """A hard sigmoid, whose derivative is 1 at its kinks."""
 
@@ -392,14 +392,14 @@ def test_a_kink_at_the_inputs_is_noted():
     assert "near the inputs, because they are at a kink" in notes
 
 
-def test_a_surrogate_that_layers_share_is_named_once_with_all_its_places():
+def test_shared_surrogate_is_named_once_with_all_places():
     shared = Off(0.0)
     names = [row.name for row in testing.check_through_time(Net(first=lif(shared), third=lif(shared)), X).rows]
     assert names[0] == "lif1.cell.surrogate_function (Off, shared with lif3.cell.surrogate_function), input 0"
     assert names[1] == "lif2.cell.surrogate_function (ATan), input 0"
 
 
-def test_the_worst_of_the_time_steps_is_named():
+def test_worst_time_step_is_named():
     class Later(Off):
         """Wrong where the potential is just above the threshold."""
 
@@ -413,7 +413,7 @@ def test_the_worst_of_the_time_steps_is_named():
         testing.check_through_time(net, x)
 
 
-def test_a_cell_that_cannot_be_called_again_is_said_not_to_be_checked():
+def test_cell_that_cannot_be_replayed_is_listed_as_unchecked():
     class Keyword(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -432,7 +432,7 @@ def test_a_cell_that_cannot_be_called_again_is_said_not_to_be_checked():
 # --- what comes back, and what stays as it was ------------------------------------------------------------------------
 
 
-def test_the_result_is_a_table_of_what_was_compared():
+def test_result_is_table_of_comparisons():
     found = testing.check_through_time(Net(), X)
     assert [row.part for row in found.rows] == ["bprop"] * 3 + ["smooth"] * 7 + ["fused"] * 8
     text = str(found)
@@ -444,7 +444,7 @@ def test_the_result_is_a_table_of_what_was_compared():
 
 
 @pytest.mark.parametrize("second", [None, Off(0.01)], ids=["passes", "fails"])
-def test_the_net_is_put_back_to_the_bit(second):
+def test_net_is_restored_bit_for_bit(second):
     net = Net(second=lif(second), middle=Linear(5)).set_train()
     before = net(X)
     compiled = net.lif1._loop, dict(net.lif1._loop.compiled)
@@ -462,7 +462,7 @@ def test_the_net_is_put_back_to_the_bit(second):
     assert (net.lif1._loop, net.lif1._loop.compiled) == compiled  # nothing was traced again
 
 
-def test_it_takes_cells():
+def test_function_without_cells_raises():
     with pytest.raises(ArgumentError, match="takes a Cell, or a function whose body names the Cells"):
         testing.check_through_time(lambda x: x * 2.0, X)
 
@@ -493,7 +493,7 @@ class Inline(nn.Cell):
     [(lambda: Inline(), r"layer lif2\.cell \(Inline\)"), (lambda: Inline(Step()), r"lif2\.cell\.spike \(Step\)")],
     ids=["inline", "Cell"],
 )
-def test_parameters_that_reach_the_output_by_a_comparison_alone_are_named(neuron, where):
+def test_parameters_used_only_in_comparisons_are_named(neuron, where):
     net = Net(second=nn.MultiStep(neuron()))
     with pytest.raises(GradientCheckError, match=rf"'dense1\.weight'.* is exactly zero.*a comparison.*{where}.*bprop"):
         testing.check_through_time(net, X)
@@ -504,7 +504,7 @@ def test_parameters_that_reach_the_output_by_a_comparison_alone_are_named(neuron
         testing.check_through_time(Net(second=nn.MultiStep(Inline(surrogate.ATan()))), X)
 
 
-def test_a_gradient_that_is_zero_is_noted():
+def test_zero_gradient_is_noted():
     rows = testing.check_through_time(nn.SequentialCell(nn.Dense(4, 3), lif(surrogate.Rect())), X * 0.0).rows
     assert {row.note for row in rows if row.part == "smooth"} == {"the gradient is zero"}
 
@@ -512,7 +512,7 @@ def test_a_gradient_that_is_zero_is_noted():
 # --- unfused ----------------------------------------------------------------------------------------------------------
 
 
-def test_unfused_goes_step_by_step_and_leaves_compiled_loops_aside():
+def test_unfused_runs_step_by_step_without_compiled_loops():
     net, seen = lif(), []
 
     def fn(x):
@@ -533,7 +533,7 @@ def test_unfused_goes_step_by_step_and_leaves_compiled_loops_aside():
     assert len(seen) == 2
 
 
-def test_a_kernel_that_differs_is_named_before_a_reverse_is_blamed(monkeypatch):
+def test_wrong_kernel_is_named_before_custom_bprop(monkeypatch):
     class Bare(nn.Cell):
         """A spike function that finite differences have nothing to say about."""
 

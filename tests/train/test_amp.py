@@ -1,4 +1,4 @@
-"""Mixed precision: layers in few bits of float32 weights, scaled losses, and steps that are not taken."""
+"""Mixed precision: low-precision layers with float32 weights, scaled losses, and skipped steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUNS: dict[str, Callable[[Any], Any]] = {"eager": lambda f: f, "jitted": ms.jit}
 T, B = 5, 4
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def draw_array(*shape: int, seed: int = 0) -> Tensor:
     return Tensor(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
 
 
@@ -50,9 +50,9 @@ def twins(kind: str, half: str) -> tuple[Any, Any]:
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(("kind", "half", "run"), list(itertools.product(LAYERS, HALVES, RUNS)))
-def test_a_mixed_layer_is_the_one_of_few_bits_with_casts_around_it(kind: str, half: str, run: str) -> None:
+def test_mixed_layer_equals_low_precision_layer_with_casts(kind: str, half: str, run: str) -> None:
     mixed, stored = twins(kind, half)
-    x = drawn(*LAYERS[kind][1])
+    x = draw_array(*LAYERS[kind][1])
 
     def of(layer: Any, cast: Any) -> Any:
         def loss(x: Tensor) -> Any:
@@ -72,7 +72,7 @@ def test_a_mixed_layer_is_the_one_of_few_bits_with_casts_around_it(kind: str, ha
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("half", "run"), list(itertools.product(HALVES, RUNS)))
-def test_neurons_norms_and_what_they_keep_are_float32(half: str, run: str) -> None:
+def test_neurons_norms_and_their_states_are_float32(half: str, run: str) -> None:
     seen: dict[str, Any] = {}
 
     class Watched(nn.Cell):
@@ -89,13 +89,13 @@ def test_neurons_norms_and_what_they_keep_are_float32(half: str, run: str) -> No
             return spikes
 
     net = amp.auto_mixed_precision(Watched(), "O1", half).set_train()
-    RUNS[run](lambda x: net(x))(drawn(T, B, 6))
+    RUNS[run](lambda x: net(x))(draw_array(T, B, 6))
     assert set(seen.values()) == {ms.float32} and len(seen) > 3
     assert {p.dtype for p in net.get_parameters()} == {ms.float32}
     assert net.hidden.cell.feedback.compute_dtype == net.into.compute_dtype == half
 
 
-def test_inputs_that_are_wide_or_no_floats_stay() -> None:
+def test_float64_and_integer_inputs_keep_their_dtype() -> None:
     layer = amp.auto_mixed_precision(nn.Dense(3, 2), "O1")
     assert layer(Tensor(np.ones((1, 3)))).dtype is ms.float64
     spikes = np.array([[1, 0, 1]], np.uint8)
@@ -107,7 +107,7 @@ def test_inputs_that_are_wide_or_no_floats_stay() -> None:
     np.testing.assert_allclose(wide(x).asnumpy(), plain, rtol=1e-14)
 
 
-def test_lists_of_events_are_multiplied_as_their_frames_are() -> None:
+def test_event_lists_equal_dense_frames() -> None:
     frames = (np.random.default_rng(0).random((20, 6)) < 0.3).astype(np.float32)
     starts = np.concatenate([[0], np.cumsum((frames != 0).sum(1))])
     places = np.nonzero(frames)[1]
@@ -122,8 +122,8 @@ def test_lists_of_events_are_multiplied_as_their_frames_are() -> None:
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=2e-3)
 
 
-def test_a_jitted_function_is_traced_anew_when_the_precision_changes() -> None:
-    layer, x = nn.Dense(6, 3), drawn(T, B, 6)
+def test_jitted_function_is_retraced_when_precision_changes() -> None:
+    layer, x = nn.Dense(6, 3), draw_array(T, B, 6)
     for run in (ms.jit(lambda x: layer(x)), layer, ms.jit(nn.TimeDistributed(layer))):
         plain = run(x).asnumpy()
         amp.auto_mixed_precision(layer, "O1", ms.bfloat16)
@@ -133,15 +133,15 @@ def test_a_jitted_function_is_traced_anew_when_the_precision_changes() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))], ids=["copy", "pickle"])
-def test_a_copy_computes_as_the_original(copied: Any) -> None:
-    net, x = amp.auto_mixed_precision(nn.Dense(6, 3), "O1"), drawn(B, 6)
+def test_copy_computes_as_original(copied: Any) -> None:
+    net, x = amp.auto_mixed_precision(nn.Dense(6, 3), "O1"), draw_array(B, 6)
     np.testing.assert_array_equal(copied(net)(x).asnumpy(), net(x).asnumpy())
 
 
 class Own(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
-        self.parts = [ms.Parameter(drawn(6, seed=n)) for n in range(2)]
+        self.parts = [ms.Parameter(draw_array(6, seed=n)) for n in range(2)]
 
     def construct(self, x: Tensor) -> Tensor:
         return x * self.parts[0] + self.parts[1]
@@ -153,8 +153,8 @@ class Noting(Own):
         return x * self.parts[0]
 
 
-def test_lists_say_which_classes_are_meant() -> None:
-    own, x = amp.auto_mixed_precision(Own(), "O1", white_list=[Own]), drawn(B, 6)
+def test_white_and_black_list_select_classes() -> None:
+    own, x = amp.auto_mixed_precision(Own(), "O1", white_list=[Own]), draw_array(B, 6)
     a, b = (p.asnumpy().astype(np.float16) for p in own.parts)
     expected = (x.asnumpy().astype(np.float16) * a + b).astype(np.float32)
     np.testing.assert_array_equal(own(x).asnumpy(), expected)
@@ -165,7 +165,7 @@ def test_lists_say_which_classes_are_meant() -> None:
     assert [cell.compute_dtype for cell in amp.auto_mixed_precision(eprop, "O1")] == [None, "float16"]
 
 
-def test_layers_that_cannot_be_mixed_are_refused_in_words() -> None:
+def test_unsupported_layers_raise() -> None:
     with pytest.raises(ArgumentError, match="IFNode has no layer to compute in float16"):
         amp.auto_mixed_precision(nn.IFNode(), "O1")
     with pytest.raises(ArgumentError, match="float16 or bfloat16, not float32"):
@@ -176,14 +176,14 @@ def test_layers_that_cannot_be_mixed_are_refused_in_words() -> None:
         amp.auto_mixed_precision(nn.Dense(1, 1), "O1", black_list=["Dense"])  # type: ignore[list-item]
     noting = amp.auto_mixed_precision(Noting(), "O1", white_list=[Noting])
     with pytest.raises(ArgumentError, match=r"construct sets an attribute.*black_list=\[Noting\]"):
-        noting(drawn(B, 6))
+        noting(draw_array(B, 6))
 
 
 # --- scales -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("seed", "run"), list(itertools.product(range(6), RUNS)))
-def test_the_dynamic_scale_follows_its_rule(seed: int, run: str) -> None:
+def test_dynamic_scale_follows_its_rule(seed: int, run: str) -> None:
     rng = np.random.default_rng(seed)
     factor, window = float(rng.choice([2.0, 4.0])), int(rng.integers(1, 4))
     scale = begun = float(2.0 ** rng.integers(0, 6))
@@ -204,7 +204,7 @@ def test_the_dynamic_scale_follows_its_rule(seed: int, run: str) -> None:
     assert counts == (outcomes.sum(), 60 - outcomes.sum(), lost)
 
 
-def test_a_scale_does_not_grow_to_infinity() -> None:
+def test_scale_does_not_grow_to_infinity() -> None:
     scaler = amp.DynamicLossScaler(2.0**127, 2.0, 1)
     scaler.adjust(Tensor(True))
     assert scaler.scale_value.item() == 2.0**127
@@ -212,7 +212,7 @@ def test_a_scale_does_not_grow_to_infinity() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 0.0])
-def test_all_finite_sees_a_single_element_of_any_tensor(value: float, run: str) -> None:
+def test_all_finite_detects_single_nonfinite_element(value: float, run: str) -> None:
     for place in range(3):
         arrays = [np.zeros((3, 50), np.float32) for _ in range(3)]
         arrays[place][2, 37] = value
@@ -246,7 +246,7 @@ SCALERS: dict[str, Callable[[], Any]] = {
     "static": lambda: 2.0**20,
     "dynamic": lambda: amp.DynamicLossScaler(2.0**12, 2.0, 2),
 }
-X, Y = drawn(T, B, 6), Tensor(np.arange(B) % 2)
+X, Y = draw_array(T, B, 6), Tensor(np.arange(B) % 2)
 LOSS = nn.CECountLoss()
 
 
@@ -286,7 +286,7 @@ CROSS = list(itertools.product(OPTIMISERS, CLIPS, SCALERS, RUNS))
 @pytest.mark.sampled(2)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize(("optimiser", "clip", "scaler", "run"), CROSS)
-def test_a_power_of_two_leaves_every_bit_of_float32(optimiser: str, clip: str, scaler: str, run: str) -> None:
+def test_scale_of_power_of_two_keeps_every_bit_of_float32(optimiser: str, clip: str, scaler: str, run: str) -> None:
     results = []
     for scale in (None, SCALERS[scaler]()):
         net = net_of(None)
@@ -302,7 +302,7 @@ def test_a_power_of_two_leaves_every_bit_of_float32(optimiser: str, clip: str, s
 @pytest.mark.sampled(2)
 @pytest.mark.uncompiled
 @pytest.mark.parametrize(("half", "optimiser", "clip", "run"), list(itertools.product(HALVES, OPTIMISERS, CLIPS, RUNS)))
-def test_a_step_that_overflows_leaves_everything_as_it_was(half: str, optimiser: str, clip: str, run: str) -> None:
+def test_overflowing_step_changes_nothing(half: str, optimiser: str, clip: str, run: str) -> None:
     net = net_of(half)
     made = OPTIMISERS[optimiser](net.trainable_params())
     scaler = amp.DynamicLossScaler(2.0**10, 2.0, 1000)
@@ -324,7 +324,7 @@ def test_a_step_that_overflows_leaves_everything_as_it_was(half: str, optimiser:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("scale", [None, 2.0**24, "dynamic"])
-def test_gradients_that_vanish_in_float16_learn_with_a_scale(scale: Any, run: str) -> None:
+def test_scale_rescues_gradients_that_vanish_in_float16(scale: Any, run: str) -> None:
     net = amp.auto_mixed_precision(nn.Dense(6, 2, weight_init="zeros", bias_init="zeros"), "O1")
     small = 2.0**-30
 
@@ -367,7 +367,7 @@ def fitted(epochs: int, net: Any, made: nn.Optimizer, scaler: Any, **options: An
 
 
 @pytest.mark.parametrize("accumulate", [1, 4])
-def test_fit_goes_on_from_a_checkpoint_to_the_bit(tmp_path: Any, accumulate: int) -> None:
+def test_fit_resumes_from_checkpoint_bit_for_bit(tmp_path: Any, accumulate: int) -> None:
     def begun() -> tuple[Any, nn.Optimizer, amp.DynamicLossScaler]:
         net = net_of("float16")
         return net, nn.Adam(net.trainable_params(), 0.02), amp.DynamicLossScaler(2.0**21, 2.0, 5)
@@ -407,7 +407,7 @@ def test_fit_goes_on_from_a_checkpoint_to_the_bit(tmp_path: Any, accumulate: int
         fitted(5, net4, made4, amp.DynamicLossScaler(2.0**21, 2.0, 5), resume=tmp_path / "after", **options)
 
 
-def test_fit_says_so_when_it_is_not_the_scale() -> None:
+def test_fit_names_other_causes_than_the_scale() -> None:
     net = net_of("float16")
     made = nn.SGD(net.trainable_params(), 0.1)
 
@@ -427,14 +427,14 @@ def test_fit_says_so_when_it_is_not_the_scale() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, True, "dynamic", amp.DynamicLossScaler, np.inf])
-def test_a_scale_that_is_none_is_refused(wrong: Any) -> None:
+def test_invalid_scale_raises(wrong: Any) -> None:
     net = net_of(None)
     made = nn.SGD(net.trainable_params(), 0.1)
     with pytest.raises(ArgumentError, match="loss_scale is a number above 0, or a scaler"):
         fitted(1, net, made, wrong)
 
 
-def test_an_infinite_gradient_warns_of_nothing_in_a_product_on_all_threads() -> None:
+def test_infinite_gradient_in_threaded_product_does_not_warn() -> None:
     x = np.ones((512, 512), np.float32)
     x[3, 5], x[3, 6] = np.inf, -np.inf
     assert np.isnan(ops.matmul(Tensor(x), Tensor(np.ones((512, 1024), np.float32))).asnumpy()[3]).all()

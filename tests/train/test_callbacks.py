@@ -1,4 +1,4 @@
-"""Callbacks, metrics, accumulated gradients and average weights, and trainings that are left anywhere and resumed."""
+"""Callbacks, metrics, gradient accumulation and weight averages; trainings that stop anywhere and are resumed."""
 
 import copy
 import csv
@@ -191,7 +191,7 @@ def choices(count):
 @pytest.mark.parametrize(
     "chosen", choices(36), ids=lambda c: "-".join(str(getattr(x, "__name__", x)) for x in c.values())
 )
-def test_a_training_that_is_left_anywhere_goes_on_to_the_bit(chosen, tmp_path):
+def test_training_stopped_anywhere_resumes_bit_for_bit(chosen, tmp_path):
     expected, weights, after = trained(chosen, 3, tmp_path)
     first, *_ = trained(chosen, 3, tmp_path, StopAt(chosen["stop"]), checkpoint=tmp_path / "run")
     assert first.stopped
@@ -203,7 +203,7 @@ def test_a_training_that_is_left_anywhere_goes_on_to_the_bit(chosen, tmp_path):
 
 
 @pytest.mark.parametrize("kept", ["on_epoch_begin", "on_step_begin", "on_step_end"])
-def test_a_loader_goes_on_from_wherever_a_callback_saves(kept, tmp_path):
+def test_loader_resumes_where_callback_saved(kept, tmp_path):
     class Save(train.Callback):
         """Saves at the second of what is told, after a resume too."""
 
@@ -228,7 +228,7 @@ def test_a_loader_goes_on_from_wherever_a_callback_saves(kept, tmp_path):
     assert file != "one"
 
 
-def test_an_interruption_before_any_step_was_taken_writes_a_checkpoint_too(tmp_path):
+def test_interruption_before_first_step_writes_checkpoint(tmp_path):
     net = nn.Dense(FEATURES, CLASSES)
     options = {"loss_scale": snncell.amp.DynamicLossScaler(2.0**120), "progress": False, "batch_size": BATCH}
     adam = nn.Adam(net.trainable_params(), 0.1)
@@ -267,7 +267,7 @@ def simple(epochs=2, n=8, **options):
 
 
 @pytest.mark.parametrize("test", [None, samples(4, 1)])
-def test_callbacks_are_told_in_order(test):
+def test_callback_methods_are_called_in_order(test):
     heard = Heard()
     simple(test=test, callbacks=[heard])
     evaluation = [("on_evaluation_begin", 1, 0), ("on_evaluation_end", 1, 0)] if test else []
@@ -278,7 +278,7 @@ def test_callbacks_are_told_in_order(test):
     assert heard.calls == [("on_fit_begin", 0, 0), *epoch, *again, ("on_fit_end", 2, 0)]
 
 
-def test_several_are_told_by_order_and_of_the_end_in_reverse():
+def test_callbacks_are_called_in_list_order_and_end_in_reverse():
     calls = []
     simple(1, 4, callbacks=[Heard("late ", 1, calls), Heard("a ", 0, calls), Heard("b ", 0, calls)])
     begun = [name for name, *_ in calls if "fit_begin" in name]
@@ -287,7 +287,7 @@ def test_several_are_told_by_order_and_of_the_end_in_reverse():
     assert ended == ["late on_fit_end", "b on_fit_end", "a on_fit_end"]
 
 
-def test_an_error_is_told_once_and_comes_out():
+def test_error_is_reported_once_to_callbacks_and_propagates():
     class Broken(train.Callback):
         def on_step_end(self, training):
             raise KeyError("mine")
@@ -298,7 +298,7 @@ def test_an_error_is_told_once_and_comes_out():
     assert heard.calls[-1][0] == "on_error" and "on_fit_end" not in [name for name, *_ in heard.calls]
 
 
-def test_a_callback_reads_numbers_and_adds_some_to_history_log_and_best(tmp_path):
+def test_callback_reads_and_adds_numbers_of_history_log_and_best(tmp_path):
     class Own(train.Callback):
         def on_fit_begin(self, training):
             assert (training.epochs, training.batches, training.step) == (2, 2, 0) and training.test is not None
@@ -345,7 +345,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("given", "words"), WRONG, ids=[row[1][:30] for row in WRONG])
-def test_what_is_no_callback_is_named(given, words):
+def test_invalid_callback_raises_with_its_name(given, words):
     with pytest.raises(ArgumentError, match=words):
         simple(callbacks=given)
     twice = Heard()
@@ -360,7 +360,7 @@ def test_what_is_no_callback_is_named(given, words):
         simple(test=samples(4, 1), callbacks=[Own()])
 
 
-def test_a_result_is_shown_in_a_line():
+def test_result_repr_is_one_line():
     _, result = simple(test=samples(4, 1), metrics=["confusion"])
     line = repr(result)
     last = result.history[-1]
@@ -374,7 +374,7 @@ def test_a_result_is_shown_in_a_line():
 # --- best weights, averages, accumulation -----------------------------------------------------------------------------
 
 
-def test_monitor_alone_keeps_the_best_weights_and_goes_on_to_the_end():
+def test_monitor_alone_keeps_best_weights_and_trains_to_the_end():
     snncell.set_seed(1)
     net = nn.Dense(FEATURES, CLASSES)
     sgd, test = nn.SGD(net.trainable_params(), 30.0), samples(20, 1)
@@ -386,7 +386,7 @@ def test_monitor_alone_keeps_the_best_weights_and_goes_on_to_the_end():
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5, 0.9])
-def test_the_average_is_that_of_the_formula_and_the_steps_go_on_from_the_weights(decay):
+def test_weight_average_equals_formula_and_does_not_affect_steps(decay):
     def run(*callbacks):
         snncell.set_seed(2)
         net = nn.Dense(FEATURES, CLASSES)
@@ -409,7 +409,7 @@ def test_the_average_is_that_of_the_formula_and_the_steps_go_on_from_the_weights
 
 
 @pytest.mark.parametrize("use_buffers", [False, True])
-def test_statistics_and_buffers_are_averaged_where_that_is_asked_for(use_buffers):
+def test_statistics_and_buffers_are_averaged_on_request(use_buffers):
     def run(*callbacks):
         snncell.set_seed(2)
         net = Net()
@@ -451,7 +451,7 @@ def test_statistics_and_buffers_are_averaged_where_that_is_asked_for(use_buffers
 
 @pytest.mark.parametrize("restore", [True, False])
 @pytest.mark.parametrize("average", [False, True])
-def test_the_best_weights_come_with_the_statistics_of_their_epoch(average, restore):
+def test_best_weights_come_with_statistics_of_their_epoch(average, restore):
     snncell.set_seed(1)
     net, loss = Net(), Weighing()
     callbacks = [Counting(), train.EarlyStopping(None, restore_best_weights=restore)]
@@ -467,7 +467,7 @@ def test_the_best_weights_come_with_the_statistics_of_their_epoch(average, resto
         assert net.factor.item() == loss.factor.item() == pytest.approx(FACTORS[epoch])
 
 
-def test_statistics_are_averaged_by_a_training_that_was_saved_so(tmp_path):
+def test_resumed_training_averages_statistics_as_saved(tmp_path):
     def run(use_buffers, **options):
         net = Net()
         sgd = nn.SGD(net.trainable_params(), 0.1)
@@ -483,7 +483,7 @@ def test_statistics_are_averaged_by_a_training_that_was_saved_so(tmp_path):
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3, 6, 7])
 @pytest.mark.parametrize("clip", [None, 0.01])
-def test_accumulated_steps_are_those_of_larger_batches(accumulate, clip):
+def test_accumulated_steps_equal_steps_of_larger_batches(accumulate, clip):
     def run(batch_size, accumulate):
         snncell.set_seed(4)
         net = nn.Dense(FEATURES, CLASSES)
@@ -502,7 +502,7 @@ def test_accumulated_steps_are_those_of_larger_batches(accumulate, clip):
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def test_checkpoints_by_epoch_step_and_the_best(tmp_path):
+def test_checkpoints_are_written_by_epoch_step_and_best_metric(tmp_path):
     best = train.Checkpoint(tmp_path / "best-{epoch}-{test_loss:.2f}", best="test_loss", keep=1)
     each = train.Checkpoint(tmp_path / "each-{epoch:03d}", every=2)
     steps = train.Checkpoint(tmp_path / "at-{step}", steps=5, keep=2)
@@ -514,7 +514,7 @@ def test_checkpoints_by_epoch_step_and_the_best(tmp_path):
 
 @pytest.mark.parametrize("wrong", [ops.ones(()), np.float32(1), np.ones(2), "x"], ids=lambda x: type(x).__name__)
 @pytest.mark.parametrize("told", ["on_evaluation_end", "on_epoch_end"])
-def test_what_is_no_number_is_refused_before_a_log_has_it(told, wrong, tmp_path):
+def test_value_that_is_not_a_number_raises_before_logging(told, wrong, tmp_path):
     class Adds(train.Callback):
         """Adds something to the second record."""
 
@@ -530,7 +530,7 @@ def test_what_is_no_number_is_refused_before_a_log_has_it(told, wrong, tmp_path)
     assert len(simple(1, resume=tmp_path / "run", test=samples(4, 1))[1].history) == 1
 
 
-def test_a_number_that_some_epochs_have_is_in_its_column_of_the_log(tmp_path):
+def test_metric_missing_in_some_epochs_keeps_its_log_column(tmp_path):
     class Adds(train.Callback):
         """Adds a number of its own to each record but the first."""
 
@@ -550,7 +550,7 @@ def test_a_number_that_some_epochs_have_is_in_its_column_of_the_log(tmp_path):
 
 @pytest.mark.parametrize("name", ["at-{step}", "at-{epoch}-{step}"])
 @pytest.mark.parametrize("steps", [None, 1])
-def test_old_checkpoints_are_deleted_after_a_resume_too(tmp_path, name, steps):
+def test_old_checkpoints_are_deleted_also_after_resume(tmp_path, name, steps):
     for epochs in (3, 6):
         each = train.Checkpoint(tmp_path / name, steps=steps, keep=2)
         simple(epochs, checkpoint=tmp_path / "run", resume=epochs == 6, callbacks=[each])
@@ -569,7 +569,7 @@ def test_old_checkpoints_are_deleted_after_a_resume_too(tmp_path, name, steps):
         lambda monitor: simple(1, test=samples(9, 1), monitor=monitor),
     ],
 )
-def test_names_of_other_libraries_for_numbers_of_the_test_data(make):
+def test_metric_names_of_other_libraries_raise_with_suggestion(make):
     with pytest.raises(ArgumentError, match=r"no record has 'val_loss'; fit\(validation=.*measures 'test_loss'"):
         make("val_loss")
 
@@ -584,7 +584,7 @@ def test_names_of_other_libraries_for_numbers_of_the_test_data(make):
         lambda folder: train.Checkpoint(folder / "each-{epoch}", keep=2),
     ],
 )
-def test_a_callback_may_follow_one_training_after_another(make, tmp_path):
+def test_callback_can_be_reused_for_another_training(make, tmp_path):
     callback, ends = make(tmp_path), []
     for _ in range(2):
         snncell.set_seed(1)
@@ -610,7 +610,7 @@ def every_callback(folder):
     return [kind(*arguments.get(kind.__name__, ())) for kind in kinds]
 
 
-def test_each_callback_can_be_pickled_and_copied_after_a_training(tmp_path, monkeypatch):
+def test_each_callback_can_be_pickled_and_copied_after_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where ModelCheckpoint writes
     callbacks = every_callback(tmp_path)
     assert {"EMA", "Checkpoint", "EarlyStopping"} <= {type(one).__name__ for one in callbacks}
@@ -621,7 +621,7 @@ def test_each_callback_can_be_pickled_and_copied_after_a_training(tmp_path, monk
             simple(1, test=samples(9, 1), callbacks=[copied])
 
 
-def test_a_number_may_be_better_higher_whatever_it_is_called(tmp_path):
+def test_any_metric_can_be_declared_higher_is_better(tmp_path):
     class Count(train.Callback):
         """Numbers that rise and fall."""
 
@@ -640,7 +640,7 @@ def test_a_number_may_be_better_higher_whatever_it_is_called(tmp_path):
         train.Checkpoint(tmp_path / "x", higher_is_better=True)
 
 
-def test_any_of_them_can_be_resumed(tmp_path):
+def test_training_resumes_from_any_step_checkpoint(tmp_path):
     def run(seed, epochs, **options):
         snncell.set_seed(seed)
         return simple(epochs, 16, callbacks=[train.Checkpoint(tmp_path / "at-{step}", steps=3)], **options)
@@ -671,12 +671,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "words"), REFUSED, ids=[row[1][:40] for row in REFUSED])
-def test_settings_that_make_no_sense_are_refused(call, words, tmp_path):
+def test_invalid_settings_raise(call, words, tmp_path):
     with pytest.raises(ArgumentError, match=words):
         call(tmp_path)
 
 
-def test_a_resume_with_other_callbacks_is_refused_and_changes_nothing(tmp_path):
+def test_resume_with_other_callbacks_raises_and_changes_nothing(tmp_path):
     def run(*callbacks, **options):
         net = nn.Dense(FEATURES, CLASSES)
         before = net.weight.asnumpy()
@@ -716,7 +716,7 @@ SCRIPT = """
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "a scheduler's"])
-def test_an_interruption_writes_the_checkpoint_and_ends_cleanly(number, tmp_path):
+def test_interruption_writes_checkpoint_and_ends_cleanly(number, tmp_path):
     def run(*args):
         command = [sys.executable, "-c", textwrap.dedent(SCRIPT), *map(str, args)]
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -736,7 +736,7 @@ def test_an_interruption_writes_the_checkpoint_and_ends_cleanly(number, tmp_path
 @pytest.mark.parametrize("k", [1, 2, 3, 9])
 @pytest.mark.parametrize("over_time", [False, True])
 @pytest.mark.parametrize("ignored", [False, True])
-def test_metrics_are_those_of_numpy(k, over_time, ignored, rng, run):
+def test_metrics_equal_numpy(k, over_time, ignored, rng, run):
     scores = rng.normal(size=(5, 11, 4) if over_time else (11, 4)).astype(np.float32)
     labels = rng.integers(0, 4, 11)
     labels[rng.integers(0, 11, 3)] = -100 if ignored else 0
@@ -752,7 +752,7 @@ def test_metrics_are_those_of_numpy(k, over_time, ignored, rng, run):
         assert np.trace(matrix) == pytest.approx(found.item())
 
 
-def test_metrics_of_a_training_have_names_and_means_over_all_samples():
+def test_training_metrics_are_named_means_over_all_samples():
     def worst(output, labels):
         return ops.abs(output).max()
 
@@ -766,7 +766,7 @@ def test_metrics_of_a_training_have_names_and_means_over_all_samples():
     assert names == ["epoch", "step", "learning_rate", "loss", "accuracy", *own]
 
 
-def test_methods_by_mindspores_names_can_be_pickled():
+def test_mindspore_named_methods_can_be_pickled():
     names = [name for name in dir(train.Callback) if name.startswith(("on_train_", "on_eval_"))]
     assert len(names) == 12
     for name in names:

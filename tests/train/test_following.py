@@ -1,4 +1,4 @@
-"""A training as it is followed: metrics of what a net does inside, and what is written for TensorBoard."""
+"""Tracking a training: metrics of a net's activity, TensorBoard, Weights & Biases and MLflow."""
 
 import re
 import struct
@@ -80,7 +80,7 @@ def same(one, other):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["dense", "recurrent"])
 @pytest.mark.parametrize("lengths", [False, True], ids=["whole", "padded"])
-def test_metrics_by_name_are_those_of_the_samples_together(kind, lengths):
+def test_named_activity_metrics_equal_metrics_of_all_samples(kind, lengths):
     some = batches(lengths=lengths)
     net = (Padded if lengths else Sequences)(kind)
     found = train.evaluate(net, LOSS, some, metrics=[*INSIDE, "accuracy"], accuracy=None)
@@ -97,7 +97,7 @@ def test_metrics_by_name_are_those_of_the_samples_together(kind, lengths):
 @pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_watched_or_written_changes_no_bit_of_a_training(kind, tmp_path):
+def test_tracking_changes_no_bit_of_training(kind, tmp_path):
     results = []
     for watched in (False, True):
         snncell.set_seed(0)
@@ -110,7 +110,7 @@ def test_what_is_watched_or_written_changes_no_bit_of_a_training(kind, tmp_path)
     assert same(results[0][0], results[1][0]) and results[0][1] == results[1][1]
 
 
-def test_the_best_weights_can_be_those_that_take_least_energy():
+def test_best_weights_can_be_selected_by_energy():
     net = Sequences("dense")
     result = trained(net, 3, test=batches(), metrics=["energy"], monitor="test_energy")
     assert result.best["test_energy"] == min(record["test_energy"] for record in result.history)
@@ -118,7 +118,7 @@ def test_the_best_weights_can_be_those_that_take_least_energy():
     assert found == result.best["test_energy"]
 
 
-def test_an_own_metric_of_a_monitor_is_measured_and_checked():
+def test_custom_monitor_metric_is_measured_and_checked():
     net = Sequences("dense")
     highest = train.Monitored(lambda m: m.v["body"].max(), v=True)
     found = train.evaluate(net, LOSS, batches(), metrics={"highest": highest, "loihi": on_loihi})
@@ -136,7 +136,7 @@ def test_an_own_metric_of_a_monitor_is_measured_and_checked():
 on_loihi = train.Monitored(lambda m: m.energy("loihi").joules, inputs=True)
 
 
-def test_what_cannot_be_watched_is_said_before_the_first_step():
+def test_invalid_metric_raises_before_first_step():
     net = Sequences("dense")
     before = weights(net)
     with pytest.raises(ArgumentError, match="'energy' is measured on validation data; give validation="):
@@ -173,7 +173,7 @@ def written(folder):
 
 
 @pytest.mark.slow
-def test_tensorboard_has_numbers_histograms_rasters_and_reports(tmp_path):
+def test_tensorboard_has_scalars_histograms_rasters_and_reports(tmp_path):
     net = Sequences("dense")
     slow = [net.first.weight, net.first.bias]
     other = [p for p in net.trainable_params() if all(p is not q for q in slow)]
@@ -196,7 +196,7 @@ def test_tensorboard_has_numbers_histograms_rasters_and_reports(tmp_path):
     assert values[3, "learning_rate"] == 0.25 and values[3, "learning_rate_1"] == 0.5
 
 
-def test_tensorboard_hides_what_a_resumed_training_repeats(tmp_path):
+def test_tensorboard_hides_steps_repeated_after_resume(tmp_path):
     file, stop = tmp_path / "a.ckpt", Stop(4)
     options = {"checkpoint": file, "test": batches()}
     net = Sequences("dense")
@@ -228,7 +228,7 @@ class Stop(train.Callback):
     ],
     ids=["a file in the way", "a report on nothing", "another batch"],
 )
-def test_tensorboard_says_before_the_first_step_what_is_wrong(make, words, tmp_path):
+def test_tensorboard_errors_are_raised_before_first_step(make, words, tmp_path):
     (tmp_path / "file").write_text("")
     net = Sequences("dense")
     before = weights(net)
@@ -237,13 +237,13 @@ def test_tensorboard_says_before_the_first_step_what_is_wrong(make, words, tmp_p
     assert same(before, weights(net))
 
 
-def test_tensorboard_needs_its_package(monkeypatch, tmp_path):
+def test_missing_tensorboard_package_raises(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ArgumentError, match=r'pip install "snncell\[tensorboard\]"'):
         train.TensorBoard(tmp_path)
 
 
-def test_tensorboard_is_closed_when_a_training_fails(tmp_path):
+def test_tensorboard_is_closed_when_training_fails(tmp_path):
     class Fails(train.Callback):
         def on_epoch_end(self, training):
             raise RuntimeError("of the user's own")
@@ -288,7 +288,7 @@ class Mlflow:
         self.active = False
 
 
-def test_the_callbacks_of_the_page_tell_weights_and_biases_and_mlflow(monkeypatch):
+def test_documented_callbacks_log_to_wandb_and_mlflow(monkeypatch):
     runs, mlflow = [], Mlflow()
 
     class Wandb:
@@ -313,7 +313,7 @@ def test_the_callbacks_of_the_page_tell_weights_and_biases_and_mlflow(monkeypatc
 # --- pictures of what is in a record ----------------------------------------------------------------------------------
 
 
-def test_a_confusion_matrix_of_a_record_is_drawn_as_that_of_its_predictions():
+def test_recorded_confusion_matrix_is_drawn_like_that_of_predictions():
     net = Sequences("dense")
     some = batches()
     result = trained(net, test=some, metrics=["confusion"])
@@ -339,7 +339,7 @@ def test_a_confusion_matrix_of_a_record_is_drawn_as_that_of_its_predictions():
         np.ones((2, 2, 2)),
     ],
 )
-def test_what_is_no_confusion_matrix_is_refused(wrong):
+def test_invalid_confusion_matrix_raises(wrong):
     with pytest.raises(snncell.errors.SnncellError, match=r"confusion_matrix: .*matrix"):
         plot.confusion_matrix(wrong)
     with pytest.raises(ArgumentError, match="3 names, but 2 classes"):
@@ -347,7 +347,7 @@ def test_what_is_no_confusion_matrix_is_refused(wrong):
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_curves_are_drawn_of_a_log_with_matrices_and_units(ending, tmp_path):
+def test_curves_of_log_with_matrices_and_units_are_drawn(ending, tmp_path):
     log = tmp_path / f"log.{ending}"
     result = trained(Sequences("dense"), test=batches(), metrics=["confusion", *INSIDE], log=log)
     for source in (result, log):
@@ -362,7 +362,7 @@ def test_curves_are_drawn_of_a_log_with_matrices_and_units(ending, tmp_path):
             plot.training_curves(source, names=["energy", "power"])
 
 
-def test_updates_are_told_by_group():
+def test_update_sizes_are_logged_per_group():
     net = Sequences("dense")
     two = [{"params": net.first.trainable_params(), "lr": 0.5}, {"params": net.last.trainable_params()}]
     sgd = nn.SGD(two, 0.25)
@@ -379,7 +379,7 @@ def test_updates_are_told_by_group():
         plot.update_ratios(before, net, nn.SGD(net.last.trainable_params(), 0.1))
 
 
-def test_a_report_says_which_group_has_updates_that_are_too_large(tmp_path):
+def test_report_names_group_with_too_large_updates(tmp_path):
     net = Sequences("dense")
     two = [{"params": net.first.trainable_params()}, {"params": net.last.trainable_params(), "lr": 1000.0}]
     report = plot.report(net, batches()[0], LOSS, nn.SGD(two, 1e-3), path=tmp_path / "report.html")

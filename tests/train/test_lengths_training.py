@@ -1,4 +1,4 @@
-"""Padding changes no bit of training, evaluation, and what a monitor counts."""
+"""Sequence lengths: padding changes no bit of training, evaluation, and the counts of a monitor."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def of_time_first(output, y, lengths):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("keep_states", [True, False])
 @pytest.mark.parametrize("loss", [nn.CERateLoss(), nn.MSEMembraneLoss(), of_time_first])
-def test_padding_changes_no_bit_of_a_training_and_its_evaluation(loss, keep_states):
+def test_padding_changes_no_bit_of_training_and_evaluation(loss, keep_states):
     found = []
     for buckets in PADDED:
         net = Net(keep_states)
@@ -57,7 +57,7 @@ def test_padding_changes_no_bit_of_a_training_and_its_evaluation(loss, keep_stat
             np.testing.assert_array_equal(one, other)
 
 
-def test_what_is_measured_of_a_padded_batch_is_that_of_its_samples():
+def test_metrics_of_padded_batch_equal_metrics_of_samples():
     net = Net().set_train(False)
     x, lengths = data.padded([x for x, _ in RECORDINGS], 12)
     y = np.array([y for _, y in RECORDINGS])
@@ -74,7 +74,7 @@ def test_what_is_measured_of_a_padded_batch_is_that_of_its_samples():
     assert found["firing_rate"] == pytest.approx(np.average(rates, weights=lengths))
 
 
-def test_a_loss_without_lengths_is_given_none_and_an_accuracy_of_decoded_outputs_neither():
+def test_loss_without_lengths_and_decoded_accuracy_receive_no_lengths():
     class Decoding(Net):
         def construct(self, x, lengths):
             return snncell.encode.firing_rate(super().construct(x, lengths), lengths=lengths)
@@ -84,7 +84,7 @@ def test_a_loss_without_lengths_is_given_none_and_an_accuracy_of_decoded_outputs
         assert sorted(found) == ["accuracy", "loss"]
 
 
-def test_lengths_of_an_output_with_another_number_of_steps_are_refused():
+def test_output_with_another_number_of_steps_raises():
     with pytest.raises(
         errors.ShapeError, match=r"input has 9 or 5 steps, but its output, of shape \(3, 5, 2\), has not"
     ):
@@ -92,7 +92,7 @@ def test_lengths_of_an_output_with_another_number_of_steps_are_refused():
 
 
 @pytest.mark.parametrize("padding", [0.0, 2.0])
-def test_a_firing_rate_counts_the_steps_that_are_there(padding):
+def test_firing_rate_counts_only_valid_steps(padding):
     x, lengths = data.padded([x for x, _ in RECORDINGS], 12, padding)
     layer = nn.MultiStep(nn.LIFNode(tau=2.0, v_threshold=0.3))
     with train.Spikes(layer) as spikes:
@@ -111,7 +111,7 @@ def test_a_firing_rate_counts_the_steps_that_are_there(padding):
 @pytest.mark.parametrize("options", [{}, {"every": 2}, {"samples": 3}, {"neurons": 2}, {"calls": None}])
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("keep_states", [True, False])
-def test_a_monitor_counts_the_steps_that_are_there(keep_states, compiled, options):
+def test_monitor_counts_only_valid_steps(keep_states, compiled, options):
     net = Net(keep_states).set_train(False)
     call = snncell.jit(lambda x, lengths: net(x, lengths)) if compiled else net
     found = []
@@ -127,7 +127,7 @@ def test_a_monitor_counts_the_steps_that_are_there(keep_states, compiled, option
             np.testing.assert_array_equal(one, expected)
 
 
-def test_rates_of_a_monitor_are_those_of_the_samples():
+def test_monitor_rates_of_padded_batch_equal_rates_of_samples():
     net = Net().set_train(False)
     x, lengths = data.padded([x for x, _ in RECORDINGS], 12)
     with snncell.monitor(net) as m:
@@ -141,7 +141,7 @@ def test_rates_of_a_monitor_are_those_of_the_samples():
     np.testing.assert_allclose(m.rates("hidden"), count / lengths.sum())
 
 
-def test_lengths_hold_for_the_innermost_cell_that_has_some():
+def test_innermost_cell_with_lengths_determines_valid_steps():
     net = nn.SequentialCell(nn.MultiStep(nn.IFNode()))
     with snncell.monitor(net) as m:
         net(Tensor(np.full((4, 2, 3), 2.0)))

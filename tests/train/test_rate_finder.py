@@ -1,4 +1,4 @@
-"""The search for a learning rate: what it finds, and that everything is as it was."""
+"""Learning-rate finder: suggested rates, and restoration of net, optimiser and random numbers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def bits_of(net: Net, optimiser: nn.Optimizer) -> list[Any]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("optimiser", "source"), list(itertools.product(OPTIMISERS, DATA)))
-def test_afterwards_everything_is_as_it_was(optimiser: str, source: str) -> None:
+def test_rate_finder_restores_everything(optimiser: str, source: str) -> None:
     ms.set_seed(5)
     net, batches = WithLengths(), DATA[source]()
     net.norm.training = True  # some of it apart from the rest
@@ -84,7 +84,7 @@ def test_afterwards_everything_is_as_it_was(optimiser: str, source: str) -> None
     assert numbers.size == 3
 
 
-def test_everything_is_as_it_was_after_an_error_too() -> None:
+def test_rate_finder_restores_everything_after_error() -> None:
     ms.set_seed(5)
     net = Net()
     made = nn.Adam(net.trainable_params(), 0.01)
@@ -101,7 +101,7 @@ def test_everything_is_as_it_was_after_an_error_too() -> None:
     assert bits_of(net, made) == before
 
 
-def test_the_step_is_traced_as_often_for_few_rates_as_for_many() -> None:
+def test_number_of_traces_is_independent_of_number_of_rates() -> None:
     traced = []
     for steps in (3, 40):
         earlier = len(TRACES)
@@ -113,7 +113,7 @@ def test_the_step_is_traced_as_often_for_few_rates_as_for_many() -> None:
 
 
 @pytest.mark.parametrize("curvature", [0.5, 8.0])
-def test_the_rates_that_diverge_are_those_that_theory_has_diverge(curvature: float) -> None:
+def test_diverging_rates_agree_with_theory(curvature: float) -> None:
     # w <- w - rate curvature w diverges from 2 / curvature on.
     w = ms.Parameter(np.ones(4, np.float32) * 3, name="w")
 
@@ -142,7 +142,7 @@ def test_the_rates_that_diverge_are_those_that_theory_has_diverge(curvature: flo
     np.testing.assert_array_equal(w.asnumpy(), 3.0)
 
 
-def test_groups_keep_their_proportion_and_a_suggestion_is_none_where_nothing_falls() -> None:
+def test_groups_keep_ratio_and_suggestion_is_none_without_descent() -> None:
     first, second = (ms.Parameter(np.ones(1, np.float32), name=name) for name in "ab")
 
     class Two(nn.Cell):
@@ -167,7 +167,7 @@ def test_groups_keep_their_proportion_and_a_suggestion_is_none_where_nothing_fal
     assert flat.suggestion is None and not flat.diverged and len(flat.rates) == 100
 
 
-def test_a_loss_that_is_not_finite_ends_the_search() -> None:
+def test_nonfinite_loss_ends_search() -> None:
     w = ms.Parameter(np.ones(1, np.float32), name="w")
 
     class Root(nn.Cell):
@@ -186,7 +186,7 @@ def test_a_loss_that_is_not_finite_ends_the_search() -> None:
     assert np.isfinite(axes.get_ylim()).all()
 
 
-def test_what_cannot_be_searched_is_refused_in_words() -> None:
+def test_invalid_arguments_raise() -> None:
     net, loss = nn.Dense(6, 2), nn.CECountLoss()
     sgd, batches = nn.SGD(net.trainable_params(), 0.1), DATA["list"]()
     find = train.find_learning_rate
@@ -208,7 +208,7 @@ def test_what_cannot_be_searched_is_refused_in_words() -> None:
 # --- the picture ------------------------------------------------------------------------------------------------------
 
 
-def test_the_picture_shows_what_was_found() -> None:
+def test_plot_shows_search_result() -> None:
     rates = np.array([0.1, 1.0, 10.0, 100.0])
     search = train.RateSearch(rates, np.array([2.0, 1.0, 0.5, 90.0]), np.array([1.9, 1.1, 0.6, 50.0]), 1.0, True)
     axes = plot.learning_rate_search(search, title="a title")

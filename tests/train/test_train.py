@@ -1,4 +1,4 @@
-"""snncell.train: fit and its pieces, against a loop written out, and a resume to the bit."""
+"""`fit` and its parts, compared with an explicit training loop; checkpoints that resume bit for bit."""
 
 import csv
 import json
@@ -63,7 +63,7 @@ def bits(*cells):
 
 
 @pytest.mark.compiled
-def test_fit_is_the_loop_that_one_would_write():
+def test_fit_equals_explicit_loop():
     x, y = samples()
     test_x, test_y = samples(20, 1)
     snncell.set_seed(5)
@@ -104,7 +104,7 @@ def test_fit_is_the_loop_that_one_would_write():
 
 
 @pytest.mark.compiled
-def test_fit_learns_and_leaves_phases_as_they_were():
+def test_fit_learns_and_restores_phases():
     x = np.random.default_rng(0).normal(size=(200, FEATURES)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int64)
     net = Net()
@@ -119,7 +119,7 @@ def test_fit_learns_and_leaves_phases_as_they_were():
 
 
 @pytest.mark.compiled
-def test_what_is_not_asked_for_is_not_there():
+def test_history_contains_only_requested_values():
     net = nn.Dense(2, 1)
     x, y = np.ones((5, 2), np.float32), np.zeros((5, 1), np.float32)
     options = {"accuracy": None, "progress": False}
@@ -130,7 +130,7 @@ def test_what_is_not_asked_for_is_not_there():
 
 
 @pytest.mark.compiled
-def test_data_may_be_batches_of_several_inputs():
+def test_data_can_be_batches_of_several_inputs():
     class Sum(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -146,7 +146,7 @@ def test_data_may_be_batches_of_several_inputs():
 
 
 @pytest.mark.compiled
-def test_batches_may_have_time_first():
+def test_batches_can_be_time_first():
     x, y = np.arange(42.0).reshape(2, 7, 3), np.arange(7)
     data = train.Batches(x, y, batch_size=3, time_first=True)
     found = list(data)
@@ -159,7 +159,7 @@ def test_batches_may_have_time_first():
 
 
 @pytest.mark.compiled
-def test_the_rate_follows_its_schedule_and_is_in_the_log():
+def test_learning_rate_follows_schedule_and_is_logged():
     net = Net()
     schedule = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.1, 9), 3)
     found = fit(net, nn.SGD(net.trainable_params(), schedule), 3)
@@ -168,7 +168,7 @@ def test_the_rate_follows_its_schedule_and_is_in_the_log():
 
 
 @pytest.mark.compiled
-def test_limits_of_the_gradients_are_kept():
+def test_gradient_limits_are_applied():
     start = np.ones((1, 2), np.float32)
     data = (np.full((4, 2), 100, np.float32), np.full((4, 1), -1000, np.float32))
     for limits, norm in (({"clip_norm": 0.5}, 0.5), ({"clip_value": 0.25}, 0.25 * math.sqrt(2)), ({}, None)):
@@ -179,7 +179,7 @@ def test_limits_of_the_gradients_are_kept():
 
 
 @pytest.mark.compiled
-def test_a_stateful_cell_begins_each_pass_at_rest():
+def test_stateful_cell_starts_each_pass_from_rest():
     net = nn.SequentialCell(nn.Dense(2, 2), nn.Stateful(nn.MultiStep(nn.IFNode())))
     data = [(ops.full((3, 4, 2), 0.7), ops.zeros((3, 4, 2)))] * 2
     first = train.evaluate(net, nn.MSELoss(), data, accuracy=None)
@@ -191,7 +191,7 @@ def test_a_stateful_cell_begins_each_pass_at_rest():
 
 
 @pytest.mark.compiled
-def test_evaluate_leaves_states_and_phases_as_they_were():
+def test_evaluate_restores_states_and_phases():
     class Loss(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -218,7 +218,7 @@ def test_evaluate_leaves_states_and_phases_as_they_were():
 
 
 @pytest.mark.compiled
-def test_early_stopping_puts_the_best_weights_back():
+def test_early_stopping_restores_best_weights():
     net = Net()
     test_x, test_y = samples(20, 1)
     found = fit(net, adam(net, 0.3), 40, patience=3)
@@ -229,7 +229,7 @@ def test_early_stopping_puts_the_best_weights_back():
     assert again["loss"] == found.best["test_loss"] != losses[-1]
 
 
-def test_what_is_better_depends_on_the_measure():
+def test_early_stopping_direction_depends_on_metric():
     net = nn.Dense(1, 1)
     high = train.EarlyStopping(2, "test_accuracy", min_delta=0.01)
     told = [high.update({"epoch": n, "test_accuracy": x}, net) for n, x in enumerate((0.5, 0.6, 0.605, 0.4))]
@@ -255,7 +255,7 @@ def with_loss(epochs, rate=0.3, **options):
 
 
 @pytest.mark.compiled
-def test_the_weights_of_a_loss_are_put_back_and_resumed_too(tmp_path):
+def test_weights_of_loss_are_restored_and_resumed(tmp_path):
     snncell.set_seed(3)
     whole, expected = with_loss(4)
     snncell.set_seed(3)
@@ -282,7 +282,7 @@ OPTIMISERS = {
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
-def test_a_resume_continues_to_the_bit(tmp_path, name, ending):
+def test_resume_continues_bit_for_bit(tmp_path, name, ending):
     def begin(seed):
         snncell.set_seed(seed)
         net = Net()
@@ -308,7 +308,7 @@ def test_a_resume_continues_to_the_bit(tmp_path, name, ending):
 
 
 @pytest.mark.compiled
-def test_what_was_interrupted_within_an_epoch_is_done_again(tmp_path):
+def test_interrupted_epoch_is_repeated_after_resume(tmp_path):
     def interrupted(count):
         for batch in train.Batches(*samples(), batch_size=16):
             count[0] -= 1
@@ -337,7 +337,7 @@ def test_what_was_interrupted_within_an_epoch_is_done_again(tmp_path):
 
 
 @pytest.mark.compiled
-def test_a_stopped_training_that_is_resumed_stays_stopped(tmp_path):
+def test_resumed_stopped_training_stays_stopped(tmp_path):
     net = Net()
     first = fit(net, adam(net, 0.3), 40, patience=2, checkpoint=tmp_path / "run")
     weights = bits(net)
@@ -382,7 +382,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", OTHER)
-def test_a_resume_of_something_else_names_it(checkpoint, name):
+def test_resume_with_other_net_or_optimiser_raises(checkpoint, name):
     options, message = OTHER[name]
     options = dict(options)
     net = options.pop("net", Net)()
@@ -395,7 +395,7 @@ def test_a_resume_of_something_else_names_it(checkpoint, name):
     assert bits(net, optimiser) == before  # nothing is loaded
 
 
-def test_constants_that_are_arrays_tell_a_net_from_another(tmp_path):
+def test_resume_compares_array_constants_of_nets(tmp_path):
     class Fixed(nn.Cell):
         def __init__(self, constants):
             super().__init__()
@@ -416,7 +416,7 @@ def test_constants_that_are_arrays_tell_a_net_from_another(tmp_path):
 
 
 @pytest.mark.compiled
-def test_a_resume_without_a_file_or_from_weights_alone(tmp_path, checkpoint):
+def test_resume_from_missing_file_or_weights_only_raises(tmp_path, checkpoint):
     net = Net()
     with pytest.raises(CheckpointError, match=r"fit: resume: there is no file .*none; resume=Path"):
         fit(net, adam(net), 1, checkpoint=tmp_path / "none", resume=True)
@@ -434,7 +434,7 @@ def test_a_resume_without_a_file_or_from_weights_alone(tmp_path, checkpoint):
 
 
 @pytest.mark.parametrize("of_loss", [False, True])
-def test_a_net_for_inference_is_loaded_without_an_optimiser(tmp_path, of_loss):
+def test_net_for_inference_loads_without_optimiser(tmp_path, of_loss):
     def make():
         net = nn.SequentialCell(nn.Dense(3, 2), nn.BatchNorm1d(2))
         loss = Learned() if of_loss else nn.MSELoss()
@@ -462,7 +462,7 @@ def test_a_net_for_inference_is_loaded_without_an_optimiser(tmp_path, of_loss):
 
 
 @pytest.mark.compiled
-def test_states_for_a_loop_of_ones_own(tmp_path):
+def test_save_state_and_load_state_work_in_custom_loop(tmp_path):
     net = Net()
     optimiser = adam(net)
     step = train.training_step(net, LOSS, optimiser)
@@ -484,7 +484,7 @@ def test_states_for_a_loop_of_ones_own(tmp_path):
 
 
 @pytest.mark.compiled
-def test_logs_say_what_the_history_says(tmp_path):
+def test_logs_equal_history(tmp_path):
     net = Net()
     found = fit(net, adam(net), 2, log=tmp_path / "run.csv")
     with (tmp_path / "run.csv").open(newline="") as file:
@@ -497,7 +497,7 @@ def test_logs_say_what_the_history_says(tmp_path):
 
 
 @pytest.mark.compiled
-def test_the_bar_shows_loss_accuracy_and_firing_rate(capsys):
+def test_progress_bar_shows_loss_accuracy_and_firing_rate(capsys):
     net = Net()
     fit(net, adam(net), 2, progress=True)
     shown = capsys.readouterr().err
@@ -508,7 +508,7 @@ def test_the_bar_shows_loss_accuracy_and_firing_rate(capsys):
 # --- pieces ----------------------------------------------------------------------------------------------------------
 
 
-def test_clipping(rng, run):
+def test_clipping_equals_numpy(rng, run):
     gradients = [rng.normal(size=(3, 4)) * 5, rng.normal(size=2)]
     norm = math.sqrt(sum((g**2).sum() for g in gradients))
     for limit in (norm * 0.3, norm * 2):
@@ -531,7 +531,7 @@ EXTREMES = {
 
 
 @pytest.mark.parametrize("name", EXTREMES)
-def test_a_norm_neither_overflows_nor_vanishes(name, run):
+def test_clipping_norm_neither_overflows_nor_underflows(name, run):
     g, limit = EXTREMES[name]
     (found,) = run(lambda g: train.clip_by_global_norm([g], limit))(Tensor(g))
     exact = g.astype(np.float64)
@@ -540,14 +540,14 @@ def test_a_norm_neither_overflows_nor_vanishes(name, run):
     np.testing.assert_allclose(found.asnumpy(), expected, rtol=1e-2 if g.dtype == np.float16 else 1e-6)
 
 
-def test_a_gradient_that_is_no_number_stays_visible_and_none_are_none():
+def test_clipping_propagates_nan_and_accepts_no_gradients():
     assert train.clip_by_global_norm([], 1.0) == ()
     for bad in (math.nan, math.inf):
         found = train.clip_by_global_norm([ops.ones(2), Tensor([1.0, bad]), ops.zeros(0)], 1.0)
         assert all(np.isnan(g.asnumpy()).all() for g in found)
 
 
-def test_accuracy_reads_potentials_counts_and_tuples():
+def test_accuracy_accepts_potentials_counts_and_tuples():
     scores = Tensor(np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]], np.float32))
     labels = Tensor([1, 1, 1])
     assert train.accuracy(scores, labels).item() == pytest.approx(2 / 3)
@@ -556,7 +556,7 @@ def test_accuracy_reads_potentials_counts_and_tuples():
     assert train.accuracy(spikes, Tensor([1])).item() == 1.0
 
 
-def test_spikes_count_what_is_not_zero_over_all_cells():
+def test_spike_count_includes_nonzero_values_of_all_cells():
     a, b = nn.MultiStep(nn.IFNode(0.25)), nn.MultiStep(nn.IFNode(), return_states=True)
     with train.Spikes([a, b]) as spikes:
         a(ops.full((4, 1, 3), 0.25))  # 3 of 4 steps are above the threshold, in each of 3 neurons, then 0 is left
@@ -570,7 +570,7 @@ def test_spikes_count_what_is_not_zero_over_all_cells():
     assert not a._hooks and not b._hooks
 
 
-def test_evaluate_weighs_batches_by_their_length():
+def test_evaluate_weights_batches_by_size():
     net = nn.Dense(2, 1, "ones", has_bias=False)
     x, y = np.arange(10, dtype=np.float32).reshape(5, 2), np.zeros((5, 1), np.float32)
     found = train.evaluate(net, nn.MSELoss(), (x, y), batch_size=2, accuracy=None)
@@ -646,7 +646,7 @@ REFUSED = [
 
 @pytest.mark.compiled
 @pytest.mark.parametrize(("call", "kind", "message"), REFUSED, ids=[row[2][:40] for row in REFUSED])
-def test_what_makes_no_sense_is_refused(call, kind, message, monkeypatch, tmp_path):
+def test_invalid_arguments_raise(call, kind, message, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     net = Net()
     with pytest.raises(kind, match=message):
@@ -655,7 +655,7 @@ def test_what_makes_no_sense_is_refused(call, kind, message, monkeypatch, tmp_pa
 
 
 @pytest.mark.compiled
-def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_checkpoint(tmp_path):
+def test_nonfinite_loss_ends_training_and_keeps_checkpoint(tmp_path):
     net = Net()
     fit(net, adam(net), 1, checkpoint=tmp_path / "run")
     kept = (tmp_path / "run").read_bytes()
@@ -671,7 +671,7 @@ def test_a_loss_that_is_no_number_ends_the_training_and_keeps_the_checkpoint(tmp
 
 
 @pytest.mark.compiled
-def test_weights_of_nan_end_the_training_though_the_loss_is_finite_and_keep_the_checkpoint(tmp_path):
+def test_nan_weights_end_training_and_keep_checkpoint(tmp_path):
     net = nn.SequentialCell(nn.Dense(2, 4), nn.MultiStep(nn.LIFNode()), nn.Dense(4, 2), nn.Readout("mean"))
     x, y = np.ones((3, 8, 2), np.float32), np.arange(8) % 2
     path, broken = tmp_path / "run", x.copy()
@@ -711,7 +711,7 @@ SQUARES = (np.ones((8, 3), np.float32), np.zeros((8, 2), np.float32))
 
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("place", [0, 1])
-def test_data_of_nan_are_named_instead_of_the_learning_rate(place, given):
+def test_nan_data_are_named_instead_of_learning_rate(place, given):
     net, name = nn.Dense(3, 2), ("input", "target")[place]
     where = "of sample 3" if given in ("arrays", "Batches") else "of batch 0"
     words = rf"the loss of epoch 1 is nan\. The data contain NaN: the {name} {where}\. Remove them"
@@ -724,7 +724,7 @@ def test_data_of_nan_are_named_instead_of_the_learning_rate(place, given):
 @pytest.mark.parametrize("patience", [None, 2])
 @pytest.mark.parametrize("given", GIVEN)
 @pytest.mark.parametrize("place", [0, 1])
-def test_test_data_of_nan_are_warned_of_and_end_the_training(place, given, patience):
+def test_nan_in_test_data_warns_and_ends_training(place, given, patience):
     net, test = nn.Dense(3, 2), GIVEN[given](holed(SQUARES, place))
     options = {"test": test, "patience": patience, "accuracy": None, "progress": False}
     words = r"the test loss of epoch 1 is nan\. The test data contain NaN: the .*Remove"
@@ -734,7 +734,7 @@ def test_test_data_of_nan_are_warned_of_and_end_the_training(place, given, patie
     assert len(warned) == 1 and warned[0].filename == __file__
 
 
-def test_nan_in_the_test_data_of_a_spiking_net_is_told_once_though_the_loss_is_finite():
+def test_nan_in_test_data_of_spiking_net_warns_once_despite_finite_loss():
     net = nn.SequentialCell(nn.Dense(2, 4), nn.MultiStep(nn.LIFNode()), nn.Dense(4, 2), nn.Readout("mean"))
     arrays = np.ones((8, 3, 2), np.float32), np.arange(8) % 2
     good, bad = (
@@ -749,7 +749,7 @@ def test_nan_in_the_test_data_of_a_spiking_net_is_told_once_though_the_loss_is_f
     assert all(math.isfinite(record["test_loss"]) for record in result.history)
 
 
-def test_a_test_loss_of_nan_from_finite_data_says_so_and_one_of_inf_is_only_bad():
+def test_nan_test_loss_of_finite_data_raises_and_inf_does_not():
     def loss(out, y, worst):
         return nn.MSELoss()(out, y) + ops.select(y.max() > 0.0, worst, 0.0)
 
@@ -764,7 +764,7 @@ def test_a_test_loss_of_nan_from_finite_data_says_so_and_one_of_inf_is_only_bad(
 
 
 @pytest.mark.parametrize("monitor", ["test_loss", "test_accuracy", "loss"])
-def test_early_stopping_has_no_place_for_nan(monitor):
+def test_early_stopping_rejects_nan(monitor):
     net, stopping = nn.Dense(1, 1), train.EarlyStopping(2, monitor)
     stopping.update({"epoch": 1, monitor: 0.5}, net)
     with pytest.raises(TrainingError, match=rf"{monitor} of epoch 2 is nan, which is neither better nor worse"):
@@ -772,7 +772,7 @@ def test_early_stopping_has_no_place_for_nan(monitor):
     assert (stopping.best_epoch, stopping.waited) == (1, 0)
 
 
-def test_a_loss_that_is_no_number_is_refused_and_an_accuracy_of_each_sample_averaged():
+def test_loss_must_be_scalar_and_samplewise_accuracy_is_averaged():
     net = nn.Dense(3, 2, Tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]), "zeros")  # answers 0
     optimiser, data = nn.SGD(net.trainable_params(), 0.0), (np.ones((6, 3), np.float32), np.array([0, 0, 0, 0, 1, 1]))
 
@@ -792,7 +792,7 @@ def optimisers():
 
 
 @pytest.mark.parametrize("name", optimisers())
-def test_a_setting_that_an_older_file_lacks_has_its_default_value(tmp_path, name):
+def test_setting_missing_in_older_file_gets_default(tmp_path, name):
     """A newer version may add a setting: the file is read if the setting is not used, and refused if it is."""
     kind, file = optimisers()[name], tmp_path / "run"
     net = nn.SequentialCell(nn.Dense(2, 3), nn.MultiStep(nn.LIFNode()))
@@ -818,7 +818,7 @@ def test_a_setting_that_an_older_file_lacks_has_its_default_value(tmp_path, name
     assert "momentum" not in plain or kind is not nn.Momentum  # it has to be written
 
 
-def test_a_setting_of_a_class_of_the_user_has_to_be_in_the_file(tmp_path):
+def test_setting_of_user_class_must_be_in_file(tmp_path):
     class Own(nn.SGD):
         def __init__(self, params, learning_rate, own=3):
             super().__init__(params, learning_rate)
@@ -836,7 +836,7 @@ def test_a_setting_of_a_class_of_the_user_has_to_be_in_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", [*LOSSES, "cross_entropy", "mse_loss", "MSELoss"])
-def test_the_name_of_a_loss_is_refused_with_its_class(name):
+def test_loss_given_by_name_raises_with_its_class(name):
     net, data = nn.Dense(2, 2), (np.ones((4, 2), np.float32), np.ones((4, 2), np.float32))
     with pytest.raises(
         ArgumentTypeError, match=r"loss is a function, not '.*'; create an instance: nn\.(\w+)\(\)"

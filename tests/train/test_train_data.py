@@ -1,4 +1,4 @@
-"""Errors of `fit` for data that do not fit the network, and the cause that it names for NaN and infinity."""
+"""Errors of `fit` for data that do not fit the network, and the stated cause of NaN and infinite values."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def passed(call, *args):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_data_with_the_batch_first_are_refused(layer, target):
+def test_batch_first_data_raise(layer, target):
     net, y = OverTime(LAYERS[layer](), 1), TARGETS[target]
     adam = nn.Adam(net.trainable_params())
     message = rf"batch first: a layer over time got \({BATCH}, {STEPS}, {CLASSES}\).*{BATCH} samples.*swapaxes\(0, 1\)"
@@ -69,13 +69,13 @@ def test_data_with_the_batch_first_are_refused(layer, target):
 
 
 @pytest.mark.compiled
-def test_they_are_refused_in_a_compiled_step():
+def test_batch_first_data_raise_in_compiled_step():
     net = OverTime(nn.MultiStep(nn.LIFNode()), 1)
     with pytest.raises(ShapeError, match="batch first"):
         train.evaluate(net, LOSS, (batch_first(), TARGETS["labels"]))
 
 
-def test_a_net_that_turns_them_itself_and_time_first_batches_are_not():
+def test_transposing_net_and_time_first_batches_are_accepted():
     y = TARGETS["labels"]
     net = Turned(nn.MultiStep(nn.LIFNode()), 0)
     assert np.isfinite(passed(train.evaluate, net, LOSS, (batch_first(), y))["loss"])
@@ -94,14 +94,14 @@ def test_a_net_that_turns_them_itself_and_time_first_batches_are_not():
         ((STEPS, FEATURES), (STEPS,)),  # no batch at all
     ],
 )
-def test_what_may_be_meant_is_not_refused(x, y):
+def test_plausible_shapes_are_accepted(x, y):
     layer = nn.MultiStep(nn.LIFNode())
     net, loss = OverTime(layer, 0), lambda out, target: ops.square(out).mean() + 0.0 * target.sum()
     found, _ = passed(train.measure(net, loss, None), Tensor(np.ones(x, np.float32)), Tensor(np.ones(y, np.float32)))
     assert np.isfinite(float(found))
 
 
-def test_time_first_arrays_without_saying_so_are_told_how():
+def test_time_first_arrays_without_option_raise_with_fix():
     with pytest.raises(ShapeError, match=r"lengths \[7, 4\].*For inputs \(T, N, \.\.\.\) use.*time_first=True"):
         train.Batches(batch_first().swapaxes(0, 1), TARGETS["labels"])
     with pytest.raises(ShapeError, match=r"for each sample\.$"):
@@ -143,7 +143,7 @@ def source_of(kind, x, y):
 
 
 @random_cases(64)
-def test_batch_first_data_of_as_many_steps_as_samples_are_refused_and_right_ones_are_not(seed):
+def test_batch_first_data_with_equal_steps_and_samples_raise(seed):
     rng = np.random.default_rng(seed)
     layer = SQUARE_LAYERS[list(SQUARE_LAYERS)[seed % len(SQUARE_LAYERS)]]()
     kinds = ["arrays", "Batches, time first", "Loader", "Loader, stacked"]
@@ -164,7 +164,7 @@ def test_batch_first_data_of_as_many_steps_as_samples_are_refused_and_right_ones
         passed(call)
 
 
-def test_the_check_for_them_computes_draws_and_changes_nothing():
+def test_batch_first_check_has_no_side_effects():
     calls = []
 
     class Counting(Turned):
@@ -196,7 +196,7 @@ def test_the_check_for_them_computes_draws_and_changes_nothing():
 
 @pytest.mark.parametrize("source", ["arrays", "Batches", "Loader"])
 @pytest.mark.parametrize("layer", [lambda: nn.MultiStep(nn.LIFNode()), lambda: nn.Stateful(nn.MultiStep(nn.LIFNode()))])
-def test_samples_without_a_time_axis_are_no_steps(layer, source, rng):
+def test_samples_without_time_axis_are_accepted(layer, source, rng):
     class OverSamples(nn.Cell):
         def __init__(self):
             super().__init__()
@@ -228,7 +228,7 @@ SCORES = np.array([[0.1, 0.9, 0.0], [0.8, 0.1, 0.2]], np.float32)
 @pytest.mark.parametrize("run", BOTH)
 @pytest.mark.parametrize("labels", [[0, 1], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]], ids=["numbers", "probabilities"])
 @pytest.mark.parametrize("steps", [None, 2])
-def test_the_accuracy_of_nan_is_nan(labels, steps, run):
+def test_accuracy_of_nan_is_nan(labels, steps, run):
     scores = np.full_like(SCORES, np.nan)
     scores[1] = SCORES[1]
     given = Tensor(scores if steps is None else np.stack([scores] * steps))
@@ -238,7 +238,7 @@ def test_the_accuracy_of_nan_is_nan(labels, steps, run):
 @pytest.mark.parametrize("run", BOTH)
 @pytest.mark.parametrize("label", [3, -1, 255])
 @pytest.mark.parametrize("steps", [None, 2])
-def test_a_label_that_is_no_class_is_refused(label, steps, run):
+def test_label_out_of_range_raises(label, steps, run):
     given = Tensor(SCORES if steps is None else np.stack([SCORES] * steps))
     with pytest.raises(
         ArgumentError, match=rf"accuracy: the outputs have 3 class\(es\).*Label {label} is out of range"
@@ -247,13 +247,13 @@ def test_a_label_that_is_no_class_is_refused(label, steps, run):
 
 
 @pytest.mark.parametrize("run", BOTH)
-def test_a_label_that_does_not_count_does_not(run):
+def test_accuracy_skips_ignored_labels(run):
     assert run(train.accuracy)(Tensor(SCORES), Tensor([1, -100])).item() == 1.0
     assert run(lambda s, y: train.accuracy(s, y, ignore_index=2))(Tensor(SCORES), Tensor([2, 0])).item() == 1.0
 
 
 @pytest.mark.parametrize("accuracy", [train.accuracy, None], ids=["given", "the default"])
-def test_what_the_loss_ignores_the_accuracy_ignores(accuracy):
+def test_accuracy_ignores_labels_that_loss_ignores(accuracy):
     net, given = nn.Dense(FEATURES, CLASSES), {} if accuracy is None else {"accuracy": accuracy}
     x = np.random.default_rng(0).random((BATCH, FEATURES)).astype(np.float32)
     y = net(Tensor(x)).asnumpy().argmax(1)
@@ -306,7 +306,7 @@ def message_of(net, loss, data, rate, epochs=2, **options):
 
 @pytest.mark.sampled(3)
 @random_cases(6)
-def test_the_time_step_is_named_at_which_the_backward_pass_overflows(seed):
+def test_error_names_time_step_where_backward_pass_overflows(seed):
     rng = np.random.default_rng(seed)
     factor, batch = float(2.0 ** rng.integers(8, 30)), int(rng.integers(2, 6))
     steps = int(rng.integers(150 // np.log2(factor) + 2, 40))
@@ -321,7 +321,7 @@ def test_the_time_step_is_named_at_which_the_backward_pass_overflows(seed):
     assert "Lower the learning rate" not in message
 
 
-def test_an_infinite_gradient_without_a_time_axis_is_named_without_a_step():
+def test_infinite_gradient_without_time_axis_is_named_without_step():
     def steep(out, target):
         return ops.sqrt(out.sum())  # its gradient at 0 is infinite
 
@@ -333,7 +333,7 @@ def test_an_infinite_gradient_without_a_time_axis_is_named_without_a_step():
 
 
 @pytest.mark.parametrize("clip", [None, 1.0])
-def test_a_rate_that_is_too_large_is_still_blamed_for_a_loss_that_is_not_finite(clip):
+def test_too_large_learning_rate_is_named_for_nonfinite_loss(clip):
     net = nn.SequentialCell(nn.Dense(3, 4, weight_init="ones"), nn.Dense(4, 1, weight_init="ones"))
     x, y = np.ones((32, 3), np.float32), np.zeros((32, 1), np.float32)
     message = message_of(net, nn.MSELoss(), (x, y), 1e30, batch_size=4, clip_norm=clip)

@@ -1,4 +1,4 @@
-"""Batches made ahead by a thread: the same bits as without, errors, interruptions and forks in the middle of it."""
+"""Prefetching of batches by a thread: same bits as without, and errors, interruptions and forks at any point."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def trained(data: Any, prefetch: bool | None, stop: int | None = None, **more: A
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", DATA)
-def test_a_training_has_the_same_bits(name: str, tmp_path: Any) -> None:
+def test_prefetch_keeps_bits_of_training(name: str, tmp_path: Any) -> None:
     expected = trained(DATA[name](), False)
     assert trained(DATA[name](), True) == expected
     assert none_left()
@@ -144,12 +144,12 @@ def test_a_training_has_the_same_bits(name: str, tmp_path: Any) -> None:
         assert again[:3] == expected[:3]
 
 
-def test_early_stopping_has_the_same_bits() -> None:
+def test_prefetch_keeps_bits_of_early_stopping() -> None:
     data = DATA["order batches end: eager"]
     assert trained(data(), True, stop=12, patience=1) == trained(data(), False, stop=12, patience=1)
 
 
-def test_an_evaluation_is_the_same() -> None:
+def test_prefetch_keeps_bits_of_evaluation() -> None:
     net = nn.Dense(FEATURES, CLASSES)
     for name in ("arrays", "order batches: jitted"):
         found = []
@@ -159,7 +159,7 @@ def test_an_evaluation_is_the_same() -> None:
         assert found[0] == found[1] == found[2]
 
 
-def test_settings_of_the_thread_hold_for_its_data() -> None:
+def test_thread_inherits_settings_of_caller() -> None:
     def seen() -> Iterator[Any]:
         yield CHECKING.smooth, TRACING.unfused, np.geterr()["over"], ops.ones(2).dtype
 
@@ -175,7 +175,7 @@ class Item:
     pass
 
 
-def test_one_batch_is_made_ahead_and_no_more() -> None:
+def test_only_one_batch_is_prefetched() -> None:
     living: weakref.WeakSet[Item] = weakref.WeakSet()
     begun = [threading.Event() for _ in range(7)]
 
@@ -197,7 +197,7 @@ def test_one_batch_is_made_ahead_and_no_more() -> None:
     assert none_left()
 
 
-def test_what_draws_waits_for_the_step() -> None:
+def test_batches_that_draw_random_numbers_wait_for_step() -> None:
     order: list[str] = []
 
     def items() -> Iterator[int]:
@@ -215,7 +215,7 @@ def test_what_draws_waits_for_the_step() -> None:
         assert order.index(f"done {n - 1}") < order.index(f"drawn {n}")
 
 
-def test_by_default_arrays_of_some_size_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays_are_prefetched_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     class Subclass(train.Batches):
         pass
 
@@ -238,7 +238,7 @@ def test_by_default_arrays_of_some_size_are(monkeypatch: pytest.MonkeyPatch) -> 
     assert not ahead_of(small[train.Batches])
 
 
-def test_where_a_gpu_is_in_use_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefetch_is_disabled_while_gpu_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "IN_USE", ["a card"])
     assert not isinstance(prefetch_batches([1], lambda x: x, True), batches._Prefetcher)
 
@@ -284,7 +284,7 @@ ERRORS = [FaultError("a fault"), KeyError("a key"), SystemExit(3), KeyboardInter
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("place", PLACES)
-def test_an_error_of_the_data_comes_out_of_the_call(place: str, error: BaseException) -> None:
+def test_error_in_data_is_raised_by_call(place: str, error: BaseException) -> None:
     def raised(prefetch: bool) -> tuple[Any, ...]:
         data = Failing(place, type(error)(*error.args))
         found = None
@@ -301,7 +301,7 @@ def test_an_error_of_the_data_comes_out_of_the_call(place: str, error: BaseExcep
     assert raised(True) == raised(False)
 
 
-def test_an_error_of_the_step_ends_the_thread_and_closes_the_data() -> None:
+def test_error_in_step_ends_thread_and_closes_data() -> None:
     for n in range(3):
         data, seen = Failing("", FaultError()), itertools.count()
 
@@ -320,7 +320,7 @@ def test_an_error_of_the_step_ends_the_thread_and_closes_the_data() -> None:
         assert not data_threads() and data.closed == 1
 
 
-def test_a_pass_that_is_left_closes_the_data() -> None:
+def test_abandoned_pass_closes_data() -> None:
     for places in ("", "order", "batches"):
         data = Own(places, DRAWS["eager"])
         with prefetch_batches(data, lambda x: x, True) as found:
@@ -332,7 +332,7 @@ def test_a_pass_that_is_left_closes_the_data() -> None:
     assert not data_threads() and data.closed in (0, 1)
 
 
-def test_one_that_is_forgotten_ends_its_thread() -> None:
+def test_garbage_collected_pass_ends_its_thread() -> None:
     data = Failing("", FaultError())
     forgotten = prefetch_batches(data, lambda x: x, True)
     next(iter(forgotten.__enter__()))
@@ -343,7 +343,7 @@ def test_one_that_is_forgotten_ends_its_thread() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("draw", ["nothing", "eager"])
-def test_an_interruption_at_any_place_ends_the_thread(draw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_at_any_place_ends_thread(draw: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def waiting(function: Callable[[], Any]) -> Any:
         interrupt = sys.getprofile()
         sys.setprofile(None)
@@ -391,7 +391,7 @@ FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no f
 
 @FORKS
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_is_told_that_the_thread_is_not_there() -> None:
+def test_prefetched_batches_raise_in_forked_child() -> None:
     def refused() -> bool:
         try:
             next(batches)
@@ -409,7 +409,7 @@ def test_a_child_is_told_that_the_thread_is_not_there() -> None:
 
 @FORKS
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_data_may_fork() -> None:
+def test_data_can_fork_processes() -> None:
     snncell.set_seed(8)
     expected = [ops.uniform(()).item() for _ in range(2)]
 
@@ -443,7 +443,7 @@ def adding(start, stop, x):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("grain", [0, 1])
-def test_other_threads_run_while_a_kernel_does(grain: int) -> None:
+def test_other_threads_run_during_kernel(grain: int) -> None:
     kernel = build("adding", ADDING, ((snncell.float32, 1, True),))
     x, count, done = np.zeros(1 << 16, np.float32), itertools.count(), threading.Event()
 
@@ -471,6 +471,6 @@ def test_other_threads_run_while_a_kernel_does(grain: int) -> None:
     assert after > before + 1
 
 
-def test_prefetch_is_a_choice() -> None:
+def test_invalid_prefetch_option_raises() -> None:
     with pytest.raises(ArgumentError, match="prefetch"):
         train.evaluate(nn.Dense(FEATURES, CLASSES), LOSS, samples(), prefetch="often")  # type: ignore[arg-type]

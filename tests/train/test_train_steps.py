@@ -1,4 +1,4 @@
-"""Steps of a training: callbacks, accumulated gradients, loss scales and batches that are left over, in combination."""
+"""Training steps: combinations of callbacks, accumulated gradients, loss scales and remaining batches."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def as_data(kind: str, x: Any, y: Any, batches: Any) -> Any:
 @pytest.mark.sampled(2)
 @pytest.mark.compiled
 @random_cases(12)
-def test_callbacks_follow_the_steps_that_the_optimiser_takes(seed: int, tmp_path: Any) -> None:
+def test_callbacks_follow_optimiser_steps(seed: int, tmp_path: Any) -> None:
     chosen = drawn(seed)
     rng = np.random.default_rng(seed)
     count = 3 * chosen["batches"] + chosen["rest"]
@@ -172,7 +172,7 @@ def test_callbacks_follow_the_steps_that_the_optimiser_takes(seed: int, tmp_path
             assert a.asnumpy().tobytes() == b.asnumpy().tobytes()
 
 
-def test_many_nets_accumulate_in_one_process_without_a_word() -> None:
+def test_many_nets_accumulate_in_one_process_without_warning() -> None:
     labels = np.array([0, 1, 0, 1])
     for features in range(1, 11):
         net = nn.Dense(features, 2)
@@ -180,7 +180,7 @@ def test_many_nets_accumulate_in_one_process_without_a_word() -> None:
         train.fit(net, LOSS, sgd, data, 1, batch_size=2, accumulate=2, progress=False)
 
 
-def test_the_average_moves_at_the_step_of_batches_that_are_left_over() -> None:
+def test_weight_average_updates_at_step_of_remaining_batches() -> None:
     x = ops.normal((4, 2))
     net = nn.Dense(2, 2)
     before = net.weight.asnumpy().copy()
