@@ -370,7 +370,7 @@ def test_unsuitable_loss_is_not_reported_as_swapped_arguments(loss):
     assert "swapped" not in str(told.value)
 
 
-def test_loader_with_unsupported_lengths_raises_with_their_names():
+def test_loader_with_unsupported_lengths_raises_with_a_fix():
     net = nn.SequentialCell(nn.Dense(2, 2), nn.MultiStep(nn.LIFNode()))
     samples = [(np.ones((length, 2), np.float32), length % 2) for length in (3, 4)]
     loader = snncell.data.Loader(samples, 2)

@@ -417,7 +417,7 @@ def test_repr_includes_extra_settings(cell, wanted):
     assert repr(cell) == str(cell) == wanted
 
 
-def test_shallow_copy_can_delete_a_buffer_independently():
+def test_copies_can_delete_a_buffer_independently():
     for copied in (copy.copy, copy.deepcopy):
         cell = Counted()
         twin = copied(cell)

@@ -289,7 +289,7 @@ def test_quantised_weights_compile_to_one_kernel_in_each_direction(made):
 
 def test_monitoring_does_not_change_gradients_of_constants():
     class Scaled(nn.Cell):
-        """A layer that is constant over time."""
+        """A layer with a factor that is constant over time."""
 
         def __init__(self):
             super().__init__()
