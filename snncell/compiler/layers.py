@@ -80,7 +80,8 @@ def explain_layers(name: str, plan: Plan) -> LayerTable:
         if not is_view(launch):
             _add(rows, launch, plan.space)
     _note_stored(rows, plan)
-    written = set(plan.program.written.values())
+    # Statistics and states, which do not require a gradient, are written in the forward pass.
+    written = {value for parameter, value in plan.program.written.items() if parameter.requires_grad}
     for instruction in plan.program.instructions:
         if written.intersection(instruction.outputs) and instruction.line.layer in rows:
             rows[instruction.line.layer].updates = True

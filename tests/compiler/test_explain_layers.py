@@ -77,6 +77,13 @@ def test_training_step_has_one_row_per_layer_and_fits_on_a_screen() -> None:
 
 
 @pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("net", [nn.Stateful(nn.LIFNode(tau=2.0)), nn.BatchNorm1d(3).set_train()])
+def test_layer_that_writes_states_or_statistics_is_no_update(net: nn.Cell) -> None:
+    (row,) = rows_of(snncell.explain(net, ops.ones((BATCH, 3)))).values()
+    assert row.keys() == {"forward"}
+
+
+@pytest.mark.usefixtures("interpreted")
 def test_loop_without_kernel_is_marked_slow_with_its_reason() -> None:
     net = nn.SequentialCell(nn.Dense(3, 5), nn.MultiStep(Competing()))
     row = rows_of(snncell.explain(net, ops.ones((STEPS, BATCH, 3))))["1 MultiStep(Competing)"]
