@@ -48,7 +48,8 @@ def source(thing: Any) -> str | None:
     """Return the path of the source file, relative to docs/reference."""
     owner = inspect.unwrap(thing) if callable(thing) else type(thing)
     module = sys.modules.get(getattr(owner, "__module__", None) or type(thing).__module__)
-    file = Path(str(getattr(module, "__file__", "")))
+    # The `__module__` of a function is the package that users import it from.
+    file = Path(owner.__code__.co_filename if inspect.isfunction(owner) else str(getattr(module, "__file__", "")))
     package = Path(importlib.import_module("snncell").__file__ or "")
     above = package.parents[1]  # the repository, or site-packages
     return f"../../{file.relative_to(above).as_posix()}" if file.is_relative_to(above) else None
