@@ -97,7 +97,7 @@ class LossScaler(Cell):
         amp.step_if(finite, optimiser, grads)
         scaler.adjust(finite)
 
-    You should choose a power of two as the scale, because then scaling rounds nothing in float32.
+    You should choose a power of two as the scale, because scaling is then exact in float32.
 
     Attributes:
         scale_value: the scale, a Parameter, float32.
@@ -151,7 +151,7 @@ class StaticLossScaler(LossScaler):
     """A constant loss scale.
 
     Args:
-        scale_value: the scale, above 0. You should take a power of two, because it rounds nothing.
+        scale_value: the scale, above 0. You should take a power of two, because scaling is then exact.
 
     Example:
         >>> scaler = snncell.amp.StaticLossScaler(1024.0)

@@ -302,7 +302,7 @@ class Compiled:
 
     def plan(self, arrays: Sequence[Any]) -> Plan:
         """The plan to replay for these arguments, if gradients are not taken from outside."""
-        assert self.plans is not None  # the caller's choice
+        assert self.plans is not None  # the callers have checked it
         return self.plans.of(arrays)
 
     def __call__(self, leaves: Sequence[Tensor]) -> Any:

@@ -261,7 +261,7 @@ class Scan(LoopOperation):
         Checkpoints do not help here, because each rematerialised state receives a gradient. So the states of every step
         are stored.
         """
-        assert self.loop.recompute is not None  # the caller's choice
+        assert self.loop.recompute is not None  # the callers have checked it
         forward, body, who = self.loop.recompute.forward, self.loop.body, self.loop.who
         steps = entry.attrs["steps"]
         position = {x._data: n for n, x in enumerate((*body.carry, *body.xs, *body.consts))}

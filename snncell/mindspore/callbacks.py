@@ -152,7 +152,7 @@ class LossMonitor(Callback):
     """Print the loss of batches, "epoch: 1 step: 32, loss is 0.51", and evaluation results after each epoch.
 
     Args:
-        per_print_times: print after every so many batches; 0 for never. Each print waits for its batch.
+        per_print_times: the number of batches between prints; 0 for no prints. Each print waits for its batch.
 
     Raises:
         TrainingError: for a loss that is not finite.
@@ -318,7 +318,7 @@ class CheckpointConfig:
     """When `ModelCheckpoint` writes, and how many files it keeps.
 
     Args:
-        save_checkpoint_steps: write after every so many batches; 0 to use seconds.
+        save_checkpoint_steps: the number of batches between checkpoints; 0 to use seconds.
         save_checkpoint_seconds: write after the first batch that ends so long after the last file; 0 to use batches.
         keep_checkpoint_max: the number of files to keep; older files of this run are deleted. 0 keeps all.
         saved_network: the Cell to save instead of the trained network.

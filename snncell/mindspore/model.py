@@ -152,7 +152,7 @@ class Model:
         Args:
             epoch, train_dataset, callbacks, initial_epoch: as for `train`.
             valid_dataset: other data to evaluate on.
-            valid_frequency: evaluate after every so many epochs, or after each epoch in a list.
+            valid_frequency: the number of epochs between evaluations, or a list of the epochs to evaluate after.
             dataset_sink_mode, valid_dataset_sink_mode, sink_size: as for `train`.
 
         Returns:

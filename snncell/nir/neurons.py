@@ -161,7 +161,7 @@ class Equation:
         rest: resting potential.
         tau_syn, w_in: time constant and input weight of the current; None without a current.
         fires: whether there is a threshold.
-        late: whether the membrane reads the current of the step before.
+        late: whether the membrane reads the current of the previous step.
     """
 
     tau: Any

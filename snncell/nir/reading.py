@@ -361,7 +361,7 @@ _RESERVED = ("graph", "choices", "lost", "error", "inputs", "outputs", "_shapes"
 
 
 class FeedbackLoop(Cell):
-    """Cycles over time: each time step runs all nodes once, with the values of the step before on the closing edges.
+    """Cycles over time: each time step runs all nodes once, with the values of the previous step on the closing edges.
 
     Before the first step, neurons output 0, and feedback layers their response to that.
     """

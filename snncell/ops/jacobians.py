@@ -27,7 +27,7 @@ from snncell.tape.tracing import BodyTrace
 from snncell.tape.transforms import Recording, full, has_float, refuse_no_function, refuse_unlike, without_aux, wraps
 
 __all__ = ["jacfwd", "jacrev", "jvp"]
-FEW = 12  # up to so many passes run one by one, because tracing one pass for all takes longer
+FEW = 12  # up to this number, passes run one by one, because tracing one pass for all takes longer
 
 
 def jacrev(

@@ -210,7 +210,7 @@ def marker(number: int) -> str:
 
 
 def line_style(number: int, points: int, evaluated: bool = False) -> dict[str, Any]:
-    """Style of line `number` with so many points: markers on about twelve of them, hollow for evaluations."""
+    """Style of line `number` by its number of points: markers on about twelve points, hollow for evaluations."""
     colour = series_style(number)["color"]
     return {
         "color": colour,
@@ -311,7 +311,7 @@ def _looks(handles: Any) -> tuple[tuple[float, float], ...]:
 
 
 def _legend_size(handles: Any, columns: int, size: float, sample: float) -> tuple[float, float]:
-    """Width and height of a legend with so many columns, in points."""
+    """Width and height of a legend in points, for a number of columns."""
     labels = [text_width(handle.get_label(), size) for handle in handles]
     wide = sum(part.max() + (sample + 0.8) * size for part in np.array_split(labels, min(columns, len(labels))))
     return wide + (columns - 1) * 1.2 * size, math.ceil(len(handles) / columns) * 1.5 * size

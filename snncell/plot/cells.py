@@ -13,7 +13,7 @@ from snncell.plot.sources import Array
 
 
 def fit_font_size(points: float, letters: int) -> float:
-    """Font size of a number with so many letters in a cell of that width in points; 0 if it would be unreadable."""
+    """Font size of a number with `letters` digits in a cell `points` wide; 0 if it would be unreadable."""
     size = min(LARGE, 0.7 * points, 0.75 * points / (0.62 * letters))
     return size if size >= SMALLEST else 0.0
 

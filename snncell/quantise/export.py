@@ -38,7 +38,7 @@ SUPPORTED = (
 
 
 class _Exporter(DataFlow):
-    """The layers of a network in the order of their calls. Each takes the output of the one before."""
+    """The layers of a network in the order of their calls. Each layer takes the output of the previous one."""
 
     def __init__(self, net: Cell, largest_input: int) -> None:
         super().__init__(net, _error, "that a chain of layers cannot express (it may call Cells one after the other)")

@@ -34,8 +34,8 @@ class Checkpoint(Callback):
     Args:
         file: the path. It may contain "epoch", "step", or after an epoch a number of its record in braces, for example
             "run-{epoch:03d}.ckpt" or "best-{test_loss:.3f}.ckpt".
-        every: write after every so many epochs.
-        steps: write after every so many optimiser steps instead.
+        every: the number of epochs between checkpoints.
+        steps: the number of optimiser steps between checkpoints, instead of epochs.
         best: write only when this number of the record, such as "test_loss", is the best so far.
         keep: the number of files with changing names to keep; older ones are deleted. Default: all.
         higher_is_better: True or False for a number that does not follow the rule of `EarlyStopping`.

@@ -98,22 +98,23 @@ def fit(
         epochs: the total number of epochs, including those before a resume.
         validation: other data for an evaluation after each epoch. The records call its numbers "test_loss",
             "test_accuracy" and so on, because the net has not trained on these data.
-        test_every: evaluate after every so many epochs; or a list of the epochs to evaluate after.
+        test_every: the number of epochs between evaluations, or a list of the epochs to evaluate after.
         batch_size: the batch size, if the data are arrays.
         accuracy: a function of the net's output and the target, whose mean is shown as accuracy; None for none.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
             of these by the name to show. "spikes", "synops", "energy" and other `Monitored` metrics need `validation`.
         firing_rate: Cells whose output is spikes (the `MultiStep`, not the neuron inside). The share of nonzero
             elements is shown, without the steps after `lengths`.
-        accumulate: gradient accumulation, for batches that do not fit into memory: one optimiser step for so many
-            batches, with the mean gradient over all samples, and one for the remaining batches of an epoch.
+        accumulate: gradient accumulation, for batches that do not fit into memory: the number of batches for one
+            optimiser step, with the mean gradient over all samples. The remaining batches of an epoch also give one
+            step.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
         loss_scale: an `amp.DynamicLossScaler`, or a number for a constant scale, so that float16 gradients do not
             underflow. A step with a gradient that is not finite is skipped, see `training_step`. Records then contain
             "loss_scale" (of the next step) and "skipped", the number of skipped steps in the epoch.
         monitor: a number of the records; in the end the net gets the weights of the epoch with the best number.
-        patience: stop when `monitor` has not improved for so many epochs; `monitor` is then by default "test_loss", or
-            "loss" without `validation`.
+        patience: the number of epochs without an improvement of `monitor` after which the training stops; `monitor` is
+            then by default "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. With it, Ctrl-C and
             SIGTERM end the training after the present step and write the file. Then `fit` returns, or SIGTERM takes
@@ -253,7 +254,7 @@ class Run:
         self.checkpoint: File | None = None  # named in errors
         self.pass_: DataPass | None = None  # the present epoch
         self.before: Values = []  # the weights at its beginning; empty if training was resumed within it
-        self.test_every: Any = 1  # evaluate after so many epochs, or after those in this list
+        self.test_every: Any = 1  # the number of epochs between evaluations, or a list of epochs
         training.batches = len(training.data) if hasattr(training.data, "__len__") else None
         training.writer = self.save
 

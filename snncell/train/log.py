@@ -194,8 +194,9 @@ class TensorBoard(Callback):
 
     Args:
         folder: the folder, which is created if it is missing.
-        steps: also write the numbers of a batch, as "batch/loss", after every so many batches. Each waits for its step.
-        every: draw histograms and pictures after every so many epochs, and before the first one.
+        steps: also write the numbers of every `steps`-th batch, as "batch/loss". Each write waits for its training
+            step.
+        every: draw histograms and pictures before the first epoch, and after each `every`-th one.
         histograms: whether to write the distribution of each Parameter, as "weights/" and its name.
         batch: (inputs, ..., target), or only inputs, for pictures: a raster of the first sample for each spiking layer.
         report: whether to add the page of `plot.report` on the batch, with its findings and pictures.

@@ -31,7 +31,7 @@ from snncell.train.steps import clip_by_both, training_step
 __all__ = ["RateSearch", "find_learning_rate"]
 
 Array = np.ndarray[Any, Any]
-DIVERGED = 4.0  # the search ends when the loss is so many times the smallest one
+DIVERGED = 4.0  # the search ends when the loss exceeds this multiple of the smallest loss
 
 
 @dataclass(frozen=True)

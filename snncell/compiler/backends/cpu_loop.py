@@ -36,7 +36,7 @@ from snncell.tape.tracing import Instruction
 # Small nets get smaller blocks, so that there are enough for all threads.
 BLOCK = loops.BLOCK
 LEAST_BLOCK = 512
-GROUP = 4  # the rows per block are a multiple of this number, because so many are multiplied together
+GROUP = 4  # the kernel multiplies this number of rows together, so a block has a multiple of it
 PRODUCTS_PER_ELEMENT = 8  # multiplications that cost as much as an element of plain arithmetic
 STACK = 1 << 17  # bytes of stack arrays
 RECOMPUTED_BYTES = 1 << 19  # cache for the rematerialised states of a segment

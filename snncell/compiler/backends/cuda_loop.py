@@ -107,7 +107,7 @@ class CUDALoop(LoopBackend):
         return [(n, value) for n, value in enumerate(self.rows) if value in used]
 
     def _recomputing(self) -> list[str]:
-        assert self.recompute is not None  # the caller's choice
+        assert self.recompute is not None  # the callers have checked it
         place = f"t = {'first + turn' if self.backwards else 'steps - 1 - first - turn'}"
         variables = {value: f"k{n}" for n, value in enumerate(self.stored)}
         after = self.recompute.parts.after

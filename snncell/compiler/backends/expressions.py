@@ -45,7 +45,7 @@ class Statements:
 
     def compute(self, instruction: Instruction) -> None:
         """Append an elementwise instruction, preceded by a comment with the user's line."""
-        assert isinstance(instruction.op, Elementwise)  # the caller's choice
+        assert isinstance(instruction.op, Elementwise)  # the callers have checked it
         inputs, (out,) = instruction.inputs, instruction.outputs
         code = dtypes.compute_dtype(instruction.op.operand_dtype(inputs))
         operands = [self.names[x] if isinstance(x, Value) else self._scalar(x, instruction, code) for x in inputs]
@@ -109,7 +109,7 @@ def cost_of(instructions: Sequence[Instruction]) -> int:
 
 def reduction_of(target: str, term: str, instruction: Instruction) -> loops.Reduced:
     """The template arguments for a reduction."""
-    assert isinstance(instruction.op, Reduction)  # the caller's choice
+    assert isinstance(instruction.op, Reduction)  # the callers have checked it
     code, kind = code_of(instruction.inputs[0]), dtypes.compute_dtype(instruction.inputs[0].dtype)
     far = far_of(instruction.inputs[0]).code if isinstance(instruction.op, Sum) else code
     return loops.Reduced(target, term, instruction.op.join, f"{code}({instruction.op.start(kind)})", code, far)

@@ -165,14 +165,14 @@ class LoopOperation(Primitive):
 
 def loop_of(instruction: Instruction) -> Loop:
     """The Loop that an instruction runs."""
-    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    assert isinstance(instruction.op, LoopOperation)  # the callers have checked it
     return instruction.op.loop
 
 
 def with_body(instruction: Instruction, body: Body, inputs: Sequence[Any], outputs: Sequence[Value]) -> Instruction:
     """Copy the instruction of a loop with another body (all of its ys are results), inputs and outputs."""
     op = instruction.op
-    assert isinstance(op, LoopOperation)  # the caller's choice
+    assert isinstance(op, LoopOperation)  # the callers have checked it
     return with_inputs(
         instruction, inputs, outputs, op.with_loop(replace(op.loop, body=body, result_count=len(body.ys)))
     )

@@ -154,7 +154,7 @@ def _with_bools(
     instruction: Instruction, users: dict[Value, list[Instruction | None]], as_bool: dict[Value, Value]
 ) -> Instruction:
     """A loop that returns booleans for the spikes that no user needs as floats."""
-    assert isinstance(instruction.op, LoopOperation)  # the caller's choice
+    assert isinstance(instruction.op, LoopOperation)  # the callers have checked it
     body = instruction.op.loop.body
     ys, outputs, first = list(body.ys), list(instruction.outputs), len(body.after)
     inside = canonical_step(body)

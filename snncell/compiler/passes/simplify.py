@@ -33,7 +33,7 @@ from snncell.kernels.space import DEVICE, HOST, Space
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction, Trace
 
-FOLDED_BYTES = 1 << 20  # larger results are computed at each run, to save memory
+FOLDED_BYTES = 1 << 20  # larger results are computed again at each run, to save memory
 
 
 def eliminate_common_subexpressions(program: Program) -> Program:

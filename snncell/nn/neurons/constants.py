@@ -33,8 +33,8 @@ class Membrane(Ranged, Cell):
 
     Subclass `Neuron` for a spiking neuron, and `Membrane` for a unit without a threshold, as `LINode` does.
 
-    A constant can be a number, which compiled kernels take as an argument, so that a new value compiles nothing. It can
-    also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A call
+    A constant can be a number, which compiled kernels take as an argument, so that a new value needs no compilation. It
+    can also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A call
     converts constants to the precision of its input, float32 or float64.
 
     Declare the range of a constant in its field (`nn.with_fields`). A class without fields declares it by name, `ranges

@@ -1,7 +1,7 @@
 """Base class of optimisers, and parameter groups.
 
 Learning rates, moments and the step count are Parameters. So a jitted training step includes the optimiser, and a new
-learning rate compiles nothing.
+learning rate needs no compilation.
 """
 
 from __future__ import annotations

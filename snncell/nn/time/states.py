@@ -271,7 +271,7 @@ class Truncated(Cell):
 
     Args:
         cell: a Cell of one step, `construct(x, *states) -> (output, *states)`, also `Recurrent`.
-        every: the largest number of steps over which gradients flow, from 1 to 32767. A new value compiles nothing.
+        every: the largest number of steps over which gradients flow, from 1 to 32767. A new value needs no compilation.
 
     Inputs:
         x: the input of the neuron, (B, ...).
