@@ -105,9 +105,8 @@ def fit(
             of these by the name to show. "spikes", "synops", "energy" and other `Monitored` metrics need `validation`.
         firing_rate: Cells whose output is spikes (the `MultiStep`, not the neuron inside). The share of nonzero
             elements is shown, without the steps after `lengths`.
-        accumulate: gradient accumulation, for batches that do not fit into memory: the number of batches for one
-            optimiser step, with the mean gradient over all samples. The remaining batches of an epoch also give one
-            step.
+        accumulate: gradient accumulation, for batches that do not fit into memory: the number of batches per optimiser
+            step, with the mean gradient over all samples. The remaining batches of an epoch give one step too.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
         loss_scale: an `amp.DynamicLossScaler`, or a number for a constant scale, so that float16 gradients do not
             underflow. A step with a gradient that is not finite is skipped, see `training_step`. Records then contain
