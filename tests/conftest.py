@@ -1,4 +1,4 @@
-"""The setting of every test: its tier, one seed, and a folder of compiled kernels that is the tests' own."""
+"""Setup of all tests: tiers, the seed, threads, and a separate cache of compiled kernels."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """The number of processes for `-n auto`, which is the default: for one file, or tests by name, this one alone.
+    """Number of processes for `-n auto`, the default: one process for a single file or for tests selected by name.
 
-    For `tests/device` too: there is one card, and one list of the kernels that the simulator was given.
+    One process also runs `tests/device`, because there is one GPU and one list of simulated kernels.
     """
     paths = {Path(arg.partition("::")[0]) for arg in config.args}
     if config.option.collectonly or (len(paths) == 1 and all(not p.is_dir() or p.name == "device" for p in paths)):
@@ -59,9 +59,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of a file run in one process, in their order: they share nets that are trained once.
+    """Run the tests of a file in one process and in order, because they share trained nets.
 
-    Those of `tests/device` are as one file: they measure the memory of the one card.
+    All files of `tests/device` run in the same process, because they measure the memory of the one GPU.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -106,24 +106,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """No collection of garbage need go through twenty thousand tests and what they import: tests make many of them."""
+    """Exclude the collected tests and their imports from garbage collection, because tests collect garbage often."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_old_objects() -> None:
-    """Nor what thousands of tests have left with pytest: by the end, each collection in a test took a second."""
+    """Exclude objects of earlier tests from garbage collection; otherwise each collection would take a second."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory):
-    """Kernels are named by a digest of their source, so those of the last run serve this one.
+    """Keep compiled kernels between test runs; a kernel's file name contains a digest of its source.
 
-    `SNNCELL_CACHE_DIR` chooses the folder, as CI does, which begins with an empty one; else they are kept with pytest's
-    own cache (`pytest --cache-clear` empties it), or for this run alone where that is switched off.
+    `SNNCELL_CACHE_DIR` selects the folder; for example, CI starts with an empty one. Otherwise kernels are stored in
+    pytest's cache (`pytest --cache-clear` empties it), or only for this run if that cache is disabled.
     """
     cache = getattr(pytestconfig, "cache", None)
     folder = cache.mkdir("kernels") if cache is not None else tmp_path_factory.mktemp("kernels")
@@ -134,7 +134,7 @@ def _own_cache(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(autouse=True, scope="session")
 def _checked_calls():
-    """Compiled kernels believe what they are given; in tests, each argument is looked at first."""
+    """Check each argument of a compiled kernel, because kernels themselves do not check them."""
 
     def checked(name, linked, signature, share, loaded):
         kernel = kernel_of(name, linked, signature, share, loaded)
@@ -159,7 +159,7 @@ def _checked_calls():
 
 @pytest.fixture(autouse=True)
 def _no_figures():
-    """A figure that a test has drawn is nobody's afterwards: Matplotlib warns of many, in whichever test comes next."""
+    """Close all figures after each test, because Matplotlib warns about many open figures."""
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
@@ -172,7 +172,7 @@ def _seeded(_own_cache: None) -> None:
 
 @pytest.fixture(scope="session")
 def torch():
-    """PyTorch on one thread, where it is installed."""
+    """PyTorch on one thread, if it is installed."""
     module = pytest.importorskip("torch", reason="PyTorch is not installed: there is nothing to compare with")
     module.set_num_threads(1)
     return module
@@ -180,11 +180,11 @@ def torch():
 
 @pytest.fixture
 def rng():
-    """Random numbers that are the same at every run."""
+    """Random numbers that are the same in every run."""
     return np.random.default_rng(0)
 
 
 @pytest.fixture(params=["eager", pytest.param("jit", marks=pytest.mark.compiled)])
 def run(request):
-    """The way a function is run: as it is, or compiled."""
+    """Run a function eagerly or compiled."""
     return (lambda fn: fn) if request.param == "eager" else snncell.jit

@@ -1,4 +1,4 @@
-"""Layers beside those of PyTorch: the same weights, forward and gradients."""
+"""Comparison of layers with PyTorch: the same weights, forward values and gradients."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from snncell import Tensor, ops
 
 
 def filled(cell, rng):
-    """The Cell with random float64 Parameters, so that no default hides a mistake."""
+    """Fill the Parameters of a Cell with random float64 numbers, so that no default value hides a mistake."""
     for path, p in cell.parameters_dict().items():
         low = 0.5 if "variance" in path or "gamma" in path else -1.0
         p.set_data(Tensor(rng.uniform(low, 1.5, p.shape)))
@@ -14,7 +14,7 @@ def filled(cell, rng):
 
 
 def assert_like(torch, cell, module, x, names):
-    """Forward, and gradients of the input and of the Parameters `names` = {theirs: ours}, against a torch module."""
+    """Compare forward values and gradients of input and Parameters with a torch module; `names` = {theirs: ours}."""
     module = module.double()
     for theirs, ours in names.items():
         getattr(module, theirs).data = torch.tensor(np.array(getattr(cell, ours).asnumpy()))

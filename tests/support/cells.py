@@ -1,10 +1,10 @@
-"""Cells that several tests use, and the values of Tensors in a form that compares exactly."""
+"""Cells that several tests use, and a form of Tensor values that compares exactly."""
 
 from snncell import Parameter, Tensor, nn, ops
 
 
 def bits(tensor):
-    """The elements as nested lists, so that a comparison is exact."""
+    """The elements as nested lists, for exact comparison."""
     return tensor.asnumpy().tolist()
 
 
@@ -23,7 +23,7 @@ class Leaf(nn.Cell):
 
 
 class Spy(nn.Cell):
-    """Doubles its input; its reverse notes how it was called and says 10 dout."""
+    """Double the input; `bprop` records its calls and returns 10 dout."""
 
     def __init__(self):
         super().__init__()
@@ -38,7 +38,7 @@ class Spy(nn.Cell):
 
 
 class Wrong(nn.Cell):
-    """sin(x) y, whose first and second derivatives with respect to x are off by the given fractions."""
+    """sin(x) y, with first and second derivatives with respect to x that are off by given fractions."""
 
     def __init__(self, first=0.0, second=0.0, of_y=0.0):
         super().__init__()
@@ -53,7 +53,7 @@ class Wrong(nn.Cell):
 
 
 class WrongSlope(nn.Cell):
-    """cos(x), whose derivative is off by a fraction."""
+    """cos(x), with a derivative that is off by a fraction."""
 
     def __init__(self, error):
         super().__init__()

@@ -1,8 +1,9 @@
-"""Networks drawn at random, with data to learn: of many neurons, shapes, inputs and readouts, each the same for a seed.
+"""Random networks with data to learn, reproducible by seed: many neurons, shapes, inputs and readouts.
 
-A healthy one is one that learns: drawn, scaled so that its neurons fire, and trained on its data for a moment, its loss
-falls, and is lower than with other samples' labels. A loss falls by a bias alone, too, while a silent or a cut layer
-gives all samples one output: such a net is sick, whoever drew it. None of that asks a report, so it can judge one.
+A healthy net learns: its weights are scaled so that its neurons fire, and a short training on its data lowers the
+loss below the loss with other samples' labels. The second condition matters because a bias alone can lower the loss,
+while a silent or disconnected layer gives all samples the same output. These checks do not use a report, so they
+can judge one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SURROGATES: dict[str, Callable[[], Any]] = {
 
 
 def neuron_of(rng: Any, kind: str, spike: Any) -> Any:
-    """A neuron with constants as they are met in papers."""
+    """A neuron with constants in the ranges used in papers."""
     common = {"surrogate_function": spike, "detach_reset": bool(rng.random() < 0.3)}
     reset = str(rng.choice(["subtract", "zero"]))
     high = float(rng.uniform(0.3, 1.2))
@@ -65,11 +66,11 @@ KINDS = ("LIF", "ParametricLIF", "IF", "Leaky", "ALIF", "Cuba", "EIF", "MultiSpi
 
 
 class Drawn(nn.Cell):
-    """Layers of weights and neurons, and a readout; whatever is planted hooks in between.
+    """Layers of weights and neurons, and a readout; planted faults are hooks between them.
 
     Attributes:
-        weights, neurons: by layer; the last of each are the output's.
-        hooks: by layer, what its current goes through before the neurons.
+        weights, neurons: one per layer; the last ones are the output's.
+        hooks: per layer, functions applied to its current before the neurons.
     """
 
     def __init__(self, weights: list[Any], neurons: list[Any], read: str) -> None:
@@ -84,12 +85,12 @@ class Drawn(nn.Cell):
         return {"mean": lambda: x.mean(0), "last": lambda: x[-1], "max": lambda: ops.max(x, 0)}[self.read]()
 
     def current(self, number: int, x: Any) -> Any:
-        """The current that comes to the neurons of a layer."""
+        """The input current of a layer's neurons."""
         current = self.weights[number](x)
         return self.hooks[number](current) if number in self.hooks else current
 
     def cell(self, number: int) -> Any:
-        """The neuron itself."""
+        """The neuron of a layer."""
         ran = self.neurons[number].cell
         return ran.cell if isinstance(ran, nn.Recurrent) else ran
 
@@ -100,19 +101,19 @@ class Drawn(nn.Cell):
 
     @property
     def hidden(self) -> range:
-        """The numbers of the layers but for the output's."""
+        """The indices of the hidden layers."""
         return range(len(self.neurons) - 1)
 
 
 @dataclass
 class Case:
-    """A network as a report is given it, and what is known of it.
+    """A network with the arguments of a report, and known facts about it.
 
-    about: how it was drawn.
-    net, x, y, loss, optimiser, log: what a report takes.
-    met: whether its layers fire at the rates that were drawn.
-    falls: what training makes of the loss, in parts of what it was; 1.0 where that was not tried.
-    apart: the loss after it, in parts of that with other samples' labels, as `apart` has it.
+    about: a description of the random choices.
+    net, x, y, loss, optimiser, log: the arguments of a report.
+    met: whether the layers fire at the target rates.
+    falls: the loss after training divided by the loss before; 1.0 if not trained.
+    apart: the loss after training divided by the loss with other samples' labels, see function `apart`.
     """
 
     about: str
@@ -136,7 +137,7 @@ class Case:
 
 
 def inputs_of(rng: Any, steps: int, labels: Any, width: int, kind: str) -> Any:
-    """(T, B, width): currents that stay, spikes at rates, or waves, by class; and noise."""
+    """Inputs (T, B, width) that depend on the class: constant currents, spike rates or waves, with noise."""
     classes = int(labels.max()) + 1
     shapes = rng.random((classes, width)) * (rng.random((classes, width)) < 0.6)
     time = np.arange(steps)[:, None, None]
@@ -151,13 +152,13 @@ def inputs_of(rng: Any, steps: int, labels: Any, width: int, kind: str) -> Any:
 
 
 def draw(seed: int, sizes: tuple[int, int] = (8, 40), steps: tuple[int, int] = (8, 45), **fixed: Any) -> Case:
-    """A network and its data, not trained.
+    """A random network and its data, not trained.
 
     Args:
-        seed: of everything.
-        sizes: of its hidden layers, from and to.
-        steps: time steps, from and to.
-        fixed: of what is drawn otherwise: kind, recurrent, conv, depth.
+        seed: determines all random choices.
+        sizes: smallest and largest width of the hidden layers.
+        steps: smallest and largest number of time steps.
+        fixed: values for choices that are random otherwise: kind, recurrent, conv, depth.
     """
     rng = np.random.default_rng(seed)
     snncell.set_seed(seed)
@@ -222,10 +223,10 @@ def _squared(out: Any, y: Any) -> Any:
 
 
 def scale(net: Drawn, x: Any, rng: Any) -> bool:
-    """Scale the weights of each layer of spikes, first to last, until it fires at a rate that is drawn.
+    """Scale the weights of each spiking layer, first to last, until it fires at a random target rate.
 
     Returns:
-        Whether a factor from a quarter to 16 does it, for every layer.
+        Whether a factor between a quarter and 16 suffices for every layer.
     """
     met = True
     flowing = Tensor(x)
@@ -251,13 +252,13 @@ def scale(net: Drawn, x: Any, rng: Any) -> bool:
 
 
 def train(case: Case, epochs: int, steps: int = 2, targets: Callable[[Any], Any] | None = None) -> list[dict[str, Any]]:
-    """Train on the batch itself, eagerly, and give the records that `train.fit` would.
+    """Train on the batch itself, eagerly, and return records as `train.fit` would.
 
     Args:
-        case: whose net, optimiser and data are used.
-        epochs: records.
-        steps: updates in each.
-        targets: of an epoch's number, other labels.
+        case: provides net, optimiser and data.
+        epochs: number of records.
+        steps: updates per record.
+        targets: a function from the epoch's number to replacement labels.
     """
     gradients = ops.value_and_grad(
         lambda x, y: _with_output(case, x, y), None, case.net.trainable_params(), has_aux=True
@@ -286,9 +287,9 @@ def _with_output(case: Case, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def apart(case: Case) -> float:
-    """The loss in parts of its mean with other samples' labels: 1 where outputs say nothing of the samples.
+    """The loss divided by its mean with other samples' labels; 1 if the outputs do not depend on the samples.
 
-    Labels go round the classes, so those of the samples before are of other classes, and of each as many.
+    Labels are rotated, so the other samples belong to other classes, each class equally often.
     """
     out, classes = case.net(Tensor(case.x)), int(case.y.max()) + 1
     right, *wrong = (float(case.loss(out, Tensor(np.roll(case.y, by)))) for by in range(classes))
@@ -296,10 +297,10 @@ def apart(case: Case) -> float:
 
 
 def healthy(seed: int, **drawn: Any) -> Case:
-    """The first net of a seed that learns: as it was before with an even seed, trained and with its log else.
+    """The first net of a seed that learns: untrained for an even seed, trained and with its log for an odd one.
 
     Raises:
-        RuntimeError: if none of `DRAWS` learns.
+        RuntimeError: if none of `DRAWS` nets learns.
     """
     for attempt in range(DRAWS):
         case = draw(1000 * seed + attempt, **drawn)

@@ -1,4 +1,4 @@
-"""Files of events, written by the layouts of their formats, for tests of what reads them."""
+"""Writers of event files in the formats of cameras and datasets, for tests of the readers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Columns = dict[str, np.ndarray]
 
 
 def drawn(rng: Any, count: int, sensor=(34, 34, 2), longest: int = 300_000) -> Columns:
-    """Random events in order of time."""
+    """Random events sorted by time."""
     columns = {"t": np.sort(rng.integers(0, longest, count))}
     return columns | {name: rng.integers(0, size, count) for name, size in zip("xyp", sensor, strict=True)}
 
 
 def write_bin(path: Path, columns: Columns) -> None:
-    """N-MNIST's: times beyond 23 bits by as many marks of overflow as they need."""
+    """N-MNIST format: times above 23 bits need several overflow markers."""
     out, passed = bytearray(), 0
     for t, x, y, p in zip(*(columns[name].tolist() for name in NAMES), strict=True):
         while t - passed * 2**13 >= 2**23:
@@ -41,9 +41,10 @@ def packet(kind: int, size: int, offset: int, overflow: int, body: bytes, valid:
 def write_aedat_3(
     path: Path, columns: Columns, rng: Any, size: int = 8, offset: int = 4, reserved: bool = False
 ) -> None:
-    """DVS Gesture's: packets of some events, invalid events between them, packets of other types.
+    """DVS Gesture format: packets of events with invalid events between them, and packets of other types.
 
-    A packet's capacity may be above its number; with `reserved` its room is in the file, with zeros or old events.
+    A packet's capacity can exceed its number of events. With `reserved`, the file contains this unused room, filled
+    with zeros or old events.
     """
     out, count, start = bytearray(HEADER_3), len(columns["t"]), 0
     while start < count:
@@ -74,7 +75,7 @@ def write_aedat_2(path: Path, columns: Columns, header: bytes = b"#!AER-DAT2.0\r
 
 
 def write_aedat_2_of_davis(path: Path, columns: Columns, rng: Any, chip: str) -> None:
-    """jAER's, with frames and pulses between the events of pixels."""
+    """jAER format, with frames and external pulses between pixel events."""
     addresses = columns["y"] << 22 | columns["x"] << 12 | columns["p"] << 11
     words = np.stack([addresses, columns["t"]], 1)
     others = rng.choice([1 << 31 | 5 << 22, 1 << 31 | 1 << 10, 1 << 10, 7 << 12 | 1 << 10], (len(words), 2))
@@ -87,7 +88,7 @@ HEADER_RAW = b"% camera_integrator_name Prophesee\n% evt 2.0\n% geometry 640x480
 
 
 def write_evt_2(path: Path, columns: Columns, rng: Any, header: bytes = HEADER_RAW) -> None:
-    """EVT 2.0: a word with the upper bits of the time whenever they change, and triggers and others between."""
+    """EVT 2.0: a word with the upper time bits at every change, and triggers and other words between events."""
     words: list[int] = [1 << 28 | 5 << 11 | 5] * int(rng.integers(2))  # an event before the first time has none
     high = -1
     for t, x, y, p in zip(*(columns[name].tolist() for name in NAMES), strict=True):
@@ -100,7 +101,7 @@ def write_evt_2(path: Path, columns: Columns, rng: Any, header: bytes = HEADER_R
 
 
 def write_evt_3(path: Path, columns: Columns, rng: Any, header: bytes | None = None) -> None:
-    """EVT 3.0 of events in order of t, y, p and x: words for what changes, then single pixels or vectors of them."""
+    """EVT 3.0 for events sorted by t, y, p and x: words for changes, then single pixels or vectors of pixels."""
     header = HEADER_RAW.replace(b"2.0", b"3.0") if header is None else header
     words: list[int] = [0x2 << 12 | 3] * int(rng.integers(2))  # a pixel before the first time has none
     time = -1
@@ -143,7 +144,7 @@ def write_dat(path: Path, columns: Columns, version: int = 2, size: tuple[int, i
 
 
 def structured(columns: Columns) -> np.ndarray:
-    """As tonic has them."""
+    """Structured array, as in tonic."""
     dtype = np.dtype([("x", "<i2"), ("y", "<i2"), ("t", "<i8"), ("p", "?")])
     array = np.zeros(len(columns["t"]), dtype)
     for name in dtype.names:
@@ -158,7 +159,7 @@ def write_csv(path: Path, columns: Columns, order="txyp", delimiter=",", header=
 
 
 def write_shd(path: Path, rng: Any, lengths: list[int], classes: int = 3, speaker: bool = True, **options: Any) -> None:
-    """SHD's layout; `options` are those of the two datasets of variable length."""
+    """SHD format; `options` are the variable-length types of the two datasets."""
     import h5py
 
     settings = {name: options.pop(name) for name in ("libver", "userblock_size") if name in options}

@@ -1,6 +1,6 @@
-"""A card of Python's: the driver and NVIDIA's libraries as `DriverRuntime` calls them, over the host's memory.
+"""A fake GPU in Python: the driver and NVIDIA libraries that `DriverRuntime` calls, on the host's memory.
 
-What is put on the stream is done when somebody waits for it, as late as a real card might do it.
+Work on the stream runs only when the caller waits for it, as late as a real GPU could run it.
 """
 
 # ruff: noqa: N802, N815 - the driver's names
@@ -17,7 +17,7 @@ import numpy as np
 
 
 class Status(enum.IntEnum):
-    """The driver's answers."""
+    """The driver's status codes."""
 
     CUDA_SUCCESS = 0
     CUDA_ERROR_OUT_OF_MEMORY = 2
@@ -34,11 +34,11 @@ OK = (Status.CUDA_SUCCESS,)
 
 
 class Card:
-    """Memory of `size` bytes, a stream, and what was asked for.
+    """Memory of `size` bytes, a stream, and a record of requests.
 
     Attributes:
-        threads: those that have made the card their own.
-        fails: what the next call of a function of the driver answers, by name.
+        threads: threads that made this GPU current.
+        fails: the status that the next call of a driver function returns, by name.
         launched: (grid, threads, shared, kernel, arguments) of each kernel.
     """
 
@@ -53,7 +53,7 @@ class Card:
         self.plans: dict[int, Any] = {}
 
     def modules(self) -> dict[str, Any]:
-        """The stand-ins for NVIDIA's packages in `sys.modules`."""
+        """Replacements for NVIDIA's packages in `sys.modules`."""
         return {
             "cuda.bindings.driver": _Driver(self),
             "cuda.bindings.nvjitlink": SimpleNamespace(version=lambda: (13, 5)),
@@ -64,7 +64,7 @@ class Card:
         }
 
     def finish(self, until: Callable[[], None] | None = None) -> None:
-        """Do what is on the stream, to its end or to a mark in it."""
+        """Run the work on the stream, to the end or to an event."""
         while self.queue:
             work = self.queue.pop(0)
             work()
@@ -112,7 +112,7 @@ class Card:
 
 
 class _Driver:
-    """`cuda.bindings.driver`: each function gives its status, then its results."""
+    """`cuda.bindings.driver`: each function returns its status, then its results."""
 
     CUresult = Status
     CUevent_flags = SimpleNamespace(CU_EVENT_DISABLE_TIMING=2)
@@ -206,7 +206,7 @@ _FACTORS = {
 
 
 def at(pointer: int, size: int, dtype: Any) -> Any:
-    """`size` elements from an address on."""
+    """`size` elements starting at an address."""
     dtype = np.dtype(dtype)
     return np.ctypeslib.as_array((ctypes.c_uint8 * (size * dtype.itemsize)).from_address(pointer)).view(dtype)
 
@@ -218,7 +218,7 @@ def _by_columns(pointer: int, rows: int, columns: int, leading: int, dtype: Any)
 
 
 class _Cublas:
-    """`nvmath.bindings.cublas`: products of matrices that lie by columns."""
+    """`nvmath.bindings.cublas`: products of column-major matrices."""
 
     Operation = enum.IntEnum("Operation", {"N": 0, "T": 1})
     ComputeType = enum.IntEnum("ComputeType", {"COMPUTE_32F": 68, "COMPUTE_32F_FAST_TF32": 77, "COMPUTE_64F": 70})

@@ -1,7 +1,7 @@
-"""Kernels on arrays next to pages that nobody may touch: `python guarded.py SEEDS`, a process that a test starts.
+"""Kernels on arrays next to protected memory pages: `python guarded.py SEEDS`, started by a test as a process.
 
-A kernel that reads or writes before an array or behind it ends the process. New arrays hold NaN, and -1 of integers, so
-that what is read before it is written shows in the results.
+A kernel that accesses memory outside an array crashes the process. New arrays contain NaN, or -1 for integers, so
+reads of uninitialised elements appear in the results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WITH_SCRATCH = (binning, events, direct, gathers, pooling, matmul, spike_times, 
 
 
 class Guards:
-    """Gives arrays that begin or end at a page without access."""
+    """Allocate arrays that begin or end at a protected page."""
 
     def __init__(self, rng: Any) -> None:
         self.rng = rng
@@ -52,7 +52,7 @@ class Guards:
         return block[start : start + size].view(dtype).reshape(shape)
 
     def copy(self, x: Any) -> Any:
-        """The same elements in such an array."""
+        """A copy of the elements in a guarded array."""
         out = self.empty(x.shape, x.dtype)
         out[...] = x
         return out
@@ -64,7 +64,7 @@ def same(found: Any, expected: Any, scale: float = 1.0) -> None:
 
 
 def convolutions(rng: Any, guards: Guards) -> None:
-    """A convolution and its gradients, computed in any way, against the definition."""
+    """A convolution and its gradients by any algorithm, compared with the definition."""
     path = str(rng.choice(PATHS))
     x, weight, dout, options = random_convolution(rng, path)
     with by(path):
@@ -75,7 +75,7 @@ def convolutions(rng: Any, guards: Guards) -> None:
 
 
 def pools(rng: Any, guards: Guards) -> None:
-    """The largest elements and sums of windows, and their reverses, which are adjoint to them."""
+    """Maxima and sums of windows, and their backward passes, which are the adjoint functions."""
     case = random_pool(int(rng.integers(1 << 30)))
     x = guards.copy(rng.normal(size=case.shape).astype(np.float32))
     best, places = pooling.max_pool(x, case.windows)
@@ -90,7 +90,7 @@ def pools(rng: Any, guards: Guards) -> None:
 
 
 def products_of_events(rng: Any, guards: Guards) -> None:
-    """The product of a matrix of few events, or of its transpose, with another of either order."""
+    """The product of a sparse event matrix, or its transpose, with a dense matrix in either memory order."""
     m, k, n = (int(rng.choice([1, 3, 16, 17, 63, 64, 65, 130, 200])) for _ in range(3))
     k = 2049 if rng.random() < 0.1 else k
     dtype = rng.choice(["float32", "float64"])
@@ -109,7 +109,7 @@ def products_of_events(rng: Any, guards: Guards) -> None:
 
 
 def spikes(rng: Any, guards: Guards) -> None:
-    """Spike times and their gradients: the same bits as beside arrays that begin as zeros."""
+    """Spike times and their gradients: the same bits as with zero-initialised arrays."""
     samples, inputs, each, neurons, wanted = (int(rng.integers(1, most)) for most in (70, 12, 4, 35, 4))
     times = rng.random((samples, inputs, each)) * 3.0
     times[rng.random(times.shape) < 0.1] = np.inf
@@ -129,7 +129,7 @@ def spikes(rng: Any, guards: Guards) -> None:
 
 
 def frames(rng: Any, guards: Guards) -> None:
-    """Events in bins, those of a batch, and which of a recording a filter keeps."""
+    """Events in time bins, batched event frames, and events that a filter keeps."""
     width, height, polarities = (int(rng.integers(1, most)) for most in (40, 9, 4))
     batch, bins = int(rng.integers(1, 5)), int(rng.integers(1, 12))
     kind = binning.RECORD if rng.random() < 0.7 else binning.LINE
@@ -161,7 +161,7 @@ def frames(rng: Any, guards: Guards) -> None:
 
 
 def main(seeds: int) -> None:
-    """Run all of them for so many seeds."""
+    """Run all checks for `SEEDS` seeds."""
     faulthandler.enable()
     with pytest.MonkeyPatch.context() as patch:
         guards = Guards(np.random.default_rng(0))

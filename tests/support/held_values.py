@@ -1,6 +1,6 @@
-"""Python values that a traced function reads, where they are hard to find: each with a way to change them.
+"""Python values that a traced function reads from places that are hard to find, each with a way to change them.
 
-A maker returns the function, and a function that gives the value another number.
+A maker returns the function, and a second function that changes the value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCALE = 1.0
 
 
 def scale():
-    """A number that methods below read as a global."""
+    """A number that the methods below read as a global."""
     return SCALE
 
 

@@ -1,7 +1,7 @@
-"""Help for tests of the compiler: Programs without plans, and generated loops run as plain Python.
+"""Helpers for compiler tests: Programs without plans, and generated loops that run as plain Python.
 
-Interpreted loops need no compile, so hundreds of shapes cost seconds; what Numba makes of the same source is tested
-apart, on few of them.
+Plain Python needs no compilation, so a test can try hundreds of shapes in seconds. Other tests compile the same
+source with Numba for a few shapes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from snncell.tape.tracing import Trace
 
 
 def traced(fn: Any, *args: Tensor) -> Program:
-    """The Program of `fn` for arguments like these, with nothing built."""
+    """The Program of `fn` for arguments of these shapes, without compiled kernels."""
     trace = Trace()
     with settings(trace=trace), recording_on(None):
         out = fn(*[trace.new_input(x.shape, x.asnumpy().dtype) for x in args])
@@ -35,32 +35,32 @@ def traced(fn: Any, *args: Tensor) -> Program:
 
 
 def op_names(program: Program) -> list[str]:
-    """The names of a Program's steps, in order."""
+    """The names of a Program's instructions, in order."""
     return [step.op.name for step in program.instructions]
 
 
 def launches(fn: Any, *args: Tensor) -> tuple[int, int]:
-    """The number of fused loops and of other calls that `fn` becomes."""
+    """The numbers of fused loops and of other calls in the compiled `fn`."""
     groups = fuse(traced(fn, *args))
     loops = sum(group.shape is not None for group in groups)
     return loops, len(groups) - loops
 
 
 def emitted(fn: Any, *args: Tensor) -> KernelSource:
-    """The kernel of a function that becomes one loop."""
+    """The kernel of a function that compiles to one loop."""
     (group,) = fuse(traced(fn, *args))
     return emit(group, set())
 
 
 def as_python(name: str, source: str) -> Any:
-    """A generated function as plain Python, the same file, not compiled: called as a built kernel is."""
+    """A generated function as uncompiled Python, with the calling convention of a built kernel."""
     namespace: dict[str, Any] = {}
     exec(compile(source, name, "exec"), namespace)
     return lambda units, grain, *arguments: namespace[name](0, units, *arguments)
 
 
 def call_kernel(function: Any, kernel: KernelSource, arrays: list[Any]) -> list[Any]:
-    """Call a loop on `arrays`, which stand in the order of the kernel's inputs; its outputs in the shapes of a user."""
+    """Call a loop on `arrays` in the order of the kernel's inputs, and return outputs in the user's shapes."""
     given = [np.ascontiguousarray(a).reshape(o.shape) for a, o in zip(arrays, kernel.arrays, strict=True)]
     outputs = [np.empty(o.shape, o.value.dtype) for o in kernel.outputs]
     scalars = [dtype.type(number).item() for number, dtype in kernel.scalars]
@@ -74,7 +74,7 @@ def call_kernel(function: Any, kernel: KernelSource, arrays: list[Any]) -> list[
 
 
 def run_plainly(fn: Any, *arrays: Any) -> list[Any]:
-    """The result of a function that becomes one loop when the loop runs as plain Python."""
+    """The result of a function that compiles to one loop, with the loop run as plain Python."""
     kernel = emitted(fn, *[Tensor(a) for a in arrays])
     wanted = sorted(range(len(kernel.arrays)), key=lambda i: kernel.arrays[i].value.number)
     places = {position: order for order, position in enumerate(wanted)}
@@ -85,13 +85,13 @@ def run_plainly(fn: Any, *arrays: Any) -> list[Any]:
 
 
 def whole_numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
-    """Whole numbers around 0, so that arithmetic and sums are exact in every dtype and order."""
+    """Integers around 0, so that arithmetic and sums are exact in every dtype and order."""
     return np.random.default_rng(seed).integers(0 if np.dtype(dtype).kind == "u" else -3, 4, shape).astype(dtype)
 
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Kernels that are built in the body run as plain Python: many bodies, and nothing to compile."""
+    """Context in which kernels run as plain Python, so that nothing is compiled."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (cpu_loop, launching):
             patch.setattr(module, "build", lambda name, source, signature: as_python(name, source))
@@ -100,6 +100,6 @@ def plainly() -> Iterator[None]:
 
 @pytest.fixture
 def interpreted() -> Iterator[None]:
-    """Within the test, what is traced anew is run as plain Python instead of being compiled."""
+    """Fixture: functions traced in the test run as plain Python instead of being compiled."""
     with plainly():
         yield

@@ -1,8 +1,8 @@
-"""Ctrl-C at every place where it can come, one after the other.
+"""Ctrl-C at every possible place of a function, one after the other.
 
-A signal's handler runs where a function written in Python begins, and after a call of one written in C. Those are the
-places where Python calls a profile function, and what that raises is raised there. (The third kind of place, a jump
-backwards, lies behind one of them.) So an interruption at the n-th place, for each n, is each that can happen.
+Python runs a signal handler at the beginning of a Python function, after a call of a C function, and at a backward
+jump. At the first two places Python also calls a profile function, which can raise KeyboardInterrupt there. Every
+backward jump follows one of these places, so the test covers every possible interruption.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WHERE = ("call", "c_return")
 
 
 def places(function: Callable[[], Any]) -> int:
-    """The number of places that a call of `function` has."""
+    """The number of places where a call of `function` can be interrupted."""
     seen = itertools.count()
 
     def count(frame: FrameType, event: str, argument: Any) -> None:
@@ -36,7 +36,7 @@ def places(function: Callable[[], Any]) -> int:
 
 
 def interrupted(function: Callable[[], Any], place: int) -> str | None:
-    """Call `function` and interrupt it at one of its places; where that was, or None if it was done before."""
+    """Call `function` and interrupt it at one place. Return the place, or None if the call ended before it."""
     left = place
     where: str | None = None
 
@@ -61,9 +61,9 @@ def interrupted(function: Callable[[], Any], place: int) -> str | None:
 
 
 def each_interruption(function: Callable[[], Any], most: int | None = None) -> Iterator[str]:
-    """Interrupt `function` at each of its places, or at so many that are spread over all, and say where.
+    """Interrupt `function` at each of its places, or at evenly spread ones, and yield the place.
 
-    Whoever goes through them puts back what the call changed before the next.
+    The caller must undo the changes of each call before the next one.
     """
     for _ in range(2):
         function()  # what is done once, at the first call, has places of its own
@@ -76,12 +76,12 @@ def each_interruption(function: Callable[[], Any], most: int | None = None) -> I
 
 
 def blas() -> list[int]:
-    """The threads of the BLAS libraries."""
+    """The numbers of threads of the BLAS libraries."""
     return [library.number() for library in BLAS._blas_libraries()]
 
 
 def left_behind(settings: dict[str, Any], threads: list[int]) -> list[str]:
-    """The traces that an interruption has left: locks, settings of the thread, threads of BLAS."""
+    """The traces of an interruption: locks, settings of the thread, threads of BLAS."""
     now = present_settings()
     found = [f"{name} is {value}" for name, value in now.items() if value != settings[name]]
     locks = {"EFFECTS_LOCK": EFFECTS_LOCK, "TRACING_LOCK": TRACING_LOCK}
@@ -92,5 +92,5 @@ def left_behind(settings: dict[str, Any], threads: list[int]) -> list[str]:
 
 
 def _held(lock: Any) -> bool:
-    """True if this thread, which is inside of nothing, holds a lock: no other one would ever have it."""
+    """True if this idle thread holds a lock, because then no other thread could ever acquire it."""
     return bool(lock._is_owned())
