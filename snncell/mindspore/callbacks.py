@@ -243,8 +243,12 @@ class History(Callback):
         return f"History({len(self.epoch['epoch'])} epochs{'; last: ' if last else ''}{', '.join(last)})"
 
     def _repr_html_(self) -> str:
-        columns = [*self.epoch.values(), *self.history.values()]
-        rows = list(zip(*(map(str, values) for values in columns), strict=False))[-ROWS:]
+        epochs = len(self.epoch["epoch"])
+        columns = [  # evaluations may begin after the first epoch; from then on, each epoch has an entry
+            [""] * (epochs - len(values)) + [str(value) for value in values]
+            for values in (self.epoch["epoch"], *self.history.values())
+        ]
+        rows = list(zip(*columns, strict=False))[-ROWS:]
         return titled_table(repr(self), ("epoch", *self.history), rows, numbers=len(columns))
 
     def on_train_begin(self, run_context: RunContext) -> None:

@@ -49,7 +49,10 @@ class Result:
 
     def _repr_html_(self) -> str:
         shown = self.history[-ROWS:]
-        names = [name for name, x in (shown[-1] if shown else {}).items() if isinstance(x, (int, float))]
+        # The last record may have no evaluation, because of `test_every`.
+        names = list(
+            dict.fromkeys(name for record in shown for name, x in record.items() if isinstance(x, (int, float)))
+        )
         rows = [[f"{record[name]:.4g}" if name in record else "" for name in names] for record in shown]
         return titled_table(repr(self), names, rows, numbers=len(names))
 
