@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-# Modules of tests/support and tests/tables, and test files that other ones import, are found by their names. The folder
-# tests itself must not be on the path, because its folders have the names of packages, such as nir and sklearn.
+# Tests import modules of tests/support, tests/tables and shared test files by their bare names. The folder tests itself
+# must not be on the path, because its folders have the names of packages, for example nir and sklearn.
 TESTS = Path(__file__).parent
 sys.path[:] = [path for path in sys.path if path != str(TESTS)]
 sys.path += [
@@ -29,18 +29,18 @@ import snncell  # noqa: E402
 from snncell.kernels.numba import build  # noqa: E402
 from snncell.kernels.numba.native import kernel_of  # noqa: E402
 
-# Another matplotlib draws the same figure with other pixels. After a change that is meant to be seen:
-# pytest tests/plot/test_plot_*.py --mpl-generate-path=tests/baseline, and look at what came of it.
+# Other versions of Matplotlib draw different pixels. After an intended change of a figure, run
+# pytest tests/plot/test_plot_*.py --mpl-generate-path=tests/baseline, and inspect the new images.
 PICTURES = (TESTS / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # What a script begins in the background ignores Ctrl-C, and so would what is begun here.
+        # Background processes of a shell script ignore Ctrl-C, and so would the processes that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
-        # One of several processes, which share the cores already. Two threads, so that kernels are shared out as for a
-        # user. Nothing has imported Numba yet.
+        # The workers share the cores. Two threads per worker, so that kernels run on several threads, as for users. Numba
+        # has not been imported yet.
         os.environ.setdefault("NUMBA_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
 
 

@@ -1,6 +1,6 @@
-"""An oracle for spiking neurons: plain loops over NumPy float64 arrays, written from the equations in the literature.
+"""Reference implementation of spiking neurons: NumPy float64 loops, written from the equations in the literature.
 
-It shares no code with the package, and its reverses are written by hand: backpropagation through time, step by step.
+It shares no code with the package. The backward passes are written by hand, as backpropagation through time.
 Time is axis 0; x is (T, N).
 """
 
@@ -126,7 +126,7 @@ def s2nn_slope(x, alpha=4.0, beta=1.0):
 
 
 def if_forward(x, v0, threshold=1.0):
-    """h = v + x; a spike of the size of the threshold where h > threshold; v = h - spike. Returns spikes, h, v."""
+    """h = v + x; where h > threshold, a spike of the size of the threshold; v = h - spike. Returns spikes, h, v."""
     steps, neurons = x.shape
     spikes, hs, vs = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
     for n in range(neurons):
@@ -140,7 +140,7 @@ def if_forward(x, v0, threshold=1.0):
 
 
 def if_backward(hs, d_spikes, d_last, slope, threshold=1.0):
-    """Gradients of x and v0 from those of the spikes and of the last v."""
+    """Gradients of x and v0 for given gradients of the spikes and of the last v."""
     steps, neurons = hs.shape
     dx, dv0 = np.zeros_like(hs), np.zeros(neurons)
     for n in range(neurons):
@@ -182,7 +182,7 @@ def after_reset(h, s, threshold, v_reset, reset):
 
 
 def reset_slope(h, s, g, threshold, v_reset, reset, detach):
-    """dv/dh of the reset, where g is ds/dh."""
+    """dv/dh of the reset; g is ds/dh."""
     if reset is None:
         return 1.0
     through_spike = 0.0 if detach else g
@@ -195,7 +195,7 @@ def reset_slope(h, s, g, threshold, v_reset, reset, detach):
 def lif_backward(
     hs, d_spikes, d_last, slope, tau=2.0, threshold=1.0, v_reset=0.0, reset="subtract", detach=False, decay_input=True
 ):
-    """Gradients of x and v0 from those of the spikes and of the last v."""
+    """Gradients of x and v0 for given gradients of the spikes and of the last v."""
     steps, neurons = hs.shape
     dx, dv0 = np.zeros_like(hs), np.zeros(neurons)
     for n in range(neurons):
@@ -215,7 +215,7 @@ def lif_backward(
 
 
 def recurrent_forward(x, weight, bias, tau=2.0):
-    """LIF (soft reset, threshold 1, undivided input) fed by x and weight @ (spikes before) + bias, from rest."""
+    """LIF (soft reset, threshold 1, undivided input) driven by x + weight @ (previous spikes) + bias, from rest."""
     steps, neurons = x.shape
     spikes, hs = np.zeros_like(x), np.zeros_like(x)
     out, v = np.zeros(neurons), np.zeros(neurons)
@@ -259,7 +259,7 @@ def recurrent_backward(spikes, hs, weight, d_spikes, slope, tau=2.0):
 
 
 def same_padding(length, kernel, stride, dilation):
-    """Padding before and after that makes the output ceil(length / stride) long; the odd one goes after."""
+    """Padding before and after for an output of length ceil(length / stride); an odd element is added after."""
     out = -(-length // stride)
     total = max((out - 1) * stride + dilation * (kernel - 1) + 1 - length, 0)
     return total // 2, total - total // 2
@@ -297,7 +297,7 @@ def pool2d(x, kernel, stride, what):
 
 
 def cross_entropy(logits, labels, weight=None, ignore_index=-100, smoothing=0.0):
-    """The mean over (N,) labels of (N, C) logits, one sample at a time."""
+    """The mean over (N,) labels of (N, C) logits, computed sample by sample."""
     batch, classes = logits.shape
     weight = np.ones(classes) if weight is None else weight
     total, count = 0.0, 0.0

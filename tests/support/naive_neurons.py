@@ -1,7 +1,7 @@
-"""Each neuron as a function of one number and one step, in plain Python, written from the papers; no code is shared.
+"""Reference neurons: one neuron and one step in plain Python, written from the papers, without shared code.
 
-`World` says how spikes come about: sharp or smooth, at the threshold or above it, and what a reset does. Where the
-reset is to be a constant in a derivative, its spikes are recorded in one run and used again in the others.
+`World` defines spikes and resets: sharp or smooth, at or above the threshold. If the reset must be constant in a
+derivative, one run records the spikes and later runs reuse them.
 """
 
 import math
@@ -14,7 +14,7 @@ def sigmoid(x):
 
 
 class World:
-    """The rules at the threshold."""
+    """The rules for spikes and resets."""
 
     def __init__(self, reset="subtract", v_reset=0.0, v_threshold=1.0, smooth=False, detach=False, inclusive=False):
         self.kind, self.v_reset, self.v_threshold = reset, v_reset, v_threshold
@@ -22,7 +22,7 @@ class World:
         self.recorded, self.played = [], None
 
     def again(self):
-        """From here on a detached reset sees the spikes of the run before."""
+        """Reuse the recorded spikes for the detached reset from this point."""
         self.played = iter(list(self.recorded))
 
     def spike(self, x):
@@ -52,7 +52,7 @@ class World:
 
 
 def run(step, world, x, states):
-    """`step(world, x, *states)` over (T, N), neuron by neuron: outputs (T, N), and each state after each step."""
+    """Run `step(world, x, *states)` over (T, N), neuron by neuron; return outputs (T, N) and all states per step."""
     steps, neurons = x.shape
     out, after = np.zeros(x.shape), [np.zeros(x.shape) for _ in states]
     for n in range(neurons):
@@ -85,7 +85,7 @@ def leaky(world, x, v, beta, input_gain=1.0):
 
 
 def delayed(world, x, v, beta, delay):
-    """The reset one step late; `delay` says what it takes along."""
+    """The reset one step late; `delay` selects the quantities that are delayed."""
     late = world.spike(v - world.v_threshold)
     if world.kind == "subtract" or delay == "reset+input":
         h = world.reset(beta * v + x, late)
@@ -119,7 +119,7 @@ def cuba(world, x, v, i, alpha, beta, current_gain, v_rest, order):
 
 
 def behind_synapse(world, x, i, v, a, leak, **constants):
-    """An adaptive neuron whose input is a current that jumps, is read and decays."""
+    """An adaptive neuron with an input current that jumps, is read, and decays."""
     i = i + x
     s, v, a = adaptive(world, i, v, a, **constants)
     return s, i * leak, v, a
@@ -169,7 +169,7 @@ def adaptive_qif(world, x, v, w, tau, tau_w, a, b, v_c, a0, v_rest):
 
 
 def izhikevich(world, x, v, u, a, b, d, dt, substeps):
-    """The paper's program, with the reset at the end of the step; `world.v_reset` is its c."""
+    """The program of the paper, with the reset at the end of the step; `world.v_reset` is its c."""
     for _ in range(substeps):
         v = v + dt / substeps * (0.04 * v**2 + 5.0 * v + 140.0 - u + x)
     u = u + dt * a * (b * v - u)

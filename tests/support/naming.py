@@ -1,4 +1,4 @@
-"""The rules by which Parameters get their names, in plain Python: a model to compare Cells with."""
+"""Reference model of Parameter naming, in plain Python, to compare Cells with."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import copy
 
 
 class P:
-    """A Parameter: its name, "" for none, and the attributes that hold it."""
+    """A Parameter: its name ("" for none) and the attributes that hold it."""
 
     def __init__(self, value, name=""):
         self.value, self.name, self.holders, self.home = value, name, [], None
 
 
 class C:
-    """A Cell: its attributes in order, each one thing or a list."""
+    """A Cell: its attributes in order, each a single object or a list."""
 
     def __init__(self):
         self.attrs, self.prefix, self.holders, self.home = {}, "", [], None
@@ -51,11 +51,11 @@ class C:
                 member.named_below(f"{prefix}{key}.")
 
     def line(self):
-        """The Cell, and those by way of which it is named."""
+        """The Cell, and the ancestors that determine its name."""
         return [self] if self.home is None else [self, *self.home[0].line()]
 
     def paths(self):
-        """Each Parameter once, with its path: own ones, then those of the children, as attributes were set."""
+        """Each Parameter once, with its path: those of the Cell itself, then those of its children."""
         found = {}
         for cell, prefix in self.cells().items():
             for key, member in cell.members():
@@ -84,7 +84,7 @@ class C:
             cell.prefix = prefix + path
 
     def copied(self):
-        """A copy, which nobody holds, under the names of the original."""
+        """A copy without a parent, with the names of the original."""
         inside = [*self.cells(), *(p for _, p in self.paths())]
         before = [(one, one.holders, one.home) for one in inside]
         for one in inside:
@@ -100,7 +100,7 @@ class C:
 
 
 def released(old):
-    """Have the next attribute name what one has let go of, and come before it where both hold something."""
+    """Let the next attribute that holds a released object name it, and move it forward if both hold something."""
     for member in old if isinstance(old, list) else [old]:
         elect(member)
         if isinstance(member, C) and member.home is None:
@@ -117,7 +117,7 @@ def held(cell, key, member):
 
 
 def elect(member, rename=True):
-    """First come, first named: by the first attribute that still holds it, and is not itself named by way of it."""
+    """Choose the first attribute that still holds the object and is not itself named through it."""
     before, member.home = member.home, None
     member.holders = [(cell, key) for cell, key in member.holders if cell.has(key, member)]
     member.home = next(((cell, key) for cell, key in member.holders if member not in cell.line()), None)

@@ -1,6 +1,6 @@
-"""Graphs of NIR for tests: random ones, and an interpreter of them in plain NumPy, node by node, as NIR defines them.
+"""Random NIR graphs, and an interpreter of NIR in plain NumPy, node by node.
 
-The interpreter goes step by step in float64 and knows nothing of this library.
+The interpreter runs step by step in float64 and uses no code of snncell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NEURONS = ("I", "IF", "LI", "LIF", "CubaLI", "CubaLIF")
 
 
 def flat(graph: Any, path: str = "") -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """All nodes by path, and the edges among them."""
+    """All nodes by path, and the edges between them."""
     nodes: dict[str, Any] = {}
     edges: list[tuple[str, str]] = []
 
@@ -42,7 +42,7 @@ def flat(graph: Any, path: str = "") -> tuple[dict[str, Any], list[tuple[str, st
 
 
 def reaches(edges: list[tuple[str, str]], start: str, goal: str) -> bool:
-    """True if a way leads from one node to another, also if they are the same."""
+    """True if there is a path from one node to another, or if they are the same node."""
     seen, pending = set(), [start]
     while pending:
         name = pending.pop()
@@ -55,9 +55,9 @@ def reaches(edges: list[tuple[str, str]], start: str, goal: str) -> bool:
 
 
 def order_of(nodes: dict[str, Any], edges: list[tuple[str, str]], dt: float) -> tuple[list[str], set[tuple[str, str]]]:
-    """The order in a step, and the edges that carry what was a step before: those that close a cycle.
+    """The order of nodes in a step, and the edges that carry values of the previous step because they close a cycle.
 
-    In a cycle, a delay of a step or more carries what was before by itself: nothing waits for what comes to it.
+    In a cycle, a delay of at least one step already carries previous values, so its output does not wait for its input.
     """
 
     def waits(edge: tuple[str, str]) -> bool:
@@ -87,7 +87,7 @@ def order_of(nodes: dict[str, Any], edges: list[tuple[str, str]], dt: float) -> 
 
 
 def windows(image: Any, size: Any, stride: Any, padding: Any, dilation: Any) -> Any:
-    """All windows of (C, *S): (C, *places, *size)."""
+    """All windows of (C, *S), as (C, *positions, *size)."""
     padded = np.pad(image, [(0, 0), *[(p, p) if np.ndim(p) == 0 else p for p in padding]])
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
     view = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=tuple(range(1, image.ndim)))
@@ -102,7 +102,7 @@ def pairs(value: Any, axes: int) -> list[int]:
 
 
 def layer(node: Any, x: Any) -> Any:
-    """A node without memory."""
+    """A node without state."""
     kind = type(node).__name__
     if kind in ("Input", "Output"):
         return x
@@ -137,7 +137,7 @@ def layer(node: Any, x: Any) -> Any:
 
 
 class Interpreter:
-    """A graph, run step by step."""
+    """Run a graph step by step."""
 
     def __init__(self, graph: Any, dt: float, method: str = "euler") -> None:
         self.nodes, self.edges = flat(graph)
@@ -149,7 +149,7 @@ class Interpreter:
         return self.dt / tau if self.method == "euler" else 1.0 - np.exp(-self.dt / tau)
 
     def silent(self, shapes: dict[str, Any]) -> dict[str, Any]:
-        """The values that nodes give before the first step: neurons nothing, layers what they make of it."""
+        """The outputs of nodes before the first step: zero for neurons, the response to it for layers."""
         gives: dict[str, Any] = {}
         for name in self.order:
             node, zeros = self.nodes[name], np.zeros(shapes[name])
@@ -164,7 +164,7 @@ class Interpreter:
         return gives
 
     def run(self, x: Any) -> Any:
-        """(T, ...) -> (T, ...), of one sample."""
+        """Map (T, ...) to (T, ...) for one sample."""
         shapes = self.shapes(x.shape[1:])
         before = self.silent(shapes)
         memory: dict[str, Any] = {}
@@ -242,14 +242,14 @@ class Interpreter:
 
 
 class Maker:
-    """Random graphs: a chain of nodes of every kind, with branches, skips, cycles and graphs inside."""
+    """Random graphs: a chain of nodes of every type, with branches, skip connections, cycles and subgraphs."""
 
     def __init__(self, seed: int, dt: float, dtype: Any = np.float32) -> None:
         self.rng = np.random.default_rng(seed)
         self.dt, self.dtype = dt, dtype
 
     def numbers(self, shape: Any, low: float, high: float) -> Any:
-        """Random numbers, all equal in one of three cases."""
+        """Random numbers; in one of three cases they are all equal."""
         alike = self.rng.random() < 0.3
         return (
             np.full(shape, self.rng.uniform(low, high), self.dtype)
@@ -282,7 +282,7 @@ class Maker:
         return getattr(nir, kind)(**given, metadata=metadata)
 
     def node(self, shape: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
-        """A node for a signal of this shape, and the shape of what it gives."""
+        """A node for a signal of this shape, and the shape of its output."""
         rng = self.rng
         kinds = [*NEURONS, "Scale", "Threshold", "Delay"]
         kinds += {
@@ -333,7 +333,7 @@ class Maker:
         return made, layer(made, np.zeros(shape)).shape
 
     def graph(self, shape: tuple[int, ...], length: int, depth: int = 0) -> tuple[Any, tuple[int, ...]]:
-        """A graph that takes `shape`, and the shape that it gives."""
+        """A graph with input `shape`, and the shape of its output."""
         rng = self.rng
         nodes: dict[str, Any] = {"input": nir.Input({"input": np.array(shape)})}
         edges: list[tuple[str, str]] = []
@@ -357,7 +357,7 @@ class Maker:
         return nir.NIRGraph(nodes, edges, {}, type_check=False), given[last]
 
     def cycle(self, nodes: dict[str, Any], edges: list[Any], name: str, given: dict[str, Any]) -> None:
-        """Lead what a node gives back to itself, or to what comes before it, if the shapes allow it."""
+        """Feed the output of a node back to itself or to an earlier node, if the shapes allow it."""
         rng, n = self.rng, given[name][0]
         earlier = [b for a, b in edges if b in given and len(given.get(a, ())) == 1]
         target = str(rng.choice(earlier)) if earlier and rng.random() < 0.4 else name

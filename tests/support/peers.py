@@ -1,7 +1,8 @@
-"""Neurons of other frameworks, run by those frameworks: random settings, and what comes of them.
+"""Neurons of other frameworks: random settings, and the results of the framework's own class.
 
-A `Peer` draws the settings of one preset, and runs the framework's own class with them. Inputs are float64, and so are
-the frameworks' numbers, but where their code says float32; settings are float32 numbers, which both then have exactly.
+A `Peer` draws the settings of one preset and runs the framework's class with them. Inputs are float64, and so are the
+framework's numbers, unless its code requires float32. Settings are float32 numbers, so both libraries represent them
+exactly.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ STATES = 0.3  # the weight of states beside that of outputs, in what is differen
 
 
 class Run(NamedTuple):
-    """The results of a framework: outputs and states (T, B, N), gradients of the input and of what is learned.
+    """The results of a framework: outputs and states (T, B, N), gradients of the input and of learned constants.
 
-    What is learned has a path in the neuron here, or "settings" and the name of what was given as a Parameter.
+    Learned constants are named by their path in the snncell neuron, or by "settings" and the name of the argument.
     """
 
     outputs: Any
@@ -43,11 +44,11 @@ class Random:
         return float(np.float32(self.rng.uniform(low, high)))
 
     def one(self, *of: Any) -> Any:
-        """One of several."""
+        """One of several values."""
         return of[int(self.rng.integers(len(of)))]
 
     def some(self, **of: Callable[[], Any]) -> dict[str, Any]:
-        """Each with an even chance; those left out have the framework's default."""
+        """A random subset of the settings; the others keep the framework's default."""
         return {name: draw() for name, draw in of.items() if self.rng.random() < 0.5}
 
     def flag(self) -> bool:
@@ -56,14 +57,14 @@ class Random:
 
 
 def trained(random: Random, settings: dict[str, Any], theirs: dict[str, Any], *names: str) -> Draw:
-    """The settings, some of those names as Parameters, and the framework's, which say which."""
+    """The settings with some converted to Parameters, and the framework's settings, which list them."""
     chosen = [name for name in names if name in settings and random.flag()]
     learned = {name: Parameter(np.float64(settings[name]), name=name) for name in chosen}
     return settings | learned, theirs | {"trained": tuple(chosen)}
 
 
 class Peer(NamedTuple):
-    """A preset, how to draw its settings, the framework's neuron, and how large inputs have to be for it to fire."""
+    """A preset, a function that draws its settings, the framework's neuron, and the input size that makes it fire."""
 
     kind: Any
     framework: str
@@ -73,7 +74,7 @@ class Peer(NamedTuple):
     fires: bool = True
 
     def make(self, settings: dict[str, Any]) -> Any:
-        """The neuron of this library."""
+        """The snncell neuron."""
         return self.kind.like(self.framework, **settings)
 
 
@@ -100,7 +101,7 @@ def by_torch(steps: Callable[[Any], tuple[Any, list[Any]]], learned: dict[str, A
 
 
 def stepped(step: Callable[[Any], tuple[Any, list[Any]]]) -> Callable[[Any], tuple[Any, list[Any]]]:
-    """A function of (T, B, N) from one of a step, `step(x) -> (output, states)`."""
+    """Turn a function of one step, `step(x) -> (output, states)`, into a function of (T, B, N)."""
     torch = import_module("torch")
 
     def steps(x: Any) -> tuple[Any, list[Any]]:
@@ -120,7 +121,7 @@ JELLY_SURROGATES = ("Sigmoid", "ATan", "PiecewiseExp", "SuperSpike", "Erf", "Sof
 
 
 def jelly(name: str, states: str = "v", learned: dict[str, str] | None = None) -> Callable[..., Run]:
-    """Run a neuron of SpikingJelly; its states by their names there, and what is learned, by the names here."""
+    """Run a SpikingJelly neuron; states have their names there, learned constants their snncell names."""
 
     def run(settings: dict[str, Any], x: Any, weights: Any) -> Run:
         there = import_module("spikingjelly.activation_based.neuron")
@@ -141,7 +142,7 @@ def jelly(name: str, states: str = "v", learned: dict[str, str] | None = None) -
 
 
 def jelly_integrator(settings: dict[str, Any], x: Any, weights: Any) -> Run:
-    """Run NonSpikingLIFNode, which takes all steps at once."""
+    """Run NonSpikingLIFNode, which takes all time steps at once."""
     torch, there = import_module("torch"), import_module("spikingjelly.activation_based.neuron")
 
     def steps(x: Any) -> tuple[Any, list[Any]]:
@@ -152,7 +153,7 @@ def jelly_integrator(settings: dict[str, Any], x: Any, weights: Any) -> Run:
 
 
 def jelly_draw(*also: str, reset: bool = True, detach: bool = True, tau: bool = True) -> Callable[[Random], Draw]:
-    """Settings that neurons of SpikingJelly share, and numbers of some more names."""
+    """Settings that SpikingJelly neurons share, and random numbers for further names."""
     ranges = {
         "v_c": (0.3, 0.9), "a0": (0.2, 1.5), "v_rest": (-0.2, 0.1), "delta_T": (0.3, 1.5), "theta_rh": (0.3, 1.0),
         "w_rest": (-0.3, 0.3), "tau_w": (1.2, 8.0), "a": (-0.3, 0.3), "b": (0.0, 0.5), "c_decay": (0.1, 0.95),
@@ -199,7 +200,7 @@ TORCH_SURROGATES = {
 
 
 def snntorch(name: str, order: tuple[int, ...]) -> Callable[..., Run]:
-    """Run a neuron of snnTorch; `order` has its states in the order of those here."""
+    """Run a snnTorch neuron; `order` lists its states in snncell's order."""
 
     def run(settings: dict[str, Any], x: Any, weights: Any) -> Run:
         there, functions = import_module("snntorch"), import_module("snntorch.surrogate")
@@ -224,7 +225,7 @@ def snntorch(name: str, order: tuple[int, ...]) -> Callable[..., Run]:
 
 
 def snntorch_draw(*names: str, delay: bool = True, inhibition: bool = True) -> Callable[[Random], Draw]:
-    """Settings of a neuron of snnTorch, of its required names and the shared ones."""
+    """Settings of a snnTorch neuron: the required names and the shared ones."""
 
     def draw(random: Random) -> Draw:
         settings: dict[str, Any] = {"beta": random.number(0.1, 0.98)} if "beta" in names else {}
@@ -272,7 +273,7 @@ def snntorch_draw(*names: str, delay: bool = True, inhibition: bool = True) -> C
 
 
 def norse_draw(*names: str, recurrent: bool = False) -> Callable[[Random], Draw]:
-    """Settings of a neuron of Norse: rates of the names given, and the shared ones."""
+    """Settings of a Norse neuron: rates of the given names, and the shared ones."""
     ranges = {
         "tau_syn_inv": (20.0, 900.0), "tau_mem_inv": (20.0, 900.0), "tau_adapt_inv": (1.0, 600.0),
         "tau_ada_inv": (1.0, 600.0), "v_leak": (-0.2, 0.2), "v_th": (0.4, 1.2), "v_reset": (-0.4, 0.2),
@@ -304,7 +305,7 @@ def norse_draw(*names: str, recurrent: bool = False) -> Callable[[Random], Draw]
 
 
 def izhikevich_draw(random: Random) -> Draw:
-    """Settings of Norse's Izhikevich, near those of the paper."""
+    """Settings of Norse's Izhikevich neuron, near those of the paper."""
     ranges = {"a": (0.01, 0.1), "b": (0.1, 0.26), "c": (-70.0, -50.0), "d": (0.0, 8.0)}
     settings: dict[str, Any] = {name: random.number(*bounds) for name, bounds in ranges.items()}
     settings |= random.some(v_th=lambda: random.number(20.0, 40.0), tau_inv=lambda: random.number(100.0, 400.0))
@@ -314,7 +315,7 @@ def izhikevich_draw(random: Random) -> Draw:
 
 
 def norse(name: str, functions: str, states: str, feed_forward: str, recurrent: str = "") -> Callable[..., Run]:
-    """Run a step of Norse: its functions, and its states in the order of those here."""
+    """Run a step function of Norse, with its states in snncell's order."""
 
     def run(settings: dict[str, Any], x: Any, weights: Any) -> Run:
         torch, there = import_module("torch"), import_module(f"norse.torch.functional.{functions}")
@@ -363,7 +364,7 @@ def norse(name: str, functions: str, states: str, feed_forward: str, recurrent: 
 
 
 def _norse_state(there: Any, name: str, first: dict[str, Any], through: bool) -> Any:
-    """The first state of a neuron of Norse."""
+    """The initial state of a Norse neuron."""
     if name == "LIFRefrac":
         lif = _norse_state(import_module("norse.torch.functional.lif"), "LIF", first, through)
         kind = there.LIFRefracState if through else there.LIFRefracFeedForwardState
@@ -373,7 +374,7 @@ def _norse_state(there: Any, name: str, first: dict[str, Any], through: bool) ->
 
 
 def _flat(state: Any) -> dict[str, Any]:
-    """The states of a neuron of Norse by name."""
+    """The states of a Norse neuron by name."""
     found: dict[str, Any] = {}
     for field in state._fields:
         value = getattr(state, field)
@@ -385,7 +386,7 @@ def _flat(state: Any) -> dict[str, Any]:
 
 
 def sinabs_draw(*names: str) -> Callable[[Random], Draw]:
-    """Settings of a layer of sinabs: time constants of the names given, and the shared ones."""
+    """Settings of a sinabs layer: time constants of the given names, and the shared ones."""
 
     def draw(random: Random) -> Draw:
         taus = {name: random.number(0.5, 12.0) for name in names if name in ("tau_mem", "tau_adapt")}
@@ -426,7 +427,7 @@ def sinabs_draw(*names: str) -> Callable[[Random], Draw]:
 
 
 def _runs_down(settings: dict[str, Any], names: tuple[str, ...]) -> bool:
-    """True if ALIF multiplies its current by the gain of the membrane at every step; not where it is to be trained."""
+    """True if ALIF multiplies its current by the membrane gain at every step; such settings are not trained."""
     if "tau_adapt" not in names or "tau_syn" not in settings or not settings.get("norm_input", True):
         return False
     settings.pop("train_alphas", None)
@@ -434,7 +435,7 @@ def _runs_down(settings: dict[str, Any], names: tuple[str, ...]) -> bool:
 
 
 def sinabs(name: str) -> Callable[..., Run]:
-    """Run a layer of sinabs step by step."""
+    """Run a sinabs layer step by step."""
 
     def run(settings: dict[str, Any], x: Any, weights: Any) -> Run:
         torch, layers = import_module("torch"), import_module("sinabs.layers")
@@ -477,7 +478,7 @@ def _lif_step(layer: Any) -> Callable[[Any], tuple[Any, list[Any]]]:
 
 
 def _alif_step(layer: Any, x: Any) -> Callable[[Any], tuple[Any, list[Any]]]:
-    """The layer forgets its current from call to call, so its step is called with states that are kept here."""
+    """Call the layer's step with states kept here, because the layer loses its current between calls."""
     torch, functional = import_module("torch"), import_module("sinabs.layers.functional.alif")
     zero = torch.zeros(x.shape[1:], dtype=torch.float64)
     state = [{"v_mem": zero, "b": zero, "spike_threshold": zero, "i_syn": zero}]
@@ -514,7 +515,7 @@ SPYX_SURROGATES: dict[str, Callable[[float], Any]] = {
 
 
 def spyx_draw(*names: str) -> Callable[[Random], Draw]:
-    """Settings of a neuron of Spyx: decay factors of the names given, and the shared ones."""
+    """Settings of a Spyx neuron: decay factors of the given names, and the shared ones."""
 
     def draw(random: Random) -> Draw:
         settings: dict[str, Any] = {name: random.number(0.1, 0.98) for name in names}
@@ -529,7 +530,7 @@ def spyx_draw(*names: str) -> Callable[[Random], Draw]:
 
 
 def spyx(name: str, states: int) -> Callable[..., Run]:
-    """Run a neuron of Spyx."""
+    """Run a Spyx neuron."""
 
     def run(settings: dict[str, Any], x: Any, weights: Any) -> Run:
         jax, there, axn = import_module("jax"), import_module("spyx.nn"), import_module("spyx.axn")

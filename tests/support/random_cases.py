@@ -1,7 +1,7 @@
-"""Random test cases: the number of seeds, and the decorator for tests that take a seed.
+"""Random test cases: the number of seeds, and a decorator for tests that take a seed.
 
-Each test has a small number of cases by default. `SNNCELL_DRAWS=2000 pytest -m random` runs 2000 of each. The case of a
-seed is the same in every run, so a failure can be repeated by its seed.
+Each test runs a few cases by default. `SNNCELL_DRAWS=2000 pytest -m random` runs 2000 of each. A seed gives the same
+case in every run, so you can repeat a failure by its seed.
 """
 
 import os
@@ -12,7 +12,7 @@ import pytest
 
 
 def seeds(count: int) -> range:
-    """Return the seeds 0, 1, ... of a test: `count` of them, or `SNNCELL_DRAWS` of them where that is set."""
+    """Return the seeds 0, 1, ... of a test: `count` seeds, or `SNNCELL_DRAWS` if that variable is set."""
     return range(int(os.environ.get("SNNCELL_DRAWS", count)))
 
 

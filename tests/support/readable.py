@@ -1,4 +1,4 @@
-"""Readability of pictures in a paper: at a column's width, by everybody, and printed in grey."""
+"""Legibility checks of figures: at column width, for colour-blind readers, and printed in grey."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ APART = 0.15  # between two grey values, black to white being 1
 
 
 def assert_readable(axes: Any, widest: float = WIDTH) -> None:
-    """The figure that `axes` is in, brought to a column's width, can be read, and its series told apart in grey."""
+    """Assert that the figure of `axes` is legible at column width, and that its series differ in grey."""
     figure = axes.figure
     width, height = figure.get_size_inches()
     if width > widest:
@@ -38,7 +38,7 @@ def assert_readable(axes: Any, widest: float = WIDTH) -> None:
 
 
 def assert_told_apart(axes: Any) -> None:
-    """Any two series of the legend, or lines with a label, differ in marker, line, hatch, or grey value."""
+    """Assert that any two series of the legend, or labelled lines, differ in marker, line, hatch, or grey value."""
     legend = axes.get_legend()
     if legend is not None:
         series = [
@@ -51,7 +51,7 @@ def assert_told_apart(axes: Any) -> None:
 
 
 def look(artist: Any) -> tuple[tuple[Any, ...], float]:
-    """The look of an artist without colour: its form, and its grey value."""
+    """The appearance of an artist without colour: its form and its grey value."""
     if isinstance(artist, Line2D):
         line = "none" if artist.get_linestyle() in ("None", "none", "", " ") else str(artist._unscaled_dash_pattern)
         full = artist.get_fillstyle(), grey(artist.get_markerfacecolor()) > 0.9
@@ -67,27 +67,27 @@ def look(artist: Any) -> tuple[tuple[Any, ...], float]:
 
 
 def grey(colour: Any) -> float:
-    """The grey value of a colour on white paper, 0 for black."""
+    """The grey value of a colour on white paper; 0 is black."""
     red, green, blue, alpha = to_rgba(colour)
     return float(alpha * (0.299 * red + 0.587 * green + 0.114 * blue) + 1.0 - alpha)
 
 
 def overlap(first: Any, second: Any) -> bool:
-    """True if two boxes share more than a pixel's breadth."""
+    """True if two boxes share more than one pixel."""
     wide = min(first.x1, second.x1) - max(first.x0, second.x0)
     high = min(first.y1, second.y1) - max(first.y0, second.y0)
     return bool(wide > 1 and high > 1)
 
 
 def all_axes(figure: Any) -> Iterator[Any]:
-    """The figure's Axes and those set into them."""
+    """The figure's Axes and their inset Axes."""
     for axes in figure.get_axes():
         yield axes
         yield from axes.child_axes
 
 
 def shown_texts(figure: Any) -> Iterator[Text]:
-    """Every text that is drawn: titles, labels, the labels of ticks within the limits, legends, and what was added."""
+    """All visible texts: titles, axis labels, tick labels within the limits, legends, and annotations."""
     candidates = [
         *figure.texts,
         *([figure._suptitle] if figure._suptitle and figure._suptitle not in figure.texts else []),
@@ -105,7 +105,7 @@ def shown_texts(figure: Any) -> Iterator[Text]:
 
 
 def tick_labels(axis: Any) -> Iterator[Text]:
-    """The labels of the ticks that are within the limits."""
+    """The tick labels within the axis limits."""
     low, high = sorted(axis.get_view_interval())
     for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
         if low <= tick.get_loc() <= high and axis.get_visible():
@@ -114,7 +114,7 @@ def tick_labels(axis: Any) -> Iterator[Text]:
 
 
 def assert_drawn_where_asked(draw: Any) -> None:
-    """`draw(ax=axes)` draws on the Axes it is given and returns them, and keeps its legend within their figure."""
+    """Assert that `draw(ax=axes)` draws on these Axes, returns them, and keeps its legend inside the figure."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots()

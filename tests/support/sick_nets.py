@@ -1,4 +1,4 @@
-"""Sicknesses planted in drawn networks, each with the kinds of findings that name it."""
+"""Faults planted in random networks, each with the kinds of findings that identify it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFUSED = "out of range"  # in the words of an error, where a report refuses a b
 
 
 class Sickness(NamedTuple):
-    """A plant, the kinds of findings by any of which a report names it, and what the net must be for it."""
+    """A planted fault, the kinds of findings that identify it, and the requirements on the net."""
 
     plant: Plant
     kinds: frozenset[str]
@@ -26,7 +26,7 @@ SICKNESSES: dict[str, Sickness] = {}
 
 
 def sickness(name: str, *kinds: str, **drawn: Any) -> Callable[[Plant], Plant]:
-    """Enter what plants a sickness."""
+    """Register a function that plants a fault."""
 
     def enter(plant: Plant) -> Plant:
         SICKNESSES[name] = Sickness(plant, frozenset(kinds), drawn)
@@ -36,7 +36,7 @@ def sickness(name: str, *kinds: str, **drawn: Any) -> Callable[[Plant], Plant]:
 
 
 def sick(name: str, seed: int, **drawn: Any) -> tuple[Case, frozenset[str]]:
-    """A net with that sickness, and the kinds that name it."""
+    """A net with this fault, and the kinds that identify it."""
     plant, kinds, needed = SICKNESSES[name]
     number = list(SICKNESSES).index(name)
     case = draw(1_000_000 * (number + 1) + seed, **{**drawn, **needed})
@@ -53,12 +53,12 @@ def _scaled(parameter: Any, factor: float) -> None:
 
 
 def _shifted(net: Any, number: int, by: Any) -> None:
-    """Add a constant current to a layer, or one for each sample and step, (T, B) or (T, 1)."""
+    """Add a constant current to a layer, or one per sample and step, (T, B) or (T, 1)."""
     net.hooks[number] = lambda x: x + Tensor(np.asarray(by, np.float32).reshape((*np.shape(by), *[1] * (x.ndim - 2))))
 
 
 def _unit(net: Any, number: int) -> float:
-    """From rest to the threshold, so that what is planted is large or small for every neuron."""
+    """The distance from rest to threshold, so that a planted fault has the same relative size for every neuron."""
     return float(np.mean(np.asarray(net.cell(number).v_threshold)))
 
 
@@ -145,7 +145,7 @@ def _exploding_potentials(case: Case, rng: Any) -> None:
 
 
 class Growing(nn.Cell):
-    """A neuron of somebody's own that keeps more than it had: v = growth v + x - s."""
+    """A custom neuron with a growing state: v = growth v + x - s."""
 
     spike = surrogate.ATan()
 
@@ -196,7 +196,7 @@ def _threshold(case: Case, rng: Any) -> None:
 
 
 def set_constant(node: Any, name: str, value: float) -> None:
-    """Put a number where a constructor would refuse it."""
+    """Set a constant to a value that the constructor would reject."""
     node.__dict__[name] = value
 
 
@@ -218,7 +218,7 @@ def _wide(case: Case, rng: Any) -> None:
 
 
 class Faded(nn.Cell):
-    """The same numbers, and a reverse that multiplies gradients."""
+    """Identity with a backward pass that scales gradients."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which cases of a product of parameters the default run takes; the others are marked slow."""
+"""Selection of the test cases that the default run includes; the others are marked slow."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def chosen(cases: Sequence[Mapping[str, Any]], count: int) -> set[int]:
-    """The numbers of `count` of these cases, in which each value of each parameter comes up as evenly as can be.
+    """Select the indices of `count` cases so that all values of each parameter occur about equally often.
 
-    One case after the other is taken whose values have come up least often, so that a product gives its diagonal first,
-    then the next one. Of equals that whose pairs of values have come up least often, and of those, as all rows of one
-    table are, one that lies far from what was taken.
+    The function selects one case after the other, always one with the rarest values so far. From a product of
+    parameters it therefore selects the diagonal first, then the next one. Ties go to the rarest pairs of values.
+    Further ties, such as all rows of a single table, go to the case that is farthest from those selected.
     """
     values = [[(name, key(value)) for name, value in case.items()] for case in cases]
     pairs = [list(combinations(case, 2)) for case in values]
@@ -35,7 +35,7 @@ def chosen(cases: Sequence[Mapping[str, Any]], count: int) -> set[int]:
 
 
 def key(value: Any) -> Hashable:
-    """The same for the same value of a parameter: of what has no hash, its place in memory."""
+    """A key that is equal for equal values of a parameter; the memory address if the value is unhashable."""
     try:
         hash(value)
     except TypeError:

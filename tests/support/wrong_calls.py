@@ -1,16 +1,16 @@
-"""Wrong calls by the thousand: every public callable, each of its arguments in turn replaced by what it is not.
+"""Invalid calls of the whole API: each argument of every public callable, replaced in turn by invalid values.
 
-`python tests/support/wrong_calls.py` makes all of them, in processes of their own, and prints the table of outcomes;
-`--write` keeps it in `benchmarks/results/wrong-calls.md`, `--show foreign` lists the calls of one outcome, and words
-choose callables by name. `test_wrong_calls.py` makes a sample of them.
+`python tests/support/wrong_calls.py` makes all of these calls in separate processes and prints a table of outcomes.
+`--write` saves the table as `benchmarks/results/wrong-calls.md`, `--show foreign` lists the calls with one outcome, and
+you can select callables by name. `test_wrong_calls.py` makes a sample of the calls.
 
 Outcomes:
 named     an error of snncell that names the callable and the argument
 unnamed   an error of snncell that does not
-foreign   an error of something below it
-taken     no error, where the value makes sense for such an argument
-nonsense  no error, and it makes none
-crash     the process died; hang: no answer within the time
+foreign   an error of a lower-level library
+taken     no error, because the value is valid for such an argument
+nonsense  no error, although the value is invalid
+crash     the process died; hang: no answer within the time limit
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ OWN_FACES = ("snncell.data", "snncell.common.initializer")  # what they have fro
 SECONDS = 20  # for one call
 ROOM = 6 * 2**30  # bytes of address space that a call may take beyond those the process has
 
-# --- what is put in ---------------------------------------------------------------------------------------------------
+# --- replacement values -----------------------------------------------------------------------------------------------
 
 
 class _Class:
-    """A class, where an object belongs."""
+    """A class in place of an object."""
 
 
 WRONG: dict[str, Callable[[], Any]] = {
@@ -127,7 +127,7 @@ HUGE = {"10**400", "10**5000"}
 REAL = WHOLE | {"1.5", "nan", "inf", "-inf"}
 LISTS = {"(0, 2**70)", "[]", "()", "[1, 'a']", "[None]", "[1.5, nan]", "ragged"}
 
-# What makes sense, by the kind of argument; None does where it is the default.
+# Valid replacement values by kind of argument; None is valid if it is the default.
 SENSE: dict[str, set[str]] = {
     "number": WHOLE | {"1.5"} | LARGE,
     "whole": WHOLE,
@@ -159,7 +159,7 @@ SENSE: dict[str, set[str]] = {
     "key": TEXT | REAL | LARGE | HUGE | {"True", "()"},
 }
 
-# --- what is right ----------------------------------------------------------------------------------------------------
+# --- valid values -----------------------------------------------------------------------------------------------------
 
 
 def x23() -> Tensor:
@@ -193,7 +193,7 @@ def labelled() -> tuple[Any, Any]:
 
 
 def optimiser(net: Any) -> nn.Optimizer:
-    """One for a net."""
+    """An optimiser for a net."""
     return nn.SGD(net.trainable_params())
 
 
@@ -203,7 +203,7 @@ SUMMED = nn.SequentialCell(nn.Dense(3, 2), nn.Flatten(0))
 
 
 def spiking() -> nn.Cell:
-    """A net of weights and neurons, for sequences (T, B, 3)."""
+    """A spiking network for sequences (T, B, 3)."""
     return nn.SequentialCell(nn.Dense(3, 2), nn.MultiStep(nn.IFNode()))
 
 
@@ -213,7 +213,7 @@ def steps() -> Tensor:
 
 
 def saved(kind: str) -> str:
-    """A file that was written."""
+    """A saved file."""
     path = os.path.join(tempfile.mkdtemp(), kind)
     if kind == "state":
         train.save_state(path, NET, optimiser(NET))
@@ -223,7 +223,7 @@ def saved(kind: str) -> str:
 
 
 def recorded(name: str) -> str:
-    """A file with an event, as a data set of this name has it in a folder, which is given; of SHD, the file."""
+    """A file with one event in the folder layout of a dataset of this name; returns the folder, or the file for SHD."""
     folder = Path(tempfile.mkdtemp())
     path = folder / name
     path.parent.mkdir(exist_ok=True)
@@ -241,17 +241,17 @@ def recorded(name: str) -> str:
 
 
 def searched() -> train.RateSearch:
-    """A search for a learning rate."""
+    """A finished learning-rate search."""
     losses = np.array([2.0, 1.0, 3.0])
     return train.RateSearch(np.array([0.1, 1.0, 10.0]), losses, losses, 0.5, False)
 
 
-# By the name of an argument, or of callable and argument: its kind, and a right value where it has no default.
+# By argument name, or by callable and argument: the kind, and a valid value if the argument has no default.
 ARGUMENTS: dict[str, tuple[str, Callable[[], Any]]] = {}
 
 
 def entries(kind: str, value: Callable[[], Any], names: str) -> None:
-    """Enter arguments of one kind."""
+    """Register arguments of one kind."""
     for name in names.split():
         ARGUMENTS[name] = (kind, value)
 
@@ -312,7 +312,7 @@ entries("recording", recording, "events")
 entries("generator", lambda: np.random.default_rng(0), "rng")
 entries("shape", lambda: 2, "target_size")
 
-# What differs for one callable: `callable.argument`, or `callable()` for the arguments of a call of its instance.
+# Exceptions for single callables: `callable.argument`, or `callable()` for the arguments of a call of its instance.
 OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "Identity().x": ("structure", x23),
     "SequentialCell.cells": ("layers", lambda: nn.ReLU()),
@@ -353,7 +353,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "assign.value": ("numbers", lambda: ops.ones((3,))),
     "assign_add.value": ("numbers", lambda: ops.ones((3,))),
     "broadcast_to.shape": ("shape", lambda: (2, 3)),
-    # Positions, masks, matrices: what the operations of these names take.
+    # Indices, masks and matrices for the operations of these names.
     "addmm.x": ("numbers", lambda: ops.ones((2, 2))),
     "addmm.mat2": ("numbers", lambda: ops.ones((3, 2))),
     "addmv.x": ("numbers", lambda: ops.ones((2,))),
@@ -783,7 +783,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 def own(kind: str, value: Callable[[], Any], callables: str, arguments: str) -> None:
-    """Enter arguments that several callables have."""
+    """Register arguments that several callables have."""
     for one in callables.split():
         for argument in arguments.split():
             OWN[f"{one}.{argument}"] = (kind, value)
@@ -887,7 +887,7 @@ own("structure", lambda: [0, 1], "Events", "t x y p")
 own("structure", lambda: (2, 3, 2), "Events", "sensor_size")
 own("cells", lambda: [snncell.data.TimeAlignment()], "Compose", "transforms")
 
-# Arguments that make an instance fit for what it is called with, where a default does not.
+# Arguments that make an instance callable where the defaults do not.
 MADE: dict[str, dict[str, Any]] = {
     "Dense": {"in_channels": 3},
     "HyperMap": {"ops": abs},
@@ -920,7 +920,7 @@ MADE: dict[str, dict[str, Any]] = {
     "ToEventLists": {"n_bins": 2},
     "DropPixel": {"coordinates": [(0, 0)]},
 }
-# Right values for what has a default, where that alone does not do.
+# Valid values for arguments whose default alone is not sufficient.
 WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "Tensor": {"data": lambda: [1.0, 2.0]},
     "latency": {"steps": lambda: 8},
@@ -942,7 +942,7 @@ WITH: dict[str, dict[str, Callable[[], Any]]] = {
     "gradient_to_weight": {"ratios": lambda: {"a": np.ones(3)}},
     "surrogate_and_membrane": {"surrogate_function": lambda: surrogate.ATan()},
 }
-# What is handed out, not made by users; and what has its own way to say what is missing.
+# Objects that users receive instead of creating, and callables that report missing arguments in their own way.
 LEFT_OUT = {
     "ParameterGroup", "ParameterGroup()",
     "Row", "Checked", "Cost", "Energy", "LayerEnergy", "Work", "Counts",
@@ -953,12 +953,12 @@ LEFT_OUT = {
     "LearningRateSchedule", "CellList()", "CellDict()", "Initializer", "Log", "settings", "DType", "fans", "Array",
     "HOST",
 }  # fmt: skip
-# A subject is found by one of these words in a message.
+# An error message identifies a callable by one of these words.
 ALSO = {"Parameter": "Tensor", "fill": "full", "value_and_grad": "grad", "cast": "astype"}
 
 
 class Subject(NamedTuple):
-    """Something that is called."""
+    """A callable under test."""
 
     name: str  # "Dense", "Dense()" for a call of an instance
     words: tuple[str, ...]  # one of these names it in a message
@@ -968,7 +968,7 @@ class Subject(NamedTuple):
 
 
 def public() -> dict[str, Any]:
-    """The public callables by name; one of two modules is called with the module's name too."""
+    """The public callables by name; a name that occurs in two modules gets the module as prefix."""
     found: dict[str, Any] = {}
     seen: set[int] = set()
     modules = [importlib.import_module(face) for face in FACES]
@@ -990,7 +990,7 @@ def public() -> dict[str, Any]:
 
 
 def subjects() -> Iterator[Subject]:
-    """All that is called: functions, classes, and instances of classes."""
+    """All callables under test: functions, classes, and instances of classes."""
     for name, one in public().items():
         plain = name.rpartition(".")[2]
         kin = getattr(getattr(one, "function", None), "__name__", None)  # `ops.max` is what ReduceMax is
@@ -1007,7 +1007,7 @@ def subjects() -> Iterator[Subject]:
 
 
 def instance_call(one: Any) -> inspect.Signature | None:
-    """The arguments of an instance of a class, without self; None for what is no class, or is not called."""
+    """The arguments of calling an instance, without self; None if it is not a class or not callable."""
     if not isinstance(one, type) or one.__module__.startswith("snncell.plot"):
         return None
     call = getattr(one, "construct", None) or vars(one).get("__call__") or getattr(one, "__call__", None)  # noqa: B004
@@ -1022,7 +1022,7 @@ def instance_call(one: Any) -> inspect.Signature | None:
 
 
 def entry_for(owner: str, name: str, annotation: Any = None) -> tuple[str, Callable[[], Any]]:
-    """The kind of an argument, and a right value for it; of one that is not entered what its annotation says."""
+    """The kind of an argument and a valid value for it; for unregistered arguments taken from the annotation."""
     if found := OWN.get(f"{owner}.{name}") or ARGUMENTS.get(name):
         return found
     words = str(annotation).removesuffix(" | None")
@@ -1034,7 +1034,7 @@ def entry_for(owner: str, name: str, annotation: Any = None) -> tuple[str, Calla
 
 
 def arguments_of(subject: Subject) -> list[inspect.Parameter]:
-    """The arguments that have names."""
+    """The named arguments."""
     return [p for p in subject.signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
 
 
@@ -1046,7 +1046,7 @@ def made(one: type, plain: str) -> Any:
 
 
 def base(subject: Subject) -> dict[str, Any]:
-    """A right call: the arguments that have no default, those of *args under "*"."""
+    """A valid call: the arguments without default, those of *args under "*"."""
     found: dict[str, Any] = {}
     for p in arguments_of(subject):
         if p.kind is p.VAR_POSITIONAL:
@@ -1063,7 +1063,7 @@ AND, RIGHT = " & ", "right"  # in the names of several arguments, and in those o
 
 
 class TooLong(BaseException):
-    """The time is over."""
+    """The time limit is exceeded."""
 
 
 def _over(*_: Any) -> None:
@@ -1071,7 +1071,7 @@ def _over(*_: Any) -> None:
 
 
 def call(subject: Subject, replaced: dict[str, Any]) -> Any:
-    """Call with some arguments replaced by other values, by name."""
+    """Call with some arguments replaced, by name."""
     given = base(subject)
     star = given.pop("*", [])
     for argument, value in replaced.items():
@@ -1097,7 +1097,7 @@ def call(subject: Subject, replaced: dict[str, Any]) -> Any:
 
 
 def outcome(subject: Subject, argument: str, wrong: str) -> tuple[str, str]:
-    """One call's outcome, and its message; `argument` and `wrong` are names, or several joined by AND."""
+    """The outcome of one call and its message; `argument` and `wrong` are names, or several joined by AND."""
     parameters = {p.name: p for p in arguments_of(subject)}
     kinds = {name: entry_for(subject.owner, name, parameters[name].annotation) for name in argument.split(AND)}
     values = {
@@ -1130,9 +1130,7 @@ def outcome(subject: Subject, argument: str, wrong: str) -> tuple[str, str]:
 
 
 def several(count: int, seed: int = 0) -> list[tuple[str, str, str]]:
-    """Random calls in which several arguments are replaced at once: by right values, unusual ones, now and then wrong
-    ones.
-    """
+    """Random calls with several replaced arguments: mostly valid and unusual values, sometimes invalid ones."""
     rng = random.Random(seed)
     known = [s for s in subjects() if len(arguments_of(s)) > 1]
     found = []
@@ -1147,7 +1145,7 @@ def several(count: int, seed: int = 0) -> list[tuple[str, str, str]]:
 
 
 def calls(words: list[str]) -> list[tuple[str, str, str]]:
-    """All the calls: callable, argument, wrong value."""
+    """All calls: callable, argument, invalid value."""
     found = []
     for subject in subjects():
         if words and not any(word in subject.name for word in words):
@@ -1162,7 +1160,7 @@ def calls(words: list[str]) -> list[tuple[str, str, str]]:
 
 
 def prepare() -> None:
-    """Prepare a process that makes wrong calls: a bound to its memory, silence, pictures nowhere."""
+    """Prepare a process for invalid calls: limited memory, no output, no figure windows."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -1177,7 +1175,7 @@ def prepare() -> None:
 
 
 def work(connection: Any, jobs: list[tuple[str, str, str]]) -> None:
-    """Make calls, and send what became of each."""
+    """Make calls, and send the outcome of each."""
     from matplotlib import pyplot
 
     prepare()
@@ -1198,7 +1196,7 @@ def work(connection: Any, jobs: list[tuple[str, str, str]]) -> None:
 
 
 def run(jobs: list[tuple[str, str, str]]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Make all the calls in another process, a new one after each that died or did not come back."""
+    """Make all calls in another process; start a new one whenever it dies or hangs."""
     context = multiprocessing.get_context("spawn")
     while jobs:
         here, there = context.Pipe()
@@ -1231,7 +1229,7 @@ def run(jobs: list[tuple[str, str, str]]) -> Iterator[tuple[str, str, str, str, 
 
 
 def table(outcomes: list[tuple[str, str, str, str, str]]) -> str:
-    """The numbers of each outcome, by face and altogether."""
+    """The counts of each outcome, by module and in total."""
     kinds = ("named", "unnamed", "foreign", "taken", "nonsense", "crash", "hang")
     homes = {name: str(getattr(one, "__module__", "snncell")).split(".") for name, one in public().items()}
     rows: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -1247,7 +1245,7 @@ def table(outcomes: list[tuple[str, str, str, str, str]]) -> str:
 
 
 def sample(count: int, seed: int = 0) -> list[tuple[str, str, str]]:
-    """Some of the calls: at least one for each callable."""
+    """A sample of the calls with at least one per callable."""
     rng = random.Random(seed)
     everything = calls([])
     rng.shuffle(everything)
@@ -1257,7 +1255,7 @@ def sample(count: int, seed: int = 0) -> list[tuple[str, str, str]]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Make wrong calls, and count what becomes of them.")
     parser.add_argument("words", nargs="*", help="only callables with one of these in their names")
     parser.add_argument("--show", action="append", default=[], help="list the calls of this outcome")

@@ -1,7 +1,8 @@
-"""One table of all operations: what they are called with, how often they can be differentiated, and torch's name.
+"""Gradient table of all operations: arguments, order of differentiation, and the PyTorch equivalent.
 
-A row is a function of float Tensors; whatever else an operation takes (positions, masks, options) is fixed inside of
-it. `test_ops_gradients.py` walks the table. A new operation needs a row here, or a place in `NOT_A_ROW` with a reason.
+A row is a function of float Tensors; other arguments of an operation (indices, masks, options) are fixed inside the
+function. `test_ops_gradients.py` tests every row. A new operation needs a row here, or an entry in `NOT_A_ROW` with
+the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from snncell import ops
 
 
 class Spec(NamedTuple):
-    """Numbers to be drawn: the same Spec in the same place always gives the same array."""
+    """Random numbers for an argument: the same Spec at the same position always gives the same array."""
 
     kind: str
     shape: tuple[int, ...]
@@ -44,12 +45,12 @@ def _draw(spec: Spec, position: int) -> np.ndarray:
 
 
 def between(low: float, high: float, *shape: int) -> Spec:
-    """Numbers drawn evenly from [low, high)."""
+    """Uniform random numbers in [low, high)."""
     return Spec("between", shape, low, high)
 
 
 def apart(low: float, high: float, *shape: int) -> Spec:
-    """Different numbers at equal distances."""
+    """Distinct, equally spaced numbers in random order."""
     return Spec("apart", shape, low, high)
 
 
@@ -57,13 +58,13 @@ class Row(NamedTuple):
     """One way to call an operation.
 
     Attributes:
-        name: of the operation in `snncell.ops`.
+        name: the operation in `snncell.ops`.
         fn: a function of float Tensors that returns Tensors.
         inputs: a shape (normal numbers), a Spec, or an array for each argument.
-        order: how often it is differentiated; 0 for an operation that lets no gradient through.
-        torch: the same with torch: `torch(module, *tensors)`.
-        case: what is special about this row.
-        jit: whether it is compiled too; a row that sets the seed is not.
+        order: how often the tests differentiate the function; 0 if the operation passes no gradient.
+        torch: the same with PyTorch: `torch(module, *tensors)`.
+        case: the special case of this row.
+        jit: whether to test the compiled function; False for a row that sets the seed.
     """
 
     name: str
@@ -75,7 +76,7 @@ class Row(NamedTuple):
     jit: bool = True
 
     def arrays(self, number: int = 0) -> list[np.ndarray]:
-        """The arguments; for another number other ones, but for those that are given as arrays."""
+        """The arguments; another `number` gives other random numbers, but fixed arrays stay the same."""
         given = [Spec("normal", x) if type(x) is tuple else x for x in self.inputs]
         return [x.draw(i + 100 * number) if isinstance(x, Spec) else x for i, x in enumerate(given)]
 
@@ -252,7 +253,7 @@ AXES: list[dict[str, Any]] = [{}, {"axis": 1}, {"axis": -1, "keepdims": True}, {
 
 
 def _dims(options: dict[str, Any]) -> dict[str, Any]:
-    """Options in torch's words; torch takes no axes as all of them."""
+    """Options in torch's terms; torch does not accept "all axes"."""
     return {"dim": options.get("axis", (0, 1, 2)), "keepdim": options.get("keepdims", False)}
 
 
@@ -621,7 +622,7 @@ row(
 
 
 def parts(z: Any) -> Any:
-    """The real and the imaginary part: gradients are compared with respect to real numbers."""
+    """Real and imaginary part, because gradients are compared with respect to real numbers."""
     return ops.real(z), ops.imag(z)
 
 
@@ -911,7 +912,7 @@ row(
 
 
 def seeded(function: Any, *args: Any) -> Any:
-    """The same numbers at every call."""
+    """Reset the seed before each call, so that every call gives the same random numbers."""
     ops.set_seed(7)
     return function(*args)
 
@@ -959,7 +960,7 @@ SIGNS = np.array([1.0, -1.0, 1.0])
 
 
 def loss_row(name: str, *inputs: Any, case: str = "", **options: Any) -> None:
-    """A loss with each of its reductions, under torch's name."""
+    """A loss with each of its reductions, with torch's name for it."""
     for reduction in ("mean", "sum", "none"):
 
         def torchs(t: Any, *xs: Any, r: str = reduction) -> Any:

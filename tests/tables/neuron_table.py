@@ -1,4 +1,4 @@
-"""Every neuron of the library: constants that no two of are alike, its naive step, and inputs that make it fire."""
+"""Table of all neurons: distinct constants, the reference step, and inputs that make the neuron fire."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = ("subtract", "zero", "value", None)
 
 
 class Entry(NamedTuple):
-    """A neuron, and how to test it."""
+    """A neuron and its test setup."""
 
     kind: Any
     constants: dict[str, Any]
@@ -28,11 +28,11 @@ class Entry(NamedTuple):
 
     @property
     def spike_function(self) -> dict[str, Any]:
-        """The option that makes ATan its surrogate, unless it has a spike function of its own."""
+        """The option that selects ATan as surrogate, unless the neuron has its own spike function."""
         return {} if self.kind.own_function else {"surrogate_function": surrogate.ATan()}
 
     def make(self, reset: str | None = "subtract", detach: bool = False, **options: Any) -> Any:
-        """The neuron, with ATan as its surrogate."""
+        """The neuron with ATan as surrogate."""
         if not self.plain:
             return self.kind(**self.constants)
         given: dict[str, Any] = {**self.spike_function, "detach_reset": detach, **self.firing}
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
         return self.kind(**self.constants, **given, **options)
 
     def loop(self, world: naive.World, x: Any, states: Any) -> Any:
-        """The same by the naive loop."""
+        """The reference loop of the neuron."""
         constants = self.to_loop(self.constants)
 
         def step(world: naive.World, x: float, *states: float) -> Any:
@@ -50,21 +50,21 @@ class Entry(NamedTuple):
         return naive.run(step, world, x, states)
 
     def world(self, reset: str | None, **options: Any) -> naive.World:
-        """The rules at its threshold."""
+        """The rules for spikes and resets of the neuron."""
         inclusive = self.kind in (nn.MultiSpikeLIFNode, nn.IzhikevichNode)
         return naive.World(
             reset, inclusive=inclusive, **({"v_reset": 0.0, "v_threshold": 0.8} | self.firing), **options
         )
 
     def drawn(self, steps: int = 10, neurons: int = 7, seed: int = 0) -> tuple[Any, list[Any]]:
-        """Inputs (T, N) and first states (N,), float64."""
+        """Random inputs (T, N) and initial states (N,), float64."""
         rng = np.random.default_rng(seed)
         x = rng.uniform(*self.inputs, (steps, neurons))
         return x, [rng.uniform(*bounds, neurons) for bounds in self.states]
 
 
 def without(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Constants but for some."""
+    """The constants except the given names."""
     return lambda constants: {name: value for name, value in constants.items() if name not in names}
 
 

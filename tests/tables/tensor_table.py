@@ -1,8 +1,8 @@
-"""One table of Tensor's methods: what each is called with, and NumPy's way to the same result.
+"""Table of Tensor methods: the arguments of each, and the same result computed by NumPy.
 
-A row is called as a method of a Tensor, and as a function of `snncell.ops` where there is one of that name. The oracle
-is written with NumPy alone. `test_tensor_methods.py` walks the table; every method needs a row, or a place in
-`ELSEWHERE` with the test that it has.
+A row is called as a Tensor method, and as a function of `snncell.ops` if there is one of that name. The oracle uses
+NumPy alone. `test_tensor_methods.py` tests every row; each method needs a row, or an entry in `ELSEWHERE` that names
+its test.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from snncell import Tensor
 
 
 class Row(NamedTuple):
-    """A way to call a method.
+    """One way to call a method.
 
     Attributes:
-        name: of the method, and of the function.
-        array: of the Tensor.
-        args, options: what the method takes.
-        oracle: the expected result, of the array.
-        as_function: whether `ops` has it under this name, with the same arguments behind the Tensor.
-        exact: whether it is the same to the bit.
+        name: the method and the function.
+        array: the Tensor's values.
+        args, options: the arguments of the method.
+        oracle: computes the expected result from the array.
+        as_function: whether `ops` has a function of this name with the same arguments after the Tensor.
+        exact: whether the result must be equal bit for bit.
     """
 
     name: str
