@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # Background processes of a shell script ignore Ctrl-C, and so would the processes that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(config, "workerinput"):
-        # The workers share the cores. Two threads per worker, so that kernels run on several threads, as for users. Numba
+        # The workers share the cores. Two threads per worker, so that kernels use several threads, as for users. Numba
         # has not been imported yet.
         os.environ.setdefault("NUMBA_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
 
