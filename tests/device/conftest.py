@@ -22,7 +22,7 @@ _kernels: dict[Any, tuple[str, str, Any]] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Note each kernel that is built."""
+    """Record each kernel that is built."""
     if not (is_simulated() and os.environ.get("CUDA_KERNELS")):
         return
     make = build._simulate
@@ -37,13 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Write the kernels."""
+    """Write the recorded kernels."""
     if _kernels:
         Path(os.environ["CUDA_KERNELS"]).write_bytes(pickle.dumps(list(_kernels.values())))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without a simulator or a card there is nothing that these tests could run on."""
+    """Skip these tests without a simulator or a GPU."""
     reason = ""
     if not is_simulated():
         try:

@@ -16,7 +16,7 @@ from snncell.distributed import job, ranks, sharding
 
 @pytest.fixture(params=[False, True], ids=["in order", "fast"], autouse=True)
 def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of this process alone, with small buckets."""
+    """A job of one rank with small buckets."""
     monkeypatch.setattr(job, "_JOB", [])
     monkeypatch.setattr(job, "_mpi", Mpi)
     monkeypatch.setattr(ranks.Ending, "watch", lambda _: None)

@@ -17,7 +17,7 @@ from snncell.kernels.cuda.runtime import runtime
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Whatever can be recorded is; the recordings that were played."""
+    """Record every step that can be recorded; the fixture lists the graphs that were launched."""
     played: list[Any] = []
     play = runtime().play
     monkeypatch.setattr(runtime(), "play", lambda recording: played.append(recording) or play(recording))

@@ -20,7 +20,7 @@ from snncell.kernels.cuda.runtime import runtime
 
 @pytest.fixture(autouse=True)
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever can be recorded is, as in a process of one thread."""
+    """Record every step that can be recorded, as in a process with one thread."""
     monkeypatch.setattr("snncell.compiler.runtime.plan.graph_pays", lambda launches, copied: True)
     monkeypatch.setattr(runtime(), "_threads", set())
 

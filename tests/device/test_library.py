@@ -22,7 +22,7 @@ MODES = {"eager": lambda fn: fn, "jit": snncell.jit}
 
 
 def same_on_both(fn: Callable[..., Any], *arrays: Any) -> None:
-    """Check that `fn` gives the CPU's results on the device, and gives them there."""
+    """Check that `fn` gives the CPU's results on the device, and that they are on the device."""
     found = []
     for device in ("cpu", "gpu"):
         snncell.set_seed(3)
@@ -64,7 +64,7 @@ def test_regularisers_equal_cpu(name: str, mode: str) -> None:
 
 
 def run_on(device: str, kind: type[Any], lengths: list[int] | None) -> list[np.ndarray[Any, Any]]:
-    """Loss and gradients of a network with the same weights and input, on a device."""
+    """Loss and gradients on a device, for a network with the same weights and input."""
     rng = np.random.default_rng(3)
     snncell.set_context(device_target=device)
     try:

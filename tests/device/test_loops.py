@@ -17,7 +17,7 @@ from snncell.tape import structure
 
 
 def to_device(tree: Any) -> Any:
-    """The same Tensors on the device."""
+    """Copy the Tensors to the device."""
     return structure.map_leaves(lambda x: x.to("gpu"), tree)
 
 
@@ -30,7 +30,7 @@ def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Tensor:
 
 @pytest.fixture
 def many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small sums are cut into parts too, and these are joined in several rounds."""
+    """Split even small sums into parts, and join these in several rounds."""
     monkeypatch.setattr(threads, "TERMS", 2)
     monkeypatch.setattr(threads, "MOST_CHUNKS", 3)
 
@@ -68,7 +68,7 @@ def test_sums_are_rounded_once_at_the_end(many_parts: None, name: str, dtype: st
     for found in (jit(f)(x.to("gpu")), f(x.to("gpu"))):
         for on_device, here in zip(structure.flatten(found)[0], wide, strict=True):
             assert on_device.dtype == (here.dtype if here.dtype == "bool" else dtype)
-            # Half a unit in the last place, and what float32 may round differently in another order.
+            # Half a unit in the last place, and the rounding error of another order of summation in float32.
             np.testing.assert_allclose(on_device.asnumpy().astype(float), here.asnumpy().astype(float), unit, 1e-5)
 
 
@@ -124,7 +124,7 @@ def test_scans_equal_cpu(name: str) -> None:
 
 
 class Spike(nn.Cell):
-    """A surrogate of the test's own."""
+    """A custom surrogate."""
 
     def construct(self, x: Tensor) -> Tensor:
         return (x > 0.0).astype(x.dtype)
@@ -134,7 +134,7 @@ class Spike(nn.Cell):
 
 
 class Adaptive(nn.Cell):
-    """A neuron with two states and a time constant for each neuron."""
+    """A neuron with two states and a time constant per neuron."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ def test_training_step_equals_cpu(jitted: bool) -> None:
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
 
 
-# --- where things are -------------------------------------------------------------------------------------------------
+# --- devices of values ------------------------------------------------------------------------------------------------
 
 
 def test_moves_between_devices_carry_gradients() -> None:
@@ -250,7 +250,7 @@ def test_device_tensor_can_be_read_and_copied() -> None:
 
 
 class Foreign:
-    """Another library's array on the card; in the simulator a card's memory is the host's."""
+    """An array of another library on the GPU; in the simulator, device memory is host memory."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self.array = array
@@ -295,7 +295,7 @@ def test_exported_array_shares_memory() -> None:
 
 
 def test_operand_copies_live_until_kernel_reads_them() -> None:
-    """A kernel's operands in another order are copied first; the memory of one copy must not serve the next."""
+    """A kernel copies operands in another memory order; the memory of one copy must not be reused for the next."""
     x, y, a, b = (normal(3, 2, 5, seed=n, dtype=np.float64) for n in range(4))
 
     def f(x: Tensor, y: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

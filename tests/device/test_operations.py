@@ -22,7 +22,7 @@ Arrays = list[np.ndarray[Any, Any]]
 
 @pytest.fixture(autouse=True)
 def _on_the_device() -> Iterator[None]:
-    """Tensors are made on the device, as the positions and masks inside of rows are."""
+    """Create new Tensors on the device, for example the indices and masks inside rows."""
     ms.set_context(device_target="GPU")
     yield
     ms.set_context(device_target="CPU")
@@ -33,7 +33,7 @@ def leaves(tree: Any) -> list[Tensor]:
 
 
 def run_on(device: str, fn: Callable[..., Any], arrays: Arrays) -> list[Tensor]:
-    """The result of a function whose arguments, and the Tensors that it makes, are on a device."""
+    """The result of a function whose arguments and new Tensors are on a device."""
     ms.set_context(device_target=device.upper())
     try:
         found = leaves(fn(*[Tensor(x) for x in arrays]))
@@ -50,7 +50,7 @@ def assert_equal_to_cpu(ours: list[Tensor], theirs: list[Tensor], what: str, rto
 
 
 def values_and_gradients(r: Row) -> tuple[Callable[..., Any], Arrays]:
-    """A function that gives the results of a row and its gradients, and its arguments."""
+    """A function that returns the results of a row and its gradients, and its arguments."""
     arrays = r.arrays()
     if not r.order:
         return r.fn, arrays
@@ -117,7 +117,7 @@ def test_tensor_methods_equal_cpu(r: Method) -> None:
 
 
 def test_gradients_start_on_device_of_result() -> None:
-    """Ones and zeros that the tape makes meet operands on the device after operations of their own."""
+    """The tape creates ones and zeros on the device of the operands."""
     ms.set_context(device_target="CPU")  # nothing but the argument says where to compute
     x = Tensor(np.linspace(-1.0, 1.0, 5))
 
@@ -129,7 +129,7 @@ def test_gradients_start_on_device_of_result() -> None:
     np.testing.assert_allclose(found.asnumpy(), ms.grad(loss)(x).asnumpy(), rtol=1e-6)
 
 
-# --- what the table is too small for ----------------------------------------------------------------------------------
+# --- cases beyond the table -------------------------------------------------------------------------------------------
 
 rng = np.random.default_rng(0)
 LONG = rng.standard_normal((2, 300, 2))
@@ -259,7 +259,7 @@ def test_scans_along_lines_of_any_length_equal_cpu(monkeypatch: pytest.MonkeyPat
 
 
 def test_indexed_sums_equal_cpu_bit_for_bit() -> None:
-    """Terms are added in their order, however they are sorted."""
+    """Terms are added in their original order, however they are sorted."""
     table, where = rng.standard_normal((6, 3)).astype(np.float32), rng.integers(0, 6, 37)
 
     def slope(x: Tensor, i: Tensor) -> Tensor:
@@ -361,7 +361,7 @@ def test_eager_index_out_of_range_raises() -> None:
 
 
 def test_compiled_index_out_of_range_reads_nan_without_waiting() -> None:
-    """Positions out of range read NaN, and what is put there is lost."""
+    """Reads out of range give NaN, and writes out of range are dropped."""
     x, where = Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1, 5, -3])
     np.testing.assert_array_equal(ms.jit(ops.gather)(x, where).asnumpy(), [[3, 4], [np.nan] * 2, [np.nan] * 2])
     np.testing.assert_array_equal(ms.jit(ops.gather)(x.astype("int32"), where).asnumpy(), [[3, 4], [-1, -1], [-1, -1]])
@@ -384,7 +384,7 @@ def test_operation_without_device_function_raises() -> None:
         ops.pow(Tensor([1, 2]), 4)
 
 
-# --- all slices at once -----------------------------------------------------------------------------------------------
+# --- vmap -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("r", [r for r in TABLE if r.jit][::12], ids=repr)

@@ -25,7 +25,7 @@ from snncell.kernels.cuda import exchange
 
 @pytest.fixture(autouse=True)
 def _on_the_device() -> Iterator[None]:
-    """Tensors are made on the device, as the positions and masks inside of rows are."""
+    """Create new Tensors on the device, for example the indices and masks inside rows."""
     ms.set_context(device_target="GPU")
     yield
     ms.set_context(device_target="CPU")

@@ -86,20 +86,20 @@ def test_resumed_training_on_device_has_same_bits(tmp_path):
 
 
 class Repeat(nn.Cell):
-    """The same current at three steps."""
+    """The same current at three time steps."""
 
     def construct(self, x):
         return ops.broadcast_to(x, (3, *x.shape))
 
 
 class Mean(nn.Cell):
-    """Over time."""
+    """The mean over time."""
 
     def construct(self, x):
         return x.mean(0)
 
 
-# --- the network of the demo ------------------------------------------------------------------------------------------
+# --- network of the demo ----------------------------------------------------------------------------------------------
 
 
 def losses(device: str, steps: int) -> tuple[list[float], list[Any]]:
@@ -168,7 +168,7 @@ def test_online_learning_values_and_gradients_equal_cpu(name, how):
     assert len(mine) > 1 and all(a.asnumpy().any() for a in mine)
 
 
-# --- mixed precision, dynamic loss scale, search for a learning rate --------------------------------------------------
+# --- mixed precision, dynamic loss scale, learning-rate finder --------------------------------------------------------
 
 X = np.random.default_rng(0).random((4, 4, 6)).astype(np.float32)
 BAD = np.where(X.max() == X, np.inf, X).astype(np.float32)  # spikes of it are finite, gradients are not

@@ -20,7 +20,7 @@ from snncell.errors import ArgumentError, RankError
 
 COMPILED = pytest.mark.compiled  # each rank is a process of its own, which would interpret every kernel
 
-# --- cuts and the order of additions ----------------------------------------------------------------------------------
+# --- shards and the order of additions --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shards", range(1, 12))
@@ -54,7 +54,7 @@ def test_sum_of_shards_has_same_bits_for_any_number_of_ranks(shards: int) -> Non
             assert whole is None or whole.tobytes() == again.tobytes()
 
 
-# --- before a job is joined -------------------------------------------------------------------------------------------
+# --- before `init` ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ EACH = 4  # trainings of a group, which are run by one job for each number of ra
 
 
 def draw_training(seed: int) -> dict[str, Any]:
-    """A training of chance."""
+    """A random configuration of a training."""
     rng = random.Random(seed)
     chosen = {name: rng.choice(values) for name, values in CHOICES.items()}
     more = {name: chosen.pop(name) for name in IN_FIT}
@@ -123,22 +123,22 @@ def test_training_has_same_bits_for_any_number_of_ranks(group: int, tmp_path: Pa
 
 
 def run_training(tmp_path: Path, ranks: int, asked: dict[str, Any], options: dict[str, Any] | None = None) -> Any:
-    """One training on so many ranks."""
+    """Run one training on this number of ranks."""
     file = tmp_path / f"found-{ranks}.json"
     run(ranks, "-m", "ranks.trained", json.dumps([asked]), str(file), json.dumps(options or {}))
     return json.loads(file.read_text())[0]
 
 
 def close(some: Any, others: Any, tolerance: float) -> bool:
-    """True if the weights of two trainings are the same to rounding."""
+    """True if the weights of two trainings are equal up to rounding."""
     return all(np.allclose(value, others[name], rtol=0, atol=tolerance) for name, value in some.items())
 
 
 @COMPILED
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_training_on_ranks_equals_single_process_up_to_rounding(tmp_path: Path, accumulate: int) -> None:
-    # Without what depends on the batch that it sees, and by plain steps: Adam makes rounding of tiny gradients large.
-    # In the order of the data: a job's steps draw random numbers, so the next epoch is shuffled otherwise than alone.
+    # Without layers that depend on their batch, and by SGD, because Adam amplifies the rounding of tiny gradients.
+    # Without shuffling: a job's steps draw random numbers, so the next epoch would be shuffled differently than alone.
     more = {"accumulate": accumulate}
     asked = {"data": "list", "optimiser": "sgd", "test": True, "metrics": ["confusion"], "more": more}
     alone = run_training(tmp_path, 1, {**asked, "distributed": False})
@@ -167,7 +167,7 @@ def test_training_resumes_with_another_number_of_ranks(tmp_path: Path, kind: str
     whole = run_training(tmp_path, 2, asked)
     file = str(tmp_path / "run.ckpt")
     more = {"checkpoint": file}
-    # Stopped within an epoch, or after two of them.
+    # Stopped within an epoch, or after two epochs.
     first = {**asked, "stop": steps, "epochs": 3 if steps else 2, "more": more}
     part = run_training(tmp_path, 4, first)
     assert bool(part["stopped"]) == bool(steps)

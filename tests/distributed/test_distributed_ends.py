@@ -17,8 +17,8 @@ from ranks.started import begun, ended, run
 
 pytestmark = pytest.mark.compiled
 
-# What a job is called in ranks/going_wrong.py, and what every rank says of it.
-# Of three ranks ODD is the one that differs; all of them name it.
+# The name of a job in ranks/going_wrong.py, and the message that every rank prints.
+# ODD is the rank that differs, out of three; all ranks name it.
 REFUSED = {
     "unseeded": r"RankError: fit: Parameter 'weight' of rank ODD differs from that of rank \d",
     "other_data": r"RankError: fit: the data of rank ODD differs from .* Pass all of the data on every rank",
@@ -87,7 +87,7 @@ def test_error_caught_by_one_rank_reaches_waiting_ranks(tmp_path: Path) -> None:
     for attempt in (0, 1):
         assert f"rank 1, attempt {attempt}: ValueError: the disk of rank 1 is full" in out
         for rank in (0, 2):
-            # Even if it has heard of it from the other one, which has left by an error of its own by then.
+            # Even if another rank, which has since ended by an error itself, reported the error.
             assert f"rank {rank}, attempt {attempt}: RankError: fit: rank 1 has left it by an error" in out
     assert all(f"rank {rank}: 2 epochs" in out for rank in range(3))
 
@@ -161,7 +161,7 @@ def test_interruption_writes_checkpoint(number: int, tmp_path: Path) -> None:
     while not (tmp_path / "begun").exists():
         assert time.monotonic() < limit and job.poll() is None, ended(job, 1.0)
         time.sleep(0.05)
-    # As a terminal, or a scheduler, does it: to all of the job's processes.
+    # A terminal or a scheduler sends the signal to all processes of the job.
     os.killpg(job.pid, number)
     ended(job)
     assert (tmp_path / "run.ckpt").exists()

@@ -26,7 +26,7 @@ from snncell.errors import ArgumentError, RankError, ShapeError
 
 
 def vectors_of(seed: int) -> tuple[int, int, Any, dict[int, Any]]:
-    """Shards, the length and dtype of vectors, and those of the shards that there are."""
+    """Shards, the length and dtype of their vectors, and the vectors of the existing shards."""
     rng, chance = np.random.default_rng(seed), random.Random(seed)
     shards, dtype = chance.randint(1, 9), chance.choice([np.float32, np.float64])
     size = chance.choice([1, 7, 1000, 30_000])  # around where each rank adds a part of the elements
@@ -102,18 +102,18 @@ def test_texts_of_any_length_are_exchanged() -> None:
     assert on_ranks(2, lambda mpi: Ranks(mpi, 2, False).texts(b"")) == [[b"", b""]] * 2
 
 
-# --- ranks that have left ---------------------------------------------------------------------------------------------
+# --- ranks that have ended --------------------------------------------------------------------------------------------
 
 
 class Never(Done):
-    """An exchange that is never done."""
+    """An exchange that never completes."""
 
     def Test(self) -> bool:  # noqa: N802 - mpi4py's name
         return False
 
 
 class Later(Done):
-    """An exchange that is done when it is asked for the thousandth time."""
+    """An exchange that completes at the thousandth poll."""
 
     asked = 0
 
@@ -124,7 +124,7 @@ class Later(Done):
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> tuple[Ranks, Ranks]:
-    """Two ranks, whose waiting takes no time."""
+    """Two ranks that wait without delay."""
     clock = iter(range(10**9))
     monkeypatch.setattr(ranks_module.time, "monotonic", lambda: float(next(clock)))
     monkeypatch.setattr(ranks_module.time, "sleep", lambda _: None)
@@ -205,7 +205,7 @@ def test_same_error_on_all_ranks_is_raised(pair: Any) -> None:
     assert on_ranks(2, both) == [1, 1]
 
 
-# --- cutting ----------------------------------------------------------------------------------------------------------
+# --- splitting of batches ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -270,7 +270,7 @@ def test_batches_of_loader_subclass_are_split() -> None:
 
 @pytest.fixture(params=[False, True], ids=["in order", "fast"])
 def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of this process alone, which knows no other MPI."""
+    """A job of one rank without another MPI process."""
     monkeypatch.setattr(job, "_JOB", [])
     monkeypatch.setattr(job, "_mpi", lambda: Mpi())
     monkeypatch.setattr(ranks_module.Ending, "watch", lambda _: None)
@@ -298,7 +298,7 @@ def test_job_of_one_rank_trains() -> None:
 
 
 class Centred(nn.Cell):
-    """Keeps the mean of what it is given, moved by half towards that of each batch."""
+    """Keep the mean of the inputs, moved halfway towards the mean of each batch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,19 +25,19 @@ from snncell.distributed.ranks import ProgressThread, Ranks
 
 
 class Notes:
-    """Takes gradients and writes them down."""
+    """Take gradients and record them."""
 
     def __init__(self, buckets: list[list[int]]) -> None:
         self.buckets = buckets
         self.taken: list[tuple[tuple[int, ...], list[Any]]] = []
 
     def take(self, numbers: Any, arrays: Any) -> None:
-        """Write down what came."""
+        """Record the gradients of a bucket."""
         self.taken.append((tuple(numbers), [np.array(x) for x in arrays]))
 
 
 def draw_loss(seed: int) -> tuple[Callable[[Tensor], Tensor], tuple[Parameter, ...], Tensor, list[list[int]]]:
-    """A loss of chance, its Parameters, an input, and buckets of the Parameters' numbers."""
+    """A random loss, its Parameters, an input, and buckets of Parameter indices."""
     chance = random.Random(seed)
     snncell.set_seed(seed)
     steps, batch, width = chance.randint(1, 4), chance.randint(1, 5), chance.randint(1, 6)
@@ -124,7 +124,7 @@ def test_only_instructions_that_a_bucket_needs_precede_it(seed: int) -> None:
     assert begin_early(plan.program).instructions == steps
     traced = compiled.plans.program
     assert sorted(str(step.op) for step in optimise(traced).instructions) == sorted(str(step.op) for step in steps)
-    # What is launched comes in that order too: loops do not join others behind a bucket that they lead to.
+    # Launches have that order too: loops are not fused across a bucket that they lead to.
     made = {value: number for number, launch in enumerate(plan.launches) for value in launch.group.writes}
     made |= {
         value: n for n, run in enumerate(plan.launches) for step in run.group.instructions for value in step.outputs
@@ -189,7 +189,7 @@ def test_mean_in_jitted_step_equals_mean_of_gradients(seed: int, fast: bool, mon
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Ranks:
-    """A job of this process alone, in fast mode with small buckets."""
+    """A job of one rank in fast mode with small buckets."""
     monkeypatch.setattr(job, "_JOB", [])
     monkeypatch.setattr(job, "_mpi", Mpi)
     monkeypatch.setattr(progress_module.Ending, "watch", lambda _: None)
@@ -245,7 +245,7 @@ def test_accumulated_gradients_are_sent_with_last_batch(accumulate: int, monkeyp
         more: dict[str, Any] = {"accuracy": None, "progress": False, "accumulate": accumulate}
         train.fit(net, nn.MSELoss(), sgd, batches, 2, distributed=together, **more)
         kept.append([p.asnumpy() for p in net.get_parameters()])
-    # All are on their way when the reverse has ended, but for those of an epoch's last batches, where these are few.
+    # All buckets are sent when the backward pass ends, except for an epoch's last batches if they are few.
     assert [of for one, of in sent if one == of] == [3] * (2 * (5 // accumulate))
     assert [one for one, of in sent if one != of] == [0] * (2 if 5 % accumulate else 0)
     assert all(np.allclose(one, other, atol=1e-6) for one, other in zip(*kept, strict=True))
@@ -255,7 +255,7 @@ def test_accumulated_gradients_are_sent_with_last_batch(accumulate: int, monkeyp
 
 
 class Asked:
-    """A communicator that counts what it is asked."""
+    """A communicator that counts its polls."""
 
     def __init__(self, size: int) -> None:
         self.size, self.rank = size, 0
@@ -270,7 +270,7 @@ class Asked:
 
 
 class Single(Mpi):
-    """An MPI that takes calls of one thread alone."""
+    """An MPI that allows calls from one thread only."""
 
     @staticmethod
     def Query_thread() -> int:  # noqa: N802 - mpi4py's name
@@ -299,7 +299,7 @@ def test_single_rank_or_missing_thread_support_disables_polling(mpi: Any, size: 
 
 
 def test_polling_thread_can_be_ended_after_interruption_at_any_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the two writes of its beginning: the signal waits until both are done."""
+    """Between its first two writes, the signal waits until both are done."""
     comm = Asked(2)
     progress = ProgressThread(Mpi(), comm)
     start = threading.Thread.start
@@ -318,7 +318,7 @@ def test_polling_thread_can_be_ended_after_interruption_at_any_place(monkeypatch
 
 
 def test_started_requests_are_kept_after_interruption_at_any_place(alone: Ranks) -> None:
-    """MPI writes to a vector that it was given, so the request that holds it must be at hand."""
+    """MPI writes to the vector of a request, so the request must stay referenced."""
     given = SimpleNamespace()
     alone.mpi = SimpleNamespace(IN_PLACE=given, SUM=None)
     alone.comm = SimpleNamespace(Iallreduce=setattr)  # a function in C, as mpi4py's is, that leaves a trace

@@ -161,13 +161,13 @@ VALUES: list[Any] = [
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths of all nodes of a tree of dicts and lists."""
+    """The paths of all nodes in a tree of dicts and lists."""
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     return [path, *(found for key, value in items for found in places(value, (*path, key)))]
 
 
 def changed(rng: np.random.Generator, tree: Any) -> Any:
-    """A tree with one node replaced by another value, or gone; the first level is as likely as all others together."""
+    """A tree with one node replaced or removed; the first level is as likely as all others together."""
     known = [path for path in places(tree) if path]
     first = [path for path in known if len(path) == 1]
     known = first if rng.random() < 0.5 else known
@@ -185,7 +185,7 @@ def changed(rng: np.random.Generator, tree: Any) -> Any:
 
 
 def noted(rng: np.random.Generator, arrays: dict[str, Any], text: dict[str, str]) -> None:
-    """Another value anywhere in what is written as JSON, or a key gone."""
+    """Replace a value of the JSON metadata, or remove a key."""
     name = rng.choice(["notes", "made"]) if "notes" in text else ""
     tree = json.loads(text.get(name, '{"a": 1}'))
     known = [path for path in places(tree) if path]
@@ -208,7 +208,7 @@ def cut(rng: np.random.Generator, content: bytes) -> bytes:
 
 
 def flipped(rng: np.random.Generator, content: bytes) -> bytes:
-    """Bits flipped, mostly in the header."""
+    """Flip bits, mostly in the header."""
     found = bytearray(content)
     end = len(found) if rng.random() < 0.2 else 8 + int.from_bytes(content[:8], "little")
     for _ in range(rng.integers(1, 4)):
@@ -222,7 +222,7 @@ def doubled(rng: np.random.Generator, content: bytes) -> bytes:
 
 
 def described(rng: np.random.Generator, content: bytes) -> bytes:
-    """Valid JSON in the header with one or two values, keys or whole entries changed; the arrays stay as they are."""
+    """Valid JSON in the header with one or two values, keys or entries changed; the arrays stay the same."""
     length = int.from_bytes(content[:8], "little")
     tree = json.loads(content[8 : 8 + length])
     for _ in range(rng.integers(1, 3)):
@@ -235,7 +235,7 @@ BY_BYTES = [cut, flipped, flipped, described, described, doubled]
 
 
 def damage(path: Path, seed: int) -> str:
-    """Damage a file, and say how."""
+    """Damage a file, and return a description."""
     rng = np.random.default_rng(seed)
     ways: list[Any] = [*BY_CONTENT, *BY_BYTES]
     way = ways[seed % len(ways)]

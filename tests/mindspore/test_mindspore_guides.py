@@ -42,7 +42,7 @@ def test_guides_have_the_expected_chapters():
     assert chapters | {"mixed_precision", "training_loop"} <= {script.stem for script in SCRIPTS}
 
 
-# --- the page for those who come from mindspore -----------------------------------------------------------------------
+# --- comparison page for MindSpore users ------------------------------------------------------------------------------
 
 SOURCE = Path(__file__).resolve().parents[2] / "docs" / "hooks" / "mindspore.py"
 _spec = importlib.util.spec_from_file_location("coming_from_mindspore", SOURCE)

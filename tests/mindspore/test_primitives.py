@@ -15,7 +15,7 @@ Y = Tensor(np.random.default_rng(1).uniform(0.2, 2.0, (2, 3, 4)))
 B = Tensor([[True, False], [True, True]])
 C = Tensor([[True, True], [False, True]])
 
-# Class: (options, operands, what the function gives)
+# Class: (options, operands, expected result of the function)
 PLAIN: dict[str, tuple[Any, ...]] = {
     **{
         name: ((), (X,), getattr(ops, name.lower())(X))

@@ -14,7 +14,7 @@ from snncell import Tensor, data, errors, monitoring, nn, ops
 
 compiled = pytest.mark.compiled
 
-# --- a count of its own -----------------------------------------------------------------------------------------------
+# --- independent count ------------------------------------------------------------------------------------------------
 
 
 def one(value, axis):
@@ -46,7 +46,7 @@ def taps(place, length, axis, layer):
 
 
 def synapses(layer, place, shape):
-    """The number of weights that an input of a layer goes through: those that are not on padding."""
+    """The number of weights that an input of a layer uses, without those on padding."""
     if isinstance(layer, nn.Dense):
         return sum(1 for _ in range(layer.out_channels))
     reached = math.prod(taps(place[1 + n], shape[1 + n], n, layer) for n in range(layer.axes))
@@ -54,7 +54,7 @@ def synapses(layer, place, shape):
 
 
 def count_operations(layer, x, lengths=None):
-    """Of inputs (T, B, ...): the synapses of every spike, and of every input, one after the other."""
+    """Count synaptic operations of spikes and of all inputs (T, B, ...), one element after the other."""
     features = x.shape[2:]
     synops, macs = 0, 0
     for t, b in np.ndindex(x.shape[:2]):
@@ -67,11 +67,11 @@ def count_operations(layer, x, lengths=None):
     return synops, macs
 
 
-# --- nets that are drawn ----------------------------------------------------------------------------------------------
+# --- random nets ------------------------------------------------------------------------------------------------------
 
 
 class Stack(nn.Cell):
-    """Layers with weights, each followed by neurons; it keeps what each layer got."""
+    """Layers with weights, each followed by neurons; it records the input of each layer."""
 
     def __init__(self, parts, way):
         super().__init__()
@@ -123,7 +123,7 @@ def draw_conv(rng, channels):
 
 
 def draw_net(rng, way):
-    """A net and its input (T, B, ...): a convolution or none, and dense layers, some of them with a feedback."""
+    """A random net and its input (T, B, ...): optional convolution, dense layers, some with feedback."""
     steps, samples, channels = int(rng.integers(2, 7)), int(rng.integers(1, 4)), int(rng.integers(1, 3)) * 2
     neuron = lambda: nn.IFNode(v_threshold=float(rng.uniform(0.1, 0.4)), reset="zero")  # noqa: E731
     parts, shape = [], (int(rng.integers(3, 9)),)
@@ -185,7 +185,7 @@ def test_synaptic_operations_equal_loop_over_spikes_and_synapses(seed, way, padd
     assert energy.counts().events_written == pytest.approx(fired / samples)
 
 
-# --- where nets come from, and how they run ---------------------------------------------------------------------------
+# --- sources of nets and ways to run them -----------------------------------------------------------------------------
 
 
 def spikes_of(rng, *shape, density=0.3):
@@ -242,7 +242,7 @@ def test_energy_of_event_lists_equals_energy_of_dense_array():
 
 
 class Stepped(nn.Cell):
-    """One step of a whole net, which something else runs over time."""
+    """One step of a whole net, run over time by another Cell."""
 
     def __init__(self):
         super().__init__()
@@ -263,7 +263,7 @@ class Stepped(nn.Cell):
 
 
 class Looped(nn.Cell):
-    """The same, in a loop of Python."""
+    """The same in a Python loop."""
 
     def __init__(self):
         super().__init__()
@@ -369,7 +369,7 @@ def test_recording_a_share_of_steps_neurons_samples_gives_an_estimate():
 
 
 class Branching(nn.Cell):
-    """A neuron that looks at its values, as only a loop of Python can run it."""
+    """A neuron with value-dependent branches, which only runs in a Python loop."""
 
     def construct(self, x, v):
         v = v + x
@@ -505,7 +505,7 @@ def test_custom_hardware_and_baseline_can_be_used():
     assert "per sample on mine" in repr(found) and "without spikes on 45nm-int8, one pass" in repr(found)
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 @compiled
@@ -585,7 +585,7 @@ def test_every_library_neuron_is_counted(name):
 
 
 class WithWeights(nn.Cell):
-    """A neuron of one's own, which holds the weights of its input."""
+    """A custom neuron that contains its input weights."""
 
     def __init__(self):
         super().__init__()
@@ -666,11 +666,11 @@ def test_every_kth_step_of_padded_samples_estimates_from_valid_steps():
     assert cost.density == pytest.approx((fed_back[::2][there] != 0).mean())
 
 
-# --- figures that agree -----------------------------------------------------------------------------------------------
+# --- consistent numbers -----------------------------------------------------------------------------------------------
 
 
 class Masked(nn.Dense):
-    """A dense layer of which a mask leaves a part of the weights."""
+    """A dense layer with a mask on its weights."""
 
     def __init__(self, mask):
         super().__init__(mask.shape[1], mask.shape[0], has_bias=False)
@@ -718,7 +718,7 @@ def test_energy_of_unrecordable_net_raises_with_layer_names():
         monitoring.energy(net, Tensor(np.full((2, 3), 0.5, np.float32)))
 
 
-# --- where it is imported ---------------------------------------------------------------------------------------------
+# --- imports ----------------------------------------------------------------------------------------------------------
 
 LAZY = """
 import sys

@@ -13,7 +13,7 @@ T, B = 7, 3
 
 
 class Net(nn.Cell):
-    """A layer whose neuron has a name of its own, one that is recurrent, and a readout."""
+    """A layer whose neuron has its own name, a recurrent layer, and a readout."""
 
     def __init__(self, **options):
         super().__init__()
@@ -28,7 +28,7 @@ class Net(nn.Cell):
 
 
 class Steps(nn.Cell):
-    """The same as one step of the whole network, which something else runs over time."""
+    """The same as one step of the whole network, which another Cell runs over time."""
 
     def __init__(self):
         super().__init__()
@@ -45,7 +45,7 @@ class Steps(nn.Cell):
 
 
 class Loop(nn.Cell):
-    """Steps, in a loop: of Python, or `ops.scan`."""
+    """Steps in a loop, in Python or by `ops.scan`."""
 
     def __init__(self, scanned):
         super().__init__()
@@ -100,7 +100,7 @@ def everything(net, **options):
     return snncell.monitor(net, v=True, above=True, grad=True, inputs=True, **options)
 
 
-# --- what is recorded -------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(1)
@@ -262,7 +262,7 @@ def test_indices_of_selected_neurons_are_known(way):
 
 
 class Straight(nn.Cell):
-    """A neuron whose spikes are compared, without a Cell that has a reverse."""
+    """A neuron that compares with the threshold, without a Cell with `bprop`."""
 
     def construct(self, x, v):
         v = v + x
@@ -458,7 +458,7 @@ def test_nested_net_keeps_its_layer_names():
 
 
 class Named(nn.Cell):
-    """A loop in Python whose neuron is called by names."""
+    """A Python loop that calls its neuron with keyword arguments."""
 
     def __init__(self):
         super().__init__()
@@ -569,7 +569,7 @@ def test_computations_of_bprop_debug_are_not_recorded():
     assert m.spikes["0.lif"].shape == (1, B, 4)
 
 
-# --- nothing is changed -----------------------------------------------------------------------------------------------
+# --- no side effects --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(1)
@@ -672,7 +672,7 @@ def test_synaptic_operations_of_convolutions_are_counted(name):
     net = nn.SequentialCell(layer, nn.IFNode(fire=False))
     with snncell.monitor(net, inputs=True) as m:
         layer(Tensor(spikes))
-    # A spike reaches as many outputs as the response to it has elements that are not 0, for weights without zeros.
+    # A spike reaches as many outputs as its response has nonzero elements, if no weight is zero.
     bias = layer(ops.zeros((1, *shape))).asnumpy()
 
     def reached(x):

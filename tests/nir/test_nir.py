@@ -41,9 +41,9 @@ def data(seed: int, *shape: int, dtype: str = "float32") -> Any:
     return np.random.default_rng(seed).normal(0.5, 1.0, shape).astype(dtype)
 
 
-# --- a recording ------------------------------------------------------------------------------------------------------
+# --- recorded results -------------------------------------------------------------------------------------------------
 
-# One neuron, tau 2.5 ms, threshold 0.1, by Norse's steps of 0.1 ms: the input spikes and what it makes of them.
+# One neuron, tau 2.5 ms, threshold 0.1, in Norse's steps of 0.1 ms: the input spikes and the response.
 INPUTS = [
     *(60, 220, 270, 310, 320, 350, 370, 400, 410, 430, 440, 450, 460, 470, 480, 490, 500, 510, 520, 530),
     *(670, 680, 690, 700, 710, 720, 730, 740, 750, 760, 770, 780, 840, 850),
@@ -77,12 +77,12 @@ def test_file_without_v_reset_runs_as_in_norse(tmp_path):
     for step, value in POTENTIALS.items():
         assert abs(v[step] - value) < 5e-6
     assert abs(net.error - 0.04) < 1e-6
-    # The text of 1.0.4 subtracts the threshold: the same spikes here, another potential.
+    # The text of 1.0.4 subtracts the threshold: the spikes are the same here, the potential differs.
     other = from_nir(tmp_path / "lif.nir", dt=1e-4, reset="subtract")
     assert np.flatnonzero(other(Tensor(x)).asnumpy()).tolist() == FIRED
 
 
-# --- beside the interpreter -------------------------------------------------------------------------------------------
+# --- comparison with the interpreter ----------------------------------------------------------------------------------
 
 
 def agree(seed: int, method: str, steps: int = 12) -> None:
@@ -140,7 +140,7 @@ def test_delays_in_a_cycle_close_the_cycle():
 
 
 def same(a: Any, b: Any) -> None:
-    """Two graphs have the same names, edges, metadata and numbers, to the bit."""
+    """Assert that two graphs have the same names, edges, metadata and numbers, bit for bit."""
     assert type(a) is type(b)
     if isinstance(a, nir.NIRGraph):
         assert set(a.nodes) == set(b.nodes) and list(a.edges) == list(b.edges)
@@ -186,11 +186,11 @@ def test_export_writes_changed_values_and_keeps_others():
     assert np.array_equal(back.nodes["affine"].weight, graph.nodes["affine"].weight)
     assert back.nodes["lif"].tau[0] == 0.0123 and abs(back.nodes["lif"].tau[1] - 0.02) < 1e-8
     assert np.array_equal(back.nodes["lif"].r, graph.nodes["lif"].r)
-    # By other steps, the same time constants in steps are other ones in seconds.
+    # With another time step, the same time constants in steps are different in seconds.
     np.testing.assert_allclose(to_nir(net, 2 * DT, 3).nodes["lif"].tau, [0.0246, 0.04], rtol=1e-6)
 
 
-# --- nets of ours -----------------------------------------------------------------------------------------------------
+# --- snncell nets -----------------------------------------------------------------------------------------------------
 
 NEURONS = {
     "IFNode": lambda: nn.IFNode(0.7, reset="zero"),
@@ -267,7 +267,7 @@ def test_round_trip_of_image_net_with_batch_norm_gives_the_same():
 
 
 class Skipping(nn.Cell):
-    """A net with a skip, a list of layers and a method of its own."""
+    """A net with a skip connection, a list of layers and a custom method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -318,7 +318,7 @@ def test_round_trip_of_recurrent_net_is_recurrent(bias):
     assert "MultiStep(Recurrent): one kernel" in report
 
 
-# --- compiled, and trained --------------------------------------------------------------------------------------------
+# --- compilation and training -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.compiled
@@ -361,7 +361,7 @@ def test_trainable_parameters_are_selected_by_name_and_train():
     assert (to_nir(net, DT, 3).nodes["lif"].tau != graph.nodes["lif"].tau).all()
 
 
-# --- what is said beside a graph --------------------------------------------------------------------------------------
+# --- warnings and metadata --------------------------------------------------------------------------------------------
 
 
 def test_coarse_time_step_warns_or_raises():
@@ -458,7 +458,7 @@ def test_batch_norm_without_preceding_weights_raises():
         to_nir(nn.SequentialCell(nn.MultiStep(nn.LINode()), nn.TimeDistributed(nn.BatchNorm1d(3))), DT, 3)
 
 
-# --- graphs that do not fit -------------------------------------------------------------------------------------------
+# --- inconsistent graphs ----------------------------------------------------------------------------------------------
 
 
 def chain(*nodes: Any, shape: tuple[int, ...] = (3,), out: tuple[int, ...] = (3,)) -> Any:

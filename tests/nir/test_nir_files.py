@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore:from_nir. dt="), pytest.mark.un
 
 @pytest.fixture(scope="module")
 def contents(tmp_path_factory) -> list[bytes]:
-    """The bytes of some good files."""
+    """The bytes of some valid files."""
     found = []
     for seed in (1, 4, 7, 11, 42):
         graph, shape = random_graph(seed, DT)
@@ -36,7 +36,7 @@ def contents(tmp_path_factory) -> list[bytes]:
 
 
 def read(path: Path) -> str:
-    """The text of the error that a file gives, "" if it is a graph."""
+    """The error text when reading a file, "" if it contains a valid graph."""
     try:
         from_nir(path, DT)
     except NirError as error:
@@ -48,7 +48,7 @@ HEAP = 4096  # bytes of a heap of text at least
 
 
 def damaged(content: bytes, rng: Any) -> bytes:
-    """A file that is cut, or some bytes of which are others; not in heaps: HDF5 does not return from a few of these."""
+    """A truncated file, or one with changed bytes outside heaps; HDF5 hangs on some damaged heaps."""
     data, how = bytearray(content), rng.integers(4)
     heaps = [content[at : at + HEAP] for at in range(len(content)) if content.startswith(b"GCOL", at)]
     if how == 0:
@@ -91,7 +91,7 @@ def test_invalid_path_raises(tmp_path):
 
 
 def file_of(path: Path) -> Any:
-    """A file with a graph of one Scale, open to be changed."""
+    """An open, writable file with a graph of one Scale node."""
     scale = nir.Scale(np.ones(3))
     nir.write(path, nir.NIRGraph.from_list(scale))
     return h5py.File(path, "r+")

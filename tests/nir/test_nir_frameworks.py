@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def reader(framework: str) -> Any:
-    """A function that makes a module of a graph, which takes and gives a state."""
+    """A function that creates a module from a graph; the module takes and returns a state."""
     if framework == "snntorch":
         return pytest.importorskip("snntorch.import_nir").import_from_nir
     if framework == "spikingjelly":
@@ -33,7 +33,7 @@ def reader(framework: str) -> Any:
 
 
 def run(module: Any, x: Any) -> Any:
-    """All steps of (T, ...), one after the other."""
+    """Run all steps of (T, ...), one after the other."""
     state, results = None, []
     for now in torch.tensor(x):
         out = module(now, state)
@@ -47,16 +47,16 @@ def data(seed: int, *shape: int) -> Any:
 
 
 def some(spikes: Any) -> Any:
-    """Spikes, of which there are some and not only some."""
+    """Assert that some elements spike, but not all."""
     assert 0.02 < spikes.mean() < 0.98
     return spikes
 
 
-# --- ours there -------------------------------------------------------------------------------------------------------
+# --- export -----------------------------------------------------------------------------------------------------------
 
 
 def leaky(framework: str, threshold: float) -> nn.Cell:
-    """A neuron that the framework has: snnTorch's has the gain of LeakyNode alone, and Norse's that of LIFNode."""
+    """A neuron that the framework supports: snnTorch requires the gain of LeakyNode, Norse that of LIFNode."""
     if framework == "snntorch":
         return nn.LeakyNode(0.8, v_threshold=4 * threshold, reset="zero")
     return nn.LIFNode(5.0, threshold, reset="zero")
@@ -102,14 +102,14 @@ def test_exported_graph_gives_same_spikes_in_other_frameworks(framework, make):
     x = data(0, 50, 1, *shape)
     want = some(net(Tensor(x)).asnumpy())
     module = read(to_nir(net, dt, shape))
-    # NIR's Flatten knows no batch, and the others read it as torch's, which does: they get samples without one.
+    # NIR's Flatten has no batch axis. Others read it as torch's, which has one, so they get samples without a batch.
     alone = make is images and framework != "spikingjelly"
     got = run(module, x[:, 0])[:, None] if alone else run(module, x)
     np.testing.assert_array_equal(got, want)
 
 
 def excited(net: Any, by: float = 0.2) -> Any:
-    """A module, with weights by which all of it fires."""
+    """A module with weights that make every layer fire."""
     with torch.no_grad():
         for weight in net.parameters():
             if weight.ndim == 2:
@@ -117,7 +117,7 @@ def excited(net: Any, by: float = 0.2) -> Any:
     return net
 
 
-# --- theirs here ------------------------------------------------------------------------------------------------------
+# --- import -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["IFNode", "LIFNode", "LIFNode.full", "ParametricLIFNode", "CUBALIFNode"])
@@ -153,7 +153,7 @@ def test_graph_from_snntorch_gives_same_spikes(kind, tmp_path):
     torch.manual_seed(0)
 
     def neurons(n: int) -> Any:
-        # A beta and a threshold for each neuron: of single ones, snnTorch's own check of types refuses the graph.
+        # One beta and threshold per neuron, because snnTorch's type check rejects graphs with scalars.
         given = {"threshold": torch.full((n,), 0.6), "reset_mechanism": "zero", "reset_delay": False}
         given |= {"beta": torch.full((n,), 0.8), "init_hidden": True}
         if kind == "RLeaky":

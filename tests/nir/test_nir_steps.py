@@ -14,7 +14,7 @@ import snncell  # noqa: E402
 
 
 def integrators(rng: Any, r: float, weight: float, metadata: dict[str, Any]) -> Any:
-    """As sinabs writes its nets: convolution, IF, pooling and a layer, without a word of the step."""
+    """A net as sinabs exports it: convolution, IF, pooling and a layer, without the time step."""
     first, last = np.full((4, 6, 6), 1.0), np.ones(3)
     nodes = {
         "input": nir.Input({"input": np.array([2, 6, 6])}),

@@ -77,7 +77,7 @@ def test_invalid_data_raise():
 RNG = np.random.default_rng(0)
 SPIKES = (RNG.random((12, 3, 5)) < 0.3).astype(np.float32)
 CURRENTS = RNG.normal(size=(12, 3, 5)).astype(np.float32)
-# A formula that is none, one that Matplotlib cannot read, and what it leaves out of a key, breaks lines at, or escapes.
+# An invalid formula, one that Matplotlib cannot read, and names that it hides from legends, wraps, or escapes.
 NAMES = [
     r"$\frac{$",
     "$",

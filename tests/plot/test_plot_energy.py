@@ -15,7 +15,7 @@ from snncell.monitoring import Counts, Work
 
 
 def dense(name, rows, columns, spikes, steps=20):
-    """The work of a dense layer whose inputs spiked so often."""
+    """The work of a dense layer for a given number of input spikes."""
     synops, whole = columns * spikes, rows * columns
     spiking = Counts(acs=synops, weights_read=synops, states_read=synops, states_written=synops, events_read=spikes)
     once = Counts(macs=whole, weights_read=whole, values_read=rows, values_written=columns)

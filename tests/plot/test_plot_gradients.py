@@ -16,7 +16,7 @@ from matplotlib.colors import LogNorm
 
 
 def monitor(every: int = 1, surrogate_function=None, **recorded):
-    """A stand-in for a monitor, of layers whose names are those of the first recording."""
+    """A replacement for a monitor, with the layer names of the first recording."""
     names = tuple(next(iter(recorded.values())))
     quantities = {"spikes": {}, "v": {}, "above": {}, "grad": {}} | recorded
     length = len(next(iter(next(iter(recorded.values())).values())))
@@ -30,7 +30,7 @@ def monitor(every: int = 1, surrogate_function=None, **recorded):
 
 
 def vanishing(steps=40, layers=4, samples=8):
-    """Gradients that become smaller to the left and downwards."""
+    """Gradients that shrink towards earlier steps and layers."""
     rng = np.random.default_rng(0)
     found = {}
     for layer in range(layers):
@@ -40,7 +40,7 @@ def vanishing(steps=40, layers=4, samples=8):
 
 
 def broken():
-    """The same with zeros, NaN and infinity in them."""
+    """The same with zeros, NaN and infinity."""
     found = vanishing()
     found["lif1"][:6], found["lif2"][5:12] = 0.0, 0.0
     found["lif1"][30, 0, 0], found["lif1"][31, 2, 3] = np.nan, np.inf
@@ -94,7 +94,7 @@ def test_norm_of_large_gradients_does_not_overflow():
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [5e200, 5e-200], rtol=1e-12)
 
 
-# --- the heat map -----------------------------------------------------------------------------------------------------
+# --- heat map ---------------------------------------------------------------------------------------------------------
 
 
 def test_gradient_flow_shows_norm_of_each_layer_and_step():
@@ -186,7 +186,7 @@ def test_gradient_plots_with_invalid_data_raise():
 
 
 class Tent(nn.Cell):
-    """A user's own spike function, whose reverse needs what construct keeps."""
+    """A custom spike function whose `bprop` needs a value that `construct` keeps."""
 
     def construct(self, x):
         self.save_for_bprop(ops.abs(x))
@@ -294,7 +294,7 @@ def test_surrogate_plot_of_invalid_object_raises():
         plot.surrogate(surrogate.ATan(), range=(1, 1))
 
 
-# --- potentials beside the derivative ---------------------------------------------------------------------------------
+# --- potentials and derivative ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_surrogate_and_membrane_of_monitor_finds_spike_function(rng):
 
 
 class Spike(nn.Cell):
-    """A spike function that is no surrogate of ours; `steep` is its constant."""
+    """A custom spike function; `steep` is its constant."""
 
     def __init__(self, steep=10.0):
         super().__init__()
@@ -397,7 +397,7 @@ class Spike(nn.Cell):
 
 
 class Adaptive(nn.Cell):
-    """A neuron that calls its spike function by a name of its own, beside another Cell with a bprop."""
+    """A neuron whose spike function has a custom name, next to another Cell with `bprop`."""
 
     def __init__(self, spike):
         super().__init__()
@@ -414,7 +414,7 @@ class Adaptive(nn.Cell):
 
 
 class Inline(Adaptive):
-    """A neuron that makes its spike function as it goes."""
+    """A neuron that creates its spike function during the call."""
 
     def __init__(self):
         nn.Cell.__init__(self)
@@ -477,7 +477,7 @@ def test_surrogate_and_membrane_with_invalid_data_raises():
         plot.share_outside(np.zeros(3), surrogate.ATan(), below=-1)
 
 
-# --- how they look ----------------------------------------------------------------------------------------------------
+# --- appearance -------------------------------------------------------------------------------------------------------
 
 
 def potentials():

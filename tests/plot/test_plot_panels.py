@@ -47,7 +47,7 @@ def animated(**options):
     return options["ax"]
 
 
-# What can be drawn: for each function one with little and one with much beside the Axes.
+# The plots: for each function one with little and one with much content next to the Axes.
 PLOTS = {
     "raster": lambda **o: plot.raster(SPIKES[:, 0], **o),
     "raster, psth": lambda **o: plot.raster(SPIKES[:, 0], psth=5, **o),
@@ -80,7 +80,7 @@ PLOTS = {
 }
 LAYOUTS = ("constrained", "tight", None)
 ALL = os.environ.get("SNNCELL_PANELS") == "all"
-# Of a panel's width and height, what the Axes keep at least; images keep their proportions.
+# The minimum share of a panel's width and height for the Axes; images keep their aspect ratio.
 WIDTH, HEIGHT = 0.45, 0.35
 
 
@@ -98,7 +98,7 @@ def signature(function):
 
 
 def draw(panels, names, title):
-    """The figure of these panels, each with one plot; nothing is warned of."""
+    """The figure of these panels, each with one plot; warnings are errors."""
     for axes, name in zip(panels, itertools.cycle(names), strict=False):
         assert PLOTS[name](ax=axes, title=title) is axes
     figure = panels[0].figure
@@ -109,7 +109,7 @@ def draw(panels, names, title):
 
 
 def look(panels, names, title, width, height, least=(WIDTH, HEIGHT)):
-    """The faults of the panels, each of that size in inches."""
+    """The layout faults of the panels, each of the given size in inches."""
     layout = panels[0].figure.get_layout_engine()
     before = [axes.get_position().frozen() for axes in panels]
     figure = draw(panels, names, title)
@@ -152,7 +152,7 @@ def test_plot_is_legible_in_three_inch_panel(name, layout):
         assert not look([axes], [name], title, 3.0, 2.2)
 
 
-# Plots that stand beside each other, so that each is once in a corner.
+# Adjacent plots, chosen so that each is in a corner once.
 FOURS = [list(PLOTS)[n::7] for n in range(7)]
 
 
@@ -215,11 +215,11 @@ def test_no_title_line_is_a_single_word(name, share, letters):
     assert min(map(len, lines[1:]), default=9) > 7
 
 
-# --- where the key stands ---------------------------------------------------------------------------------------------
+# --- position of the legend -------------------------------------------------------------------------------------------
 
 
 def key_of(layout, draw, size=(3.3, 2.2)):
-    """The Axes, and the box of their legend in shares of them."""
+    """The Axes, and the box of their legend in Axes coordinates."""
     figure, axes = plt.subplots(figsize=size, layout=layout)
     draw(axes)
     figure.draw_without_rendering()

@@ -17,7 +17,7 @@ from matplotlib.animation import FFMpegWriter
 from PIL import Image
 from readable import assert_readable, assert_told_apart
 
-# --- what is drawn: the same numbers everywhere -----------------------------------------------------------------------
+# --- data of all plots ------------------------------------------------------------------------------------------------
 
 T, B, N = 40, 6, 12
 _t, _b, _n = np.indices((T, B, N))
@@ -32,7 +32,7 @@ LATER = np.roll(SPIKES, 2, 0) * (_n % 3 > 0)
 LATER[20:25, :, 4:] = 1.0
 OUTPUT = np.roll(SPIKES, 3, 0)[:, :, :10] * (_n[:, :, :10] > 1)
 OUTPUT[:, :, 7:] = 1.0
-# A front that moves over a hill, and another one that comes towards it.
+# A front that moves over a hill, and a second one in the opposite direction.
 _y, _x = np.indices((16, 20))
 HILL = (_x + 1.0) * (20 - _x) * (_y + 1) * (16 - _y)
 _fronts = (_x - 2, 17 - _x)
@@ -41,7 +41,7 @@ TRIALS = np.array(["left", "right", "left", "up", "right", "up"])
 
 
 class Recording:
-    """A stand-in for a monitor, as plots see it."""
+    """A replacement for a monitor, with the interface that plots use."""
 
     layers = ("lif1", "lif2", "out")
 
@@ -130,7 +130,7 @@ def test_figures_are_legible_side_by_side():
     assert figure.get_figwidth() == 10
 
 
-# What is wrong with a picture is found.
+# Faults that the legibility check must find.
 def small(axes):
     axes.set_title("small", fontsize=5)
 
@@ -345,11 +345,11 @@ def test_membranes_show_threshold_of_each_neuron():
     assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "threshold"
 
 
-# --- monitors of a network --------------------------------------------------------------------------------------------
+# --- monitors ---------------------------------------------------------------------------------------------------------
 
 
 def watched(**options):
-    """A monitor of a layer of 40 that fires, and of a readout of 3 that does not."""
+    """A monitor of a layer of 40 spiking neurons, and of a readout of 3 without spikes."""
     a = nn.MultiStep(nn.LIFNode(surrogate_function=surrogate.ATan(), v_threshold=0.2))
     net = nn.SequentialCell(OrderedDict(a=a, dense=nn.Dense(40, 3), out=nn.MultiStep(nn.LINode())))
     with snncell.monitor(net, **options) as m:
@@ -535,7 +535,7 @@ def train(*steps):
 
 
 TIMES = [
-    # a, b, options: differences, parts of a and of b without a partner
+    # a, b, options: differences, and the unmatched parts of a and b
     (train(3, 9), train(5, 6), {}, [-2], 0, 0),
     (train(), train(5), {}, [], 0, 1),
     (train(5), train(), {}, [], 1, 0),
@@ -735,7 +735,7 @@ def test_invalid_data_raise_with_fix(draw, kind, match):
     assert not plt.get_fignums(), "an empty figure is left behind"
 
 
-# --- samples of unlike lengths ----------------------------------------------------------------------------------------
+# --- samples of different lengths -------------------------------------------------------------------------------------
 
 
 def test_raster_title_excludes_padded_steps():

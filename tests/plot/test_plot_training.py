@@ -20,7 +20,7 @@ def data_of(axes):
     return {line.get_label(): list(line.get_ydata()) for line in axes.lines if not line.get_label().startswith("_")}
 
 
-# --- updates beside weights -------------------------------------------------------------------------------------------
+# --- updates relative to weights --------------------------------------------------------------------------------------
 
 
 def copies(net):
@@ -107,7 +107,7 @@ def test_gradient_to_weight_with_invalid_data_raises():
 
 
 def counts_of(axes, size):
-    """The number of elements in each bin of each histogram, from its height: the fullest bin of all has a whole row."""
+    """The number of elements per bin of each histogram, from its height: the fullest bin fills a whole row."""
     found = []
     for patch in axes.patches:
         values, edges, baseline = patch.get_data()
@@ -431,7 +431,7 @@ def test_confusion_matrix_with_invalid_data_raises():
         plot.confusion_matrix([[0.0, 1.0], [np.nan, 0.0]], [0, 1])
 
 
-# --- how they look ----------------------------------------------------------------------------------------------------
+# --- appearance -------------------------------------------------------------------------------------------------------
 
 
 def digits():
