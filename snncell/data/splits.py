@@ -87,7 +87,10 @@ def random_split(
         check_dataset("random_split", dataset)
     counts = {len(part) for part in dataset} if arrays else {len(dataset)}
     if len(counts) > 1:
-        raise ArgumentError(f"random_split: the arrays have different lengths: {', '.join(map(str, sorted(counts)))}.")
+        raise ArgumentError(
+            f"random_split: the arrays have different lengths: {', '.join(map(str, sorted(counts)))}. Their first axis "
+            "must be the samples, so transpose arrays with time first."
+        )
     (count,) = counts
     ends = np.cumsum(_part_sizes(lengths, count))
     order = np.random.Generator(np.random.Philox(seed_or_draw("random_split", seed))).permutation(count)

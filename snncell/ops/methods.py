@@ -388,8 +388,8 @@ def _takes_arrays(name: str) -> DTypeError:
     traced = TRACING.trace is not None  # then the values are not known yet
     rest = f".\n  at {user_line()}" if traced else ", or np.asarray(x) if you need no gradient."
     return DTypeError(
-        f"np.{name} takes arrays, not Tensors: no gradient would flow through it. Use snncell's operation of "
-        f"that name (ops.exp, ops.maximum, ...){rest}"
+        f"np.{name} takes arrays, not Tensors, because no gradient flows through NumPy. Use an operation of "
+        f"snncell.ops instead, for example ops.exp or ops.where{rest}"
     )
 
 

@@ -397,7 +397,7 @@ CELLS = {  # construct(self, x, v), by the name of the Cell
 MISTAKES = {
     "If": (TraceError, r"if/while.* MultiStep\(If\)(.|\n)*v\.sum\(\) > 0(.|\n)*ops\.select.* instead of if"),
     "Float": (TraceError, r"float\(\) .* MultiStep\(Float\)(.|\n)*float\(x\.sum"),
-    "Numpy": (DTypeError, r"np\.tanh takes arrays(.|\n)*operation of that name(.|\n)*np\.tanh\(x\)"),
+    "Numpy": (DTypeError, r"np\.tanh takes arrays(.|\n)*operation of snncell(.|\n)*np\.tanh\(x\)"),
     "Array": (TraceError, r"asnumpy\(\) .* MultiStep\(Array\)(.|\n)*x\.asnumpy"),
     "Makes": (TraceError, r"'made' is created inside .*MultiStep\(Makes\)(.|\n)*\"made\""),
     "Keeps": (TraceError, r"Keeps\.last is set to a Tensor inside .* Return it as a result or a state"),

@@ -842,4 +842,4 @@ def test_loss_given_by_name_raises_with_its_class(name):
         ArgumentTypeError, match=r"loss is a function, not '.*'; create an instance: nn\.(\w+)\(\)"
     ) as caught:
         train.fit(net, name, nn.SGD(net.trainable_params(), 0.1), data, 1, progress=False)
-    assert hasattr(nn, str(caught.value).partition("meant: nn.")[2].partition("(")[0])
+    assert hasattr(nn, str(caught.value).partition("instance: nn.")[2].partition("(")[0])

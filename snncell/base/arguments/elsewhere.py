@@ -119,7 +119,7 @@ LI ExpLeak LICell LILinearCell: nn.LINode
 CuBaLIF: nn.CubaLIFNode
 SeqToANNContainer StepModeContainer Lift: nn.TimeDistributed
 SequentialState: nn.SequentialCell of nn.MultiStep(nn.LIFNode()) and layers
-reset_net: States are arguments and results, so only an nn.Stateful needs a reset, by its reset().
+reset_net: Layers keep no states between calls. Only nn.Stateful needs a reset: call its reset().
 DelayLayer Delay: nn.AxonalDelay
 ElementWiseRecurrentContainer LinearRecurrentContainer: nn.Recurrent(cell, feedback)
 VotingLayer Repeat: nn.CECountLoss(num_classes=...) sums the neurons of each class.
@@ -144,7 +144,7 @@ constexpr _constexpr: Call a Python function in the traced one; snncell.jit runs
 power: ops.pow
 linear: ops.matmul(x, weight.T) + bias, or nn.Dense
 tensordot: ops.einsum
-no_grad: Gradients are functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside of them.
+no_grad: Gradients are functions: call snncell.grad(fn, None, parameters)(x). Other calls record no gradient.
 detach stop_grad: ops.stop_gradient
 reduce_sum: ops.sum
 reduce_mean: ops.mean
@@ -213,7 +213,7 @@ from_numpy as_tensor array asarray: snncell.Tensor
 Module: nn.Cell
 manual_seed Generator default_generator: snncell.set_seed
 compile ms_function jit_class: snncell.jit
-no_grad: Gradients are functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside of them.
+no_grad: Gradients are functions: call snncell.grad(fn, None, parameters)(x). Other calls record no gradient.
 cat: ops.concat
 optim: The optimisers are nn.SGD, nn.Adam, nn.AdamW, nn.AdaMax, nn.RMSProp, nn.Momentum.
 functional numpy mint: snncell.ops
@@ -294,8 +294,8 @@ cpu: x.to("cpu")
 cuda npu: x.to("gpu")
 data: x.asnumpy() returns the values; p.set_data(value) sets those of a Parameter.
 t: x.T
-backward grad grad_fn is_leaf retain_grad: Gradients are functions, snncell.grad(fn, None, parameters)(x);
-    nothing is recorded outside of them.
+backward grad grad_fn is_leaf retain_grad: Gradients are functions: call snncell.grad(fn, None,
+    parameters)(x). Other calls record no gradient.
 requires_grad_: p.requires_grad = True, of a snncell.Parameter
 requires_grad: Only Parameters have it. Take the gradient of a Tensor as an input: snncell.grad(fn)(x).
 itemset zero_ copy_ fill_ add_ sub_ mul_ div_ clamp_ relu_ exp_ normal_ uniform_ random_ masked_fill_ scatter_
@@ -323,7 +323,7 @@ cpu: cell.to("cpu")
 cell_prefix: cell.param_prefix
 half bfloat16: cell.to_float(snncell.float16), cell.to_float(snncell.bfloat16)
 float double type: cell.to_float(dtype) sets the dtype of computations; cell.to moves a Cell between devices.
-zero_grad: Gradients are functions, snncell.grad(fn, None, parameters)(x); nothing is recorded outside of them.
+zero_grad: Gradients are functions: call snncell.grad(fn, None, parameters)(x). Other calls record no gradient.
 requires_grad_: cell.set_grad()
 register_parameter: cell.insert_param_to_cell(name, parameter)
 register_module add_module: cell.insert_child_to_cell(name, child)
@@ -331,8 +331,8 @@ register_full_backward_hook: cell.register_backward_hook(hook)
 register_full_backward_pre_hook: cell.register_backward_pre_hook(hook)
 extra_repr: cell.extend_repr
 step: Call an nn.Optimizer with gradients: optimiser(gradients).
-init_leaky init_synaptic init_alpha reset_mem reset reset_states reset_hidden zero_states: States are arguments and
-    results, so only an nn.Stateful needs a reset, by its reset().
+init_leaky init_synaptic init_alpha reset_mem reset reset_states reset_hidden zero_states: Layers keep no states between
+    calls. Only nn.Stateful needs a reset: call its reset().
 save: snncell.save_checkpoint(cell, file)
 get_submodule get_parameter: cell.get_sub_cell(path), cell.parameters_dict()
 summary: snncell.explain(cell, x)

@@ -191,9 +191,6 @@ class Readout(Cell):
     how: str = field("last", DECODERS, "the reduction over time")
     tau: float | None = field(None, STEPS, 'time constant of "exp" (None is the number of steps)', quiet=True)
 
-    def _complete(self, given: dict[str, Any]) -> None:
-        self.first = FirstSpikeTime()
-
     def construct(self, x: Tensor) -> Any:
         if x.ndim == 0 or x.shape[0] == 0:
             raise ShapeError(f"Readout: x must have the shape (T, B, ...) with at least one step, not {x.shape}.")
@@ -201,7 +198,7 @@ class Readout(Cell):
         if self.how == "last":
             return x[-1]
         if self.how == "first":
-            return self.first(x)
+            return FirstSpikeTime()(x)
         if self.how == "exp":
             factors = np.exp(-np.arange(len(x)) / (self.tau or len(x)))
             with on_device_of(x):
