@@ -27,7 +27,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("wrap", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])
 def test_step_with_gradient_means_equals_cpu_on_every_run(wrap: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As if a graph were worth it: exchanges are part of none.
+    # Pretend that a graph pays off; a graph contains no exchanges.
     monkeypatch.setattr("snncell.compiler.runtime.plan.graph_pays", lambda *_: True)
     here = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode(tau=2.0)), nn.Dense(4, 2))
     there = copy.deepcopy(here).to("gpu")

@@ -59,7 +59,7 @@ def values_and_gradients(r: Row) -> tuple[Callable[..., Any], Arrays]:
 
     def both(*given: Tensor) -> Any:
         out, pull = ops.vjp(r.fn, *given[: len(arrays)])
-        # A seed has the dtype of its result: of narrower arguments some results are as wide as before.
+        # A seed has the dtype of its result, because some results of narrow arguments keep their wide dtype.
         return out, pull(*(seed.astype(x.dtype) for seed, x in zip(given[len(arrays) :], leaves(out), strict=True)))
 
     return both, [*arrays, *seeds]

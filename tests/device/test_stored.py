@@ -71,7 +71,7 @@ def test_moves_between_devices_keep_bits() -> None:
 
 
 class There(Other):
-    """The same on the device; what it says of itself in the other protocol is that of PyTorch."""
+    """The same on the device; PyTorch describes it in the other protocol."""
 
     def __init__(self, x: Tensor) -> None:
         self.x = x

@@ -41,7 +41,7 @@ FILES = (".py", ".h5", ".ptx")  # train.py is a file
 
 
 def names_in(source: str) -> set[str]:
-    """The names of snncell in the string constants of a source: messages, docstrings, tables of advice."""
+    """The snncell names in the string constants of a source: messages, docstrings, tables of advice."""
     texts = [n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     return {name for text in texts for name in NAME.findall(text) if not name.endswith(FILES)}
 

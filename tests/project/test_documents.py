@@ -13,11 +13,11 @@ from snncell import Parameter, ParameterTuple, Tensor, dtype as mstype, nn, ops
 from snncell.common.initializer import initializer
 from snncell.errors import BpropError
 
-# --- the guide to custom reverses ------------------------------------------------------------------------------------
+# --- guide to custom bprop --------------------------------------------------------------------------------------------
 
 
 class Product(nn.Cell):
-    """A matrix product whose reverse is arbitrary, so that it is seen to be used."""
+    """A matrix product with an arbitrary `bprop`, so that the test can see its use."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ def test_second_order_gradient_of_relu6_by_nested_bprop(capsys):
 
 
 class UserSpike(nn.Cell):
-    """A user's own surrogate, by the primitive classes."""
+    """A custom surrogate, by the primitive classes."""
 
     def __init__(self):
         super().__init__()
@@ -160,11 +160,11 @@ def test_bprop_must_return_single_gradient_as_tuple():
         ops.grad(Bare())(Tensor(1.0))
 
 
-# --- the guide to custom layers --------------------------------------------------------------------------------------
+# --- guide to custom layers -------------------------------------------------------------------------------------------
 
 
 class Above(nn.Cell):
-    """The part above a threshold, and a value for the rest."""
+    """The part above a threshold, and a constant for other values."""
 
     def __init__(self, threshold, value):
         super().__init__()
@@ -251,7 +251,7 @@ def test_bprop_can_return_gradient_of_weight():
     assert net.w.asnumpy().tolist() == [2.0 - 3.5]
 
 
-# --- the guide to Cells and Parameters -------------------------------------------------------------------------------
+# --- guide to Cells and Parameters ------------------------------------------------------------------------------------
 
 
 class Network(nn.Cell):
@@ -359,7 +359,7 @@ class TensorReduction(nn.Cell):
 
 
 class HalfOfFourier(nn.Cell):
-    """The leading half of the Fourier coefficients."""
+    """The first half of the Fourier coefficients."""
 
     def construct(self, x):
         return ops.fft(x)[..., : x.shape[-1] // 2]

@@ -32,7 +32,7 @@ def source(name: str) -> ast.Module:
 
 @cache
 def drawn(name: str) -> Figure:
-    """The pictures of the script, once for all tests."""
+    """The figures of the script, drawn once for all tests."""
     figure = build.load(name).main()
     plt.close("all")
     return figure
@@ -76,7 +76,7 @@ def test_gallery_page_shows_every_figure_with_its_caption():
     assert build.PAGE.read_text(encoding="utf-8") == page, "written anew by: python plots/build.py --page"
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(1)
@@ -117,7 +117,7 @@ def test_loading_gallery_shadows_no_module():
     assert not {"build", *NAMES} & {key for key, module in sys.modules.items() if str(PLOTS) in str(module)}
 
 
-# --- what the captions say --------------------------------------------------------------------------------------------
+# --- captions ---------------------------------------------------------------------------------------------------------
 
 
 def shared(name: str):
@@ -172,7 +172,7 @@ def test_gradient_flow_of_surrogate_widths_agrees_with_captions():
 
 
 def heat(axes):
-    """(layers, steps), the first layer first, which is drawn at the bottom."""
+    """(layers, steps), from the first layer, which is at the bottom of the figure."""
     return np.asarray(axes.collections[0].get_array())
 
 

@@ -51,7 +51,7 @@ def blocks(page: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def code(page: Path) -> list[tuple[int, str]]:
-    """The code of a page that is run."""
+    """The executable code of a page."""
     return [(line, text) for language, line, text in blocks(page) if language == "python"]
 
 
@@ -74,7 +74,7 @@ def test_shell_commands_on_pages_are_in_readme_or_contributing():
 
 
 def run(page: Path, number: int, text: str, names: dict[str, Any], capsys: Any) -> None:
-    """Run a block; what it prints is what its lines `# prints ...` say, where "..." is anything."""
+    """Run a block and compare its output with its lines `# prints ...`, in which "..." matches any text."""
     exec(compile("\n" * (number - 1) + text, str(page), "exec"), names)
     assert not re.search(r"# prints *(\.\.\.)?$", text, re.M), "a line of what is printed says something"
     printed, said = capsys.readouterr().out, "\n".join(PRINTS.findall(text))
@@ -137,7 +137,7 @@ LISTED = {
 
 
 def public_names(module: ModuleType) -> set[str]:
-    """`__all__`, or what is defined in the file, and what is imported `as` itself."""
+    """`__all__`, or the names defined in the file and those imported `as` themselves."""
     if hasattr(module, "__all__"):
         return set(module.__all__)
     found: set[str] = set()
@@ -152,7 +152,7 @@ def public_names(module: ModuleType) -> set[str]:
 
 
 def shown(path: str) -> Any:
-    """The object that `::: path` shows: of a module and a function of one name the module, as griffe has it."""
+    """The object that `::: path` shows; for a module and a function of one name the module, as in griffe."""
     above, _, name = path.rpartition(".")
     return sys.modules[path] if path in sys.modules else getattr(shown(above), name, None)
 
@@ -212,7 +212,7 @@ def test_directive_page_links_to_text_and_help(page, capsys):
 
 @pytest.fixture(scope="module")
 def docstrings():
-    """The extension that makes Markdown of docstrings."""
+    """The extension that converts docstrings to Markdown."""
     pytest.importorskip("griffe", reason="the documentation's tools are not installed: pip install '.[docs]'")
     specification = importlib.util.spec_from_file_location("docstrings", DOCS / "hooks" / "docstrings.py")
     module = importlib.util.module_from_spec(specification)
@@ -261,7 +261,7 @@ def test_arguments_with_the_same_text_share_one_entry(docstrings):
     assert found == [("path, title", None, "both.", "1"), ("x", "int", "one.", None)]
 
 
-# --- the cheat sheet --------------------------------------------------------------------------------------------------
+# --- cheat sheet ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.compiled

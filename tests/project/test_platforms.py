@@ -121,7 +121,7 @@ def test_net_trains_without_posix_names(tmp_path, platform, names, modules) -> N
     assert done.stdout == f"trained {float(600**3)}\n"
 
 
-# --- layers of threads ------------------------------------------------------------------------------------------------
+# --- threading layers -------------------------------------------------------------------------------------------------
 
 FORKED = """
 import hashlib, os, signal, sys, warnings
@@ -156,7 +156,7 @@ LAYERS = ["workqueue", "omp", "tbb"]
 
 @pytest.fixture(scope="module")
 def one_thread() -> str:
-    """The digest of one thread's results."""
+    """The digest of the results on one thread."""
     return forked("workqueue", "1").split()[0]
 
 

@@ -249,7 +249,7 @@ LAZY = {"monitoring", "nn", "ops", "plot", "train"}
 
 
 def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
-    """The modules of snncell that a module imports; imports under TYPE_CHECKING count, because they are arrows too."""
+    """The snncell modules that a module imports; imports under TYPE_CHECKING count as well."""
     path = MODULES[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     pending: list[tuple[ast.AST, bool]] = [(TREES[path], False)]
@@ -373,7 +373,7 @@ def test_mindspore_names_are_imported_lazily() -> None:
     assert done.stderr.strip().splitlines()[-1].startswith("snncell.errors.MissingNameError"), done.stderr
 
 
-# --- passes of the compiler -------------------------------------------------------------------------------------------
+# --- compiler passes --------------------------------------------------------------------------------------------------
 
 LISTED = {each.run for each in (*pipeline.PROGRAM_PASSES, *pipeline.BODY_PASSES)}
 
@@ -397,7 +397,7 @@ def test_each_compiler_pass_is_in_one_of_two_lists() -> None:
 
 
 def test_one_function_runs_passes_of_both_lists() -> None:
-    """Others than the lists call no pass, but for passes that remove their own dead code."""
+    """Other code calls no pass, except for passes that remove their own dead code."""
     names = {function.__name__ for function in LISTED} - {"eliminate_dead_code"}
     callers = {
         (module, node.func.id)

@@ -42,7 +42,7 @@ def test_unhashable_values_and_too_large_samples_are_accepted() -> None:
 
 
 def test_no_file_is_deselected_by_default() -> None:
-    """Of the marks above each test."""
+    """Check the marks above each test."""
     heads = re.compile(r"((?:^@.*\n(?:[ )\]}].*\n)*)*)^def test_", re.M)
     marks = {path.name: heads.findall(path.read_text(encoding="utf-8")) for path in TESTS.rglob("test_*.py")}
     assert len(marks) > 100 and any("mark.slow" in mark for mark in marks["test_threads.py"])

@@ -25,7 +25,7 @@ def spikes(*shape: int, seed: int = 0) -> Any:
 
 
 class Drawn:
-    """A network, how it is quantised, and its input, drawn from a seed."""
+    """A random network, its quantisation, and its input, reproducible by seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -116,7 +116,7 @@ class Drawn:
 
 
 def compare(seed: int, folder: Any, run: Callable[[Any], Any]) -> bool:
-    """True if a drawn network is exported, and gives the same bits."""
+    """True if a random network is exported and gives the same bits."""
     drawn = Drawn(seed)
     try:
         whole = Q.export(drawn.net)
@@ -172,14 +172,14 @@ def small(neuron: Any = None, layer: Any = None, **options: Any) -> Any:
 
 
 class Halved(nn.Neuron):
-    """A user's own, whose equation is linear."""
+    """A custom neuron with a linear equation."""
 
     def charge(self, x: Tensor, v: Tensor) -> Any:
         return (v + x) / 2.0 - 0.125
 
 
 class Named(nn.Neuron):
-    """A user's own, with a constant that only it knows."""
+    """A custom neuron with an additional constant."""
 
     def __init__(self, keeps: float = 0.85, **options: Any) -> None:
         super().__init__({"keeps": keeps}, **options)
@@ -189,7 +189,7 @@ class Named(nn.Neuron):
 
 
 class Thirds(Q.Quantiser):
-    """A user's own, whose step is not that of its values."""
+    """A custom quantiser whose step differs from that of its values."""
 
     def grid(self, x: Tensor) -> Any:
         return (0.25,)
@@ -199,7 +199,7 @@ class Thirds(Q.Quantiser):
 
 
 class Cubic(nn.Neuron):
-    """A user's own, whose equation is not."""
+    """A custom neuron with a nonlinear equation."""
 
     def charge(self, x: Tensor, v: Tensor) -> Any:
         return v - v * v * v * 0.5 + x
@@ -278,7 +278,7 @@ def test_shifts_round_half_to_even() -> None:
     np.testing.assert_array_equal(shift_round(x, -2), x * 4)
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def over_time(cell: Any) -> Any:

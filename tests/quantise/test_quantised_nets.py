@@ -59,7 +59,7 @@ def same(first: Any, second: Any, rtol: float = 1e-5) -> None:
         np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=rtol, atol=rtol)
 
 
-# --- what is rounded --------------------------------------------------------------------------------------------------
+# --- rounding ---------------------------------------------------------------------------------------------------------
 
 LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "dense": (lambda: nn.Dense(6, 3), (B, 6)),
@@ -148,7 +148,7 @@ def test_time_constants_become_nonzero_multipliers(tau: float) -> None:
         assert v == 64.0 * max(round(64 / tau), 1) / 64
 
 
-# --- everything that happens to networks ------------------------------------------------------------------------------
+# --- operations on networks -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -288,14 +288,14 @@ def test_costs_and_energies_are_counted() -> None:
 
 
 class WithBprop(nn.Dense):
-    """A Dense with a reverse of its own."""
+    """A Dense with a custom `bprop`."""
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return (ops.matmul(dout, self.weight),)
 
 
 class Own(nn.Cell):
-    """A Cell of one step that is no neuron of the library's kind."""
+    """A Cell of one step that is not an nn.Neuron."""
 
     def construct(self, x: Tensor, v: Tensor) -> Any:
         v = v * 0.5 + x
@@ -303,7 +303,7 @@ class Own(nn.Cell):
 
 
 class Remembers(nn.Dense):
-    """A Dense that keeps something on itself."""
+    """A Dense that stores a value on itself."""
 
     def construct(self, x: Tensor) -> Tensor:
         self.seen = Parameter(Tensor(1.0))

@@ -22,11 +22,11 @@ RNG = np.random.default_rng(5)
 W = RNG.normal(0, 0.3, (4, 3, 5)).astype(np.float32)
 
 
-# --- the oracle: one channel, number by number, in whole fractions ----------------------------------------------------
+# --- reference: one channel, number by number, in exact fractions -----------------------------------------------------
 
 
 def shortened(value: float, bits: int, up: bool = False) -> Fraction:
-    """A positive number with so many significant bits."""
+    """A positive number with the given number of significant bits."""
     exact = Fraction(value)
     exponent = math.frexp(value)[1] - bits
     unit = Fraction(2) ** exponent
@@ -209,7 +209,7 @@ def test_number_of_levels_follows_bits() -> None:
         assert (wide.min(), wide.max()) == (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-# --- the reverse ------------------------------------------------------------------------------------------------------
+# --- gradients --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -268,7 +268,7 @@ def test_biases_round_to_step_with_straight_through_gradient() -> None:
     assert OnStep()(Tensor([0.3, -7.1, 0.1875]), step).asnumpy().tolist() == [0.5, -7.0, 0.25]
 
 
-# --- what is followed, and drawn --------------------------------------------------------------------------------------
+# --- moving scales and stochastic rounding ----------------------------------------------------------------------------
 
 
 def test_moving_scale_updates_in_training_only() -> None:
@@ -301,7 +301,7 @@ def test_stochastic_rounding_is_unbiased_and_reproducible() -> None:
     testing.check_bprop(quantiser.set_train(), Tensor(W))
 
 
-# --- inputs that are nothing much -------------------------------------------------------------------------------------
+# --- special inputs ---------------------------------------------------------------------------------------------------
 
 
 @NAMES

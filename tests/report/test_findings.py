@@ -28,7 +28,7 @@ def triangle(width=1.0):
 
 
 def layer(name="lif", **changes):
-    """A layer with nothing wrong: potentials around the threshold, a fifth of the steps spikes, a level gradient."""
+    """A healthy layer: potentials around the threshold, spikes at a fifth of the steps, a level gradient."""
     above = RNG.normal(-0.4, 0.5, (T, B, N))
     facts = LayerFacts(
         name,
@@ -46,7 +46,7 @@ def layer(name="lif", **changes):
 
 
 def staying_on(share, samples, start=T // 2, above=2.0, **changes):
-    """A layer of which that share fires at every step from `start` on, in so many samples."""
+    """A layer with the given share firing at every step from `start` on, in some samples."""
     facts = layer(**changes)
     potentials = facts.above.copy()
     potentials[start:, :samples, : round(share * N)] = above
@@ -54,7 +54,7 @@ def staying_on(share, samples, start=T // 2, above=2.0, **changes):
 
 
 def far(thresholds, share=1.0, sample=3, **changes):
-    """A layer of which that share sits so many thresholds above its rest, late in one sample."""
+    """A layer with the given share several thresholds above rest, late in one sample."""
     facts = layer(**changes)
     potentials = facts.above.copy()
     potentials[-T // 3 :, sample, : round(share * N)] = thresholds - 1.0
@@ -96,7 +96,7 @@ def growing(factor, **changes):
 
 
 def some_dead(share, above):
-    """A layer of which that share sits at `above` and never fires."""
+    """A layer with the given share at `above`, which never fires."""
     facts = layer()
     count = int(share * N)
     potentials = facts.above.copy()
@@ -105,7 +105,7 @@ def some_dead(share, above):
 
 
 def epochs(*losses, **more):
-    """The records of a training with these losses, each beside whatever else is given."""
+    """The records of a training with these losses and further values."""
     return [{"epoch": n, "loss": loss, **more} for n, loss in enumerate(losses, 1)]
 
 
@@ -114,14 +114,14 @@ TIME = np.arange(T)[:, None, None]
 
 
 def rates(*of_epochs, norm=None):
-    """Records with a loss that falls, these firing rates, and another number."""
+    """Records with a falling loss, these firing rates, and another number."""
     others = [{}] * len(of_epochs) if norm is None else [{"weight_norm": x} for x in norm]
     found = epochs(*np.linspace(2.0, 1.0, len(of_epochs)))
     return [{**a, "firing_rate": rate, **b} for a, rate, b in zip(found, of_epochs, others, strict=True)]
 
 
 def silent_for(samples, above):
-    """A layer "a" that sits at `above` in so many samples, and gives no spike there."""
+    """A layer "a" at `above` in some samples, without spikes there."""
     facts = layer("a")
     potentials = facts.above.copy()
     potentials[:, :samples] = above
@@ -135,7 +135,7 @@ def with_nan(array, step):
 
 
 def worst(facts):
-    """(kind, layer, severity) of every finding that is more than a note."""
+    """(kind, layer, severity) of every finding more severe than a note."""
     return {(f.kind, f.layer, f.severity) for f in diagnose(facts) if f.severity != "note"}
 
 
@@ -480,7 +480,7 @@ def test_normal_facts_give_no_finding(name):
 
 
 def test_worst_sample_and_last_third_of_steps_reveal_hidden_faults():
-    """Silent for 20 steps, then a quarter of the neurons on and far up, in one of 16 samples; and alpha above 1."""
+    """Silent for 20 steps, then a quarter of the neurons far above threshold in one of 16 samples; alpha above 1."""
     rng = np.random.default_rng(3)
     above = np.full((100, 16, 128), -0.9) + rng.normal(0.0, 0.02, (100, 16, 128))
     above[20:] += rng.random((80, 16, 128)) < 0.05
@@ -526,7 +526,7 @@ def test_silent_layer_after_a_silent_layer_is_not_blamed():
     assert texts["b"].startswith("Fix a first") and texts["c"].startswith("Fix b first")
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- texts ------------------------------------------------------------------------------------------------------------
 
 
 def text_of(facts, kind):
@@ -674,7 +674,7 @@ def test_numbers_have_three_significant_digits():
     ]
 
 
-# --- what the rules are made from -------------------------------------------------------------------------------------
+# --- measures ---------------------------------------------------------------------------------------------------------
 
 
 def test_surrogate_width_and_peak_are_measured():
@@ -720,11 +720,11 @@ def test_empty_log_column_gives_no_finding():
     assert diagnose(Facts(history=[{"loss": 1.0, "firing_rate": ""}, {"loss": 0.5, "firing_rate": ""}])) == ()
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- table of rules ---------------------------------------------------------------------------------------------------
 
 
 def names_in(words):
-    """The names that words need, also those inside of how a number is written."""
+    """The field names in format strings, including those in format specifications."""
     for part in (words,) if isinstance(words, str) else words:
         for _, name, spec, _ in string.Formatter().parse(part):
             if name is not None:
@@ -733,7 +733,7 @@ def names_in(words):
 
 
 def rare():
-    """Facts for rules, and for parts of their words, that the tables above do not come to."""
+    """Facts for rules, and parts of their texts, that the tables above do not cover."""
     dead = some_dead(0.6, -0.5)
     faint = replace(quiet(-0.9995, name="b"), above=np.full((T, B, N), -0.9995))
     some_lost = quiet(-0.5, name="b")

@@ -22,7 +22,7 @@ T, B, INPUTS, CLASSES = 50, 16, 12, 5
 
 
 class Net(nn.Cell):
-    """Two spiking layers and a readout of potentials; `lif2` is handed what a test plants."""
+    """Two spiking layers and a readout of potentials; `lif2` receives the planted fault."""
 
     def __init__(self, recurrent=False, **options):
         super().__init__()
@@ -69,7 +69,7 @@ def made(kind=Net, **options):
 
 
 def found(net, loss=None, optimiser=None, given=None):
-    """The findings of a report that is not drawn, which is what takes most of its time."""
+    """The findings of a report without figures, because drawing takes most of its time."""
     return diagnose(examine(net, given or batch(), loss or nn.CrossEntropyLoss(), optimiser)[0])
 
 
@@ -79,7 +79,7 @@ def text(findings):
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory):
-    """A report with everything on it, of a net without fault."""
+    """A complete report of a healthy net."""
     net, (x, y) = made(), batch()
     log = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0}]
     path = tmp_path_factory.mktemp("healthy") / "report.html"
@@ -88,13 +88,13 @@ def healthy(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sick(tmp_path_factory):
-    """A report of a net with a dead layer and a loss that is a sum."""
+    """A report of a net with a dead layer and a summed loss."""
     path = tmp_path_factory.mktemp("sick") / "report.html"
     return plot.report(dead()[0], batch(), nn.CrossEntropyLoss(reduction="sum"), path=path)
 
 
 def bad(report):
-    """The findings that are more than notes."""
+    """The findings more severe than notes."""
     return {(finding.kind, finding.layer) for finding in report if finding.severity != "note"}
 
 
@@ -172,7 +172,7 @@ def adam_of(net):
 
 
 def trained(net):
-    """After some forty updates on the batch, without jit, whose compilation takes longer."""
+    """The net after about forty eager updates on the batch, because compilation would take longer."""
     x, y = (Tensor(array) for array in batch())
     adam, loss = adam_of(net), nn.CrossEntropyLoss()
     step = snncell.value_and_grad(lambda x: loss(net(x), y), None, net.trainable_params())
@@ -219,7 +219,7 @@ def test_demo_and_convolutional_net_get_no_alarm():
         assert bad(findings) == set(), text(findings)
 
 
-# --- as it was --------------------------------------------------------------------------------------------------------
+# --- no side effects --------------------------------------------------------------------------------------------------
 
 
 def snapshot(net, optimiser):
@@ -231,7 +231,7 @@ def snapshot(net, optimiser):
 
 
 class Streaming(nn.Cell):
-    """With all that could be left behind: kept states, statistics, random numbers."""
+    """A net with everything that could leak: kept states, statistics, random numbers."""
 
     def __init__(self):
         super().__init__()
@@ -347,7 +347,7 @@ def test_loss_without_labels_and_frozen_net_are_reported():
 
 
 class Own(nn.Cell):
-    """A neuron that names neither its threshold nor what it keeps, with a potential that is its second state."""
+    """A neuron without named threshold and kept values, with the potential as its second state."""
 
     spike = surrogate.ATan()
 
@@ -363,7 +363,7 @@ class Own(nn.Cell):
 
 
 def layer_without_input(neuron):
-    """The facts of a layer of it."""
+    """The facts of a layer of this neuron without input."""
     with testing.unfused():  # compiling each would take longer than all the rest
         (found,) = examine(nn.SequentialCell(nn.MultiStep(neuron)), np.zeros((9, 2, 3), np.float32))[0].layers
     return found
@@ -444,11 +444,11 @@ def test_report_adds_no_parameters_to_net():
     assert before == ([p.name for p in net.get_parameters()], list(net.parameters_dict()))
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- page -------------------------------------------------------------------------------------------------------------
 
 
 class Outline(HTMLParser):
-    """The content of a page: titles, pictures, addresses, cells of tables; and that every tag is closed."""
+    """The content of a page: titles, figures, addresses, table cells; checks that every tag is closed."""
 
     EMPTY = {"meta", "img", "br"}  # noqa: RUF012
 
@@ -565,7 +565,7 @@ def test_missing_figure_is_replaced_by_reason():
 
 def test_gradients_of_layers_with_weights_in_step_are_shown(tmp_path):
     class Weighted(nn.Cell):
-        """A neuron whose step has the weights: its input is narrower than its output."""
+        """A neuron with weights in its step: its input is narrower than its output."""
 
         def __init__(self):
             super().__init__()
@@ -627,7 +627,7 @@ def test_spike_function_of_neuron_can_have_any_name(tmp_path):
     assert "the derivative of Bent" in path.read_text() and "Not drawn" not in path.read_text()
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def refused(match, kind=errors.ArgumentError, **changes):

@@ -18,7 +18,7 @@ SMALL = {"sizes": (6, 14), "steps": (10, 25), "depth": 1, "conv": False}
 
 
 def found(case):
-    """The findings that are more than notes, by kind."""
+    """The findings more severe than notes, by kind."""
     return {finding.kind: finding for finding in diagnose(examine(*case.given)[0]) if finding.severity != "note"}
 
 
@@ -59,7 +59,7 @@ def test_planted_fault_is_named(name):
 
 
 class UntilTheEnd(nn.Cell):
-    """A net of padded sequences that uses their lengths in its decoder alone."""
+    """A net for padded sequences that uses their lengths only in its decoder."""
 
     def __init__(self, neuron, bias):
         super().__init__()
@@ -102,7 +102,7 @@ def test_every_planted_fault_has_existing_kinds():
 
 
 def test_net_with_constant_output_is_not_healthy():
-    """Its loss falls by the bias alone; all samples get one output."""
+    """The bias alone lowers its loss; all samples get the same output."""
     case = draw(3, **SMALL)
     last = case.net.dense(1).weight
     last.set_data(Tensor(np.zeros(last.shape, np.float32)))
@@ -122,7 +122,7 @@ def test_seed_reproduces_net():
 
 
 class SpikeTimes(nn.Cell):
-    """Two layers of spike times; weak neurons of the second one are silent."""
+    """Two layers of spike times; weak neurons of the second layer are silent."""
 
     def __init__(self, weight):
         super().__init__()

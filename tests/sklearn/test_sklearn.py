@@ -131,7 +131,7 @@ def test_boolean_labels_are_two_classes():
 
 
 class Own(nn.Neuron):
-    """A leak of a third."""
+    """A neuron with a leak of a third."""
 
     def __init__(self, **options):
         super().__init__({"leak": 1 / 3}, **options)
@@ -141,12 +141,12 @@ class Own(nn.Neuron):
 
 
 def dense(features, outputs):
-    """A network that takes (B, F), and has no time."""
+    """A network for (B, F), without time."""
     return nn.SequentialCell(nn.Dense(features, 12), nn.ReLU(), nn.Dense(12, outputs))
 
 
 def streaming(features, outputs):
-    """A network that keeps its states from call to call."""
+    """A network that keeps its states between calls."""
     return nn.SequentialCell(nn.Dense(features, 12), nn.Stateful(nn.LIFNode()), nn.Dense(12, outputs))
 
 
@@ -227,7 +227,7 @@ def test_multi_output_equals_meta_estimators():
 
 
 class Note(train.Callback):
-    """Note the epochs."""
+    """Record the epochs."""
 
     def __init__(self):
         self.epochs = []
@@ -242,7 +242,7 @@ def test_callbacks_are_called():
     assert note.epochs == [1, 2, 3, 4] and model.get_params()["callbacks"][0] is note
 
 
-# --- going on ---------------------------------------------------------------------------------------------------------
+# --- continued training -----------------------------------------------------------------------------------------------
 
 
 def test_warm_start_continues_training():
@@ -307,7 +307,7 @@ def test_copy_continues_like_original(make, copied):
     assert np.array_equal(other.predict(UNIT), model.predict(UNIT))
 
 
-# --- with the rest of scikit-learn ------------------------------------------------------------------------------------
+# --- integration with scikit-learn ------------------------------------------------------------------------------------
 
 
 def search(**options):
@@ -335,7 +335,7 @@ def test_folds_are_trained_independently():
     assert scores.shape == (3,) and scores.min() > 0.5
 
 
-# --- what is refused --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 WRONG = {
     "steps is an integer of at least 1, not 0": {"steps": 0},

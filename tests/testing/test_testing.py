@@ -136,11 +136,11 @@ def test_check_grads_uses_same_random_numbers_at_every_point():
     testing.check_grads(lambda x: ops.dropout(x, 0.5) * x, X)
 
 
-# --- Parameters, and what is found out when it fails -----------------------------------------------------------------
+# --- Parameters and error messages ------------------------------------------------------------------------------------
 
 
 class Scaled(nn.Cell):
-    """w x + b, whose gradient of w is off by a fraction, in all entries or in one."""
+    """w x + b, with a gradient of w that is off by a fraction, in all entries or in one."""
 
     def __init__(self, of_w=0.0, entry=None):
         super().__init__()

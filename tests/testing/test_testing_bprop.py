@@ -29,7 +29,7 @@ def test_check_bprop_finds_small_error_and_names_cell_input_index(which, number)
 
 
 class Step(nn.Cell):
-    """A spike whose surrogate is off by a fraction."""
+    """A spike with a surrogate that is off by a fraction."""
 
     def __init__(self, error=0.0, has_primitive=True):
         super().__init__()
@@ -94,7 +94,7 @@ def test_check_bprop_checks_parameter_gradients():
 
 
 class ThroughPart(nn.Cell):
-    """A Cell whose construct the tape cannot differentiate, because a part in it has no gradient for its weights."""
+    """A Cell that the tape cannot differentiate, because a part of it has no gradient for its weights."""
 
     def __init__(self, error):
         super().__init__()
@@ -109,7 +109,7 @@ class ThroughPart(nn.Cell):
 
 
 class Part(nn.Cell):
-    """x^2, whose own reverse refuses."""
+    """x^2, with a `bprop` that raises."""
 
     def construct(self, x):
         return x * x
@@ -182,7 +182,7 @@ def test_check_bprop_accepts_nan_only_in_both_gradients(where):
 
 
 class NoisyCell(nn.Cell):
-    """Channel dropout, whose reverse uses the mask that its forward gave out."""
+    """Channel dropout, whose `bprop` uses the mask returned by the forward pass."""
 
     def __init__(self, error=0.0):
         super().__init__()
@@ -232,11 +232,11 @@ def test_both_errors_are_assertion_errors():
         testing.check_bprop(Wrong(first=0.1), X, Y)
 
 
-# --- forgotten Parameters --------------------------------------------------------------------------------------------
+# --- Parameters without gradient --------------------------------------------------------------------------------------
 
 
 class Forgets(Scaled):
-    """w x + b, whose reverse gives no gradient of b."""
+    """w x + b, with a `bprop` that returns no gradient of b."""
 
     def __init__(self, listed=False):
         super().__init__()
@@ -301,7 +301,7 @@ def test_check_bprop_uses_differences_for_code_outside_tape():
         testing.check_bprop(cell, X)
 
 
-# --- what it says ----------------------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def test_check_bprop_states_constant_ratio():

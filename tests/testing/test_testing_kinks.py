@@ -11,7 +11,7 @@ from snncell.errors import GradientCheckError
 
 
 class Wrong(nn.Cell):
-    """A layer whose custom bprop is off by a factor, for its input or for its Parameters."""
+    """A layer with a custom `bprop` that is off by a factor, for its input or its Parameters."""
 
     def __init__(self, cell, of_x=1.0, of_w=1.0):
         super().__init__()
@@ -30,7 +30,7 @@ class Wrong(nn.Cell):
 
 
 class Leaves(nn.Cell):
-    """A layer of which a part of the values leaves the tape."""
+    """A layer with some values that leave the tape."""
 
     def __init__(self, cell, part):
         super().__init__()
@@ -42,7 +42,7 @@ class Leaves(nn.Cell):
 
 
 class Stops(nn.Cell):
-    """A layer with a part of its gradient stopped."""
+    """A layer that stops part of its gradient."""
 
     def __init__(self, cell, part):
         super().__init__()
@@ -54,7 +54,7 @@ class Stops(nn.Cell):
 
 
 class Off(surrogate.ATan):
-    """A surrogate whose bprop is off by a factor."""
+    """A surrogate with a `bprop` that is off by a factor."""
 
     def __init__(self, factor):
         super().__init__()

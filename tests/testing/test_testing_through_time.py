@@ -14,7 +14,7 @@ X = Tensor(RNG.uniform(0.0, 3.0, (6, 2, 4)).astype(np.float32))  # (T, B, N)
 
 
 class Off(surrogate.ATan):
-    """A surrogate whose bprop is off by a fraction."""
+    """A surrogate with a `bprop` that is off by a fraction."""
 
     def __init__(self, error):
         super().__init__()
@@ -47,7 +47,7 @@ class Net(nn.Cell):
 
 
 class Linear(nn.Cell):
-    """w x, with a reverse of its own that may be off by fractions, or forget w."""
+    """w x, with a custom `bprop` that can be off by fractions, or omit w."""
 
     def __init__(self, size, of_x=0.0, of_w=0.0, forgets=False):
         super().__init__()
@@ -187,7 +187,7 @@ def test_wrong_feedback_of_recurrent_layer_is_named():
 
 
 def planted(monkeypatch, who, factor, of_inputs=False):
-    """Loops that `who` runs give their results, or get their inputs, times a factor."""
+    """Loops run by `who` multiply their results or their inputs by a factor."""
     right = Lowered.run
 
     def wrong(self, arrays, steps):
@@ -267,7 +267,7 @@ def test_every_library_neuron_passes(name):
 
 
 class Loop(nn.Cell):
-    """A loop over time of the user's own."""
+    """A custom loop over time."""
 
     def __init__(self, **options):
         super().__init__()
@@ -282,7 +282,7 @@ class Loop(nn.Cell):
 
 
 class Narrow(nn.Cell):
-    """A neuron that is written for float32."""
+    """A neuron written for float32."""
 
     def __init__(self):
         super().__init__()
@@ -298,7 +298,7 @@ class Narrow(nn.Cell):
 
 
 class Cubic(nn.Neuron):
-    """A neuron of the user's own."""
+    """A custom neuron."""
 
     def construct(self, x, v):
         v, late = self.recall(v)
@@ -315,7 +315,7 @@ def convolutional():
 
 
 def normed():
-    """A bias before a normalisation, which takes it out."""
+    """A bias before a normalisation, which cancels it."""
     norm = nn.TimeDistributed(nn.BatchNorm1d(5))
     return nn.SequentialCell(nn.Dense(4, 5), norm, lif(), nn.Dense(5, 3), lif()).set_train()
 
@@ -429,7 +429,7 @@ def test_cell_that_cannot_be_replayed_is_listed_as_unchecked():
     assert str(checked).startswith("check_through_time: passed, but for 1 that could not be checked\n")
 
 
-# --- what comes back, and what stays as it was ------------------------------------------------------------------------
+# --- results and side effects -----------------------------------------------------------------------------------------
 
 
 def test_result_is_table_of_comparisons():
@@ -468,14 +468,14 @@ def test_function_without_cells_raises():
 
 
 class Step(nn.Cell):
-    """A spike function that forgets its bprop."""
+    """A spike function without `bprop`."""
 
     def construct(self, x):
         return (x > 0.0).astype(x.dtype)
 
 
 class Inline(nn.Cell):
-    """A neuron with a comparison, and a spike function if it is given one."""
+    """A neuron with a comparison, and optionally a spike function."""
 
     def __init__(self, spike=None):
         super().__init__()

@@ -39,7 +39,7 @@ LAYERS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
 
 
 def twins(kind: str, half: str) -> tuple[Any, Any]:
-    """A layer of float32 in mixed precision, and one whose Parameters are these in few bits."""
+    """A float32 layer in mixed precision, and a layer with the same Parameters in low precision."""
     make, _ = LAYERS[kind]
     ms.set_seed(1)
     mixed, stored = make(ms.float32), make(half)
@@ -251,7 +251,7 @@ LOSS = nn.CECountLoss()
 
 
 def eager_step(net: Any, optimiser: nn.Optimizer, clip: Any, scaler: Any) -> Callable[..., Any]:
-    """A step as a user writes it."""
+    """A training step written by a user."""
     if isinstance(scaler, float):
         scaler = amp.StaticLossScaler(scaler)
     scale = scaler.scale if scaler else lambda loss: loss

@@ -31,7 +31,7 @@ def samples(n=SAMPLES, seed=0):
 
 
 class Net(nn.Cell):
-    """Something that draws random numbers, and something with statistics of its own."""
+    """A net that draws random numbers, and has statistics."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ class Net(nn.Cell):
 
 
 class Weighing(nn.Cell):
-    """A loss with a buffer, which it is multiplied by."""
+    """A loss that is multiplied by a buffer."""
 
     def __init__(self):
         super().__init__()
@@ -60,7 +60,7 @@ class Weighing(nn.Cell):
 
 
 class Stream(nn.Cell):
-    """A net that goes on from one batch to the next."""
+    """A net that continues from one batch to the next."""
 
     def __init__(self):
         super().__init__()
@@ -96,7 +96,7 @@ def loader(**options):
 
 
 class Lower(train.Callback):
-    """Lowers learning rates that are no schedule, as one that looks for a plateau does."""
+    """Lower constant learning rates, as ReduceLROnPlateau does."""
 
     def on_epoch_end(self, training):
         for number, group in enumerate(training.optimiser.groups):
@@ -108,7 +108,7 @@ FACTORS = (1.0, 1.2, 0.5, 1.3, 1.1)  # of each epoch, of which the second is the
 
 
 class Counting(train.Callback):
-    """Changes buffers of net and loss in each epoch."""
+    """Change buffers of net and loss in each epoch."""
 
     def on_epoch_begin(self, training):
         for cell in (training.net, training.loss):
@@ -154,7 +154,7 @@ SETTINGS = {
 
 
 class StopAt(train.Callback):
-    """Stops within an epoch."""
+    """Stop within an epoch."""
 
     def __init__(self, place):
         self.place = place
@@ -181,7 +181,7 @@ def trained(chosen, seed, folder, *more, **options):
 
 
 def choices(count):
-    """Settings, so drawn that each value of each meets many of the others."""
+    """Random settings in which each value occurs with many values of the others."""
     chance = random.Random(19)
     return [{name: chance.choice(values) for name, values in SETTINGS.items()} for _ in range(count)]
 
@@ -238,11 +238,11 @@ def test_interruption_before_first_step_writes_checkpoint(tmp_path):
     assert adam.global_step.item() == 0 and (tmp_path / "run").is_file()
 
 
-# --- what callbacks are told ------------------------------------------------------------------------------------------
+# --- calls of callbacks -----------------------------------------------------------------------------------------------
 
 
 class Heard(train.Callback):
-    """Notes what it is told."""
+    """Record the calls of its methods."""
 
     def __init__(self, name="", order=0, calls=None):
         self.name, self.calls = name, [] if calls is None else calls

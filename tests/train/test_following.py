@@ -37,7 +37,7 @@ class Sequences(nn.Cell):
 
 
 class Padded(Sequences):
-    """One whose sequences have lengths."""
+    """A net of sequences with lengths."""
 
     def construct(self, x, lengths):
         return encode.max_membrane(self.read(self.last(self.body(self.first(x)))), lengths=lengths)
@@ -74,7 +74,7 @@ def same(one, other):
     return all(np.array_equal(one[name], other[name]) for name in one)
 
 
-# --- metrics of what a net does inside --------------------------------------------------------------------------------
+# --- metrics of a net's activity --------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled(2)
@@ -154,7 +154,7 @@ def test_invalid_metric_raises_before_first_step():
 
 
 def written(folder):
-    """The contents of the files of a folder: (step, tag) -> kind or number, and the steps that hide others."""
+    """The contents of a folder's files: (step, tag) -> kind or number, and the steps that hide others."""
     from tensorboardX.proto import event_pb2
 
     values, hidden = {}, []
@@ -254,11 +254,11 @@ def test_tensorboard_is_closed_when_training_fails(tmp_path):
     assert board._writer is None and (0, "weights/first.weight") in written(tmp_path)[0]
 
 
-# --- others that take numbers ---------------------------------------------------------------------------------------
+# --- Weights & Biases and MLflow --------------------------------------------------------------------------------------
 
 
 class WandbRun:
-    """The calls of a run of Weights & Biases that the page makes, with the arguments that its own takes."""
+    """The methods of a Weights & Biases run that the page uses, with the same arguments."""
 
     def __init__(self, **settings):
         self.settings, self.numbers, self.finished = settings, {}, False
@@ -272,7 +272,7 @@ class WandbRun:
 
 
 class Mlflow:
-    """The same of MLflow."""
+    """The same for MLflow."""
 
     def __init__(self):
         self.numbers, self.active = {}, False
@@ -310,7 +310,7 @@ def test_documented_callbacks_log_to_wandb_and_mlflow(monkeypatch):
     assert runs[0].finished and not mlflow.active and runs[0].settings == {"project": "words"}
 
 
-# --- pictures of what is in a record ----------------------------------------------------------------------------------
+# --- plots of records -------------------------------------------------------------------------------------------------
 
 
 def test_recorded_confusion_matrix_is_drawn_like_that_of_predictions():

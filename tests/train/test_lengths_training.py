@@ -12,7 +12,7 @@ PADDED = ([9], [10], [25])
 
 
 class Net(nn.Cell):
-    """Spikes over time, of sequences with lengths."""
+    """A spiking net over time, for sequences with lengths."""
 
     def __init__(self, keep_states=True, pool=1):
         super().__init__()
@@ -33,7 +33,7 @@ def loader(buckets):
 
 
 def of_time_first(output, y, lengths):
-    """A loss of one's own."""
+    """A custom loss."""
     return nn.MSECountLoss(correct_rate=0.6)(output, y, lengths=lengths)
 
 

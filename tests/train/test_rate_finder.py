@@ -21,7 +21,7 @@ TRACES: list[int] = []
 
 
 class Net(nn.Cell):
-    """All that has something to be put back."""
+    """A net with all kinds of state that must be restored."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -205,7 +205,7 @@ def test_invalid_arguments_raise() -> None:
         find(net, loss, frozen, batches)
 
 
-# --- the picture ------------------------------------------------------------------------------------------------------
+# --- plot -------------------------------------------------------------------------------------------------------------
 
 
 def test_plot_shows_search_result() -> None:

@@ -19,7 +19,7 @@ STEPS, FEATURES, CLASSES = 4, 6, 3
 
 
 class Net(nn.Cell):
-    """A spiking layer with dropout and batch norm, so that random numbers and statistics count, and a readout."""
+    """A spiking layer with dropout and batch norm, for random numbers and statistics, and a readout."""
 
     def __init__(self, hidden=8, v_threshold=0.5):
         super().__init__()
@@ -237,7 +237,7 @@ def test_early_stopping_direction_depends_on_metric():
 
 
 class ScaledLoss(nn.Cell):
-    """A loss that has something to learn."""
+    """A loss with a trainable Parameter."""
 
     def __init__(self, begin=1.0):
         super().__init__()
@@ -505,7 +505,7 @@ def test_progress_bar_shows_loss_accuracy_and_firing_rate(capsys):
         assert word in shown, shown
 
 
-# --- pieces ----------------------------------------------------------------------------------------------------------
+# --- parts of fit -----------------------------------------------------------------------------------------------------
 
 
 def test_clipping_equals_numpy(rng, run):
@@ -694,7 +694,7 @@ def test_nan_weights_end_training_and_keep_checkpoint(tmp_path):
 
 
 def holed(arrays, place, at=3):
-    """Arrays of which one holds a NaN, in sample 3."""
+    """Arrays with a NaN in sample 3 of one of them."""
     found = [np.array(x, np.float32) if n == place else x for n, x in enumerate(arrays)]
     found[place][at] = np.nan
     return tuple(found)
@@ -786,14 +786,14 @@ def test_loss_must_be_scalar_and_samplewise_accuracy_is_averaged():
 
 
 def optimisers():
-    """Optimisers as their default values make them, by name."""
+    """Optimisers with their default arguments, by name."""
     kinds = [kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Optimizer)]
     return {kind.__name__: kind for kind in kinds if kind is not nn.Optimizer}
 
 
 @pytest.mark.parametrize("name", optimisers())
 def test_setting_missing_in_older_file_gets_default(tmp_path, name):
-    """A newer version may add a setting: the file is read if the setting is not used, and refused if it is."""
+    """If a newer version adds a setting, the file is read if the setting has its default value, else rejected."""
     kind, file = optimisers()[name], tmp_path / "run"
     net = nn.SequentialCell(nn.Dense(2, 3), nn.MultiStep(nn.LIFNode()))
     required = {"learning_rate": 0.1} | ({"momentum": 0.5} if kind is nn.Momentum else {})

@@ -14,7 +14,7 @@ LOSS = nn.CrossEntropyLoss()
 
 
 class OverTime(nn.Cell):
-    """A layer over time that is averaged over the axis that somebody takes for time."""
+    """A layer over time, averaged over the axis assumed to be time."""
 
     def __init__(self, layer, axis):
         super().__init__()
@@ -25,7 +25,7 @@ class OverTime(nn.Cell):
 
 
 class Turned(OverTime):
-    """The same, which turns batch-first data itself."""
+    """The same, but it transposes batch-first data itself."""
 
     def construct(self, x):
         return super().construct(x.swapaxes(0, 1))
@@ -132,7 +132,7 @@ class FirstOf(nn.Cell):
 
 
 def source_of(kind, x, y):
-    """A data set with samples (N, T, F), and whether its batches are time first."""
+    """A dataset with samples (N, T, F), and whether its batches are time first."""
     if kind == "Batches, time first":
         return train.Batches(x.swapaxes(0, 1), y, batch_size=BATCH, time_first=True), True
     if kind == "Loader":
@@ -264,11 +264,11 @@ def test_accuracy_ignores_labels_that_loss_ignores(accuracy):
         passed(lambda: train.evaluate(net, LOSS, (x, y), **given))
 
 
-# --- the cause that `fit` names for a loss or weights that are not finite ---------------------------------------------
+# --- cause of nonfinite losses and weights ----------------------------------------------------------------------------
 
 
 class Growing(nn.Cell):
-    """A recurrence whose values stay small, while its gradient grows by `factor` at each step back in time."""
+    """A recurrence with bounded values and a gradient that grows by `factor` per step backwards in time."""
 
     def __init__(self, factor):
         super().__init__()
@@ -287,7 +287,7 @@ def first_sum(out, target):
 
 
 def last_infinite_step(steps, factor):
-    """The last time step whose gradient, counted backwards in float32, is infinite; -1 for none."""
+    """The last time step with an infinite gradient, counted backwards in float32; -1 for none."""
     gradient = np.float32(0)
     for step in reversed(range(steps)):
         with np.errstate(over="ignore"):

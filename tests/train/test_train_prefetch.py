@@ -42,7 +42,7 @@ def data_threads() -> list[threading.Thread]:
 
 
 def none_left() -> bool:
-    """True if no thread makes data any more, or once what was forgotten has ended."""
+    """True if no thread prefetches data, possibly after garbage collection."""
     gc.collect()
     limit = time.monotonic() + PATIENCE
     while data_threads() and time.monotonic() < limit:
@@ -50,7 +50,7 @@ def none_left() -> bool:
     return not data_threads()
 
 
-# --- data that draw random numbers at any time, and a step that does too ----------------------------------------------
+# --- random numbers in data and step ----------------------------------------------------------------------------------
 
 noise = snncell.jit(lambda x: x + 0.1 * ops.normal(x.shape))
 DRAWS: dict[str, Callable[[Any], Any]] = {
@@ -67,7 +67,7 @@ INNER = nn.SequentialCell(nn.Dense(FEATURES, CLASSES), nn.Dropout(p=0.5))
 
 
 class Own:
-    """Batches of one's own; they draw their order, and then at `places` of each pass, by `draw`."""
+    """Custom batches; they draw their order, and then by `draw` at `places` of each pass."""
 
     def __init__(self, places: str, draw: Callable[[Any], Any], kind: str = "arrays") -> None:
         self.places, self.draw, self.kind = places, draw, kind
@@ -89,7 +89,7 @@ class Own:
 
 
 class Indexed:
-    """Batches by their number, which draw."""
+    """Random batches by index."""
 
     def __len__(self) -> int:
         return 3
@@ -115,7 +115,7 @@ DATA: dict[str, Callable[[], Any]] = {
 
 
 def trained(data: Any, prefetch: bool | None, stop: int | None = None, **more: Any) -> tuple[Any, ...]:
-    """A training by its history, weights, and the random numbers of this thread and of the next one."""
+    """A training by its history, weights, and the next random numbers of this thread and of a new one."""
     snncell.set_seed(3)
     net = nn.SequentialCell(nn.Dense(FEATURES, 6), nn.Dropout(p=0.4), nn.Dense(6, CLASSES))
     adam = nn.Adam(net.trainable_params(), 0.05)
@@ -168,7 +168,7 @@ def test_thread_inherits_settings_of_caller() -> None:
             assert list(found) == list(seen())
 
 
-# --- ahead, but not more than one -------------------------------------------------------------------------------------
+# --- one batch ahead --------------------------------------------------------------------------------------------------
 
 
 class Item:
@@ -251,7 +251,7 @@ class FaultError(Exception):
 
 
 class Failing:
-    """Data that raise at a place, and note that they were closed."""
+    """Data that raise at a given place, and record that they were closed."""
 
     def __init__(self, place: str, error: BaseException) -> None:
         self.place, self.error, self.closed = place, error, 0
@@ -375,7 +375,7 @@ def test_interruption_at_any_place_ends_thread(draw: str, monkeypatch: pytest.Mo
 
 
 def exit_of(child: Callable[[], bool]) -> int:
-    """The exit status of a forked child: 0 if `child()` is true."""
+    """The exit status of a forked child; 0 if `child()` is true."""
     process = os.fork()
     if process == 0:
         status = 2
@@ -431,7 +431,7 @@ def test_data_can_fork_processes() -> None:
                 net(x)
 
 
-# --- kernels do not hold the interpreter's lock -----------------------------------------------------------------------
+# --- kernels release the GIL ------------------------------------------------------------------------------------------
 
 ADDING = """
 def adding(start, stop, x):

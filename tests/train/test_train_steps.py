@@ -17,7 +17,7 @@ LOSS = nn.CrossEntropyLoss()
 
 
 class Unsized:
-    """Batches of an iterable that has no length, so that nobody knows the last batch before the end."""
+    """Batches of an iterable without length, so the last batch is unknown until the end."""
 
     def __init__(self, batches: Any) -> None:
         self.batches = batches
@@ -27,7 +27,7 @@ class Unsized:
 
 
 class Rows:
-    """A data set of single steps."""
+    """A dataset of single steps."""
 
     def __init__(self, x: Any, y: Any) -> None:
         self.x, self.y = x, y
@@ -40,7 +40,7 @@ class Rows:
 
 
 class Noting(train.Callback):
-    """Keeps the weights, the number of the step and `updated` at each end of a batch."""
+    """Record the weights, the number of the step and `updated` at each end of a batch."""
 
     order = -1  # before any average is exchanged with the weights
 
@@ -53,7 +53,7 @@ class Noting(train.Callback):
 
 
 def reference(chosen: dict[str, Any], batches: Any) -> Any:
-    """The same training, written as an eager loop: the rows that `Noting` should have, averages, and file names."""
+    """The same training as an eager loop: the rows that `Noting` should record, averages, and file names."""
     net = made_net()
     optimiser, scaler = chosen["optimiser"](net), chosen["scaler"]()
     parameters, rows, files = optimiser.parameters, [], set()
@@ -97,7 +97,7 @@ def made_net() -> Any:
 
 
 def drawn(seed: int) -> dict[str, Any]:
-    """Settings of a training."""
+    """Random settings of a training."""
     chance = random.Random(seed)
     scalers: list[Any] = [
         lambda: None,
@@ -126,7 +126,7 @@ def drawn(seed: int) -> dict[str, Any]:
 
 
 def as_data(kind: str, x: Any, y: Any, batches: Any) -> Any:
-    """The batches in one of the forms that `fit` takes."""
+    """The batches in one of the forms that `fit` accepts."""
     if kind == "arrays":
         return train.Batches(x, y, batch_size=3, shuffle=False)
     if kind == "Loader":
