@@ -300,8 +300,8 @@ class _Reverse:
         if len(returned) != len(self.names):
             inputs = ", ".join(self.names)
             raise self.error(
-                f"returned {len(returned)} gradient(s) for {len(self.names)} input(s) ({inputs}); return one for each, "
-                f"None where there is none"
+                f"returned {len(returned)} gradient(s) for {len(self.names)} input(s) ({inputs}); return one "
+                f"gradient for each input, or None for an input without a gradient"
             )
         for parameter in of_parameters:
             if not any(parameter is p for p in internal):  # by identity, because == compares Tensors elementwise

@@ -380,7 +380,7 @@ def _gesture_samples(folder: Any, train: bool | None) -> Iterator[GestureSample]
         elif file.suffix in (".npy", ".npz"):
             name = file.stem if file.stem.isdigit() else file.parent.name
             if not name.isdigit() or int(name) >= len(GESTURES):
-                raise fault(file, "", "its name, or that of its folder, is expected to be a label from 0 to 10")
+                raise fault(file, "", "the name of the file or of its folder must be a label from 0 to 10")
             yield GestureSample(str(file), int(name))
 
 

@@ -252,7 +252,7 @@ def estimate_energy(
             continue
         if name not in call.series.get("spikes", ()):
             raise RecordError(
-                f"monitor: energy needs the spikes of every layer, but those of {name!r} were not recorded. Use "
+                f"monitor: energy needs the spikes of every layer, but layer {name!r} was not recorded. Use "
                 f"monitor(net, inputs=True), and do not pass spikes=False."
             )
         cell = call.updates[name][0].cell

@@ -354,8 +354,8 @@ def refuse_own_step(cell: TrainOneStepCell) -> None:
         )
     if cell.sens != 1.0:
         raise ArgumentError(
-            f"Model: the TrainOneStepCell has sens={cell.sens:g}, a factor of its gradients, but Model uses those of "
-            f"the loss. Leave sens out, or call the step in a loop, jit(cell)."
+            f"Model: the TrainOneStepCell has sens={cell.sens:g}, a factor of its gradients, but Model takes the "
+            f"gradients of the loss itself. Leave sens out, or call the step in a loop, jit(cell)."
         )
 
 

@@ -50,8 +50,8 @@ class Neurons:
         )
         if not self.cells and not self.unseen:
             raise ArgumentError(
-                f"monitor: there is no neuron in {type(net).__name__}: no Cell with an init_state, and none that a "
-                f"MultiStep runs."
+                f"monitor: {type(net).__name__} has no neurons. A neuron is a Cell with an init_state, or a Cell "
+                f"inside of a MultiStep."
             )
         self.named = {
             layer_name(path, cell): cell for path, cell in reversed(list(self.paths.items())) if id(cell) in self.cells
@@ -98,7 +98,7 @@ class Neurons:
         neurons = [id(below) for _, below in cell.cells_and_names() if id(below) in self.cells]
         if not neurons:
             raise ArgumentError(
-                f"monitor: {what}: there is no neuron in {choice!r:.60}. The network's neurons are "
+                f"monitor: {what}: {choice!r:.60} contains no neuron. The network's neurons are "
                 f"{', '.join(self.names())}."
             )
         return neurons

@@ -59,7 +59,7 @@ class Series:
         if len({array.shape[1:] for array in arrays}) > 1:
             raise ShapeError(
                 f"monitor: {name!r} was called with steps of shapes {', '.join(str(a.shape[1:]) for a in arrays[:3])} "
-                f"in one call of the network, so there is no one record of it. Give each layer a neuron of its own."
+                f"in one call of the network, so they do not fit into one record. Use a separate neuron for each layer."
             )
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 

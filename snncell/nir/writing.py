@@ -86,7 +86,8 @@ def to_nir(
     axes = input_shape if isinstance(input_shape, (tuple, list)) else (input_shape,)
     if not axes or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in axes):
         raise ArgumentError(
-            f"to_nir: input_shape must be that of one sample at one time step, (N,) or (C, H, W), not {input_shape!r}."
+            f"to_nir: input_shape must be the shape of one sample at one time step, (N,) or (C, H, W), not "
+            f"{input_shape!r}."
         )
     if method is not None:
         one_of(method, METHODS, "to_nir", "method")

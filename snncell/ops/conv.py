@@ -90,7 +90,7 @@ def padding_widths(
     if mode != "pad" and padding not in (0, (0,) * count, (0,) * 2 * count):
         raise ArgumentError(
             f'{name}: padding={padding!r} needs pad_mode="pad"; with {mode!r} it must be 0. Write pad_mode="pad", '
-            f'padding={padding!r}. Note that "same" pads by itself, to an output of length ceil(S / stride).'
+            f'padding={padding!r}. Note that "same" chooses the padding for an output of length ceil(S / stride).'
         )
     pairs = [(0, 0)] * count
     if mode == "same":

@@ -395,7 +395,7 @@ def _takes_arrays(name: str) -> DTypeError:
 
 def _adjoint(x: Tensor) -> Tensor:
     if x.ndim != 2:
-        raise ShapeError(f"H: the conjugate transpose is that of a matrix (N, M), the shape is {x.shape}.")
+        raise ShapeError(f"H: the conjugate transpose needs a matrix (N, M), but the shape is {x.shape}.")
     adjoint: Tensor = ar.conj(sh.transpose(x))
     return adjoint
 

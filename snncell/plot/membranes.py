@@ -310,7 +310,7 @@ def _spike_function(above: Any, name: str, function: Any) -> Any:
         function = above.spike_function(name)
     if function is None:
         raise ArgumentError(
-            "surrogate_and_membrane: which spike function? An array has none. Pass one, for example "
+            "surrogate_and_membrane: an array has no spike function. Pass one, for example "
             "surrogate_function=surrogate.ATan(), or pass a monitor, which has it: monitor(net, above=True)."
         )
     return check_spike_function(function, "surrogate_and_membrane")

@@ -306,7 +306,7 @@ def _check_film(path: str | Path | None, fps: float, fade: float) -> None:
 
         if not FFMpegWriter.isAvailable():
             raise ArgumentError(
-                f"animate: {str(path)!r} needs ffmpeg, and there is no program of that name on the PATH. Install it, "
+                f"animate: {str(path)!r} needs ffmpeg, which is not on the PATH. Install it, "
                 "or write a .gif, which needs no other program."
             )
 

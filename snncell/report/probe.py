@@ -369,7 +369,7 @@ def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
         raise ArgumentError(f"report: net is a network, a Cell, not {came(net)}.")
     if loss is not None and not callable(loss):
         raise ArgumentError(
-            f"report: loss is a function of what the net gives and the target, such as nn.CrossEntropyLoss(), not "
+            f"report: loss must be a function of the output and the target, such as nn.CrossEntropyLoss(), not "
             f"{cut(show(loss), 60)}."
         )
     if optimiser is None:

@@ -305,7 +305,7 @@ def _split_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tupl
     if sens is not None:
         return args, sens
     if not args:
-        raise GradientError(f"{who}: with sens_param the last argument is the gradient to start from; there is none.")
+        raise GradientError(f"{who}: with sens_param, pass the gradient to start from as the last argument.")
     if isinstance(args[-1], (bool, int, float)):
         raise GradientError(
             f"{who}: with sens_param the last argument is the gradient to start from, a Tensor of the value's shape "
@@ -350,7 +350,7 @@ def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
     there = ", ".join(repr(known) for known, _ in pairs)
     raise GradientError(
         f"get_grad: there is no gradient of {show(wanted)}; "
-        + (f"there are those of {there}." if pairs else "gradients are those of grad(..., return_ids=True).")
+        + (f"the gradients belong to {there}." if pairs else "gradients must come from grad(..., return_ids=True).")
     )
 
 

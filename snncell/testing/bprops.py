@@ -54,7 +54,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
     if isinstance(cell, type):
         raise ArgumentError(f"check_bprop: cell is a Cell, not {came(cell)}.")
     if getattr(cell, "bprop", None) is None:
-        raise GradientError(f"check_bprop: cell is a Cell with a bprop to check, but {came(cell)} has none.")
+        raise GradientError(f"check_bprop: cell must have a bprop to check, but {came(cell)} has no bprop.")
     doubles = [to_float64(as_data(x)) for x in inputs]
     weights = tuple(getattr(cell, "internal_params", ()))
     with InFloat64([cell], weights):

@@ -560,7 +560,9 @@ def test_energy_without_recorded_inputs_and_spikes_raises():
         m.energy()
     with snncell.monitor(net, spikes="1", inputs=True) as m:
         net(x)
-    with pytest.raises(errors.RecordError, match="energy needs the spikes of every layer, but those of '3'"):
+    with pytest.raises(
+        errors.RecordError, match="energy needs the spikes of every layer, but layer '3' was not recorded"
+    ):
         m.energy()
     assert m.synops() == monitoring.synops(net, x)
 

@@ -703,7 +703,7 @@ def test_costs_of_every_kth_step_are_estimates():
 BEFORE = {
     "another Cell": ({"v": nn.LIFNode()}, r"v: the LIFNode given is not in Net.*neurons are layer1, layer2, readout"),
     "another name": ({"spikes": ["layer3"]}, r"spikes: 'layer3' is not in Net"),
-    "no neuron in it": ({"grad": "dense1"}, r"grad: there is no neuron in 'dense1'"),
+    "no neuron in it": ({"grad": "dense1"}, r"grad: 'dense1' contains no neuron"),
     "every 0": ({"every": 0}, r"monitor: every"),
     "no neurons": ({"neurons": []}, r"neurons is a number of them from each layer, or a list of indices, not \[\]"),
     "calls": ({"calls": 0}, r"monitor: calls"),
@@ -780,7 +780,7 @@ def test_neuron_with_two_shapes_raises():
     with snncell.monitor(net) as m:
         for n in (2, 3):
             net[0](ops.ones((1, n)), ops.zeros((1, n)))
-    with pytest.raises(errors.ShapeError, match=r"shapes \(1, 2\), \(1, 3\).*Give each layer a neuron of its own"):
+    with pytest.raises(errors.ShapeError, match=r"shapes \(1, 2\), \(1, 3\).*Use a separate neuron for each layer"):
         m.spikes["0"]
 
 

@@ -636,7 +636,7 @@ def refused(match, kind=errors.ArgumentError, **changes):
 
 MISTAKES = {
     "no net": refused("^report: net is a Cell, not 3", net=lambda: 3),
-    "no neurons": refused("^report: there is no neuron in Dense", net=lambda: nn.Dense(INPUTS, 2)),
+    "no neurons": refused("^report: Dense has no neurons", net=lambda: nn.Dense(INPUTS, 2)),
     "nothing ran": refused("no neuron of Idle ran when it was called. Run its neurons over time", net=lambda: Idle()),
     "another width": refused(
         r"the batch with inputs Float32\[50, 16, 7\] and target .* does not fit the Net or the loss: .* x or \(x, y\)",

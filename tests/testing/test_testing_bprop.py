@@ -215,7 +215,7 @@ def test_check_bprop_sums_broadcast_gradient():
 
 
 def test_check_bprop_of_cell_without_bprop_raises():
-    with pytest.raises(GradientError, match="check_bprop: cell is a Cell with a bprop to check, but a Dense has none"):
+    with pytest.raises(GradientError, match="check_bprop: cell must have a bprop to check, but a Dense has no bprop"):
         testing.check_bprop(nn.Dense(4, 4), X)
 
 

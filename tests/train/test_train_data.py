@@ -213,7 +213,9 @@ def test_samples_without_time_axis_are_accepted(layer, source, rng):
     }[source]
     net = OverSamples()
     sgd = nn.SGD(net.trainable_params(), 0.1)
-    with pytest.raises(ShapeError, match=r"no time axis.*takes the \d samples for steps.*ops\.stack\(\[x\] \* 20\)"):
+    with pytest.raises(
+        ShapeError, match=r"no time axis.*treats the \d samples as time steps.*ops\.stack\(\[x\] \* 20\)"
+    ):
         train.fit(net, LOSS, sgd, data, 1, batch_size=4, progress=False)
     recording = train.Batches(x, y, batch_size=4, shuffle=False)  # rows in their order may be the steps of one
     assert np.isfinite(train.fit(net, LOSS, sgd, recording, 1, progress=False).best["loss"])

@@ -149,8 +149,8 @@ def refuse_samples_as_steps(shapes: list[tuple[int, ...]], grown: list[tuple[int
     for shape, other in zip(shapes, grown, strict=False):
         if len(shape) == 2 and shape[0] == samples and other[0] == samples + 1:
             raise ShapeError(
-                f"the data have no time axis: a layer over time got {shape}, so it takes the {samples} samples for "
-                f"steps. Pass (T, B, ...), for example x = ops.stack([x] * 20), or spikes, encode.rate(x, 20)."
+                f"the data have no time axis: a layer over time got {shape}, so it treats the {samples} samples as "
+                f"time steps. Pass (T, B, ...), for example x = ops.stack([x] * 20), or spikes, encode.rate(x, 20)."
             )
 
 
