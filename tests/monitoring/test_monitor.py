@@ -720,7 +720,7 @@ def test_unrecordable_values_raise(what):
 def test_monitor_of_invalid_network_raises():
     with pytest.raises(errors.ArgumentError, match="Monitor: net is a Cell, not"):
         snncell.monitor([])
-    with pytest.raises(errors.ArgumentError, match="no neuron in Dense: no Cell with an init_state"):
+    with pytest.raises(errors.ArgumentError, match=r"Dense has no neurons\. A neuron is a Cell"):
         snncell.monitor(nn.Dense(2, 2))
 
 
