@@ -423,6 +423,7 @@ include_incomplete: last
 train_data train_loader trainloader dataloader: data
 val validation_data valid_data val_data test_data eval_set val_loader test_loader: validation, test
 validation_freq: test_every
+device: device_target
 verbose: progress
 criterion: loss, loss_fn
 opt: optimiser, optimizer
