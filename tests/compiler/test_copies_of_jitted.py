@@ -60,7 +60,7 @@ def test_decorated_function_unpickles_to_itself() -> None:
 
 def test_unnamed_function_copies_but_pickling_raises() -> None:
     jitted = jit(lambda x: x + 1.0)
-    with pytest.raises(JitPickleError, match=r"finds no .*<lambda> in .*a def at the top of a module"):
+    with pytest.raises(JitPickleError, match=r"cannot find .*<lambda> in .*at the top level of a module"):
         pickle.dumps(jitted)
     with pytest.raises(pickle.PicklingError):
         pickle.dumps(jitted)

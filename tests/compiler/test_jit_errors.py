@@ -86,7 +86,7 @@ def line_in(fn: Callable[..., Any]) -> int:
 
 @pytest.mark.parametrize("fn", LOOKS, ids=lambda fn: fn.__name__)
 def test_reading_a_value_raises_with_the_line_and_a_fix(fn: Any) -> None:
-    with pytest.raises(TraceError, match=r"(?s)needs a value while snncell\.jit traces.*ops\.select") as caught:
+    with pytest.raises(TraceError, match=r"(?s)needs a value, but snncell\.jit is tracing.*ops\.select") as caught:
         jit(fn)(PLAIN)
     text = str(caught.value)
     assert f"at {HERE}:{line_in(fn)}: " in text

@@ -356,7 +356,9 @@ def test_effects_happen_once_and_masks_are_those_of_the_forward():
 
 
 def test_differentiated_tensor_from_outside_raises():
-    with pytest.raises(GradientError, match=r"uses a Tensor from outside .* Pass it as an argument(.|\n)*test_vjp"):
+    with pytest.raises(
+        GradientError, match=r"uses a Tensor from outside,(.|\n)* Pass it as an argument(.|\n)*test_vjp"
+    ):
         ops.grad(lambda w: jit(lambda x: (x * w).sum())(X))(Tensor(2.0))
 
 
@@ -374,7 +376,7 @@ def test_custom_gradient_that_captures_a_differentiated_tensor_raises():
         cell.scale = w  # in second order, the gradient with respect to w would be lost
         return ops.grad(lambda x: (jit(cell)(x) ** 2).sum())(X).sum()
 
-    with pytest.raises(GradientError, match=r"uses a Tensor from outside .* Pass it as an argument"):
+    with pytest.raises(GradientError, match=r"uses a Tensor from outside,(.|\n)* Pass it as an argument"):
         ops.grad(fn)(Tensor(2.0))
 
 

@@ -520,9 +520,9 @@ def test_repr_is_a_table():
 
 REFUSALS = {
     "unknown hardware 'Loihi'. Did you mean 'loihi'": lambda net, x: monitoring.energy(net, x, hardware="Loihi"),
-    "There are 45nm, 45nm-float16": lambda net, x: monitoring.energy(net, x, hardware="abacus"),
+    "Known names are 45nm, 45nm-float16": lambda net, x: monitoring.energy(net, x, hardware="abacus"),
     "unknown baseline '45 nm'. Did you mean '45nm'": lambda net, x: monitoring.energy(net, x, baseline="45 nm"),
-    "hardware is a name .* or a Hardware, not 45": lambda net, x: monitoring.energy(net, x, hardware=45),
+    "hardware must be a name .* or a Hardware, not 45": lambda net, x: monitoring.energy(net, x, hardware=45),
     "energy: net is a Cell": lambda net, x: monitoring.energy(x, net),
     "synops: net is a Cell": lambda net, x: monitoring.synops(x, net),
     "Hardware: mac is a finite number of at least 0": lambda net, x: monitoring.Hardware("x", mac=-1, ac=0),

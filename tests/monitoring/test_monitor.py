@@ -742,7 +742,7 @@ def test_missing_record_raises_with_reason():
         m.costs()
     with snncell.monitor(net, grad=True, above=True) as m:
         net(x)
-    with pytest.raises(errors.RecordError, match=r"No gradient.*an evaluation.*calls=None.*m\.calls\[i\]\['grad'\]"):
+    with pytest.raises(errors.RecordError, match=r"no gradient.*an evaluation.*calls=None.*m\.calls\[i\]\['grad'\]"):
         m.grad["layer1"]
     with snncell.monitor(net, grad=True, calls=None) as kept:
         net(x)

@@ -34,7 +34,7 @@ from snncell.nn.neurons.base import Counting, Rounding
         (lambda: nn.LIFNode(True), "LIFNode: tau is a number, a Tensor or a Parameter, not True"),
         (
             lambda: nn.LIFNode(surrogate_function=surrogate.ATan),
-            "LIFNode: surrogate_function must be a spike function (a Cell",
+            r"LIFNode: surrogate_function must be a spike function \(a Cell",
         ),
         (
             lambda: nn.LIFNode(max_spikes=0),

@@ -195,4 +195,4 @@ def test_missing_threading_layer_raises() -> None:
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
     assert last.startswith("snncell.errors.ArgumentError: NUMBA_THREADING_LAYER=threads: Numba cannot load")
-    assert last.endswith("or set it to workqueue, which Numba brings.")
+    assert last.endswith("or set it to workqueue, which is part of Numba.")

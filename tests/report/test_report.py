@@ -712,5 +712,8 @@ def test_optimiser_without_loss_raises(tmp_path):
 
 def test_report_inside_monitor_raises(tmp_path):
     net = made()
-    with snncell.monitor(net), pytest.raises(errors.ArgumentError, match=r"^report: another monitor is recording"):
+    with (
+        snncell.monitor(net),
+        pytest.raises(errors.ArgumentError, match=r"^report: another monitor is already recording"),
+    ):
         plot.report(net, batch(), path=tmp_path / "r.html")

@@ -241,7 +241,7 @@ def test_pytorch_tensors_that_require_a_gradient_raise():
 
 
 BATCHES = {
-    "a dict": ({"x": X, "y": Y}, r"not a dict of 2\. Of dicts make tuples: .* yields \(b\['x'\], b\['y'\]\)"),
+    "a dict": ({"x": X, "y": Y}, r"not a dict of 2\. Convert dicts b to tuples .* yields \(b\['x'\], b\['y'\]\)"),
     "one array": (X, "not an? ndarray"),
     "no target": ((X,), "not a tuple of 1"),
     "a target that is a dict": ((X, {"y": Y}), "ends with its target, .* not with a dict"),

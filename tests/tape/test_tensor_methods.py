@@ -353,7 +353,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: X.item((0, 2)), r"there is no element \(0, 2\)"),
     (lambda: X.item(0.5), "item: index is an int, or one for each axis, not 0.5"),
     (lambda: X.itemset(0, 1.0), r"A Tensor never changes; write to a Parameter by .*p\[\.\.\.\] = value"),
-    (lambda: ms.jit(lambda x: x.item(0))(X), r"item\(index\) needs a value while"),
+    (lambda: ms.jit(lambda x: x.item(0))(X), r"item\(index\) needs a value, but"),
 ]
 
 

@@ -47,7 +47,7 @@ LOSS = nn.CrossEntropyLoss()
 
 
 def fit(net, optimiser, epochs, **options):
-    options = {"batch_size": 16, "progress": False, "test": samples(20, 1), "firing_rate": net.layer, **options}
+    options = {"batch_size": 16, "progress": False, "validation": samples(20, 1), "firing_rate": net.layer, **options}
     return train.fit(net, LOSS, optimiser, options.pop("data", samples()), epochs, **options)
 
 
@@ -583,7 +583,7 @@ def test_evaluate_weights_batches_by_size():
 XY = (np.ones((5, FEATURES), np.float32), np.zeros(5, np.int64))
 REFUSED = [
     (lambda n, o: train.fit(n, LOSS, o, XY, -1), ArgumentError, "epochs is an integer of at least 0, not -1"),
-    (lambda n, o: train.fit(n, LOSS, o, XY, 1, resume=True), ArgumentError, "resume=True goes on from the file"),
+    (lambda n, o: train.fit(n, LOSS, o, XY, 1, resume=True), ArgumentError, "resume=True continues from the file"),
     (
         lambda n, o: train.fit(n, LOSS, o, XY, 1, monitor="test_loss"),
         ArgumentError,

@@ -282,7 +282,7 @@ def count_calls(out, dout):
 COUNT = Parameter([0.0], name="count", requires_grad=False)
 EFFECTS_OF_REVERSES = {
     "a write": (count_calls, "writes Parameter 'count'"),
-    "random numbers": (lambda out, dout: dout * ops.uniform(dout.shape), "to draw random numbers"),
+    "random numbers": (lambda out, dout: dout * ops.uniform(dout.shape), "a random draw writes"),
 }
 
 

@@ -1,7 +1,7 @@
 """Custom gradients: the arguments of bprop, when it is called, and for which outputs.
 
 Cases that compile quickly run both eagerly and under jit. For the returned gradients, see
-test_custom_reverse_values.py.
+test_custom_gradient_values.py.
 """
 
 import pytest
