@@ -64,16 +64,18 @@ def raster(
     """Raster plot: a mark for each spike, with time on the horizontal and neurons (or samples) on the vertical axis.
 
     Args:
-        spikes: (T, N), (T, B, ...) with `sample` or `neuron`, or a monitor. Every nonzero element is a spike.
+        spikes: an array (T, N), or a monitor. You can also pass an array (T, B, ...) if you choose one `sample` or one
+            `neuron`. Every nonzero element is a spike.
         ax, title: the Axes to draw on, by default new ones, and their title, by default the layer and the number of
             spikes.
-        colour: the colour of the marks if there are no classes.
+        colour: the colour of the marks. If there are several classes, each of them has its own colour instead.
         layer: the name of a layer, for a monitor or a mapping.
-        sample: the index of a sample, whose neurons become the rows; for a monitor 0 by default.
-        neuron: the index of a neuron in its layer; samples then become the rows.
-        classes: a label for each row. Rows are grouped by class, and the class names label the axis.
-        psth: if given, also draw a histogram (`psth`) with bins of that many steps. It takes the lower part of the
-            panel, and is the last Axes of the figure. With classes, its lines are shown next to the rows.
+        sample: the index of the sample to draw. Each of its neurons becomes a row. For a monitor the default is 0.
+        neuron: the index of the neuron to draw, within its layer. Each sample then becomes a row.
+        classes: a label for each row. The plot groups the rows by class, and writes the class names at the vertical
+            axis.
+        psth: the width of a bin in steps, if you also want a histogram (see `psth`) in the lower part of the panel. Its
+            Axes are the last Axes of the figure. With `classes`, the key of its lines is shown next to the rows.
 
     Raises:
         ShapeError: for another number of axes, or if the number of classes is not that of rows.

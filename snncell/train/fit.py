@@ -84,54 +84,63 @@ def fit(
     """Train a network: jitted training steps over all data, epoch after epoch.
 
     Args:
-        net: the network, called with the inputs of a batch. It is compiled, so an encoder in it cannot check the range
-            of its input; you should check the data before. Its Cells are in training mode for the steps, in prediction
-            mode for `validation`, and restored afterwards. Each `Stateful` is reset before a pass over the data. If
-            loss and accuracy take `lengths`, they get the input of that name of the net's construct (padded sequences).
-        loss: a function or a Cell of the net's output and the target that returns a number.
+        net: the network, called with the inputs of a batch. `fit` compiles it, and a compiled encoder cannot check the
+            range of its input, so you should check your data first. `fit` sets the Cells to training mode for the
+            training steps and to prediction mode for `validation`, and restores their mode at the end. It resets each
+            `Stateful` before a pass over the data. For padded sequences, the net's construct should have an argument
+            `lengths`. `fit` then also passes it to the loss and the accuracy if they have this argument.
+        loss: a function or a Cell. It gets the net's output and the target, and returns a number.
         optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
-        data: a tuple of arrays (inputs, ..., target) with one entry per sample, which are shuffled. Or an iterable of
-            such tuples, one per batch, that can be iterated many times (`data.Loader`, `train.Batches`, PyTorch's
-            DataLoader). Arrays are anything that `Tensor` takes; batches may contain tuples, lists and dicts of them.
-            Your own batches should draw their order from snncell's random numbers (`ops.randperm`), so that a resumed
-            training sees the same order; a resume compares only their class and number.
+        data: a tuple of arrays (inputs, ..., target) with one entry per sample. `fit` shuffles the samples and forms
+            the batches. You can also pass an iterable of batches (inputs, ..., target), for example a `data.Loader`,
+            `train.Batches` or PyTorch's DataLoader. `fit` iterates over it once per epoch. An array can be anything
+            that `Tensor` takes, and batches may contain tuples, lists and dicts of arrays. If you write your own
+            batches, draw their order from snncell's random numbers (`ops.randperm`). A resumed training then sees the
+            same order. Note that a resume cannot check this: it compares only the class and the number of your batches.
         epochs: the total number of epochs, including those before a resume.
-        validation: other data for an evaluation after each epoch. The records call its numbers "test_loss",
-            "test_accuracy" and so on, because the net has not trained on these data.
-        test_every: the number of epochs between evaluations, or a list of the epochs to evaluate after.
+        validation: other data, on which `fit` evaluates the net after each epoch. In the records, these numbers have
+            the prefix "test_", for example "test_loss" and "test_accuracy".
+        test_every: the number of epochs between evaluations, or a list of epochs. `fit` evaluates at the end of these
+            epochs.
         batch_size: the batch size, if the data are arrays.
-        accuracy: a function of the net's output and the target, whose mean is shown as accuracy; None for none.
+        accuracy: a function of the net's output and the target. The records contain its mean as "accuracy". With None
+            there is no accuracy.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
             of these by the name to show. "spikes", "synops", "energy" and other `Monitored` metrics need `validation`.
-        firing_rate: Cells whose output is spikes (the `MultiStep`, not the neuron inside). The share of nonzero
-            elements is shown, without the steps after `lengths`.
-        accumulate: gradient accumulation, for batches that do not fit into memory: the number of batches per optimiser
-            step, with the mean gradient over all samples. The remaining batches of an epoch give one step too.
+        firing_rate: one or more Cells whose output is spikes. You must pass the `MultiStep`, not the neuron inside. The
+            records contain the share of nonzero elements, without the padding after `lengths`.
+        accumulate: gradient accumulation: the number of batches per optimiser step. Each step uses the mean gradient
+            over the samples of these batches. You can use it if a large batch does not fit into memory. The remaining
+            batches at the end of an epoch form one more step.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
         loss_scale: an `amp.DynamicLossScaler`, or a number for a constant scale, so that float16 gradients do not
-            underflow. A step with a gradient that is not finite is skipped, see `training_step`. Records then contain
-            "loss_scale" (of the next step) and "skipped", the number of skipped steps in the epoch.
-        monitor: a number of the records; in the end the net gets the weights of the epoch with the best number.
-        patience: the number of epochs without an improvement of `monitor` after which the training stops; `monitor` is
-            then by default "test_loss", or "loss" without `validation`.
+            become 0. If a gradient is not finite, `fit` skips the step; see `training_step`. The records then contain
+            "loss_scale", the scale of the next step, and "skipped", the number of skipped steps in the epoch.
+        monitor: the name of a number in the records, for example "test_loss". At the end `fit` restores the weights of
+            the epoch with the best value.
+        patience: early stopping: end the training if `monitor` has not improved for this number of epochs. The default
+            of `monitor` is then "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
-        checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. With it, Ctrl-C and
-            SIGTERM end the training after the present step and write the file. Then `fit` returns, or SIGTERM takes
-            effect. A second signal acts at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt as usual.
-        resume: True to continue from that file, or another file to continue from, bit for bit, also within an epoch:
-            weights, moments, step, order of the samples, log.
+        checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. With a checkpoint, Ctrl-C
+            and SIGTERM let the current step finish and write the file. After Ctrl-C `fit` then returns; SIGTERM then
+            takes effect. If you send a second signal, it acts at once. Without a checkpoint, Ctrl-C raises
+            KeyboardInterrupt as usual.
+        resume: True to continue from the file `checkpoint`, or the path of another file to continue from. The results
+            have the same bits as without the interruption, even in the middle of an epoch. `fit` restores weights,
+            moments, the step number, the order of the samples and the log.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether to show a progress bar.
-        prefetch: whether a thread prepares the next batch of `data` and `validation` during a step, which keeps one
-            more batch in memory. Never with a GPU, whose steps run in parallel with the host anyway. By default arrays
-            and `train.Batches` are prefetched if that is faster. With True you promise that other data do not depend on
-            values that a step changes (weights, the optimiser's step, a monitor). Data that use snncell's random
-            numbers wait for the step, so they draw the same numbers.
-        distributed: train on all ranks of the job joined by `snncell.distributed.init()`, which must all call `fit` in
-            the same way, with all of the data. Each batch is cut into shards. Gradients, numbers and BatchNorm's
-            statistics are means over all samples in a fixed order, so any number of ranks gives the same bits. A mean
-            that a loss or metric takes is over one shard. Rank 0 writes checkpoint, log and progress bar. If one rank
-            stops, all ranks stop.
+        prefetch: whether a thread prepares the next batch of `data` and `validation` during a training step. This keeps
+            one more batch in memory. By default `fit` prefetches arrays and `train.Batches` if this is faster. You can
+            pass True for other data only if they do not depend on values that a step changes, such as weights, the
+            optimiser's step number or a monitor. Data that use snncell's random numbers wait for the step, so they draw
+            the same numbers. On a GPU `fit` never prefetches, because the GPU computes a step while the host prepares
+            the next batch anyway.
+        distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
+            with the same arguments and with all of the data. `fit` cuts each batch into shards. Gradients, numbers and
+            BatchNorm's statistics are means over all samples, added in a fixed order, so any number of ranks gives the
+            same bits. Note that a loss or metric is called on one shard at a time, so a mean inside it is the mean of
+            this shard. Rank 0 writes the checkpoint, the log and the progress bar. If one rank stops, all ranks stop.
         test: an older name of `validation`.
 
     Returns:
@@ -139,16 +148,17 @@ def fit(
 
     Raises:
         ArgumentError: for invalid settings, or data without a batch.
-        TrainingError: if the loss of an epoch is not finite, if its test loss (or `monitor`) is NaN, or if a trained
-            Parameter is not finite after it, because the loss may stay finite: a neuron with potential NaN does not
-            spike. With loss_scale also if a step with the smallest possible scale, or all steps of an epoch with a
-            constant scale, have gradients that are not finite. The error says where the data contain NaN. The
-            checkpoint of the last epoch stays.
-        CheckpointError: for a resume from a missing file, or from one with another net, optimiser, loss, data or
-            settings; it names the difference.
-        RankError: with distributed, if no job was joined, or if ranks differ in net, data or settings, or have ended.
+        TrainingError: if the loss of an epoch is not finite, its test loss (or `monitor`) is NaN, or a trained
+            Parameter is not finite after the epoch. `fit` checks Parameters too, because a neuron with potential NaN
+            does not spike, so the loss can stay finite. With loss_scale it is also raised if gradients are not finite
+            in a step with the smallest possible scale, or in all steps of an epoch with a constant scale. If the data
+            contain NaN, the message says where. The checkpoint of the previous epoch stays on disk.
+        CheckpointError: if the file to resume from is missing, or was written with another net, optimiser, loss, data
+            or settings. The message names the difference.
+        RankError: with distributed, if you did not call `init()`, if the ranks differ in net, data or settings, or if a
+            rank has ended.
 
-    NaN in the arrays and lists of batches of `validation` causes a RuntimeWarning at the beginning.
+    If `validation` is arrays or a list of batches, and contains NaN, `fit` gives a RuntimeWarning at the beginning.
 
     Example:
         >>> x = ops.uniform((64, 2))

@@ -28,9 +28,9 @@ class MultiSpikeLIFNode(LeakyNode):
         s = floor(h / v_threshold), at least 0 and at most max_spikes
         v = h - s v_threshold                    reset="subtract"; the other resets act if s > 0
 
-    Use it for inputs that are large for a step, for example if you simulate in long steps: one step then carries the
-    spikes of several. The gradient of s is the gradient of a single spike at the first threshold. Any `Neuron` counts
-    spikes if you pass max_spikes.
+    Use it if the input of one step is large, for example because you simulate with long time steps. One long step can
+    then contain several spikes. The gradient of s is the gradient of a single spike at the first threshold. Any other
+    `Neuron` can also fire several spikes in a step if you pass max_spikes.
 
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
 
@@ -52,9 +52,9 @@ class ILIFNode(EulerLeak):
         s = round(clip(h / v_threshold, 0, D))   ds/dh = 1 / v_threshold inside of the clip, else 0
         v = h - s v_threshold                    reset="subtract"; the other resets act if s > 0
 
-    Integer counts carry more information per step, so that training needs few steps. On a neuromorphic chip, a count of
-    s unfolds into s binary spikes. The defaults D = 4 and tau = 4/3, which keeps a quarter of the potential, are the
-    paper's.
+    Integer counts carry more information per step, so that training needs few steps. A neuromorphic chip sends a count
+    of s as s binary spikes. The defaults D = 4 and tau = 4/3 are from the paper. With this tau a step keeps a quarter
+    of the potential.
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
@@ -134,14 +134,15 @@ class ALIFNode(Neuron):
         a = rho a + jump s
         v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
 
-    Use it in recurrent networks for tasks with long time scales, because the adaptation is a memory that lasts much
-    longer than the potential. It also keeps firing rates low.
+    Use it in recurrent networks for tasks with long time scales. The adaptation a works as a memory, because it lasts
+    much longer than the potential. It also keeps firing rates low.
 
-    By default the reset comes at the end of the step, as in sinabs, so the subtracted amount decays with the potential.
-    In the papers, reset and jump come in the next step: v = alpha v - s v_threshold + x. Pass delay="reset" for that.
+    By default, as in sinabs, a spike resets v and raises a at the end of the same step. The next step then multiplies
+    the reset potential by alpha. In the papers, reset and jump come one step later, so alpha does not act on the
+    subtracted amount: v = alpha v - s v_threshold + x. Pass delay="reset" for the papers' equations.
 
-    The default beta=1.8 is that of Norse and sinabs. With rho=0.97 the adaptation lasts about 33 steps, and with
-    alpha=0.9 the potential lasts about 10.
+    Norse and sinabs also use the default beta=1.8. With the default rho=0.97 the adaptation lasts about 33 steps, and
+    with the default alpha=0.9 the potential lasts about 10 steps.
 
     Inputs:
         x, v, a: the input, the potential and the adaptation, of one shape.

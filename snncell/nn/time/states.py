@@ -40,10 +40,11 @@ class Stateful(Cell):
     restores the states afterwards.
 
     Gradients flow through the steps of one call and stop between calls, so a long stream needs no more memory than its
-    longest chunk. If gradients must flow on, keep the states yourself: `MultiStep(cell, return_states=True)`.
+    longest chunk. If gradients should flow from one call into the previous call, pass the states yourself:
+    `MultiStep(cell, return_states=True)`.
 
-    The states are not Parameters and not in checkpoints of the network. A jitted function updates them at each run, and
-    is traced again if the batch size changes.
+    The states are not Parameters, so checkpoints of the network do not contain them. A jitted function updates them at
+    each run. If the batch size changes, snncell traces the function again.
 
     Args:
         cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one. Its hooks,
@@ -212,8 +213,9 @@ class Recurrent(Cell):
 
         out, *states = cell(x + feedback(out_before), *states)
 
-    Use it for recurrent spiking networks. The result is again a Cell of one time step, whose first state is the
-    previous output, so run it by `MultiStep`.
+    Use it for recurrent spiking networks. The result is a neuron too: a Cell that computes one time step. Its first
+    state is the output of the previous step, and the states of `cell` follow. You should wrap it in `MultiStep` to run
+    it over time.
 
     Args:
         cell: the neuron.
@@ -241,8 +243,8 @@ class Recurrent(Cell):
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
         """Start with an output of 0 and the neuron's own initial states.
 
-        The dtype is that of x plus feedback: float32 for spikes of bool or bytes, and for float16 inputs if the
-        feedback has float32 weights.
+        The states have the dtype of the sum of x and the feedback. For example, this is float32 if x is spikes of bool
+        or bytes. It is also float32 if x is float16 and the feedback has float32 weights.
         """
         dtype = x.dtype if x.dtype.is_float else dtypes.float32
         for parameter in self.feedback.get_parameters():
@@ -261,13 +263,13 @@ class Truncated(Cell):
         out[t], *states[t] = cell(x[t], *states[t - 1])            if t is not a multiple of `every`, and at t = 0
         out[t], *states[t] = cell(x[t], *stop(states[t - 1]))      if t = every, 2 every, ...
 
-    Use it if gradients over long sequences explode, vanish or cost too much time. stop is `ops.stop_gradient`, so the
-    outputs equal those of `cell` bit by bit, and gradients stay within chunks of `every` steps. Run the result by
-    `MultiStep`. Its first state counts the steps since the last cut, so that a run that continues with these states
-    cuts at the same steps as one long run.
+    Use it if gradients over long sequences explode, vanish or cost too much time. In these equations, stop is
+    `ops.stop_gradient`. The outputs therefore have the same bits as those of `cell`, but gradients stay within chunks
+    of `every` steps. Wrap the result in `MultiStep` to run it over time. Its first state counts the steps since the
+    last cut. You can therefore split a long run into several calls, and the cuts come at the same steps.
 
-    The memory of the backward pass still grows with T. For a stream that does not fit in memory, run the chunks one by
-    one as in the second example; each chunk then has its own gradient and optimiser step.
+    The memory of the backward pass still grows with T. If a stream does not fit in memory, run the chunks one by one as
+    in the second example. Each chunk then has its own gradient and its own optimiser step.
 
     Args:
         cell: a Cell of one step, `construct(x, *states) -> (output, *states)`, also `Recurrent`.
