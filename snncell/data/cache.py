@@ -259,8 +259,8 @@ class Cached(View):
     Several threads and processes can use the same folder at once, and an interrupted write leaves no partial file. A
     damaged file is written again, with a RuntimeWarning that names it.
 
-    Pass a transform that draws random numbers as `transform=` and not inside of `dataset`, because cached samples are
-    drawn only once.
+    If a transform draws random numbers, pass it as `transform=`. Inside of `dataset` it would run only once, so you
+    would get the same random numbers in every epoch.
 
     Args:
         dataset: any object with `len` and `[i]`. Samples may consist of arrays, events, numbers, strings and None, in

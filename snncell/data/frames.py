@@ -77,8 +77,9 @@ def to_frames(
         count: the number of events in a bin.
         overlap: how much of a bin the next one repeats, in microseconds or events.
         last: "keep" or "drop" a last window or count that is not full.
-        dtype: of the counts. The default, uint8, needs little memory. Counts saturate at the largest n such that the
-            dtype represents all integers up to n, for example 255 for uint8. Booleans say whether there was an event.
+        dtype: the dtype of the counts. The default, uint8, needs little memory. Counts stop at the largest n such that
+            the dtype represents all integers up to n, for example 255 for uint8. With bool, an element only shows
+            whether there was an event.
         start: the time in microseconds at which the first bin begins, instead of t0. Earlier events are left out.
         end: the time in microseconds at which the last bin ends. Events from this time on are left out. With `start`
             and `end`, all recordings have the same number of frames, for example for the 100 ms after a trigger.

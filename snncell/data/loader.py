@@ -157,9 +157,9 @@ class Loader:
     lengths (B,). For example, samples (x, y) become batches (x, lengths, y), which nets, losses, decoders and
     `train.fit` accept. T is one of a few lengths, so that a jitted step is traced for few shapes.
 
-    Each pass over the Loader is an epoch. Epoch e (0, 1, ...) shuffles by a generator seeded with (seed, e), and a
-    transform draws for sample i from one seeded with (seed, e, i). Neither therefore depends on `workers`, `processes`,
-    `prefetch` or `batch_size`.
+    Each pass over the Loader is an epoch. In epoch e (0, 1, ...), the order of the samples depends only on (seed, e),
+    and the random numbers of a transform for sample i depend only on (seed, e, i). The settings `workers`, `processes`,
+    `prefetch` and `batch_size` therefore do not change them.
 
     Args:
         dataset: any object with `len` and `[i]`, such as a PyTorch data set. A sample is an array, a tuple or list, or
@@ -172,16 +172,18 @@ class Loader:
         collate: a function of the list of samples that replaces padding and stacking. Its arrays become Tensors.
         workers: the number of threads that make batches while your code computes. With 0, each batch is made on
             request.
-        processes: run each worker in a separate process, for transforms that hold Python's global interpreter lock.
-            Processes are forked, or else data set, transform and collate are pickled. In them `np.random`, `random` and
-            `torch` are seeded by (seed, e, i) before sample i, so you can draw from these too. A transform must not
-            keep a Generator, because every process would have a copy and draw the same numbers; use `rng` instead.
+        processes: run each worker in a separate process, for transforms that hold Python's global interpreter lock. If
+            the system cannot fork processes, data set, transform and collate are pickled. Each process seeds
+            `np.random`, `random` and `torch` by (seed, e, i) before sample i, so you can draw from these too. A
+            transform must not keep a Generator, because every process would have a copy and draw the same numbers; use
+            `rng` instead.
         prefetch: the number of batches made ahead, at least one per worker.
-        seed: for the order and the transforms. By default each epoch draws a seed, which `set_seed` makes repeatable.
+        seed: the seed of the order and of the transforms. By default each epoch draws a new seed, and you can repeat
+            these by `set_seed`.
         drop_last: leave out a last batch that is not full.
-        buckets: the lengths T to pad to. An integer chooses that many quantiles of the lengths of at most 256 samples.
-            By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch whose samples have equal lengths is
-            not padded.
+        buckets: the lengths T to pad to. If you pass an integer n, the Loader measures up to 256 samples and chooses n
+            quantiles of their lengths. By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch whose
+            samples have equal lengths is not padded.
         sequences: the entries that are sequences, by number or name; by default the first. With () there are no
             sequences and no lengths, and every entry is stacked to (B, ...).
         lengths: add the lengths after the first sequence.
@@ -282,8 +284,8 @@ class Loader:
         """The current position in the data, as a dict that can be saved as JSON, for `resume`.
 
         Args:
-            given: the number of batches that you have used in this epoch. You need it if you requested more than you
-                used, for example because you prefetch. By default all requested batches count as used.
+            given: the number of batches that you have used in this epoch. You need it if you took more batches from the
+                Loader than you used, for example because you prefetch. By default all these batches count as used.
 
         Raises:
             ArgumentError: if `given` is more than the epoch has.

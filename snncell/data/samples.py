@@ -89,9 +89,10 @@ class Sliced(View):
     For arrays (T, ...), it holds the steps from j s to j s + steps - 1. Here s is the length of a slice minus
     `overlap`. Times and the other entries of a sample are unchanged.
 
-    To count the slices, each recording is read once. It is read again when you request a slice, unless the same thread
-    read it last. You should therefore not put a random transform into `dataset`; pass a random transform of slices to
-    the `Loader`.
+    `Sliced` reads each recording once to count its slices, and again when you request a slice. If a thread requests
+    several slices of one recording in a row, it reads the recording only once for them. You should therefore not put a
+    random transform into `dataset`, because each read would give another recording. Pass a random transform of the
+    slices to the `Loader` instead.
 
     Args:
         dataset: any object with `len` and `[i]`. The first entry of a sample is the recording: events, or an array (T,

@@ -68,7 +68,7 @@ def random_split(
         dataset: anything with `len` and `[i]`, or a tuple of arrays (inputs, ..., target) of equal length.
         lengths: the numbers of samples of the parts, which must add up to the length of the data set; or fractions
             that add up to 1. If fractions do not give whole numbers, the first parts get one more sample each.
-        seed: of the random order; without it `snncell.set_seed` decides.
+        seed: the seed of the random order. Without it you can control the order by `snncell.set_seed`.
 
     Returns:
         A list with a part for each length: a `Subset`, or for a tuple of arrays a tuple of arrays, as `fit` takes both.

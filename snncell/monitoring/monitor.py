@@ -48,16 +48,16 @@ class Monitor:
         samples: the number of recorded samples, the first ones of the batch.
         calls: the number of calls to keep, the last ones; None keeps all.
 
-    A neuron that the network calls twice is one layer, and its record is joined along time. You should use one neuron
-    per layer. `train.fit(validation=...)` evaluates after each epoch, and that call has no gradient. So set
-    `calls=None` to keep the training steps as well.
+    If the network calls the same neuron twice, both calls are one layer, and the monitor joins their records along
+    time. You should therefore use one neuron per layer. `train.fit(validation=...)` evaluates after each epoch, and the
+    record of an evaluation has no gradient. Set `calls=None` to keep the records of the training steps as well.
 
     If a Cell around a layer gets an argument `lengths` (of padded sequences), the monitor uses it for this layer. After
     the end of a sample its spikes are 0, and its steps do not count for rates and costs. `v`, `above` and `grad` hold
     the values of the padding.
 
-    While a loop runs, a quantity of a layer takes T B N numbers. The monitor keeps the part that `every`, `neurons` and
-    `samples` select, for `calls` calls.
+    Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
+    the part that you select by `every`, `neurons` and `samples`, for the last `calls` calls.
 
     Attributes:
         spikes, v, above, grad: arrays (T, B, ...) of the last call, by layer.

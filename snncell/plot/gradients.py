@@ -41,7 +41,8 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
     Args:
         gradients: a mapping from layer names to the gradient of the loss with respect to the layer's input at every
             step, (T, ...); or a monitor that recorded them, `monitor(net, grad=True)`.
-        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes.
 
     Raises:
         ArgumentError: if there is no layer, or the monitor recorded no gradients.
@@ -58,15 +59,15 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
 def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
     """Gradient flow: a heat map of each layer's gradient norm at each time step, with logarithmic colours.
 
-    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. If it darkens to the left, the
-    gradient vanishes through time; if it darkens downwards, it vanishes through the layers; if it brightens, it
-    explodes. Exact zeros, for example in a layer that never fires, are hatched. NaN and infinity are cross-hatched in
-    red.
+    The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. If the colours become darker to
+    the left, the gradient vanishes through time. If they become darker downwards, it vanishes through the layers. If
+    they become brighter, it explodes. Exact zeros, for example in a layer that never fires, are hatched. NaN and
+    infinity are cross-hatched in red.
 
     Args:
         gradients: as for `gradient_norms`, first layer first.
-        ax, title: the Axes to draw on, by default new ones, and the title above them. The colour bar takes room from
-            the Axes.
+        ax: the Axes to draw on; new Axes by default. The colour bar takes room from the Axes.
+        title: the title above the Axes.
 
     Raises:
         ArgumentError: if there is no layer, or the monitor recorded no gradients.
@@ -239,7 +240,8 @@ def gradient_to_weight(
 
     Args:
         ratios: a mapping from each weight's name to its ratios, (updates,); or a list of results of `update_ratios`.
-        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes.
         band: the bounds of the shaded band.
 
     Raises:
@@ -267,13 +269,14 @@ def weight_histograms(
 ) -> Any:
     """Histograms of the elements of each Parameter, one above the other, over a common axis.
 
-    Each histogram is scaled to its fullest bin. Next to it stands the standard deviation (sd), or the value if all
-    elements are equal, and the number of NaN and infinite elements. The outermost bins also contain elements further
-    out, at most 0.1 % of a Parameter on each side.
+    Each histogram is scaled so that its fullest bin has the full height. The text next to it gives the standard
+    deviation (sd), or the value if all elements are equal, and the number of NaN and infinite elements. The first and
+    the last bin also contain the elements outside of the axis, at most 0.1 % of a Parameter on each side.
 
     Args:
         net: a Cell, or a mapping from names to arrays.
-        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes.
         bins: the number of bins.
         before: the weights at an earlier time, in the same form, drawn as a dashed outline.
         trained: for a Cell, draw only the Parameters with requires_grad.

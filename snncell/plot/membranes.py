@@ -69,7 +69,8 @@ def membrane(
             reset.
         spikes: the spikes to mark, with the shape of v.
         v_threshold: the threshold, drawn as a dashed line; a number, or (N,), one per neuron.
-        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes.
         labels: a name for each drawn neuron.
         layer: the name of a layer, for a monitor or a mapping.
         sample: the index of a sample; for a monitor 0 by default.
@@ -205,8 +206,8 @@ def surrogate(
     Args:
         surrogates: a spike function, a sequence of them, or a mapping from names to them. Each is a Cell with construct
             and bprop. The primitive is drawn only if the Cell has one.
-        ax, title: the Axes to draw on, by default new ones, and their title, by default the name of a single spike
-            function.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes, by default the name of a single spike function.
         range: the ends of the horizontal axis, potential minus threshold.
 
     Raises:
@@ -229,8 +230,8 @@ def surrogate(
 def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) -> float:
     """Share of potentials outside of the surrogate's range, from 0 (none) to 1 (all).
 
-    It is the mean over all elements of [ |f'(above)| <= below max |f'| ]. At such a step, no useful gradient passes the
-    neuron. NaN and infinite elements count as outside.
+    An element is outside if |f'(above)| <= below max |f'|, where f' is the derivative of the surrogate. At this step
+    the neuron passes no useful gradient. NaN and infinite elements count as outside.
 
     Args:
         above: potential minus threshold, any shape, for example (T, B, N): the input of a spike function in a neuron.
@@ -269,15 +270,15 @@ def surrogate_and_membrane(
 
     The background is grey where the derivative is at most `below` times its largest value, because neurons there get no
     useful gradient. If most potentials lie in the grey range (see `share_outside`), you should choose a wider
-    surrogate. The outermost bins also contain potentials further out, at most 0.1 % on each side.
+    surrogate. The first and the last bin also contain the potentials outside of the axis, at most 0.1 % on each side.
 
     Args:
         above: potential minus threshold, any shape, for example (T, B, N); or a monitor that recorded it,
             `monitor(net, above=True)`.
         surrogate_function: the spike function, a Cell with a bprop; for a monitor, that of the layer by default.
         layer: the name of a layer, for a monitor with several.
-        ax, title: the Axes of the histogram, by default new ones, and their title, by default the layer and the share
-            outside.
+        ax: the Axes of the histogram; new Axes by default.
+        title: the title above the Axes, by default the layer and the share outside.
         bins: the number of bins.
         below: the fraction of the largest derivative that counts as small.
 

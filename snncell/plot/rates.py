@@ -45,7 +45,8 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     Args:
         spikes: a monitor, whose firing layers are drawn, a mapping from names to arrays, or one array, (T, N) or (T, B,
             ...). Every nonzero element is a spike.
-        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes.
         bins: the number of bins, from 0 to the highest rate of all layers.
 
     Raises:
@@ -127,9 +128,9 @@ def dead_and_saturated(
 ) -> Any:
     """Fractions of dead, healthy and saturated neurons, one bar per layer.
 
-    With r a neuron's number of spikes / (steps * samples), it is dead if r <= dead, saturated if r >= saturated, and
-    healthy otherwise. The numbers next to a bar are these fractions in percent. They are left out if the panel is
-    narrower than two inches.
+    The rate r of a neuron is its number of spikes / (steps * samples). A neuron is dead if r <= dead, saturated if r >=
+    saturated, and healthy otherwise. The numbers next to a bar are these fractions in percent. They are left out if the
+    panel is narrower than two inches.
 
     Args:
         spikes, ax, title: as for `firing_rates`.
@@ -248,15 +249,15 @@ def spike_time_differences(
 ) -> Any:
     """Spike-timing errors: a histogram of time differences between two recordings, or to target times.
 
-    Positive differences mean that spikes of `a` are later. Note that a narrow histogram says little if many spikes have
-    no partner; the default title therefore counts them.
+    Positive differences mean that spikes of `a` are later. Note that spikes without a partner are not in the histogram.
+    If there are many of them, a narrow histogram says little, so the default title counts them.
 
     Args:
         a: (T, N) or (T, B, ...), or a monitor. Every nonzero element is a spike.
         b: spikes of the same shape; or target times in steps, (N,) or (B, ...), with NaN or a negative number for no
             spike; or a monitor.
-        ax, title: the Axes to draw on, by default new ones, and their title, by default the numbers of pairs and of
-            spikes without a partner.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes, by default the numbers of pairs and of spikes without a partner.
         match: "first" compares first spikes. "all" compares all spikes of the same neuron and sample that are each
             other's nearest.
         within: the largest distance of a pair in steps; None for any distance.

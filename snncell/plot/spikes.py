@@ -66,8 +66,8 @@ def raster(
     Args:
         spikes: an array (T, N), or a monitor. You can also pass an array (T, B, ...) if you choose one `sample` or one
             `neuron`. Every nonzero element is a spike.
-        ax, title: the Axes to draw on, by default new ones, and their title, by default the layer and the number of
-            spikes.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes, by default the layer and the number of spikes.
         colour: the colour of the marks. If there are several classes, each of them has its own colour instead.
         layer: the name of a layer, for a monitor or a mapping.
         sample: the index of the sample to draw. Each of its neurons becomes a row. For a monitor the default is 0.
@@ -75,7 +75,8 @@ def raster(
         classes: a label for each row. The plot groups the rows by class, and writes the class names at the vertical
             axis.
         psth: the width of a bin in steps, if you also want a histogram (see `psth`) in the lower part of the panel. Its
-            Axes are the last Axes of the figure. With `classes`, the key of its lines is shown next to the rows.
+            Axes are the last Axes of the figure. If there are several classes, a piece of each line next to the rows
+            shows the class that it belongs to.
 
     Raises:
         ShapeError: for another number of axes, or if the number of classes is not that of rows.
@@ -196,7 +197,7 @@ def psth(
 
     Args:
         spikes, ax, title, layer: as for `raster`, without a default title.
-        width: of a bin, in steps; the last bin may be shorter.
+        width: the width of a bin in steps. The last bin may be shorter.
         classes: a label for each row; each class gets its own line.
 
     Raises:
@@ -269,8 +270,8 @@ def animate(
         images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
         path: a file to write: .gif, or .mp4, which needs ffmpeg.
         fps: steps per second.
-        ax, title: the Axes to draw on, by default new ones, and their title, by default the layer. The step is shown
-            below.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes, by default the layer. The step is shown below.
         fade: the fraction of a spike's opacity that remains after a step, at least 0 and below 1.
         shape: (H, W) or (C, H, W) of the neurons. By default (T, N) becomes the rectangle closest to a square.
         layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample; for a monitor 0.

@@ -49,11 +49,12 @@ def training_curves(
             "valid_", "validation_" or "eval_" are evaluations. "epoch", if present, is the horizontal axis. Entries
             with several numbers per epoch, such as a confusion matrix, are not drawn.
         ax, title: the left Axes, which is returned, and the title above it. The right axis is its twin.
-        best: the name whose best value is marked: the highest if the name contains "accuracy", otherwise the lowest.
-            The default is the epoch whose weights `train.fit` kept, if log is its result and it had a `monitor`;
-            otherwise the evaluation loss, or else the training loss.
-        names: the curves to draw; for example, "energy" means that of training and evaluation. By default all except
-            "step", "seconds", learning rates, loss scales, and "spikes", "synops" and "energy", which have other
+        best: the name of a curve, to mark its best value: the highest if the name contains "accuracy", otherwise the
+            lowest. By default, if log is the result of a `train.fit` with `monitor`, the plot marks the epoch whose
+            weights were kept. For other logs the default is the evaluation loss, or the training loss if there is no
+            evaluation.
+        names: the curves to draw. For example, "energy" draws the energy of training and evaluation. By default all
+            except "step", "seconds", learning rates, loss scales, and "spikes", "synops" and "energy", which have other
             scales.
 
     Raises:
@@ -209,7 +210,8 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
 
     Args:
         search: the result of `train.find_learning_rate`.
-        ax, title: the Axes to draw on, by default new ones, and the title above them.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes.
 
     Raises:
         ArgumentError: for another object, or a search without a finite loss.
@@ -253,19 +255,20 @@ def confusion_matrix(
 ) -> Any:
     """Confusion matrix: rows are the true classes, columns the predicted ones.
 
-    The colour is the share of the row, or the count with normalise=False. Numbers in the cells are nonzero counts, if
-    they fit.
+    The colour of a cell is its share of the row, or its count with normalise=False. Each cell also shows its count as a
+    number, if it is not 0 and fits in the cell.
 
     Args:
-        predicted: classes as integers (N,), or scores (N, C), of which the largest counts. Without labels it is the
-            matrix itself, (C, C) or (1, C, C), with counts, or with shares of all samples as `train.confusion` returns
-            them. Shares are written as percentages.
+        predicted: the predicted classes, integers (N,), or scores (N, C), where the class with the largest score is
+            predicted. Without labels you must pass the matrix itself, (C, C) or (1, C, C). It contains counts, or
+            shares of all samples as `train.confusion` returns them. The plot shows shares as percentages.
         labels: the true classes, integers (N,) from 0.
-        names: of the classes; numbers by default.
-        normalise: divide colours by the number of samples of the true class. The row of a class without samples is
-            empty.
-        ax, title: the Axes to draw on, by default new ones, and their title, by default the number of correct samples.
-            The colour bar takes room from the Axes.
+        names: the names of the classes; numbers by default.
+        normalise: whether to divide the counts of a row by the number of samples of its class, for the colours. The row
+            of a class without samples is empty.
+        ax: the Axes to draw on; new Axes by default.
+        title: the title above the Axes, by default the number of correct samples. The colour bar takes room from the
+            Axes.
 
     Raises:
         DTypeError: for labels or classes that are not integers.

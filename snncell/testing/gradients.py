@@ -48,8 +48,8 @@ def check_grads(
         order: 2 also checks the gradient of the gradient, and so on.
         weights: Parameters to check, too. Default: the trainable ones of a Cell; () for none. All Parameters of a Cell
             are float64 during the check.
-        detached: True if `ops.stop_gradient`, such as a detached reset, is intended: finite differences then keep its
-            results constant.
+        detached: True if you use `ops.stop_gradient` on purpose, for example by a detached reset. Finite differences
+            then keep its results constant too, so that the check passes.
         eps: half the distance of the central differences.
         rtol, atol: the tolerance: atol + rtol * the larger value.
         seed: the seed of the random directions.

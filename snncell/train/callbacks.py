@@ -66,10 +66,11 @@ class Training:
         data, test: the batches to train on and to evaluate on; test may be None.
         epochs: the number of epochs requested from `fit`.
         epoch: the number of the present epoch, from 1.
-        batch: the number of batches of this epoch that are done.
+        batch: the number of finished batches of this epoch.
         batches: the number of batches of an epoch, or None if unknown.
-        updated: whether the optimiser took a step at the last batch. With `accumulate=n` it does at every n-th batch
-            and at the last one of an epoch. It does not if the loss scale was too large for its gradients.
+        updated: whether the optimiser took a step after the last batch. With `accumulate=n` it takes a step after every
+            n-th batch and after the last batch of an epoch. It skips the step if the loss scale was too large for the
+            gradients.
         measured: the numbers of the last batch by name, Tensors. Reading one waits for the step.
         record: the numbers of the epoch, after its evaluation. A callback may add numbers, which go into the history,
             the log, and checkpoints.
@@ -164,8 +165,8 @@ class Callback:
     each event: if you define the one that takes the training, the others of that event are not called.
 
     Attributes:
-        order: callbacks with a smaller order are called first, and at the end of the training last. Equal orders keep
-            the order in the list.
+        order: a number; `fit` calls callbacks with a smaller order first. At the end of the training it calls them in
+            the opposite order. If two callbacks have the same order, their order in the list counts.
         first_rank_only: whether only rank 0 calls it in a distributed training, for example because it writes files.
             Its random numbers are then separate from the random numbers of the training.
 

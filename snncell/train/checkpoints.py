@@ -36,9 +36,11 @@ class Checkpoint(Callback):
             "run-{epoch:03d}.ckpt" or "best-{test_loss:.3f}.ckpt".
         every: the number of epochs between checkpoints.
         steps: the number of optimiser steps between checkpoints, instead of epochs.
-        best: write only when this number of the record, such as "test_loss", is the best so far.
+        best: the name of a number in the record, such as "test_loss". A file is then written only if the number is the
+            best so far.
         keep: the number of files with changing names to keep; older ones are deleted. Default: all.
-        higher_is_better: True or False for a number that does not follow the rule of `EarlyStopping`.
+        higher_is_better: whether a larger number is better. You need it only if the rule of `EarlyStopping` is wrong
+            for your number.
 
     Raises:
         ArgumentError: for settings that exclude each other, or names in braces that no record has.

@@ -122,9 +122,9 @@ def fit(
             of `monitor` is then "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. With a checkpoint, Ctrl-C
-            and SIGTERM let the current step finish and write the file. After Ctrl-C `fit` then returns; SIGTERM then
-            takes effect. If you send a second signal, it acts at once. Without a checkpoint, Ctrl-C raises
-            KeyboardInterrupt as usual.
+            and SIGTERM let the current step finish and write the file. After Ctrl-C `fit` then returns, and SIGTERM has
+            its usual effect. A second signal acts at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt as
+            usual.
         resume: True to continue from the file `checkpoint`, or the path of another file to continue from. The results
             have the same bits as without the interruption, even in the middle of an epoch. `fit` restores weights,
             moments, the step number, the order of the samples and the log.

@@ -35,9 +35,9 @@ __all__ = ["Log", "TensorBoard"]
 class Log(Callback):
     """Log a training to a file, one line for each epoch: CSV with a header (.csv), or JSON lines (.jsonl).
 
-    Numbers are written so that they can be read back exactly. In CSV, a number that only some epochs have is empty in
-    the others. A new log replaces the file; the log of a resumed training begins with its history. `fit(log=file)` adds
-    this callback.
+    Numbers are written so that they can be read back exactly. If only some epochs have a number, its CSV field is empty
+    in the other epochs. A new log replaces the file; the log of a resumed training begins with its history.
+    `fit(log=file)` adds this callback.
 
     Args:
         file: the path.

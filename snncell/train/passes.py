@@ -48,7 +48,8 @@ def evaluate(
     states of net and loss are restored.
 
     Returns:
-        Numbers by name, and nested lists for metrics with axes. Each batch is weighted by the length of its target.
+        Numbers by name, and nested lists for metrics with axes. The weight of a batch in a mean is the length of its
+        target.
 
     Raises:
         ArgumentError: for data without a batch.

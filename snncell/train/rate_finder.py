@@ -76,8 +76,8 @@ def find_learning_rate(
     The smoothing window is symmetric, because a lag of n steps would shift the rate by a factor. The suggestion is the
     rate where the derivative of smoothed by the logarithm of the rate is smallest, between the end of the initial
     plateau (where a tenth of the fall is done for good) and the smallest loss. The search ends when an average of the
-    last losses is four times the smallest one. You should use the suggestion as a starting point, and look at the plot
-    if the loss falls only a little.
+    last losses is four times the smallest one. Use the suggestion as a starting point. You should look at the plot if
+    the loss falls only a little.
 
     Afterwards everything is restored bit for bit: weights, statistics, moments, step and rate, the states of a
     `Stateful`, the training mode, snncell's random numbers, and the position of a `data.Loader`.

@@ -43,9 +43,9 @@ class EarlyStopping(Callback):
         monitor: a number of the records. For accuracies, "top5" and the like, larger is better; for others, smaller.
             You can write MindSpore's "eval_" instead of "test_".
         min_delta: the smallest change that counts as an improvement.
-        higher_is_better: True or False for a number that does not follow that rule.
-        mode: the same in MindSpore's words: "min", "max", or "auto" for the rule.
-        restore_best_weights: whether the net gets the best weights at the end.
+        higher_is_better: whether a larger number is better. You need it only if this rule is wrong for your number.
+        mode: the same setting as in MindSpore: "min" or "max", or "auto" for the rule of `monitor`.
+        restore_best_weights: whether to load the best weights into the net at the end.
         verbose: whether to print when it stops.
 
     Raises:

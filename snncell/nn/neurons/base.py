@@ -123,8 +123,8 @@ class Neuron(Membrane):
     A neuron computes one time step. Calling it with the input x and its states, all of one shape, returns (s, *states).
     You would normally wrap it in `MultiStep`, which runs it over an input of shape (T, B, ...) and compiles the loop.
 
-    Use reset="subtract", the default, where spike counts should encode the input, because the charge above the
-    threshold is kept. Use "value" or "zero" for neurons that forget it, as most biological models do.
+    Use the default reset="subtract" if spike counts should encode the input, because it keeps the charge above the
+    threshold. The resets "value" and "zero" discard this charge, as most biological models do.
 
     To write a neuron, subclass `Neuron` and define `charge(x, v)`, which returns h. If it has more states or another
     output, define `construct` instead, which begins with `recall` and ends with `fired`. Declare its constants as

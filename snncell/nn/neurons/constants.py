@@ -41,9 +41,9 @@ class Membrane(Ranged, Cell):
     = {"rho": nn.Range(0.0, 1.0, "both")}`. Constants without a range can be any finite number. The Cell checks a
     constant at construction and at each assignment, for example `neuron.rho = 1.2`.
 
-    A learned constant stays in its range by projected gradients: each update of the Parameter is replaced by the
-    nearest value in the range. The distance to an open end stays at least a thousandth of the initial distance.
-    `constants_and_ranges` lists all constants.
+    A learned constant stays in its range (projected gradients): if an update leaves the range, the Parameter gets the
+    nearest value inside. If an end does not belong to the range, the distance to it stays at least a thousandth of the
+    initial distance. `constants_and_ranges` lists all constants.
 
     Args:
         constants: the constants by name.

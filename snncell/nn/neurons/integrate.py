@@ -160,9 +160,9 @@ class LeakyNode(Neuron):
     The spike s and the reset are those of `Neuron`. Use it instead of `LIFNode` if you know the factor beta that a step
     keeps, for example to reproduce snnTorch's Leaky.
 
-    With beta = exp(-dt / tau) it solves tau dv/dt = -v exactly if the input consists of jumps at the steps. The Euler
-    step of `LIFNode(tau, decay_input=False)` corresponds to beta = 1 - 1 / tau. The default beta=0.9 forgets over about
-    10 steps.
+    With beta = exp(-dt / tau) it is the exact solution of tau dv/dt = -v, if each input is a jump of the potential at
+    its step. With beta = 1 - 1 / tau it equals the Euler step of `LIFNode(tau, decay_input=False)`. With the default
+    beta=0.9 the neuron forgets its input over about 10 steps.
 
     Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
 
@@ -240,8 +240,8 @@ class ParametricLIFNode(Neuron):
         h = v + (x - (v - v_rest)) / tau         decay_input=True
         h = v - (v - v_rest) / tau + x           decay_input=False
 
-    The spike s and the reset are those of `Neuron`. Use it where you do not know a good time constant. Learning w keeps
-    tau above 1, so no clipping is needed. `LIFNode(learnable="tau")` learns tau directly instead.
+    The spike s and the reset are those of `Neuron`. Use it if you do not know a good time constant. Because it learns
+    w, tau always stays above 1 and needs no clipping. In contrast, `LIFNode(learnable="tau")` learns tau directly.
 
     With decay_input=True a longer tau also weakens the input, so use decay_input=False for long memories.
 
