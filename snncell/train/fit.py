@@ -85,57 +85,47 @@ def fit(
 
     Args:
         net: the network, called with the inputs of a batch. `fit` compiles it, and a compiled encoder cannot check the
-            range of its input, so you should check your data first. `fit` sets the Cells to training mode for the
-            training steps and to prediction mode for `validation`, and restores their mode at the end. It resets each
-            `Stateful` before a pass over the data. For padded sequences, the net's construct should have an argument
-            `lengths`. `fit` then also passes it to the loss and the accuracy if they have this argument.
+            range of its input, so check your data first. Training steps use training mode, `validation` prediction
+            mode; both are restored at the end. `fit` resets each `Stateful` before a pass over the data. If construct
+            has an argument `lengths` (padded sequences), a loss and an accuracy with this argument get it too.
         loss: a function or a Cell. It gets the net's output and the target, and returns a number.
         optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
         data: a tuple of arrays (inputs, ..., target) with one entry per sample. `fit` shuffles the samples and forms
-            the batches. You can also pass an iterable of batches (inputs, ..., target), for example a `data.Loader`,
-            `train.Batches` or PyTorch's DataLoader. `fit` iterates over it once per epoch. An array can be anything
-            that `Tensor` takes, and batches may contain tuples, lists and dicts of arrays. If you write your own
-            batches, draw their order from snncell's random numbers (`ops.randperm`). A resumed training then sees the
-            same order. Note that a resume cannot check this: it compares only the class and the number of your batches.
+            the batches. You can also pass an iterable of batches (inputs, ..., target) that can be iterated many times,
+            for example a `data.Loader`, `train.Batches` or PyTorch's DataLoader. An array can be anything that `Tensor`
+            takes, and batches may contain tuples, lists and dicts of arrays. Your own batches should draw their order
+            by `ops.randperm`, so that a resumed training repeats it. A resume cannot check the order.
         epochs: the total number of epochs, including those before a resume.
-        validation: other data, on which `fit` evaluates the net after each epoch. In the records, these numbers have
-            the prefix "test_", for example "test_loss" and "test_accuracy".
-        test_every: the number of epochs between evaluations, or a list of epochs. `fit` evaluates at the end of these
-            epochs.
+        validation: data to evaluate after each epoch. The records give these numbers the prefix "test_".
+        test_every: the number of epochs between evaluations, or a list of the epochs that end with an evaluation.
         batch_size: the batch size, if the data are arrays.
-        accuracy: a function of the net's output and the target. The records contain its mean as "accuracy". With None
-            there is no accuracy.
+        accuracy: a function of the net's output and the target, to record its mean; None for no accuracy.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
             of these by the name to show. "spikes", "synops", "energy" and other `Monitored` metrics need `validation`.
         firing_rate: one or more Cells whose output is spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
-        accumulate: gradient accumulation: the number of batches per optimiser step. Each step uses the mean gradient
-            over the samples of these batches. You can use it if a large batch does not fit into memory. The remaining
-            batches at the end of an epoch form one more step.
+        accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
+            optimiser step, which uses the mean gradient of their samples. The last batches of an epoch form a step too.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
         loss_scale: an `amp.DynamicLossScaler`, or a number for a constant scale, so that float16 gradients do not
             become 0. If a gradient is not finite, `fit` skips the step; see `training_step`. The records then contain
             "loss_scale", the scale of the next step, and "skipped", the number of skipped steps in the epoch.
-        monitor: the name of a number in the records, for example "test_loss". At the end `fit` restores the weights of
-            the epoch with the best value.
+        monitor: a number of the records, such as "test_loss". At the end `fit` restores the weights of its best epoch.
         patience: early stopping: end the training if `monitor` has not improved for this number of epochs. The default
             of `monitor` is then "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
-        checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. With a checkpoint, Ctrl-C
-            and SIGTERM let the current step finish and write the file. After Ctrl-C `fit` then returns, and SIGTERM has
-            its usual effect. A second signal acts at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt as
-            usual.
-        resume: True to continue from the file `checkpoint`, or the path of another file to continue from. The results
-            have the same bits as without the interruption, even in the middle of an epoch. `fit` restores weights,
-            moments, the step number, the order of the samples and the log.
+        checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
+            `fit` finishes the current step and writes the file. Then it returns, or SIGTERM has its usual effect. A
+            second signal acts at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt.
+        resume: True to continue from the file `checkpoint`, or the path of another file to continue from. Weights,
+            moments, step, sample order and log continue with the same bits, also within an epoch.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether to show a progress bar.
         prefetch: whether a thread prepares the next batch of `data` and `validation` during a training step. This keeps
             one more batch in memory. By default `fit` prefetches arrays and `train.Batches` if this is faster. You can
             pass True for other data only if they do not depend on values that a step changes, such as weights, the
             optimiser's step number or a monitor. Data that use snncell's random numbers wait for the step, so they draw
-            the same numbers. On a GPU `fit` never prefetches, because the GPU computes a step while the host prepares
-            the next batch anyway.
+            the same numbers. With a GPU `fit` never prefetches, because the host prepares batches during a step anyway.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and with all of the data. `fit` cuts each batch into shards. Gradients, numbers and
             BatchNorm's statistics are means over all samples, added in a fixed order, so any number of ranks gives the
@@ -155,8 +145,7 @@ def fit(
             contain NaN, the message says where. The checkpoint of the previous epoch stays on disk.
         CheckpointError: if the file to resume from is missing, or was written with another net, optimiser, loss, data
             or settings. The message names the difference.
-        RankError: with distributed, if you did not call `init()`, if the ranks differ in net, data or settings, or if a
-            rank has ended.
+        RankError: with distributed, if no job was joined, or if ranks differ in net, data or settings, or have ended.
 
     If `validation` is arrays or a list of batches, and contains NaN, `fit` gives a RuntimeWarning at the beginning.
 
