@@ -64,16 +64,14 @@ def raster(
     """Raster plot: a mark for each spike, with time on the horizontal and neurons (or samples) on the vertical axis.
 
     Args:
-        spikes: an array (T, N), or a monitor. You can also pass an array (T, B, ...) if you choose one `sample` or one
-            `neuron`. Every nonzero element is a spike.
+        spikes: a monitor, or an array (T, N), or (T, B, ...) with `sample` or `neuron`. Nonzero elements are spikes.
         ax: the Axes to draw on; new Axes by default.
         title: the title above the Axes, by default the layer and the number of spikes.
         colour: the colour of the marks. If there are several classes, each of them has its own colour instead.
         layer: the name of a layer, for a monitor or a mapping.
         sample: the index of the sample to draw. Each of its neurons becomes a row. For a monitor the default is 0.
         neuron: the index of the neuron to draw, within its layer. Each sample then becomes a row.
-        classes: a label for each row. The plot groups the rows by class, and writes the class names at the vertical
-            axis.
+        classes: a label for each row. The plot groups the rows by class and shows the class names.
         psth: the width of a bin in steps, if you also want a histogram (see `psth`) in the lower part of the panel. Its
             Axes are the last Axes of the figure. If there are several classes, a piece of each line next to the rows
             shows the class that it belongs to.
