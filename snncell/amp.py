@@ -5,7 +5,7 @@ StaticLossScaler, DynamicLossScaler    scale the loss, so that small gradients d
 LossScaler                             their base class
 all_finite, step_if                    skip a training step with infinite gradients in your own training loop
 
-`train.fit(loss_scale=...)` scales the loss and skips such steps for you. The names are those of `mindspore.amp`.
+`train.fit(loss_scale=...)` scales the loss and skips such steps for you. `mindspore.amp` has the same names.
 """
 
 from __future__ import annotations
@@ -269,8 +269,9 @@ def auto_mixed_precision(
         black_list: classes of Cells that stay in float32.
 
     Raises:
-        ArgumentError: for another dtype, a list with anything but Cell classes, a class of white_list that has a
-            `bprop`, a quantised layer (`snncell.quantise`), or a network without any such layer.
+        ArgumentError: if dtype is another one, if a list contains an element that is not a Cell class, or if a class of
+            white_list has a `bprop`. Also if a layer is quantised (`snncell.quantise`), or if the network has no such
+            layer.
 
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; names and lists as in `mindspore.amp`.
 

@@ -53,12 +53,12 @@ def set_context(
         save_graphs: MindSpore's; must be False or 0. `snncell.explain_passes` shows the compiled Program.
 
     With `check_finite`, the error names the operation, the line, the layer, the time step and the entry. Inf in an
-    operand is not an error, because it may be intended, as in a mask of -inf; but in a trained Parameter it is. For NaN
-    from outside, in data or in a Parameter, the error names the first operation that uses it. A time loop stays one
-    kernel. Its results and last states are checked, and only if they are not finite, it runs again step by step; so a
-    NaN that does not reach the results is not found. Functions of `snncell.jit` and GRAPH_MODE run operation by
-    operation. Results are bitwise equal to PYNATIVE_MODE, except that a MultiStep may round differently. Training takes
-    a few times as long.
+    operand is not an error, because it may be intended, as in a mask of -inf. In a trained Parameter it is an error.
+    For NaN from outside, in data or in a Parameter, the error names the first operation that uses it. A time loop stays
+    one kernel. Its results and last states are checked. Only if they are not finite, the loop runs again step by step.
+    Therefore a NaN that does not reach the results is not found. Functions of `snncell.jit` and GRAPH_MODE run
+    operation by operation. Results are bitwise equal to PYNATIVE_MODE, except that a MultiStep may round differently.
+    Training takes a few times as long.
 
     Raises:
         ArgumentError: for another value.

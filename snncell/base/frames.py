@@ -1,13 +1,14 @@
 """Tracebacks that end at the user's line, and information read from Python's stack frames.
 
-Each entry point (a public function, or a call of a Cell, of a jitted function, or of a gradient function) removes the
-package's frames from an exception that passes through it. `set_context(full_traceback=True)` keeps all frames.
+Each entry point removes the package's frames from an exception that passes through it. Entry points are public
+functions, and calls of Cells, jitted functions and gradient functions. `set_context(full_traceback=True)` keeps all
+frames.
 
     @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients): ...
 
-An error can name the user's line, the running Cells, and the Parameter that is being updated, because decorated
-functions say how to read these from their frames. This costs nothing until there is an error.
+An error can name the user's line, the running Cells, and the Parameter that is being updated, because decorators of
+functions declare how to read these from their frames. This costs nothing until there is an error.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _BELOW = frozenset(("numpy", "scipy", "numba", "llvmlite", "matplotlib", "h5py",
 def hide_frames(error: BaseException) -> None:
     """Remove the package's frames from the tracebacks of an error and of its causes.
 
-    An internal error keeps them, that is, one that starts within the package and is not a SnncellError: a bug report
-    needs them.
+    An internal error keeps them, because a bug report needs them. Internal errors start within the package and are no
+    SnncellError.
     """
     if SETTINGS["full_traceback"]:
         return

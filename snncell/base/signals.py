@@ -1,9 +1,10 @@
 """Safe handling of Ctrl-C and forks: contexts that always restore, atomic writes, deferred signals, and fork locks.
 
-Ctrl-C raises KeyboardInterrupt from a signal handler on the main thread, between two steps of Python's interpreter:
-at the start of a Python function, after a call of a C function, or at a backward jump, but never inside a C function.
-Therefore a context manager whose `__exit__` is a Python function may restore nothing, because an interruption can come
-before its first statement. The contexts here consist only of C functions. Everything else is called by `deferring`.
+Ctrl-C raises KeyboardInterrupt from a signal handler on the main thread. Python runs the handler between two steps of
+its interpreter: at the start of a Python function, after a call of a C function, or at a backward jump. It never runs
+the handler inside a C function. Therefore a context manager whose `__exit__` is a Python function may restore nothing,
+because an interruption can come before its first statement. The contexts here consist only of C functions. Everything
+else is called by `deferring`.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def name_below(cell: Any, prefix: str) -> None:
 
 
 def _holds(owner: Owner, member: Any) -> bool:
-    """True if an attribute still holds a member; for an item of a list, at its position."""
+    """True if the owner still has the member, in the same attribute or at the same position of a list."""
     name, _, position = owner.key.rpartition(".")
     cell = owner.cell()
     attributes: dict[str, Any] = {} if cell is None else vars(cell)

@@ -147,9 +147,9 @@ class TracedVjp:
         values = {**{(value, None, 0): wrap(x._data) for (value, _, _), x in values.items()}, **values}
         reverse = self._reverse(present)
         if not values.keys() >= set(map(_place, reverse.captured)):
-            # A loop treats the gradient of an unused output as a constant, and may then hoist other instructions than
-            # the backward pass for which the residuals were chosen. That pass started from all outputs. Use it here,
-            # with zeros for missing gradients.
+            # A loop treats the gradient of an unused output as a constant. It may then hoist other instructions, but
+            # the residuals were chosen for a backward pass without this constant. That pass started from all outputs.
+            # Use it here, with zeros for missing gradients.
             present = self._all_of(self.residuals(orders - 1), present)
             reverse = self._reverse(present)
         seeds = [zeros_of(entry.specs[n]) if (dout := douts[n]) is None else dout for n in present]

@@ -160,7 +160,7 @@ def explain_loop(lowered: Lowered, steps: int, space: Space) -> list[str]:
 
 
 def summarise_loop(lowered: Lowered, steps: int, space: Space) -> LoopSummary:
-    """The form that a loop takes in a space, why it is slow if it is, and where its instructions run."""
+    """Describe how a loop runs in a space: its form, the reason if it is slow, and the place of each instruction."""
     places = places_in_loop(lowered, steps, space)
     if not lowered.has_loop:
         return LoopSummary(lowered.plan_in(space, steps).explained(), "", places)

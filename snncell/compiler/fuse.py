@@ -5,8 +5,8 @@
 
 Values that pass between two instructions of a group stay in registers. A product is its own group. `b - s` cannot be
 fused into the loop of `sum(b)`, because s is complete only when that loop has ended. A loop over another shape cannot
-be fused either. Small loops are then moved next to each other where dependencies allow it, so that they become one
-launch.
+be fused either. Then `fuse` moves small loops next to each other if dependencies allow it, because neighbours become
+one launch.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class FusionGroup:
 def fuse(program: Program) -> list[FusionGroup]:
     """Group the instructions of a Program, in an order in which the groups can run.
 
-    Each instruction goes into the earliest legal group. A group is legal if it runs over the same shape, comes no
-    earlier than the inputs, and shares an operand or a result with the instruction (or has one element only). If there
-    is none, the instruction opens a new group at the end.
+    Each instruction goes into the earliest legal group. A group is legal under three conditions. It runs over the same
+    shape. All inputs of the instruction are ready when it starts or come from it. And it shares an operand or a result
+    with the instruction, unless they have a single element. If no group is legal, the instruction opens a new group at
+    the end.
 
     Then each loop sinks into the first loop that uses one of its results, if that is legal. This helps because an
     operand may come from a loop that was opened later than the instruction's group. Finally, loops rematerialise Values
@@ -118,8 +119,8 @@ def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
 def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[FusionGroup]:
     """Rematerialise a Value in the loops that read it, if its operands have fewer bytes.
 
-    For example, x - mean in a loop that sums its squares would be an array to write and to read. Later loops that read
-    x anyway can compute it by one subtraction.
+    For example, one loop computes x - mean and sums its squares, and a later loop needs x - mean again. Storing it
+    costs a write and a read. If the later loop reads x as well, one subtraction is cheaper.
     """
     wanted, sizes = set(program.results()), _sizes(groups)
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}

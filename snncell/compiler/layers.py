@@ -1,7 +1,7 @@
 """The table of `explain`: a compiled function layer by layer.
 
 The trace notes the layer of each instruction (`base/frames.py`). A launch belongs to the layer with most of its
-instructions; other layers in it are named with the launch that computes them.
+instructions. For its other layers, the report names this launch.
 """
 
 from __future__ import annotations

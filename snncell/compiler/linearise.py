@@ -241,8 +241,8 @@ def find_needed_inputs(
 ) -> set[Value]:
     """Find the Values of inputs that gradients of `outs` need; the set is empty unless an outer tape records.
 
-    The trace is that of a step, or of its backward step, with these `outs`; `among` are the candidate inputs. Gradients
-    stop at the `given` Tensors.
+    The `trace` of a step or of its backward step computes `outs`; `among` are the candidate inputs. Gradients stop at
+    the `given` Tensors.
     """
     if RECORDING.tape is None:
         return set()

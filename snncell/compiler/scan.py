@@ -335,8 +335,8 @@ class Nested:
     def __call__(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> tuple[Any, ...]:
         many, steps, first = steps_of(arrays, varying), attrs["steps"], len(self.loop.body.xs)
         constants = list(zip(arrays[first:], varying[first:], strict=True))
-        # Run one loop after another if there are sums, which are only over the inner steps, or if a large constant,
-        # such as a matrix, would be repeated for each inner step.
+        # Run one loop after another in two cases: if there are sums, because they go over the inner steps only, or if a
+        # large constant, such as a matrix, would be repeated for each inner step.
         if self.loop.body.sums or any(x.size > many * self._most() for x, varies in constants if varies):
             alone = self._lowered_for((False,) * len(constants))
             each: tuple[Any, ...] = one_after_another(lambda *step: alone.run(step, steps), arrays, varying, {})

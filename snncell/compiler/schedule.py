@@ -1,8 +1,8 @@
 """The schedule of a loop over time: the instructions before, in and after it, and the legality of a single kernel.
 
-`passes/hoist.py` partitions the body. The schedule keeps only the instructions that results depend on. It merges them
-with those of a forward step that is rematerialised between checkpoints, so that both share a prologue and a list of
-operands to load. Legality is decided on the schedule, before any source is generated.
+`passes/hoist.py` partitions the body. The schedule keeps only the instructions that results depend on. A backward loop
+with checkpoints also reruns forward steps. The schedule merges both lists of instructions, so that they share a
+prologue and a list of operands to load. Legality is decided on the schedule, before any source is generated.
 """
 
 from __future__ import annotations
@@ -307,8 +307,8 @@ class Stores:
     """The assignment of stores to phases, and of arrays to the Values that more than one phase needs.
 
     A state is updated in place by the phase that computes it, if no later phase reads the old state. Otherwise it is
-    computed into another array, and a later phase copies it. Phases that only store are appended to those of the step.
-    If `in_place`, the states after the step replace those before it.
+    computed into another array, and a later phase copies it. Phases that only store follow the phases of the step. If
+    `in_place`, the new states of a step overwrite the old ones.
     """
 
     def __init__(
@@ -386,7 +386,7 @@ class Stores:
         return needs
 
     def _at(self, value: Value) -> int:
-        """The phase that stores a Value: the one that computes it, or the first legal one after it."""
+        """The phase that stores a Value: the phase that computes it, or the first later phase where this is legal."""
         first = self._made_in.get(value, 0)  # a state is available from the start
         computed_in_loop = value in self._made_in and not self.phases[first].product
         place = first if computed_in_loop else self._place(value.shape, first)

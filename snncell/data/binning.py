@@ -16,10 +16,10 @@ from snncell.kernels.numba.build import build_function, parts_of
 
 # --- Kernels: a unit is a recording -----------------------------------------------------------------------------------
 
-# An event is two 64-bit words: its time, and x, y and p in 16 bits each, x in the lowest. `owners` holds the address of
-# each recording's array, so that a batch need not be concatenated.
+# An event has two 64-bit words. The first is the time; the second has x in its lowest 16 bits, then y and p. `owners`
+# holds the address of each recording's array, so that the recordings of a batch need not be concatenated.
 
-ROWS, SIGNS = 1, 1  # build options: events have y; polarities are counted separately
+ROWS, SIGNS = 1, 1  # build options, 1 or 0: whether events have y, and whether each polarity has its own frame
 
 
 def span_events_kernel(start: Any, stop: Any, owners: Any, lengths: Any, spans: Any) -> None:
@@ -36,7 +36,7 @@ def span_events_kernel(start: Any, stop: Any, owners: Any, lengths: Any, spans: 
             spans[unit, 1] = last
 
 
-# Only the code that runs once per event is inlined, because inlining more would spill the registers of its loop.
+# Inline only this function, which runs once per event. Inlining more would spill registers in the loop over events.
 @inline
 def cell_of(place: Any, polarities: Any, height: Any, width: Any) -> Any:
     """The frame element that an event increments, or -1 if the event lies outside of the sensor.
@@ -71,7 +71,7 @@ def first_after(end: Any, bins: Any, at: Any) -> Any:
 
 @call_once
 def interval(begin: Any, end: Any, low: Any, high: Any, bins: Any) -> Any:
-    """The range of times that belong to the bins from `low` to `high - 1` and to no other bin."""
+    """The times that belong to each of the bins `low` to `high - 1`, and to no other bin, as a half-open interval."""
     since, until = begin[high - 1], end[low]
     if low > 0 and end[low - 1] > since:
         since = end[low - 1]
@@ -83,10 +83,10 @@ def interval(begin: Any, end: Any, low: Any, high: Any, bins: Any) -> Any:
 def count_events_kernel(
     start: Any, stop: Any, owners: Any, lengths: Any, begins: Any, ends: Any, counts: Any, wrong: Any, geometry: Any
 ) -> None:
-    """Write the number of events per pixel and bin to `counts`, flat (T, B, P, H, W), and clip it at `most`.
+    """Write the number of events per pixel and bin to `counts`, flat (T, B, P, H, W), and limit it to `most`.
 
-    Bin b of a recording holds the events with times (or indices) in [`begins[b]`, `ends[b]`); both arrays ascend.
-    `wrong` gets the index of the first event outside of the sensor, if there is one.
+    Bin b of a recording holds the events with times (or indices) in [`begins[b]`, `ends[b]`); both arrays ascend. If an
+    event lies outside of the sensor, `wrong` gets the index of the first one.
     """
     polarities, height, width, by_number, most = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     bins = geometry[5]
@@ -100,7 +100,7 @@ def count_events_kernel(
             at = k if by_number != 0 else words[2 * k]
             if low < bins and end[low] <= at:
                 low += 1
-            # Search only if neither this bin nor the next one fits, because events are mostly in order.
+            # Events are mostly in order, so the current bin or the next one usually fits. Otherwise search.
             if (low < bins and end[low] <= at) or (low > 0 and at < end[low - 1]):
                 low = first_after(end, bins, at)
             high = low
@@ -135,9 +135,10 @@ def count_events_kernel(
 def number_bins_kernel(
     start: Any, stop: Any, owners: Any, lengths: Any, begins: Any, ends: Any, firsts: Any, lasts: Any, ordered: Any
 ) -> None:
-    """Write for each bin the index of its first event, and the index after its last event, for time-ordered recordings.
+    """Write the index of the first event of each bin, and the index after its last event, for time-ordered recordings.
 
-    The bins are those of `count_events`. `ordered` gets 0 for a recording whose events are not in order of time.
+    The bins are defined as in `count_events`. `ordered` is 0 for a recording whose events are not in order of time, and
+    1 otherwise.
     """
     bins = begins.shape[1]
     for unit in range(start, stop):
@@ -165,8 +166,8 @@ def list_events_kernel(
 
     A unit is one bin of one recording. Bin b of recording n holds the events with indices in [`firsts[n, b]`, `lasts[n,
     b]`). Its list starts at `begins[b, n]`, and `counts[b, n]` gets its length. `wrong` (B, T) gets the index of the
-    first event outside of the sensor, or -1. `frames` and `words_of` are scratch memory, zero before and after: per
-    part of `grain` units, one element and one bit for each pixel.
+    first event outside of the sensor, or -1. `frames` and `words_of` are scratch memory: one element and one bit per
+    pixel, for each part of `grain` units. They must be zero, and the kernel leaves them zero.
     """
     polarities, height, width, most, bins = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     size = polarities * height * width
@@ -199,10 +200,10 @@ def list_events_kernel(
         counts[b, recording] = found - begin
 
 
-PARALLEL_EVENTS = 1 << 16  # below this number, which takes 0.1 ms, threads do not pay off
-EVENT_WORK = 16  # cost of listing an event, in multiplications
+PARALLEL_EVENTS = 1 << 16  # with fewer events (0.1 ms), starting threads takes longer
+EVENT_WORK = 16  # cost of listing an event, relative to a multiplication
 
-# Memory layout of an event: two words of eight bytes, with y and without.
+# Memory layout of an event, two words of eight bytes: RECORD with y, LINE without y (a sensor with one row).
 RECORD = np.dtype(
     {"names": ["t", "x", "y", "p"], "formats": ["<i8", "<u2", "<u2", "<u2"], "offsets": [0, 8, 10, 12], "itemsize": 16}
 )
@@ -225,8 +226,8 @@ def count_events(
     """Counts (T, B, P, H, W), and for each recording the index of its first event outside of the sensor, or -1.
 
     Recordings are contiguous arrays, all of dtype RECORD or all of dtype LINE. `begins` and `ends` (B, T) bound the
-    bins by time, or by event index if `by_number`. Counts saturate at the largest n such that `dtype` represents all
-    integers up to n.
+    bins by time, or by event index if `by_number`. Counts saturate at `MOST[dtype]`: for example, at 255 for uint8, and
+    at 2048 for float16, which cannot represent 2049.
     """
     owners, lengths, kept = _addresses(recordings)
     (batch, bins), (width, height, polarities) = begins.shape, sensor
@@ -244,9 +245,10 @@ def count_events(
 
 
 def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any, Any]:
-    """Event indices that bound each time bin: the first event, and the one after the last, int64 (B, T) each.
+    """The index of the first event of each time bin, and the index after its last event, int64 (B, T) each.
 
-    They are valid for time-ordered recordings only. The third array (B,) is 0 for all other recordings.
+    These are valid only for recordings in order of time. The third array (B,) is 1 for such recordings and 0 for
+    others.
     """
     owners, lengths, kept = _addresses(recordings)
     firsts, lasts, ordered = np.empty_like(begins), np.empty_like(begins), np.empty(len(kept), np.int64)
@@ -259,12 +261,12 @@ def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any
 def list_events(
     recordings: list[Any], firsts: Any, lasts: Any, sensor: tuple[int, int, int], dtype: Any
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """Pixels with events and their counts, bin after bin in the order (T, B), with gaps between the bins.
+    """Pixels with events, and their counts: one list per bin, in the order (T, B), with gaps between the lists.
 
     Bin b of recording n holds the events with indices in [`firsts[n, b]`, `lasts[n, b]`).
 
     Returns:
-        `places, values, begins, counts, wrong`: the pixels and their counts; the start and the length of each bin in
+        `places, values, begins, counts, wrong`: the pixels and their counts; the start and the length of each list in
         these arrays, int64 (T B,); and for each recording the index of its first event outside of the sensor, or -1.
     """
     owners, _, kept = _addresses(recordings)
@@ -291,16 +293,16 @@ def list_events(
     return places, values, begins, counts.reshape(-1), np.where(first < none, first, -1)
 
 
-# The largest number up to which a dtype represents every integer.
+# The largest count of each dtype: it represents this integer and all smaller ones.
 MOST = {kind.dtype: int(np.iinfo(kind.dtype).max) for kind in dtypes.ALL if kind.dtype.kind in "iu"}
 MOST |= {dtypes.bool_.dtype: 1, dtypes.bfloat16.dtype: 1 << 8, dtypes.float16.dtype: 1 << 11}
 MOST |= {dtypes.float32.dtype: 1 << 24, dtypes.float64.dtype: 1 << 53}
-# Kernels cannot add in these dtypes, so they count in an integer dtype instead.
+# Kernels cannot add numbers of these dtypes, so they count in an integer dtype, and the result is converted.
 _COUNTED = {dtypes.bool_.dtype: np.uint8, dtypes.float16.dtype: np.int16, dtypes.bfloat16.dtype: np.int16}
 
 
 def _addresses(recordings: list[Any]) -> tuple[Any, Any, list[Any]]:
-    """The addresses of the recordings' arrays, their numbers of events, and the arrays, which must stay alive."""
+    """Addresses and lengths of the recordings' arrays, and the arrays, which the caller must keep alive."""
     kept = [np.ascontiguousarray(each) for each in recordings]
     return np.array(list(map(id, kept)), np.int64), np.array(list(map(len, kept)), np.int64), kept
 

@@ -184,7 +184,7 @@ class EventFolder(Recordings):
 class NMNIST(Recordings):
     """N-MNIST: 70,000 handwritten digits, shown in three saccades to an event camera of 34 x 34 pixels.
 
-    The training part has 60,000 samples, the test part 10,000. Attributes and errors are those of `EventFolder`;
+    The training part has 60,000 samples, the test part 10,000. It has the attributes and errors of `EventFolder`;
     `sensor_size` is (34, 34, 2), and `classes` are "0" to "9".
 
     Args:
@@ -207,8 +207,8 @@ class NMNIST(Recordings):
 class NCaltech101(Recordings):
     """N-Caltech101: 8,709 images of objects in 101 classes, shown in three saccades to an event camera.
 
-    Recordings have different sizes, at most 240 x 180 pixels, and events keep their pixel coordinates. Attributes and
-    errors are those of `EventFolder`; `sensor_size` is (240, 180, 2).
+    Recordings have different sizes, at most 240 x 180 pixels, and events keep their pixel coordinates. It has the
+    attributes and errors of `EventFolder`; `sensor_size` is (240, 180, 2).
 
     Args:
         folder: contains one folder per class.
@@ -225,8 +225,8 @@ class CIFAR10DVS(Recordings):
     """CIFAR10-DVS: 10,000 images of CIFAR-10, moved in front of a DVS128, from the original AEDAT 2.0 files.
 
     Coordinates follow the addresses in the file: x = address >> 1 & 127, y = address >> 8 & 127, and p is the lowest
-    bit. Note that SpikingJelly mirrors them: its x, y and p are 127 - y, 127 - x and 1 - p. Attributes and errors are
-    those of `EventFolder`; `sensor_size` is (128, 128, 2), and `classes` are always the ten of CIFAR-10, even if some
+    bit. Note that SpikingJelly mirrors them: its x, y and p are 127 - y, 127 - x and 1 - p. It has the attributes and
+    errors of `EventFolder`; `sensor_size` is (128, 128, 2), and `classes` are always the ten of CIFAR-10, even if some
     folders are missing.
 
     Args:
@@ -243,7 +243,7 @@ class CIFAR10DVS(Recordings):
 class ASLDVS(Recordings):
     """ASL-DVS: 100,800 recordings of 24 letters of American Sign Language by a DAVIS240, in `.mat` files.
 
-    Attributes and errors are those of `EventFolder`; `sensor_size` is (240, 180, 2), and `classes` are always the 24
+    It has the attributes and errors of `EventFolder`; `sensor_size` is (240, 180, 2), and `classes` are always the 24
     letters, even if some folders are missing.
 
     Args:
@@ -261,7 +261,7 @@ class ASLDVS(Recordings):
 class SHD(Samples):
     """Spiking Heidelberg Digits (SHD) and Spiking Speech Commands (SSC): spoken words as spikes of 700 channels.
 
-    The channels are those of a cochlea model. Files store times as float16 seconds; events have int64 microseconds. The
+    A cochlea model produced the channels. Files store times as float16 seconds; events have int64 microseconds. The
     resolution is therefore 122 microseconds from 0.125 s on, 488 from 0.5 s on, and 977 from 1 s on. Events have no y,
     and p = 0.
 
@@ -322,7 +322,7 @@ class DVSGesture(Samples):
     You can pass the original data or one of two mirrors:
 
     - The original AEDAT 3.1 recordings with `_labels.csv` files. Each line of a label file is a sample: the events with
-      startTime <= t < endTime. Times stay those of the recording.
+      startTime <= t < endTime. The samples keep the times of the recording.
     - tonic's mirror: one file `userNN_lighting/<label>.npy` per sample, with columns x, y, p and t in milliseconds.
     - SpikingJelly's mirror: one `.npz` file per sample, in one folder per label.
 

@@ -89,9 +89,9 @@ def to_frames(
         empty frames. A recording without events has T = 0 windows, or `n_bins` empty bins.
 
     Raises:
-        ArgumentError: unless exactly one of `n_bins`, `window` and `count` is given; for an overlap as long as a bin, a
-            start or end with `count`, an end before the start, events outside of the sensor, and several sensors in a
-            batch.
+        ArgumentError: if you pass none or more than one of `n_bins`, `window` and `count`, if you pass a start or an
+            end together with `count`, if the overlap is as long as a bin, or if the end is before the start. Also if
+            events lie outside of the sensor, or if a batch has several sensors.
         DTypeError: for a complex or unknown dtype.
 
     Example:
@@ -269,8 +269,8 @@ def to_event_lists(
     the same as for `to_frames`, and `to_event_lists(...).to_dense()` equals its frames. Each row of the lists is a
     frame, in which pixel (p, y, x) has index (p H + y) W + x.
 
-    The arrays of indices and values are padded with zeros to one of a few lengths (two per power of two), so that a
-    jitted step is traced for few shapes.
+    Zeros pad the arrays of indices and values to one of a few lengths, two per power of two. Then a jitted step is
+    traced for few shapes only.
 
     Args:
         events, sensor_size, n_bins, window, count, overlap, last, dtype, start, end: as for `to_frames`.

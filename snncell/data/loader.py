@@ -167,8 +167,9 @@ class Loader:
         batch_size: B. The last batch may be smaller.
         shuffle: shuffle the samples anew in each epoch.
         transform: a function of a sample's first entry. If it has an argument `rng`, it gets the sample's generator.
-            snncell's operations draw from the sample's random numbers in any case. A transform with a method `batch`,
-            such as `ToFrame` or a `Compose` that ends with it, transforms a whole batch at once, with the same result.
+            Operations of snncell always draw from the sample's random numbers, with or without `rng`. A transform with
+            a method `batch`, such as `ToFrame` or a `Compose` that ends with it, transforms a whole batch at once, with
+            the same result.
         collate: a function of the list of samples that replaces padding and stacking. Its arrays become Tensors.
         workers: the number of threads that make batches while your code computes. With 0, each batch is made on
             request.
@@ -189,12 +190,13 @@ class Loader:
         lengths: add the lengths after the first sequence.
 
     Raises:
-        ArgumentError: for a data set without `len` or `[i]`, settings that give no batch, invalid buckets, objects that
-            cannot be pickled where processes are not forked, and a transform that keeps a Generator in processes.
+        ArgumentError: if the data set has no `len` or `[i]`, if no batch is possible, or if the buckets are invalid.
+            With processes, also if the transform keeps a Generator, or if an object cannot be pickled on a system that
+            does not fork processes.
 
-    While you iterate, it raises ShapeError for samples that do not match, ArgumentError for samples longer than the
-    largest bucket, DTypeError for samples that cannot become arrays, and WorkerError if a process dies. Errors from the
-    data set or a transform have a note that names the sample.
+    Iteration raises ShapeError for samples with different shapes, ArgumentError for samples longer than the largest
+    bucket, and DTypeError for samples that cannot become arrays. If a process dies, it raises WorkerError. Errors from
+    the data set or a transform have a note that names the sample.
 
     Example:
         >>> import numpy as np

@@ -27,8 +27,8 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
         mpiexec -n 4 python train.py
 
     Afterwards every rank draws rank 0's random numbers, so that networks start with the same weights. The ranks of a
-    machine share its cores. An uncaught exception on one rank ends the job, and so does a rank that ends its program
-    while others wait for it. Without `mpiexec` there is one rank, with the same results.
+    machine share its cores. An uncaught exception on one rank ends the job. If a rank ends its program while others
+    wait for it, this also ends the job. Without `mpiexec` there is one rank, with the same results.
 
     Args:
         shards: number of parts of each batch, 4 by default, at least the number of ranks. Their results are added in a

@@ -315,8 +315,8 @@ class Ending:
         if os.getpid() != self.process:
             self.before(kind, error, trace)
             return
-        # Wait, so that only one rank prints an error that all ranks raise, and so that the cause of an error is printed
-        # before its effects. The job usually ends during the wait.
+        # Wait for two reasons: only one rank should print an error that all ranks raise, and the cause of an error
+        # should be printed before its effects. The job usually ends during the wait.
         time.sleep(FIRST * (2 if error is self.caused else 1 if self.comm.rank else 0))
         sys.stdout.flush()
         text = "".join(traceback.format_exception(kind, error, trace))

@@ -57,7 +57,7 @@ def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None 
 def first_spike_time(spikes: Numbers, silent: ExtendedReal | None = None, *, lengths: Numbers | None = None) -> Tensor:
     """Time to first spike of each neuron, in steps from 0: (T, B, ...) -> (B, ...).
 
-    The gradient is that of `nn.FirstSpikeTime`: more output at the spike moves it earlier.
+    It uses the gradient of `nn.FirstSpikeTime`: more output at the spike moves it earlier.
 
     Args:
         spikes: a value above 0 is a spike.

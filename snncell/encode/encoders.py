@@ -86,7 +86,7 @@ def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
         s[t] = floor(x 2^k) mod 2,  k = t mod period + 1
 
     Step t has the weight 2^-k, so sum_k s 2^-k is x, rounded down to `period` digits. Use it to transmit precise values
-    in few steps. x = 1 has no such digits, so it gets all ones, which is 1 - 2^-period.
+    in few steps. For x = 1, no such digits exist. It gets all ones, the digits of 1 - 2^-period.
 
     Args:
         x: (B, ...) in [0, 1].
@@ -261,9 +261,9 @@ def latency(
         t = steps - 1 - ln(a x + 1), a = e^(steps - 1) - 1
         t = (steps - 1) (1 - x)                         linear
 
-    Use it if few spikes must carry the information. Prefer linear=True with normalize=True, because snnTorch's
-    normalised logarithm puts most spikes early: over 8 steps, with a value below the threshold in the input, 0.1
-    already fires at step 0. Halves round to even.
+    Use it if few spikes must carry the information. You should combine normalize=True with linear=True, because
+    snnTorch's normalised logarithm puts most spikes early. For example, over 8 steps, with a value below the threshold
+    in the input, 0.1 already fires at step 0. Halves round to even.
 
     Args:
         x: (B, ...) in [0, 1]. Under `snncell.jit`, spikes after the last step are dropped.

@@ -243,10 +243,10 @@ def scan_recomputing(
     backwards: bool,
     finish: Sequence[str] = (),
 ) -> list[str]:
-    """A backward loop over time with checkpointing: the forward loop has stored its states every `every` steps only.
+    """A backward loop over time with checkpointing: the forward loop stored its states only every `every` steps.
 
-    The loop processes the last segment first. In each segment it reruns the forward loop from the stored states, and
-    keeps the states of all steps in cache. Then it runs its own steps backwards over the segment. `fetch` loads the
+    The loop processes the last segment first. In each segment it first reruns the forward steps from the stored states,
+    and keeps the states of all these steps in cache. Then it runs the backward steps of the segment. `fetch` loads the
     states before the first step of a `segment`, and `recomputed` is a step of the forward loop. In `step`, `turn`
     counts within the segment.
     """

@@ -12,8 +12,8 @@ was measured on every float32, and the tests sweep over them. `<name>_f8` for fl
 because reducing a large angle needs 2 / pi to 150 bits.
 
 `exp` is computed in float32, which is fastest because its result is a product. The others are computed in float64 and
-rounded once: a register has half as many elements, but intermediate rounding errors do not matter, and no number is
-denormal. Polynomials are minimax approximations of the relative error, which is noted at each (Remez exchange; for
+rounded once. A register then has half as many elements, but intermediate rounding errors do not matter, and no number
+is denormal. Polynomials are minimax approximations of the relative error, which is noted at each (Remez exchange; for
 `erf`, a quotient by reweighted least squares). Even and odd powers are summed separately, which halves the dependency
 chain. Nothing relies on fused multiply-add: without `fastmath`, LLVM contracts nothing.
 

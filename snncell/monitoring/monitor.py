@@ -22,7 +22,7 @@ from snncell.tape.state import CHECKING, settings
 class Monitor:
     """Record spikes, potentials and gradients of a network while it runs: `with snncell.monitor(net) as m:`.
 
-    Use it to look at a network: why it does not learn, how often its neurons fire, what it costs. A monitor does not
+    Use it to see why a network does not learn, how often its neurons fire, or how much it costs. A monitor does not
     change results, and loops over time stay one kernel, because records are additional results of the kernels. The
     first call with a monitor is traced and compiled again. You can use it eagerly, under `jit`, in graph mode and
     during `train.fit`.

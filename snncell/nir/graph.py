@@ -1,7 +1,7 @@
 """NIR nodes and graphs as checked data, their shapes, and the order in which nodes are computed.
 
-The node classes of the package nir are not used here, because their constructors assert that all parameters of a neuron
-have one shape, while files by other tools mix numbers and arrays. Also, our errors can name the path of a node.
+This module does not use the node classes of the package nir. Their constructors require the same shape for all
+parameters of a neuron, but files by other tools mix numbers and arrays. Also, our errors can name the path of a node.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def to_nir(
     method="exponential". `from_nir` with the same dt and method then gives the same steps.
 
     Args:
-        net: a `SequentialCell`; your own Cell, if its `construct` only calls Cells and adds their results; or a result
-            of `from_nir`, which keeps its names, and every number that you have not changed.
+        net: a `SequentialCell`, or your own Cell, if its `construct` only calls Cells and adds their results. It can
+            also be a result of `from_nir`; then the graph keeps its names, and every number that you have not changed.
         dt: seconds of a time step.
         input_shape: shape of one sample at one time step, (N,) or (C, H, W), without time and batch.
         method: the method with which readers integrate the equations, "euler" as in other frameworks, or "exponential".

@@ -109,15 +109,15 @@ class DataFlow:
     """Run a network on a `Signal` and report its calls to an exporter.
 
     The exporter handles a Cell that it knows in `place`. Any other Cell runs its `construct`, and its inner calls are
-    reported in turn. Errors are raised for unknown Cells of this package, and for a construct that does anything with a
-    Signal except adding it and passing it on.
+    reported in the same way. A construct can only add Signals and pass them on; any other use raises an error. So does
+    an unknown Cell of this package.
 
     Args:
         net: the network. It runs in prediction mode; all changes are undone afterwards.
         error: makes an exception from a text that begins with the name of a Cell.
         takes: the operations that a construct may contain, for messages.
         path: the path of the network within a larger one.
-        axes: the number of axes before those of a sample: 2 for time and batch, 1 for batch alone.
+        axes: the number of axes before the axes of a sample: 2 for time and batch, 1 for batch alone.
     """
 
     def __init__(self, net: Cell, error: Callable[[str], Exception], takes: str, path: str = "", axes: int = 2) -> None:

@@ -182,8 +182,8 @@ def elementwise(
 ) -> Callable[[Callable[..., Any]], Function]:
     """Decorator that declares an elementwise operation from its formula and its bprop.
 
-    `rule` is the dtype rule of `Elementwise`, and `options` are those of `Function`. Pass `bprop` here if it fits on
-    one line and uses only operations defined above; otherwise use `def_bprop` (`tape/primitive.py`).
+    `rule` is the dtype rule of `Elementwise`, and `Function` takes the `options`. Pass `bprop` here if it fits on one
+    line and uses only operations defined above; otherwise use `def_bprop` (`tape/primitive.py`).
     """
 
     def declare(formula: Callable[..., Any]) -> Function:

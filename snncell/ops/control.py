@@ -226,12 +226,13 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
 
     You can write `fn` for one sample and apply it to a batch: y[i] = fn(x[i], ...). `fn` is traced once. Each operation
     then computes all slices at once, by its rule `Primitive.over_time`. The result is fused and compiled like a
-    function written for a batch, and so are gradients inside and outside of `fn`. Results equal those of the single
-    slices bit for bit, except for products and sums whose order changes with the number of rows.
+    function written for a batch, and so are gradients inside and outside of `fn`. Results are bit for bit the same as
+    for single slices, except for products and sums whose order changes with the number of rows.
 
-    A function with state runs slice by slice: one that draws random numbers (different for each slice), assigns to
-    Parameters, or contains an `ops.scan` with a carry, such as a spiking layer over time. `snncell.explain` shows the
-    choice: "no loop: all 64 steps at once", or "64 steps one by one". Note that all slices are in memory together.
+    A function with state runs slice by slice. For example, it assigns to Parameters, or contains an `ops.scan` with a
+    carry, such as a spiking layer over time. A function that draws random numbers also runs slice by slice, and draws
+    different ones for each slice. `snncell.explain` shows the choice: "no loop: all 64 steps at once", or "64 steps one
+    by one". Note that all slices are in memory together.
 
     Args:
         fn: a function or Cell that takes and returns Tensors.

@@ -1,11 +1,11 @@
-"""Products and convolutions of event lists: four operations. Each one is the gradient of another one.
+"""Matrix products and convolutions of event lists, and their gradients with respect to the matrix or weight.
 
     multiply   lists, matrix   -> rows     x @ y
     contract   lists, rows     -> matrix   x.T @ y, the gradient of the matrix
     convolve   lists, weight   -> results
     correlate  lists, results  -> weight   the gradient of the weight
 
-Event lists themselves get no gradient.
+Each operation is the gradient of another one, so gradients of any order exist. Event lists themselves get no gradient.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Ints = tuple[int, ...]
 
 
 class _Product(OfLists):
-    """Product of event lists, as the rows of a matrix, with a matrix."""
+    """Matrix product x @ y, or x.T @ y if `by_columns`. The rows of x are event lists."""
 
     by_columns = False
 
@@ -72,7 +72,7 @@ _multiply, _contract = _Product("matmul"), _Contraction("contraction")
 @_multiply.def_bprop
 def _(starts: Tensor, places: Tensor, values: Tensor, y: Tensor, _out: Tensor, dout: Tensor, *, shape: Ints) -> Grads:
     def of_matrix() -> Tensor:
-        # `turned`, because in a layer the matrix is the transpose of the weight.
+        # Ask for the transpose of the gradient, because in a layer the matrix is the transpose of the weight.
         return sh.transpose(_contract.bind(starts, places, values, dout, shape=shape, turned=True))
 
     return None, None, refuse_gradient, of_matrix
@@ -106,7 +106,7 @@ def multiply_lists(lists: EventLists, y: Any) -> Tensor:
 
 
 class _Convolved(OfLists):
-    """Convolution of images in event lists, or its gradient with respect to the weight."""
+    """Convolution of images, given as event lists, with a weight, or the gradient of the weight."""
 
     def __init__(self, name: str, like: Convolution | ConvolutionWeight, fast: Any, general: Any) -> None:
         super().__init__(name, self._evaluated, self._specs)
@@ -148,7 +148,7 @@ def _(
 
 
 def convolve_lists(lists: EventLists, weight: Tensor, name: str, **options: Any) -> Tensor:
-    """Convolution of images (N, C, *S) in event lists, one row per image."""
+    """Convolution of images (N, C, *S), given as event lists with one row per image."""
     if lists.rows != lists.shape[0]:
         raise ShapeError(
             f"{name}: event lists must be images (N, C, ...) with one row each; these of shape {lists.shape} have rows "

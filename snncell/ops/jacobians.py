@@ -81,9 +81,9 @@ def jacfwd(
 ) -> Callable[..., Any]:
     """Jacobian by forward-mode differentiation: one `jvp` per element of the argument.
 
-    The result is that of `jacrev`. You should prefer it if the argument has fewer elements than the output. Columns are
-    computed together under the same conditions as the rows of `jacrev`. For a Cell with a `bprop`, both give the
-    Jacobian of that bprop. `jacfwd(jacrev(fn))` is a Hessian.
+    It returns the same result as `jacrev`. You should prefer it if the argument has fewer elements than the output.
+    Columns are computed together under the same conditions as the rows of `jacrev`. For a Cell with a `bprop`, both
+    give the Jacobian of that bprop. `jacfwd(jacrev(fn))` is a Hessian.
 
     Args:
         fn, grad_position, has_aux: as for `jacrev`.

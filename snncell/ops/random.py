@@ -3,8 +3,8 @@
 The generator is NumPy's Philox, keyed by the seed and the number of the call. Each element uses its own 64-bit word:
 
 - uniform: 53 bits of the word for float64, 24 bits of half a word for float32, as in NumPy.
-- normal: by Box and Muller, two numbers from two words, computed in float64 and rounded. On a GPU the last bit may
-  differ, because its logarithm and sine do.
+- normal: the Box-Muller method computes two numbers from two words, in float64, and rounds them. On a GPU the last bit
+  may differ, because its logarithm and sine do.
 - integers: the upper half of the 128-bit product of the word and the number n of integers. Probabilities deviate from 1
   / n by at most 2^-64.
 - permutations: the order of the words.
@@ -99,9 +99,9 @@ def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> N
     """Set the seed of all random numbers of this thread.
 
     You should call it at the start of a program to make results repeatable. Each thread has its own sequence of random
-    numbers. A thread that has not called `set_seed` derives its seed from the main thread's last seed (a random one by
-    default) and its number among the threads that draw. If several threads draw at once, let each of them call
-    `set_seed`.
+    numbers. If a thread has not called `set_seed`, its seed comes from the main thread's last seed (random by default)
+    and from the number of the thread among the threads that draw. If several threads draw at once, let each of them
+    call `set_seed`.
 
     Args:
         seed: an integer in [0, 2^63).

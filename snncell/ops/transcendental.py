@@ -58,8 +58,8 @@ def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
     if not isinstance(x, Tensor):
         return None, (lambda: dout * out * math.log(x)) if x > 0 else None
     positive = greater(x, 0)
-    # x ** (y - 1) instead of out / x, because that is 0 / 0 at x = 0. y = 0 needs a separate case, because 0 * x ** -1
-    # is NaN at x = 0. For x <= 0 `out` may be infinite or NaN, so it is replaced before the product with 0.
+    # Use x ** (y - 1) instead of out / x, because out / x is 0 / 0 at x = 0. y = 0 needs a separate case, because 0 * x
+    # ** -1 is NaN at x = 0. For x <= 0 `out` may be infinite or NaN, so it is replaced before the product with 0.
     return (
         lambda: dout * where(equal(y, 0), 0.0, y * pow(x, y - 1)),
         lambda: dout * where(positive, out, 0.0) * log(where(positive, x, 1.0)),

@@ -257,8 +257,8 @@ def colour_bar(axes: Any, image: Any, *names: str, **options: Any) -> Any:
 
 
 # --- Legends ----------------------------------------------------------------------------------------------------------
-# Matplotlib's loc="best" alone is not enough: it puts the legend over the lines if no place is free, for example over
-# six lines of `gradient_to_weight`, and does not see the lines of a second axis, as in `training_curves`. Its
+# Matplotlib's loc="best" alone is not enough. If no place is free, it puts the legend over the lines, for example over
+# six lines of `gradient_to_weight`. It also ignores the lines of a second axis, as in `training_curves`. Its
 # loc="outside ..." is for the legend of a whole figure, not of one of several Axes.
 
 _SHARE = 0.25  # a legend below the Axes may always use this fraction of the panel's height
@@ -278,10 +278,10 @@ def legend_label(name: str) -> str:
 def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
     """Draw the legend of `axes`, or of `handles`, if there are any entries.
 
-    The legend is placed inside of the Axes where nothing is drawn. If there is no such place, or with `inside=False`
-    (for Axes that are full to the edges), it is placed below, provided that a layout (constrained or tight) makes room
-    and the Axes keep enough of the panel. Otherwise it covers the data, half transparent. `beside` is the width of text
-    to the right of the Axes, in points.
+    The legend is placed inside of the Axes where nothing is drawn. If no such place is free, the legend goes below the
+    Axes. `inside=False` always puts it there, for Axes that are full to the edges. This needs a constrained or tight
+    layout, which makes room, and the Axes must keep enough of the panel. Otherwise it covers the data, half
+    transparent. `beside` is the width of text to the right of the Axes, in points.
     """
     handles = axes.get_legend_handles_labels()[0] if handles is None else list(handles)
     if not handles:
@@ -381,8 +381,8 @@ def _overlaps(drawn: list[tuple[Any, bool]], left: float, low: float, right: flo
 def _place_below(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
     """A place below Axes of that width and height, with as many columns as fit.
 
-    If the legend needs too much of the panel, the result is None if a small legend would cover only part of the Axes;
-    otherwise a legend with tight line spacing.
+    If the legend needs too much of the panel, there are two cases. If a small legend covers only part of the Axes, the
+    result is None. Otherwise it is a legend with tight line spacing.
     """
     from matplotlib.transforms import ScaledTranslation
 

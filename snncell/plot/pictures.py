@@ -20,9 +20,9 @@ from snncell.report.activity import STUCK, staying_on
 from snncell.report.facts import Array, Facts, LayerFacts, all_finite, l2_norm
 from snncell.report.training import predictions
 
-MOST_LAYERS = 8  # layers with separate figures, so that the page of a deep net still loads
+MOST_LAYERS = 8  # layers with separate figures, a limit so that the page of a deep net still loads
 TRACES = 3  # neurons whose potential is drawn
-DOTS = 200  # per inch, the resolution of a printed photograph
+DOTS = 200  # per inch, as in a printed photograph
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Section:
 
 
 def sections(facts: Facts, monitor: Any) -> list[Section]:
-    """All sections that these facts allow; each section names its missing parts."""
+    """All sections of the report. If facts are missing, the section says which figures it lacks."""
     return [_spikes(facts), _potentials(facts, monitor), _gradients(facts), _weights(facts), _results(facts)]
 
 
@@ -84,7 +84,7 @@ def _spikes(facts: Facts) -> Section:
 
 
 def _raster(layer: LayerFacts) -> Picture:
-    assert layer.spikes is not None  # because it has rates
+    assert layer.spikes is not None  # the caller checked `rates`, which come from spikes
     sample = _sample_to_show(layer)
     spikes = {layer.name: _of_sample(layer.spikes, sample)[: layer.steps_of(sample)]}
     return draw_picture(
@@ -93,7 +93,7 @@ def _raster(layer: LayerFacts) -> Picture:
 
 
 def _sample_to_show(layer: LayerFacts) -> int:
-    """The sample in which most neurons fire at all late steps, if there are enough of them; otherwise the first."""
+    """The sample with the most neurons that fire at all late steps, or sample 0 if these neurons are few."""
     worst = staying_on(layer)
     return worst.sample if worst is not None and worst.share > STUCK else 0
 
@@ -119,14 +119,14 @@ def _potentials(facts: Facts, monitor: Any) -> Section:
 
 
 def _traces(layer: LayerFacts) -> Picture:
-    assert layer.v is not None and layer.spikes is not None  # the caller chose it by v; spikes come with it
+    assert layer.v is not None and layer.spikes is not None  # the caller checked `v`, and layers with `v` have spikes
     above = layer.above
     before = None if above is None else before_reset(layer.v, above, layer.spikes, layer.threshold)
     sample = _sample_to_show(layer)
     steps = layer.steps_of(sample)
     v = _of_sample(layer.v if before is None else before, sample)[:steps]
     fired = _of_sample(layer.spikes != 0, sample)[:steps]
-    # Neurons that fire about every third step show the most: charging, crossing the threshold, reset.
+    # Choose neurons that fire about every third step. Their traces show charging, crossing the threshold and reset.
     busy = np.argsort(np.abs(fired.mean(0) - 0.3), kind="stable")[:TRACES]
     what = "potential after each step" if before is None else "potential before the reset"
     caption = f"{layer.name}: {what}, of {len(busy)} neurons in sample {sample}."
@@ -189,7 +189,7 @@ def _sizes(facts: Facts, ax: Any) -> None:
             ax.plot(shown, rows, label=label, linestyle="", markersize=4, color=colour, marker=mark)
     if facts.updates is not None:
         ax.axvspan(1e-4, 1e-2, color="0.9", zorder=0, label="usual update")
-    else:  # extend to powers of ten and label only these, because other labels would overlap
+    else:  # end at powers of ten and label only these, as other labels would overlap
         low, high = np.log10(ax.get_xlim())
         ax.set_xlim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
         ax.xaxis.set_minor_formatter("")

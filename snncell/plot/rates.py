@@ -188,9 +188,9 @@ def time_differences(
 ) -> Differences:
     """Differences in time between the spikes of two recordings of the same neurons.
 
-    "first" compares the first spikes of each neuron in each sample. "all" compares pairs of spikes of the same neuron
-    and sample that are each other's nearest (the earlier one of two equally near); see event synchronisation, R. Quian
-    Quiroga, T. Kreuz, P. Grassberger, Phys. Rev. E 66, 041904 (2002).
+    "first" compares the first spikes of each neuron in each sample. "all" pairs spikes of the same neuron and sample. A
+    pair counts if each spike is the nearest one to the other; of two equally near spikes, the earlier one counts. See
+    event synchronisation, R. Quian Quiroga, T. Kreuz, P. Grassberger, Phys. Rev. E 66, 041904 (2002).
     """
     if match not in ("first", "all"):
         raise ArgumentError(f'{who}: match is "first" or "all", not {match!r}.')

@@ -109,8 +109,8 @@ def report(
     """Diagnose a network on one batch, and write a page that explains in words its activity and its problems.
 
     You can use it when a network does not learn. It finds, for example, silent and saturated neurons, surrogates that
-    are too narrow, gradients that explode, vanish or are missing, a loss or updates of the wrong size, and the origin
-    of a NaN; `Finding` lists all kinds. Tables and figures follow, all in one file.
+    are too narrow, and gradients that explode, vanish or are missing. It also finds a loss or updates of the wrong
+    size, and the origin of a NaN. `Finding` lists all kinds. Tables and figures follow, all in one file.
 
     The net is called on the batch, in its current mode (training or prediction), and on each half of the batch if there
     is a loss. Each `Stateful` starts from rest. Afterwards Parameters, kept states, the optimiser and the random
@@ -127,8 +127,8 @@ def report(
         path, title: the file of the page, .html or .pdf, and its title.
 
     Raises:
-        ArgumentError: for a net without neurons, or whose neurons do not run; an empty batch; an optimiser of other
-            Parameters; an invalid log; a path that cannot be written.
+        ArgumentError: if the net has no neurons or does not run them, if the batch is empty, if the optimiser has other
+            Parameters, if the log is invalid, or if the path cannot be written.
         ShapeError, DTypeError, CallError: for a batch that does not fit the net or the loss, for example x alone if the
             loss needs y.
 

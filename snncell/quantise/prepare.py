@@ -177,9 +177,9 @@ def prepare(
         The network itself.
 
     Raises:
-        ArgumentError: for a network with nothing to round, that is already prepared, or that computes in float16
-            (`snncell.amp`); for a Cell with a `bprop`, because that uses its unrounded Parameters; for states of a Cell
-            that is not a neuron.
+        ArgumentError: if the network has nothing to round, is already prepared, or computes in float16 (`snncell.amp`).
+            Also for a Cell with a `bprop`, because its custom gradient would use the unrounded Parameters, and for
+            states of a Cell that is not a neuron.
 
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; states: Davies et al., "Loihi", IEEE Micro 38(1), 2018.
@@ -342,9 +342,9 @@ def fold(net: Cell) -> Cell:
             `SequentialCell` as a whole, because the positions of its Cells change.
 
     Raises:
-        ArgumentError: for a normalisation at another place, with statistics for each step, or that always uses the
-            statistics of the batch; for a layer that is used twice; for a prepared network; for one without batch
-            normalisation.
+        ArgumentError: if a normalisation does not follow such a layer, has statistics for each step, or always uses the
+            statistics of the batch. Also if a layer is used twice, or if the network is already prepared or has no
+            batch normalisation.
 
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018, section 3.2.

@@ -64,8 +64,8 @@ class Quantiser(Ranged, Cell):
     passes(x, *grid)    a mask, True where that derivative is 1 and False where it is 0; None for 1 everywhere
 
     You can check the gradient with `testing.check_bprop`, and run `smooth` with `surrogate.smooth()`, as with spike
-    functions. Zeros stay zeros and NaN stays NaN; NaN or infinity makes all values NaN that share its scale. float16
-    and bfloat16 are rounded in float32, and the result is converted back.
+    functions. Zeros stay zeros and NaN stays NaN. If a value is NaN or infinite, all values with the same scale become
+    NaN. float16 and bfloat16 are rounded in float32, and the result is converted back.
 
     Inputs:
         x: floats of any shape.

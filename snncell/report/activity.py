@@ -22,9 +22,9 @@ HELD = ((50.0, 0.2), (10.0, 0.4))  # pairs (potential in thresholds, share of th
 # A layer is asleep if no potential exceeds a tenth of the distance to the threshold, or if the derivative of the
 # surrogate is below a hundredth of its peak at all potentials.
 FAR, WAKES = 0.9, 0.01
-# A surrogate is too narrow if it has no gradient at more than this share of the steps of firing neurons, and if their
-# potentials spread over more than this multiple of its width. With a smaller spread, the potentials are only far from
-# the threshold.
+# A surrogate is too narrow under two conditions. It has no gradient at more than this share of the steps of firing
+# neurons. And their potentials spread over more than this multiple of its width. With a smaller spread, the potentials
+# are only far from the threshold.
 NARROW, NARROW_SPREAD = 0.9, 4.0
 WIDE_SPREAD = 10.0  # thresholds; beyond this the potentials are too wide, not the surrogate too narrow
 NEAR_PEAK = 0.95  # a derivative above this part of its peak at nearly all potentials does not distinguish them

@@ -1,4 +1,4 @@
-"""Measures of gradients: through time, through depth, of Parameters, and detached resets."""
+"""Gradient measurements: growth through time and through depth, Parameters without gradient, and detached resets."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ import numpy as np
 from snncell.report.facts import Array, Facts, LayerFacts, Weight, all_finite, l2_norm
 from snncell.report.findings import Measurement, make_measurement
 
-# A sum over time in a long sequence has a factor near 1 per step. A larger factor means exponential growth.
+# Factor per step above which a gradient explodes. A gradient that only adds up over many steps has a factor near 1.
 EXPLODING_FACTOR = 1.1
-# A reset reduces the gradient too, so the leak explains a decrease of up to twice its own rate.
+# The leak is the cause of a decrease up to twice as fast as its own, because resets also reduce the gradient.
 LEAK_EXPLAINS = 2.0
-# The gradient is proportional to the surrogate's derivative. The derivative is the cause if its growth explains at
-# least half of the growth of the gradient, on a logarithmic scale.
+# The gradient is proportional to the surrogate's derivative. The derivative is the cause if the logarithm of its growth
+# is at least half of the logarithm of the gradient's growth.
 SLOPES_EXPLAIN = 0.5
-# The feedback is the cause if it explains at least half of the growth, because its gain is estimated from means.
+# The feedback is the cause if its gain is at least half of the factor per step. Half is enough, because the gain is
+# only an estimate from means.
 FEEDBACK_EXPLAINS = 0.5
 # With fewer steps, the factor per step is not reliable.
 FEWEST_STEPS = 6
-# The gradient of an earlier layer passes through the later ones. If it grows at nearly their rate, they are the cause.
+# The gradient of a layer passes through the later layers first. If a later layer has at least this part of its rate of
+# growth, that layer is the cause.
 INHERITED = 0.7
 
 
 class Trend(NamedTuple):
     """The change of a layer's gradient backwards through time."""
 
-    factor: float  # per step backwards, by a least-squares fit of log norm over the steps with a nonzero norm
+    factor: float  # per step backwards: a least-squares fit of log norm over the steps with a nonzero norm
     steps: int  # from the first to the last of these steps
 
     @property
@@ -50,7 +52,7 @@ def trend(norms: Array | None) -> Trend | None:
 
 
 def through_time(facts: Facts) -> Iterator[Measurement]:
-    """Measure gradients that grow or shrink backwards through time, in the last layer that causes it."""
+    """Measure gradients that grow or shrink backwards through time, in each layer that causes this."""
     later: list[Trend] = []
     for layer in reversed(facts.layers):
         own = trend(layer.norms)
@@ -86,7 +88,7 @@ def _growing(layer: LayerFacts, own: Trend) -> Measurement:
     numbers = {"factor": own.factor, "total": own.total, "steps": own.steps, "feedback": feedback}
     if layer.recurrent and (feedback is None or feedback > FEEDBACK_EXPLAINS * own.factor):
         return make_measurement("exploding recurrence: a gradient", layer, radius=layer.radius, **numbers)
-    reset = None  # the gain of leak and reset in a step at the threshold: v' = leak h - drop f(h)
+    reset = None  # the factor of one step at the threshold, where v' = leak h - drop f(h)
     if layer.drop and layer.slope is not None and layer.leak is not None:
         reset = layer.leak * abs(1.0 - layer.drop * float(layer.slope.peak.mean()))
     reset = reset if reset is not None and reset > 1 else None
@@ -94,7 +96,7 @@ def _growing(layer: LayerFacts, own: Trend) -> Measurement:
 
 
 def _gain_of_feedback(layer: LayerFacts) -> float | None:
-    """The gain of the feedback on a gradient in a step: |W' D g| is about radius(W) rms(D) |g| for random weights W."""
+    """The factor that the feedback gives a gradient. For random W, |W' D g| is about radius(W) rms(D) |g|."""
     if layer.radius is None or layer.slope is None or layer.above is None or not all_finite(layer.above):
         return None
     slopes = layer.by_unit(layer.slope.derivative(layer.above)).astype(np.float64)
@@ -102,10 +104,10 @@ def _gain_of_feedback(layer: LayerFacts) -> float | None:
 
 
 def through_depth(facts: Facts) -> Iterator[Measurement]:
-    """Measure the ratio of gradients of neighbouring layers, without growth through time."""
+    """Measure the ratio of the gradients of neighbouring layers at late steps."""
     known = [layer for layer in facts.layers if layer.grad is not None and all_finite(layer.grad)]
     for before, after in pairwise(known):
-        # Compare the last steps: their gradients have passed few time steps, so a difference comes from the depth.
+        # Compare the last steps. Their gradients have passed through few time steps, so the depth causes a difference.
         low, high = (_late(layer) for layer in (before, after))
         if low and high:
             rule = "exploding gradient: through depth" if low > high else "vanishing gradient: through depth"
@@ -113,7 +115,7 @@ def through_depth(facts: Facts) -> Iterator[Measurement]:
 
 
 def _late(layer: LayerFacts) -> float:
-    """The gradient norm over the last eighth, but at least four, of the steps with a nonzero gradient."""
+    """The median norm of the last steps with a nonzero gradient: the last eighth of them, but at least four."""
     assert layer.norms is not None  # the caller has checked `grad`
     norms = layer.norms[layer.norms > 0]
     return float(np.median(norms[-max(4, len(norms) // 8) :])) if len(norms) else 0.0

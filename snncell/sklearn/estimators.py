@@ -223,7 +223,7 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
 
     Note: there are no sample weights, because a weight of 2 differs from a batch that contains the sample twice.
 
-    Source: the protocol is that of Buitinck et al., "API design for machine learning software", 2013.
+    Source: the protocol of Buitinck et al., "API design for machine learning software", 2013.
 
     Example:
         >>> from sklearn.datasets import make_blobs

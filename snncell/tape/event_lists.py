@@ -88,21 +88,21 @@ def _products(shape: Shape) -> list[int]:
 class EventLists(NamedTuple):
     """A sparse array: the nonzero elements of each row (CSR, compressed sparse rows).
 
-    Use it for recordings of few events, such as those of event cameras. You can pass it to `nn.Dense`, `nn.Conv1d`,
+    Use it for recordings with few events, for example from event cameras. You can pass it to `nn.Dense`, `nn.Conv1d`,
     `nn.Conv2d`, `nn.TimeDistributed` of them, and as the first operand to products with a weight.
 
     The cost of a product, and of the gradient of its weight, is proportional to the number of events. The dense array
-    is only built if that is faster; `snncell.explain` prints the number of events from which on it is. Results are
-    those of the dense array. Arrays are not copied. No gradient flows into the values.
+    is built only if this is faster; `snncell.explain` prints the limit. Results are the same as with the dense array.
+    Arrays are not copied. No gradient flows into the values.
 
     Attributes:
         indptr: int64 (R + 1,): the elements of row r are listed from indptr[r] up to indptr[r + 1].
         indices: int32 (E,): the position of each element in its row, ascending within a row.
-        values: (E,): the elements; those from indptr[R] on are ignored.
+        values: (E,): the elements. Elements from indptr[R] on are ignored.
         shape: the shape of the dense array. Its first axes are the rows, such as (T, B); the others are the elements of
             a row.
 
-    Source: the layout is that of `scipy.sparse.csr_array`, for rows and elements of any number of axes.
+    Source: the layout of `scipy.sparse.csr_array`, extended to rows and elements of any number of axes.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], p=[1, 0, 1], sensor_size=(3, 1, 2))

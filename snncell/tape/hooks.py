@@ -1,8 +1,8 @@
 """Tensor hooks, and taps: Tensors that monitors record from compiled functions and loops as extra results.
 
-A monitor (`CHECKING.watch`) sees each call of a Cell, and notes Tensors. A Tensor that is noted while a function is
-traced has no elements yet, so it becomes an extra result of the Program or loop, and is noted again after each run.
-Therefore a time loop stays one kernel and a jitted step one Program, with unchanged results.
+A monitor (`CHECKING.watch`) sees each call of a Cell, and notes Tensors. While a function is traced, a noted Tensor has
+no elements yet. Therefore it becomes an extra result of the Program or loop, and is noted again after each run. In this
+way a time loop stays one kernel and a jitted step one Program, with unchanged results.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
     the Tensor. A Parameter keeps its hooks; any other Tensor without a gradient forgets them.
 
     In a compiled function or a time loop, the hook is called while tracing, and its operations become part of the
-    Program. But a hook on an argument of a compiled function is called outside, with the arrays of each gradient,
-    because other uses of the argument contribute to that gradient.
+    Program. But a hook on an argument of a compiled function is called outside of it, with the arrays of each gradient.
+    The reason is that other uses of the argument contribute to this gradient.
 
     Args:
         x: a Tensor of floats.

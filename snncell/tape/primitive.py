@@ -248,7 +248,7 @@ class Primitive:
         return 0 if self.view else 1
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
-        """The kernels that its first run will build, as far as they are known, as arguments for `build`."""
+        """The known kernels that the first run will build, as arguments for `build`."""
         return []
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:

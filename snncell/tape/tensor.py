@@ -47,8 +47,8 @@ class Tensor:
     Raises:
         ShapeError: for ragged lists.
         DTypeError: for data that are not numbers.
-        ArgumentError: for an array that does not export its elements, such as a PyTorch tensor with requires_grad; for
-            data together with shape or init; or if one of shape, dtype and init is missing.
+        ArgumentError: if an array does not export its elements, such as a PyTorch tensor with requires_grad, if you
+            pass data together with shape or init, or if you pass only some of shape, dtype and init.
 
     Example:
         >>> Tensor([[1.0, 2.0]]) * 2
@@ -406,8 +406,8 @@ def snapshot(x: Any) -> Any:
 def in_trace(x: Tensor) -> Any:
     """The array of `x`, or in a trace a Value of that trace, without its tape entry."""
     # The entries of a traced function's tape contain only Values of that function, so a Tensor from outside becomes an
-    # input. If its array were kept with an entry of the inner tape, it would look like a Tensor from outside, and its
-    # gradient would be lost.
+    # input. Do not combine its array with an entry of the inner tape: the result would look like a Tensor from outside,
+    # and its gradient would be lost.
     if TRACING.trace is None:
         return x._data
     return TRACING.trace.lift(wrap(x._data) if type(x) is Tensor else x)

@@ -40,7 +40,7 @@ _FIXES = {
 
 
 class Instruction:
-    """One operation of a Program. Inputs are Values or Python scalars; `line` is a Place, as "net.py:12: v = v + x"."""
+    """One operation of a Program. Inputs are Values or Python scalars; `line` is a Place ("net.py:12: v = v + x")."""
 
     __slots__ = ("attrs", "inputs", "line", "op", "outputs")
 
@@ -62,18 +62,18 @@ class Trace:
         self.who = who
         self.parents = parents
         self.taped = taped
-        self.captures: dict[Any, tuple[Tensor, Value]] = {}  # by Value and tape entry: the outer and the inner value
-        self.count = 0  # the number of Values, which numbers the next one
+        self.captures: dict[Any, tuple[Tensor, Value]] = {}  # outer Tensor and its input here, by Value and tape entry
+        self.count = 0  # the number of Values so far, which becomes the number of the next Value
         self.line = Place("")  # the place of the last instruction
         self.inputs: list[Value] = []
         self.instructions: list[Instruction] = []
-        self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array; holding the array keeps its id unique
+        self.constants: dict[int, tuple[Any, Value]] = {}  # by id of the array; keeping the array keeps its id unique
         self.parameters: dict[Parameter, Value] = {}
         self.gradient_targets: dict[Parameter, None] = {}  # Parameters with a gradient inside the traced function
         self.written: dict[Parameter, Value] = {}
         self.cells: dict[Any, None] = {}  # Cells that were called: if an attribute changes, the trace is out of date
 
-    eager = False  # whether it traces the body of a loop that runs at once (`BodyTrace`)
+    eager = False  # True for a `BodyTrace` of a loop that runs eagerly, outside of any jitted function
 
     def new_input(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
         """A Tensor that represents an argument."""
@@ -161,28 +161,29 @@ class Trace:
 class BodyTrace(Trace):
     """The trace of one step of a loop or, as a `fork`, of a step together with its backward step.
 
-    Tensors, Parameters and Values from outside of the step become inputs (`captures`). An operation on outside operands
-    only runs once, outside, on the tape that is active there. Parameters that the step writes become states.
+    Tensors, Parameters and Values from outside of the step become inputs (`captures`). If all operands of an operation
+    come from outside, it runs once, before the loop, and the outer tape records it. Parameters that the step writes
+    become states.
 
     Args:
         who: the caller, for errors.
-        tape: records the step's own operations.
-        carried: Parameters that the step writes, as far as they are known.
+        tape: the tape that records the operations of the step; None if no gradient is needed.
+        carried: known Parameters that the step writes.
     """
 
     def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:
         super().__init__(taped=tape is not None, who=who)
         self.tape = tape
-        self.lineage: tuple[Trace, ...] = (self,)  # this trace and those it was forked from, youngest first
+        self.lineage: tuple[Trace, ...] = (self,)  # this trace, then the trace from which it was forked, and so on
         self.around = (TRACING.trace, RECORDING.tape)
         self.eager = TRACING.trace is None or TRACING.trace.eager
-        self.tensors: dict[Value, Tensor] = {}  # for each Value the Tensor with its tape entry
+        self.tensors: dict[Value, Tensor] = {}  # the Tensor of each Value, which has the tape entry
         self.ambiguous: set[Value] = set()  # Values with several tape entries
         self.noted: set[int] = set()  # ids of results that only monitors need
         self.carried = {p: self.new_input(p.shape, p._data.dtype)._data for p in carried}
 
     def fork(self) -> BodyTrace:
-        """A trace that begins with the instructions of this one, and may use its Values."""
+        """A new trace that starts as a copy of this one, and can use the Values of both."""
         child = BodyTrace(self.who, self.tape)
         child.lineage = (child, *self.lineage)
         child.count = self.count
@@ -214,7 +215,7 @@ class BodyTrace(Trace):
         return self.captures[key][1]
 
     def present(self, parameter: Parameter) -> Tensor:
-        """The value of a Parameter, read outside of the loop if no step writes it."""
+        """The value of a Parameter. If the step does not write it, it is read once, before the loop."""
         if self._owns(parameter):
             return super().present(parameter)
         with self.stepping_out():
@@ -232,7 +233,7 @@ class BodyTrace(Trace):
             self.ambiguous.add(x._data)
 
     def outside(self, inputs: Any) -> bool:
-        """True if all operands come from outside, and the step is not recording an inner gradient."""
+        """True if all operands come from outside of the step, except while a gradient inside the step is recorded."""
         if RECORDING.tape is not None and RECORDING.tape is not self.tape:
             return False
         tensors = [x for x in inputs if isinstance(x, Tensor)]

@@ -427,7 +427,7 @@ class GradOperation:
     Args:
         get_all: True for the gradients of all Tensor arguments, as a tuple, instead of a bare gradient of the first.
         get_by_list: True for the gradients of the Parameters that you pass after the function, as a tuple; with
-            `get_all` a pair of tuples. Without Parameters, those of the Cell's `trainable_params()`.
+            `get_all`, a pair of tuples. If you pass no Parameters, it uses the `trainable_params()` of the Cell.
         sens_param: as for `value_and_grad`.
 
     Raises:

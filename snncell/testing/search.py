@@ -1,8 +1,8 @@
 """Search for the array, entry and time step where a gradient differs from finite differences.
 
 At a kink (equal values in a max-pooling window, a silent input of ReLU) several gradients are correct, and a finite
-difference across the kink equals none of them. So a failed comparison is repeated at random points near the inputs, at
-growing distances. It counts only where the function is smooth along the direction of the difference.
+difference across the kink differs from all of them. Therefore a failed comparison is repeated at random points near the
+inputs, at growing distances. It counts only where the function is smooth along the direction of the difference.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ def compare_arrays(
     """Compare the gradient of each array with finite differences; None in `numbers` means all arrays together.
 
     `part` is the part of the check, for the rows. With `at_inputs`, an error at the inputs themselves counts if the
-    function is smooth there. Without it, only other points count, because a network may be smooth where the kinks of
-    its layers cancel, so that no layer is wrong.
+    function is smooth there. Without it, only other points count. At the inputs themselves, kinks of several layers may
+    cancel: then the network is smooth, but each layer differs without being wrong.
 
     Returns:
         A row for each array, and the first one that is wrong.

@@ -40,7 +40,7 @@ class Batches:
         arrays: inputs, then the target: anything that `Tensor` takes, with the same first axis. NumPy arrays are not
             copied.
         batch_size, shuffle, drop_last: as for `data.batches`.
-        time_first: True if the inputs are (T, N, ...), like those of `data.randman` and `data.padded`. Their batches
+        time_first: True if the inputs are (T, N, ...), as `data.randman` and `data.padded` return them. Their batches
             are (T, B, ...). Inputs with one axis, such as lengths, are (N,), and the target, the last array, is (N,
             ...).
 
@@ -167,8 +167,8 @@ def as_batch(batch: Any, who: str) -> tuple[Any, ...]:
 #
 # Two queues connect them. The caller requests a batch, and the thread puts it into the other queue. The thread is at
 # most one batch ahead of the requests. Both share one sequence of random numbers, in the same order as without a
-# thread: data that draw random numbers wait in `_PrefetchThread.turn` until the caller requests the batch that is being
-# made, because all earlier steps are done by then. They continue from the caller's key, and return the new key with the
+# thread. Therefore data that draw random numbers wait in `_PrefetchThread.turn` until the caller requests this batch,
+# because then all earlier steps are done. These data continue from the caller's key, and return the new key with the
 # batch. Data that draw nothing never wait.
 #
 # The queues are `SimpleQueue`s because their methods are C functions, so that an interruption leaves no lock behind.
@@ -185,7 +185,7 @@ def prefetch_batches(
 ) -> AbstractContextManager[Iterable[Any]]:
     """Context manager: prefetch the items of `source`, converted, in order; without `prefetch` make them on demand.
 
-    Nothing is prefetched while a GPU is in use, because its steps run in parallel with the host anyway.
+    Nothing is prefetched while a GPU is in use, because its steps run in parallel with the host already.
     """
     return _Prefetcher(source, convert) if prefetch and not IN_USE else nullcontext(map(convert, source))
 
@@ -314,10 +314,10 @@ class _PrefetchThread:
 def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
     """Raise a ShapeError if the net treats the samples as time steps.
 
-    Shapes alone cannot show this if T equals the batch size, or if the data (B, F) have no time axis. So the net is
-    traced for this batch and for one more sample: if the first axis of a sequence grows, it is the batch axis. Data
-    with an unknown batch axis, such as a list of batches, are not checked. Unshuffled data (B, F) are not checked,
-    because their rows may be the steps of one recording.
+    Shapes alone cannot show this if T equals the batch size, or if the data (B, F) have no time axis. Therefore the net
+    is traced twice, for this batch and for a batch with one more sample. If the first axis of a sequence grows, it is
+    the batch axis. Data with an unknown batch axis, such as a list of batches, are not checked. Unshuffled data (B, F)
+    are not checked, because their rows may be the steps of one recording.
     """
     if not isinstance(batch, tuple) or not all(isinstance(x, Tensor) for x in batch):
         return

@@ -162,7 +162,7 @@ class Callback:
     Methods with MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
     on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" instead of "train";
     or, for both, the older begin, epoch_begin, step_begin, step_end, epoch_end, end. You should define one method for
-    each event: if you define the one that takes the training, the others of that event are not called.
+    each event. If you define a method that takes the training, the other methods of that event are not called.
 
     Attributes:
         order: a number; `fit` calls callbacks with a smaller order first. At the end of the training it calls them in

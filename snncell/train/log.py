@@ -202,8 +202,8 @@ class TensorBoard(Callback):
         report: whether to add the page of `plot.report` on the batch, with its findings and pictures.
 
     Raises:
-        ArgumentError: without the package tensorboardX; and before the first step for a folder that cannot be written,
-            a report without a batch, or a batch that does not fit the net.
+        ArgumentError: if the package tensorboardX is missing. Before the first step, also if the folder cannot be
+            written, if a report has no batch, or if the batch does not fit the net.
 
     Example:
         >>> import tempfile, pathlib
@@ -239,8 +239,8 @@ class TensorBoard(Callback):
     def on_fit_begin(self, training: Training) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # Purge what an earlier training wrote after this step. Add nanoseconds to the file name, because it
-            # contains only seconds and two trainings may start within one.
+            # Purge records of an earlier training after this step. The file name contains the time in seconds. Add
+            # nanoseconds, because two trainings may start within a second.
             own = {"purge_step": training.step + 1, "filename_suffix": f".{time.time_ns()}"}
             self._writer = _tensorboardx().SummaryWriter(str(self.folder), **own)
         except OSError as error:

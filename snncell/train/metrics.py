@@ -48,9 +48,9 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
 
     Raises:
         DTypeError: for labels that are neither.
-        ArgumentError: for a class number out of range, or for labels (B, C) that are negative or do not add up to 1 (up
-            to 1 %) for each sample. On the GPU under `jit`, which does not wait for a check, the accuracy of such a
-            sample is 0.
+        ArgumentError: if a class number is out of range, if labels (B, C) are negative, or if the labels of a sample do
+            not add up to 1 (within 1 %). On the GPU under `jit`, which does not wait for a check, the accuracy of such
+            a sample is 0.
         ShapeError: for shapes that do not fit.
 
     Example:
@@ -103,7 +103,7 @@ def _by_number(scores: Tensor, target: Tensor) -> bool:
 
 
 def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
-    """1 for each sample whose largest score is at its one-hot label (B, C), else 0; NaN if any of its scores is NaN."""
+    """1 for each sample with its largest score at its one-hot label (B, C), 0 for others, and NaN if a score is NaN."""
     largest = hot(ops.argmax(scores, -1), scores.shape[-1], -1, "")
     return ops.select(ops.any(ops.isnan(scores), -1), float("nan"), (largest * label).sum(-1))
 
@@ -168,7 +168,7 @@ def top_k(k: Count) -> Metric:
 def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tensor:
     """Confusion matrix, as shares of the samples: [i, j] is the share with class i whose largest output is j's.
 
-    The arguments are those of the function that `top_k` returns.
+    It takes the same arguments as the function that `top_k` returns.
 
     Returns:
         (1, C, C), float32. `fit` and `evaluate` return its mean over the first axis as a nested list.

@@ -44,8 +44,8 @@ def evaluate(
 ) -> Means:
     """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in prediction mode.
 
-    The arguments are those of `fit`; arrays are not shuffled. Each `Stateful` starts at rest. Afterwards the modes and
-    states of net and loss are restored.
+    It takes the same arguments as `fit`, but does not shuffle arrays. Each `Stateful` starts at rest. Afterwards the
+    modes and states of net and loss are restored.
 
     Returns:
         Numbers by name, and nested lists for metrics with axes. The weight of a batch in a mean is the length of its
@@ -203,8 +203,8 @@ class DataPass:
     """A pass over the training data: one epoch.
 
     A checkpoint within it contains the measurements, the states of all `Stateful` Cells, and the position in the data.
-    For a `Loader`, that is its own position. For other data, it is the number of batches and the random state from
-    which their order was drawn, so that a resume can repeat the pass up to there.
+    A `Loader` knows its position. For other data, the checkpoint has the number of batches and the random state from
+    which their order was drawn, so that a resume can repeat the pass up to this batch.
     """
 
     def __init__(self, parts: tuple[Any, ...], data: Any, processes: OneProcess) -> None:

@@ -79,8 +79,8 @@ def find_learning_rate(
     last losses is four times the smallest one. Use the suggestion as a starting point. You should look at the plot if
     the loss falls only a little.
 
-    Afterwards everything is restored bit for bit: weights, statistics, moments, step and rate, the states of a
-    `Stateful`, the training mode, snncell's random numbers, and the position of a `data.Loader`.
+    Afterwards it restores everything bit for bit: weights, statistics, moments, step and rate, and the states of each
+    `Stateful`. It also restores the training mode, snncell's random numbers, and the position of a `data.Loader`.
 
     Args:
         net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are repeated until

@@ -84,7 +84,7 @@ def load_state(
 
     Raises:
         CheckpointError: if the file is missing, damaged or not a training, or was written with another net, optimiser,
-            loss or notes; it names the difference, and nothing is loaded.
+            loss or notes. The message names the difference, and nothing is loaded.
     """
     stored = read_state(file, net, optimiser, expected, loss)
     stored.load()

@@ -85,14 +85,15 @@ class Gathered:
                 arguments = f"{lists}, t * n + low, high - low, tail(matrix{n}, 0), {near}, per{space}, 0, 1"
                 gather, place = [f"    rows.gather_rows({arguments})"], "0"
             else:
-                # Gather several steps at a time, because the stores of a step's results would stall those of the sums.
+                # Gather several steps at a time. Otherwise the stores of a step's results would delay the stores of the
+                # sums.
                 matrix = f"tail(matrix{n}, column * inner{n})"
                 arguments = f"{lists}, t * samples + sample, many, {matrix}, {near}, wide"
                 arguments += f", {'-' if backwards else ''}samples, least(held, steps - turn)"
                 gather = ["    if turn % held == 0:", f"        rows.gather_rows({arguments})"]
                 place = f"turn % held * count{space}"
-            # A row that was computed before the loop is copied within the cache. If the code selected one of two arrays
-            # instead, LLVM would check both for aliasing, and it gives up if there are too many arrays to check.
+            # A row that was computed before the loop is copied within the cache. Do not select one of two arrays here:
+            # LLVM would check both for aliasing, and it gives up if it has too many arrays to check.
             lines += [f"if inner{n} >= 0:", *gather, "else:"]
             lines += [f"    copy(tail(near{n}, {place}), tail(row(x{row}, t * h{row}), low{space}), count{space})"]
             lines += [f"y{n} = tail(near{n}, {place})"]

@@ -3,8 +3,8 @@
     mul(x, 0.5)   ->   # mul, net.py:12: v = v * 0.5
                        t1 = f4(v0 * s0)
 
-Python numbers become arguments of the kernel (s0), so that another number does not need another kernel. Every result is
-cast to the dtype in which it is computed (f4).
+A Python number becomes an argument of the kernel (s0), so that a new number needs no new kernel. Each statement casts
+its result to the dtype of the computation (f4).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from snncell.tape.tracing import Instruction
 
 
 class Statements:
-    """The statements of a loop's body, and the names of the Values in it."""
+    """The statements of a loop's body, and the variable name of each Value."""
 
     def __init__(
         self, scalars: list[tuple[Any, Any]] | None = None, functions: dict[str, str] = LOOP, mark: str = ""
@@ -65,7 +65,7 @@ class Statements:
         return [f"{name} = {self.functions[value.dtype.name].format(name)}"]
 
     def _scalar(self, number: Any, instruction: Instruction, dtype: Any) -> str:
-        """Pass a Python number as an argument. Equal numbers do not share one: values must not change the source."""
+        """Pass a Python number as an argument. Equal numbers get separate ones, so that the source ignores values."""
         condition = instruction.inputs[0] is number and getattr(instruction.op, "rule", "") == "select"
         self.scalars.append((number, np.dtype(bool) if condition else dtype))
         return f"s{len(self.scalars) - 1}"
@@ -83,7 +83,7 @@ def file_head(
 ) -> str:
     """The head of the file: a docstring, imports (with `more`), and the casts that the statements use.
 
-    These are casts for the instructions, for `others`, and for the partial sums of `summed` Values.
+    Statements use one cast per dtype: of the instructions, of `others`, and of partial sums of the `summed` Values.
     """
     return _head(LOOP_IMPORTS + more, instructions, others, summed)
 
@@ -103,7 +103,7 @@ def _head(imports: str, instructions: Sequence[Instruction], others: Sequence[Va
 
 
 def cost_of(instructions: Sequence[Instruction]) -> int:
-    """The cost per element, in elements of plain arithmetic."""
+    """The cost of the instructions for one element, relative to plain arithmetic such as an addition."""
     return 1 + CALL_COST * sum(one.op.slow_calls for one in instructions if isinstance(one.op, Elementwise))
 
 
@@ -148,7 +148,7 @@ def code_of(value: Value) -> str:
 
 
 class Operand(NamedTuple):
-    """A kernel operand: a Value reshaped to `shape`, with axes of length 1 for broadcast axes."""
+    """A kernel operand: a Value reshaped to `shape`, which has length 1 along broadcast axes."""
 
     value: Value
     shape: tuple[int, ...]
@@ -159,10 +159,11 @@ class IndexSpace:
 
         x (8, 16, 32) + b (32,)   ->   sizes (128, 32); x at p0 * n1 + p1, b at p1
 
-    Axes that every operand treats alike are merged, so that most kernels have one or two axes. Fewer kernels are
-    compiled, and inner loops are long. An operand is broadcast along the axes that it does not have in full; `uniform`
-    operands, with all elements equal, are broadcast along all. `sizes` are the merged lengths, `kept` tells which of
-    them are not reduced, and `present` which of them each operand has.
+    Neighbouring axes merge if every operand is broadcast along both or along none of them. In the example, x and b
+    differ only on the first two axes, so these become one axis. Most kernels then have one or two axes, so fewer
+    kernels are compiled, and inner loops are long. All elements of a `uniform` operand are equal, so it is broadcast
+    along all axes. `sizes` has the length of each merged axis, and `kept` is False for a reduced axis. `present[value]`
+    is False for each axis along which the operand is broadcast.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class IndexSpace:
         return tuple(n if has else 1 for n, has in zip(self.sizes, self.present[value], strict=True))
 
     def coverage(self, value: Value) -> Literal["all", "some", "one"]:
-        """Whether each index has its own element of the operand ("all"), some share one, or there is only "one"."""
+        """Return "all" if each index has its own element, "some" if some indices share one, "one" if all share one."""
         axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
         return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
 
@@ -205,17 +206,17 @@ def operands_of(group: FusionGroup, uniform: Collection[Value]) -> tuple[IndexSp
 def join_axes(
     shape: tuple[int, ...], axes: tuple[int, ...], patterns: Sequence[tuple[bool, ...]]
 ) -> tuple[tuple[int, ...], tuple[bool, ...], list[list[int]]]:
-    """Merge neighbouring axes that are all reduced or all kept, and that each operand has or lacks, by its pattern.
+    """Merge neighbouring axes that the reduction and all operands treat alike.
 
     Returns:
-        The merged lengths, whether each is kept (not reduced), and the axes that each stands for.
+        For each merged axis: its length, whether it is kept (not reduced), and the original axes that it contains.
     """
     runs: list[list[int]] = []
     previous: Any = None
     for axis, length in enumerate(shape):
         treatment = (axis in axes, *(pattern[axis] for pattern in patterns))
         if length == 1 and axis not in axes and len(shape) > 1:
-            continue  # an axis of length 1 can merge with any other
+            continue  # an axis of length 1 changes no index
         if treatment == previous:
             runs[-1].append(axis)
         else:
@@ -233,7 +234,7 @@ def _axes_in_full(value: Value, shape: tuple[int, ...], uniform: bool) -> tuple[
 
 
 def flat_index(coordinates: Sequence[str], lengths: Sequence[str], present: Sequence[bool]) -> str:
-    """The flat index of an element on the axes that an array has: for example "p0 * n2 + p2" without axis 1."""
+    """The flat index of an element: for example "p0 * n2 + p2" in an array that is broadcast along axis 1."""
     terms: list[str] = []
     inner: list[str] = []  # the lengths of the inner axes
     for coordinate, length, has in reversed(list(zip(coordinates, lengths, present, strict=True))):

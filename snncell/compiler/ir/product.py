@@ -168,7 +168,7 @@ def _limit(rows: int, inner: int, y: Any, dtype: Any, by_columns: bool) -> float
 class EventOperation(Primitive):
     """An operation for products that share a list of events (`passes/product_operands.py`).
 
-    Its first operand can be floats, bytes, or booleans that stand for 0 and 1.
+    Its first operand can be floats, bytes, or booleans, which count as 0 and 1.
     """
 
     def __init__(self, name: str, evaluate: Any, text: str, *, multiple: bool = False) -> None:
@@ -194,9 +194,9 @@ def _product_of_events(
 class ProductOfEvents(EventOperation):
     """A product with known events of its first operand: `x @ y` or, if `by_columns`, `x.T @ y` along all rows.
 
-    In a loop, the operation of a step multiplies its rows of `x`. But the event lists cover all steps, with the rows of
-    one step after those of the previous one. Therefore the product is computed for all steps together, and in the loop
-    only by kernels that take a row's events from such a list (`schedule.py`).
+    In a loop, each step multiplies its rows of `x`. But the event lists cover the rows of all steps, step by step.
+    Therefore the product usually runs once, for all steps together. It runs in the loop only in kernels that can take a
+    row's events from such a list (`schedule.py`).
     """
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:

@@ -79,8 +79,8 @@ def share_event_lists(program: Program) -> Program:
         after:  e = events(s); y = product_of_events(s, e, w); ...; dw = product_of_events(s, e, dy, turned)
 
     A matrix with a single product has nothing to share, and BLAS multiplies matrices that are too small for
-    event-driven products (`kernels/products/matmul.py`). However, a matrix that was cast from bytes for a single
-    product gets a list too, because `spikes_as_bool` then finds the events in the bytes and removes the cast.
+    event-driven products (`kernels/products/matmul.py`). However, a matrix cast from bytes gets a list even for a
+    single product. With it, `spikes_as_bool` finds the events in the bytes and removes the cast.
     """
     limits: dict[Value, list[float]] = {}
     for instruction in program.instructions:
@@ -123,8 +123,8 @@ def spikes_as_bool(program: Program) -> Program:
         after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
 
     The comparison before the cast has the same events in a quarter of the bytes. Spikes with another user, also through
-    a view, stay floats. So do spikes that leave the loop as floats anyway, as a state or a second result, because
-    booleans would be additional bytes.
+    a view, stay floats. Spikes also stay floats if the loop returns them as floats too, as a state or a second result,
+    because booleans would then be additional bytes.
     """
     if not any(isinstance(instruction.op, EventOperation | BilinearOperation) for instruction in program.instructions):
         return program
@@ -164,7 +164,7 @@ def _with_bools(
         if cast is None or not isinstance(cast.op, Cast) or not _all_look_for_events(out, users):
             continue
         (comparison,) = cast.inputs
-        # If it is twice among the outputs, it leaves the loop as floats anyway: as a state, or as another result.
+        # If it is an output twice, the loop also returns it as floats: as a state, or as another result.
         if comparison.dtype.kind == "b" and inside.outputs.count(value) == 1:
             ys[n] = wrap(comparison)
             outputs[first + n] = as_bool[out] = Value(out.trace, out.shape, np.dtype(bool))

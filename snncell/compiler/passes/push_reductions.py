@@ -12,7 +12,7 @@ next pass, `fuse_into_loops`, fuses it into this loop.
 
 The rewritten Program gives the same results up to rounding, so the pass applies to floats only. It skips float16 and
 bfloat16, because a sum over time can overflow or lose digits in them. It also skips products with another user, because
-they are computed anyway.
+that user needs the full product.
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 
     h = v + (x - v) / tau;  u = h - 1;  s = u > 0;  v' = h * (1 - stop_gradient(s))      the step of an LIF neuron
 
-Here the backward step needs u, for the surrogate, and s. The loop stores u, and the backward step recomputes s. It
-could also start from v and x, but these are more bytes.
+Here the backward step needs u, for the surrogate, and s. The loop stores u, and the backward step recomputes s. Storing
+v and x instead would also do, but they take more bytes.
 
-The backward step needs some Values of the step. It can read them, or other Values from which they are computed. Each
-choice is a cut of the graph from the inputs of the step to the needed Values, and the cheapest cut is found by a
-maximum flow (Ford and Fulkerson 1956). The capacity of a Value is the number of bytes that move if it is stored. It is
-written and read, or only read if it exists anyway as an input or a result. This pays because loops over time are bound
-by memory: arithmetic on registers costs less than a sequence in memory. Matrix products are the exception, and are
+The backward step needs some Values of the forward step. For each of them, the loop can store the Value itself, or store
+its operands and recompute it. Each choice is a cut of the graph between the inputs of the step and the needed Values.
+The compiler finds the cheapest cut by a maximum flow (Ford and Fulkerson 1956). The capacity of a Value is the memory
+traffic of storing it: one write and one read. For an input or a result of the loop, it is only the read, because memory
+holds these anyway. Recomputing makes loops over time faster, because memory limits their speed: arithmetic on registers
+costs less than reading a sequence. Matrix products are an exception, because recomputing them is expensive. They are
 stored if possible.
 """
 
@@ -30,7 +31,8 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Instruction
 
 UNBOUNDED = 1 << 62  # the capacity of edges that must not be cut
-# Values have capacities, but a flow needs them on edges. So each Value is an edge from (value, "in") to (value, "out").
+# Values have capacities, but a flow needs them on edges. So each Value becomes an edge from the node (value, "in") to
+# the node (value, "out").
 Node = tuple[Value | None, str]
 START: Node = (None, "start")
 END: Node = (None, "end")
@@ -38,7 +40,7 @@ N = TypeVar("N")
 
 
 class StorableValues(NamedTuple):
-    """The Values that exist anyway, and the Values that can be stored."""
+    """The candidates for a cut: Values that memory holds anyway, and Values that the loop can store."""
 
     carried: Collection[Value]  # the states before the step
     inputs: Collection[Value]  # input sequences, which the backward step may read again
@@ -46,7 +48,7 @@ class StorableValues(NamedTuple):
     storable: Collection[Value]
 
     def of(self, value: Value) -> int:
-        """The cost of a Value: eight times its bytes per step, plus one to prefer fewer Values at equal bytes."""
+        """The cost of a Value: 8 for each byte read or written, plus 1, so that at equal bytes fewer Values win."""
         size: int = math.prod(value.shape) * value.dtype.itemsize
         if value in self.inputs or value in self.written:
             return 8 * size + 1  # read
@@ -54,7 +56,7 @@ class StorableValues(NamedTuple):
 
 
 def rematerialise(program: Program) -> Program:
-    """Choose the values that a step stores for its backward step, if it has one, as additional outputs."""
+    """Add the values to store for the backward step to the outputs of the step, if it has a backward step."""
     step = program.step
     assert isinstance(step, Step)  # only the steps of loops come here
     body = step.body
@@ -76,8 +78,8 @@ def values_to_save(body: Body, reverse: Body) -> list[Tensor]:
             pairs = zip(x._entry.parents, x._entry.indices, strict=True)
             parents = [beyond_taps(entry, index) for entry, index in pairs if entry is not None]
             taped += [(of_entry[parent], value) for parent in parents if parent in of_entry]
-    # A gradient stops at a stored Value. If one output of an operation with several outputs were stored, the gradients
-    # of the other outputs could not reach the operation's inputs.
+    # Store only results of operations with a single output. A gradient stops at a stored Value. For an operation with
+    # two outputs, storing one would keep the gradient of the other from reaching the operation's inputs.
     single = {value for value, x in tensors.items() if x._entry is not None and len(x._entry.specs) == 1}
     ys = [x for x in body.ys if id(x._data) not in trace.noted]  # monitors must not change the choice
     shapes = {x.shape for x in (*body.carry, *ys)}  # a single kernel supports only sequences of these shapes
@@ -100,12 +102,12 @@ def minimum_cut(
 ) -> list[Value]:
     """The Values that the backward step reads, in the order of the step.
 
-    The graph has edges for the tape in addition to edges for the instructions. A gradient must not pass through a
-    stored Value, because its operands are then unknown. And on the tape, a custom backward may lead to an input that
-    its forward does not use, so that no instruction has this edge.
+    The graph has an edge from each operand of an instruction to its result. It also has the edges of the tape, along
+    which gradients flow, because a gradient must not pass through a stored Value, whose operands are unknown. A custom
+    backward may give a gradient to an input that its forward ignores, so that no instruction has this edge.
 
     Args:
-        reverse: the instructions of the backward step, which recomputes the whole step; none has been merged.
+        reverse: the traced instructions of the forward and the backward step, before any are merged.
         forward: the Values that the step computes.
         taped: pairs of an operand and a result between which gradients flow.
     """
@@ -120,13 +122,13 @@ def minimum_cut(
     for instruction in reverse:
         sources = [x for x in values_in(instruction) if x in varying]
         if not forward.issuperset(instruction.outputs):
-            needed += values_in(instruction)  # part of the sweep, so the cut must provide its operands
+            needed += values_in(instruction)  # an instruction of the backward step itself, which needs its operands
         elif sources or varying.intersection(instruction.outputs):  # otherwise it is loop-invariant
             varying.update(instruction.outputs)
             for out in instruction.outputs:
                 recomputed = not isinstance(instruction.op, Product) or out not in costs.storable
                 if not recomputed:
-                    # Make a product a source, so that the cut is after it and it is never recomputed.
+                    # A product must not be recomputed. An edge from START to the product puts the cut after it.
                     flow.connect(START, (out, "in"), UNBOUNDED)
                 for x in sources:
                     flow.connect((x, "out"), (out, "in"), UNBOUNDED if recomputed else 0)
@@ -163,12 +165,12 @@ class _Flow:
         self.residual: dict[Node, dict[Node, int]] = {START: {}, END: {}}
 
     def connect(self, a: Node, b: Node, capacity: int) -> None:
-        """Add an edge from `a` to `b`, and the reverse edge, along which a flow can be undone."""
+        """Add an edge from `a` to `b`, and a reverse edge, on which `fill` can take flow back."""
         self.residual.setdefault(a, {})[b] = capacity
         self.residual.setdefault(b, {}).setdefault(a, 0)
 
     def fill(self) -> None:
-        """Maximise the flow, each time along a shortest path (Edmonds and Karp 1972)."""
+        """Maximise the flow: add flow along a shortest path until no path is left (Edmonds and Karp 1972)."""
         residual = self.residual
         while END in (previous := _search([START], lambda node: [b for b, left in residual[node].items() if left > 0])):
             path = [END]
@@ -181,7 +183,7 @@ class _Flow:
                 residual[b][a] += amount
 
     def reaching(self) -> set[Node]:
-        """The nodes that can reach END. Of all minimum cuts, their border needs the least recomputation."""
-        # Each edge has a reverse edge, so all neighbours of a node are in its row.
+        """The nodes that can reach END. They give the minimum cut nearest to END, with the least recomputation."""
+        # Each edge has a reverse edge, so `residual[a]` lists successors and predecessors of a node.
         residual = self.residual
         return set(_search([END], lambda node: [a for a in residual[node] if residual[a][node] > 0]))

@@ -235,7 +235,7 @@ def begin_early(program: Program) -> Program:
 
 
 class Pass(NamedTuple):
-    """A function Program -> Program with its contract: the properties that it needs, and that it guarantees.
+    """A function Program -> Program with its contract: the properties that it requires and guarantees.
 
     The function returns a new Program or the same one, and must not modify its argument.
     """

@@ -224,10 +224,10 @@ class RecordedPlan:
     """A plan as one CUDA graph: a single request from the host for all its launches.
 
     The first run launches as any plan does; the second one records, and plays the recording. A graph uses the same
-    memory each time. Therefore arguments and Parameters are copied into its memory, unless they are there already: a
-    Parameter that the graph writes stays in its place, and is not copied. Returned results and Parameters are that
-    memory, lent to the user. Before it is overwritten, each holder of such an array gets a copy. So a user's arrays
-    never change, and copies are made only for arrays that are still in use.
+    memory each time. Therefore arguments and Parameters are copied into the memory of the graph. A Parameter that the
+    graph writes stays in this memory and needs no copy. Returned results and Parameters are that memory, lent to the
+    user. Before it is overwritten, each holder of such an array gets a copy. So a user's arrays never change, and
+    copies are made only for arrays that are still in use.
     """
 
     def __init__(self, run: Callable[..., Any], read: Sequence[Parameter], written: Sequence[Parameter]) -> None:

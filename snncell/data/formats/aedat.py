@@ -35,8 +35,8 @@ OTHER_OF_DAVIS = 1 << 31 | 1 << 10  # flags of frames and motion, and of externa
 def read_2(path: Any, data: bytes, sensor: Any = None) -> Events:
     """Read AEDAT 2.0: header lines that begin with "#", then big-endian addresses and times.
 
-    The line AEChip names the sensor; without it, addresses are those of a DVS128. x is not mirrored, whereas jAER
-    mirrors it.
+    The line AEChip names the sensor. If it is missing, the addresses are read as from a DVS128. x is not mirrored,
+    whereas jAER mirrors it.
     """
     start = _end_of_lines(data)
     chip = _chip_2(path, data[:start])

@@ -20,8 +20,8 @@ Place = Callable[[int], str]  # position in the file of the event with an index,
 
 EXACT = 1 << 53  # float64 represents every integer up to this one
 LATEST = 1 << 61  # microseconds; sums and differences of such times fit into 64 bits
-ROOM = 1 << 26  # a file may unpack to this many bytes ...
-PACKED = 100  # ... plus this multiple of its own length
+ROOM = 1 << 26  # a file may unpack to this many bytes,
+PACKED = 100  # plus this multiple of its length
 
 
 def fault(path: Any, place: str, text: str) -> FileError:
@@ -200,8 +200,9 @@ def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") 
 def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", order: str = "") -> dict[str, int]:
     """The indices of the columns t, x, y and p of a table (events, N), by the layout, a known order, or its numbers.
 
-    Four columns are `t x y p`, `x y t p` or `x y p t`: the one order in which polarities are 0 and 1 (or -1 and 1) and
-    times do not decrease. If several orders fit, x and y must also be valid pixels. Three columns are `t x p`.
+    Four columns are `t x y p`, `x y t p` or `x y p t`: the function returns the only order in which polarities are 0
+    and 1 (or -1 and 1) and times do not decrease. If several orders fit, x and y must also be valid pixels. Three
+    columns are `t x p`.
 
     Raises:
         FileError: for another number of columns, and if no order or several orders fit.

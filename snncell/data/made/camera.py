@@ -41,8 +41,8 @@ def find_events_kernel(
 ) -> None:  # fmt: skip
     """Find the events of each pixel: its light, linear between frames, leaves its level by a threshold.
 
-    `film` is (pixels, T), and `levels` are the pixels' initial levels. `noise` holds times with the polarity in the
-    lowest bit, sorted, those of a pixel from `noise_firsts[pixel]` on. If the last flag in `numbers` is set, pixel n
+    `film` is (pixels, T), and `levels` are the pixels' initial levels. `noise` has sorted times, with the polarity in
+    the lowest bit; the times of a pixel start at `noise_firsts[pixel]`. If the last flag in `numbers` is set, pixel n
     writes its events to `words` from event `firsts[n]` on; otherwise it writes their number to `firsts[n]`.
     """
     on, off, leak = limits[0], limits[1], limits[2]
@@ -201,7 +201,7 @@ def record(
 ) -> Events:
     """Events of a film that is computed in blocks: `light` maps a slice of rows to their light (rows, W, T).
 
-    `size` is (W, H), and `times` are those of the frames.
+    `size` is (W, H), and `times` are the times of the frames.
     """
     width, height = size
     phases = rng.random((height, width))

@@ -34,8 +34,8 @@ class Transform:
     - `samples` is a list of inputs of the callable. `lengths`, int64 (B,), are the samples' numbers of time steps.
     - `batch` must call `T = steps(lengths)` once. T is the number of steps of the batch, at least 1 and at least the
       largest length.
-    - x must be (T, B, ...): bit for bit the results of the callable, followed by zeros, or an object that stands for
-      this array in a batch.
+    - x must be (T, B, ...): bit for bit the results of the callable, followed by zeros. It can also be an object that
+      represents this array in a batch.
     - `batch` must not draw random numbers.
 
     A `Loader` calls `batch` instead of the callable and of padding. If `batch` raises, the Loader calls the callable
@@ -90,7 +90,7 @@ class Compose:
 
     Any callable can be a transform. All transforms with an argument `rng`, such as the random ones of this module, draw
     from the one generator that you pass to the Compose. The result for a recording therefore depends on this generator
-    alone. A seed stands for `np.random.default_rng(seed)`.
+    alone. A seed gives `np.random.default_rng(seed)`.
 
     Args:
         transforms: in the order of application.

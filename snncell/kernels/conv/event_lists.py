@@ -17,9 +17,9 @@ def list_events(
 ) -> int:  # fmt: skip
     """List the events among elements `offset` to `offset + elements` of some images; return their number.
 
-    The images start with number `first`, and have `size` elements each in `x`; `starts` and `given` are only used by
-    `take_events`. The key and place of an event are those of its pixel, plus `keys_apart` and `places_apart` per
-    channel, plus `grid` places per image. `counts` gets the number of events per key.
+    The images start with number `first`, and have `size` elements each in `x`; only `take_events` uses `starts` and
+    `given`. An event has the key and place of its pixel, plus `keys_apart` and `places_apart` per channel, plus `grid`
+    places per image. `counts` gets the number of events per key.
     """
     rest = strip(WORD, x)
     found = 0

@@ -116,8 +116,9 @@ def latest(v: Any, i: Any, longest: Any, constants: Any) -> Any:
 def crossing(v: Any, i: Any, late: Any, constants: Any) -> Any:
     """The time at which V reaches the threshold, given V and I at 0; `late` is a time at which V is above it.
 
-    Halley's method, which cubes the error in each step. Each step stays between the last time that was too early and
-    the last that was late enough, because a step may otherwise leave this interval if V only touches the threshold.
+    Halley's method, which cubes the error in each step. Each step stays in an interval: from the last time that was too
+    early to the last time that was late enough. Without this limit, a step can leave the interval if V only touches the
+    threshold.
     """
     mem, syn, threshold = constants[MEM], constants[SYN], constants[THRESHOLD]
     slow, apart, scale = -1.0 / (mem if mem > syn else syn), -abs(mem - syn) / (mem * syn), -syn / abs(mem - syn)
@@ -261,10 +262,10 @@ def find_spikes(
 ) -> None:
     """Find the first spikes of each neuron, the number of the event before each spike, and the current there.
 
-    `times` (B, E) has the events of a sample's first input, then those of its second, and so on; `weights` is (N_in,
-    N). Outputs are `order` (B, E), the events sorted by time, and `found`, `places` and `currents` (B, N K), which are
-    inf, -1 and 0 for missing spikes. `flags` (parts, N rounded up to a multiple of 8), `state` (4 parts, N) and
-    `numbers` (5 parts, at least E and N + 16) are overwritten.
+    `times` (B, E) lists the events of each sample input by input; `weights` is (N_in, N). Outputs are `order` (B, E),
+    the events sorted by time, and `found`, `places` and `currents` (B, N K), which are inf, -1 and 0 for missing
+    spikes. `flags` (parts, N rounded up to a multiple of 8), `state` (4 parts, N) and `numbers` (5 parts, at least E
+    and N + 16) are overwritten.
     """
     samples, events = times.shape
     inputs, neurons = weights.shape

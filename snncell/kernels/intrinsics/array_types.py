@@ -1,8 +1,8 @@
 """Numba types of arrays in kernels: a whole array (`Elements`), and a pointer into one (`ArrayPart`).
 
-With Numba's own array type a kernel takes a third longer to compile, because it counts references, allows negative
-indices, and makes each slice an array. The types here are pointers without bounds checks; the planner has checked the
-bounds.
+A kernel with Numba's array type takes a third longer to compile. The reason is that this type counts references, allows
+negative indices, and makes each slice an array. The types here are pointers without bounds checks; the planner has
+checked the bounds.
 """
 
 from __future__ import annotations

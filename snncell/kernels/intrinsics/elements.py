@@ -194,8 +194,8 @@ def _on_stack(builder: Any, element: Any, count: int) -> Any:
 
 # --- The arguments of a compiled kernel, in one row of 8-byte slots, so that all kernels have one signature -----------
 
-# A slot holds an integer, the bits of a double, or the address of a NumPy array object, from which the kernel reads the
-# address of the elements and the shape (`PyArrayObject` in NumPy's C API). A complex number takes two slots.
+# A slot holds an integer, the bits of a double, or the address of a NumPy array object. From this object the kernel
+# reads the shape and the address of the elements (`PyArrayObject` in NumPy's C API). A complex number takes two slots.
 
 HEAD = object.__basicsize__  # of every Python object: PyObject_HEAD
 DATA, AXES = HEAD, HEAD + 16  # char *data; int nd; npy_intp *dimensions

@@ -1,10 +1,10 @@
 """Products of a few rows with a matrix inside of generated loops, without launches, packing or threads.
 
 If a row has few events, as spikes do, the matrix rows that belong to them are gathered. Otherwise four rows are
-multiplied at once, so that each loaded element of the matrix is used four times. The choice depends only on these four
-rows, and so does the order of additions, so the bits do not depend on the partition among threads. For eight rows of
-256, the dense algorithm takes less than half of the time of BLAS, which packs the matrix for each call. For whole
-batches BLAS is as fast, and it multiplies outside of loops (`kernels/products/matmul.py`).
+multiplied at once, so that each loaded element of the matrix is used four times. The choice and the order of additions
+depend only on these four rows. Therefore the bits do not depend on the partition among threads. For eight rows of 256,
+the dense algorithm takes less than half of the time of BLAS, which packs the matrix for each call. For whole batches
+BLAS is as fast, and it multiplies outside of loops (`kernels/products/matmul.py`).
 """
 
 from __future__ import annotations

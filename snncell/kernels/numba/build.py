@@ -1,9 +1,9 @@
 """Build kernels from source text or from functions, and launch them on all threads.
 
 The threads are Numba's, on TBB where it is installed. The other threading layers are fragile. "workqueue" ends the
-process if two Python threads enter its kernels at once, so they take turns. GNU OpenMP, Numba's choice on Linux without
-TBB, ends a child that is forked after its threads have started, so such a child runs kernels on one thread. A fork
-waits for running kernels and builds.
+process if two Python threads enter its kernels at once, so they take turns. Without TBB, Numba uses GNU OpenMP on
+Linux. It ends a child process that is forked after its threads have started. Therefore such a child runs kernels on one
+thread. A fork waits for running kernels and builds.
 """
 
 from __future__ import annotations

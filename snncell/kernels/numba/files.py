@@ -1,7 +1,8 @@
 """The cache folder: where it is, and how its files are read and written safely; environment variables of snncell.
 
-Writes are atomic: other processes see a whole file or none. Reads trust no file name. They open a file without
-following links and without blocking (a named pipe would block), and check its type and owner before they read it.
+Writes are atomic: other processes see a whole file or none. Reads do not trust the path, because another user may have
+put a link or a named pipe there. They open it without following links and without blocking, and check type and owner of
+the open file before they read it.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def doubt(status: os.stat_result) -> str | None:
     """The reason not to trust a folder, file or link, because another user may have written it; None if it is safe."""
     if sys.platform == "win32":  # Windows has no owner and mode; an access list protects %LOCALAPPDATA%
         return None
-    # Root can run code as any user anyway, and a system image may ship compiled kernels.
+    # Trust root too: it can run code as any user anyway, and a system image may ship compiled kernels.
     if status.st_uid not in (os.geteuid(), 0):
         return f"it belongs to another user (number {status.st_uid})"
     if status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode):  # the mode of a link has no meaning
@@ -145,12 +146,12 @@ def warn_of_misspelt() -> None:
 
 # --- Files ------------------------------------------------------------------------------------------------------------
 
-OWNER = "[0-9a-f]{8}-[0-9]{1,20}"  # identifies a process, see `owner`
+OWNER = "[0-9a-f]{8}-[0-9]{1,20}"  # the format of `owner()`
 LONGEST_WRITE = 24 * 3600.0  # seconds after which any temporary file counts as abandoned
 _WRITING = re.compile(rf"\.snncell-({OWNER})-\w+\.tmp")
 _OPENING = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 _HEAD = 40  # bytes before the code: the seal, and the length
-USED = 3600.0  # seconds: the resolution of a file's time of last use, coarse so that loading rarely writes
+USED = 3600.0  # seconds between updates of a file's time of last use; long, so that loads rarely write
 
 
 def open_own_file(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
@@ -160,7 +161,7 @@ def open_own_file(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
     except OSError:
         return None
     try:
-        status = os.fstat(handle)  # of the open file, because the folder may have been replaced since its check
+        status = os.fstat(handle)  # checks the open file, because the path may lead to another file by now
         if stat.S_ISREG(status.st_mode) and doubt(status) is None:
             return os.fdopen(handle, "rb"), status
     except OSError:
@@ -177,7 +178,7 @@ def holds(path: Path, content: bytes) -> bool:
 
 
 def read_sealed(path: Path, key: bytes) -> bytes | None:
-    """The code in a file, or None if it is missing, damaged, sealed with another key, or another user's."""
+    """The code in a file; None if the file is missing, damaged, sealed with another key, or owned by another user."""
 
     def code(file: BinaryIO, size: int) -> bytes | None:
         head = file.read(_HEAD)
@@ -217,13 +218,14 @@ def _seal(key: bytes, code: bytes) -> bytes:
 
 
 def write(path: Path, content: bytes, shared: bool = False) -> None:
-    """Write a file atomically: other processes see the whole file or none, and a failure leaves no temporary file.
+    """Write a file atomically: other processes see the whole file or none. After an error, no temporary file is left.
 
     Args:
         path: the file, in a folder that exists.
         content: its bytes.
-        shared: True for a user's file, such as a checkpoint. It gets the permissions of any new file, and its content
-            is flushed to disk before the file gets its name, so that a crash of the machine cannot leave it empty.
+        shared: True for a user's file, such as a checkpoint. It gets the default permissions of a new file, whereas a
+            cache file is private to its owner. The content is flushed to disk before the file gets its name, so that a
+            crash of the machine cannot leave it empty.
     """
     # The temporary file is in the same folder, because replacing is atomic only within one file system.
     temporary = path.with_name(f".snncell-{owner()}-{secrets.token_hex(8)}.tmp")
@@ -236,7 +238,7 @@ def write(path: Path, content: bytes, shared: bool = False) -> None:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
     except PermissionError:
-        # Windows cannot replace a file that another process is reading; that file already has the same content.
+        # Windows cannot replace a file while another process reads it. Keep that file: it has the same content.
         if shared or sys.platform != "win32" or not path.exists():
             raise
     finally:
@@ -271,13 +273,13 @@ def entries(folder: Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
 
 
 def owner() -> str:
-    """Identify this process: a digest of the machine and container in which its number is valid, and the number."""
+    """Identify this process by its number, preceded by a digest of the machine and container that assigned it."""
     return f"{_numbering()}-{os.getpid()}"
 
 
 @functools.cache
 def _numbering() -> str:
-    """A digest of the scope of process numbers: this machine, since its last boot, and this container."""
+    """A digest of this machine, its last boot and this container, because process numbers are unique only there."""
     known: list[object] = [platform.node()]
     with contextlib.suppress(OSError):
         known.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
@@ -288,7 +290,7 @@ def _numbering() -> str:
 def lives(written: str) -> bool | None:
     """True if the process with this `owner` text is alive, None if that cannot be determined here.
 
-    A zombie, which is a killed process that its parent has not waited for yet, counts as dead; only Linux reports
+    A zombie counts as dead: it has ended, but its parent has not collected its exit status yet. Only Linux shows
     zombies.
     """
     where, _, number = written.partition("-")

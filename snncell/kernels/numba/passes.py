@@ -1,7 +1,7 @@
 """Numba's compilation pipeline, shortened for kernels, with one LLVM optimisation of the whole kernel.
 
-By default, Numba makes a library for each function that another one calls: LLVM optimises it, generates machine code,
-and repeats both after inlining it into the caller. Its pipeline also has passes for closures, array expressions and
+By default, Numba makes a library for each called function. LLVM optimises it and generates machine code, and does both
+again after inlining the function into its caller. Its pipeline also has passes for closures, array expressions and
 inlined overloads, which kernels do not use. In the pipeline here, a callee is typed and lowered once, and LLVM first
 sees it as part of the kernel.
 """

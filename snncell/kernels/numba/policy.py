@@ -189,7 +189,7 @@ def compile_ptx(
 ) -> str:
     """Compile a generated function to PTX for a compute capability and newer cards; needs neither a card nor a driver.
 
-    Signature and launch bounds are those of `cuda.build.build`; the kernel gets only the address of an array.
+    It uses the same signature and launch bounds as `cuda.build.build`; the kernel gets only the address of an array.
     """
     compiler: Any = import_once("numba.cuda.compiler")
     nvvm: Any = import_once("numba.cuda.cudadrv.nvvm")

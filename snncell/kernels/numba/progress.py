@@ -1,7 +1,7 @@
 """Progress of compilation: the kernel that is being compiled, and how many are left.
 
-The compiler announces kernels that it knows in advance by `expect`. Others are added when they begin: for example, the
-kernel of a sparse product depends on the number of spikes, which is known only when the product runs.
+The compiler announces kernels that it knows in advance by `expect`. Others are added when they begin. For example, the
+kernel of a sparse product depends on the number of spikes, which is known only at run time.
 """
 
 from __future__ import annotations

@@ -71,10 +71,11 @@ def _try_in(folder: Path, act: Callable[[], None]) -> bool:
 
 # --- Claims: one process compiles a kernel, and others that want the same wait for its file ---------------------------
 
-# A claim is a file next to the code file, with its owner's number in it. Claims only save time: a process that cannot
-# make one, or has waited for too long, compiles anyway. A claim is invalid if its owner has died, if it is older than
-# `LONGEST`, or if its owner is this process or a process that it was forked from (which may be waiting for this one).
-# Claims are made in the order in which kernels call each other, so that two processes never wait for each other.
+# A claim is a file next to the code file, which contains the owner's process number. Claims only save time: if a
+# process cannot create one, or has waited for too long, it compiles without a claim. A claim is invalid if its owner
+# has died or if it is older than `LONGEST`. It is also invalid if its owner is this process, or a parent that forked it
+# and may be waiting for it. Claims are made in the order in which kernels call each other, so that two processes never
+# wait for each other.
 
 LONGEST = 120.0  # seconds: the lifetime of a claim, and the longest wait
 UNSIGNED = 5.0  # seconds after which a claim without an owner is invalid; owners sign as soon as they have made it

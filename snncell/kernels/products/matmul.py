@@ -6,8 +6,8 @@ kernel uses a panel for all rows of the result before it goes to the next panel,
 once. The sums of a row stay in registers while the kernel adds all of the row's events in a panel. For the product with
 the transposed matrix, the events are sorted by column first.
 
-A kernel runs its units from `start` to `stop`. Sums run over the events in the order of their places, so the bits do
-not depend on the number of threads and the partition of the result.
+A kernel runs its units from `start` to `stop`. Each sum adds the events in the order of their places. Therefore the
+bits do not depend on the number of threads and the partition of the result.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
 def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
     """Find the events of a matrix, for use in several products of dtype `dtype`.
 
-    `x` has floats, bytes, or booleans that stand for 0 and 1. If the density is at least `below`, the result is empty,
+    `x` has floats, bytes, or booleans, which count as 0 and 1. If the density is at least `below`, the result is empty,
     because an event-driven product would be slower.
     """
     if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and _density(x) < below:
@@ -425,8 +425,9 @@ def kernel(function: Any, dtype: Any, *spikes: Any) -> Any:
 
 # Both times are estimated from the sizes alone, in nanoseconds on one thread for float32; for float64, costs that
 # depend on bytes double. The rates are measured by `benchmarks/products.py` and fitted to sizes from 100 to 25600 rows
-# and 20 to 4096 columns. On another machine both times differ, but their ratio differs less. An event-driven product is
-# bound by the L2 cache, from which it loads a row of the panel for each event; BLAS is bound by arithmetic.
+# and 20 to 4096 columns. On another machine both times differ, but their ratio differs less. The L2 cache limits the
+# speed of an event-driven product, which loads a row of the panel from it for each event. Arithmetic limits the speed
+# of BLAS.
 
 # Costs of events: CALLS and SORTED_CALLS per product, without and with the sort by columns; LOOK per element of the
 # sparse operand; LIST and SORT per event; ADD_NEAR and ADD per event and column, for a panel in the L1 or the L2 cache;

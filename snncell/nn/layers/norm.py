@@ -152,7 +152,7 @@ class BatchNorm1d(BatchStatistics):
 
         y = (x - mean) / sqrt(var + eps) gamma + beta
 
-    In training, mean and biased variance are those of the batch, and the layer updates moving statistics: moving =
+    In training, the layer uses the mean and the biased variance of the batch, and updates moving statistics: moving =
     momentum moving + (1 - momentum) batch, with the unbiased variance. In prediction it uses the moving statistics. For
     currents of spiking neurons over time, consider `ThresholdBatchNorm`.
 
@@ -333,7 +333,7 @@ class InstanceNorm1d(_InstanceNorm):
 
     Args:
         num_features: C.
-        momentum: unused, accepted for MindSpore's signature; statistics are always those of the input.
+        momentum: unused, accepted for MindSpore's signature; the layer always takes statistics from the input.
         eps, affine, gamma_init, beta_init, dtype: see `GroupNorm`.
 
     Source: Ulyanov, Vedaldi and Lempitsky, "Instance Normalization", 2016.

@@ -200,9 +200,9 @@ class AxonalDelay(Cell):
     Use it for temporal patterns, such as speech, which networks with delays learn more easily. x counts as 0 before the
     first step. An integer delay moves spikes unchanged; any other delay splits a spike between two neighbouring steps.
 
-    The gradient of y[t] with respect to d is x[t - n - 1] - x[t - n], by the formula to the right at integer delays (to
-    the left at `max_delay`). Delays are clipped to [0, max_delay]. A delay outside of it has the gradient of the edge,
-    so that the optimiser can move it back.
+    The gradient of y[t] with respect to d is x[t - n - 1] - x[t - n]. At integer delays, y has a kink, and this is the
+    derivative on its right side (on its left side at `max_delay`). Delays are clipped to [0, max_delay]. A delay
+    outside of it has the gradient of the edge, so that the optimiser can move it back.
 
     Inputs:
         x: (T, B, C, ...).

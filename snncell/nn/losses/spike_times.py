@@ -138,8 +138,8 @@ class CETemporalLoss(CrossEntropyOverTime):
     """Cross entropy of first-spike times: CE(-t_f, y), or CE(1 / (t_f + 1), y).
 
     Use it for a classifier whose answer is the neuron that fires first (time-to-first-spike coding). t_f is
-    `FirstSpikeTime`: a silent neuron counts as firing at T - 1, or at the last step of its sample with lengths, and has
-    its gradient there.
+    `FirstSpikeTime`. A silent neuron counts as firing at the last step, and gets its gradient there. This is T - 1, or
+    the end of the sample if you pass lengths.
 
     Inputs, Raises: as for `CERateLoss`.
 
@@ -193,8 +193,8 @@ class CETemporalLoss(CrossEntropyOverTime):
 class MSETemporalLoss(ClassLoss):
     """Squared error of spike times relative to T: mean ((t_f - target) / T)^2.
 
-    Use it to train neurons to fire at given times. t_f is `FirstSpikeTime`: a silent neuron counts as firing at T - 1,
-    and has its gradient there.
+    Use it to train neurons to fire at given times. t_f is `FirstSpikeTime`. A silent neuron counts as firing at T - 1,
+    and gets its gradient there.
 
     Inputs:
         outputs: spikes (T, B, C).
@@ -256,7 +256,7 @@ class MSETemporalLoss(ClassLoss):
         """The loss of spike times (B, C) or (F, B, C), for a number of steps, or one per sample, (B, 1).
 
         A silent neuron, whose time is inf, has the loss inf. You can pass ops.minimum(times, steps - 1) to count it as
-        a spike at the end; it then has no gradient, and the gradients of the other neurons do not change.
+        a spike at the end. It then has no gradient, and the gradients of the other neurons stay the same.
         """
         late = times - self._wanted(as_tensor(targets, "MSETemporalLoss"), times, steps)
         if self.tolerance:

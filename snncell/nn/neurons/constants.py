@@ -19,12 +19,12 @@ from snncell.tape.tensor import Tensor
 
 
 def from_rest(v: Any, rest: Any) -> Any:
-    """v - rest; skipped where rest is the number 0, because a compiled loop would carry out the subtraction."""
+    """v - rest. For the number 0, return v: a compiled loop would not optimise the subtraction away."""
     return v if not isinstance(rest, Tensor) and rest == 0.0 else v - rest
 
 
 def add_rest(v: Any, rest: Any) -> Any:
-    """v + rest; skipped where rest is the number 0."""
+    """v + rest, or v if rest is the number 0."""
     return v if not isinstance(rest, Tensor) and rest == 0.0 else v + rest
 
 
@@ -33,13 +33,13 @@ class Membrane(Ranged, Cell):
 
     Subclass `Neuron` for a spiking neuron, and `Membrane` for a unit without a threshold, as `LINode` does.
 
-    A constant can be a number, which compiled kernels take as an argument, so that a new value needs no compilation. It
-    can also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A call
-    converts constants to the precision of its input, float32 or float64.
+    A constant can be a number. Compiled kernels take it as an argument, so you can change it without a new compilation.
+    It can also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A
+    call converts constants to the precision of its input, float32 or float64.
 
-    Declare the range of a constant in its field (`nn.with_fields`). A class without fields declares it by name, `ranges
-    = {"rho": nn.Range(0.0, 1.0, "both")}`. Constants without a range can be any finite number. The Cell checks a
-    constant at construction and at each assignment, for example `neuron.rho = 1.2`.
+    You should declare the range of a constant in its field (`nn.with_fields`). In a class without fields, use the class
+    attribute `ranges`, for example `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. Constants without a range can be any
+    finite number. The Cell checks a constant at construction and at each assignment, for example `neuron.rho = 1.2`.
 
     A learned constant stays in its range (projected gradients): if an update leaves the range, the Parameter gets the
     nearest value inside. If an end does not belong to the range, the distance to it stays at least a thousandth of the
@@ -51,8 +51,8 @@ class Membrane(Ranged, Cell):
             become float32; a float64 Tensor keeps its precision.
 
     Raises:
-        ArgumentError: for a constant that is not a number, Tensor or Parameter, or is out of its range, and for an
-            unknown name in `learnable`.
+        ArgumentError: if a constant is not a number, Tensor or Parameter, or is out of its range, or if `learnable` has
+            an unknown name.
     """
 
     def __init__(self, constants: dict[str, Any], learnable: str | Sequence[str] = ()) -> None:
@@ -69,7 +69,7 @@ class Membrane(Ranged, Cell):
             setattr(self, name, self.to_learn(name, value) if name in learned else value)
 
     def having(self, **constants: Any) -> Self:
-        """Add constants, as presets do, and return the Cell itself; None means that the constant is absent."""
+        """Add constants and return the Cell itself. Presets use it; a constant that is None is not added."""
         for name, value in constants.items():
             if value is not None:
                 self.declare(name)
@@ -91,7 +91,7 @@ class Membrane(Ranged, Cell):
             return self._in_half(args, super().__call__(*args, **kwargs))
 
     def _in_half(self, args: tuple[Any, ...], results: Any) -> Any:
-        """Cast results back to float16 or bfloat16 if the inputs had it, because float32 constants widen them."""
+        """Cast results to the inputs' dtype if it is float16 or bfloat16, because float32 constants widen results."""
         dtypes = {arg.dtype for arg in args if isinstance(arg, Tensor)}
         if len(dtypes) != 1 or not dtypes <= {float16, bfloat16}:
             return results
@@ -113,7 +113,7 @@ class Membrane(Ranged, Cell):
         return value if self.quantisers is None else self.quantisers.state(name, value)
 
     def gained(self, x: Any) -> Any:
-        """The input times its gain; skipped where the gain is the number 1."""
+        """The input times its gain, or the input itself if the gain is the number 1."""
         return x if not isinstance(self.input_gain, Tensor) and self.input_gain == 1.0 else x * self.input_gain
 
     def filled(self, x: Tensor, value: Any) -> Tensor:
@@ -131,15 +131,15 @@ class Membrane(Ranged, Cell):
         The states are described in `snncell/nn/neurons/presets`.
 
         Args:
-            framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in any case, if it has the
-                neuron.
-            settings: that framework's own parameters by name, with its defaults, including the surrogate. Pass
-                surrogates as objects of `snncell.surrogate`. A Parameter is learned through the conversion to this
-                library's constants, unless its requires_grad is False.
+            framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in upper or lower case. It must
+                have a counterpart of this neuron.
+            settings: the parameters of that framework's neuron by name; the others keep that framework's defaults. For
+                a surrogate, pass an object of `snncell.surrogate`. If you pass a Parameter, training learns it: the
+                neuron computes its own constants from it. With requires_grad=False the Parameter stays fixed.
 
         Returns:
-            a neuron, whose class can differ from the one that you call. By default it avoids known defects of the
-            frameworks; pass as_shipped=True to reproduce these:
+            a neuron, which can be of another class than the one that you call. By default it avoids known defects of
+            the frameworks; pass as_shipped=True to reproduce these:
 
             - snnTorch: Leaky and Synaptic with reset_delay=False and "subtract" swallow a spike if the remaining
               potential is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
@@ -147,8 +147,8 @@ class Membrane(Ranged, Cell):
               membrane's gain at each step.
 
         Raises:
-            ArgumentError: for an unknown framework or parameter, for a parameter without a counterpart here (the
-                message says what to use instead), or for a Parameter that cannot be learned there.
+            ArgumentError: if the framework or a parameter is unknown, if a parameter has no counterpart here (the
+                message names an alternative), or if a Parameter is passed for a value that cannot be learned.
 
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)

@@ -112,9 +112,9 @@ class LIFNode(EulerLeak):
         s = surrogate(h - v_threshold)
         v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
 
-    This is the usual first choice for deep spiking networks. It is one Euler step of length 1 of the membrane equation
-    tau dv/dt = -(v - v_rest) + x, so a step keeps 1 - 1 / tau of the potential. If you know the decay factor instead of
-    tau, use `LeakyNode`. To learn tau, pass `learnable="tau"` or use `ParametricLIFNode`.
+    This is the usual first choice for deep spiking networks. Each time step is one Euler step of length 1 of the
+    membrane equation tau dv/dt = -(v - v_rest) + x. Therefore a step keeps 1 - 1 / tau of the potential. If you know
+    the decay factor instead of tau, use `LeakyNode`. To learn tau, pass `learnable="tau"` or use `ParametricLIFNode`.
 
     The defaults tau=2.0 and decay_input=True are SpikingJelly's. A potential then forgets half of its value in each
     step, which suits inputs of few steps. Recordings of hundreds of steps need a longer tau. With decay_input=True a
@@ -157,7 +157,7 @@ class LIFNode(EulerLeak):
 class LeakyNode(Neuron):
     """Leaky integrate and fire, by its decay factor: h = beta v + x.
 
-    The spike s and the reset are those of `Neuron`. Use it instead of `LIFNode` if you know the factor beta that a step
+    `Neuron` defines the spike s and the reset. Use it instead of `LIFNode` if you know the factor beta that a step
     keeps, for example to reproduce snnTorch's Leaky.
 
     With beta = exp(-dt / tau) it is the exact solution of tau dv/dt = -v, if each input is a jump of the potential at
@@ -240,7 +240,7 @@ class ParametricLIFNode(Neuron):
         h = v + (x - (v - v_rest)) / tau         decay_input=True
         h = v - (v - v_rest) / tau + x           decay_input=False
 
-    The spike s and the reset are those of `Neuron`. Use it if you do not know a good time constant. Because it learns
+    `Neuron` defines the spike s and the reset. Use it if you do not know a good time constant. Because it learns
     w, tau always stays above 1 and needs no clipping. In contrast, `LIFNode(learnable="tau")` learns tau directly.
 
     With decay_input=True a longer tau also weakens the input, so use decay_input=False for long memories.

@@ -379,8 +379,8 @@ class ResonateNode(Neuron):
     Returns:
         (s, v, u).
 
-    Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike sets z to i; the reset of v
-    alone is that of SpikingJelly's RAFNode.
+    Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike sets z to i; SpikingJelly's
+        RAFNode resets v alone.
 
     Example:
         >>> spike, v, u = nn.ResonateNode(omega=3.14159)(Tensor([1.0]), Tensor([0.0]), Tensor([1.0]))

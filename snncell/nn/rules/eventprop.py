@@ -249,10 +249,10 @@ class EventPropLIF(Cell):
         v_threshold: the threshold, in the unit of V.
         spikes: K, the number of spikes that are computed per neuron; later ones are ignored.
         t_max: the end of the simulation, in the unit of the times; later spikes are ignored.
-        weight_init: initial weight, (out_channels, in_channels). None draws from a normal distribution, in units of the
-            threshold, with mean 3 / (n p) and deviation 1 / (sqrt(n) p), where n = in_channels and p = max kappa. If
-            each input spikes once, all at the same time, V then peaks at 3 +- 1 thresholds. Use larger weights if few
-            inputs spike, or if spikes are far apart.
+        weight_init: initial weight, (out_channels, in_channels). None draws all weights from a normal distribution, in
+            units of the threshold. The mean is 3 / (n p) and the deviation is 1 / (sqrt(n) p), where n = in_channels
+            and p = max kappa. If each input spikes once, all at the same time, V then peaks at 3 +- 1 thresholds. Use
+            larger weights if few inputs spike, or if spikes are far apart.
         dtype: dtype of the weight and the computation, float32 or float64.
 
     Inputs:

@@ -93,8 +93,8 @@ class OTTTDense(Ranged, Cell):
 
         dW = sum over t of (psi[t] g[t]) a[t]^T,  db = sum over t of psi[t] g[t] c[t],  dx[t] = W^T (psi[t] g[t])
 
-    Use it to train on long sequences or streams. Because no gradient flows through the states, you can differentiate a
-    step and update the weights as soon as it has run, and only v, a and c are stored. For a single layer with a
+    Use it to train on long sequences or streams. No gradient flows through the states. Therefore you can compute
+    gradients and update the weights after each step, and memory holds only v, a and c. For a single layer with a
     detached reset, the gradient equals that of backpropagation through time (BPTT). Deeper networks ignore the effect
     of a lower layer's spike on later steps.
 
@@ -195,8 +195,8 @@ class EProp(Ranged, Cell):
     and dx[t] = W^T (psi[t] g[t]).
 
     Use it as a biologically plausible alternative to backpropagation through time (BPTT). e-prop ignores the effect of
-    a spike on other neurons of the layer; without recurrent weights, dW and dR equal those of BPTT with a detached
-    reset. It stores sequences in the shapes of x and z and, with adaptation, one k and one sum, (B, N, I + N).
+    a spike on other neurons of the layer; without recurrent weights, BPTT with a detached reset gives the same dW and
+    dR. It stores sequences in the shapes of x and z and, with adaptation, one k and one sum, (B, N, I + N).
 
     The readout determines the learning signal: `Dense` gives symmetric e-prop, `FeedbackDense` random e-prop. The
     paper's surrogate has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. To train the same layer by BPTT, disable the

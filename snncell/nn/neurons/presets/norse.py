@@ -166,7 +166,7 @@ def norse_adex(p: Norse) -> Membrane:
 def norse_refractory(p: Norse) -> Membrane:
     """LIFRefracCell, or the step of LIFRefracRecurrentCell; its states are (i, v, rho), and rho has a gradient.
 
-    The settings are those of its LIFParameters and rho_reset. The current continues while the neuron rests.
+    It takes the settings of Norse's LIFParameters, and rho_reset. The current continues while the neuron rests.
     """
     return synaptic(p, NorseRefractory(euler(p.tau_mem_inv, p.dt), p.rho_reset, v_rest=p.v_leak, **firing(p)))
 

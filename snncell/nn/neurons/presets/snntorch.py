@@ -41,8 +41,8 @@ class TorchEnd(Neuron):
     def fired(self, h: Tensor, late: Tensor | None, threshold: Any = None, drop: Any = None) -> tuple[Tensor, Tensor]:
         """End a step: return the spikes and the next potential.
 
-        If spikes are swallowed, a potential that remains above the threshold is lowered in the next step as if it had
-        fired: h = h - R v_threshold. A spike of that step then subtracts only s - R.
+        If spikes are swallowed, a potential can remain above the threshold without a spike. The next step still
+        subtracts the threshold from it: h = h - R v_threshold. A spike of that step then subtracts only s - R.
         """
         if self.swallows and late is not None:
             h = h - late * self.v_threshold
