@@ -183,7 +183,7 @@ def test_optimiser_on_another_device_changes_nothing() -> None:
     grads = [ops.ones_like(p) for p in net.trainable_params()]
     before = net.weight.asnumpy()
     with pytest.raises(
-        DeviceError, match=r"Adam: Parameter 'bias' is on the GPU, 'moment.*' on the CPU.*: optimiser\.to"
+        DeviceError, match=r"Adam: Parameter 'bias' is on the GPU, but 'moment.*' on the CPU.*optimiser\.to"
     ):
         optimiser(grads)
     with pytest.raises(DeviceError, match="Adam: the gradient of 'weight' is on the CPU, but the Parameter is on"):

@@ -145,7 +145,7 @@ def test_invalid_metric_raises_before_first_step():
         trained(net, metrics=["spikes"], test=batches())
     dense, flat = nn.Dense(FEATURES, CLASSES), (np.ones((4, FEATURES), np.float32), np.zeros(4, np.int64))
     sgd = nn.SGD(dense.trainable_params(), 0.1)
-    with pytest.raises(ArgumentError, match="no neuron in Dense"):
+    with pytest.raises(ArgumentError, match="Dense has no neurons"):
         train.fit(dense, LOSS, sgd, flat, 1, validation=flat, metrics=["spikes"], progress=False)
     assert same(before, weights(net))
 

@@ -366,7 +366,7 @@ OTHER = {
     "samples": ({"data": samples(seed=2)}, r"another data: array 0 was \[\[40, 6\], .float32., "),
     "number of samples": ({"data": samples(41)}, r"another data: array 0 was .* and is \[\[41, 6\]"),
     "batch size": ({"batch_size": 8}, r"another data: batch_size was 16 and is 8"),
-    "test samples": ({"test": None}, "another test data: .*"),
+    "test samples": ({"validation": None}, "another test data: .*"),
     "clipping": ({"clip_norm": 1.0}, r"another setting: clip_norm was null and is 1\.0"),
     "measures": ({"firing_rate": ()}, "another setting: firing_rate was 1 and is 0"),
 }
