@@ -465,7 +465,9 @@ def test_surrogate_and_membrane_counts_nonfinite_values():
 
 
 def test_surrogate_and_membrane_with_invalid_data_raises():
-    with pytest.raises(errors.ArgumentError, match=r"an array has no spike function\. .* surrogate_function=surrogate\.ATan"):
+    with pytest.raises(
+        errors.ArgumentError, match=r"an array has no spike function\. .* surrogate_function=surrogate\.ATan"
+    ):
         plot.surrogate_and_membrane(np.zeros(3))
     with pytest.raises(errors.ArgumentError, match=r"no finite potential in an array of shape \(2,\)"):
         plot.surrogate_and_membrane(np.full(2, np.nan), surrogate.ATan())
