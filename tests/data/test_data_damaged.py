@@ -78,7 +78,7 @@ def outcome(path, damaged: bytes, read=data.read_events) -> str:
     try:
         events = read(path)
     except ArgumentError as error:  # the file is not a table with the caller's columns
-        file, said = str(path) if "said of tables" in str(error) else "", str(error)
+        file, said = str(path) if "apply to tables only" in str(error) else "", str(error)
     except FileError as error:
         file, said = str(error)[: len(str(path))], str(error)[len(str(path)) :]
     else:
