@@ -42,8 +42,7 @@ def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None 
 
     It is 0 for a sample of length 0.
 
-    Raises:
-        ArgumentError: for a dt that is not positive.
+    Raises: ArgumentError for a dt that is not positive.
 
     Example:
         >>> snncell.encode.firing_rate([[1.0], [0.0], [1.0], [0.0]], dt=0.001).tolist()
@@ -63,8 +62,7 @@ def first_spike_time(spikes: Numbers, silent: ExtendedReal | None = None, *, len
         spikes: a value above 0 is a spike.
         silent: the time of a silent neuron; None is the last step of the sample, T - 1 without lengths.
 
-    Raises:
-        ArgumentError: if silent is before the last step.
+    Raises: ArgumentError if silent is before the last step.
 
     Example:
         >>> snncell.encode.first_spike_time([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).tolist()
@@ -97,12 +95,8 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
         spikes: (T, B, ..., N).
         centres: (N,), for example from `field_centres`, or (N, D) for directions in D dimensions.
 
-    Returns:
-        (B, ...) or (B, ..., D).
-
-    Raises:
-        ShapeError: unless there are as many centres as neurons.
-
+    Returns: (B, ...) or (B, ..., D).
+    Raises: ShapeError unless there are as many centres as neurons.
     Source: Georgopoulos, Schwartz and Kettner, "Neuronal population coding of movement direction", Science 1986.
 
     Example:

@@ -154,8 +154,7 @@ class LossMonitor(Callback):
     Args:
         per_print_times: the number of batches between prints; 0 for no prints. Each print waits for its batch.
 
-    Raises:
-        TrainingError: for a loss that is not finite.
+    Raises: TrainingError for a loss that is not finite.
 
     Example:
         >>> net = nn.Dense(1, 1, weight_init="zeros", bias_init="zeros")
@@ -273,8 +272,7 @@ class LambdaCallback(Callback):
             on_eval_epoch_begin, on_eval_epoch_end, on_eval_step_begin, on_eval_step_end, on_eval_begin, on_eval_end: a
             function for that event, or None.
 
-    Raises:
-        ArgumentError: for an object that is not a function.
+    Raises: ArgumentError for an object that is not a function.
 
     Example:
         >>> told = []
@@ -327,8 +325,7 @@ class CheckpointConfig:
         keep_checkpoint_max: the number of files to keep; older files of this run are deleted. 0 keeps all.
         saved_network: the Cell to save instead of the trained network.
 
-    Raises:
-        ArgumentError: for 0 batches and 0 seconds.
+    Raises: ArgumentError for 0 batches and 0 seconds.
 
     Example:
         >>> snncell.train.CheckpointConfig(save_checkpoint_steps=32).keep_checkpoint_max
@@ -361,9 +358,7 @@ class ModelCheckpoint(Callback):
         directory: the folder, which is created if it is missing; by default the present one.
         config: when to write; by default `CheckpointConfig()`.
 
-    Raises:
-        ArgumentError: for a prefix that cannot be part of a file name.
-        CheckpointError: if a file cannot be written.
+    Raises: ArgumentError for a prefix that cannot be part of a file name; CheckpointError if a file cannot be written.
 
     Example:
         >>> import os, tempfile

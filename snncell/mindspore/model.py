@@ -47,8 +47,7 @@ class Model:
         amp_level: "O0", or "O1" for products in float16: `amp.auto_mixed_precision`.
         loss_scale: as for `train.fit`.
 
-    Raises:
-        ArgumentError: for parts that do not fit together.
+    Raises: ArgumentError for parts that do not fit together.
 
     Example:
         >>> x = ops.uniform((64, 2))
@@ -126,8 +125,7 @@ class Model:
             dataset_sink_mode, sink_size: MindSpore's, without effect; callbacks are always called at each step.
             initial_epoch: the number of earlier epochs, which count.
 
-        Returns:
-            The `Result` of `train.fit`.
+        Returns: The `Result` of `train.fit`.
 
         Raises:
             ArgumentError: without an optimiser, and as for `train.fit`.
@@ -155,11 +153,8 @@ class Model:
             valid_frequency: the number of epochs between evaluations, or a list of the epochs to evaluate after.
             dataset_sink_mode, valid_dataset_sink_mode, sink_size: as for `train`.
 
-        Returns:
-            The `Result` of `train.fit`; names of evaluation results begin with "test_".
-
-        Raises:
-            ArgumentError: as for `train`.
+        Returns: The `Result` of `train.fit`; names of evaluation results begin with "test_".
+        Raises: ArgumentError as for `train`.
         """
         return self._fit("fit", epoch, train_dataset, valid_dataset, valid_frequency, callbacks, initial_epoch)
 
@@ -226,8 +221,7 @@ class Model:
         Args:
             valid_dataset, callbacks, dataset_sink_mode: as for `train`; arrays are not shuffled.
 
-        Returns:
-            The metrics by name.
+        Returns: The metrics by name.
 
         Raises:
             ArgumentError: without metrics, or without a loss that they need.

@@ -155,8 +155,7 @@ class TrainOneStepCell(Cell):
         sens: a factor of the gradients, in addition to the optimiser's `loss_scale`, which divides them; by default 1.
         return_grad: whether to return `(loss, {name: gradient})`.
 
-    Raises:
-        ArgumentError: for an object that is not an optimiser, or an optimiser of other Parameters.
+    Raises: ArgumentError for an object that is not an optimiser, or an optimiser of other Parameters.
 
     Example:
         >>> net = nn.Dense(2, 1)
@@ -280,8 +279,7 @@ class GradAccumulationCell(Cell):
         network: returns a Tensor, such as a loss.
         micro_size: the number of parts.
 
-    Raises:
-        ShapeError: for a batch that cannot be divided into equal parts.
+    Raises: ShapeError for a batch that cannot be divided into equal parts.
 
     Example:
         >>> loss = nn.WithLossCell(nn.ReLU(), nn.MSELoss())

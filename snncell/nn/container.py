@@ -137,8 +137,7 @@ class SequentialCell(_Sequence):
     connections, write a Cell or use `nn.SEWBlock`. A slice such as `net[:2]` is a SequentialCell that shares the Cells
     and keeps the names of their Parameters.
 
-    Raises:
-        ArgumentTypeError: for an element that is not a Cell.
+    Raises: ArgumentTypeError for an element that is not a Cell.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.Dense(4, 1)).insert(1, nn.ReLU())
@@ -173,9 +172,8 @@ class CellDict(_Container):
     Args:
         cells: a dict, a CellDict, or pairs (name, cell). The order is kept.
 
-    Raises:
-        ArgumentTypeError: for a value that is not a Cell.
-        NameClashError: for an empty key, a key with a dot, or the name of a Cell method such as "keys".
+    Raises: ArgumentTypeError for a value that is not a Cell; NameClashError for an empty key, a key with a dot, or the
+        name of a Cell method such as "keys".
 
     Example:
         >>> branches = nn.CellDict({"fine": nn.Dense(3, 4), "coarse": nn.Dense(3, 2)})

@@ -241,8 +241,7 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
         largest_input: inputs are integers from -largest_input to largest_input, by default 1 for spikes. Ignored if the
             first layer quantises its inputs.
 
-    Raises:
-        ArgumentError: with the layer, the problem, and a fix.
+    Raises: ArgumentError with the layer, the problem, and a fix.
 
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9)))

@@ -85,9 +85,7 @@ class Uniform(_PerChannel):
         rounding: "nearest", or "stochastic" in training: floor(x / s + u) with random u in [0, 1), controlled by
             `set_seed`. In prediction values always round to the nearest.
 
-    Raises:
-        ArgumentError: for options that do not fit together, and in a call before `begin`.
-
+    Raises: ArgumentError for options that do not fit together, and in a call before `begin`.
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; Esser et al., "Learned Step Size Quantization", ICLR 2020; Gupta et al., "Deep Learning with
     Limited Numerical Precision", ICML 2015 (stochastic rounding).

@@ -331,8 +331,7 @@ class IntegerNet:
             x: integer values, for example spikes, in any dtype. If the network quantises its inputs, x may have any
                 floats.
 
-        Raises:
-            ArgumentError: for an input that is not an integer but must be.
+        Raises: ArgumentError for an input that is not an integer but must be.
 
         Example:
             >>> net = nn.SequentialCell(nn.Dense(1, 1, weight_init="ones", has_bias=False), nn.MultiStep(nn.LINode()))
@@ -351,8 +350,7 @@ class IntegerNet:
     def save(self, file: Path) -> None:
         """Write the network to a safetensors file: arrays, and everything else as JSON in the header.
 
-        Raises:
-            CheckpointError: if the file cannot be written.
+        Raises: CheckpointError if the file cannot be written.
         """
         described, arrays = self._describe()
         write_arrays(file, arrays, {"format": FORMAT, "layers": json.dumps(described)}, "save")
@@ -365,8 +363,7 @@ class IntegerNet:
     def load(cls, file: Path) -> IntegerNet:
         """Read a network that `save` wrote.
 
-        Raises:
-            CheckpointError: if the file is missing, damaged, or in another format.
+        Raises: CheckpointError if the file is missing, damaged, or in another format.
         """
         arrays, header = read_arrays(file, "load")
         if header.get("format") != FORMAT:

@@ -173,8 +173,7 @@ def prepare(
         decay_bits: bits after the point of decays, gains and 1 / tau; 1 / tau = 2^-n is a shift.
         skip: Cells to leave unchanged, with all Cells inside: paths from `cells_and_names`, or classes.
 
-    Returns:
-        The network itself.
+    Returns: The network itself.
 
     Raises:
         ArgumentError: if the network has nothing to round, is already prepared, or computes in float16 (`snncell.amp`).
@@ -221,8 +220,7 @@ def restore(net: Cell, rounded: bool = False) -> Cell:
         rounded: whether Parameters and constants get their rounded values first. Use this to export to formats without
             quantisers, such as NIR. States are no longer rounded in either case.
 
-    Returns:
-        The network itself.
+    Returns: The network itself.
 
     Example:
         >>> net = snncell.quantise.prepare(nn.Dense(2, 2, weight_init=0.3), snncell.quantise.Uniform(2, 0.25))

@@ -67,15 +67,9 @@ class Quantiser(Ranged, Cell):
     functions. Zeros stay zeros and NaN stays NaN. If a value is NaN or infinite, all values with the same scale become
     NaN. float16 and bfloat16 are rounded in float32, and the result is converted back.
 
-    Inputs:
-        x: floats of any shape.
-
-    Returns:
-        Values on the grid, in the shape and dtype of x.
-
-    Raises:
-        DTypeError: for integers, because they are on a grid already.
-
+    Inputs: x: floats of any shape.
+    Returns: Values on the grid, in the shape and dtype of x.
+    Raises: DTypeError for integers, because they are on a grid already.
     Source: Bengio, Leonard and Courville, "Estimating or Propagating Gradients Through Stochastic Neurons for
     Conditional Computation", 2013 (straight-through).
 

@@ -130,8 +130,7 @@ class Training:
     def save(self, file: Any) -> None:
         """Save the training to a file, from which `fit(resume=...)` continues bit for bit, also within an epoch.
 
-        Raises:
-            CheckpointError: if the file cannot be written.
+        Raises: CheckpointError if the file cannot be written.
         """
         assert self.writer is not None
         self.writer(file)

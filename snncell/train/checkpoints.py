@@ -42,9 +42,8 @@ class Checkpoint(Callback):
         higher_is_better: whether a larger number is better. You need it only if the rule of `EarlyStopping` is wrong
             for your number.
 
-    Raises:
-        ArgumentError: for settings that exclude each other, or names in braces that no record has.
-        CheckpointError: if a file cannot be written.
+    Raises: ArgumentError for settings that exclude each other, or names in braces that no record has; CheckpointError
+        if a file cannot be written.
 
     Example:
         >>> import tempfile, pathlib

@@ -168,8 +168,7 @@ _COUNTS = ("taken", "skipped", "lost")
 def as_scaler(given: Any, who: str) -> LossScaler | None:
     """Convert a number to a static scaler; a scaler or None is returned unchanged.
 
-    Raises:
-        ArgumentError: for anything else.
+    Raises: ArgumentError for anything else.
     """
     if given is None or isinstance(given, LossScaler):
         return given

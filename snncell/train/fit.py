@@ -133,8 +133,7 @@ def fit(
             this shard. Rank 0 writes the checkpoint, the log and the progress bar. If one rank stops, all ranks stop.
         test: an older name of `validation`.
 
-    Returns:
-        A `Result`, with the history.
+    Returns: A `Result`, with the history.
 
     Raises:
         ArgumentError: for invalid settings, or data without a batch.

@@ -43,8 +43,7 @@ class Log(Callback):
         file: the path.
         records: the lines to begin with.
 
-    Raises:
-        ArgumentError: for another file extension, or a missing folder.
+    Raises: ArgumentError for another file extension, or a missing folder.
 
     Example:
         >>> import tempfile, pathlib

@@ -108,8 +108,7 @@ class Spikes:
         cells: a Cell, or several: those that run a layer over time, such as a `MultiStep`. If one returns a tuple, its
             first Tensor counts.
 
-    Raises:
-        ArgumentError: for an object that is not a Cell.
+    Raises: ArgumentError for an object that is not a Cell.
 
     Example:
         >>> layer = nn.MultiStep(nn.IFNode())

@@ -170,8 +170,7 @@ def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tenso
 
     It takes the same arguments as the function that `top_k` returns.
 
-    Returns:
-        (1, C, C), float32. `fit` and `evaluate` return its mean over the first axis as a nested list.
+    Returns: (1, C, C), float32. `fit` and `evaluate` return its mean over the first axis as a nested list.
 
     Example:
         >>> output, labels = Tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]), Tensor([0, 0, 1, 1])

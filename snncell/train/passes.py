@@ -51,8 +51,7 @@ def evaluate(
         Numbers by name, and nested lists for metrics with axes. The weight of a batch in a mean is the length of its
         target.
 
-    Raises:
-        ArgumentError: for data without a batch.
+    Raises: ArgumentError for data without a batch.
 
     Example:
         >>> net = nn.Dense(2, 2)
@@ -76,11 +75,7 @@ def evaluate_with(
     """`evaluate` with a wrapper `around` its step, as for `measure_means`."""
     if data is None:
         raise ArgumentError("evaluate: data are a tuple of arrays, or batches, not None.")
-    with (
-        Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes,
-        phases(net, loss),
-        ExitStack() as stack,
-    ):
+    with Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes, phases(net, loss), ExitStack() as stack:
         for stateful in find_statefuls(net, loss):
             stack.enter_context(stateful.aside())
         spikes.refuse_inner(net)

@@ -51,8 +51,7 @@ def save_state(
         arrays: more NumPy arrays, by name.
         loss: the loss, if it is a Cell; a function has no state.
 
-    Raises:
-        CheckpointError: if the file cannot be written.
+    Raises: CheckpointError if the file cannot be written.
     """
     makes = _describe_parts(net, optimiser, loss)
     tensors = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
@@ -79,8 +78,7 @@ def load_state(
         net, optimiser, loss: created like the saved ones.
         expected: notes that must be equal to the saved ones.
 
-    Returns:
-        The saved notes and arrays.
+    Returns: The saved notes and arrays.
 
     Raises:
         CheckpointError: if the file is missing, damaged or not a training, or was written with another net, optimiser,

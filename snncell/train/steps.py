@@ -206,9 +206,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
     n is computed from g / max |g|, at least in float32, so that no square overflows or underflows. If a gradient
     contains an infinity or a NaN, all become NaN.
 
-    Raises:
-        ArgumentError: for a max_norm that is not above 0.
-
+    Raises: ArgumentError for a max_norm that is not above 0.
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
 
     Example:
@@ -223,8 +221,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
 def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:
     """Gradient clipping by value: limit each element to [-limit, limit].
 
-    Raises:
-        ArgumentError: for a limit that is not above 0.
+    Raises: ArgumentError for a limit that is not above 0.
 
     Example:
         >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
@@ -308,8 +305,7 @@ class OneProcess:
 def choose_processes(distributed: bool) -> OneProcess:
     """The processes that `fit` trains on: this one alone, or the ranks of the job that it has joined.
 
-    Raises:
-        RankError: with distributed, if this process has not joined a job.
+    Raises: RankError with distributed, if this process has not joined a job.
     """
     processes: OneProcess = plugin("training on ranks")() if distributed else OneProcess()
     return processes

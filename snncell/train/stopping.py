@@ -48,10 +48,8 @@ class EarlyStopping(Callback):
         restore_best_weights: whether to load the best weights into the net at the end.
         verbose: whether to print when it stops.
 
-    Raises:
-        ArgumentError: for a record without the number.
-        TrainingError: if the number is NaN, because NaN is neither better nor worse.
-
+    Raises: ArgumentError for a record without the number; TrainingError if the number is NaN, because NaN is neither
+        better nor worse.
     Source: Prechelt, "Early Stopping - But When?", 1998.
 
     Example:
@@ -197,9 +195,8 @@ class ReduceLROnPlateau(Callback):
         cooldown: the number of epochs after a reduction that do not count.
         min_lr: the smallest rate.
 
-    Raises:
-        ArgumentError: for a record without the number, or an optimiser with a learning-rate schedule.
-        TrainingError: if the number is NaN.
+    Raises: ArgumentError for a record without the number, or an optimiser with a learning-rate schedule; TrainingError
+        if the number is NaN.
 
     Example:
         >>> net = nn.Dense(1, 1)

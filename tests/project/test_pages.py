@@ -234,6 +234,8 @@ MARKDOWN = {
     "Args:\n    a, b: x\n        and y.\n    c: z.": "Args:\n    a: x and y.\n    b: x and y.\n    c: z.",
     "Inputs:\n    x: any shape.": "**Inputs:**\n\n- `x`: any shape.",
     "Inputs:\n    x of any shape.": "**Inputs:** x of any shape.",
+    "Inputs: x, v: of one\n    shape.\nReturns: v.": "**Inputs:**\n\n- `x, v`: of one shape.\n\n**Returns:** v.",
+    "Raises: ShapeError if x;\n    DTypeError for y.": "Raises:\n    ShapeError: if x\n    DTypeError: for y.",
     "Raises:\n    ShapeError, DTypeError: no.": "Raises:\n    ShapeError: no.\n    DTypeError: no.",
     "y = x;  z = x\n\nNote: of z.": "```text\ny = x\nz = x\n```\n\n**Note:** of z.",
     "Returns:\n    (s, v).": "**Returns:** (s, v).",

@@ -226,12 +226,8 @@ class PReLU(Cell):
         w: initial slope, a number or one per channel. The default 0.25 is the paper's.
         dtype: dtype of the Parameter.
 
-    Inputs:
-        x: any shape; (N, C, ...) with several slopes.
-
-    Raises:
-        ShapeError: if w has neither one nor `channel` values, or for an input with other channels.
-
+    Inputs: x: any shape; (N, C, ...) with several slopes.
+    Raises: ShapeError if w has neither one nor `channel` values, or for an input with other channels.
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
 
     Example:
@@ -363,9 +359,7 @@ class TimeFixedDropout(_SharedDropout):
     Args:
         p: the probability of dropping an element.
 
-    Inputs:
-        x: (T, B, ...).
-
+    Inputs: x: (T, B, ...).
     Source: Lee, Sarwar, Panda, Srinivasan and Roy, "Enabling Spike-Based Backpropagation for Training Deep Neural
     Network Architectures", Frontiers in Neuroscience 2020.
 

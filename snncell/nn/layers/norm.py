@@ -253,8 +253,7 @@ class GroupNorm(Cell):
         gamma_init, beta_init: initial values.
         dtype: dtype of the Parameters.
 
-    Inputs:
-        x: (N, C, ...).
+    Inputs: x: (N, C, ...).
 
     Raises:
         ArgumentError: if num_groups does not divide num_channels.

@@ -103,10 +103,8 @@ class ThresholdBatchNorm(_NormOverTime):
             there, so padding changes no bit. With fewer than two values, the layer uses the moving statistics and does
             not update them.
 
-    Raises:
-        ArgumentError: for lengths below 0 or above T.
-        ShapeError: for an input with other axes, or one value per channel.
-
+    Raises: ArgumentError for lengths below 0 or above T; ShapeError for an input with other axes, or one value per
+        channel.
     Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
 
     Example:
@@ -144,10 +142,8 @@ class BatchNormThroughTime(_NormPerStep):
         x: (T, B, C, ...).
         lengths: as for `ThresholdBatchNorm`. With lengths, x can have fewer steps in training too.
 
-    Raises:
-        ArgumentError: for lengths below 0 or above T.
-        ShapeError: for an input with other axes, more steps than T, or fewer in training without lengths.
-
+    Raises: ArgumentError for lengths below 0 or above T; ShapeError for an input with other axes, more steps than T, or
+        fewer in training without lengths.
     Source: Kim and Panda, "Revisiting Batch Normalization for Training Low-Latency Deep Spiking Neural Networks From
     Scratch", Frontiers in Neuroscience 2021.
 
@@ -195,7 +191,6 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
 
     Inputs, Raises: as for `BatchNormThroughTime`.
-
     Source: Duan, Ding, Chen, Yu and Huang, "Temporal Effective Batch Normalization in Spiking Neural Networks", NeurIPS
     2022; SpikingJelly, TemporalEffectiveBatchNorm1d.
 
@@ -237,9 +232,7 @@ class NeuNorm(Cell):
         x: spikes, (B, C, H, W).
         a: the state, (B, 1, H, W).
 
-    Returns:
-        (y, a).
-
+    Returns: (y, a).
     Source: Wu, Deng, Li, Zhu, Xie and Shi, "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI
     2019; SpikingJelly, NeuNorm, whose initial weight is the default here.
 

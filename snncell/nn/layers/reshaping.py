@@ -41,8 +41,7 @@ _MODES: dict[str, Mode] = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMET
 class Pad(Cell):
     """Padding: add elements around x.
 
-    Raises:
-        ShapeError: unless paddings has one pair per axis of x.
+    Raises: ShapeError unless paddings has one pair per axis of x.
 
     Example:
         >>> nn.Pad(((0, 0), (1, 2)))(ops.ones((1, 2))).asnumpy().tolist()
@@ -232,8 +231,7 @@ class Flatten(Cell):
 class Unflatten(Cell):
     """Unflatten: split one axis into several.
 
-    Raises:
-        ShapeError: if the lengths do not fit the axis.
+    Raises: ShapeError if the lengths do not fit the axis.
 
     Example:
         >>> nn.Unflatten(1, (2, 3))(ops.ones((4, 6))).shape

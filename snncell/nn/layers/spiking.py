@@ -38,12 +38,8 @@ class SEWBlock(Cell):
     Use it to build deep residual spiking networks. With ADD and IAND, a block with a silent branch is the identity, so
     that gradients neither vanish nor explode with depth.
 
-    Inputs:
-        x: spikes, of any shape that branch and shortcut accept.
-
-    Raises:
-        ShapeError: if a and s have different shapes.
-
+    Inputs: x: spikes, of any shape that branch and shortcut accept.
+    Raises: ShapeError if a and s have different shapes.
     Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", NeurIPS
     2021.
 
@@ -56,9 +52,7 @@ class SEWBlock(Cell):
     branch: Annotated[Cell, field(meaning="a Cell that ends with spiking neurons")]
     connect: str = field("ADD", ("ADD", "AND", "IAND"), "the function that joins a and s")
     shortcut: Cell | None = field(
-        None,
-        meaning="a Cell that also ends with spiking neurons; needed if the branch changes the shape",
-        quiet=True,
+        None, meaning="a Cell that also ends with spiking neurons; needed if the branch changes the shape", quiet=True
     )
 
     def construct(self, x: Tensor) -> Tensor:
@@ -111,12 +105,8 @@ class SynapseFilter(Ranged, Cell):
         scale_input: whether to multiply the input by 1 - d; not available with convention="spikingjelly".
         convention: "exact", or "spikingjelly", which needs tau above 1.
 
-    Inputs:
-        x, i: the input and the state, of one shape.
-
-    Returns:
-        (i, i).
-
+    Inputs: x, i: the input and the state, of one shape.
+    Returns: (i, i).
     Source: Gerstner, Kistler, Naud and Paninski, "Neuronal Dynamics", 2014, section 3.1; SpikingJelly, SynapseFilter.
 
     Example:
@@ -204,13 +194,8 @@ class AxonalDelay(Cell):
     derivative on its right side (on its left side at `max_delay`). Delays are clipped to [0, max_delay]. A delay
     outside of it has the gradient of the edge, so that the optimiser can move it back.
 
-    Inputs:
-        x: (T, B, C, ...).
-
-    Raises:
-        ArgumentError: for a delay_init out of range.
-        ShapeError: for an input with another number of channels.
-
+    Inputs: x: (T, B, C, ...).
+    Raises: ArgumentError for a delay_init out of range; ShapeError for an input with another number of channels.
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018 (axonal delays);
     Hammouamri, Khalfaoui-Hassani and Masquelier, ICLR 2024 (interpolation between steps, by kernels).
 
@@ -284,12 +269,8 @@ class WinnerTakeAll(Cell):
     default only the winners have a gradient, which is the derivative wherever no two elements are equal. With
     `straight_through`, the gradient of all finite elements is 1, so that losers learn too.
 
-    Inputs:
-        x: potentials, currents or spikes, (T, B, ...), or one step of them.
-
-    Raises:
-        ShapeError: for a missing axis, or one shorter than k.
-
+    Inputs: x: potentials, currents or spikes, (T, B, ...), or one step of them.
+    Raises: ShapeError for a missing axis, or one shorter than k.
     Source: Makhzani and Frey, "Winner-Take-All Autoencoders", NeurIPS 2015; Maass, "On the Computational Power of
     Winner-Take-All", Neural Computation 2000.
 

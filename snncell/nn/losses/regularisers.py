@@ -55,10 +55,8 @@ class L1RateSparsity(_Regulariser):
         spikes: (T, B, N...).
         lengths: integers (B,), the number of steps of each sample, by default T.
 
-    Raises:
-        ArgumentError: for lengths below 0 or above T.
-        ShapeError: for spikes without time and batch, or lengths that are not one per sample.
-
+    Raises: ArgumentError for lengths below 0 or above T; ShapeError for spikes without time and batch, or lengths that
+        are not one per sample.
     Source: l1_rate_sparsity of snnTorch, with its default.
 
     Example:
@@ -80,7 +78,6 @@ class SilenceRegulariser(_Regulariser):
     batch.
 
     Inputs, Raises: as for `L1RateSparsity`.
-
     Source: silence_reg of Spyx, applied to counts.
 
     Example:
@@ -104,7 +101,6 @@ class SparsityRegulariser(_Regulariser):
     times on average, so single neurons can fire often.
 
     Inputs, Raises: as for `L1RateSparsity`. All axes after the batch count as neurons, also for a convolution.
-
     Source: sparsity_reg of Spyx, applied to counts.
 
     Example:
@@ -130,7 +126,6 @@ class TargetRateRegulariser(_Regulariser):
     valid steps. Use it to keep all neurons of a layer active.
 
     Inputs, Raises: as for `L1RateSparsity`.
-
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020, with strength = c_reg / 2.
 
@@ -160,7 +155,6 @@ class CountBoundRegulariser(_Regulariser):
     k_n is `upper` if the neuron fires more than the target, else `lower`.
 
     Inputs, Raises: as for `L1RateSparsity`.
-
     Source: mlGeNN, where they are reg_nu_upper, reg_lambda_upper and reg_lambda_lower of its EventProp compiler;
     Nowotny, Turner and Knight, "Loss shaping enhances exact gradient learning with EventProp in spiking neural
     networks", 2022.

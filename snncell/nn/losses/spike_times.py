@@ -36,13 +36,8 @@ class FirstSpikeTime(Cell):
     its gradient is custom: more output at the spike moves it earlier. A silent neuron has its gradient at the last
     step, because otherwise it would never start to fire.
 
-    Inputs:
-        spikes: floats (T, ...); a value above 0 is a spike.
-
-    Raises:
-        ArgumentError: if silent is below T - 1.
-        ShapeError: for spikes without steps.
-
+    Inputs: spikes: floats (T, ...); a value above 0 is a spike.
+    Raises: ArgumentError if silent is below T - 1; ShapeError for spikes without steps.
     Source: the temporal losses of snnTorch (mse_temporal_loss, ce_temporal_loss).
 
     Example:
@@ -77,7 +72,6 @@ class SpikeTimes(Cell):
     spikes count as T - 1 and have their gradients there.
 
     Inputs, Raises: as for `FirstSpikeTime`.
-
     Source: the temporal losses of snnTorch with multi_spike. snnTorch removes the spikes of all neurons and samples at
     a step after it has counted one there, so that other neurons lose spikes; this layer does not.
 
@@ -142,7 +136,6 @@ class CETemporalLoss(CrossEntropyOverTime):
     the end of the sample if you pass lengths.
 
     Inputs, Raises: as for `CERateLoss`.
-
     Source: ce_temporal_loss of snnTorch.
 
     Example:
@@ -201,10 +194,8 @@ class MSETemporalLoss(ClassLoss):
         targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).
         lengths: as for `CERateLoss`. T is then the number of steps of the sample.
 
-    Raises:
-        ArgumentError: for a negative tolerance, or sequences of different lengths.
-        ShapeError, DTypeError, ArgumentError: for targets that do not fit the outputs.
-
+    Raises: ArgumentError for a negative tolerance, or sequences of different lengths; ShapeError, DTypeError,
+        ArgumentError for targets that do not fit the outputs.
     Source: mse_temporal_loss of snnTorch. Its default off_target, -1, acts as 0 there, and it loses spikes with
     multi_spike; see `SpikeTimes`.
 
@@ -297,9 +288,7 @@ class VanRossumLoss(ReducibleLoss):
         outputs, targets: spikes (T, B, ...), of one shape.
         lengths: as for `CERateLoss`.
 
-    Raises:
-        ShapeError: if the shapes differ.
-
+    Raises: ShapeError if the shapes differ.
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 2001; SpikeTime of lava-dl is its mean over time.
 
     Example:

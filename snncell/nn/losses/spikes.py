@@ -130,9 +130,7 @@ class CERateLoss(CrossEntropyOverTime):
         labels: integers (B,) in [0, C).
         lengths: integers (B,), the number of steps of each sample, by default T.
 
-    Raises:
-        ShapeError, DTypeError, ArgumentError: for labels that do not fit the outputs.
-
+    Raises: ShapeError, DTypeError, ArgumentError for labels that do not fit the outputs.
     Source: ce_rate_loss of snnTorch, which ignores its `population_code`, and averages weighted losses over the batch
     instead of dividing by the sum of weights.
 
@@ -159,7 +157,6 @@ class TETLoss(CrossEntropyOverTime):
     Use it to train deep networks of few steps, for which it generalises better than a loss of the mean output.
 
     Inputs, Raises: as for `CERateLoss`; the outputs are the outputs of the last layer at each step.
-
     Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022;
     with mse_weight = 0 temporal_efficient_training_cross_entropy of SpikingJelly.
 
@@ -200,7 +197,6 @@ class CECountLoss(CrossEntropyOverTime):
     integral_crossentropy of Spyx.
 
     Inputs, Raises: as for `CERateLoss`.
-
     Source: ce_count_loss of snnTorch, which averages weighted losses over the batch; this one divides by the sum of
     weights, like PyTorch's NLLLoss.
 
@@ -226,7 +222,6 @@ class CEMaxMembraneLoss(CrossEntropyOverTime):
     Use it with a readout that does not spike, such as `LINode`. Steps of equal height share the gradient.
 
     Inputs, Raises: as for `CERateLoss`; the outputs are membrane potentials.
-
     Source: Zenke's SpyTorch; ce_max_membrane_loss of snnTorch.
 
     Example:
@@ -277,7 +272,6 @@ class MSECountLoss(_TargetRateLoss):
     num_classes, the neurons of a class count together, and n is multiplied by their number.
 
     Inputs, Raises: as for `CERateLoss`.
-
     Source: Shrestha and Orchard, "SLAYER", NeurIPS 2018; mse_count_loss of snnTorch.
 
     Example:
@@ -309,7 +303,6 @@ class MSERateLoss(_TargetRateLoss):
     several neurons is their mean.
 
     Inputs, Raises: as for `CERateLoss`.
-
     Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a count,
     sparsity T, which no rate reaches for T > 1 / sparsity; use correct_rate = sparsity here.
 

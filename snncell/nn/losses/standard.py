@@ -141,8 +141,7 @@ class GaussianNLLLoss(ReducibleLoss):
 
     Use it if the network also predicts its uncertainty, var.
 
-    Inputs:
-        logits, labels, var: of one shape.
+    Inputs: logits, labels, var: of one shape.
     """
 
     full: bool = field(False, meaning="whether to add the constant log(2 pi) / 2")
@@ -166,10 +165,8 @@ class CrossEntropyLoss(ReducibleLoss):
         logits: (N, C) or (N, C, ...).
         labels: integers in [0, C), (N,) or (N, ...); or probabilities in the shape of the logits.
 
-    Raises:
-        ArgumentError: for a label out of range.
-        ShapeError: for shapes that do not fit.
-        DTypeError: for float labels that are not probabilities in the shape of the logits.
+    Raises: ArgumentError for a label out of range; ShapeError for shapes that do not fit; DTypeError for float labels
+        that are not probabilities in the shape of the logits.
 
     Example:
         >>> round(nn.CrossEntropyLoss()(ops.zeros((2, 4)), Tensor([0, 3])).item(), 4)  # log 4
@@ -200,10 +197,8 @@ class NLLLoss(_OperationLoss):
         logits: log-probabilities, (N, C) or (N, C, ...), for example from `LogSoftmax(1)`.
         labels: integers in [0, C), (N,) or (N, ...).
 
-    Raises:
-        ArgumentError: for a label out of range.
-        ShapeError: for shapes that do not fit.
-        DTypeError: for labels that are not integers.
+    Raises: ArgumentError for a label out of range; ShapeError for shapes that do not fit; DTypeError for labels that
+        are not integers.
     """
 
     operation = staticmethod(ops.nll_loss)
@@ -220,8 +215,7 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
         logits: (N, C).
         labels: (N,) or (N, C), see sparse.
 
-    Raises:
-        ShapeError, DTypeError: for labels of the other kind.
+    Raises: ShapeError, DTypeError for labels of the other kind.
 
     Example:
         >>> nn.SoftmaxCrossEntropyWithLogits(sparse=True)(ops.zeros((2, 4)), Tensor([0, 3])).shape
@@ -366,8 +360,7 @@ class TripletMarginLoss(ReducibleLoss):
 
     See `ops.triplet_margin_loss`.
 
-    Inputs:
-        anchor, positive, negative: vectors (..., D) of one shape.
+    Inputs: anchor, positive, negative: vectors (..., D) of one shape.
     """
 
     p: Positive = field(2.0, meaning="the order of the distance d")

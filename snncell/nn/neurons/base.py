@@ -345,8 +345,7 @@ class Neuron(Membrane):
     def recall(self, v: Tensor, threshold: Any = None) -> tuple[Tensor, Tensor | None]:
         """Start a time step: apply a delayed reset of the previous step.
 
-        Returns:
-            the potential, and the delayed spike, or None without a delay.
+        Returns: the potential, and the delayed spike, or None without a delay.
         """
         if self.delay is None:
             return v, None

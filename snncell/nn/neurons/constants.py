@@ -50,9 +50,8 @@ class Membrane(Ranged, Cell):
         learnable: the name or names of the constants to learn; these become Parameters. Numbers, lists and arrays
             become float32; a float64 Tensor keeps its precision.
 
-    Raises:
-        ArgumentError: if a constant is not a number, Tensor or Parameter, or is out of its range, or if `learnable` has
-            an unknown name.
+    Raises: ArgumentError if a constant is not a number, Tensor or Parameter, or is out of its range, or if `learnable`
+        has an unknown name.
     """
 
     def __init__(self, constants: dict[str, Any], learnable: str | Sequence[str] = ()) -> None:
@@ -146,9 +145,8 @@ class Membrane(Ranged, Cell):
             - sinabs: MembraneReset adds its value to every potential at each step. ALIF multiplies its current by the
               membrane's gain at each step.
 
-        Raises:
-            ArgumentError: if the framework or a parameter is unknown, if a parameter has no counterpart here (the
-                message names an alternative), or if a Parameter is passed for a value that cannot be learned.
+        Raises: ArgumentError if the framework or a parameter is unknown, if a parameter has no counterpart here (the
+            message names an alternative), or if a Parameter is passed for a value that cannot be learned.
 
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)

@@ -65,8 +65,7 @@ def steps_from_seconds(tau: Constant, dt: Positive) -> Any:
         tau: the time constant in seconds, above dt; a number, an array or a Tensor.
         dt: the length of a step in seconds.
 
-    Raises:
-        ArgumentError: unless dt is positive and tau above it.
+    Raises: ArgumentError unless dt is positive and tau above it.
 
     Example:
         >>> nn.steps_from_seconds(0.02, dt=0.001)
@@ -97,8 +96,7 @@ def decay_from_tau(tau: Constant, dt: Positive = 1.0) -> Any:
 def tau_from_decay(decay: Constant, dt: Positive = 1.0) -> Any:
     """The time constant of a decay factor by the exact solution: -dt / ln(decay), in the unit of dt.
 
-    Raises:
-        ArgumentError: unless the decay factor is between 0 and 1.
+    Raises: ArgumentError unless the decay factor is between 0 and 1.
 
     Example:
         >>> round(nn.tau_from_decay(nn.decay_from_tau(10.0)), 4)
@@ -110,8 +108,7 @@ def tau_from_decay(decay: Constant, dt: Positive = 1.0) -> Any:
 def euler_from_decay(decay: Constant) -> Any:
     """The tau of `LIFNode` that has this decay factor: 1 / (1 - decay) steps.
 
-    Raises:
-        ArgumentError: unless the decay factor is between 0 and 1.
+    Raises: ArgumentError unless the decay factor is between 0 and 1.
 
     Example:
         >>> nn.euler_from_decay(0.5)
@@ -123,8 +120,7 @@ def euler_from_decay(decay: Constant) -> Any:
 def decay_from_euler(tau: Constant) -> Any:
     """The decay factor of an Euler step with a time constant of tau steps: 1 - 1 / tau.
 
-    Raises:
-        ArgumentError: unless tau is above 1.
+    Raises: ArgumentError unless tau is above 1.
 
     Example:
         >>> nn.decay_from_euler(4.0)
@@ -141,8 +137,7 @@ def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
         tau_inv: the inverse time constant in 1 / s; a number, an array or a Tensor.
         dt: the length of a step in seconds.
 
-    Raises:
-        ArgumentError: unless dt tau_inv lies in (0, 1], because the time constant must be at least dt.
+    Raises: ArgumentError unless dt tau_inv lies in (0, 1], because the time constant must be at least dt.
 
     Example:
         >>> nn.decay_from_rate(500.0, dt=0.001)
@@ -156,8 +151,7 @@ def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
 def decay_from_lava(decay: Constant) -> Any:
     """The decay factor of lava's neurons, whose decays are integers of 12 bits: 1 - decay / 4096.
 
-    Raises:
-        ArgumentError: for a number outside 0 to 4096.
+    Raises: ArgumentError for a number outside 0 to 4096.
 
     Example:
         >>> nn.decay_from_lava(1024)

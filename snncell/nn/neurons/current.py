@@ -55,12 +55,8 @@ class CubaLIFNode(Neuron):
     `LeakyNode`. It reproduces snnTorch's Synaptic, SpikingJelly's CUBALIFNode, Norse's LIF and NIR's CubaLIF. With the
     default decay factors of 0.9, current and potential forget over about 10 steps.
 
-    Inputs:
-        x, v, i: the input, the potential and the current, of one shape.
-
-    Returns:
-        (s, v, i).
-
+    Inputs: x, v, i: the input, the potential and the current, of one shape.
+    Returns: (s, v, i).
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019.
 
     Example:
@@ -103,12 +99,8 @@ class AlphaNode(Neuron):
     the potential v from the two exponentials e and i. It still returns v as a state, because a monitor records it and a
     delayed reset needs it.
 
-    Inputs:
-        x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
-
-    Returns:
-        (s, e, i, v).
-
+    Inputs: x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
+    Returns: (s, e, i, v).
     Source: Rall 1967; the spike response model of Gerstner et al., Neuronal Dynamics, section 6.4; snnTorch, Alpha.
 
     Example:
@@ -196,12 +188,8 @@ class WithSynapse(Membrane):
     spikes and potentials as `WithSynapse(LeakyNode(beta), alpha)`. The result is again a one-step Cell; its first state
     is the current. `MultiStep` compiles both into one kernel.
 
-    Inputs:
-        x, i, *states: the input, the current, and the states of `cell`, of one shape.
-
-    Returns:
-        (s, i, *states).
-
+    Inputs: x, i, *states: the input, the current, and the states of `cell`, of one shape.
+    Returns: (s, i, *states).
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019; the
     adaptive neurons with synapses of Norse (LSNN, LIFAdEx) and sinabs (ALIF with tau_syn).
 

@@ -33,12 +33,8 @@ class IFNode(Neuron):
     The spike has the size v_threshold, as in MindSpore's guide to custom backward functions. In other frameworks it is
     1: `IFNode.like("spikingjelly")` returns such a neuron.
 
-    Inputs:
-        x, v: the input and the potential, of one shape.
-
-    Returns:
-        (spike, v), or (v, v) with `fire=False`.
-
+    Inputs: x, v: the input and the potential, of one shape.
+    Returns: (spike, v), or (v, v) with `fire=False`.
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
 
     Example:
@@ -120,12 +116,8 @@ class LIFNode(EulerLeak):
     step, which suits inputs of few steps. Recordings of hundreds of steps need a longer tau. With decay_input=True a
     longer tau also weakens the input, so you should then raise the weights or pass decay_input=False.
 
-    Inputs:
-        x, v: the input and the potential, both of shape (B, ...). `nn.MultiStep(node)` takes the input (T, B, ...).
-
-    Returns:
-        (s, v): the spikes, 0 or 1, and the potential after the reset, in the shape and dtype of x.
-
+    Inputs: x, v: the input and the potential, both of shape (B, ...). `nn.MultiStep(node)` takes the input (T, B, ...).
+    Returns: (s, v): the spikes, 0 or 1, and the potential after the reset, in the shape and dtype of x.
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; Fang et al., SpikingJelly, Science Advances 2023.
 
     Example:
@@ -188,12 +180,8 @@ class LINode(Membrane):
     For example, let `nn.Readout` take the maximum of the potentials over time as class scores. With decay_input=True a
     longer tau also weakens the input, so use decay_input=False for long memories.
 
-    Inputs:
-        x, v: the input and the potential, of one shape.
-
-    Returns:
-        (v, v): the potential as output and as state.
-
+    Inputs: x, v: the input and the potential, of one shape.
+    Returns: (v, v): the potential as output and as state.
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; SpikingJelly, NonSpikingLIFNode.
 
     Example:

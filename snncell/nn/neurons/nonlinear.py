@@ -62,12 +62,8 @@ class AdaptiveQIFNode(Neuron):
     SpikingJelly calls it IzhikevichNode. For the published constants in mV and ms, use `IzhikevichNode`. With the
     defaults a = b = 0 it does not adapt, as in SpikingJelly; for example, b=0.5 lets each spike delay the next one.
 
-    Inputs:
-        x, v, w: the input, the potential and the adaptation, of one shape.
-
-    Returns:
-        (s, v, w).
-
+    Inputs: x, v, w: the input, the potential and the adaptation, of one shape.
+    Returns: (s, v, w).
     Source: Izhikevich, Dynamical Systems in Neuroscience, section 8.1.4; SpikingJelly, IzhikevichNode.
 
     Example:
@@ -140,12 +136,8 @@ class AdExNode(Neuron):
     equations divided by the leak conductance g_L: x = I / g_L and tau = C / g_L. Accordingly, w, a and b are the
     paper's divided by g_L.
 
-    Inputs:
-        x, v, w: the input, the potential and the adaptation, of one shape.
-
-    Returns:
-        (s, v, w).
-
+    Inputs: x, v, w: the input, the potential and the adaptation, of one shape.
+    Returns: (s, v, w).
     Source: Brette, Gerstner, "Adaptive exponential integrate-and-fire model", J. Neurophysiology 2005.
 
     Example:
@@ -204,12 +196,8 @@ class IzhikevichNode(Neuron):
     A time step consists of `substeps` Euler steps of v, then one of u, as in the paper's program. The spike and the
     reset come at its end. The argument of the surrogate is (v - 30) / scale.
 
-    Inputs:
-        x, v, u: the input, the potential in mV, and the recovery, of one shape.
-
-    Returns:
-        (s, v, u).
-
+    Inputs: x, v, u: the input, the potential in mV, and the recovery, of one shape.
+    Returns: (s, v, u).
     Source: Izhikevich, "Simple Model of Spiking Neurons", IEEE Trans. Neural Networks 2003.
 
     Example:

@@ -59,15 +59,9 @@ class PSN(_Parallel):
 
     The weights are initialised as in a Dense layer (He, uniform), and the bias starts at -1.
 
-    Inputs:
-        x: (T, B, ...).
-
-    Returns:
-        spikes, (T, B, ...).
-
-    Raises:
-        ShapeError: unless x has `steps` time steps.
-
+    Inputs: x: (T, B, ...).
+    Returns: spikes, (T, B, ...).
+    Raises: ShapeError unless x has `steps` time steps.
     Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
     NeurIPS 2023.
 
@@ -110,12 +104,8 @@ class SlidingPSN(_Parallel):
     Use it for sequences of any length, which `PSN` cannot take. Inputs before the first step count as 0. -bias acts as
     the threshold and starts at 1. Call it directly, without `MultiStep`.
 
-    Inputs:
-        x: (T, B, ...), with at least one step.
-
-    Returns:
-        spikes, (T, B, ...).
-
+    Inputs: x: (T, B, ...), with at least one step.
+    Returns: spikes, (T, B, ...).
     Source: as for `PSN`; SpikingJelly, SlidingPSN.
 
     Example:
@@ -174,12 +164,8 @@ class Readout(Cell):
     Put it after the last layer, for example after `MultiStep(LINode())`. "max" and "mean" are common for potentials,
     "sum" for spikes. "first" has a custom gradient: a potential that is higher by 1 moves the spike one step earlier.
 
-    Inputs:
-        x: potentials, or spikes for "first", (T, B, ...), with at least one step.
-
-    Returns:
-        (B, ...).
-
+    Inputs: x: potentials, or spikes for "first", (T, B, ...), with at least one step.
+    Returns: (B, ...).
     Source: SpikingJelly's decoders of non-spiking neurons; "exp": Nowotny, Turner, Knight, "Loss shaping enhances exact
     gradient learning with EventProp in spiking neural networks", 2025; "first": snnTorch's temporal losses.
 

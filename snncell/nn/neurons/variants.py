@@ -95,12 +95,8 @@ class RefractoryLIFNode(EulerLeak):
     Use it to limit firing rates, as in biological neurons. During the refractory period the potential stays constant
     and inputs are lost. No gradient flows through the counter rho.
 
-    Inputs:
-        x, v, rho: the input, the potential and the remaining refractory steps, of one shape.
-
-    Returns:
-        (s, v, rho).
-
+    Inputs: x, v, rho: the input, the potential and the remaining refractory steps, of one shape.
+    Returns: (s, v, rho).
     Source: Gerstner et al., Neuronal Dynamics, section 1.3.3; Norse, LIFRefrac.
 
     Example:
@@ -144,12 +140,8 @@ class ALIFNode(Neuron):
     Norse and sinabs also use the default beta=1.8. With the default rho=0.97 the adaptation lasts about 33 steps, and
     with the default alpha=0.9 the potential lasts about 10 steps.
 
-    Inputs:
-        x, v, a: the input, the potential and the adaptation, of one shape.
-
-    Returns:
-        (s, v, a).
-
+    Inputs: x, v, a: the input, the potential and the adaptation, of one shape.
+    Returns: (s, v, a).
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020; "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018.
 
@@ -235,12 +227,8 @@ class CLIFNode(EulerLeak):
 
     Use it instead of `LIFNode` if gradients vanish over time. It has no further constants to tune.
 
-    Inputs:
-        x, v, m: the input, the potential and the complementary potential, of one shape.
-
-    Returns:
-        (s, v, m).
-
+    Inputs: x, v, m: the input, the potential and the complementary potential, of one shape.
+    Returns: (s, v, m).
     Source: Huang et al., "CLIF: Complementary Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", ICML 2024;
     SpikingJelly, ComplementaryLIFNode.
 
@@ -290,12 +278,8 @@ class GLIFNode(Neuron):
     All constants are learned; each is the sigmoid of a Parameter. Pass an initial value between 0 and 1 for the layer,
     or an array with one value per neuron. The defaults of 0.5 start between the two choices.
 
-    Inputs:
-        x, v, s: the input, the potential and the previous spikes, of one shape.
-
-    Returns:
-        (s, v, s).
-
+    Inputs: x, v, s: the input, the potential and the previous spikes, of one shape.
+    Returns: (s, v, s).
     Source: Yao et al., "GLIF: A Unified Gated Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", NeurIPS
     2022; SpikingJelly, GatedLIFNode.
 
@@ -373,12 +357,8 @@ class ResonateNode(Neuron):
     solves dz/dt = (b + i omega) z + I exactly if the input consists of jumps at the steps. A spike does not change u.
     With the defaults a period lasts 2 pi = 6.3 steps, and the oscillation decays over 5 steps.
 
-    Inputs:
-        x, v, u: the input, the imaginary and the real part, of one shape.
-
-    Returns:
-        (s, v, u).
-
+    Inputs: x, v, u: the input, the imaginary and the real part, of one shape.
+    Returns: (s, v, u).
     Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike sets z to i; SpikingJelly's
         RAFNode resets v alone.
 

@@ -218,9 +218,7 @@ class PiecewiseConstantLR(LearningRateSchedule):
         milestones: the steps at which the rate changes, increasing.
         learning_rates: the rates, one more than milestones.
 
-    Raises:
-        ArgumentError: for milestones that do not increase, or a wrong number of rates.
-
+    Raises: ArgumentError for milestones that do not increase, or a wrong number of rates.
     Source: He et al., CVPR 2016, where the rate is divided by 10 at such steps.
 
     Example:

@@ -195,8 +195,7 @@ def _above_zero(value: Any, name: str) -> float:
 def _checked_constant(name: str, check: Callable[[Any, str], Any]) -> Any:
     """A property that checks a constant at each assignment."""
     return property(
-        lambda layer: getattr(layer, f"_{name}"),
-        lambda layer, value: setattr(layer, f"_{name}", check(value, name)),
+        lambda layer: getattr(layer, f"_{name}"), lambda layer, value: setattr(layer, f"_{name}", check(value, name))
     )
 
 
@@ -255,12 +254,9 @@ class EventPropLIF(Cell):
             larger weights if few inputs spike, or if spikes are far apart.
         dtype: dtype of the weight and the computation, float32 or float64.
 
-    Inputs:
-        times: (B, N_in), or (B, N_in, K_in) for inputs with several spikes, in any order; inf means no spike. You can
-            pass the output of one layer directly to the next.
-
-    Returns:
-        The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
+    Inputs: times: (B, N_in), or (B, N_in, K_in) for inputs with several spikes, in any order; inf means no spike. You
+        can pass the output of one layer directly to the next.
+    Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
 
     Raises:
         ArgumentError: for counts, time constants or a threshold that are not positive, and for times that are NaN or

@@ -102,12 +102,8 @@ class OTTTDense(Ranged, Cell):
     on T, run it step by step as in the example. To train the same layer by BPTT, disable the bprop: `class
     Layer(nn.OTTTDense): bprop = None`.
 
-    Inputs:
-        x, v, a, c: the input (B, I), the potential after the reset (B, N), the traces (B, I) and (B, N).
-
-    Returns:
-        (s, v, a, c).
-
+    Inputs: x, v, a, c: the input (B, I), the potential after the reset (B, N), the traces (B, I) and (B, N).
+    Returns: (s, v, a, c).
     Source: Xiao et al., "Online Training Through Time for Spiking Neural Networks", NeurIPS 2022.
 
     Example:
@@ -202,15 +198,9 @@ class EProp(Ranged, Cell):
     paper's surrogate has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. To train the same layer by BPTT, disable the
     bprop: `class Layer(nn.EProp): bprop = None`.
 
-    Inputs:
-        x: (T, B, I).
-
-    Returns:
-        z, (T, B, N). The initial states are 0.
-
-    Raises:
-        ArgumentError: for a spike function with trainable Parameters.
-
+    Inputs: x: (T, B, I).
+    Returns: z, (T, B, N). The initial states are 0.
+    Raises: ArgumentError for a spike function with trainable Parameters.
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020.
 
@@ -323,12 +313,8 @@ class FeedbackDense(Dense):
         has_bias: whether to add b.
         dtype: dtype of the Parameters.
 
-    Inputs:
-        x: (..., N).
-
-    Returns:
-        y, (..., K).
-
+    Inputs: x: (..., N).
+    Returns: y, (..., K).
     Source: Lillicrap et al., "Random synaptic feedback weights support error backpropagation for deep learning", Nature
     Communications 2016; Bellec et al. 2020, as for `EProp`.
 

@@ -50,13 +50,8 @@ class STDP(Cell):
         weight: (N, I), as in `Dense`.
         x, y: the traces, (B, I) and (B, N); initially from `init_state(pre, post)`.
 
-    Returns:
-        (weight, x, y).
-
-    Raises:
-        ArgumentError: if w_min is not below w_max.
-        ShapeError: for a weight that is not (N, I).
-
+    Returns: (weight, x, y).
+    Raises: ArgumentError if w_min is not below w_max; ShapeError for a weight that is not (N, I).
     Source: Morrison, Diesmann and Gerstner, "Phenomenological models of synaptic plasticity based on spike timing",
     Biological Cybernetics 2008.
 
@@ -138,8 +133,7 @@ class PlasticDense(Cell):
         weight, x_trace, y_trace: the states of the rule, (N, I), (B, I), (B, N).
         states: the states of the neuron.
 
-    Returns:
-        (out, weight, x_trace, y_trace, *states).
+    Returns: (out, weight, x_trace, y_trace, *states).
 
     Example:
         >>> layer = nn.PlasticDense(3, 2, nn.LIFNode(), nn.STDP())

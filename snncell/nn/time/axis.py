@@ -70,9 +70,8 @@ class TimeDistributed(Cell):
     Args:
         cell: a Cell whose outputs keep the first axis. It must not contain a layer over time, such as `MultiStep`.
 
-    Raises:
-        ArgumentError: for a layer over time in `cell`, because it would take the T B rows for steps.
-        ShapeError: for an input without time and batch axes, or a Cell that does not keep the first axis.
+    Raises: ArgumentError for a layer over time in `cell`, because it would take the T B rows for steps; ShapeError for
+        an input without time and batch axes, or a Cell that does not keep the first axis.
 
     Example:
         >>> nn.TimeDistributed(nn.Conv2d(1, 4, 3))(ops.ones((10, 2, 1, 8, 8))).shape  # (T, B, C, H, W)

@@ -50,15 +50,10 @@ class Stateful(Cell):
         cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one. Its hooks,
             its `recompute()` and the construct of a subclass stay in use.
 
-    Inputs:
-        x: one step (B, ...), or a chunk (T, B, ...) for a `MultiStep`.
-
-    Returns:
-        The output. `states` has the states.
-
-    Raises:
-        ArgumentError: unless `cell` is a neuron.
-        ShapeError: if the batch size or the shape of a sample differs from the previous call.
+    Inputs: x: one step (B, ...), or a chunk (T, B, ...) for a `MultiStep`.
+    Returns: The output. `states` has the states.
+    Raises: ArgumentError unless `cell` is a neuron; ShapeError if the batch size or the shape of a sample differs from
+        the previous call.
 
     Example:
         >>> stream = nn.Stateful(nn.MultiStep(nn.IFNode()))
@@ -280,9 +275,7 @@ class Truncated(Cell):
         count: int16, the steps since the last cut, in the shape of the states if they have one shape, else ().
         states: the states of the neuron.
 
-    Returns:
-        (output, count, *states).
-
+    Returns: (output, count, *states).
     Source: Williams and Peng, "An Efficient Gradient-Based Algorithm for On-Line Training of Recurrent Network
     Trajectories", Neural Computation 1990.
 

@@ -50,9 +50,7 @@ def firing(p: Nir, input_gain: Any) -> dict[str, Any]:
 
 # nir.IF: dv/dt = r x
 NirIF.preset(
-    {"IFNode": "nir"},
-    "r" + FIRING,
-    lambda p: LeakyNode(1.0, **firing(p, p.r * positive(p.dt, "like: nir", "dt"))),
+    {"IFNode": "nir"}, "r" + FIRING, lambda p: LeakyNode(1.0, **firing(p, p.r * positive(p.dt, "like: nir", "dt")))
 )
 # nir.LIF: tau dv/dt = v_leak - v + r x
 Nir.preset(

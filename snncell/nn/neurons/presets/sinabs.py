@@ -271,10 +271,7 @@ def sinabs_alif(p: Sinabs) -> Membrane:
 
 preset = Sinabs.preset
 preset(  # IAF; a spike has the size 1, and a step can have several
-    {"IFNode": "sinabs"},
-    FIRING + " tau_syn min_v_mem" + OF_FUNCTIONS,
-    lambda p: leaky(p, 1.0),
-    norm_input=False,
+    {"IFNode": "sinabs"}, FIRING + " tau_syn min_v_mem" + OF_FUNCTIONS, lambda p: leaky(p, 1.0), norm_input=False
 )
 preset(  # LIF; with tau_syn its states are (v_mem, i_syn)
     {"CubaLIFNode": "sinabs", "LIFNode": "sinabs"},
