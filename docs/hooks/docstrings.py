@@ -96,7 +96,7 @@ def sections(text: str, of_class: bool) -> Iterator[str]:
         else:
             end = next((i for i, line in enumerate(lines[1:], 1) if line and not line.startswith(" ")), len(lines))
             if found[1] == "Source":  # goes on without being indented
-                end = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
+                end = next((i for i, line in enumerate(lines) if not line or (i and SECTION.match(line))), len(lines))
             yield section(found[1], found[2], "\n".join(lines[1:end]).rstrip(), of_class)
         lines = lines[end:]
 

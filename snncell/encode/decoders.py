@@ -43,7 +43,6 @@ def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None 
     It is 0 for a sample of length 0.
 
     Raises: ArgumentError for a dt that is not positive.
-
     Example:
         >>> snncell.encode.firing_rate([[1.0], [0.0], [1.0], [0.0]], dt=0.001).tolist()
         [500.0]
@@ -63,7 +62,6 @@ def first_spike_time(spikes: Numbers, silent: ExtendedReal | None = None, *, len
         silent: the time of a silent neuron; None is the last step of the sample, T - 1 without lengths.
 
     Raises: ArgumentError if silent is before the last step.
-
     Example:
         >>> snncell.encode.first_spike_time([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).tolist()
         [1.0, 2.0]
@@ -98,7 +96,6 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
     Returns: (B, ...) or (B, ..., D).
     Raises: ShapeError unless there are as many centres as neurons.
     Source: Georgopoulos, Schwartz and Kettner, "Neuronal population coding of movement direction", Science 1986.
-
     Example:
         >>> snncell.encode.population_vector([[[1.0, 1.0, 0.0]], [[0.0, 1.0, 1.0]]], [0.0, 0.5, 1.0]).tolist()
         [0.5]

@@ -34,7 +34,6 @@ def rate(
     Raises: ArgumentError for values outside of [0, 1], steps below 1, or a first_spike_time after the last step.
     Source: spikegen.rate of snnTorch; with gain = 1 PoissonEncoder of SpikingJelly. SpikingJelly also fires if its
     random number equals x, so that 0 fires once in 2^24 draws.
-
     Example:
         >>> snncell.encode.rate([[0.0, 1.0]], 3).tolist()
         [[[0.0, 1.0]], [[0.0, 1.0]], [[0.0, 1.0]]]
@@ -64,7 +63,6 @@ def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spik
 
     Raises: ArgumentError for a threshold that is not positive.
     Source: spikegen.delta of snnTorch.
-
     Example:
         >>> snncell.encode.delta([0.0, 1.0, 1.0, 0.2, 0.9], 0.5, off_spike=True).tolist()
         [0.0, 1.0, 0.0, -1.0, 1.0]
@@ -92,7 +90,6 @@ def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
     Raises: ArgumentError for values outside of [0, 1], or counts below 1.
     Source: Kim et al., "Deep Neural Networks with Weighted Spikes", Neurocomputing 2018; WeightedPhaseEncoder of
     SpikingJelly, which raises an error for values above 1 - 2^-period.
-
     Example:
         >>> snncell.encode.phase([0.25, 0.9375, 1.0], 4).T.tolist()
         [[0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
@@ -133,7 +130,6 @@ def population(
     Raises: ArgumentError for values outside of [low, high], or a count or width that is not positive.
     Source: Bohte, Kok and La Poutre, "Error-Backpropagation in Temporally Encoded Networks of Spiking Neurons",
     Neurocomputing 2002 (beta = 1.5); PopEncoder of SpikingJelly has these centres, and its `std` is `width`.
-
     Example:
         >>> print(snncell.encode.population([0.5], 3, width=0.5).asnumpy().round(3))
         [[0.607 1.    0.607]]
@@ -169,7 +165,6 @@ def current(x: Numbers, steps: Count) -> Tensor:
 
     Source: Rueckauer et al., "Conversion of Continuous-Valued Deep Networks to Efficient Event-Driven Networks for
     Image Classification", Frontiers in Neuroscience 2017.
-
     Example:
         >>> snncell.encode.current([0.3, 2.0], 2).shape
         (2, 2)
@@ -200,7 +195,6 @@ def lif(
     Returns: 0 and 1 in the dtype of x, (T, B, ...); differentiable by the neuron's surrogate.
     Raises: ShapeError for a number without an axis.
     Source: constant_current_lif_encode of Norse.
-
     Example:
         >>> snncell.encode.lif([0.5, 2.0, 20.0], 8, tau=4.0).asnumpy().sum(0).tolist()
         [0.0, 2.0, 8.0]
@@ -265,7 +259,6 @@ def latency(
 
     Raises: ArgumentError for values outside of [0, 1], spikes after the last step, or inconsistent arguments.
     Source: spikegen.latency of snnTorch; LatencyEncoder of SpikingJelly.
-
     Example:
         >>> spikes = snncell.encode.latency([0.02, 0.5, 1.0], 5, linear=True, normalize=True)
         >>> ops.argmax(spikes, 0).tolist()  # when each fires

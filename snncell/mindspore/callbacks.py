@@ -19,15 +19,9 @@ from snncell.io import save_checkpoint
 from snncell.train.callbacks import Callback
 
 __all__ = [
-    "CheckpointConfig",
-    "History",
-    "LambdaCallback",
-    "LossMonitor",
-    "ModelCheckpoint",
-    "RunContext",
-    "RunParameters",
-    "TimeMonitor",
-]
+    "CheckpointConfig", "History", "LambdaCallback", "LossMonitor", "ModelCheckpoint", "RunContext",
+    "RunParameters", "TimeMonitor",
+]  # fmt: skip
 
 
 # --- the argument of callbacks' methods -------------------------------------------------------------------------------
@@ -155,7 +149,6 @@ class LossMonitor(Callback):
         per_print_times: the number of batches between prints; 0 for no prints. Each print waits for its batch.
 
     Raises: TrainingError for a loss that is not finite.
-
     Example:
         >>> net = nn.Dense(1, 1, weight_init="zeros", bias_init="zeros")
         >>> model = snncell.train.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.25))
@@ -273,7 +266,6 @@ class LambdaCallback(Callback):
             function for that event, or None.
 
     Raises: ArgumentError for an object that is not a function.
-
     Example:
         >>> told = []
         >>> net = nn.Dense(1, 1)
@@ -326,7 +318,6 @@ class CheckpointConfig:
         saved_network: the Cell to save instead of the trained network.
 
     Raises: ArgumentError for 0 batches and 0 seconds.
-
     Example:
         >>> snncell.train.CheckpointConfig(save_checkpoint_steps=32).keep_checkpoint_max
         5
@@ -359,7 +350,6 @@ class ModelCheckpoint(Callback):
         config: when to write; by default `CheckpointConfig()`.
 
     Raises: ArgumentError for a prefix that cannot be part of a file name; CheckpointError if a file cannot be written.
-
     Example:
         >>> import os, tempfile
         >>> net, folder = nn.Dense(1, 1), tempfile.mkdtemp()

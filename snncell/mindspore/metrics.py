@@ -16,18 +16,9 @@ from snncell.tape.tensor import Tensor
 from snncell.train.metrics import NAMED, accuracy, confusion, top_k
 
 __all__ = [
-    "F1",
-    "MAE",
-    "MSE",
-    "Accuracy",
-    "Loss",
-    "Metric",
-    "Precision",
-    "Recall",
-    "Top1CategoricalAccuracy",
-    "Top5CategoricalAccuracy",
-    "TopKCategoricalAccuracy",
-]
+    "F1", "MAE", "MSE", "Accuracy", "Loss", "Metric", "Precision", "Recall", "Top1CategoricalAccuracy",
+    "Top5CategoricalAccuracy", "TopKCategoricalAccuracy",
+]  # fmt: skip
 
 
 class Metric:

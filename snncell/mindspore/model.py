@@ -48,7 +48,6 @@ class Model:
         loss_scale: as for `train.fit`.
 
     Raises: ArgumentError for parts that do not fit together.
-
     Example:
         >>> x = ops.uniform((64, 2))
         >>> net, y = nn.Dense(2, 2), (x[:, 0] > x[:, 1]).astype("int64")

@@ -19,14 +19,9 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 __all__ = [
-    "ForwardValueAndGrad",
-    "GradAccumulationCell",
-    "ParameterUpdate",
-    "TrainOneStepCell",
-    "WithEvalCell",
-    "WithGradCell",
-    "WithLossCell",
-]
+    "ForwardValueAndGrad", "GradAccumulationCell", "ParameterUpdate", "TrainOneStepCell", "WithEvalCell",
+    "WithGradCell", "WithLossCell",
+]  # fmt: skip
 
 
 class WithLossCell(Cell):
@@ -156,7 +151,6 @@ class TrainOneStepCell(Cell):
         return_grad: whether to return `(loss, {name: gradient})`.
 
     Raises: ArgumentError for an object that is not an optimiser, or an optimiser of other Parameters.
-
     Example:
         >>> net = nn.Dense(2, 1)
         >>> loss = nn.WithLossCell(net, nn.MSELoss())
@@ -280,7 +274,6 @@ class GradAccumulationCell(Cell):
         micro_size: the number of parts.
 
     Raises: ShapeError for a batch that cannot be divided into equal parts.
-
     Example:
         >>> loss = nn.WithLossCell(nn.ReLU(), nn.MSELoss())
         >>> nn.GradAccumulationCell(loss, 2)(ops.ones((4, 1)), ops.zeros((4, 1))).item()

@@ -138,7 +138,6 @@ class SequentialCell(_Sequence):
     and keeps the names of their Parameters.
 
     Raises: ArgumentTypeError for an element that is not a Cell.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.Dense(4, 1)).insert(1, nn.ReLU())
         >>> [p.name for p in net.trainable_params()]
@@ -174,7 +173,6 @@ class CellDict(_Container):
 
     Raises: ArgumentTypeError for a value that is not a Cell; NameClashError for an empty key, a key with a dot, or the
         name of a Cell method such as "keys".
-
     Example:
         >>> branches = nn.CellDict({"fine": nn.Dense(3, 4), "coarse": nn.Dense(3, 2)})
         >>> list(branches), branches.pop("fine").weight.shape, [p.name for p in branches.trainable_params()]

@@ -242,7 +242,6 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
             first layer quantises its inputs.
 
     Raises: ArgumentError with the layer, the problem, and a fix.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9)))
         >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(4), snncell.quantise.FixedPoint(12, 8))

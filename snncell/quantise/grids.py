@@ -89,7 +89,6 @@ class Uniform(_PerChannel):
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; Esser et al., "Learned Step Size Quantization", ICLR 2020; Gupta et al., "Deep Learning with
     Limited Numerical Precision", ICML 2015 (stochastic rounding).
-
     Example:
         >>> print(snncell.quantise.Uniform(3, scale=0.25)(Tensor([-2.0, -0.3, 0.125, 0.4])))
         [-0.75 -0.25  0.    0.5 ]
@@ -298,7 +297,6 @@ class Ternary(_PerChannel):
         per_channel, axis, scale_bits: as for `Uniform`.
 
     Source: Li, Zhang and Liu, "Ternary Weight Networks", 2016.
-
     Example:
         >>> print(snncell.quantise.Ternary()(Tensor([-1.0, 0.1, 0.5])))
         [-0.75  0.    0.75]
@@ -332,7 +330,6 @@ class Binary(_PerChannel):
         per_channel, axis, scale_bits: as for `Uniform`.
 
     Source: Courbariaux, Bengio and David, "BinaryConnect", NeurIPS 2015; Rastegari et al., "XNOR-Net", ECCV 2016 (s).
-
     Example:
         >>> print(snncell.quantise.Binary()(Tensor([-1.0, 0.0, 0.5])))
         [-0.5  0.5  0.5]
@@ -372,7 +369,6 @@ class PowerOfTwo(_PerChannel):
 
     Source: Zhou et al., "Incremental Network Quantization: Towards Lossless CNNs with Low-Precision Weights", ICLR
     2017.
-
     Example:
         >>> print(snncell.quantise.PowerOfTwo(3)(Tensor([-1.0, 0.3, 0.1, 0.4])))  # 1, 1/2, 1/4 and 0
         [-1.    0.25  0.    0.5 ]

@@ -332,7 +332,6 @@ class IntegerNet:
                 floats.
 
         Raises: ArgumentError for an input that is not an integer but must be.
-
         Example:
             >>> net = nn.SequentialCell(nn.Dense(1, 1, weight_init="ones", has_bias=False), nn.MultiStep(nn.LINode()))
             >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(8), snncell.quantise.FixedPoint(12, 8))

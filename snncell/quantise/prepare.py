@@ -179,10 +179,8 @@ def prepare(
         ArgumentError: if the network has nothing to round, is already prepared, or computes in float16 (`snncell.amp`).
             Also for a Cell with a `bprop`, because its custom gradient would use the unrounded Parameters, and for
             states of a Cell that is not a neuron.
-
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; states: Davies et al., "Loihi", IEEE Micro 38(1), 2018.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9)))
         >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(4), snncell.quantise.FixedPoint(12, 8))
@@ -221,7 +219,6 @@ def restore(net: Cell, rounded: bool = False) -> Cell:
             quantisers, such as NIR. States are no longer rounded in either case.
 
     Returns: The network itself.
-
     Example:
         >>> net = snncell.quantise.prepare(nn.Dense(2, 2, weight_init=0.3), snncell.quantise.Uniform(2, 0.25))
         >>> snncell.quantise.restore(net, rounded=True).weight.asnumpy().tolist()
@@ -343,10 +340,8 @@ def fold(net: Cell) -> Cell:
         ArgumentError: if a normalisation does not follow such a layer, has statistics for each step, or always uses the
             statistics of the batch. Also if a layer is used twice, or if the network is already prepared or has no
             batch normalisation.
-
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018, section 3.2.
-
     Example:
         >>> net = nn.SequentialCell(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
         >>> len(snncell.quantise.fold(net))

@@ -72,7 +72,6 @@ class Quantiser(Ranged, Cell):
     Raises: DTypeError for integers, because they are on a grid already.
     Source: Bengio, Leonard and Courville, "Estimating or Propagating Gradients Through Stochastic Neurons for
     Conditional Computation", 2013 (straight-through).
-
     Example:
         >>> class Halves(snncell.quantise.Quantiser):
         ...     def grid(self, x):

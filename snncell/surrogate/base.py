@@ -50,7 +50,6 @@ class Surrogate(Ranged, Cell):
 
     Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
     Raises: ArgumentError for a constant that is out of its range, or is not a number, Tensor or Parameter.
-
     Example:
         >>> class Cosine(snncell.surrogate.Surrogate):
         ...     def bprop(self, x, out, dout):

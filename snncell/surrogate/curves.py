@@ -27,9 +27,7 @@ class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
     bprop: 5 s (1 - s) with s = sigmoid(5 x).
 
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
-
     Elsewhere: Sigmoid(alpha=5) of snncell and SpikingJelly.
-
     Example:
         >>> print(grad(snncell.surrogate.relusigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [1.175 1.25  0.033]
@@ -57,11 +55,9 @@ class Sigmoid(Surrogate):
     primitive: sigmoid(alpha x);  derivative: alpha s (1 - s) with s = sigmoid(alpha x), at most alpha / 4
 
     Source: Zenke and Vogels, "The remarkable robustness of surrogate gradient learning", Neural Computation 2021.
-
     Elsewhere:
         SpikingJelly: Sigmoid(alpha=4), its default.
         snnTorch: sigmoid(slope=25), where slope is alpha; in 1.0.0 it is NaN instead of 0 where slope x < -88.
-
     Example:
         >>> print(grad(snncell.surrogate.Sigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.961 1.    0.071]
@@ -85,12 +81,10 @@ class ATan(Surrogate):
 
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.
-
     Elsewhere:
         SpikingJelly: ATan(alpha=2).
         snnTorch: atan(alpha=2), its default; its documentation has an extra factor of 1 / pi that its code lacks.
         Spyx: arctan(k=2) is Scaled(ATan(2 k), 1 / (pi k)), at most 1 / pi.
-
     Example:
         >>> print(grad(snncell.surrogate.ATan())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.91  1.    0.092]
@@ -113,11 +107,9 @@ class Tanh(Surrogate):
     derivative: 1 - tanh(alpha x)^2
 
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
-
     Elsewhere:
         Norse: method="tanh" with its alpha.
         Spyx: tanh(k=1), where k is alpha, written as 4 / (e^(-k x) + e^(k x))^2.
-
     Example:
         >>> print(grad(snncell.surrogate.Tanh())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.99 1.   0.42]
@@ -151,12 +143,10 @@ class Erf(Surrogate):
 
     Source: Esser et al., "Backpropagation for energy-efficient neuromorphic computing", NeurIPS 2015; Wu et al.,
     "Spatio-Temporal Backpropagation for Training High-Performance Spiking Neural Networks", Frontiers 2018.
-
     Elsewhere:
         SpikingJelly: Erf(alpha=2).
         Norse: method="heavi_erfc" with k is Scaled(Erf(k), 2 / k): its derivative lacks the factor k / 2.
         snncell: Gaussian(sigma) is Erf(1 / (sigma sqrt(2))).
-
     Example:
         >>> print(grad(snncell.surrogate.Erf())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [1.084 1.128 0.021]
@@ -180,11 +170,9 @@ class Gaussian(Surrogate):
 
     Source: Yin, Corradi and Bohte, "Accurate and efficient time-domain classification with adaptive spiking recurrent
     neural networks", Nature Machine Intelligence 2021.
-
     Elsewhere:
         sinabs: Gaussian(mu=0, sigma=0.5).
         SpikingJelly: Erf(alpha) with alpha = 1 / (sigma sqrt(2)).
-
     Example:
         >>> print(grad(snncell.surrogate.Gaussian())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.782 0.798 0.108]
@@ -209,9 +197,7 @@ class MultiGaussian(Surrogate):
     The derivative is negative far from the threshold. The primitive rises by 1 - h, the area under the derivative.
 
     Source: as for `Gaussian`, whose code multiplies by gamma, Scaled(MultiGaussian(), 0.5).
-
     Elsewhere: MultiGaussian(mu=0, sigma=0.5, h=0.15, s=6) in sinabs; for its grad_scale see Scaled.
-
     Example:
         >>> print(grad(snncell.surrogate.MultiGaussian())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.86  0.878 0.087]
@@ -243,13 +229,11 @@ class FastSigmoid(Surrogate):
 
     Source: Zenke and Ganguli, "SuperSpike: Supervised Learning in Multilayer Spiking Neural Networks", Neural
     Computation 2018, where the slope is beta.
-
     Elsewhere:
         snnTorch: fast_sigmoid(slope=25).
         Spyx: superspike(k=25), where k is the slope; SNNAX: superspike with 10.
         Norse: method="super" is FastSigmoid(1), because it ignores alpha.
         SpikingJelly: SoftSign(alpha) is Scaled(FastSigmoid(alpha), alpha / 2).
-
     Example:
         >>> print(grad(snncell.surrogate.FastSigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.082 1.    0.001]
@@ -272,10 +256,8 @@ class SparseFastSigmoid(Surrogate):
     derivative: 1 / (1 + slope |x|)^2 where |x| < bound, else 0
 
     Source: Perez-Nieves and Goodman, "Sparse Spiking Gradient Descent", NeurIPS 2021.
-
     Elsewhere: SFS(slope=25, B=1) in snnTorch. Note that it keeps the derivative only where x > B, so it is 0 near the
     threshold.
-
     Example:
         >>> print(grad(snncell.surrogate.SparseFastSigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.082 1.    0.   ]
@@ -302,12 +284,10 @@ class SuperSpike(Surrogate):
     derivative: alpha / (1 + |x|)^2
 
     Source: as for `FastSigmoid`.
-
     Elsewhere: note that the name SuperSpike stands for three functions.
         SpikingJelly: SuperSpike(alpha=1), where alpha is the height.
         Norse: method="super", its default, ignores alpha: SuperSpike(1).
         Spyx: superspike(k=25), where k is a sharpness: FastSigmoid(25).
-
     Example:
         >>> print(grad(snncell.surrogate.SuperSpike())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.826 1.    0.25 ]
@@ -331,11 +311,9 @@ class SoftSign(Surrogate):
     primitive: (alpha x / (1 + |alpha x|) + 1) / 2;  derivative: (alpha / 2) / (1 + |alpha x|)^2
 
     Source: SpikingJelly; Fang et al., Science Advances 2023.
-
     Elsewhere:
         SpikingJelly: SoftSign(alpha=2), written as 1 / (2 alpha (1 / alpha + |x|)^2).
         snnTorch: fast_sigmoid(slope) without the factor slope / 2.
-
     Example:
         >>> print(grad(snncell.surrogate.SoftSign())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.694 1.    0.111]
@@ -360,9 +338,7 @@ class NonzeroSignLogAbs(Surrogate):
     The primitive is unbounded, because the area under the published derivative is infinite.
 
     Source: SpikingJelly; Fang et al., Science Advances 2023.
-
     Elsewhere: NonzeroSignLogAbs(alpha=1) in SpikingJelly, whose primitive is smaller by 1 / 2.
-
     Example:
         >>> print(grad(snncell.surrogate.NonzeroSignLogAbs())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.909 1.    0.5  ]
@@ -386,9 +362,7 @@ class Algebraic(Surrogate):
     derivative: (1 + (x / alpha)^2)^(-3/2)
 
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
-
     Elsewhere: method="circ" with its alpha in Norse.
-
     Example:
         >>> print(grad(snncell.surrogate.Algebraic())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.985 1.    0.354]
@@ -412,9 +386,7 @@ class QPseudoSpike(Surrogate):
     primitive: (1 + 2 |x| / (alpha - 1))^(1 - alpha) / 2 below the threshold, 1 minus that above
 
     Source: Herranz-Celotti and Rouat, "Surrogate Gradients Design", 2022, where alpha is q.
-
     Elsewhere: QPseudoSpike(alpha=2) in SpikingJelly.
-
     Example:
         >>> print(grad(snncell.surrogate.QPseudoSpike())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.694 1.    0.111]
@@ -446,7 +418,6 @@ class EscapeRate(Surrogate):
 
     Source: Gerstner et al., "Neuronal Dynamics", section 9.1; Jolivet et al., "Predicting spike timing of neocortical
     pyramidal neurons by simple threshold models", 2006.
-
     Example:
         >>> print(grad(snncell.surrogate.EscapeRate())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.722 0.736 0.009]

@@ -33,14 +33,12 @@ class Triangle(Surrogate):
     Source: Esser et al., "Convolutional networks for fast, energy-efficient neuromorphic computing", PNAS 2016; Bellec
     et al., "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018, with height 0.3
     and the threshold as width.
-
     Elsewhere:
         Norse: method="triangle" with alpha = height and width 1.
         Spyx: triangular(k) with width = 1 / k and height 1.
         SpikingJelly: PiecewiseQuadratic(alpha) with height = alpha, width = 1 / alpha.
         snnTorch: triangular(threshold) has no counterpart here. It is not a triangle but threshold below x = 0 and
             -threshold above.
-
     Example:
         >>> print(grad(snncell.surrogate.Triangle())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.9 1.  0. ]
@@ -65,11 +63,9 @@ class PiecewiseQuadratic(Surrogate):
 
     Source: Bohte, "Error-Backpropagation in Networks of Fractionally Predictive Spiking Neurons", ICANN 2011; Neftci,
     Mostafa and Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", 2019.
-
     Elsewhere:
         SpikingJelly: PiecewiseQuadratic(alpha=1).
         snncell: Triangle(alpha, 1 / alpha).
-
     Example:
         >>> print(grad(snncell.surrogate.PiecewiseQuadratic())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.9 1.  0. ]
@@ -92,11 +88,9 @@ class Rect(Surrogate):
 
     Source: Wu et al., "Spatio-Temporal Backpropagation for Training High-Performance Spiking Neural Networks",
     Frontiers 2018.
-
     Elsewhere:
         SpikingJelly: Rect(alpha=1).
         snncell: Boxcar(width=1 / alpha, height=alpha).
-
     Example:
         >>> print(grad(snncell.surrogate.Rect())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [1. 1. 0.]
@@ -122,11 +116,9 @@ class Boxcar(Surrogate):
 
     Source: Kaiser, Mostafa and Neftci, "Synaptic Plasticity Dynamics for Deep Continuous Local Learning (DECOLLE)",
     Frontiers 2020.
-
     Elsewhere:
         Spyx: boxcar(width=2, height=0.5).
         SpikingJelly: Rect(alpha) is Boxcar(1 / alpha, alpha).
-
     Example:
         >>> print(grad(snncell.surrogate.Boxcar())(Tensor([-0.1, 0.0, 1.5])).asnumpy().round(3))
         [0.5 0.5 0. ]
@@ -152,14 +144,12 @@ class PiecewiseExp(Surrogate):
     derivative: alpha / 2 e^(-alpha |x|)
 
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018.
-
     Elsewhere:
         SpikingJelly: PiecewiseExp(alpha=1).
         sinabs: SingleExponential(grad_width=0.5, grad_scale=1), its default, is Scaled(PiecewiseExp(a), 2 grad_scale)
             with a = 1 / (grad_width v_threshold).
         lava-dl: Scaled(PiecewiseExp(1 / tau_rho), scale) with tau_rho = 100 tau_grad v_threshold and
             scale = scale_grad / 10.
-
     Example:
         >>> print(grad(snncell.surrogate.PiecewiseExp())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.452 0.5   0.184]
@@ -186,9 +176,7 @@ class SpikeRateEscape(Surrogate):
     rises by 2 slope / beta, the area under the derivative. For stochastic firing use `StochasticSpike`.
 
     Source: Gerstner and Kistler, "Spiking Neuron Models", Cambridge 2002, section 5.3, as snnTorch implements it.
-
     Elsewhere: spike_rate_escape(beta=1, slope=25) in snnTorch.
-
     Example:
         >>> print(grad(snncell.surrogate.SpikeRateEscape())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [ 8.322  9.197 25.   ]
@@ -214,11 +202,9 @@ class StraightThrough(Surrogate):
 
     Source: Bengio, Leonard and Courville, "Estimating or Propagating Gradients Through Stochastic Neurons for
     Conditional Computation", 2013.
-
     Elsewhere:
         snnTorch: straight_through_estimator(). SpikingJelly: DeterministicPass().
         Spyx: custom(bwd=jnp.ones_like); custom() itself, documented as this, multiplies the gradient by x.
-
     Example:
         >>> print(grad(snncell.surrogate.StraightThrough())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [1. 1. 1.]
@@ -242,11 +228,9 @@ class LeakyReLU(Surrogate):
 
     Source: snnTorch's leaky spike operator; Eshraghian et al., "Training Spiking Neural Networks Using Lessons From
     Deep Learning", Proceedings of the IEEE 2023.
-
     Elsewhere:
         SpikingJelly: LeakyKReLU(leak=0, k=1), whose derivative is k at the threshold, too.
         snnTorch: LSO(slope=0.1), where slope is leak; in 1.0.0 it raises a TypeError. heaviside() is leak=0.
-
     Example:
         >>> print(grad(snncell.surrogate.LeakyReLU())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.1 0.1 1. ]
@@ -270,9 +254,7 @@ class PiecewiseLeakyReLU(Surrogate):
     primitive: y / (2 w) + c (x - y) + 1 / 2 with y = x limited to [-w, w]
 
     Source: Wu et al., "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI 2019.
-
     Elsewhere: PiecewiseLeakyReLU(w=1, c=0.01) in SpikingJelly.
-
     Example:
         >>> print(grad(snncell.surrogate.PiecewiseLeakyReLU())(Tensor([-0.1, 0.0, 1.5])).asnumpy().round(3))
         [0.5  0.5  0.01]
@@ -298,9 +280,7 @@ class LogTailedReLU(Surrogate):
     derivative: alpha where x <= 0, 1 up to 1, 1 / x from there on
 
     Source: Cai et al., "Deep Learning with Low Precision by Half-wave Gaussian Quantization", CVPR 2017.
-
     Elsewhere: LogTailedReLU(alpha=0) in SpikingJelly, whose primitive is smaller by 1 / 2.
-
     Example:
         >>> print(grad(snncell.surrogate.LogTailedReLU())(Tensor([-0.1, 0.5, 2.0])).asnumpy().round(3))
         [0.  1.  0.5]
@@ -327,9 +307,7 @@ class S2NN(Surrogate):
 
     Source: Suetake et al., "S2NN: Time step reduction of spiking surrogate gradients for training energy efficient
     single-step neural networks", Neural Networks 2023.
-
     Elsewhere: S2NN(alpha=4, beta=1) in SpikingJelly.
-
     Example:
         >>> print(grad(snncell.surrogate.S2NN())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.961 1.    0.5  ]

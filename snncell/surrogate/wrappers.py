@@ -49,10 +49,8 @@ class Inclusive(Wrapper):
 
     Inputs, Returns: x, the potential minus the threshold; 1 where x >= 0, else 0, in the shape and dtype of x.
     Raises: ArgumentError if `surrogate_function` is not a spike function, or does not fire at a threshold.
-
     Elsewhere: SpikingJelly, sinabs, lava-dl, mlGeNN, rockpool and BindsNET fire at the threshold; snnTorch, Norse,
     Spyx, the NIR document and snncell's spike functions fire above it.
-
     Example:
         >>> fires = snncell.surrogate.Inclusive(snncell.surrogate.ATan())
         >>> print(fires(Tensor([-1.0, 0.0, 1.0])))
@@ -88,9 +86,7 @@ class Scaled(Wrapper):
     Raises: ArgumentError if `surrogate_function` is not a spike function, or `scale` not a positive, finite number.
     Source: the dampening factor 0.3 of Bellec et al., "Long short-term memory and learning-to-learn in networks of
     spiking neurons", NeurIPS 2018.
-
     Elsewhere: grad_scale of sinabs's surrogates.
-
     Example:
         >>> damped = snncell.surrogate.Scaled(snncell.surrogate.Triangle(), 0.3)
         >>> print(grad(damped)(Tensor([0.0, 0.5, 1.0])))
@@ -132,11 +128,9 @@ class StochasticSpike(Wrapper):
     Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
     Raises: ArgumentError if `surrogate_function` is not a spike function.
     Source: Gerstner et al., "Neuronal Dynamics", section 9.1; for the derivative as for `StraightThrough`.
-
     Elsewhere:
         Norse: method="logistic" with k is StochasticSpike(Sigmoid(2 k)), but has no gradient.
         SpikingJelly: PoissonPass() fires with probability x: StochasticSpike(StraightThrough()) of x - 1 / 2.
-
     Example:
         >>> snncell.set_seed(0)
         >>> fires = snncell.surrogate.StochasticSpike(snncell.surrogate.Sigmoid(alpha=4.0))

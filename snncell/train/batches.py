@@ -45,7 +45,6 @@ class Batches:
             ...).
 
     Raises: ShapeError if the first axes differ; ArgumentError if there is no complete batch.
-
     Example:
         >>> data = snncell.train.Batches(ops.ones((5, 2)), ops.zeros(5), batch_size=2)
         >>> len(data), [tuple(x.shape) for x, y in data]

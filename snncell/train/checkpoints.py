@@ -44,7 +44,6 @@ class Checkpoint(Callback):
 
     Raises: ArgumentError for settings that exclude each other, or names in braces that no record has; CheckpointError
         if a file cannot be written.
-
     Example:
         >>> import tempfile, pathlib
         >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)

@@ -44,7 +44,6 @@ class Log(Callback):
         records: the lines to begin with.
 
     Raises: ArgumentError for another file extension, or a missing folder.
-
     Example:
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp(), "run.csv")
@@ -203,7 +202,6 @@ class TensorBoard(Callback):
     Raises:
         ArgumentError: if the package tensorboardX is missing. Before the first step, also if the folder cannot be
             written, if a report has no batch, or if the batch does not fit the net.
-
     Example:
         >>> import tempfile, pathlib
         >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)

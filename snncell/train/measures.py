@@ -109,7 +109,6 @@ class Spikes:
             first Tensor counts.
 
     Raises: ArgumentError for an object that is not a Cell.
-
     Example:
         >>> layer = nn.MultiStep(nn.IFNode())
         >>> with snncell.train.Spikes(layer) as spikes:

@@ -52,7 +52,6 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
             not add up to 1 (within 1 %). On the GPU under `jit`, which does not wait for a check, the accuracy of such
             a sample is 0.
         ShapeError: for shapes that do not fit.
-
     Example:
         >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, 1])).item()
         0.5
@@ -146,7 +145,6 @@ def top_k(k: Count) -> Metric:
     Returns:
         A function (output, labels, lengths=None) -> number, for outputs (B, C), or (T, B, C), which are summed over
         time up to `lengths`, and class numbers (B,). Negative labels are ignored. NaN if an output is NaN.
-
     Example:
         >>> output, labels = Tensor([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]]), Tensor([2, 1])
         >>> snncell.train.top_k(2)(output, labels).item()
@@ -171,7 +169,6 @@ def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tenso
     It takes the same arguments as the function that `top_k` returns.
 
     Returns: (1, C, C), float32. `fit` and `evaluate` return its mean over the first axis as a nested list.
-
     Example:
         >>> output, labels = Tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]), Tensor([0, 0, 1, 1])
         >>> snncell.train.confusion(output, labels).asnumpy()[0].tolist()
@@ -282,7 +279,6 @@ def metric(name: str) -> Metric | Monitored:
 
     Raises:
         ArgumentError: for an unknown name; it lists the known ones.
-
     Example:
         >>> snncell.train.metric("top1")(Tensor([[0.1, 0.9]]), Tensor([1])).item()
         1.0

@@ -52,7 +52,6 @@ def evaluate(
         target.
 
     Raises: ArgumentError for data without a batch.
-
     Example:
         >>> net = nn.Dense(2, 2)
         >>> sorted(snncell.train.evaluate(net, nn.CrossEntropyLoss(), (ops.ones((9, 2)), ops.zeros(9, "int64"))))

@@ -93,7 +93,6 @@ def find_learning_rate(
     Raises: ArgumentError for bounds in the wrong order, for fewer than three steps, for a first group with rate 0 if
         another has a nonzero rate, and as for `fit`.
     Source: Smith, "Cyclical learning rates for training neural networks", WACV 2017.
-
     Example:
         >>> snncell.set_seed(0)
         >>> x = ops.uniform((512, 2))

@@ -51,7 +51,6 @@ class EarlyStopping(Callback):
     Raises: ArgumentError for a record without the number; TrainingError if the number is NaN, because NaN is neither
         better nor worse.
     Source: Prechelt, "Early Stopping - But When?", 1998.
-
     Example:
         >>> net, stopping = nn.Dense(1, 1), snncell.train.EarlyStopping(patience=2)
         >>> [stopping.update({"epoch": n, "test_loss": x}, net) for n, x in enumerate((0.5, 0.3, 0.4, 0.35))]
@@ -197,7 +196,6 @@ class ReduceLROnPlateau(Callback):
 
     Raises: ArgumentError for a record without the number, or an optimiser with a learning-rate schedule; TrainingError
         if the number is NaN.
-
     Example:
         >>> net = nn.Dense(1, 1)
         >>> sgd = nn.SGD(net.trainable_params(), 0.0)
@@ -295,7 +293,6 @@ class EMA(Callback):
 
     Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 1992;
         with d as Tarvainen and Valpola, "Mean teachers are better role models", NIPS 2017.
-
     Example:
         >>> net = nn.Dense(2, 1)
         >>> sgd, data = nn.SGD(net.trainable_params(), 0.1), (ops.ones((8, 2)), ops.zeros((8, 1)))

@@ -239,6 +239,7 @@ MARKDOWN = {
     "Raises:\n    ShapeError, DTypeError: no.": "Raises:\n    ShapeError: no.\n    DTypeError: no.",
     "y = x;  z = x\n\nNote: of z.": "```text\ny = x\nz = x\n```\n\n**Note:** of z.",
     "Returns:\n    (s, v).": "**Returns:** (s, v).",
+    "Source: a\nb.\nExample:\n    >>> 1": "**Source:** a b.\n\nExamples:\n    >>> 1",
     "Example:\n    >>> 1 < 2": "Examples:\n    >>> 1 < 2",
 }
 

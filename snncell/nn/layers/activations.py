@@ -17,38 +17,11 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor, snapshot
 
 __all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "Dropout",
-    "Dropout1d",
-    "Dropout2d",
-    "HShrink",
-    "HSigmoid",
-    "HSwish",
-    "Hardtanh",
-    "LeakyReLU",
-    "LogSigmoid",
-    "LogSoftmax",
-    "Mish",
-    "PReLU",
-    "ReLU",
-    "ReLU6",
-    "SeLU",
-    "SiLU",
-    "Sigmoid",
-    "SoftShrink",
-    "Softmax",
-    "Softmin",
-    "Softplus",
-    "Softsign",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
-    "TimeFixedDropout",
-    "TimeFixedDropout2d",
-]
+    "CELU", "ELU", "GELU", "GLU", "Dropout", "Dropout1d", "Dropout2d", "HShrink", "HSigmoid", "HSwish", "Hardtanh",
+    "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "ReLU", "ReLU6", "SeLU", "SiLU", "Sigmoid",
+    "SoftShrink", "Softmax", "Softmin", "Softplus", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+    "TimeFixedDropout", "TimeFixedDropout2d",
+]  # fmt: skip
 
 
 class _Activation(Cell):
@@ -229,7 +202,6 @@ class PReLU(Cell):
     Inputs: x: any shape; (N, C, ...) with several slopes.
     Raises: ShapeError if w has neither one nor `channel` values, or for an input with other channels.
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
-
     Example:
         >>> nn.PReLU()(Tensor([-4.0, 2.0])).asnumpy().tolist()
         [-1.0, 2.0]
@@ -362,7 +334,6 @@ class TimeFixedDropout(_SharedDropout):
     Inputs: x: (T, B, ...).
     Source: Lee, Sarwar, Panda, Srinivasan and Roy, "Enabling Spike-Based Backpropagation for Training Deep Neural
     Network Architectures", Frontiers in Neuroscience 2020.
-
     Example:
         >>> out = nn.TimeFixedDropout(p=0.5).set_train()(ops.ones((8, 4, 3)))
         >>> bool((out == out[0]).all())

@@ -21,19 +21,9 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
 __all__ = [
-    "AdaptiveAvgPool1d",
-    "AdaptiveAvgPool2d",
-    "AdaptiveMaxPool1d",
-    "AdaptiveMaxPool2d",
-    "AvgPool1d",
-    "AvgPool2d",
-    "Conv1d",
-    "Conv2d",
-    "Conv2dTranspose",
-    "MaxPool1d",
-    "MaxPool2d",
-    "SumPool2d",
-]
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d",
+    "Conv1d", "Conv2d", "Conv2dTranspose", "MaxPool1d", "MaxPool2d", "SumPool2d",
+]  # fmt: skip
 
 # --- convolution ------------------------------------------------------------------------------------------------------
 
@@ -297,7 +287,6 @@ class SumPool2d(_Pool):
     C, H, W), wrap it in `TimeDistributed`.
 
     Source: pooling in tools for event cameras (sinabs, NIR's SumPool2d).
-
     Example:
         >>> nn.SumPool2d(2, 2)(ops.ones((1, 1, 4, 4))).asnumpy().tolist()
         [[[[4.0, 4.0], [4.0, 4.0]]]]

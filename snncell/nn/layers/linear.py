@@ -37,7 +37,6 @@ class Dense(Cell):
 
     Raises:
         ShapeError: if the last axis of x is not in_channels; the message names this Cell.
-
     Example:
         >>> nn.Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
         (1, 4)
@@ -99,7 +98,6 @@ class Linear(Dense):
 
     Raises:
         ShapeError: if the last axis of x is not in_features; the message names this Cell.
-
     Example:
         >>> nn.Linear(3, 4, bias=False)(Tensor([[1.0, 2.0, 3.0]])).shape
         (1, 4)
@@ -127,7 +125,6 @@ class BiDense(Cell):
 
     Raises:
         ShapeError: for inputs of other lengths; the message names this Cell.
-
     Example:
         >>> nn.BiDense(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
         (5, 2)

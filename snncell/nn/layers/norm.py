@@ -258,9 +258,7 @@ class GroupNorm(Cell):
     Raises:
         ArgumentError: if num_groups does not divide num_channels.
         ShapeError: for an input with other channels; the message names this Cell.
-
     Source: Wu and He, "Group Normalization", ECCV 2018.
-
     Example:
         >>> nn.GroupNorm(2, 4)(ops.ones((3, 4, 5))).shape
         (3, 4, 5)

@@ -106,7 +106,6 @@ class ThresholdBatchNorm(_NormOverTime):
     Raises: ArgumentError for lengths below 0 or above T; ShapeError for an input with other axes, or one value per
         channel.
     Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
-
     Example:
         >>> layer = nn.ThresholdBatchNorm(3, v_threshold=0.5)
         >>> layer.set_train()(ops.normal((8, 4, 3), mean=7.0)).shape  # (T, B, C)
@@ -146,7 +145,6 @@ class BatchNormThroughTime(_NormPerStep):
         fewer in training without lengths.
     Source: Kim and Panda, "Revisiting Batch Normalization for Training Low-Latency Deep Spiking Neural Networks From
     Scratch", Frontiers in Neuroscience 2021.
-
     Example:
         >>> layer = nn.BatchNormThroughTime(3, steps=8)
         >>> layer.set_train()(ops.normal((8, 4, 3))).shape, layer.gamma.shape  # (T, B, C), (T, C)
@@ -193,7 +191,6 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
     Inputs, Raises: as for `BatchNormThroughTime`.
     Source: Duan, Ding, Chen, Yu and Huang, "Temporal Effective Batch Normalization in Spiking Neural Networks", NeurIPS
     2022; SpikingJelly, TemporalEffectiveBatchNorm1d.
-
     Example:
         >>> layer = nn.TemporalEffectiveBatchNorm(3, steps=8)
         >>> layer.set_train()(ops.normal((8, 4, 3))).shape, layer.scale.shape  # (T, B, C), (T,)
@@ -235,7 +232,6 @@ class NeuNorm(Cell):
     Returns: (y, a).
     Source: Wu, Deng, Li, Zhu, Xie and Shi, "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI
     2019; SpikingJelly, NeuNorm, whose initial weight is the default here.
-
     Example:
         >>> layer = nn.MultiStep(nn.NeuNorm(3, 4, 4))
         >>> layer(ops.ones((5, 2, 3, 4, 4))).shape  # (T, B, C, H, W)

@@ -15,21 +15,10 @@ from snncell.tape.event_lists import EventLists
 from snncell.tape.tensor import Tensor, snapshot
 
 __all__ = [
-    "ConstantPad1d",
-    "ConstantPad2d",
-    "Flatten",
-    "Identity",
-    "Pad",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "ReflectionPad1d",
-    "ReflectionPad2d",
-    "ReplicationPad1d",
-    "ReplicationPad2d",
-    "Unflatten",
-    "Upsample",
+    "ConstantPad1d", "ConstantPad2d", "Flatten", "Identity", "Pad", "PixelShuffle", "PixelUnshuffle",
+    "ReflectionPad1d", "ReflectionPad2d", "ReplicationPad1d", "ReplicationPad2d", "Unflatten", "Upsample",
     "ZeroPad2d",
-]
+]  # fmt: skip
 
 # --- padding ----------------------------------------------------------------------------------------------------------
 
@@ -42,7 +31,6 @@ class Pad(Cell):
     """Padding: add elements around x.
 
     Raises: ShapeError unless paddings has one pair per axis of x.
-
     Example:
         >>> nn.Pad(((0, 0), (1, 2)))(ops.ones((1, 2))).asnumpy().tolist()
         [[0.0, 1.0, 1.0, 0.0, 0.0]]
@@ -232,7 +220,6 @@ class Unflatten(Cell):
     """Unflatten: split one axis into several.
 
     Raises: ShapeError if the lengths do not fit the axis.
-
     Example:
         >>> nn.Unflatten(1, (2, 3))(ops.ones((4, 6))).shape
         (4, 2, 3)

@@ -143,7 +143,6 @@ class RNNCell(_RecurrentCell):
     Inputs:
         x: (B, I).
         hx: the state, (B, H).
-
     Example:
         >>> nn.RNNCell(3, 4)(ops.ones((2, 3)), ops.zeros((2, 4))).shape
         (2, 4)
@@ -201,7 +200,6 @@ class LSTMCell(_RecurrentCell):
         hx: the states (h, c), each (B, H).
 
     Returns: (h, c).
-
     Example:
         >>> h, c = nn.LSTMCell(3, 4)(ops.ones((2, 3)), (ops.zeros((2, 4)), ops.zeros((2, 4))))
         >>> h.shape
@@ -352,7 +350,6 @@ class RNN(_RecurrentNetwork):
 
     Returns: The output (T, B, H), or (T, B, 2 H) if bidirectional, and the last states, as hx.
     Source: Elman, "Finding Structure in Time", Cognitive Science 1990; names and weights as in MindSpore and PyTorch.
-
     Example:
         >>> out, h = nn.RNN(3, 4)(ops.ones((6, 2, 3)))  # (T, B, I)
         >>> out.shape, h.shape
@@ -394,7 +391,6 @@ class GRU(_RecurrentNetwork):
     Inputs and results are the same as for `RNN`. The rows of the weights are in the order r, z, n.
 
     Source: Cho and others, "Learning Phrase Representations using RNN Encoder-Decoder", EMNLP 2014.
-
     Example:
         >>> out, h = nn.GRU(3, 4)(ops.ones((6, 2, 3)))  # (T, B, I)
         >>> out.shape, h.shape
@@ -418,7 +414,6 @@ class LSTM(_RecurrentNetwork):
 
     Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 1997, with the forget gate of Gers,
     Schmidhuber and Cummins, 2000.
-
     Example:
         >>> out, (h, c) = nn.LSTM(3, 4, num_layers=2, bidirectional=True)(ops.ones((6, 2, 3)))
         >>> out.shape, h.shape, c.shape

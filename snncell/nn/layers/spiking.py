@@ -42,7 +42,6 @@ class SEWBlock(Cell):
     Raises: ShapeError if a and s have different shapes.
     Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", NeurIPS
     2021.
-
     Example:
         >>> block = nn.SEWBlock(nn.SequentialCell(nn.Dense(3, 3), nn.MultiStep(nn.LIFNode())))
         >>> block(ops.ones((8, 4, 3))).shape  # (T, B, N)
@@ -108,7 +107,6 @@ class SynapseFilter(Ranged, Cell):
     Inputs: x, i: the input and the state, of one shape.
     Returns: (i, i).
     Source: Gerstner, Kistler, Naud and Paninski, "Neuronal Dynamics", 2014, section 3.1; SpikingJelly, SynapseFilter.
-
     Example:
         >>> spikes = Tensor([1.0, 0.0, 0.0]).reshape((3, 1))
         >>> print(nn.MultiStep(nn.SynapseFilter(tau=1.0))(spikes).asnumpy()[:, 0].round(4))
@@ -198,7 +196,6 @@ class AxonalDelay(Cell):
     Raises: ArgumentError for a delay_init out of range; ShapeError for an input with another number of channels.
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018 (axonal delays);
     Hammouamri, Khalfaoui-Hassani and Masquelier, ICLR 2024 (interpolation between steps, by kernels).
-
     Example:
         >>> delay = nn.AxonalDelay(2, max_delay=3, delay_init=Tensor([0.0, 1.5]))
         >>> delay(ops.ones((4, 1, 2)))[:, 0].asnumpy().tolist()
@@ -273,7 +270,6 @@ class WinnerTakeAll(Cell):
     Raises: ShapeError for a missing axis, or one shorter than k.
     Source: Makhzani and Frey, "Winner-Take-All Autoencoders", NeurIPS 2015; Maass, "On the Computational Power of
     Winner-Take-All", Neural Computation 2000.
-
     Example:
         >>> print(nn.WinnerTakeAll(2)(Tensor([0.3, 0.9, 0.1, 0.4])).asnumpy())
         [0.  0.9 0.  0.4]

@@ -17,12 +17,8 @@ from snncell.ops.base import as_float, as_tensor
 from snncell.tape.tensor import Tensor
 
 __all__ = [
-    "CountBoundRegulariser",
-    "L1RateSparsity",
-    "SilenceRegulariser",
-    "SparsityRegulariser",
-    "TargetRateRegulariser",
-]
+    "CountBoundRegulariser", "L1RateSparsity", "SilenceRegulariser", "SparsityRegulariser", "TargetRateRegulariser",
+]  # fmt: skip
 
 
 STRENGTH = field(1.0, meaning="factor of the cost", convert=as_number)
@@ -58,7 +54,6 @@ class L1RateSparsity(_Regulariser):
     Raises: ArgumentError for lengths below 0 or above T; ShapeError for spikes without time and batch, or lengths that
         are not one per sample.
     Source: l1_rate_sparsity of snnTorch, with its default.
-
     Example:
         >>> nn.L1RateSparsity(0.5)(ops.ones((4, 2, 3))).item()
         12.0
@@ -79,7 +74,6 @@ class SilenceRegulariser(_Regulariser):
 
     Inputs, Raises: as for `L1RateSparsity`.
     Source: silence_reg of Spyx, applied to counts.
-
     Example:
         >>> nn.SilenceRegulariser(2.0)(Tensor([[[1.0, 0.0, 1.0]], [[1.0, 0.0, 0.0]]])).item()  # 0 + 2^2 + 1^2
         5.0
@@ -102,7 +96,6 @@ class SparsityRegulariser(_Regulariser):
 
     Inputs, Raises: as for `L1RateSparsity`. All axes after the batch count as neurons, also for a convolution.
     Source: sparsity_reg of Spyx, applied to counts.
-
     Example:
         >>> nn.SparsityRegulariser(1.0)(ops.ones((4, 2, 3))).item()  # huber(3) for each of two samples
         5.0
@@ -128,7 +121,6 @@ class TargetRateRegulariser(_Regulariser):
     Inputs, Raises: as for `L1RateSparsity`.
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020, with strength = c_reg / 2.
-
     Example:
         >>> nn.TargetRateRegulariser(0.5)(ops.ones((4, 2, 3))).item()
         0.75
@@ -158,7 +150,6 @@ class CountBoundRegulariser(_Regulariser):
     Source: mlGeNN, where they are reg_nu_upper, reg_lambda_upper and reg_lambda_lower of its EventProp compiler;
     Nowotny, Turner and Knight, "Loss shaping enhances exact gradient learning with EventProp in spiking neural
     networks", 2022.
-
     Example:
         >>> nn.CountBoundRegulariser(2.0, upper=1.0, lower=0.5)(ops.ones((4, 1, 3))).item()  # 3 (4 - 2)^2 / 2
         6.0

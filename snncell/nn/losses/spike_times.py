@@ -39,7 +39,6 @@ class FirstSpikeTime(Cell):
     Inputs: spikes: floats (T, ...); a value above 0 is a spike.
     Raises: ArgumentError if silent is below T - 1; ShapeError for spikes without steps.
     Source: the temporal losses of snnTorch (mse_temporal_loss, ce_temporal_loss).
-
     Example:
         >>> spikes = Tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]])  # the second neuron is silent
         >>> value, gradient = value_and_grad(lambda s: nn.FirstSpikeTime()(s).sum())(spikes)
@@ -74,7 +73,6 @@ class SpikeTimes(Cell):
     Inputs, Raises: as for `FirstSpikeTime`.
     Source: the temporal losses of snnTorch with multi_spike. snnTorch removes the spikes of all neurons and samples at
     a step after it has counted one there, so that other neurons lose spikes; this layer does not.
-
     Example:
         >>> nn.SpikeTimes(2)(Tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
         [[1.0, 2.0], [3.0, 3.0]]
@@ -137,7 +135,6 @@ class CETemporalLoss(CrossEntropyOverTime):
 
     Inputs, Raises: as for `CERateLoss`.
     Source: ce_temporal_loss of snnTorch.
-
     Example:
         >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]])  # first spikes at 1 and 2
         >>> round(nn.CETemporalLoss()(spikes, Tensor([0])).item(), 4)  # log(1 + e^-1)
@@ -198,7 +195,6 @@ class MSETemporalLoss(ClassLoss):
         ArgumentError for targets that do not fit the outputs.
     Source: mse_temporal_loss of snnTorch. Its default off_target, -1, acts as 0 there, and it loses spikes with
     multi_spike; see `SpikeTimes`.
-
     Example:
         >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])  # first spikes at 1 and 2
         >>> nn.MSETemporalLoss()(spikes, Tensor([0])).item()  # ((1 / 4)^2 + ((2 - 3) / 4)^2) / 2
@@ -290,7 +286,6 @@ class VanRossumLoss(ReducibleLoss):
 
     Raises: ShapeError if the shapes differ.
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 2001; SpikeTime of lava-dl is its mean over time.
-
     Example:
         >>> spikes, target = Tensor([[1.0], [0.0], [0.0]]), Tensor([[0.0], [0.0], [0.0]])
         >>> round(nn.VanRossumLoss(tau=2.0)(spikes, target).item(), 4)  # (1 + e^-1 + e^-2) / 2

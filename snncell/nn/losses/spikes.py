@@ -21,14 +21,8 @@ from snncell.ops.gathering import hot, label_words
 from snncell.tape.tensor import Tensor
 
 __all__ = [
-    "CECountLoss",
-    "CEMaxMembraneLoss",
-    "CERateLoss",
-    "MSECountLoss",
-    "MSEMembraneLoss",
-    "MSERateLoss",
-    "TETLoss",
-]
+    "CECountLoss", "CEMaxMembraneLoss", "CERateLoss", "MSECountLoss", "MSEMembraneLoss", "MSERateLoss", "TETLoss",
+]  # fmt: skip
 
 
 NUM_CLASSES = field(None, meaning="the number of classes that share the output neurons; None for one neuron per class")
@@ -133,7 +127,6 @@ class CERateLoss(CrossEntropyOverTime):
     Raises: ShapeError, DTypeError, ArgumentError for labels that do not fit the outputs.
     Source: ce_rate_loss of snnTorch, which ignores its `population_code`, and averages weighted losses over the batch
     instead of dividing by the sum of weights.
-
     Example:
         >>> round(nn.CERateLoss()(ops.zeros((5, 2, 4)), Tensor([0, 3])).item(), 4)  # log 4
         1.3863
@@ -159,7 +152,6 @@ class TETLoss(CrossEntropyOverTime):
     Inputs, Raises: as for `CERateLoss`; the outputs are the outputs of the last layer at each step.
     Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022;
     with mse_weight = 0 temporal_efficient_training_cross_entropy of SpikingJelly.
-
     Example:
         >>> loss = nn.TETLoss(mse_weight=0.05)(ops.ones((5, 2, 4)), Tensor([0, 3]))  # 0.95 log 4
         >>> round(loss.item(), 4)
@@ -199,7 +191,6 @@ class CECountLoss(CrossEntropyOverTime):
     Inputs, Raises: as for `CERateLoss`.
     Source: ce_count_loss of snnTorch, which averages weighted losses over the batch; this one divides by the sum of
     weights, like PyTorch's NLLLoss.
-
     Example:
         >>> spikes = Tensor([[[1.0, 0.0]], [[1.0, 1.0]]])  # two spikes of class 0, one of class 1
         >>> round(nn.CECountLoss()(spikes, Tensor([0])).item(), 4)  # log(1 + e^-1)
@@ -223,7 +214,6 @@ class CEMaxMembraneLoss(CrossEntropyOverTime):
 
     Inputs, Raises: as for `CERateLoss`; the outputs are membrane potentials.
     Source: Zenke's SpyTorch; ce_max_membrane_loss of snnTorch.
-
     Example:
         >>> v = Tensor([[[1.0, 0.0]], [[2.0, -1.0]]])
         >>> round(nn.CEMaxMembraneLoss()(v, Tensor([0])).item(), 4)  # log(1 + e^-2)
@@ -273,7 +263,6 @@ class MSECountLoss(_TargetRateLoss):
 
     Inputs, Raises: as for `CERateLoss`.
     Source: Shrestha and Orchard, "SLAYER", NeurIPS 2018; mse_count_loss of snnTorch.
-
     Example:
         >>> nn.MSECountLoss(0.75, 0.25)(ops.ones((4, 1, 2)), Tensor([1])).item()  # ((4 - 1)^2 + (4 - 3)^2) / 2 / 4
         1.25
@@ -305,7 +294,6 @@ class MSERateLoss(_TargetRateLoss):
     Inputs, Raises: as for `CERateLoss`.
     Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a count,
     sparsity T, which no rate reaches for T > 1 / sparsity; use correct_rate = sparsity here.
-
     Example:
         >>> nn.MSERateLoss(0.5, 0.0)(ops.ones((4, 1, 2)), Tensor([1])).item()  # (1^2 + 0.5^2) / 2
         0.625
@@ -327,9 +315,7 @@ class MSEMembraneLoss(ClassLoss):
         outputs: membrane potentials (T, B, C).
         targets: class numbers, integers (B,); or potentials (B, C), or (T, B, C) if they vary over time.
         lengths: as for `CERateLoss`.
-
     Source: mse_membrane_loss of snnTorch.
-
     Example:
         >>> nn.MSEMembraneLoss()(ops.ones((4, 1, 2)), Tensor([1])).item()
         0.5

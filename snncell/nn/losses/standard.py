@@ -18,24 +18,10 @@ from snncell.ops.loss import class_losses, reduce_losses, refuse_shapes
 from snncell.tape.tensor import Tensor
 
 __all__ = [
-    "BCELoss",
-    "BCEWithLogitsLoss",
-    "CosineEmbeddingLoss",
-    "CrossEntropyLoss",
-    "GaussianNLLLoss",
-    "HingeEmbeddingLoss",
-    "HuberLoss",
-    "KLDivLoss",
-    "L1Loss",
-    "MSELoss",
-    "MarginRankingLoss",
-    "NLLLoss",
-    "PoissonNLLLoss",
-    "SmoothL1Loss",
-    "SoftMarginLoss",
-    "SoftmaxCrossEntropyWithLogits",
-    "TripletMarginLoss",
-]
+    "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "GaussianNLLLoss",
+    "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss", "NLLLoss",
+    "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "SoftmaxCrossEntropyWithLogits", "TripletMarginLoss",
+]  # fmt: skip
 
 
 MEAN = field("mean", meaning='"mean", "sum" or "none" over the elements')
@@ -167,7 +153,6 @@ class CrossEntropyLoss(ReducibleLoss):
 
     Raises: ArgumentError for a label out of range; ShapeError for shapes that do not fit; DTypeError for float labels
         that are not probabilities in the shape of the logits.
-
     Example:
         >>> round(nn.CrossEntropyLoss()(ops.zeros((2, 4)), Tensor([0, 3])).item(), 4)  # log 4
         1.3863
@@ -216,7 +201,6 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
         labels: (N,) or (N, C), see sparse.
 
     Raises: ShapeError, DTypeError for labels of the other kind.
-
     Example:
         >>> nn.SoftmaxCrossEntropyWithLogits(sparse=True)(ops.zeros((2, 4)), Tensor([0, 3])).shape
         (2,)
@@ -270,7 +254,6 @@ class BCEWithLogitsLoss(_OperationLoss):
     Inputs:
         logits: any shape.
         labels: y in [0, 1], in the same shape.
-
     Example:
         >>> round(nn.BCEWithLogitsLoss()(Tensor([0.0, 100.0]), Tensor([1.0, 1.0])).item(), 4)
         0.3466

@@ -139,7 +139,6 @@ class Neuron(Membrane):
     Raises:
         ArgumentError: for a constant out of its range, or an unknown value of an option.
         CallError: for an unknown option; the message lists the options of the neuron.
-
     Example:
         >>> class Cubic(nn.Neuron):
         ...     def charge(self, x, v):

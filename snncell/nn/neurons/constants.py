@@ -147,7 +147,6 @@ class Membrane(Ranged, Cell):
 
         Raises: ArgumentError if the framework or a parameter is unknown, if a parameter has no counterpart here (the
             message names an alternative), or if a Parameter is passed for a value that cannot be learned.
-
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)
             >>> spikes = nn.MultiStep(node)(Tensor([[0.6], [0.6], [0.6], [0.0]]))

@@ -66,7 +66,6 @@ def steps_from_seconds(tau: Constant, dt: Positive) -> Any:
         dt: the length of a step in seconds.
 
     Raises: ArgumentError unless dt is positive and tau above it.
-
     Example:
         >>> nn.steps_from_seconds(0.02, dt=0.001)
         20.0
@@ -97,7 +96,6 @@ def tau_from_decay(decay: Constant, dt: Positive = 1.0) -> Any:
     """The time constant of a decay factor by the exact solution: -dt / ln(decay), in the unit of dt.
 
     Raises: ArgumentError unless the decay factor is between 0 and 1.
-
     Example:
         >>> round(nn.tau_from_decay(nn.decay_from_tau(10.0)), 4)
         10.0
@@ -109,7 +107,6 @@ def euler_from_decay(decay: Constant) -> Any:
     """The tau of `LIFNode` that has this decay factor: 1 / (1 - decay) steps.
 
     Raises: ArgumentError unless the decay factor is between 0 and 1.
-
     Example:
         >>> nn.euler_from_decay(0.5)
         2.0
@@ -121,7 +118,6 @@ def decay_from_euler(tau: Constant) -> Any:
     """The decay factor of an Euler step with a time constant of tau steps: 1 - 1 / tau.
 
     Raises: ArgumentError unless tau is above 1.
-
     Example:
         >>> nn.decay_from_euler(4.0)
         0.75
@@ -138,7 +134,6 @@ def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
         dt: the length of a step in seconds.
 
     Raises: ArgumentError unless dt tau_inv lies in (0, 1], because the time constant must be at least dt.
-
     Example:
         >>> nn.decay_from_rate(500.0, dt=0.001)
         0.5
@@ -152,7 +147,6 @@ def decay_from_lava(decay: Constant) -> Any:
     """The decay factor of lava's neurons, whose decays are integers of 12 bits: 1 - decay / 4096.
 
     Raises: ArgumentError for a number outside 0 to 4096.
-
     Example:
         >>> nn.decay_from_lava(1024)
         0.75

@@ -58,7 +58,6 @@ class CubaLIFNode(Neuron):
     Inputs: x, v, i: the input, the potential and the current, of one shape.
     Returns: (s, v, i).
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019.
-
     Example:
         >>> spike, v, i = nn.CubaLIFNode(alpha=0.5, beta=0.5)(Tensor([0.5]), Tensor([0.0]), Tensor([0.6]))
         >>> print(v, i)
@@ -102,7 +101,6 @@ class AlphaNode(Neuron):
     Inputs: x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
     Returns: (s, e, i, v).
     Source: Rall 1967; the spike response model of Gerstner et al., Neuronal Dynamics, section 6.4; snnTorch, Alpha.
-
     Example:
         >>> spike, e, i, v = nn.AlphaNode(0.9, 0.8)(Tensor([1.0]), Tensor([0.0]), Tensor([0.0]), Tensor([0.0]))
         >>> print(e, i, v)  # an input acts one step later
@@ -192,7 +190,6 @@ class WithSynapse(Membrane):
     Returns: (s, i, *states).
     Source: Neftci, Mostafa, Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", IEEE SPM 2019; the
     adaptive neurons with synapses of Norse (LSNN, LIFAdEx) and sinabs (ALIF with tau_syn).
-
     Example:
         >>> adaptive = nn.WithSynapse(nn.ALIFNode(alpha=0.8), alpha=0.5)
         >>> spikes, (i, v, a) = nn.MultiStep(adaptive, return_states=True)(ops.ones((4, 1)) * 0.9)

@@ -36,7 +36,6 @@ class IFNode(Neuron):
     Inputs: x, v: the input and the potential, of one shape.
     Returns: (spike, v), or (v, v) with `fire=False`.
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
-
     Example:
         >>> spike, v = nn.IFNode(v_threshold=0.5)(Tensor([0.3, 0.6]), Tensor([0.0, 0.0]))
         >>> print(spike)
@@ -119,7 +118,6 @@ class LIFNode(EulerLeak):
     Inputs: x, v: the input and the potential, both of shape (B, ...). `nn.MultiStep(node)` takes the input (T, B, ...).
     Returns: (s, v): the spikes, 0 or 1, and the potential after the reset, in the shape and dtype of x.
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; Fang et al., SpikingJelly, Science Advances 2023.
-
     Example:
         >>> spike, v = nn.LIFNode(tau=4.0)(Tensor([8.0]), Tensor([0.0]))
         >>> print(spike, v)
@@ -157,7 +155,6 @@ class LeakyNode(Neuron):
     beta=0.9 the neuron forgets its input over about 10 steps.
 
     Source: Eshraghian et al., "Training Spiking Neural Networks Using Lessons From Deep Learning", Proc. IEEE 2023.
-
     Example:
         >>> spike, v = nn.LeakyNode(beta=0.5)(Tensor([0.5]), Tensor([0.8]))
         >>> print(v)
@@ -183,7 +180,6 @@ class LINode(Membrane):
     Inputs: x, v: the input and the potential, of one shape.
     Returns: (v, v): the potential as output and as state.
     Source: Gerstner et al., Neuronal Dynamics, section 1.3; SpikingJelly, NonSpikingLIFNode.
-
     Example:
         >>> readout = nn.SequentialCell(nn.MultiStep(nn.LINode(tau=2.0)), nn.Readout("max"))
         >>> print(readout(Tensor([[1.0], [0.0], [0.0]])))  # (T, N) -> (N)
@@ -235,7 +231,6 @@ class ParametricLIFNode(Neuron):
 
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.
-
     Example:
         >>> [p.name for p in nn.ParametricLIFNode(tau=2.0).trainable_params()]
         ['w']

@@ -32,7 +32,6 @@ class QIFNode(Neuron):
     constants are SpikingJelly's defaults.
 
     Source: Gerstner et al., Neuronal Dynamics, section 5.3; SpikingJelly, QIFNode.
-
     Example:
         >>> spike, v = nn.QIFNode(tau=2.0)(Tensor([1.0]), Tensor([0.4]))
         >>> print(v)
@@ -65,7 +64,6 @@ class AdaptiveQIFNode(Neuron):
     Inputs: x, v, w: the input, the potential and the adaptation, of one shape.
     Returns: (s, v, w).
     Source: Izhikevich, Dynamical Systems in Neuroscience, section 8.1.4; SpikingJelly, IzhikevichNode.
-
     Example:
         >>> spike, v, w = nn.AdaptiveQIFNode(b=0.5)(Tensor([2.0]), Tensor([0.5]), Tensor([0.0]))
         >>> print(spike, w)
@@ -104,7 +102,6 @@ class EIFNode(Neuron):
     defaults, with potentials of the order of 1 instead of mV.
 
     Source: Fourcaud-Trocme et al. 2003; Gerstner et al., Neuronal Dynamics, section 5.2; SpikingJelly, EIFNode.
-
     Example:
         >>> spike, v = nn.EIFNode(tau=2.0)(Tensor([1.0]), Tensor([0.8]))
         >>> print(spike, v)
@@ -139,7 +136,6 @@ class AdExNode(Neuron):
     Inputs: x, v, w: the input, the potential and the adaptation, of one shape.
     Returns: (s, v, w).
     Source: Brette, Gerstner, "Adaptive exponential integrate-and-fire model", J. Neurophysiology 2005.
-
     Example:
         >>> node = nn.AdExNode(9.37, 144.0, 4 / 30, 80.5 / 30, 2.0, -50.4, -70.6, v_threshold=20.0, v_reset=-70.6)
         >>> spikes = nn.MultiStep(node)(ops.ones((300, 1)) * (1000 / 30))  # 1 nA for 300 ms, in mV
@@ -199,7 +195,6 @@ class IzhikevichNode(Neuron):
     Inputs: x, v, u: the input, the potential in mV, and the recovery, of one shape.
     Returns: (s, v, u).
     Source: Izhikevich, "Simple Model of Spiking Neurons", IEEE Trans. Neural Networks 2003.
-
     Example:
         >>> node = nn.IzhikevichNode.named("RS")  # regular spiking; also IB, CH, FS, LTS, TC, RZ
         >>> print(nn.MultiStep(node)(ops.ones((200, 1)) * 10.0).sum())  # 10 for 200 ms

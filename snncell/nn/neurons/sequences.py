@@ -64,7 +64,6 @@ class PSN(_Parallel):
     Raises: ShapeError unless x has `steps` time steps.
     Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
     NeurIPS 2023.
-
     Example:
         >>> nn.PSN(steps=4)(ops.ones((4, 2, 3))).shape
         (4, 2, 3)
@@ -107,7 +106,6 @@ class SlidingPSN(_Parallel):
     Inputs: x: (T, B, ...), with at least one step.
     Returns: spikes, (T, B, ...).
     Source: as for `PSN`; SpikingJelly, SlidingPSN.
-
     Example:
         >>> print(nn.SlidingPSN(order=2)(Tensor([0.6, 0.6, 1.2, 0.0])))  # h = 0.6, 0.9, 1.5, 0.6, less 1
         [0. 0. 1. 0.]
@@ -168,7 +166,6 @@ class Readout(Cell):
     Returns: (B, ...).
     Source: SpikingJelly's decoders of non-spiking neurons; "exp": Nowotny, Turner, Knight, "Loss shaping enhances exact
     gradient learning with EventProp in spiking neural networks", 2025; "first": snnTorch's temporal losses.
-
     Example:
         >>> print(nn.Readout("first")(Tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]])))
         [1. 2.]

@@ -33,7 +33,6 @@ class MultiSpikeLIFNode(LeakyNode):
     `Neuron` can also fire several spikes in a step if you pass max_spikes.
 
     Source: Weidel, Sheik, "WaveSense: Efficient Temporal Convolutions with Spiking Neural Networks", 2021; sinabs, LIF.
-
     Example:
         >>> spike, v = nn.MultiSpikeLIFNode(beta=0.5)(Tensor([2.5]), Tensor([0.0]))
         >>> print(spike, v)
@@ -58,7 +57,6 @@ class ILIFNode(EulerLeak):
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
-
     Example:
         >>> spike, v = nn.ILIFNode()(Tensor([2.6, 9.0]), Tensor([0.0, 0.0]))
         >>> print(spike)
@@ -98,7 +96,6 @@ class RefractoryLIFNode(EulerLeak):
     Inputs: x, v, rho: the input, the potential and the remaining refractory steps, of one shape.
     Returns: (s, v, rho).
     Source: Gerstner et al., Neuronal Dynamics, section 1.3.3; Norse, LIFRefrac.
-
     Example:
         >>> node = nn.RefractoryLIFNode(tau=2.0, refractory=2)
         >>> print(nn.MultiStep(node)(ops.ones((6, 1)) * 4.0)[:, 0])
@@ -144,7 +141,6 @@ class ALIFNode(Neuron):
     Returns: (s, v, a).
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020; "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018.
-
     Example:
         >>> spike, v, a = nn.ALIFNode(alpha=0.5, rho=0.5)(Tensor([2.0]), Tensor([0.0]), Tensor([0.2]))
         >>> print(spike, v, a)
@@ -194,7 +190,6 @@ class KLIFNode(EulerLeak):
 
     Source: Jiang, Zhang, "KLIF: An optimized spiking neuron unit for tuning surrogate gradient slope and membrane
     potential", 2023; SpikingJelly, KLIFNode.
-
     Example:
         >>> spike, v = nn.KLIFNode(k=2.0)(Tensor([0.8, -1.0]), Tensor([0.0, 0.0]))
         >>> print(v)
@@ -231,7 +226,6 @@ class CLIFNode(EulerLeak):
     Returns: (s, v, m).
     Source: Huang et al., "CLIF: Complementary Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", ICML 2024;
     SpikingJelly, ComplementaryLIFNode.
-
     Example:
         >>> spike, v, m = nn.CLIFNode(tau=2.0)(Tensor([2.0]), Tensor([0.0]), Tensor([0.0]))
         >>> print(v, m)
@@ -282,7 +276,6 @@ class GLIFNode(Neuron):
     Returns: (s, v, s).
     Source: Yao et al., "GLIF: A Unified Gated Leaky Integrate-and-Fire Neuron for Spiking Neural Networks", NeurIPS
     2022; SpikingJelly, GatedLIFNode.
-
     Example:
         >>> spike, v, _ = nn.GLIFNode()(Tensor([1.0]), Tensor([0.0]), Tensor([0.0]))
         >>> print(spike)
@@ -361,7 +354,6 @@ class ResonateNode(Neuron):
     Returns: (s, v, u).
     Source: Izhikevich, "Resonate-and-fire neurons", Neural Networks 2001, where a spike sets z to i; SpikingJelly's
         RAFNode resets v alone.
-
     Example:
         >>> spike, v, u = nn.ResonateNode(omega=3.14159)(Tensor([1.0]), Tensor([0.0]), Tensor([1.0]))
         >>> print(ops.round(u * 100.0) / 100.0)  # half a turn, and the input

@@ -28,7 +28,6 @@ class SGD(Optimizer):
         nesterov: whether to use Nesterov momentum, which needs a momentum and no dampening.
 
     Source: Sutskever et al., ICML 2013.
-
     Example:
         >>> p = Parameter([1.0, 2.0], name="p")
         >>> _ = nn.SGD([p], learning_rate=0.5)([Tensor([1.0, -1.0])])  # a gradient for each Parameter
@@ -166,7 +165,6 @@ class Adam(Optimizer):
         use_amsgrad: whether to use the largest v so far, so that the effective rate of an element never grows.
 
     Source: Kingma and Ba, "Adam", ICLR 2015; Reddi, Kale and Kumar, "On the convergence of Adam and beyond", ICLR 2018.
-
     Example:
         >>> net, loss = nn.Dense(3, 2), nn.MSELoss()
         >>> optimiser = nn.Adam(net.trainable_params(), 1e-2)
@@ -253,7 +251,6 @@ class AdaMax(Optimizer):
         p = p - rate / (1 - beta1^t) m / (u + eps)
 
     Source: Kingma and Ba, "Adam", ICLR 2015, section 7; eps is placed as in MindSpore.
-
     Example:
         >>> p = Parameter([1.0, 2.0], name="p")
         >>> _ = nn.AdaMax([p], 0.5)([Tensor([3.0, -0.1])])

@@ -230,7 +230,6 @@ class Optimizer(Settings):
     Raises: ParameterError for missing, duplicate or invalid Parameters, two with one name, empty groups, or incomplete
         order_params; ArgumentError for a rate that is negative or not finite, or unknown settings of a group.
     Source: groups are written as in MindSpore; centralised gradients: Yong, Huang, Hua and Zhang, ECCV 2020.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 2), nn.Dense(2, 1))
         >>> slow, fast = net[0].trainable_params(), net[1].trainable_params()

@@ -32,13 +32,9 @@ from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.tape.tensor import Tensor
 
 __all__ = [
-    "CosineDecayLR",
-    "ExponentialDecayLR",
-    "LearningRateSchedule",
-    "PiecewiseConstantLR",
-    "PolynomialDecayLR",
+    "CosineDecayLR", "ExponentialDecayLR", "LearningRateSchedule", "PiecewiseConstantLR", "PolynomialDecayLR",
     "WarmUpLR",
-]
+]  # fmt: skip
 
 # --- assignable settings ----------------------------------------------------------------------------------------------
 
@@ -191,7 +187,6 @@ class WarmUpLR(LearningRateSchedule):
         warmup_steps: the number of steps until the full rate.
 
     Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017; the name and the formula are MindSpore's.
-
     Example:
         >>> rates = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.5, 100), 4)
         >>> [round(rates(Tensor(float(step))).item(), 4) for step in (0, 2, 4, 100)]
@@ -220,7 +215,6 @@ class PiecewiseConstantLR(LearningRateSchedule):
 
     Raises: ArgumentError for milestones that do not increase, or a wrong number of rates.
     Source: He et al., CVPR 2016, where the rate is divided by 10 at such steps.
-
     Example:
         >>> rates = nn.PiecewiseConstantLR([10, 20], [0.5, 0.25, 0.125])
         >>> [rates(Tensor(float(step))).item() for step in (0, 9, 10, 20)]
@@ -267,7 +261,6 @@ class PolynomialDecayLR(LearningRateSchedule):
         power: the exponent; 1 decays linearly.
 
     Source: the name and the formula are MindSpore's.
-
     Example:
         >>> rates = nn.PolynomialDecayLR(0.5, 0.0, 10, power=1.0)
         >>> [rates(Tensor(float(step))).item() for step in (0, 5, 10, 11)]

@@ -263,10 +263,8 @@ class EventPropLIF(Cell):
             -inf. A jitted function on a GPU takes such times as no spike, because it does not wait for the check.
         ShapeError: for times of another shape.
         DTypeError: for another dtype.
-
     Source: Wunderlich and Pehle, "Event-based backpropagation can compute exact gradients for spiking neural networks",
     Scientific Reports 11, 2021.
-
     Example:
         >>> layer = nn.EventPropLIF(2, 1, tau_mem=20.0, tau_syn=5.0, weight_init=4.0)
         >>> times = Tensor([[0.0, 3.0]])  # in ms, as the time constants are

@@ -105,7 +105,6 @@ class OTTTDense(Ranged, Cell):
     Inputs: x, v, a, c: the input (B, I), the potential after the reset (B, N), the traces (B, I) and (B, N).
     Returns: (s, v, a, c).
     Source: Xiao et al., "Online Training Through Time for Spiking Neural Networks", NeurIPS 2022.
-
     Example:
         >>> layer = nn.OTTTDense(3, 2)
         >>> states = layer.init_state(ops.zeros((1, 3)))
@@ -203,7 +202,6 @@ class EProp(Ranged, Cell):
     Raises: ArgumentError for a spike function with trainable Parameters.
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020.
-
     Example:
         >>> layer, readout = nn.EProp(3, 8, adaptation=0.2), nn.FeedbackDense(8, 2)
         >>> loss = lambda x: ops.square(readout(layer(x))).mean()
@@ -317,7 +315,6 @@ class FeedbackDense(Dense):
     Returns: y, (..., K).
     Source: Lillicrap et al., "Random synaptic feedback weights support error backpropagation for deep learning", Nature
     Communications 2016; Bellec et al. 2020, as for `EProp`.
-
     Example:
         >>> layer = nn.FeedbackDense(3, 2, feedback_init="ones")
         >>> snncell.grad(lambda x: layer(x).sum())(ops.ones((1, 3))).asnumpy()

@@ -54,7 +54,6 @@ class STDP(Cell):
     Raises: ArgumentError if w_min is not below w_max; ShapeError for a weight that is not (N, I).
     Source: Morrison, Diesmann and Gerstner, "Phenomenological models of synaptic plasticity based on spike timing",
     Biological Cybernetics 2008.
-
     Example:
         >>> rule, w = nn.STDP(bounds="soft"), ops.full((2, 3), 0.5)
         >>> pre, post = (ops.bernoulli(ops.full((50, 1, n), 0.2)) for n in (3, 2))
@@ -134,7 +133,6 @@ class PlasticDense(Cell):
         states: the states of the neuron.
 
     Returns: (out, weight, x_trace, y_trace, *states).
-
     Example:
         >>> layer = nn.PlasticDense(3, 2, nn.LIFNode(), nn.STDP())
         >>> x = ops.bernoulli(ops.full((50, 1, 3), 0.2))

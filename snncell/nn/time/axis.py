@@ -72,7 +72,6 @@ class TimeDistributed(Cell):
 
     Raises: ArgumentError for a layer over time in `cell`, because it would take the T B rows for steps; ShapeError for
         an input without time and batch axes, or a Cell that does not keep the first axis.
-
     Example:
         >>> nn.TimeDistributed(nn.Conv2d(1, 4, 3))(ops.ones((10, 2, 1, 8, 8))).shape  # (T, B, C, H, W)
         (10, 2, 4, 8, 8)

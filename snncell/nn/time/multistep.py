@@ -126,7 +126,6 @@ class MultiStep(Cell):
         ArgumentError: for a wrong number of states, or a Cell that does not return (output, *states).
         ShapeError, DTypeError: if a state changes its shape or dtype; the message names it.
         ShapeError: for a vector x, because it could be T steps of one neuron or one step of N neurons.
-
     Example:
         >>> nn.MultiStep(nn.LIFNode(tau=2.0))(ops.ones((8, 1, 3)) * 1.5).shape  # (T, B, N)
         (8, 1, 3)

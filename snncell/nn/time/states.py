@@ -54,7 +54,6 @@ class Stateful(Cell):
     Returns: The output. `states` has the states.
     Raises: ArgumentError unless `cell` is a neuron; ShapeError if the batch size or the shape of a sample differs from
         the previous call.
-
     Example:
         >>> stream = nn.Stateful(nn.MultiStep(nn.IFNode()))
         >>> chunk = ops.full((2, 1, 1), 0.375)
@@ -278,7 +277,6 @@ class Truncated(Cell):
     Returns: (output, count, *states).
     Source: Williams and Peng, "An Efficient Gradient-Based Algorithm for On-Line Training of Recurrent Network
     Trajectories", Neural Computation 1990.
-
     Example:
         >>> net = nn.MultiStep(nn.Truncated(nn.LIFNode(decay_input=False), every=2))
         >>> x = ops.ones((6, 1)) * 0.1
