@@ -5,8 +5,7 @@
 
 A function whose gradients are taken from outside is traced under a tape. Its backward pass is the sweep of that tape,
 traced into its own Program. The sweep captures Values of the forward pass, and the forward Program returns them as
-residuals, so nothing is computed twice. The backward pass is traced under a tape too, so it can be differentiated
-again: `TracedVjp` alone gives gradients of any order.
+residuals, so nothing is computed twice. The backward pass is traced under a tape too, for gradients of any order.
 """
 
 from __future__ import annotations
@@ -230,7 +229,6 @@ def _place(x: Tensor) -> Any:
 
 class Compiled:
     """A function compiled for one signature: shapes, dtypes, Python arguments, and the state of its Cells.
-
     The `leaves` are the Tensors in `arguments`. `entries` has the tape entry of each leaf that is a Parameter, if it
     must be distinguished. `taped` says that gradients are taken through the function from outside.
     """
@@ -321,8 +319,7 @@ class Compiled:
 
 
 def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:
-    """Remove the hooks that a function registers on its own arguments, and return them with the arguments' numbers.
-
+    """Take the hooks that a function registers on its own arguments, with the numbers of the arguments.
     Each call registers them on the actual arguments, because only outside of the function are the gradients complete.
     """
     hooks: list[tuple[int, Hook]] = []

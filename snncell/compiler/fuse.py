@@ -5,8 +5,7 @@
 
 Values that pass between two instructions of a group stay in registers. A product is its own group. `b - s` cannot be
 fused into the loop of `sum(b)`, because s is complete only when that loop has ended. A loop over another shape cannot
-be fused either. Then `fuse` moves small loops next to each other if dependencies allow it, because neighbours become
-one launch.
+be fused either. Then `side_by_side` moves small loops next to each other, because neighbours become one launch.
 """
 
 from __future__ import annotations
@@ -53,14 +52,13 @@ class FusionGroup:
 def fuse(program: Program) -> list[FusionGroup]:
     """Group the instructions of a Program, in an order in which the groups can run.
 
-    Each instruction goes into the earliest legal group. A group is legal under three conditions. It runs over the same
-    shape. All inputs of the instruction are ready when it starts or come from it. And it shares an operand or a result
-    with the instruction, unless they have a single element. If no group is legal, the instruction opens a new group at
-    the end.
+    Each instruction goes into the earliest legal group, or into a new one at the end. A group is legal if it runs over
+    the same shape, if all inputs of the instruction are ready when it starts or come from it, and if it shares an
+    operand or a result with the instruction, unless they have a single element.
 
-    Then each loop sinks into the first loop that uses one of its results, if that is legal. This helps because an
-    operand may come from a loop that was opened later than the instruction's group. Finally, loops rematerialise Values
-    that would pass through memory, if that moves fewer bytes.
+    Then each loop sinks into the first loop that uses one of its results, if that is legal, because an operand may come
+    from a loop that was opened later than the instruction's group. Finally, loops rematerialise Values that would pass
+    through memory, if that moves fewer bytes.
     """
     groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes each Value
@@ -118,9 +116,8 @@ def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
 
 def _rematerialise_groups(groups: list[FusionGroup], program: Program) -> list[FusionGroup]:
     """Rematerialise a Value in the loops that read it, if its operands have fewer bytes.
-
-    For example, one loop computes x - mean and sums its squares, and a later loop needs x - mean again. Storing it
-    costs a write and a read. If the later loop reads x as well, one subtraction is cheaper.
+    For example, one loop computes x - mean and sums its squares, and a later loop needs x - mean again. If it reads x
+    as well, one subtraction is cheaper than a write and a read.
     """
     wanted, sizes = set(program.results()), _sizes(groups)
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}

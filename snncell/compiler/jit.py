@@ -43,9 +43,6 @@ class JitConfig:
         jit_syntax_level: "STRICT" or "LAX".
         debug_level: "RELEASE" or "DEBUG".
         infer_boost: "on" or "off".
-
-    Raises:
-        ArgumentError: for other values.
     """
 
     def __init__(
@@ -122,11 +119,7 @@ def refuse_other_arguments(signature: Sequence[Tensor | None], args: Sequence[An
 
 
 def reduce_jitted(jitted: Any, make: Any) -> Any:
-    """The value for `__reduce__`: `make` with its arguments, or the name under which Python finds the function.
-
-    Raises:
-        JitPickleError: for a function that Python cannot find by name, such as a lambda.
-    """
+    """The value for `__reduce__`: `make` with its arguments, or the name under which Python finds the function."""
     function = jitted.fn  # pickle itself handles Cells and methods
     if isinstance(function, FunctionType):
         named: Any = sys.modules.get(function.__module__)
@@ -150,8 +143,7 @@ STORM = 8  # more traces than this of one function are probably a mistake
 class Jitted:
     """The result of `jit`: a callable with the arguments and results of the function it wraps.
 
-    With more than `limit` signatures, the oldest one is dropped. If `signature` is set, only arguments like its Tensors
-    are accepted.
+    With more than `limit` signatures, the oldest is dropped. A `signature` accepts only arguments like its Tensors.
     """
 
     def __init__(
@@ -329,12 +321,9 @@ def jit(
         dynamic, compile_once, hash_args, options: options of MindSpore, too. An unsupported value raises an error that
             names the alternative.
 
-    Returns:
-        A callable with the same arguments and results.
-
-    Raises:
-        TraceError: if `fn` uses the value of a traced Tensor, naming the line; and for the errors above.
-        ArgumentError: for an argument that is neither a Tensor nor hashable.
+    Returns: A callable with the same arguments and results.
+    Raises: TraceError if `fn` uses the value of a traced Tensor, naming the line, and for the errors above;
+        ArgumentError for an argument that is neither a Tensor nor hashable.
 
     Example:
         >>> jit(lambda x: x * 2 + 1)(Tensor([1.0, 2.0]))
@@ -377,8 +366,7 @@ def explain(fn: Callable[..., Any], *inputs: Any, detail: Detail = "layers", **k
         inputs, kwargs: arguments like those that you will call it with; only shapes, dtypes and Python values count.
         detail: "layers", "launches" or "program".
 
-    Returns:
-        A string that a notebook shows as a table, and a console as it is.
+    Returns: A string that a notebook shows as a table, and a console as it is.
 
     Example:
         >>> "Dense, compiled for the CPU" in explain(nn.Dense(3, 2), ops.ones((5, 3)))

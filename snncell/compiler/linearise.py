@@ -5,9 +5,8 @@
 
 The backward step is the sweep of the step's tape, traced after the step itself. It rematerialises the Values of the
 forward step that it needs from the cheapest saved Values (`passes/rematerialise.py`), here u. Its states are the
-gradients of the step's states, and it runs in the other direction of time. It is a body like any other, so it has a
-backward step too. If an outer tape records, `find_needed_inputs` finds the additional Values that gradients of higher
-orders need.
+gradients of the step's states, and it runs in the other direction of time. It is a body like any other, with a backward
+step too. If an outer tape records, `find_needed_inputs` finds the additional Values that higher orders need.
 """
 
 from __future__ import annotations
@@ -141,10 +140,8 @@ def save_for_backward(body: Body) -> Body:
 
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     """Trace the backward step of a body that was traced under a tape.
-
     `has_dout` tells for each output whether it receives a gradient; states always do, because their gradient flows from
-    step to step. The backward step rematerialises the forward Values that it needs from the saved values, or from the
-    states if no values were saved.
+    step to step. Forward Values are rematerialised from the saved values, or from the states if no values were saved.
     """
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     as_saved_for = body.reverse is not None and not body.sums and seeded == body.reverse.seeded
@@ -206,10 +203,8 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a backward step, or a gradient of higher order, reads states that were not saved.
-
-    A gradient of higher order may need them although the backward step does not. For example, a bprop may call a Cell
-    that has another bprop.
+    """True if a backward step, or a gradient of higher order, reads states that were not saved. A gradient of higher
+    order may need them although the backward step does not, if a bprop calls a Cell with another bprop.
     """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]
@@ -239,10 +234,8 @@ def or_zeros(grad: Tensor | None, spec: tuple[tuple[int, ...], Any]) -> Tensor:
 def find_needed_inputs(
     trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
 ) -> set[Value]:
-    """Find the Values of inputs that gradients of `outs` need; the set is empty unless an outer tape records.
-
-    The `trace` of a step or of its backward step computes `outs`; `among` are the candidate inputs. Gradients stop at
-    the `given` Tensors.
+    """Find the Values `among` the candidate inputs that gradients of `outs` need; none unless an outer tape records.
+    The `trace` of a step or of its backward step computes `outs`. Gradients stop at the `given` Tensors.
     """
     if RECORDING.tape is None:
         return set()

@@ -1,9 +1,8 @@
 """Replay of a loop over time with NaN or inf in its results, to find the first step with a fault.
 
 `set_context(check_finite=True)` checks the results of a loop, which runs as one kernel. If the check fails, the
-function of one time step is called eagerly for each step. The results of every operation are checked, and the error
-reports the number of the step. A fault in the backward pass is found in the same way. The steps run forward once more,
-and then backwards one after the other, each on its own tape.
+function of one time step is called eagerly for each step, with checks of every operation. For a fault in the backward
+pass, the steps run forward once more, and then backwards one after the other, each on its own tape.
 """
 
 from __future__ import annotations
@@ -76,7 +75,6 @@ def look_at_results(
     loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]
 ) -> None:
     """Raise NotFiniteError, naming the first faulty step, if results of a loop are not finite.
-
     The results are the last states, then Parameters that the steps write, then the collected results.
     """
     faults = _faults(results, (*states, *xs))
@@ -97,14 +95,9 @@ def look_at_gradients(
     douts: Sequence[Any],
     grads: Sequence[Any],
 ) -> None:
-    """Raise NotFiniteError, naming the first faulty step, if the gradients of a loop's inputs are not finite.
-
-    Args:
-        inputs: the inputs of the loop: states, sequences, and constants.
-        states, sequences: the numbers of states and of sequences.
-        captured: the last inputs as the step has captured them, so that Parameters have names.
-        douts: the gradients, or None, of the last states and of the collected results.
-        grads: the gradients of the inputs.
+    """Raise NotFiniteError, naming the first faulty step, if `grads` of a loop's inputs are not finite.
+    The inputs are the `states`, the `sequences`, and constants, which are `captured` as the step has captured them, so
+    that Parameters have names. `douts` are the gradients, or None, of the last states and of the collected results.
     """
     faults = _faults(grads, (*inputs, *douts))
     if not faults:

@@ -1,11 +1,9 @@
 """The compiler's passes, in order: one list over Programs, and one over the bodies of loops.
 
-`run_passes` runs both lists, and `snncell.explain_passes` shows a Program after each pass, then the step of each of its
-loops. The docstring of a pass has an example, the reason why it pays, and the conditions under which it is legal.
-
-A trace goes through the CANONICAL passes at once. The other passes of PROGRAM_PASSES run when a plan is made, because
-they depend on the device. The saved values of a body are chosen when it is traced (`rematerialise`), and its
-instructions are placed when its loop is scheduled (`hoist`).
+`snncell.explain_passes` shows a Program after each pass, then the step of each of its loops. The docstring of a pass
+has an example, the reason why it pays, and the conditions under which it is legal. A trace goes through the CANONICAL
+passes at once. The other passes of PROGRAM_PASSES run when a plan is made, because they depend on the device. The saved
+values of a body are chosen when it is traced, and its instructions are placed when its loop is scheduled.
 """
 
 from __future__ import annotations

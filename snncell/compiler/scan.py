@@ -52,7 +52,6 @@ def run_scan(
     events: Events | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Trace `f`, and run it over the sequences; return the last states and the collected results.
-
     `names` are the names of the states, for errors; `events` gets the notes of this run (`tape/hooks.py`).
     """
     with on_device_of(*carry, *xs):  # new arrays of the body are created in the space of its operands
@@ -90,7 +89,6 @@ def _bind_loop(loop: Loop, inputs: list[Tensor], steps: int) -> tuple[Scan, tupl
 
 class Scan(LoopOperation):
     """A Loop that runs for `steps` steps.
-
     The inputs are the states before the first step, the sequences (steps, ...), and the constants. The outputs are the
     states after the last step, the collected results (steps, ...), the sums over all steps, and the checkpoints.
     """
@@ -257,9 +255,7 @@ class Scan(LoopOperation):
 
     def _pull_whole(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
         """The gradients of a backward pass with checkpoints, computed from the same pass without checkpoints.
-
-        Checkpoints do not help here, because each rematerialised state receives a gradient. So the states of every step
-        are stored.
+        They do not help here, because each rematerialised state receives a gradient. So all states are stored.
         """
         assert self.loop.recompute is not None  # the callers have checked it
         forward, body, who = self.loop.recompute.forward, self.loop.body, self.loop.who
@@ -297,10 +293,7 @@ class Scan(LoopOperation):
 def _drop_unused(
     body: Body, inputs: Sequence[Any], recompute: Recompute | None, needed: set[Value]
 ) -> tuple[Body, list[Any]]:
-    """Drop unused sequences and constants, so that the tape does not keep them alive.
-
-    Inputs that are `needed` by gradients of higher orders are kept. It returns the body, and the remaining inputs.
-    """
+    """Drop sequences and constants that are neither used nor `needed`, so that the tape does not keep them alive."""
     used = find_used_values(canonical_step(body)) | needed
     if recompute is not None:
         forward = recompute.forward

@@ -112,10 +112,7 @@ def schedule(loop: Loop) -> LoopSchedule:
 
 
 class LoopBackend:
-    """The code of a loop for one device, from its schedule.
-
-    `run` returns the states after the last step, the sequences, the sums, and the checkpoints.
-    """
+    """The code of a loop for a device; `run` returns the last states, the sequences, the sums, and the checkpoints."""
 
     moved = 0  # bytes that a step moves through memory; in a kernel, the state stays in cache or in registers
 
@@ -193,12 +190,10 @@ def _unite_parts(parts: Sequence[Sequence[Instruction]]) -> list[Instruction]:
 
 
 def obstacle(schedule: LoopSchedule) -> str | None:
-    """The reason why a single kernel on the CPU is illegal for a loop; None if it is legal.
-
-    A kernel gives each thread a block of elements, and runs all steps on it. Therefore every Value in the loop must be
-    elementwise over one shape, so that element n depends only on elements n of other Values. With products, the blocks
-    are of rows, and row n may depend only on rows n. A product must be of the rows of a Value in the loop and a
-    constant matrix.
+    """The reason why a single kernel on the CPU is illegal for a loop; None if it is legal. A kernel gives each thread
+    a block of elements, and runs all steps on it. Therefore every Value in the loop must be elementwise over one shape,
+    so that element n depends only on elements n of other Values. With products, the blocks are of rows, and row n may
+    depend only on rows n. A product must be of the rows of a Value in the loop and a constant matrix.
     """
     parts, recompute, instructions = schedule.parts, schedule.recompute, schedule.instructions
     for instruction in instructions:
@@ -305,7 +300,6 @@ def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> 
 
 class Stores:
     """The assignment of stores to phases, and of arrays to the Values that more than one phase needs.
-
     A state is updated in place by the phase that computes it, if no later phase reads the old state. Otherwise it is
     computed into another array, and a later phase copies it. Phases that only store follow the phases of the step. If
     `in_place`, the new states of a step overwrite the old ones.

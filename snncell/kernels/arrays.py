@@ -38,10 +38,8 @@ def allocate_aligned(size: int) -> Any:
 
 
 class ArrayPool:
-    """A pool of unused memory blocks, by size.
-
-    It keeps at most `snncell.get_context(limit)` bytes, of the most recently used sizes; `clear` frees them. New blocks
-    come from `allocate(bytes)` and must have an attribute `size`.
+    """A pool of unused memory blocks by size: at most `get_context(limit)` bytes, of the most recently used sizes.
+    New blocks come from `allocate(bytes)` and must have an attribute `size`.
     """
 
     def __init__(self, allocate: Callable[[int], Any] = allocate_aligned, limit: str | None = "pool_limit") -> None:
@@ -144,12 +142,9 @@ def empty_pool() -> None:
 
 
 def quiet_runner() -> Callable[..., Any]:
-    """Make `run(function, *args, **kwargs)`, which calls a function with NumPy's floating-point warnings off.
-
-    Each thread needs its own runner, and calls must not nest, because a context can be entered only once at a time.
-    """
-    # NumPy keeps its error state in a context variable. Running in a prepared context costs a twentieth of a
-    # microsecond; entering `np.errstate` costs a microsecond, as much as a small operation.
+    """Make `run(function, *args, **kwargs)`, a call without NumPy's warnings, for one thread and without nesting."""
+    # NumPy keeps its error state in a context variable. Running in a prepared context, which can be entered only once
+    # at a time, costs a twentieth of a microsecond; entering `np.errstate` costs as much as a small operation.
     context = contextvars.copy_context()
     context.run(np.seterr, all="ignore")
     return context.run

@@ -2,13 +2,12 @@
 
 A unit is a plane, the image of one channel. Padding is never stored: along outer axes, a row of neutral elements
 replaces a row of padding. Along the last axis, the windows from `low` to `high` are inside of the image, and the others
-check bounds. Windows inside are unrolled and computed LANES at a time into a stack array. LLVM then knows that nothing
-aliases, and uses vector registers. The last LANES windows of a row overlap the previous ones, instead of a remainder
-loop, which would dominate for small images.
+check bounds. Windows inside are unrolled and computed LANES at a time into a stack array, so that LLVM knows that
+nothing aliases, and uses vector registers. The last LANES windows of a row overlap the previous ones, instead of a
+remainder loop, which would dominate for small images.
 
-In generated code `n0`, `n1`, ... are the lengths of an image, and `m0`, `m1`, ... the numbers of windows along each
-axis. `p0`, `p1`, ... (along the last axis `q`) are the indices of a window, `i0`, ... a position in it, and `r0`, ...
-its position in the image.
+In generated code `n0`, ... are the lengths of an image, and `m0`, ... the numbers of windows along each axis. `p0`, ...
+(along the last axis `q`) are the indices of a window, `i0`, ... a position in it, and `r0`, ... that in the image.
 """
 
 from __future__ import annotations
@@ -133,7 +132,6 @@ UNROLLED = 25  # the most elements of a window that are unrolled
 
 class Joined(NamedTuple):
     """The reduction of a window, as statements; {p} is "" for a window or "row_" for one of its rows.
-
     Rows are reduced first, and then their results, which shortens the dependency chain.
     """
 
@@ -181,7 +179,6 @@ def sums(divisor: int) -> Joined:
 
 def reduce_windows(name: str, windows: Windows, joined: Joined, lanes: int) -> str:
     """Source that reduces each window: `name(start, stop, n..., m..., low, high, x, nothing, *results)`.
-
     If `lanes` is not 0, there must be at least that many windows from `low` to `high`. `nothing` is a row of neutral
     elements, in the place of a row of padding.
     """
@@ -257,7 +254,6 @@ def _fill_lines(lines: list[str], names: dict[str, str]) -> list[str]:
 
 def tile_windows(name: str, windows: Windows, divisor: int | None, lanes: int) -> str:
     """Source that writes each element of an image once: its window's value over `divisor`, or 0 without a window.
-
     The arguments are `(start, stop, n..., m..., low, high, x, places, out)`, without `places` if there is a divisor.
     """
     last = len(windows.size) - 1

@@ -564,7 +564,6 @@ LONG_FUNCTIONS = {
     "compiler.jit.jit": "most of it says what each argument means",
     "base.config.set_context": "two thirds of it say what each setting means",
     "ops.conv.conv": "a third of it says what each argument means",
-    "kernels.products.matmul.add_events": "half of it names its arguments, and says what each means",
     "data.frames.to_frames": "two thirds of it say what a bin is, and what each argument means",
     "data.made.classification.poisson_patterns": "two thirds of it say what each argument means",
     "data.made.memory.cue_accumulation": "half of it says what each argument means",

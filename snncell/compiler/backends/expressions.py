@@ -81,9 +81,8 @@ def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
 def file_head(
     instructions: Sequence[Instruction], others: Sequence[Value] = (), summed: Sequence[Value] = (), more: str = ""
 ) -> str:
-    """The head of the file: a docstring, imports (with `more`), and the casts that the statements use.
-
-    Statements use one cast per dtype: of the instructions, of `others`, and of partial sums of the `summed` Values.
+    """The head of the file: a docstring, imports (with `more`), and one cast per dtype that the statements use.
+    These are the dtypes of the instructions, of `others`, and of partial sums of the `summed` Values.
     """
     return _head(LOOP_IMPORTS + more, instructions, others, summed)
 
@@ -159,11 +158,10 @@ class IndexSpace:
 
         x (8, 16, 32) + b (32,)   ->   sizes (128, 32); x at p0 * n1 + p1, b at p1
 
-    Neighbouring axes merge if every operand is broadcast along both or along none of them. In the example, x and b
-    differ only on the first two axes, so these become one axis. Most kernels then have one or two axes, so fewer
-    kernels are compiled, and inner loops are long. All elements of a `uniform` operand are equal, so it is broadcast
-    along all axes. `sizes` has the length of each merged axis, and `kept` is False for a reduced axis. `present[value]`
-    is False for each axis along which the operand is broadcast.
+    Neighbouring axes merge if every operand is broadcast along both or along none of them, as the first two axes here.
+    Most kernels then have one or two axes, so fewer kernels are compiled, and inner loops are long. All elements of a
+    `uniform` operand are equal, so it is broadcast along all axes. `sizes` has the length of each merged axis, and
+    `kept` is False for a reduced axis. `present[value]` is False for each axis along which the operand is broadcast.
     """
 
     def __init__(
@@ -206,11 +204,7 @@ def operands_of(group: FusionGroup, uniform: Collection[Value]) -> tuple[IndexSp
 def join_axes(
     shape: tuple[int, ...], axes: tuple[int, ...], patterns: Sequence[tuple[bool, ...]]
 ) -> tuple[tuple[int, ...], tuple[bool, ...], list[list[int]]]:
-    """Merge neighbouring axes that the reduction and all operands treat alike.
-
-    Returns:
-        For each merged axis: its length, whether it is kept (not reduced), and the original axes that it contains.
-    """
+    """Merge neighbouring axes that the reduction and all operands treat alike: their lengths, `kept`, original axes."""
     runs: list[list[int]] = []
     previous: Any = None
     for axis, length in enumerate(shape):

@@ -49,13 +49,10 @@ class FusibleOperation(Primitive):
 
 class Elementwise(FusibleOperation):
     """An operation in which each output element is a formula of the broadcast inputs' elements.
-
-    Args:
-        formula: a function with one statement, the `return` of an expression.
-        rule: the dtype rule. "same": operands are converted to one dtype, which is also the result's. "float": like
-            "same", but integers become float32. "whole": like "same", but integers are kept. "compare": the result is
-            bool. "test": like "compare", but integers become float32. "logical": all dtypes are bool. "select": the
-            first operand is bool, and the others are converted to one dtype.
+    The formula is a function with one statement, the `return` of an expression. The dtype rule: "same": operands are
+    converted to one dtype, which is also the result's. "float": like "same", but integers become float32. "whole": like
+    "same", but integers are kept. "compare": the result is bool. "test": like "compare", but integers become float32.
+    "logical": all dtypes are bool. "select": the first operand is bool, and the others are converted to one dtype.
     """
 
     def __init__(self, formula: Callable[..., Any], rule: str) -> None:
@@ -208,11 +205,7 @@ def is_elementwise(instruction: Instruction) -> bool:
 
 
 def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape to which `shapes` broadcast.
-
-    Raises:
-        ShapeError: naming the operation, the shapes and the axis.
-    """
+    """The shape to which `shapes` broadcast; a ShapeError names the operation `name` and the shapes."""
     if len(shapes) == 1:
         return shapes[0]
     try:

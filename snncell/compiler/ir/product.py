@@ -126,7 +126,6 @@ class Dot(Product):
 
 class Contraction(Product):
     """The product of two matrices along their rows: (..., k) and (..., m) give (k, m), summed over the leading axes.
-
     It is the gradient of the matrix of `Dot`. If it is `turned`, its result is the transpose, (m, k), which is the
     gradient of a matrix that `Dot` has used transposed.
     """
@@ -166,10 +165,7 @@ def _limit(rows: int, inner: int, y: Any, dtype: Any, by_columns: bool) -> float
 
 
 class EventOperation(Primitive):
-    """An operation for products that share a list of events (`passes/product_operands.py`).
-
-    Its first operand can be floats, bytes, or booleans, which count as 0 and 1.
-    """
+    """An operation for products that share a list of events; booleans in its first operand count as 0 and 1."""
 
     def __init__(self, name: str, evaluate: Any, text: str, *, multiple: bool = False) -> None:
         super().__init__(name, evaluate, multiple=multiple)
@@ -192,11 +188,9 @@ def _product_of_events(
 
 
 class ProductOfEvents(EventOperation):
-    """A product with known events of its first operand: `x @ y` or, if `by_columns`, `x.T @ y` along all rows.
-
-    In a loop, each step multiplies its rows of `x`. But the event lists cover the rows of all steps, step by step.
-    Therefore the product usually runs once, for all steps together. It runs in the loop only in kernels that can take a
-    row's events from such a list (`schedule.py`).
+    """A product with known events of its first operand: `x @ y` or, if `by_columns`, `x.T @ y` along all rows. In a
+    loop, each step multiplies its rows of `x`, but the event lists cover the rows of all steps. Therefore the product
+    runs once, for all steps together, except in kernels that can take a row's events from such a list (`schedule.py`).
     """
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:

@@ -8,10 +8,9 @@
                 g = sum(total, axis=0)            reductions: of sums, where f(sum of v') = sum of f(v')
 
 A product over a whole sequence is one large product, and the remaining loop of most neurons is one kernel. Elementwise
-instructions stay in the loop even if they depend on sequences alone, because they cost no memory traffic there. They
-are hoisted only if an instruction before the loop needs them. An instruction runs once on sums over time, instead of at
-each step, if its operation is `additive` or `proportional` and its operands are floats. It must also depend on an
-instruction that is not elementwise, because purely elementwise work is cheap in the loop.
+instructions stay in the loop, where they cost no memory traffic, unless an instruction before the loop needs them. An
+instruction runs once on sums over time, instead of at each step, if its operation is `additive` or `proportional`, its
+operands are floats, and it depends on an instruction that is not elementwise; other work is cheap in the loop.
 """
 
 from __future__ import annotations
@@ -66,10 +65,8 @@ def _invariant(instructions: list[Instruction], constant: set[Value]) -> tuple[l
 
 
 def _prologue(instructions: list[Instruction], kind: dict[Instruction, str], carried: set[Value]) -> list[Instruction]:
-    """Select the instructions to run before the loop, for all steps at once.
-
-    The loop needs them, they do not depend on states, and they are not elementwise. Elementwise instructions that
-    compute their operands are also included.
+    """Select the instructions to run before the loop, for all steps at once: needed by it, and independent of states.
+    Elementwise instructions are among them only if they compute operands of the others.
     """
     stateful = set(carried)  # Values that depend on a state, or on an instruction without a rule for sequences
     candidates: list[Instruction] = []

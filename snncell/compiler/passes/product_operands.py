@@ -1,9 +1,8 @@
 """Operands of products: one memory layout and one event list for all products that share a matrix.
 
 A copy into another layout is slow, so an operand of several products is copied only once. Spikes are an operand of the
-next layer's product and, in the backward pass, of the gradient of its weights. Each of these products would search the
-whole matrix for events (nonzero elements). A search in booleans or bytes reads a quarter of the memory of a search in
-floats.
+next layer's product and, in the backward pass, of the gradient of its weights, each of which would search the whole
+matrix for events (nonzero elements). A search in booleans or bytes reads a quarter of the memory of one in floats.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ def make_contiguous(program: Program) -> Program:
         after:  x = transpose(z); c = contiguous(x); y = dot(c, w); ...; dw = contraction(c, dy)
 
     A product copies an operand of more than two axes that has been transposed or broadcast, for example batch-first
-    data. Inputs of the Program may be non-contiguous too; if they are contiguous, the instruction costs nothing. An
-    operand of a single product is left to that product.
+    data. Inputs of the Program may be non-contiguous too; if they are contiguous, the instruction costs nothing.
     """
     makers = makers_in(program)
     uses = Counter(x for instruction in program.instructions for x in _operands_as_rows(instruction))
@@ -123,8 +121,7 @@ def spikes_as_bool(program: Program) -> Program:
         after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
 
     The comparison before the cast has the same events in a quarter of the bytes. Spikes with another user, also through
-    a view, stay floats. Spikes also stay floats if the loop returns them as floats too, as a state or a second result,
-    because booleans would then be additional bytes.
+    a view, stay floats, as do spikes that the loop returns twice, because booleans would then be additional bytes.
     """
     if not any(isinstance(instruction.op, EventOperation | BilinearOperation) for instruction in program.instructions):
         return program
@@ -174,10 +171,7 @@ def _with_bools(
 
 
 def _all_look_for_events(value: Value, users: dict[Value, list[Instruction | None]], images: bool = False) -> bool:
-    """True if all users of a Value, also of its views, are event-driven products with it as their first operand.
-
-    With `images`, convolutions that may be event-driven are allowed too.
-    """
+    """True if only event-driven products (`images`: and convolutions) read a Value or its views, as first operand."""
 
     def looks(user: Instruction | None) -> bool:
         # In s.T @ s, for example, the second operand must be floats.

@@ -8,11 +8,9 @@
 
 Before a convolution, a reshape merges the steps with the batch; the pass removes the reshape that separates them again.
 For T steps, the product has 1 / T of the work. The remaining sum is next to the loop that computes the spikes, and the
-next pass, `fuse_into_loops`, fuses it into this loop.
-
-The rewritten Program gives the same results up to rounding, so the pass applies to floats only. It skips float16 and
-bfloat16, because a sum over time can overflow or lose digits in them. It also skips products with another user, because
-that user needs the full product.
+next pass, `fuse_into_loops`, fuses it into this loop. Results are the same up to rounding, so the pass applies to
+floats only, without float16 and bfloat16, in which a sum over time can overflow or lose digits. It also skips products
+with another user, which needs the full product.
 """
 
 from __future__ import annotations

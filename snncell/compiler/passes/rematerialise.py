@@ -5,13 +5,12 @@
 Here the backward step needs u, for the surrogate, and s. The loop stores u, and the backward step recomputes s. Storing
 v and x instead would also do, but they take more bytes.
 
-The backward step needs some Values of the forward step. For each of them, the loop can store the Value itself, or store
-its operands and recompute it. Each choice is a cut of the graph between the inputs of the step and the needed Values.
-The compiler finds the cheapest cut by a maximum flow (Ford and Fulkerson 1956). The capacity of a Value is the memory
-traffic of storing it: one write and one read. For an input or a result of the loop, it is only the read, because memory
-holds these anyway. Recomputing makes loops over time faster, because memory limits their speed: arithmetic on registers
-costs less than reading a sequence. Matrix products are an exception, because recomputing them is expensive. They are
-stored if possible.
+For each Value of the forward step that the backward step needs, the loop can store the Value itself, or its operands
+and recompute it. Each choice is a cut of the graph between the inputs of the step and the needed Values. The compiler
+finds the cheapest cut by a maximum flow (Ford and Fulkerson 1956). The capacity of a Value is the memory traffic of
+storing it: one write and one read. For an input or a result of the loop, it is only the read, because memory holds
+these anyway. Recomputing makes loops over time faster, because memory limits their speed: arithmetic on registers costs
+less than reading a sequence. Matrix products are expensive to recompute, so they are stored if possible.
 """
 
 from __future__ import annotations

@@ -67,12 +67,10 @@ def drop_identities(program: Program) -> Program:
         before: a = reshape(x, x.shape); b = neg(neg(a)); c = transpose(transpose(b)); y = exp(c)
         after:  y = exp(x)
 
-    Such instructions come from code for the general case. For example, one `bprop` negates a gradient, and the next one
-    negates it again.
-
-    Identities of numbers, such as `x * 1.0` and `x - 0.0`, are kept. A kernel takes numbers as arguments, and a Program
-    does not distinguish a literal 1.0 from a time constant that is 1.0 at present. If the instruction were dropped, a
-    change of the constant would compile another kernel.
+    Such instructions come from code for the general case: one `bprop` negates a gradient, and the next one negates it
+    again. Identities of numbers, such as `x * 1.0` and `x - 0.0`, are kept. A kernel takes numbers as arguments, and a
+    Program does not distinguish a literal 1.0 from a time constant that is 1.0 at present, whose change would compile
+    another kernel.
     """
     replaced: dict[Value, Value] = {}
     makers: dict[Value, Instruction] = {}
@@ -236,7 +234,6 @@ def begin_early(program: Program) -> Program:
 
 class Pass(NamedTuple):
     """A function Program -> Program with its contract: the properties that it requires and guarantees.
-
     The function returns a new Program or the same one, and must not modify its argument.
     """
 

@@ -1,7 +1,4 @@
-"""Guards on Python state: compare the Python values that a trace reads, after the trace and at each later call.
-
-A trace treats these values as constants. A call compares them; if one has changed, the function is traced again.
-"""
+"""Guards on Python state: compare the values that a trace treats as constants, after it and at each later call."""
 
 from __future__ import annotations
 
@@ -236,10 +233,8 @@ after_fork(LOADING.clear)  # a forked child does not have these threads
 
 @contextmanager
 def pause_loading() -> Iterator[bool]:
-    """Pause the threads that load data, because they may draw from the global random generators.
-
-    It yields True if all of them pause. A loading thread does not pause the others, because two of them could wait for
-    each other.
+    """Pause the threads that load data, because they may draw from the global random generators; True if all pause.
+    A loading thread does not pause the others, because two of them could wait for each other.
     """
     loads = threading.get_ident() in LOADING
     # In a nested trace, the outer trace already owns the locks.
@@ -254,7 +249,6 @@ def pause_loading() -> Iterator[bool]:
 
 class RandomStates:
     """The states of random generators before a trace: the global ones, and those that the function reads.
-
     A trace runs Python code once, so a number that is drawn in it would be a constant of the compiled function.
     """
 
@@ -335,7 +329,6 @@ def _frozen(state: Any) -> Any:
 
 class Dependencies:
     """The state that a finished trace depends on: Python values, Cells and Parameters that the traced functions read.
-
     A Cell counts the changes of its attributes (`version`), so that a call compares only numbers.
     """
 
@@ -376,7 +369,6 @@ class Dependencies:
 @contextmanager
 def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> Iterator[PythonState]:
     """A context for a trace, with the Python state that functions can read; random draws in it raise an error.
-
     `roots` are the functions and the objects in their arguments; `every` is the unit that would see the same numbers.
     """
     state = PythonState(roots)

@@ -4,8 +4,7 @@
     def scale(x):                         and on all values that the functions it calls can read
         return x * gain + settings.shift
 
-These are globals, closures, attributes, containers, arrays and random generators. `ReachableValues` does not follow
-library code (Python's, NumPy's, snncell's).
+These are globals, closures, attributes, containers, arrays and random generators, without those of library code.
 """
 
 from __future__ import annotations

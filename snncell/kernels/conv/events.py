@@ -3,10 +3,8 @@
 For results, the events of an image are sorted by pixel, so that the events in one row of a window are contiguous. A
 pixel of the results is the sum of a row of weights for each event in its window. For the gradient of the weights, the
 events are sorted by channel. The gradient of a weight, for all outputs, is the sum over the channel's events of a row
-of the result gradient. In both cases the sums of WIDTH outputs stay in registers over all events
-(`intrinsics/panels.py`), and the order of summation depends only on the sizes.
-
-A kernel runs its units from `start` to `stop`; its scratch memory has a row for each part of `grain` units.
+of the result gradient. The sums of WIDTH outputs stay in registers over all events (`intrinsics/panels.py`), in an
+order that depends only on the sizes. Units and scratch memory are as in `direct.py`.
 """
 
 from __future__ import annotations
@@ -195,40 +193,26 @@ NEAR = 1 << 19  # bytes of a panel that fit into the L2 cache
 
 
 class ConvolutionCosts(NamedTuple):
-    """The costs that depend on the kind of the product: results, or gradients of weights.
+    """The costs that depend on the kind of the product: results, or gradients of weights."""
 
-    Attributes:
-        pixel: cycles per pixel of the results and panel.
-        far: the slow-down of a vector if its panel is larger than NEAR.
-    """
-
-    pixel: float
-    far: float
+    pixel: float  # cycles per pixel of the results and panel
+    far: float  # the slow-down of a vector if its panel is larger than NEAR
 
 
 OF_RESULTS, OF_WEIGHTS = ConvolutionCosts(60.0, 2.0), ConvolutionCosts(0.0, 1.35)
 
 
 class Grid(NamedTuple):
-    """The pixels of the results with margins around them, and the windows that contain each element of an image.
+    """The pixels of the results with margins around them, and the windows that contain each element of an image."""
 
-    Attributes:
-        bases: for each element of an image, the pixel of the grid to which the offsets are added.
-        phases: for each element, its position modulo the stride.
-        firsts: for each phase, the number of its first tap, and at the end the number of all taps.
-        offsets: for each tap, the offset of its result from the base pixel.
-        taps: for each tap, its element of the window.
-        size, pitch, corner: pixels of the grid, of one of its rows, and before the first result.
-    """
-
-    bases: Any
-    phases: Any
-    firsts: Any
-    offsets: Any
-    taps: Any
-    size: int
-    pitch: int
-    corner: int
+    bases: Any  # for each element of an image, the pixel of the grid to which the offsets are added
+    phases: Any  # for each element, its position modulo the stride
+    firsts: Any  # for each phase, the number of its first tap, and at the end the number of all taps
+    offsets: Any  # for each tap, the offset of its result from the base pixel
+    taps: Any  # for each tap, its element of the window
+    size: int  # pixels of the grid
+    pitch: int  # pixels of one of its rows
+    corner: int  # pixels before the first result
 
 
 @functools.lru_cache(maxsize=256)

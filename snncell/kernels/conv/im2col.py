@@ -1,8 +1,7 @@
 """im2col: windows of images as a matrix, its adjoint (col2im), and convolutions as matrix products.
 
-It supports any number of axes, any dtype, and the GPU, and it is the reference for the tests of other convolutions.
-Shapes below have N images, C and O channels, the size S of an image, the number P of windows, and the size K of a
-window.
+It supports any number of axes, any dtype, and the GPU, and it is the reference for tests. Shapes below have N images, C
+and O channels, the size S of an image, the number P of windows, and the size K of a window.
 """
 
 from __future__ import annotations

@@ -91,7 +91,6 @@ class Sizes(NamedTuple):
 
 class Axis(NamedTuple):
     """An axis of a correlation: y[q] = sum over k of x[q stride + places[k]] w[k], with zero padding.
-
     For example, a window of 3 with padding 1 has places (-1, 0, 1). y[q] is element `first + q step` of the result.
     """
 
@@ -119,39 +118,25 @@ class Shape(NamedTuple):
 
 
 class ConvolutionPlan(NamedTuple):
-    """The plan of a correlation or a weight gradient: kernel arguments and sizes of scratch memory.
+    """The plan of a correlation or a weight gradient: kernel arguments and sizes of scratch memory."""
 
-    Attributes:
-        geometry, offsets, views: kernel arguments.
-        units: the number of units of the multiplying kernel.
-        blocks: the number of blocks of weights, with eight outputs for a correlation, and four for a weight gradient.
-        rooms: the number of elements in the two scratch arrays of a part.
-        work: the number of multiplications.
-        partial: the number of partial sums of a unit, for a weight gradient.
-    """
-
-    geometry: Any
+    geometry: Any  # geometry, offsets and views are kernel arguments
     offsets: Any
     views: Any
-    units: int
-    blocks: int
-    rooms: Ints
-    work: int
-    partial: int = 0
+    units: int  # of the multiplying kernel
+    blocks: int  # of weights, with eight outputs for a correlation, and four for a weight gradient
+    rooms: Ints  # the number of elements in the two scratch arrays of a part
+    work: int  # the number of multiplications
+    partial: int = 0  # the number of partial sums of a unit, for a weight gradient
 
 
 class Views(NamedTuple):
-    """The planes of an image along one axis: their `origins` in the image, and the plane and shift of each tap k.
+    """The planes of an image along one axis."""
 
-    Attributes:
-        reach: the length of a plane.
-        shared: the number of zeros after a row that also serve as zeros before the next one.
-    """
-
-    origins: Ints
-    of_tap: tuple[tuple[int, int], ...]
-    reach: int
-    shared: int = 0
+    origins: Ints  # of the planes in the image
+    of_tap: tuple[tuple[int, int], ...]  # the plane and the shift of each tap
+    reach: int  # the length of a plane
+    shared: int = 0  # the number of zeros after a row that also serve as zeros before the next one
 
     @classmethod
     def shifted(cls, axis: Axis) -> Views:

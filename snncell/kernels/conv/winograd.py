@@ -1,15 +1,12 @@
 """Winograd convolutions: fewer multiplications, and a cost model for the sizes where they are faster.
 
-An image is cut into input tiles, one for each 2x2 block of results. They overlap if the window is larger than the
+An image is cut into input tiles, one for each 2x2 block of results, which overlap if the window is larger than the
 stride. Each tile is transformed to points (`transforms.py`). A convolution then becomes one matrix product per point:
 weights (outputs, channels) times tiles (channels, tiles). The weight gradient is also one product per point: the
 gradient of the results (outputs, tiles) times tiles (tiles, channels). A kernel processes as many tiles together, also
-of several images, as fit into the cache.
-
-A kernel runs its units from `start` to `stop`. Each result is one sum in a fixed order, so the bits do not depend on
-the number of threads. A kernel with an argument `grain` has one row of scratch memory for each part of `grain` units.
-Sums at the points have fewer terms than the sums of a direct convolution, so windows of three lose no precision. If a
-pixel is NaN or infinite, all results of its tiles are NaN.
+of several images, as fit into the cache. Units, scratch memory and bits are as in `direct.py`. Sums at the points have
+fewer terms than direct sums, so windows of three lose no precision. If a pixel is NaN or infinite, all results of its
+tiles are NaN.
 """
 
 from __future__ import annotations
@@ -235,11 +232,7 @@ def _sizes(shape: Shape, tiling: Tiling) -> list[int]:
 
 @functools.lru_cache(maxsize=512)
 def pays(shape: Shape) -> bool:
-    """True if a Winograd convolution is faster than a direct one.
-
-    The decision does not depend on the number of images, so that the results of one image have the same bits in any
-    batch.
-    """
+    """True if Winograd is faster than direct sums. This ignores the number of images, so that no bits depend on it."""
     if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not takes(shape):
         return False
     terms = shape.channels * 8 * -(-shape.outputs // 8) * math.prod(shape.window)

@@ -22,12 +22,7 @@ from snncell.kernels.cuda.runtime import runtime
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of a C-contiguous array, in elements."""
-    strides: list[int] = []
-    step = 1
-    for length in reversed(shape):
-        strides.append(step)
-        step *= length
-    return tuple(reversed(strides))
+    return tuple(math.prod(shape[axis:]) for axis in range(1, len(shape) + 1))
 
 
 def fill_index(items: tuple[Any, ...], ndim: int) -> list[Any]:

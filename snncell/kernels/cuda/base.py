@@ -80,7 +80,6 @@ class Arena:
 
 class Runtime:
     """A device: its memory, its one stream (operations run in the order of the calls), and its libraries.
-
     While a thread records (`record`), the device notes that thread's operations instead of running them.
     """
 
@@ -207,10 +206,7 @@ class Runtime:
         return self._recorder == threading.get_ident()
 
     def record(self, run: Callable[[], None]) -> Any:
-        """Record the device operations of `run`; `play` repeats them any number of times, at the same addresses.
-
-        Raises NotRecordable if an operation needs the host, or new memory.
-        """
+        """Record the operations of `run` for `play`; raises NotRecordable if one needs the host or new memory."""
         with self._recording:
             self._recorder = threading.get_ident()
             self.recorded = True
@@ -289,34 +285,25 @@ class Runtime:
 
     def launch(self, kernel: Any, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0) -> None:
         """Launch a kernel of `build` on `grid` blocks of `threads` threads; a grid of 0 runs nothing.
-
-        Args:
-            arguments: (MemoryBlock, offset in bytes, NumPy dtype) for arrays, Python int for int64, NumPy scalars for
-                all other numbers.
-            shared: bytes of dynamic shared memory, at most 48 KiB.
+        `arguments` has (MemoryBlock, offset in bytes, NumPy dtype) for arrays, Python int for int64, and NumPy scalars
+        for all other numbers. `shared` are bytes of dynamic shared memory, at most 48 KiB.
         """
         raise NotImplementedError
 
     def matmul(
         self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
     ) -> None:
-        """`out = a @ b` for matrices (m, n) = (m, k) @ (k, n), or for a batch of them; `out` is never `turned`.
-
-        `sizes` are (m, n, k). All three have one `dtype`: float16 or bfloat16 (accumulated in float32), float32,
-        float64, complex64 or complex128.
+        """`out = a @ b` for matrices, or batches of them, of `sizes` (m, n, k); `out` is never `turned`. All three have
+        one `dtype`: float16 or bfloat16 (accumulated in float32), float32, float64, complex64 or complex128.
         """
         raise NotImplementedError
 
     def fft(
         self, kind: str, source: Place, target: Place, length: int, batch: int, double: bool, inverse: bool
     ) -> None:
-        """Unnormalised Fourier transforms of some `length` along the last axis, (batch, ...).
-
-        Args:
-            kind: "c2c", "r2c" ((batch, length) to (batch, length // 2 + 1)) or its inverse "c2r". The input of c2r must
-                have imaginary part 0 in its first element, and for even lengths in its last element.
-            double: True for double precision.
-            inverse: the sign of the exponent of c2c.
+        """Unnormalised Fourier transforms of some `length` along the last axis, (batch, ...). `kind` is "c2c", with
+        `inverse` for the sign of the exponent, "r2c" ((batch, length) to (batch, length // 2 + 1)), or its inverse
+        "c2r", whose input must have imaginary part 0 in its first element, and for even lengths in its last element.
         """
         raise NotImplementedError
 

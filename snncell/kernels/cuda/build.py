@@ -1,9 +1,8 @@
 """Build CUDA kernels: generated source -> PTX -> a cubin in the cache folder -> a loaded kernel.
 
 Numba compiles the source to PTX, and nvJitLink assembles the PTX for the card. Neither uses the driver's own compiler,
-which may be older than Numba. The cubin is stored next to the generated file and sealed like the CPU's code (see
-`numba/store.py`), so that the next process loads it without importing Numba. For the simulator, a kernel is a Python
-function.
+which may be older than Numba. The cubin is stored next to the generated file and sealed like the CPU's code
+(`numba/store.py`), so that the next process loads it without Numba. For the simulator, a kernel is a Python function.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,11 +40,8 @@ _TOOLS = (
 
 def build(name: str, source: str, signature: Sequence[Any], launch_bounds: tuple[int, ...] | None = None) -> Any:
     """Build the kernel called `name` in `source`, a complete file, for `Runtime.launch`.
-
-    Args:
-        signature: for each argument, a DType for a scalar, or (DType, writable) for a flat array.
-        launch_bounds: the maximum number of threads per block, and the minimum number of resident blocks per
-            multiprocessor.
+    The signature has a DType for each scalar, and (DType, writable) for each flat array. `launch_bounds` are the
+    maximum number of threads per block, and the minimum number of resident blocks per multiprocessor.
     """
     code = without_comments(source)
     key = (name, code, tuple(signature), launch_bounds)
@@ -112,11 +109,8 @@ def ptx_of(
 
 
 def resources(ptx: str, capability: tuple[int, int]) -> dict[str, int]:
-    """The resources of the one kernel in `ptx` on a card of that compute capability. It needs no driver.
-
-    Returns:
-        "registers" per thread; "spilled", the bytes of spill loads and stores per thread; "stack" bytes per thread;
-        "shared" bytes per block.
+    """The resources of the one kernel in `ptx` on a card of that compute capability. It needs no driver. It returns
+    "registers", "spilled" (bytes of spill loads and stores) and "stack" bytes per thread, and "shared" bytes per block.
     """
     _, log = _link_ptx(ptx, capability)
     # The assembler's report leaves out externally visible arrays, and Numba declares all shared arrays as visible.
@@ -179,19 +173,17 @@ _PARTS = {"complex64": dtypes.float32, "complex128": dtypes.float64}
 @functools.cache
 def kernel(name: str, parameters: tuple[tuple[str, Any], ...], body: str) -> Any:
     """A kernel whose thread `i` runs `body` if `i < count`, its first parameter; (DType, writable) is an array.
-
     In the body, cast numbers by i8, f4 and so on, because an uncast number is an int64 or float64.
     """
     used = [code for code in _CASTS if code in body]
     casts = "\n".join(f"{code} = np.{np.dtype(code).type.__name__}" for code in used)
-    lines = [
-        f"def {name}({', '.join(['count', *(parameter for parameter, _ in parameters)])}):",
-        "    i = cuda.grid(1)",
-    ]
-    lines += ["    if i < count:", *(f"        {line}" if line else "" for line in body.strip("\n").split("\n"))]
+    names = ", ".join(["count", *(parameter for parameter, _ in parameters)])
+    lines = (
+        f"def {name}({names}):\n    i = cuda.grid(1)\n    if i < count:\n" + indent(body.strip("\n"), " " * 8) + "\n"
+    )
     called = [function for function in _FUNCTIONS if f"{function}(" in body]
     imports = f"from math import {', '.join(called)}\n\n" if called else ""
-    source = _HEAD.format(name=name, casts=casts, imports=imports) + "\n".join(lines) + "\n"
+    source = _HEAD.format(name=name, casts=casts, imports=imports) + lines
     return build(name, source, (dtypes.int64, *(kind for _, kind in parameters)))
 
 

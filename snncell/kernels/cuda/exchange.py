@@ -175,10 +175,7 @@ def capsule_of(
     owner: Any,
     device: tuple[int, int] = (CUDA, 0),
 ) -> Any:
-    """A DLPack capsule for memory, for `from_dlpack` of another library; it keeps `owner` alive.
-
-    All work on the memory must be done (see `must_wait`). Consumers may write to it.
-    """
+    """A DLPack capsule for writable memory without pending work (see `must_wait`); it keeps `owner` alive."""
     dtype = np.dtype(dtype)
     if strides is None:
         strides = c_strides(shape, dtype.itemsize)

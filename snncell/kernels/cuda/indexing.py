@@ -63,7 +63,6 @@ starts[i] = low
 
 def sort_keys(integers: DeviceArray, length: int) -> tuple[DeviceArray, DeviceArray]:
     """Stable sort of integers, padded at the end; returns the sorted keys and the original place of each.
-
     Negative keys have `length` added; keys outside of [0, length) then sort last.
     """
     room = 1 << max(integers.size - 1, 0).bit_length()

@@ -1,7 +1,4 @@
-"""The adjoint of spike times: gradients of event times and weights, computed backwards in time from event to event.
-
-`send_back_kernel` is the kernel, and the other functions are parts of it.
-"""
+"""The adjoint of spike times: gradients of event times and weights, computed backwards in time from event to event."""
 
 from __future__ import annotations
 
@@ -106,21 +103,9 @@ def sweep(events: Any, spikes: Any, p: Any, q: Any, a: Any, first: Any, other: A
 
 
 def send_back_kernel(
-    start: Any,
-    stop: Any,
-    times: Any,
-    order: Any,
-    weights: Any,
-    found: Any,
-    places: Any,
-    currents: Any,
-    gradients: Any,
-    of_times: Any,
-    of_weights: Any,
-    state: Any,
-    numbers: Any,
-    constants: Any,
-) -> None:
+    start: Any, stop: Any, times: Any, order: Any, weights: Any, found: Any, places: Any, currents: Any,
+    gradients: Any, of_times: Any, of_weights: Any, state: Any, numbers: Any, constants: Any,
+) -> None:  # fmt: skip
     """Compute the gradients of times and weights from the gradients of the spikes, `gradients` (B, N K).
 
     At an event at t, each neuron has p = sum_k a_k kappa(T_k - t), the gradient of that event's weight, and q = sum_k

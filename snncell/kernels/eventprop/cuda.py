@@ -1,7 +1,6 @@
 """Spike times and their adjoint on the device, with one thread per neuron and sample, in float64.
 
-A crossing is found by Newton's method from the left. V is concave while it rises, so a tangent reaches the threshold
-before V does, and no step overshoots.
+A crossing is found by Newton's method from the left: V is concave while it rises, so no step overshoots.
 """
 
 from __future__ import annotations

@@ -247,19 +247,9 @@ def begin_sample(v: Any, i: Any, spikes: Any, neurons: Any) -> None:
 
 
 def find_spikes(
-    start: Any,
-    stop: Any,
-    times: Any,
-    order: Any,
-    weights: Any,
-    found: Any,
-    places: Any,
-    currents: Any,
-    flags: Any,
-    state: Any,
-    numbers: Any,
-    constants: Any,
-) -> None:
+    start: Any, stop: Any, times: Any, order: Any, weights: Any, found: Any, places: Any, currents: Any, flags: Any,
+    state: Any, numbers: Any, constants: Any,
+) -> None:  # fmt: skip
     """Find the first spikes of each neuron, the number of the event before each spike, and the current there.
 
     `times` (B, E) lists the events of each sample input by input; `weights` is (N_in, N). Outputs are `order` (B, E),
@@ -315,9 +305,8 @@ def find(
         weights: (N_in, N), of the same dtype.
         spikes: K, the maximum number of spikes per neuron.
 
-    Returns:
-        The spike times (B, N, K), inf for missing spikes; the order of a sample's events (B, E); the number, in that
-        order, of the event before each spike, -1 if missing; and the current there (B, N, K).
+    Returns the spike times (B, N, K), inf for missing spikes; the order of a sample's events (B, E); the number, in
+    that order, of the event before each spike, -1 if missing; and the current there (B, N, K).
     """
     samples, neurons = len(times), weights.shape[1]
     flat, weights = np.ascontiguousarray(times.reshape(samples, -1)), np.ascontiguousarray(weights)

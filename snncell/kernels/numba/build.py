@@ -168,9 +168,7 @@ def build_function(kernel: Callable[..., Any], signature: Sequence[Any], **given
 
 
 def signature_of(kinds: str, *named: Any) -> tuple[Any, ...]:
-    """Parse the signature of a kernel from text.
-
-    For example, in "int64 T[1] S[2]*" the first argument is an integer and the others are arrays of one and two axes.
+    """Parse the signature of a kernel: "int64 T[1] S[2]*" is an integer and arrays of one and two axes.
     The star marks an array that the kernel writes. T and S stand for the dtypes in `named`.
     """
     of_letter = dict(zip("TS", named, strict=False))
@@ -253,7 +251,6 @@ class KernelBatch:
 
     def __call__(self, arrays: Sequence[Any], grain: int) -> None:
         """Run all kernels: in order on this thread, or, if `grain` is not 0, in any order on all threads.
-
         `arrays` are the arrays of all kernels, C-contiguous, of any shape with the right number of elements.
         """
         call = self._free.pop() if self._free else _Call(self.kernels)  # another thread may be in a call, too
@@ -271,24 +268,25 @@ class _Call:
     """Argument memory of one call of a `KernelBatch`; one thread uses it at a time."""
 
     def __init__(self, kernels: Sequence[Segment]) -> None:
-        layout: list[Any] = []  # a word, or the number of a record
-        records: list[tuple[int, ...]] = []
-        firsts = []
+        layout: list[int] = []
+        records: list[Any] = []
+        firsts, pointers = [], []
         for kernel in kernels:
             firsts.append(len(layout))
             for argument in kernel.arguments:
                 if len(argument) == 2 and isinstance(argument[1], dtypes.DType):
                     layout += _words(*argument)
                 else:
-                    layout.append(_Record(len(records)))
+                    pointers.append(len(layout))
+                    layout.append(0)  # replaced by the address of the record
                     records.append(argument)
         behind = len(layout)
         starts = [behind + n * _RECORD for n in range(len(records))]
         shapes = np.cumsum([behind + len(records) * _RECORD, *map(len, records)])
         self.words = np.zeros(max(int(shapes[-1]), 1), np.int64)
         base = self.words.ctypes.data
-        for place, word in enumerate(layout):
-            self.words[place] = base + _WORD * starts[word.number] if isinstance(word, _Record) else word
+        self.words[:behind] = layout
+        self.words[pointers] = [base + _WORD * start for start in starts]
         for start, first, shape in zip(starts, shapes[:-1], records, strict=True):
             self.words[start + _AXES] = base + _WORD * int(first)
             self.words[first : first + len(shape)] = shape
@@ -297,10 +295,6 @@ class _Call:
         self.failed = np.zeros(1, np.int64)
         rows = [(k.kernel.linked.address, base + _WORD * n, k.units) for k, n in zip(kernels, firsts, strict=True)]
         self.table = np.array(rows, np.int64)
-
-
-class _Record(NamedTuple):
-    number: int
 
 
 def _words(number: Any, dtype: dtypes.DType) -> list[int]:

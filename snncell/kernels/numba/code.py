@@ -38,7 +38,6 @@ _SETTINGS = (
 
 def code_of(name: str, source: str, digested: str, *, threads: bool = False) -> tuple[Linked, bool]:
     """Compile or load `name(start, stop, slots)` of `source`; return it linked, and whether it was on disk.
-
     Cache files are named after a digest of `digested`, the part of the source that affects the kernel. `threads` says
     that the function has a `prange`.
     """
@@ -65,8 +64,7 @@ def load_or_make(
     """Load the code of a generated file from the cache, or compile and store it; also return whether it was loaded.
 
     Args:
-        path: the generated file, placed by `keep`.
-        writable: whether the folder can be used; if not, the code is always compiled.
+        path: the generated file, placed by `keep`; `writable` is False if the folder cannot be used.
         suffix: the ending of the code file.
         facts: everything that the code depends on: the digest of the source, the machine, the compiler.
         load: makes a usable kernel from the file's content, or returns None if it cannot be used here.
@@ -115,7 +113,6 @@ def of_slots(name: str, source: str, signature: Sequence[Any]) -> str:
 
 def source_of(kernel: Callable[..., Any], **given: Any) -> str:
     """Collect the source of a kernel function, together with the functions and constants that it reads from its module.
-
     A number becomes an assignment, and a function of `LIBRARY` an import. Any other function is copied into the source,
     so that the digest of the kernel covers it. `given` replaces values of names, for example `LANES` for another dtype.
     A `functools.partial` is replaced by its result.

@@ -1,8 +1,7 @@
 """The cache folder: where it is, and how its files are read and written safely; environment variables of snncell.
 
-Writes are atomic: other processes see a whole file or none. Reads do not trust the path, because another user may have
-put a link or a named pipe there. They open it without following links and without blocking, and check type and owner of
-the open file before they read it.
+Writes are atomic: other processes see a whole file or none. Reads do not trust the path, where another user may have
+put a link or a named pipe: they open it without following links or blocking, and check type and owner of the open file.
 """
 
 from __future__ import annotations
@@ -172,9 +171,8 @@ def open_own_file(path: Path) -> tuple[BinaryIO, os.stat_result] | None:
 
 def holds(path: Path, content: bytes) -> bool:
     """True if a file has exactly this content."""
-    return (
-        _use(path, lambda file, size: content if size == len(content) and file.read() == content else None) is not None
-    )
+    found = _use(path, lambda file, size: content if size == len(content) and file.read() == content else None)
+    return found is not None
 
 
 def read_sealed(path: Path, key: bytes) -> bytes | None:
@@ -219,13 +217,9 @@ def _seal(key: bytes, code: bytes) -> bytes:
 
 def write(path: Path, content: bytes, shared: bool = False) -> None:
     """Write a file atomically: other processes see the whole file or none. After an error, no temporary file is left.
-
-    Args:
-        path: the file, in a folder that exists.
-        content: its bytes.
-        shared: True for a user's file, such as a checkpoint. It gets the default permissions of a new file, whereas a
-            cache file is private to its owner. The content is flushed to disk before the file gets its name, so that a
-            crash of the machine cannot leave it empty.
+    `shared` is for a user's file, such as a checkpoint: it gets the default permissions of a new file, whereas a cache
+    file is private to its owner. Its content is flushed to disk before it gets its name, so that a crash of the machine
+    cannot leave it empty.
     """
     # The temporary file is in the same folder, because replacing is atomic only within one file system.
     temporary = path.with_name(f".snncell-{owner()}-{secrets.token_hex(8)}.tmp")
@@ -288,10 +282,8 @@ def _numbering() -> str:
 
 
 def lives(written: str) -> bool | None:
-    """True if the process with this `owner` text is alive, None if that cannot be determined here.
-
-    A zombie counts as dead: it has ended, but its parent has not collected its exit status yet. Only Linux shows
-    zombies.
+    """True if the process with this `owner` text is alive, None if that cannot be determined here. A zombie, which only
+    Linux shows, counts as dead: it has ended, and its parent has not collected its exit status yet.
     """
     where, _, number = written.partition("-")
     if where != _numbering() or not number.isdecimal() or int(number) < 1 or sys.platform == "win32":

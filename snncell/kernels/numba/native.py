@@ -1,9 +1,8 @@
 """Compiled kernels: link machine code into this process, and call it by its address.
 
 All kernels have the C signature `(start, stop, slots)`: a range of units, and the address of the packed arguments
-(`intrinsics/elements.py`). A call from Python packs the arguments and calls a C function, and one launcher shares the
-units of any kernel among threads. Linking cached code needs only LLVM's linker. Numba is imported only to compile, to
-run on several threads, or if the code calls Numba's runtime.
+(`intrinsics/elements.py`). One launcher shares the units of any kernel among threads. Linking cached code needs only
+LLVM's linker. Numba is imported only to compile, to run on several threads, or if the code calls Numba's runtime.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from snncell import dtype as dtypes
 from snncell.base.signals import import_once
 from snncell.errors import KernelMemoryError
 
@@ -99,7 +97,6 @@ def _caller() -> tuple[Callable[[bytes], int], Any]:
 
 class Kernel(Protocol):
     """A compiled kernel: a function `(units, grain, *arguments)` of NumPy arrays and Python numbers.
-
     It runs `units` units on the calling thread, or, if `grain` is not 0, on all threads, `grain` units at a time.
     """
 
@@ -108,9 +105,12 @@ class Kernel(Protocol):
     def __call__(self, units: int, grain: int, *arguments: Any) -> Any: ...
 
 
+# The slots of an argument in the format of `struct`, and the expressions packed into them; others are integers.
+_SLOTS = {"array": ("q", "id({0})"), "f": ("d", "{0}"), "c": ("dd", "{0}.real, {0}.imag")}
+
+
 def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callable[..., int], loaded: bool) -> Kernel:
     """Make a Python function that calls linked code; `share(address, slots, units, grain)` runs its units on threads.
-
     The signature has a DType for each number, and (DType, ndim, writable) for each C-contiguous array.
     """
 
@@ -123,9 +123,12 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
     # The lambda is generated for this signature, because a loop over the signature would take longer than the call
     # itself. The row has only the addresses of the arrays; the lambda's arguments keep them alive until it returns.
     names = [f"a{n}" for n in range(len(signature))]
-    row = f"pack({', '.join([str(linked.address), 'units', *map(_pack_argument, names, signature)])})"
+    kinds = ["array" if isinstance(kind, tuple) else kind.dtype.kind for kind in signature]
+    slots = [_SLOTS.get(kind, ("q", "{0}")) for kind in kinds]
+    packed = [expression.format(name) for name, (_, expression) in zip(names, slots, strict=True)]
+    row = f"pack({', '.join([str(linked.address), 'units', *packed])})"
     names_in_text = {
-        "pack": struct.Struct("=qq" + "".join(map(_format, signature))).pack,
+        "pack": struct.Struct("=qq" + "".join(letters for letters, _ in slots)).pack,
         "id": id,  # in CPython the address of an object, from which the kernel reads the array's header
         "call": _caller()[0],
         "shared": shared,
@@ -140,16 +143,3 @@ def kernel_of(name: str, linked: Linked, signature: Sequence[Any], share: Callab
     kernel.linked = linked  # keeps the code in memory
     typed_kernel: Kernel = kernel
     return typed_kernel
-
-
-def _format(kind: dtypes.DType | tuple[Any, ...]) -> str:
-    if isinstance(kind, tuple):
-        return "q"
-    return {"f": "d", "c": "dd"}.get(kind.dtype.kind, "q")
-
-
-def _pack_argument(name: str, kind: dtypes.DType | tuple[Any, ...]) -> str:
-    """The expression that puts an argument into its slots; for an array, the address of its object."""
-    if isinstance(kind, tuple):
-        return f"id({name})"
-    return f"{name}.real, {name}.imag" if kind.dtype.kind == "c" else name

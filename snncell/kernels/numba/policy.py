@@ -39,10 +39,8 @@ def compiles() -> bool:
 
 
 def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tuple[Code | None, Linked]:
-    """Compile a generated function `(start, stop, slots)`; `threads` says that it has a `prange`.
-
-    Returns:
-        The code, or None if it is valid only in this process; and the same code linked.
+    """Compile a function `(start, stop, slots)`, with a `prange` if `threads`; return its code and the code linked.
+    The code is None if it is valid only in this process.
     """
     types: Any = import_once("numba.types")  # imported here because it would double the time of `import snncell`
     lock: Any = import_once("numba.core.compiler_lock").global_compiler_lock
@@ -188,7 +186,6 @@ def compile_ptx(
     fma: bool = CUDA_FMA,
 ) -> str:
     """Compile a generated function to PTX for a compute capability and newer cards; needs neither a card nor a driver.
-
     It uses the same signature and launch bounds as `cuda.build.build`; the kernel gets only the address of an array.
     """
     compiler: Any = import_once("numba.cuda.compiler")

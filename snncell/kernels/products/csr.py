@@ -100,20 +100,13 @@ PARALLEL_EVENTS = 1 << 16  # from this number of events on, threads save time
 @dataclass(frozen=True, slots=True)
 class Rows:
     """A sparse array (rows..., elements...), stored by its nonzero elements.
-
     For example, the rows [0, 5, 0] and [7, 0, 8] have starts (0, 1, 3), places (1, 0, 2) and values (5, 7, 8).
-
-    Attributes:
-        starts: int64 (R + 1,), the index of the first element of each row.
-        places: int32 (E,), the position of each element in its row, ascending within a row.
-        values: (E,), of any dtype.
-        shape: of the dense array. Its first axes are the R rows, the others the elements of a row.
     """
 
-    starts: Any
-    places: Any
-    values: Any
-    shape: tuple[int, ...]
+    starts: Any  # int64 (R + 1,), the index of the first element of each row
+    places: Any  # int32 (E,), the position of each element in its row, ascending within a row
+    values: Any  # (E,), of any dtype
+    shape: tuple[int, ...]  # of the dense array: its first axes are the R rows, the others the elements of a row
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -1,10 +1,8 @@
 """Event-driven products fused into loops over time: the loop sums the rows of the matrix step by step.
 
-The events are found once for the whole product (`kernels/products/matmul.py`), if its cost model prefers events. The
-matrix is stored in strips of columns. A strip stays in the L2 cache for all steps. For the transposed product, the
-events are sorted by column, for as many rows as stay in the cache.
-
-The limits in `may_pay` come from measurements against the same loops with separate products.
+The events are found once for the whole product (`matmul.py`), if its cost model prefers events. The matrix is stored in
+strips of columns. A strip stays in the L2 cache for all steps. For the transposed product, the events are sorted by
+column, for as many rows as stay in the cache. The limits in `may_pay` come from measurements.
 """
 
 from __future__ import annotations
@@ -42,20 +40,9 @@ def in_strips(start: Any, stop: Any, y: Any, y_turned: Any, width: Any, out: Any
 
 
 def sort_by_column(
-    start: Any,
-    stop: Any,
-    samples: Any,
-    sizes: Any,
-    places: Any,
-    values: Any,
-    starts: Any,
-    counts: Any,
-    bases: Any,
-    firsts: Any,
-    free: Any,
-    own: Any,
-    of_own: Any,
-) -> None:
+    start: Any, stop: Any, samples: Any, sizes: Any, places: Any, values: Any, starts: Any, counts: Any, bases: Any,
+    firsts: Any, free: Any, own: Any, of_own: Any,
+) -> None:  # fmt: skip
     """Sort the events of each block by column: write rows within the block to `own`, and values to `of_own`.
 
     The matrix has one row `t * samples + sample` for each step and sample. The events of a row begin at its entry of
@@ -99,17 +86,11 @@ FEWEST = 32, 128  # the fewest columns of a matrix, and of a gradient: with fewe
 
 
 class RowsOfEvents(NamedTuple):
-    """A product whose rows are computed inside of the loop that uses them.
+    """A product whose rows are computed inside of the loop that uses them."""
 
-    Attributes:
-        events: the events of the first operand, with flat places and values.
-        total: the number of events.
-        matrix: the second operand.
-    """
-
-    events: MatrixEvents
-    total: int
-    matrix: Any
+    events: MatrixEvents  # of the first operand, with flat places and values
+    total: int  # the number of events
+    matrix: Any  # the second operand
 
     @property
     def strip(self) -> int:
@@ -135,24 +116,15 @@ class RowsOfEvents(NamedTuple):
 
 
 class SortedEvents(NamedTuple):
-    """The events of a matrix sorted by column, within blocks of some steps and samples.
+    """The events of a matrix sorted by column, within blocks of some steps and samples."""
 
-    Attributes:
-        inner: the number of columns of the matrix.
-        held, group: the steps and the samples of a block.
-        firsts: for each block, the index of each column's first event.
-        rows: the row of each event within its block.
-        values: the value of each event, or a single value for all.
-        total: the number of events.
-    """
-
-    inner: int
-    held: int
-    group: int
-    firsts: Any
-    rows: Any
-    values: Any
-    total: int
+    inner: int  # the number of columns of the matrix
+    held: int  # the steps of a block
+    group: int  # the samples of a block
+    firsts: Any  # for each block, the index of each column's first event
+    rows: Any  # the row of each event within its block
+    values: Any  # the value of each event, or a single value for all
+    total: int  # the number of events
 
 
 def may_pay(inner: int, width: int, dtype: Any, by_columns: bool) -> bool:

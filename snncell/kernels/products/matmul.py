@@ -4,16 +4,13 @@ An event is a nonzero element. For example, a row of the result with three event
 operand. The other operand is packed into panels of DEPTH rows and WIDTH columns, which fill half of an L2 cache. The
 kernel uses a panel for all rows of the result before it goes to the next panel, so it loads each element from memory
 once. The sums of a row stay in registers while the kernel adds all of the row's events in a panel. For the product with
-the transposed matrix, the events are sorted by column first.
-
-A kernel runs its units from `start` to `stop`. Each sum adds the events in the order of their places. Therefore the
-bits do not depend on the number of threads and the partition of the result.
+the transposed matrix, the events are sorted by column first. A kernel runs its units from `start` to `stop`. Each sum
+adds the events in the order of their places, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
 import functools
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,18 +78,9 @@ def find_all_events(
 
 
 def sort_events(
-    start: Any,
-    stop: Any,
-    places: Any,
-    values: Any,
-    starts: Any,
-    counts: Any,
-    offsets: Any,
-    rows: Any,
-    ordered: Any,
-    column_starts: Any,
-    column_counts: Any,
-) -> None:
+    start: Any, stop: Any, places: Any, values: Any, starts: Any, counts: Any, offsets: Any, rows: Any, ordered: Any,
+    column_starts: Any, column_counts: Any,
+) -> None:  # fmt: skip
     """Sort the events of each block of DEPTH rows by column, as the events of the transposed matrix.
 
     `column_counts` (blocks, k) gets the number of events of each column in each block, and `column_starts` the index of
@@ -130,21 +118,9 @@ def sort_events(
 
 
 def add_events(
-    start: Any,
-    stop: Any,
-    places: Any,
-    values: Any,
-    starts: Any,
-    counts: Any,
-    y: Any,
-    y_turned: Any,
-    out: Any,
-    out_turned: Any,
-    rows: Any,
-    packs: Any,
-    grain: Any,
-    panels: Any,
-) -> None:
+    start: Any, stop: Any, places: Any, values: Any, starts: Any, counts: Any, y: Any, y_turned: Any, out: Any,
+    out_turned: Any, rows: Any, packs: Any, grain: Any, panels: Any,
+) -> None:  # fmt: skip
     """`out = x @ y` for an `x` given by its events.
 
     Args:
@@ -214,7 +190,6 @@ class MatrixEvents(NamedTuple):
 
 def matmul(x: Any, y: Any, *, turned: bool = False) -> Any:
     """`x @ y` as NumPy computes it, also for batches; if `turned`, the transpose of the product of two matrices.
-
     If `x`, or its transpose, is C-contiguous and sparse, only its nonzero elements are multiplied. The result then
     agrees to rounding, but 0 times inf or NaN is skipped.
     """
@@ -253,10 +228,8 @@ def matmul_into(out: Any, x: Any, y: Any) -> None:
 
 
 def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
-    """Find the events of a matrix, for use in several products of dtype `dtype`.
-
-    `x` has floats, bytes, or booleans, which count as 0 and 1. If the density is at least `below`, the result is empty,
-    because an event-driven product would be slower.
+    """Find the events of a matrix, for several products of dtype `dtype`; none if its density is not below `below`.
+    `x` has floats, bytes, or booleans, which count as 0 and 1.
     """
     if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and _density(x) < below:
         return _all_events(x, dtype)
@@ -397,8 +370,7 @@ def _parts(m: int, n: int, k: int) -> tuple[int, int]:
 
 
 def _slices(length: int, parts: int) -> list[slice]:
-    ends = [length * part // parts for part in range(parts + 1)]
-    return [slice(*pair) for pair in pairwise(ends)]
+    return [slice(length * part // parts, length * (part + 1) // parts) for part in range(parts)]
 
 
 def _density(x: Any) -> float:
@@ -448,7 +420,6 @@ FEWEST = 4, 8  # the fewest rows, and contracted rows: for fewer, BLAS is memory
 @functools.lru_cache(maxsize=4096)
 def limit(m: int, k: int, n: int, dtype: Any, by_columns: bool) -> float:
     """The density of `x` (m, k) below which `x @ y` is event-driven; 0 if it never is.
-
     `y` is (k, n), and both have dtype `dtype`. If `by_columns`, `x` is the transpose of the matrix in memory.
     """
     rows = k if by_columns else m
