@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, Own, Size
 from snncell.data.events import times_of
 from snncell.data.frames import grid_length, join_event_lists
-from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
+from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError
 from snncell.tape.event_lists import EventLists
 from snncell.tape.structure import is_array, on_host
 from snncell.tape.tensor import Tensor, to_array
@@ -69,12 +70,17 @@ class View:
     kind = "samples"
     dataset: Any
 
-    def _number(self, index: int) -> int:
-        length = len(self)
+    def _number(self, index: Any) -> int:
+        length, who = len(self), type(self).__name__
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            raise ArgumentTypeError(
+                f"{who}: an index must be an integer, not {index!r:.80}. For several samples, use "
+                f"snncell.data.Subset(dataset, [0, 1, 2])."
+            )
+        index = operator.index(index)
         if not -length <= index < length:
-            who = type(self).__name__
             raise TensorIndexError(f"{who}: index {index} is out of range for {length} {self.kind}.")
-        return int(index) % length
+        return index % length
 
     def __getattr__(self, name: str) -> Any:
         if name in ("sensor_size", "classes"):

@@ -58,7 +58,7 @@ class Subset(View):
 
 
 def random_split(
-    dataset: Annotated[Any, Own()], lengths: Annotated[Sequence[float], Own()], seed: int | None = None
+    dataset: Annotated[Any, Own()], lengths: Annotated[Sequence[float], Own()], seed: Annotated[int | None, Own()] = None
 ) -> list[Any]:
     """Split a data set at random, for example into training and validation data.
 
@@ -82,6 +82,11 @@ def random_split(
         >>> training[0].shape, validation[1].shape
         ((8, 3), (2,))
     """
+    if hasattr(lengths, "shape") and isinstance(seed, (list, tuple)):
+        raise ArgumentError(
+            "random_split: lengths is an array, and seed a list. To split several arrays together, pass them as one "
+            "tuple: random_split((x, y), [0.8, 0.2])."
+        )
     arrays = isinstance(dataset, tuple) and bool(dataset) and all(hasattr(part, "shape") for part in dataset)
     if not arrays:
         check_dataset("random_split", dataset)

@@ -9,7 +9,7 @@ import pytest
 
 import snncell
 from snncell import data, nn, ops, train
-from snncell.errors import ArgumentError, TensorIndexError
+from snncell.errors import ArgumentError, ArgumentTypeError, TensorIndexError
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,13 @@ def test_subset_is_a_data_set_with_the_same_sensor() -> None:
     np.testing.assert_array_equal(part[-1][0], whole[9][0])
     with pytest.raises(TensorIndexError, match="Subset: index 3 is out of range for 3 samples"):
         part[3]
+    with pytest.raises(ArgumentTypeError, match=r"Subset: an index must be an integer, not slice\(0, 2, None\)"):
+        part[0:2]
+
+
+def test_arrays_without_a_tuple_name_the_right_call() -> None:
+    with pytest.raises(ArgumentError, match=r"pass them as one tuple: random_split\(\(x, y\), \[0.8, 0.2\]\)"):
+        data.random_split(np.zeros((4, 3)), np.arange(4), [3, 1])
 
 
 @pytest.mark.parametrize(
