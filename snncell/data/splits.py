@@ -58,7 +58,9 @@ class Subset(View):
 
 
 def random_split(
-    dataset: Annotated[Any, Own()], lengths: Annotated[Sequence[float], Own()], seed: Annotated[int | None, Own()] = None
+    dataset: Annotated[Any, Own()],
+    lengths: Annotated[Sequence[float], Own()],
+    seed: Annotated[int | None, Own()] = None,
 ) -> list[Any]:
     """Split a data set at random, for example into training and validation data.
 
