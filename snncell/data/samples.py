@@ -77,10 +77,10 @@ class View:
                 f"{who}: an index must be an integer, not {index!r:.80}. For several samples, use "
                 f"snncell.data.Subset(dataset, [0, 1, 2])."
             )
-        index = operator.index(index)
-        if not -length <= index < length:
-            raise TensorIndexError(f"{who}: index {index} is out of range for {length} {self.kind}.")
-        return index % length
+        number = operator.index(index)
+        if not -length <= number < length:
+            raise TensorIndexError(f"{who}: index {number} is out of range for {length} {self.kind}.")
+        return number % length
 
     def __getattr__(self, name: str) -> Any:
         if name in ("sensor_size", "classes"):
