@@ -17,15 +17,7 @@ from snncell.base.arguments.kinds import REFUSED, Kind
 from snncell.base.arguments.shown import brief, from_inside
 from snncell.base.config import FINITE
 from snncell.base.frames import machinery, traceback_at
-from snncell.errors import (
-    ArgumentError,
-    BpropError,
-    CallError,
-    GradientError,
-    NotFiniteError,
-    SnncellError,
-    TraceError,
-)
+from snncell.errors import ArgumentError, BpropError, CallError, GradientError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
 from snncell.tape.backward import conform, with_zeros, zeros_of

@@ -139,10 +139,9 @@ class Function(Elementwise):
 
 
 def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
-    """Keep Python numbers, convert NumPy scalars to Python numbers, and everything else to a Tensor.
-
-    A NumPy scalar such as `np.exp(-1 / tau)` is a float64. It must be as weak as a Python number, because it would
-    otherwise turn a float32 network into a float64 one.
+    """Keep Python numbers, convert NumPy scalars to Python numbers, and everything else to a Tensor. A NumPy scalar
+    such as `np.exp(-1 / tau)` is a float64. It must be as weak as a Python number, because it would otherwise turn a
+    float32 network into a float64 one.
     """
     if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):  # larger integers fit no dtype
         return x
@@ -150,9 +149,8 @@ def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
 
 
 def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False) -> list[Any]:
-    """Promote Tensors and Python numbers to one dtype. Numbers stay numbers if there is at least one Tensor.
-
-    With `floating`, integers become float32. With `widening`, an integer that does not fit the dtype widens it to int64
+    """Promote Tensors and Python numbers to one dtype. Numbers stay numbers if there is at least one Tensor. With
+    `floating`, integers become float32. With `widening`, an integer that does not fit the dtype widens it to int64
     instead of raising ArgumentError.
     """
     if not any(isinstance(x, Tensor) for x in operands):
@@ -180,10 +178,9 @@ def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widen
 def elementwise(
     rule: str, bprop: Callable[..., Sequence[Any]] | None = None, **options: Any
 ) -> Callable[[Callable[..., Any]], Function]:
-    """Decorator that declares an elementwise operation from its formula and its bprop.
-
-    `rule` is the dtype rule of `Elementwise`, and `Function` takes the `options`. Pass `bprop` here if it fits on one
-    line and uses only operations defined above; otherwise use `def_bprop` (`tape/primitive.py`).
+    """Decorator that declares an elementwise operation from its formula and its bprop. `rule` is the dtype rule of
+    `Elementwise`, and `Function` takes the `options`. Pass `bprop` here if it fits on one line and uses only operations
+    defined above; otherwise use `def_bprop` (`tape/primitive.py`).
     """
 
     def declare(formula: Callable[..., Any]) -> Function:

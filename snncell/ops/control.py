@@ -77,9 +77,8 @@ def run_scan(
     names: Sequence[str] | None = None,
     one_by_one: bool = False,
 ) -> tuple[Any, Any]:
-    """`scan` for a caller with its own name `who` and state `names` in errors.
-
-    `one_by_one` calls `f` at each step, for hooks and `bprop_debug`, as `testing.unfused()` does for all loops.
+    """`scan` for a caller with its own name `who` and state `names` in errors. `one_by_one` calls `f` at each step, for
+    hooks and `bprop_debug`, as `testing.unfused()` does for all loops.
     """
     if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
@@ -101,10 +100,7 @@ def run_scan(
         if isinstance(TRACING.trace, BodyTrace):  # not when the step is replayed to find a NaN
             noted = noted_results
             TRACING.trace.noted.update(id(x._data) for x in noted.extra)
-        return structure.flatten(after)[0], [
-            *ys,
-            *noted_results.extra,
-        ]  # values recorded by monitors follow the ys
+        return structure.flatten(after)[0], [*ys, *noted_results.extra]  # values recorded by monitors follow the ys
 
     events: Events = {}
     last, ys = scanned(

@@ -228,19 +228,15 @@ def one_hot(
 
 def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
     """The names that `hot` needs for labels; `ignores` says whether the caller has an ignore_index."""
-    begin, ignored = (
-        f"{who}: the outputs have {classes} class(es), numbered from 0;",
-        "mark labels to ignore",
-    )
+    begin, ignored = (f"{who}: the outputs have {classes} class(es), numbered from 0;", "mark labels to ignore")
     wider, named = "make the last layer as wide as there are classes", f"{ignored} by ignore_index" if ignores else ""
     low = named or "remove samples without a label"
     return f"{begin} {low}. Label", f"{begin} {wider}{named and ', or '}{named}. Label"
 
 
 def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> Tensor:
-    """One-hot encoding in float32.
-
-    Errors call an index out of range `name`: one name, or a pair for an index below 0 and one that is too high.
+    """One-hot encoding in float32. Errors call an index out of range `name`: one name, or a pair for an index below 0
+    and one that is too high.
     """
     number = as_axis(axis, indices.ndim + 1, "one_hot")
     return _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
@@ -261,9 +257,8 @@ def as_positions(x: Tensor, indices: Any, name: str, argument: str = "index") ->
 
 
 def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tensor:
-    """Convert positions along an axis to non-negative ones.
-
-    Positions out of range raise an error, or become `beyond` in a trace, where values are unknown.
+    """Convert positions along an axis to non-negative ones. Positions out of range raise an error, or become `beyond`
+    in a trace, where values are unknown.
     """
     if isinstance(index._data, np.ndarray) and index.size:
         numbers = index._data

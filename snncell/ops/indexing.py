@@ -84,10 +84,9 @@ for _op in (_getitem, _put):
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
-    """Index by NumPy's rules: `x[index]`.
-
-    Positions in lists, arrays or Tensors, and boolean masks, give copies. A traced function refuses a mask that is
-    computed inside of it, because the number of selected elements would depend on values.
+    """Index by NumPy's rules: `x[index]`. Positions in lists, arrays or Tensors, and boolean masks, give copies. A
+    traced function refuses a mask that is computed inside of it, because the number of selected elements would depend
+    on values.
     """
     parts = index if isinstance(index, tuple) else (index,)
     if not any(_is_array_index(part) for part in parts):

@@ -139,9 +139,8 @@ def _outputs(out: Any, who: str) -> tuple[list[Tensor], Any]:
 def _along_each(
     like: Sequence[Tensor], number: int, along: Callable[[list[Tensor]], Sequence[Tensor]], swept: Recording
 ) -> list[Tensor]:
-    """Apply the linear map `along` to every unit vector of one Tensor in `like`, and stack the results.
-
-    `number` is the index of that Tensor; the others get zeros. `along` differentiates the recording `swept`.
+    """Apply the linear map `along` to every unit vector of one Tensor in `like`, and stack the results. `number` is the
+    index of that Tensor; the others get zeros. `along` differentiates the recording `swept`.
     """
     one = like[number]
     zeros = [full(0.0, x) for x in like]

@@ -106,9 +106,8 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
 
 
 def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
-    """True for rows of bytes and a matrix of floats on the CPU, which are multiplied without a conversion.
-
-    The kernel finds events in the bytes. It makes a temporary float copy only if there are too many events. In a trace,
+    """True for rows of bytes and a matrix of floats on the CPU, which are multiplied without a conversion. The kernel
+    finds events in the bytes. It makes a temporary float copy only if there are too many events. In a trace,
     `passes/product_operands.py` does the same.
     """
     rows, matrix = x._data, y._data

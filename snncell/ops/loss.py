@@ -98,12 +98,7 @@ def smooth_l1_loss(x: Numbers, target: Numbers, beta: NotNegative = 1.0, reducti
 
 
 def gaussian_nll_loss(
-    x: Numbers,
-    target: Numbers,
-    var: Numbers,
-    full: bool = False,
-    eps: Positive = 1e-6,
-    reduction: Reduction = "mean",
+    x: Numbers, target: Numbers, var: Numbers, full: bool = False, eps: Positive = 1e-6, reduction: Reduction = "mean"
 ) -> Tensor:
     """Gaussian negative log-likelihood: (log v + (x - target)^2 / v) / 2 with v = max(var, eps).
 
@@ -308,11 +303,9 @@ def class_losses(
     reduction: Reduction,
     label_smoothing: float,
 ) -> Tensor:
-    """-log p[label], (N, ...), weighted by class and reduced, for `log_p` of (N, C, ...).
-
-    The mean divides by the sum of the weights of all labels that are not ignored. `labels` are integers (N, ...) or
-    probabilities of the shape of log_p. `who` is for errors, and the other arguments are the same as for
-    `cross_entropy`.
+    """-log p[label], (N, ...), weighted by class and reduced, for `log_p` of (N, C, ...). The mean divides by the sum
+    of the weights of all labels that are not ignored. `labels` are integers (N, ...) or probabilities of the shape of
+    log_p. `who` is for errors, and the other arguments are the same as for `cross_entropy`.
     """
     classes = log_p.shape[1]
     weights = None if weight is None else as_tensor(weight, who, "weight")

@@ -44,10 +44,7 @@ def _(_x: Tensor, _out: Tensor, dout: Tensor, *, widths: tuple[tuple[int, int], 
 
 
 def pad(
-    x: Numbers,
-    padding: Sequence[int | Sequence[int]],
-    mode: Mode = "constant",
-    value: ExtendedReal | bool = 0,
+    x: Numbers, padding: Sequence[int | Sequence[int]], mode: Mode = "constant", value: ExtendedReal | bool = 0
 ) -> Tensor:
     """Pad `x` with a constant, or with its own elements.
 

@@ -187,9 +187,8 @@ def _prepare_pool(
     ceil_mode: bool = False,
     padding_alone: bool = False,
 ) -> tuple[Tensor, Windows, Pairs]:
-    """Check the arguments of a pool: returns its float image (N, C, *S), its windows, and the requested padding.
-
-    With `ceil_mode`, windows extend beyond the padding. Each window must contain an element of the image, unless
+    """Check the arguments of a pool: returns its float image (N, C, *S), its windows, and the requested padding. With
+    `ceil_mode`, windows extend beyond the padding. Each window must contain an element of the image, unless
     `padding_alone`.
     """
     tensor = as_float(x, name)
@@ -245,9 +244,8 @@ class AveragingBy(Averaging, total=False):
 
 
 def max_pool(x: Numbers, count: int, kernel_size: Any, stride: Any = None, **options: Unpack[Spread]) -> Tensor:
-    """Max pooling over `count` axes: the largest element of each window. Its first occurrence gets the gradient.
-
-    With `ceil_mode`, a partial window at the end counts if it begins before the padding at the end.
+    """Max pooling over `count` axes: the largest element of each window. Its first occurrence gets the gradient. With
+    `ceil_mode`, a partial window at the end counts if it begins before the padding at the end.
     """
     tensor, windows, _ = _prepare_pool(f"max_pool{count}d", x, count, kernel_size, stride, **options)
     if tensor._entry is None:  # without a gradient, the places need not be saved
@@ -266,11 +264,10 @@ def avg_pool(
     ceil_mode: bool = False,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """Average pooling over `count` axes: the mean of each window.
-
-    Padding does not count in the mean with pad_mode "same" or count_include_pad=False. With `ceil_mode`, a partial
-    window at the end counts if it begins before the padding at the end, and elements beyond the padding do not count.
-    With `divisor_override`, the sum is divided by that number instead.
+    """Average pooling over `count` axes: the mean of each window. Padding does not count in the mean with pad_mode
+    "same" or count_include_pad=False. With `ceil_mode`, a partial window at the end counts if it begins before the
+    padding at the end, and elements beyond the padding do not count. With `divisor_override`, the sum is divided by
+    that number instead.
     """
     name = f"avg_pool{count}d"
     tensor, windows, asked = _prepare_pool(name, x, count, kernel_size, stride, pad_mode, padding, 1, ceil_mode)

@@ -61,9 +61,7 @@ def refuse_gradient() -> Never:
 
 
 _fill = OfLists(
-    "to_dense",
-    lambda x: fill_rows(x, x.dtype) if isinstance(x, Rows) else x,
-    lambda shape, dtype: (shape, dtype),
+    "to_dense", lambda x: fill_rows(x, x.dtype) if isinstance(x, Rows) else x, lambda shape, dtype: (shape, dtype)
 )
 
 

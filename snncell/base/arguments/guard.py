@@ -22,14 +22,7 @@ from snncell.base.arguments.kinds import REFUSED, UNFIT, Kind, kind_of, refusal
 from snncell.base.arguments.names import list_public, missing_from
 from snncell.base.arguments.shown import brief, from_inside, nearest
 from snncell.base.frames import hide_frames
-from snncell.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    ArgumentWarning,
-    CallError,
-    DeviceMemoryError,
-    SnncellError,
-)
+from snncell.errors import ArgumentError, ArgumentTypeError, ArgumentWarning, CallError, DeviceMemoryError, SnncellError
 
 _PACKAGE = __name__.partition(".")[0]
 
