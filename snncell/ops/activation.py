@@ -109,9 +109,7 @@ def softmin(x: Numbers, axis: int = -1) -> Tensor:
 
 
 def glu(x: Numbers, axis: int = -1) -> Tensor:
-    """Gated linear unit: a / (1 + exp(-b)), with a and b the first and the second half of `x` along `axis`.
-
-    An odd length raises a ShapeError.
+    """Gated linear unit: a / (1 + exp(-b)), with a and b the halves of `x` along `axis`, which has an even length.
 
     Source: Dauphin, Fan, Auli and Grangier, "Language Modeling with Gated Convolutional Networks", ICML 2017.
     """
@@ -190,10 +188,7 @@ def _(x: Tensor, low: Tensor, high: Tensor, _out: Tensor, dout: Tensor) -> Grads
 
 
 def hardtanh(x: Numbers, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """Limit `x` to [min_val, max_val]; the derivative on the bounds is 0, whereas the derivative of `clip` is 1 there.
-
-    min_val >= max_val raises an ArgumentError.
-    """
+    """Limit `x` to [min_val, max_val], min_val < max_val. The derivative on the bounds is 0; that of `clip` is 1."""
     if not min_val < max_val:
         raise ArgumentError(f"hardtanh: min_val={min_val!r} must be below max_val={max_val!r}.")
     return _hardtanh(x, min_val, max_val)
@@ -274,9 +269,7 @@ def selu(x: Numbers) -> Tensor:
 
 
 def celu(x: Numbers, alpha: float = 1.0) -> Tensor:
-    """Continuously differentiable ELU: x where x > 0, else alpha (exp(x / alpha) - 1), with slope 1 at 0 for any alpha.
-
-    alpha = 0 raises an ArgumentError.
+    """Continuously differentiable ELU: x where x > 0, else alpha (exp(x / alpha) - 1), alpha != 0, with slope 1 at 0.
 
     Source: Barron, "Continuously Differentiable Exponential Linear Units", 2017.
     """

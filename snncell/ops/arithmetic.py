@@ -12,7 +12,6 @@ the bprop returns it as a function, so that the tape computes it only when it is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import NotNegative, Numbers
 from snncell.compiler.ir.operations import Elementwise
 from snncell.errors import ArgumentError, DTypeError
-from snncell.ops.base import Function, Grads, as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
+from snncell.ops.base import Grads, as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
 from snncell.tape.tensor import Tensor, snapshot
 
 __all__ = [
@@ -36,108 +35,97 @@ __all__ = [
 # --- Comparison, logic and selection: only selection has a gradient ---------------------------------------------------
 
 
-def _discrete(rule: str, **options: Any) -> Callable[[Callable[..., Any]], Function]:
-    """Decorator that declares an elementwise operation without a gradient, because its results are discrete."""
-
-    def declare(formula: Callable[..., Any]) -> Function:
-        operation = elementwise(rule, **options)(formula)
-        operation.no_gradient()
-        return operation
-
-    return declare
-
-
-@_discrete("compare", complex_numbers=True)
+@elementwise("compare", complex_numbers=True)
 def equal(x: Any, y: Any) -> Any:
     """Elementwise comparison x == y."""
     return x == y
 
 
-@_discrete("compare", complex_numbers=True)
+@elementwise("compare", complex_numbers=True)
 def not_equal(x: Any, y: Any) -> Any:
     """Elementwise comparison x != y."""
     return x != y
 
 
-@_discrete("compare")
+@elementwise("compare")
 def less(x: Any, y: Any) -> Any:
     """Elementwise comparison x < y."""
     return x < y
 
 
-@_discrete("compare")
+@elementwise("compare")
 def less_equal(x: Any, y: Any) -> Any:
     """Elementwise comparison x <= y."""
     return x <= y
 
 
-@_discrete("compare")
+@elementwise("compare")
 def greater(x: Any, y: Any) -> Any:
     """Elementwise comparison x > y."""
     return x > y
 
 
-@_discrete("compare")
+@elementwise("compare")
 def greater_equal(x: Any, y: Any) -> Any:
     """Elementwise comparison x >= y."""
     return x >= y
 
 
-@_discrete("test")
+@elementwise("test")
 def isnan(x: Any) -> Any:
     """True where x is NaN."""
     return x != x
 
 
-@_discrete("test")
+@elementwise("test")
 def isfinite(x: Any) -> Any:
     """True where x is neither infinite nor NaN."""
     return x - x == 0
 
 
-@_discrete("test")
+@elementwise("test")
 def isinf(x: Any) -> Any:
     """True where x is infinite, of either sign."""
     return (x == x) & (x - x != 0)
 
 
-@_discrete("logical")
+@elementwise("logical")
 def logical_and(x: Any, y: Any) -> Any:
     """Logical and: true where both operands are true."""
     return x & y
 
 
-@_discrete("logical")
+@elementwise("logical")
 def logical_or(x: Any, y: Any) -> Any:
     """Logical or: true where at least one operand is true."""
     return x | y
 
 
-@_discrete("logical")
+@elementwise("logical")
 def logical_xor(x: Any, y: Any) -> Any:
     """Logical exclusive or: true where exactly one operand is true."""
     return x ^ y
 
 
-@_discrete("logical")
+@elementwise("logical")
 def logical_not(x: Any) -> Any:
     """Logical not: true where x is false."""
     return logical_not(x)
 
 
-@_discrete("same", booleans=True, whole_numbers=True)
+@elementwise("same", booleans=True, whole_numbers=True)
 def bitwise_and(x: Any, y: Any) -> Any:
     """Bitwise and of integers or booleans."""
     return x & y
 
 
-@_discrete("same", booleans=True, whole_numbers=True)
+@elementwise("same", booleans=True, whole_numbers=True)
 def bitwise_or(x: Any, y: Any) -> Any:
     """Bitwise or of integers or booleans."""
     return x | y
 
 
-@_discrete("same", booleans=True, whole_numbers=True)
+@elementwise("same", booleans=True, whole_numbers=True)
 def bitwise_xor(x: Any, y: Any) -> Any:
     """Bitwise exclusive or of integers or booleans."""
     return x ^ y
@@ -276,9 +264,8 @@ def _is_one(value: Any) -> bool:
 def conj(x: Numbers) -> Any:
     """Complex conjugate; a real Tensor is returned unchanged.
 
-    Note:
-        The gradient of a real loss with respect to z = a + ib is dL/da + i dL/db. The gradient of a product with y is
-        therefore a product with the conjugate of y.
+    Note: the gradient of a real loss with respect to z = a + ib is dL/da + i dL/db. The gradient of a product with y is
+    therefore a product with the conjugate of y.
     """
     if isinstance(x, (bool, int, float, complex)):
         return x.conjugate()  # a number stays a number, so that it takes the other operand's precision
@@ -315,9 +302,6 @@ def sign(x: Any) -> Any:
 def signbit(x: Any) -> Any:
     """True where x is negative, including -0.0."""
     return (x < 0) | (1.0 / x < 0)
-
-
-signbit.no_gradient()
 
 
 @elementwise(
@@ -392,10 +376,7 @@ def _share(wins: Tensor, ties: Tensor) -> Tensor:
 
 
 def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> Tensor:
-    """Limit x to [min, max]. The gradient is 0 outside of the bounds.
-
-    Calling it without bounds, or with min > max, raises an ArgumentError.
-    """
+    """Limit x to [min, max], with gradient 0 outside. No bounds, or min > max, raise an ArgumentError."""
     if min is None and max is None:
         raise ArgumentError("clip: give min, max, or both.")
     if isinstance(min, (int, float)) and isinstance(max, (int, float)) and min > max:

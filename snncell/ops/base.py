@@ -37,12 +37,10 @@ class Function(Elementwise):
     """Public elementwise operation, whose operands may be Tensors, arrays and Python numbers of any dtype.
 
     Args:
-        formula, rule: see `Elementwise`.
         complex_numbers: accept complex numbers; the bprop must be correct for them.
         booleans: with the rule "same", accept booleans and return booleans.
         integer_loops: allow compiled loops on integers. False if NumPy refuses some integers, as in 2 ** -1.
         whole_numbers: accept only integers and booleans.
-        name: for errors and Programs. By default the name of the formula.
     """
 
     def __init__(
@@ -139,9 +137,8 @@ class Function(Elementwise):
 
 
 def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
-    """Keep Python numbers, convert NumPy scalars to Python numbers, and everything else to a Tensor. A NumPy scalar
-    such as `np.exp(-1 / tau)` is a float64. It must be as weak as a Python number, because it would otherwise turn a
-    float32 network into a float64 one.
+    """Keep Python numbers, convert NumPy scalars to Python numbers, and everything else to a Tensor. Otherwise a NumPy
+    scalar such as `np.exp(-1 / tau)`, a float64, would turn a float32 network into a float64 one.
     """
     if type(x) in _NUMBERS and not (type(x) is int and x.bit_length() > 64):  # larger integers fit no dtype
         return x
@@ -180,13 +177,15 @@ def elementwise(
 ) -> Callable[[Callable[..., Any]], Function]:
     """Decorator that declares an elementwise operation from its formula and its bprop. `rule` is the dtype rule of
     `Elementwise`, and `Function` takes the `options`. Pass `bprop` here if it fits on one line and uses only operations
-    defined above; otherwise use `def_bprop` (`tape/primitive.py`).
+    defined above; otherwise use `def_bprop` (`tape/primitive.py`). Discrete results have no gradient.
     """
 
     def declare(formula: Callable[..., Any]) -> Function:
         operation = Function(formula, rule, **options)
         if bprop is not None:
             operation.def_bprop(bprop)
+        elif rule in ("compare", "test", "logical") or operation.whole_numbers:
+            operation.no_gradient()
         return operation
 
     return declare
@@ -253,9 +252,7 @@ cast_primitive.evaluate = _cast_array
 cast_primitive.additive = True  # up to rounding, for floats; gradients of other dtypes are never added
 
 
-@cast_primitive.def_bprop
-def _cast_bprop(_x: Tensor, _out: Tensor, dout: Tensor, *, dtype: Any) -> Sequence[Any]:
-    return (dout,)  # the tape casts a gradient to its input's dtype
+cast_primitive.def_bprop(lambda _x, _out, dout, *, dtype: (dout,))  # the tape casts a gradient to its input's dtype
 
 
 def astype(x: Numbers, dtype: Dtype) -> Tensor:

@@ -39,13 +39,12 @@ def scan(
     """Loop over time: run `carry, y = f(carry, x)` for each step of `xs` and stack the ys.
 
     You can use `scan` to write a neuron, a recurrent layer or any other recurrence. `f` is traced once, so it must not
-    depend on the values of Tensors by `if` or `while`.
+    depend on the values of Tensors by `if` or `while`. Tensors that `f` captures get gradients.
 
     If `f` is elementwise and its states have one shape, the compiler fuses the forward loop into one kernel and the
     backward loop into another. `f` may also multiply states (rows of one batch) by matrices that are the same at
     every step. Any other `f` runs step by step on a precompiled plan. Instructions that are the same at every step are
-    hoisted out of the loop. Without a carry all steps run at once, as in `snncell.vmap`. `snncell.explain` shows the
-    plan. Tensors that `f` captures get gradients.
+    hoisted out of the loop. Without a carry all steps run at once, as in `snncell.vmap`. `snncell.explain` shows it.
 
     Args:
         f: one step. The returned carry must have the structure, shapes and dtypes of the carry that `f` received.
@@ -212,9 +211,6 @@ def _outline_carry(tree: Any) -> str:
     if isinstance(tree, dict):
         return "{" + ", ".join(f"{key!r}: {_outline_carry(x)}" for key, x in tree.items()) + "}"
     return type(tree).__name__
-
-
-# --- vmap -------------------------------------------------------------------------------------------------------------
 
 
 def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
@@ -401,9 +397,7 @@ def depend(value: Tensor, expr: Any) -> Tensor:
 def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
     """Assign a new value to a Parameter. In a jitted function, this happens when the function runs.
 
-    Raises:
-        ShapeError: if the shapes differ.
-        DTypeError: if the value would lose precision.
+    Another shape raises a ShapeError, a value that would lose precision a DTypeError.
     """
     _refuse_other(variable, "assign")
     variable.assign(value if isinstance(value, Tensor) else Tensor(value, variable.dtype))

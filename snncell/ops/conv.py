@@ -80,8 +80,7 @@ def padding_widths(
     lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str
 ) -> tuple[tuple[int, int], ...]:
     """The number of elements to add before and after each axis. "valid" adds none. "same" adds as many as an output of
-    length ceil(S / stride) needs, with the odd one at the end. "pad" adds `padding`: one int, one per axis (for both
-    sides), or a pair per axis.
+    length ceil(S / stride) needs, the odd one at the end. "pad" adds `padding`: one int, one per axis, or pairs.
     """
     count = len(lengths)
     if mode not in ("same", "valid", "pad"):
@@ -332,9 +331,7 @@ def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: PaddingSi
 def fold(
     x: Numbers, output_size: Pair, kernel_size: Pair, dilation: Pair = 1, padding: PaddingSize = 0, stride: Pair = 1
 ) -> Tensor:
-    """Sum columns back into an image, the adjoint of `unfold`: (N, C * kh * kw, L) -> (N, C, H, W).
-
-    Overlapping elements add up. Other shapes raise a ShapeError.
+    """Sum columns back into an image, the adjoint of `unfold`: (N, C * kh * kw, L) -> (N, C, H, W). Overlaps add up.
 
     Args:
         x: (N, C * kh * kw, L).

@@ -78,10 +78,7 @@ def rfft(x: Numbers) -> Tensor:
 
 
 def irfft(x: Numbers, n: int | None = None) -> Tensor:
-    """Inverse of `rfft`: the real signal of length n from a half spectrum (..., K).
-
-    n is 2 (K - 1) by default. A ShapeError is raised if K is not n // 2 + 1.
-    """
+    """Inverse of `rfft`: a real signal of length n (default 2 (K - 1)) from a half spectrum (..., K = n // 2 + 1)."""
     tensor = _signal(x, "irfft")
     length = 2 * (tensor.shape[-1] - 1) if n is None else as_int(n, "irfft", "n")
     if tensor.shape[-1] != length // 2 + 1 or length < 1:
@@ -114,10 +111,7 @@ for _op in (_fft, _ifft, _rfft, _irfft, _real, _imag):
 
 
 _real.def_bprop(lambda _x, _out, dout: (dout,))  # the tape converts it to complex, with imaginary part 0
-
-
-# the gradient with respect to a + ib is dL/da + i dL/db
-_imag.def_bprop(lambda _x, _out, dout: (astype(dout, _complex_of(dout)) * 1j,))
+_imag.def_bprop(lambda _x, _out, dout: (astype(dout, _complex_of(dout)) * 1j,))  # for a + ib it is dL/da + i dL/db
 
 
 def real(x: Numbers) -> Tensor:

@@ -39,18 +39,14 @@ __all__ = ["gather", "gather_elements", "gather_nd", "index_select", "one_hot"]
 
 
 class _Lookup(Primitive):
-    """An operation that checks integer positions.
-
-    On the CPU, `evaluate` checks them. On a GPU, only eager calls check them, because the check waits for the device. A
-    compiled Program does not wait: it reads NaN for a position out of range (-1 for integers, False for booleans), and
-    adds nothing to a sum. `check(lowest, highest, arrays, attrs)` raises for a position out of range in the input
-    number `of`.
+    """An operation that checks integer positions: on the CPU in `evaluate`, on a GPU in eager calls only, because the
+    check waits for the device. A Program on a GPU reads NaN for a position out of range (-1 for integers, False for
+    booleans), and adds nothing to a sum. `check(lowest, highest, arrays, attrs)` checks the input number `of`.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], check: Callable[..., None], of: int) -> None:
         super().__init__(name, evaluate)
-        self.check = check
-        self.of = of
+        self.check, self.of = check, of
         self.as_stored = EVERYWHERE
 
     def run(self, arrays: Sequence[Any], inputs: Sequence[Any], attrs: dict[str, Any]) -> Any:
@@ -66,7 +62,7 @@ class _Lookup(Primitive):
 
 
 def _refuse_positions(
-    lowest: int, highest: int, least: int, length: int, name: str, kind: type[Exception], more: str
+    lowest: int, highest: int, least: int, length: int, name: str, kind: Any = TensorIndexError, more: str = ""
 ) -> None:
     """Raise unless positions from `lowest` to `highest` lie in [least, length)."""
     if lowest < least or highest >= length:
@@ -78,14 +74,12 @@ def _refuse_positions(
 # from the end.
 def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
     within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
-    _refuse_positions(
-        lowest, highest, -length if within is None else 0, length, within or "gather: index", TensorIndexError, ""
-    )
+    _refuse_positions(lowest, highest, -length if within is None else 0, length, within or "gather: index")
 
 
 def _gather_slices(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
     if only_within is not None and indices.size:
-        _refuse_positions(indices.min(), indices.max(), 0, x.shape[axis], only_within, TensorIndexError, "")
+        _refuse_positions(indices.min(), indices.max(), 0, x.shape[axis], only_within)
     return np.take(x, indices, axis)
 
 
@@ -142,9 +136,7 @@ _scatter_add.over_time, _scatter_add.summed = _scatter_over_time, _scatter_of_su
 scatter_add_primitive = _scatter_add
 
 
-@_gather.def_there
-def _(x: Any, indices: Any, axis: int, only_within: str | None) -> Any:
-    return indexing.take(x, indices, axis)
+_gather.def_there(lambda x, indices, axis, only_within: indexing.take(x, indices, axis))
 
 
 @_gather.def_bprop
@@ -153,9 +145,9 @@ def _(_x: Tensor, indices: Tensor, _out: Tensor, dout: Tensor, *, axis: int, onl
 
 
 def gather(x: Numbers, indices: Numbers, axis: int = 0) -> Tensor:
-    """Select slices of `x` at integer positions along an axis.
+    """Select slices of `x` at integer positions along an axis, which is replaced by the axes of `indices`.
 
-    The axis is replaced by the axes of `indices`. A position out of range raises a TensorIndexError.
+    A position out of range raises a TensorIndexError.
     """
     tensor, where = as_tensor(x, "gather"), as_tensor(indices, "gather", "indices")
     if where.dtype.category != 1:
@@ -214,10 +206,7 @@ def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, st
 def one_hot(
     indices: Numbers, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
 ) -> Tensor:
-    """One-hot encoding: `on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
-
-    An index outside of [0, depth) raises an ArgumentError.
-    """
+    """One-hot encoding: `on_value` at each index in [0, depth) along a new axis of length depth, else `off_value`."""
     tensor = as_tensor(indices, "one_hot", "indices")
     if tensor.dtype.category != 1:
         raise DTypeError(f"one_hot: takes integers, not {tensor.dtype}. Convert them: indices.astype('int64').")
@@ -261,10 +250,7 @@ def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tenso
     in a trace, where values are unknown.
     """
     if isinstance(index._data, np.ndarray) and index.size:
-        numbers = index._data
-        wrong = numbers.min() if numbers.min() < -length else numbers.max()
-        if not -length <= wrong < length:
-            raise TensorIndexError(f"{name}: index {wrong} is out of range; it must lie in [{-length}, {length}).")
+        _refuse_positions(index._data.min(), index._data.max(), -length, length, f"{name}: index")
     positive = ar.where(index < 0, index + length, index)
     if not isinstance(index._data, Value):
         return positive
@@ -302,8 +288,6 @@ def positions_of_slices(shape: tuple[int, ...], indices: Sequence[Tensor], name:
 
 def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
     """Select elements along an axis: out[i, j] = x[index[i, j], j] for dim = 0, x[i, index[i, j]] for dim = 1.
-
-    A position out of range raises a TensorIndexError.
 
     Args:
         x: any shape.
@@ -347,10 +331,7 @@ def take_points(x: Tensor, indices: Sequence[Tensor], name: str) -> Tensor:
 
 
 def index_select(x: Numbers, axis: int, index: Numbers) -> Tensor:
-    """Select slices along an axis at the positions in a vector.
-
-    Another shape raises a ShapeError, a position out of range a TensorIndexError.
-    """
+    """Select slices along an axis at the positions in a vector; one out of range raises a TensorIndexError."""
     tensor = as_tensor(x, "index_select")
     places = as_positions(tensor, index, "index_select")
     if places.ndim > 1:

@@ -85,8 +85,7 @@ for _op in (_getitem, _put):
 
 def getitem(x: Tensor, index: Any) -> Tensor:
     """Index by NumPy's rules: `x[index]`. Positions in lists, arrays or Tensors, and boolean masks, give copies. A
-    traced function refuses a mask that is computed inside of it, because the number of selected elements would depend
-    on values.
+    traced function refuses a mask that is computed inside of it, because the number of elements would depend on values.
     """
     parts = index if isinstance(index, tuple) else (index,)
     if not any(_is_array_index(part) for part in parts):
@@ -159,9 +158,7 @@ def _as_index(part: Any) -> int:
 
 
 def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
-    """Mask of valid steps from sequence lengths: i < lengths, for i = 0, ..., maxlen - 1.
-
-    You can use it to leave padded time steps out of a loss.
+    """Mask of valid steps from sequence lengths, to leave padding out of a loss: i < lengths for i in range(maxlen).
 
     Args:
         lengths: integers, any shape. Lengths above maxlen count as maxlen.
@@ -211,9 +208,7 @@ def masked_select(x: Numbers, mask: Numbers) -> Tensor:
 
     A traced function raises a TraceError, because the number of elements depends on values.
     """
-    tensor, chosen = as_tensor(x, "masked_select"), as_tensor(mask, "masked_select", "mask")
-    if chosen.dtype.category:
-        raise DTypeError(f"masked_select: mask must be boolean, not {chosen.dtype}; compare first: mask > 0.")
+    tensor, chosen = as_tensor(x, "masked_select"), _mask(mask, "masked_select")
     try:
         shape = np.broadcast_shapes(tensor.shape, chosen.shape)
     except ValueError:
@@ -367,8 +362,10 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
         raise ArgumentError(f"index_put: indices must be a tuple of 1 to {tensor.ndim} Tensors, one per axis of x.")
     named = [as_positions(tensor, index, "index_put", f"indices[{i}]") for i, index in enumerate(indices)]
     points = positions_of_slices(tensor.shape, named, "index_put")
-    inner = math.prod(tensor.shape[len(named) :])
     rest = tensor.shape[len(named) :]
+    inner = math.prod(rest)
+    own = new.array_beside(np.arange(inner).reshape(rest), points)
+    places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + own
     places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + new.array_beside(
         np.arange(inner).reshape(rest), points
     )

@@ -38,10 +38,9 @@ def jacrev(
     J[i, j] = d out[i] / d x[j], for all axes i of the output and j of the argument. You should prefer it to `jacfwd` if
     the output has fewer elements than the argument.
 
-    In a jitted function, all rows are computed by one backward pass under `vmap`. So are more than 12 rows in eager
-    mode; fewer rows run one by one, because tracing would take longer. Eager rows also run one by one if the function
-    contains a user's `bprop` or hook, which may read values. Note that `vmap` keeps the intermediate values of all rows
-    in memory.
+    One backward pass under `vmap` computes all rows in a jitted function, and more than 12 rows in eager mode. Fewer
+    rows run one by one, because tracing would take longer, and so do rows of a function with a user's `bprop` or hook,
+    which may read values. Note that `vmap` keeps the intermediate values of all rows in memory.
 
     Args:
         fn: a function or Cell of Tensors.
@@ -109,8 +108,7 @@ def jacfwd(
 
 
 def _argument_positions(fn: Any, grad_position: Any, who: str) -> tuple[int, ...]:
-    if not callable(fn) or isinstance(fn, type):
-        raise GradientError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
+    refuse_no_function(fn, who)
     positions = (grad_position,) if isinstance(grad_position, int) else tuple(grad_position)
     if not positions:
         raise GradientError(f"{who}: nothing to differentiate with respect to; give grad_position.")
@@ -139,8 +137,8 @@ def _outputs(out: Any, who: str) -> tuple[list[Tensor], Any]:
 def _along_each(
     like: Sequence[Tensor], number: int, along: Callable[[list[Tensor]], Sequence[Tensor]], swept: Recording
 ) -> list[Tensor]:
-    """Apply the linear map `along` to every unit vector of one Tensor in `like`, and stack the results. `number` is the
-    index of that Tensor; the others get zeros. `along` differentiates the recording `swept`.
+    """Apply the linear map `along`, the derivative of `swept`, to every unit vector of the Tensor `like[number]`, with
+    zeros for the others, and stack the results.
     """
     one = like[number]
     zeros = [full(0.0, x) for x in like]
@@ -155,9 +153,8 @@ def _along_each(
     if _at_once(one.size, swept):
         found: tuple[Tensor, ...] = vmap(at)(numbers)
         return list(found)
-    rows = [at(place) for place in unstack(numbers)] or [
-        tuple(along(zeros))
-    ]  # no unit vectors: keep the shapes by an empty slice
+    # Without unit vectors, keep the shapes by an empty slice.
+    rows = [at(place) for place in unstack(numbers)] or [tuple(along(zeros))]
     return [stack(each)[: one.size] for each in zip(*rows, strict=True)]
 
 
@@ -184,11 +181,7 @@ def _bare(several: Sequence[Any]) -> Any:
 
 
 class LinearMap:
-    """The derivative of a function at fixed inputs, as a linear map of directions.
-
-    Attributes:
-        out, aux: the results of the function.
-    """
+    """The derivative of a function at fixed inputs, as a linear map of directions; `out`, `aux` are the results."""
 
     def __init__(
         self,

@@ -89,10 +89,7 @@ def _split_unchecked(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor
 
 
 def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-    """Split `x` along an axis: into pieces of one length (the last may be shorter), or of the given lengths.
-
-    Lengths that do not add up to the length of the axis raise a ShapeError.
-    """
+    """Split `x` along an axis: into pieces of one length (the last may be shorter), or of lengths that fill it."""
     tensor = as_tensor(x, "split")
     number = as_axis(axis, tensor.ndim, "split")
     length = tensor.shape[number]
@@ -122,34 +119,27 @@ cat, unbind = concat, unstack
 
 def hstack(tensors: Any) -> Tensor:
     """Concatenate Tensors along the second axis, and vectors along their only axis."""
-    parts = [_with_leading_axes(x, 1, "hstack") for x in _as_sequence(tensors, "hstack")]
+    parts = _with_leading_axes(tensors, 1, "hstack")
     return concat(parts, 0 if parts and parts[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Any) -> Tensor:
     """Concatenate Tensors along the first axis; each vector becomes a row."""
-    return concat([_with_leading_axes(x, 2, "vstack") for x in _as_sequence(tensors, "vstack")], 0)
+    return concat(_with_leading_axes(tensors, 2, "vstack"), 0)
 
 
-def _as_sequence(tensors: Any, name: str) -> Sequence[Any]:
+def _with_leading_axes(tensors: Any, least: int, name: str) -> list[Tensor]:
     if not isinstance(tensors, (tuple, list)):
         raise ArgumentError(f"{name}: tensors is a tuple or list of Tensors, not a {type(tensors).__name__}.")
-    return tensors
-
-
-def _with_leading_axes(x: Any, least: int, name: str) -> Tensor:
-    tensor = as_tensor(x, name, "tensors")
-    return sh.reshape(tensor, (1,) * (least - tensor.ndim) + tensor.shape)
+    parts = [as_tensor(x, name, "tensors") for x in tensors]
+    return [sh.reshape(x, (1,) * (least - x.ndim) + x.shape) for x in parts]
 
 
 # --- Parts ------------------------------------------------------------------------------------------------------------
 
 
 def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
-    """Select `length` slices along an axis, beginning at `start`, which may be negative to count from the end.
-
-    A range beyond the axis raises a ShapeError.
-    """
+    """Select `length` slices along an axis, beginning at `start`, which may be negative to count from the end."""
     tensor = as_tensor(x, "narrow")
     number = as_axis(axis, tensor.ndim, "narrow")
     first, count, n = as_int(start, "narrow", "start"), as_int(length, "narrow", "length"), tensor.shape[number]
@@ -167,10 +157,7 @@ def chunk(x: Numbers, chunks: Count, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 def diff(x: Numbers, n: int = 1, axis: int = -1) -> Tensor:
-    """Differences x[i + 1] - x[i] of neighbours along an axis, applied `n` times.
-
-    A negative n raises an ArgumentError.
-    """
+    """Differences x[i + 1] - x[i] of neighbours along an axis, applied n >= 0 times."""
     tensor = as_tensor(x, "diff")
     number, times = as_axis(axis, tensor.ndim, "diff"), as_int(n, "diff", "n")
     if times < 0:

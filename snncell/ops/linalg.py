@@ -74,10 +74,7 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
 
     Shapes are `(..., n, k) @ (..., k, m) -> (..., n, m)`, and batch axes broadcast. A vector counts as one row or
     column, and its axis is dropped from the result. Event lists `x` have rows along the last axis, and `y` then has one
-    or two axes.
-
-    Raises:
-        ShapeError: if the inner lengths differ, the batch axes do not broadcast, or an operand has no axis.
+    or two axes. Other shapes raise a ShapeError.
     """
     if isinstance(x, EventLists):
         return multiply_lists(x, y)
@@ -106,8 +103,8 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
 
 
 def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
-    """True for rows of bytes and a matrix of floats on the CPU, which are multiplied without a conversion. The kernel
-    finds events in the bytes. It makes a temporary float copy only if there are too many events. In a trace,
+    """True for rows of bytes and a matrix of floats on the CPU, which are multiplied without a conversion: the kernel
+    finds events in the bytes, and makes a float copy only if there are too many. In a trace,
     `passes/product_operands.py` does the same.
     """
     rows, matrix = x._data, y._data
@@ -161,9 +158,7 @@ def _(*args: Any, equation: str) -> Grads:
         spread = f"{','.join([out, *other_terms])}->{terms[position]}"
         return _einsum.bind(dout, *others, equation=spread)
 
-    return [
-        lambda i=i: gradient(i) for i in range(len(operands))
-    ]  # i as a default, because a closure would see the last i
+    return [lambda i=i: gradient(i) for i in range(len(operands))]  # a default, because a closure would see the last i
 
 
 def einsum(equation: str, *operands: Numbers) -> Tensor:
@@ -317,10 +312,7 @@ def outer(x: Numbers, vec2: Numbers) -> Tensor:
 
 
 def inner(x: Numbers, other: Numbers) -> Tensor:
-    """Inner product over the last axis of both: (..., N) and (--, N) give (..., --). Numbers are multiplied.
-
-    Last axes of different lengths raise a ShapeError.
-    """
+    """Inner product over the last axis of both: (..., N) and (--, N) give (..., --). Numbers are multiplied."""
     a, b = _as_operands(x, other, "inner")
     if not a.ndim or not b.ndim:
         return a * b
@@ -331,10 +323,7 @@ def inner(x: Numbers, other: Numbers) -> Tensor:
 
 
 def dot(x: Numbers, other: Numbers) -> Tensor:
-    """NumPy's dot product: the sum over the last axis of `x` and the last but one of `other`.
-
-    Different lengths raise a ShapeError.
-    """
+    """NumPy's dot product: the sum over the last axis of `x` and the last but one of `other`."""
     a, b = _as_operands(x, other, "dot")
     if a.ndim < 2 and b.ndim < 2:
         return inner(a, b)
@@ -408,10 +397,7 @@ def _as_matrix(x: Numbers, name: str, argument: str = "x") -> Tensor:
 
 
 def matrix_power(x: Numbers, n: int) -> Tensor:
-    """Power of square matrices (..., N, N) by repeated squaring; n = 0 gives the identity.
-
-    A negative n raises an ArgumentError.
-    """
+    """Power of square matrices (..., N, N) by repeated squaring, for n >= 0; n = 0 gives the identity."""
     tensor, power = as_tensor(x, "matrix_power"), as_int(n, "matrix_power", "n")
     if tensor.ndim < 2 or tensor.shape[-1] != tensor.shape[-2]:
         raise ShapeError(f"matrix_power: takes square matrices (..., N, N), the shape is {tensor.shape}.")

@@ -1,4 +1,4 @@
-"""Loss functions: regression, probabilities, margins and classification, and their reduction to one number."""
+"""Loss functions: regression, probabilities, margins and classification; `reduction` is "mean", "sum" or "none"."""
 
 from __future__ import annotations
 
@@ -132,13 +132,12 @@ def binary_cross_entropy(
 ) -> Tensor:
     """Binary cross-entropy of probabilities: -(y log p + (1 - y) log(1 - p)), with logarithms of at least -100.
 
-    You should prefer `binary_cross_entropy_with_logits` if you have logits, because it is more accurate.
+    If you have logits, prefer `binary_cross_entropy_with_logits`, which is more accurate.
 
     Args:
         x: probabilities p in [0, 1], of any shape. Outside of this range the loss is NaN.
         target: y in [0, 1], of the same shape.
         weight: of each element, broadcast to x.
-        reduction: "mean", "sum" or "none".
     """
     p, y = of_one_shape("binary_cross_entropy", x=x, target=target)
     return reduce_losses(_weigh_losses(_binary(p, y), weight, "binary_cross_entropy"), reduction)
@@ -160,7 +159,6 @@ def binary_cross_entropy_with_logits(
         target: y in [0, 1], of the same shape.
         weight: of each element, broadcast to x.
         pos_weight: w, the weight of the positive part, broadcast to x.
-        reduction: "mean", "sum" or "none".
     """
     who = "binary_cross_entropy_with_logits"
     logits, y = of_one_shape(who, x=x, target=target)
@@ -233,15 +231,12 @@ def margin_ranking_loss(
 def cosine_embedding_loss(
     input1: Numbers, input2: Numbers, target: Numbers, margin: float = 0.0, reduction: Reduction = "mean"
 ) -> Tensor:
-    """Cosine embedding loss: 1 - c where target is 1, and max(0, c - margin) where it is -1.
-
-    c is the cosine similarity of both vectors.
+    """Cosine embedding loss: 1 - c where target is 1, max(0, c - margin) where it is -1, with the cosine similarity c.
 
     Args:
         input1, input2: vectors (N, D), or one vector each, (D,).
         target: 1 or -1, (N,) or a number.
         margin: the similarity that vectors with target -1 may have.
-        reduction: "mean", "sum" or "none".
     """
     who = "cosine_embedding_loss"
     first, second = of_one_shape(who, input1=input1, input2=input2)
@@ -268,9 +263,7 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin).
-
-    d is the distance of order p along the last axis.
+    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin), with d along the last axis.
 
     Args:
         anchor, positive, negative: vectors (..., D) of one shape.
@@ -278,7 +271,6 @@ def triplet_margin_loss(
         p: the order of the distance, (sum |a - b + eps|^p)^(1 / p).
         eps: keeps the distance of equal vectors above 0, because its derivative at 0 is taken as 0.
         swap: use d(positive, negative) where it is smaller than d(anchor, negative).
-        reduction: "mean", "sum" or "none".
     """
     a, near, far = of_one_shape("triplet_margin_loss", anchor=anchor, positive=positive, negative=negative)
 
@@ -304,8 +296,7 @@ def class_losses(
     label_smoothing: float,
 ) -> Tensor:
     """-log p[label], (N, ...), weighted by class and reduced, for `log_p` of (N, C, ...). The mean divides by the sum
-    of the weights of all labels that are not ignored. `labels` are integers (N, ...) or probabilities of the shape of
-    log_p. `who` is for errors, and the other arguments are the same as for `cross_entropy`.
+    of the weights of all labels that are not ignored. `labels` are integers (N, ...) or probabilities like log_p.
     """
     classes = log_p.shape[1]
     weights = None if weight is None else as_tensor(weight, who, "weight")
@@ -376,14 +367,11 @@ def cross_entropy(
 ) -> Tensor:
     """Cross-entropy loss: -log softmax(x)[target], weighted by class.
 
-    A target out of range raises an ArgumentError.
-
     Args:
         x: logits (N, C) or (N, C, ...).
-        target: integers (N,) or (N, ...) in [0, C); or probabilities of the shape of x.
+        target: integers (N,) or (N, ...) in [0, C), or else an ArgumentError; or probabilities of the shape of x.
         weight: (C,), a weight per class. The mean is then divided by the sum of the weights.
         ignore_index: a target that does not contribute, for example for padded time steps.
-        reduction: "mean", "sum" or "none".
         label_smoothing: e in [0, 1). Targets become (1 - e) target + e / C, which discourages overconfidence.
     """
     logits, labels = as_float(x, "cross_entropy"), as_tensor(target, "cross_entropy", "target")

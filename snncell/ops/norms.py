@@ -95,14 +95,8 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
     return result if keepdim else sh.squeeze(result, axes)
 
 
-# --- Clipping ---------------------------------------------------------------------------------------------------------
-
-
 def clip_by_value(x: Any, clip_value_min: Numbers | None = None, clip_value_max: Numbers | None = None) -> Any:
-    """Limit a Tensor, or each Tensor in a tuple or list, to [clip_value_min, clip_value_max].
-
-    Missing bounds, or a minimum above the maximum, raise an ArgumentError.
-    """
+    """Limit a Tensor, or each Tensor in a tuple or list, to [clip_value_min, clip_value_max], like `ops.clip`."""
     if not isinstance(x, (tuple, list)):
         return ar.clip(x, clip_value_min, clip_value_max)
     return tuple(clip_by_value(part, clip_value_min, clip_value_max) for part in x)

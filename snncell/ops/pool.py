@@ -169,9 +169,6 @@ def _fold_windows(x: Any, windows: Windows, lengths: Ints) -> Any:
     return image[(..., *(slice(before, before + n) for (before, _), n in inner))]
 
 
-# --- Windows ----------------------------------------------------------------------------------------------------------
-
-
 Pairs = tuple[tuple[int, int], ...]
 
 
@@ -187,9 +184,8 @@ def _prepare_pool(
     ceil_mode: bool = False,
     padding_alone: bool = False,
 ) -> tuple[Tensor, Windows, Pairs]:
-    """Check the arguments of a pool: returns its float image (N, C, *S), its windows, and the requested padding. With
-    `ceil_mode`, windows extend beyond the padding. Each window must contain an element of the image, unless
-    `padding_alone`.
+    """Check the arguments of a pool; return its float image (N, C, *S), its windows, and the requested padding. With
+    `ceil_mode`, windows extend beyond it. Each must contain an element of the image, unless `padding_alone`.
     """
     tensor = as_float(x, name)
     if tensor.ndim != count + 2:

@@ -3,15 +3,13 @@
 The generator is NumPy's Philox, keyed by the seed and the number of the call. Each element uses its own 64-bit word:
 
 - uniform: 53 bits of the word for float64, 24 bits of half a word for float32, as in NumPy.
-- normal: the Box-Muller method computes two numbers from two words, in float64, and rounds them. On a GPU the last bit
-  may differ, because its logarithm and sine do.
-- integers: the upper half of the 128-bit product of the word and the number n of integers. Probabilities deviate from 1
-  / n by at most 2^-64.
+- normal: the Box-Muller method makes two numbers of two words, in float64. On a GPU the last bit may differ.
+- integers: the upper half of the product of the word and the number n of integers, with probabilities 1 / n +- 2^-64.
 - permutations: the order of the words.
 
-The key of the next draw is a Parameter without a gradient. A jitted function therefore draws new numbers each time it
-runs, because advancing the key is an effect of its Program. The key moves to the device of the draws. Each thread has a
-key, so that its draws do not depend on the timing of other threads.
+The key of the next draw is a Parameter without a gradient, so a jitted function draws new numbers each time it runs:
+advancing the key is an effect of its Program. The key moves to the device of the draws. Each thread has a key, so that
+its draws do not depend on the timing of other threads.
 """
 
 from __future__ import annotations
@@ -46,6 +44,7 @@ from snncell.ops.base import (
     probability,
 )
 from snncell.tape.parameter import Parameter, assign_all
+from snncell.tape.primitive import Primitive
 from snncell.tape.state import RECORDING, TRACING, here, in_turn
 from snncell.tape.tensor import Tensor, on_device_of, snapshot
 
@@ -96,12 +95,11 @@ _state = _Key(_SEQUENCES.key, name="random_state", requires_grad=False)
 
 
 def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> None:
-    """Set the seed of all random numbers of this thread.
+    """Set the seed of all random numbers of this thread. Call it at the start of a program for repeatable results.
 
-    You should call it at the start of a program to make results repeatable. Each thread has its own sequence of random
-    numbers. If a thread has not called `set_seed`, its seed comes from the main thread's last seed (random by default)
-    and from the number of the thread among the threads that draw. If several threads draw at once, let each of them
-    call `set_seed`.
+    Each thread has its own sequence of random numbers. If a thread has not called `set_seed`, its seed comes from the
+    main thread's last seed (random by default) and from the number of the thread among the threads that draw. If
+    several threads draw at once, let each of them call `set_seed`.
 
     Args:
         seed: an integer in [0, 2^63).
@@ -144,11 +142,7 @@ def next_key() -> Tensor:
     return key
 
 
-@primitive
-def _following(key: Any) -> Any:
-    return key + np.array([0, 1])
-
-
+_following = Primitive("following", lambda key: key + np.array([0, 1]))
 _following.def_there(philox.next_key)
 _following.no_gradient()
 

@@ -56,10 +56,7 @@ def reshape(x: Numbers, *shape: Any) -> Tensor: ...
 def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
     """Change the shape without changing the order of elements. One length may be -1, which is computed.
 
-    You can also reshape event lists, as long as their rows stay whole.
-
-    Raises:
-        ShapeError: if the number of elements differs, or rows of event lists would be split or joined.
+    You can also reshape event lists, as long as their rows stay whole. Other shapes raise a ShapeError.
     """
     if isinstance(x, EventLists):
         return x.reshape(*shape)
@@ -165,10 +162,7 @@ def permute(x: Numbers, *axis: Any) -> Tensor:
 
 
 def moveaxis(x: Numbers, source: Axes, destination: Axes) -> Tensor:
-    """Move the axes `source` to the positions `destination`; the other axes keep their order.
-
-    Different numbers of axes, or an axis given twice, raise a ShapeError.
-    """
+    """Move the axes `source` to as many positions `destination`; the other axes keep their order."""
     tensor = as_tensor(x, "moveaxis")
     moved = [as_axis(a, tensor.ndim, "moveaxis", "source") for a in as_ints(source, "moveaxis", "source")]
     places = [as_axis(a, tensor.ndim, "moveaxis", "destination") for a in as_ints(destination, "moveaxis", "axis")]
@@ -221,10 +215,7 @@ def broadcast_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
-    """Broadcast `x` along axes of length 1 and new leading axes; -1 keeps a length.
-
-    A shape that does not fit raises a ShapeError.
-    """
+    """Broadcast `x` along axes of length 1 and new leading axes; -1 keeps a length."""
     tensor = as_tensor(x, "broadcast_to")
     target = as_ints(shape, "broadcast_to", "shape")
     extra = len(target) - tensor.ndim
@@ -239,9 +230,6 @@ def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
 def expand(x: Numbers, *size: Any) -> Tensor:
     """Broadcast like `broadcast_to`, with the lengths as separate arguments or in one tuple."""
     return broadcast_to(x, as_ints(as_lengths(size), "expand", "size"))
-
-
-# --- Flipping ---------------------------------------------------------------------------------------------------------
 
 
 @moving

@@ -21,9 +21,6 @@ from snncell.tape.tensor import Tensor, on_device_of
 __all__ = ["argsort", "median", "quantile", "searchsorted", "sort", "top_k", "topk", "unique_consecutive"]
 
 
-# --- Order ------------------------------------------------------------------------------------------------------------
-
-
 @primitive
 def _argsort(x: Any) -> Any:
     return np.argsort(x, axis=-1, kind="stable")
@@ -163,26 +160,20 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
     return (values, places) if keepdims else (sh.squeeze(values, number), sh.squeeze(places, number))
 
 
-def _as_shares(q: Any) -> np.ndarray[Any, Any]:
-    try:
-        return np.asarray(q)
-    except ValueError:  # ragged
-        return np.asarray("")
-
-
 def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Quantile: the value below which a fraction q of the elements lies, with linear interpolation.
+    """Quantile: the value below which a fraction q of the elements lies, with linear interpolation; NaN next to a NaN.
 
     Args:
         x: any shape.
         q: a number in [0, 1], or several, which become the first axis of the result.
         axis: by default the flattened elements are used.
         keepdims: keep the axis with length 1.
-
-    Returns:
-        NaN where there is a NaN.
     """
-    tensor, shares = as_float(x, "quantile"), q.asnumpy() if isinstance(q, Tensor) else _as_shares(q)
+    tensor = as_float(x, "quantile")
+    try:
+        shares = q.asnumpy() if isinstance(q, Tensor) else np.asarray(q)
+    except ValueError:  # ragged
+        shares = np.asarray("")
     if shares.ndim > 1 or shares.dtype.kind not in "biuf" or not ((shares >= 0) & (shares <= 1)).all():
         raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {show(q)}.")
     line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))
