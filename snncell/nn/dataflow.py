@@ -35,10 +35,7 @@ Sources = tuple[Any, ...]  # a Signal is the sum of these outputs, in the export
 
 
 def overridden(cell: Any, allowed: tuple[str, ...] = ()) -> tuple[type, list[str]]:
-    """The package class that a Cell derives from, and the names of its methods that a subclass or object replaces.
-
-    `__init__` and names in `allowed` do not count, because they do not change the computation.
-    """
+    """The package class that a Cell derives from, and the names of its methods that a subclass or object replaces."""
     kinds = type(cell).__mro__
     base = next(kind for kind in kinds if ours(kind))
     own = [name for kind in kinds[: kinds.index(base)] for name in vars(kind) if name not in _HARMLESS]
@@ -50,19 +47,13 @@ def overridden(cell: Any, allowed: tuple[str, ...] = ()) -> tuple[type, list[str
 
 
 def kind_of(cell: Any, allowed: tuple[str, ...] = ()) -> type:
-    """The class of this package whose computation a Cell has; `object` if it replaces one of its methods.
-
-    Exporters should use it in place of `isinstance` to decide what a layer computes.
-    """
+    """The class of this package whose computation a Cell has, for exporters; `object` if it replaces a method."""
     base, replaced = overridden(cell, allowed)
     return object if replaced else base
 
 
 def beyond_threshold(function: Any) -> Any:
-    """The part of a spike function that may fire by a rule other than x > 0; None if there is no such part.
-
-    The wrappers `Inclusive`, `Counting` and `Scaled` are skipped, because every exporter knows their rules.
-    """
+    """The part of a spike function that may fire by a rule other than x > 0 or a known wrapper's; None without one."""
     while kind_of(function) in (Counting, Inclusive, Scaled):
         function = function.surrogate_function
     fires = type(function).construct is Surrogate.construct and "construct" not in vars(function)
@@ -85,10 +76,7 @@ def refuse_hooks(net: Cell, error: Callable[[str], Exception], what: str, path: 
 
 
 def refuse_replacement(cell: Any, path: str, error: Callable[[str], Exception], what: str) -> None:
-    """Raise for a Cell, or a child, that replaces a method of a layer or neuron of this package.
-
-    Subclasses of `Cell`, `nn.Neuron`, spike functions and quantisers are accepted, because they exist to be subclassed.
-    """
+    """Raise for a Cell, or a child, that replaces a method of a layer or neuron that is no base class for users."""
     for below, inner in cell.cells_and_names(name_prefix=path):
         base, replaced = overridden(inner)
         if replaced and _is_layer(base):
@@ -100,9 +88,7 @@ def _is_layer(base: type) -> bool:
 
 
 def _replacement(cell: Any, base: type, name: str) -> str:
-    if name in vars(cell):
-        return f"has another {name}, set on the object"
-    return f"replaces {name} of {base.__name__}"
+    return f"has another {name}, set on the object" if name in vars(cell) else f"replaces {name} of {base.__name__}"
 
 
 class DataFlow:
@@ -126,10 +112,7 @@ class DataFlow:
         self._refused: Exception | None = None
 
     def place(self, cell: Any, kind: type, path: str, sources: Sources) -> Sources | None:
-        """Handle the call of a Cell at `path`, of class `kind` (see `kind_of`), on the sum of these sources.
-
-        Returns the sources of the output, or None if the exporter does not know the Cell.
-        """
+        """Handle a call of a Cell of class `kind` on the sum of these sources; return its sources, None if unknown."""
         raise NotImplementedError
 
     def unknown(self, cell: Any, path: str) -> Exception:

@@ -47,10 +47,7 @@ class ExportedCell:
 
 @dataclass(frozen=True)
 class IntegerSignal:
-    """Values between two layers: integers n 2^exponent with |n| up to `bound`.
-
-    `real` is True for network inputs that are arbitrary numbers until a quantiser rounds them.
-    """
+    """Values between two layers: n 2^exponent with |n| up to `bound`; `real` for network inputs of any value."""
 
     exponent: int
     bound: float
@@ -63,10 +60,7 @@ class IntegerSignal:
 def product_of(
     cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
 ) -> tuple[integer.IntegerProduct, IntegerSignal]:
-    """The integer layer of a prepared Dense or convolution, and the bounds of its results.
-
-    Values are exact up to `limit` units.
-    """
+    """The integer layer of a prepared Dense or convolution, exact up to `limit` units, and its results' bounds."""
     levels, steps = _levels(cell, place)
     bias = None
     if cell.has_bias:  # in steps, rounded in the precision of the network
@@ -128,10 +122,7 @@ def per_axis(value: Any, count: int) -> tuple[int, ...]:
 
 
 def _winograd_growth(cell: Any) -> float:
-    """The factor by which sums of a convolution may grow in between: 1, or more with Winograd tiles.
-
-    Infinity for windows of more than three elements, because their transforms contain thirds, which are not exact.
-    """
+    """The growth of sums by Winograd tiles; infinite for windows of over 3 elements, whose transforms have thirds."""
     if not isinstance(cell, nn.Conv2d) or cell.window == (1, 1):
         return 1.0
     if min(cell.in_channels, cell.out_channels) // cell.group < LEAST_CHANNELS:
@@ -172,10 +163,7 @@ def bits_behind_point(values: Any) -> int:
 
 
 class LinearForm:
-    """A sum of variables times numbers. Neurons with linear equations can compute with it as with Tensors.
-
-    `check` is called with the result of each operation.
-    """
+    """A sum of variables times numbers, with which linear neurons compute; `check` is called with each result."""
 
     __array_ufunc__ = None  # so that NumPy arrays defer to the operators of this class
 
@@ -243,10 +231,7 @@ KNOWN = "nn.IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, or a subclass of nn
 def integer_neuron(
     cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
 ) -> tuple[integer.IntegerNeuron, IntegerSignal]:
-    """The integer step of a prepared neuron for inputs within the bounds of `signal`, and the bounds of its output.
-
-    Values are exact up to `limit` units.
-    """
+    """The integer step of a prepared neuron, exact up to `limit` units, and the bounds of its output."""
     _refuse_others(cell, place)
     inner, grid = _with_constants(cell, place), cell.quantisers.states
     fraction, low, high = grid.fraction, grid.low, grid.high
@@ -287,10 +272,7 @@ def integer_neuron(
 def _equations(
     inner: Any, cell: Any, signal: IntegerSignal, place: ExportedCell, limit: float
 ) -> tuple[LinearForm, LinearForm | None]:
-    """Linear forms of the potential before rounding, and of the current, or None without one.
-
-    Each operation must be exact in float32.
-    """
+    """Linear forms, exact in float32, of the potential before rounding, and of the current, or None without one."""
 
     def check(term: LinearForm) -> None:
         units = math.ldexp(term.bound, term.bits)

@@ -37,10 +37,7 @@ LAYERS: tuple[type[Cell], ...] = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # lay
 
 
 class OnStep(Cell):
-    """Round a bias (channels,) to the grid of the sums: round(b / step) step, with a straight-through gradient.
-
-    There are no limits, because a bias never exceeds the 32 bits of an accumulator.
-    """
+    """Round a bias (channels,) to the grid of the sums, straight through and without limits: it never fills 32 bits."""
 
     def construct(self, bias: Tensor, step: Any) -> Any:
         return ops.round(bias / step) * step

@@ -20,18 +20,11 @@ ScaleBits = Annotated[int, Within(1, 16)] | None
 
 
 def round_scale(scale: Tensor, bits: int | None, *, up: bool = False) -> Any:
-    """Round a positive scale to `bits` significant bits. The gradient passes through.
+    """Round a positive scale to `bits` significant bits; `up` rounds away from 0. The gradient passes through.
 
-    With few significant bits, multiples of the scale and their sums are exact in float32. For example, 8 bits of a
-    scale and 7 bits of an int8 leave 9 bits for a sum. One bit gives a power of two.
-
-    Args:
-        scale: positive values.
-        bits: from 1 to 16; None leaves the scale unchanged.
-        up: whether to round away from 0, so that the largest value still fits.
-
-    Source: Veltkamp's splitting; T. J. Dekker, "A floating-point technique for extending the available precision",
-    Numerische Mathematik 18, 1971.
+    Multiples of a short scale and their sums are exact in float32. For example, 8 bits of a scale and 7 bits of an int8
+    leave 9 bits for a sum. One bit gives a power of two. Source: Veltkamp's splitting; Dekker, "A floating-point
+    technique for extending the available precision", Numerische Mathematik 18, 1971.
     """
     if bits is None:
         return scale

@@ -180,18 +180,12 @@ _END: Any = object()
 def prefetch_batches(
     source: Iterable[Any], convert: Callable[[Any], Any], prefetch: bool
 ) -> AbstractContextManager[Iterable[Any]]:
-    """Context manager: prefetch the items of `source`, converted, in order; without `prefetch` make them on demand.
-
-    Nothing is prefetched while a GPU is in use, because its steps run in parallel with the host already.
-    """
+    """Context manager: prefetch converted items in order; on demand without `prefetch`, or if a GPU is in use."""
     return _Prefetcher(source, convert) if prefetch and not IN_USE else nullcontext(map(convert, source))
 
 
 def should_prefetch(source: Any) -> bool:
-    """True for data that are safe and worth prefetching: `Batches` of at least LEAST_BYTES.
-
-    Only these are known to depend on nothing that a step changes, except the random numbers.
-    """
+    """True for `Batches` of at least LEAST_BYTES: only these surely depend on nothing that a step changes."""
     if getattr(type(source), "__iter__", None) is not Batches.__iter__:
         return False
     size = sum(array.nbytes for array in source.arrays)

@@ -33,12 +33,7 @@ def refuse_epoch(
 ) -> None:
     """Raise a TrainingError if the loss of an epoch, or a trained Parameter after it, is not finite.
 
-    Args:
-        training: in the epoch.
-        value: the loss.
-        clipped: whether clip_norm is set.
-        checkpoint: the file that the error names.
-        cause: searches for a cause other than the learning rate, and describes it; "" for none.
+    The error names `checkpoint`, and what `cause()` finds besides the learning rate; "" for nothing.
     """
     epoch, file = training.epoch, name_checkpoint(checkpoint, training.epoch)
     if not math.isfinite(value):
@@ -76,10 +71,7 @@ def warn_of_nan(test: Any) -> None:
 
 
 def nan_in(data: Any, who: str) -> str:
-    """A sentence about the first array of data that contains NaN, with a hint; "" for none.
-
-    It checks arrays and lists of batches, but not data that make batches on demand.
-    """
+    """A sentence on the first array, or batch of a list, that contains NaN; "" for none or for batches on demand."""
     by_batch = isinstance(data, (list, tuple))
     batches = data if by_batch else [data.arrays] if isinstance(data, Batches) else []
     for number, batch in enumerate(batches):
@@ -166,10 +158,7 @@ _COUNTS = ("taken", "skipped", "lost")
 
 
 def as_scaler(given: Any, who: str) -> LossScaler | None:
-    """Convert a number to a static scaler; a scaler or None is returned unchanged.
-
-    Raises: ArgumentError for anything else.
-    """
+    """Convert a number to a static scaler; a scaler or None is returned unchanged."""
     if given is None or isinstance(given, LossScaler):
         return given
     number = isinstance(given, (int, float)) and not isinstance(given, bool)

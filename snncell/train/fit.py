@@ -474,9 +474,8 @@ _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGT
 def note_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Context manager: Ctrl-C and SIGTERM call `stop`, so that the training ends after its present step.
 
-    Schedulers end a job by SIGTERM, which is raised again afterwards. A second signal takes effect at once. The user's
-    signal handlers stay in place. On other threads than the main thread this does nothing, because Python handles
-    signals only there.
+    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal takes effect at once. The user's
+    handlers stay in place. Python handles signals on the main thread only, so on others this does nothing.
     """
     received: list[int] = []
 

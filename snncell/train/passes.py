@@ -196,9 +196,8 @@ def _wide(number: Any) -> Any:
 class DataPass:
     """A pass over the training data: one epoch.
 
-    A checkpoint within it contains the measurements, the states of all `Stateful` Cells, and the position in the data.
-    A `Loader` knows its position. For other data, the checkpoint has the number of batches and the random state from
-    which their order was drawn, so that a resume can repeat the pass up to this batch.
+    A checkpoint within it contains the measurements, the states of all `Stateful` Cells, and the position in the data:
+    a `Loader`'s own, else the number of batches and the random state from which their order was drawn.
     """
 
     def __init__(self, parts: tuple[Any, ...], data: Any, processes: OneProcess) -> None:

@@ -134,10 +134,7 @@ def find_learning_rate(
 
 
 def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
-    """A copy of the optimiser with constant rates and the same moments, and its rates relative to the first.
-
-    The original keeps its schedules, and functions traced with it stay valid.
-    """
+    """A copy of the optimiser with constant rates and the same moments, and its rates relative to the first."""
     now = [float(rate) for rate in optimiser.rates()]
     if now[0] == 0.0 and any(now):
         raise ArgumentError(

@@ -301,9 +301,6 @@ class OneProcess:
 
 
 def choose_processes(distributed: bool) -> OneProcess:
-    """The processes that `fit` trains on: this one alone, or the ranks of the job that it has joined.
-
-    Raises: RankError with distributed, if this process has not joined a job.
-    """
+    """The processes that `fit` trains on: this one alone, or the ranks of the job that it has joined."""
     processes: OneProcess = plugin("training on ranks")() if distributed else OneProcess()
     return processes

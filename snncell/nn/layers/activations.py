@@ -24,8 +24,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _Activation(Cell):
-    """Base of activations: calls `operation` with the input and the fields of the class, in order."""
+class OperationCell(Cell):
+    """Base of Cells that call an operation, the argument `operation` of the class statement."""
 
     operation: ClassVar[Callable[..., Tensor]]
 
@@ -33,6 +33,10 @@ class _Activation(Cell):
         super().__init_subclass__(**options)
         if operation is not None:
             cls.operation = staticmethod(operation)
+
+
+class _Activation(OperationCell):
+    """Base of activations: calls `operation` with the input and the fields of the class, in order."""
 
     def construct(self, x: Tensor) -> Tensor:
         return self.operation(x, *(getattr(self, name) for name in fields_defined_with(type(self), "operation")))
@@ -297,10 +301,7 @@ class _SharedDropout(Dropout):
 
 
 class Dropout2d(_SharedDropout):
-    """Channel dropout of (N, C, H, W): in training, set whole channels to 0 with probability p.
-
-    The other channels are divided by 1 - p.
-    """
+    """Channel dropout of (N, C, H, W): in training, set channels to 0 with probability p; divide others by 1 - p."""
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
         """All axes after the channels."""
@@ -308,10 +309,7 @@ class Dropout2d(_SharedDropout):
 
 
 class Dropout1d(_SharedDropout):
-    """Channel dropout of (N, C, L) or (C, L): in training, set whole channels to 0 with probability p.
-
-    The other channels are divided by 1 - p.
-    """
+    """Channel dropout of (N, C, L) or (C, L): in training, set channels to 0 with probability p; see `Dropout2d`."""
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
         """The last axis."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from snncell import dtype as dtypes, ops
@@ -13,6 +13,7 @@ from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import Init, Uniform
 from snncell.errors import ArgumentError, ShapeError
+from snncell.nn.layers.activations import OperationCell
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
 from snncell.ops.conv import padding_widths, tuple_of
 from snncell.ops.pool import Sizes
@@ -89,15 +90,8 @@ class _Conv(Cell):
                 f"{self!r}: the input must have shape (N, {self.in_channels}, {places}), not {x.shape}. For sequences "
                 f"(T, B, ...), wrap the layer: nn.TimeDistributed(...)."
             )
-        return self.convolved(
-            x,
-            bias=self.bias if self.has_bias else None,
-            stride=self.stride,
-            pad_mode=self.pad_mode,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.group,
-        )
+        options = {name: getattr(self, name) for name in ("stride", "pad_mode", "padding", "dilation")}
+        return self.convolved(x, bias=self.bias if self.has_bias else None, groups=self.group, **options)
 
     def convolved(self, x: Any, **options: Any) -> Tensor:
         """Call the operation."""
@@ -118,9 +112,8 @@ class Conv1d(_Conv):
 
     For sequences (T, B, C, L), wrap it in `TimeDistributed`.
 
-    Raises:
-        ShapeError: for an input of another shape; the message names this Cell.
-        ArgumentError: if group does not divide the channels, or the padding does not fit pad_mode.
+    Raises: ShapeError for an input of another shape; ArgumentError if group does not divide the channels, or the
+        padding does not fit pad_mode.
     """
 
     axes = 1
@@ -203,10 +196,9 @@ Window = Annotated[Lengths, Unlike(_stride_warning)]
 
 
 @with_fields
-class _Pool(Cell):
+class _Pool(OperationCell):
     """Base of pools: an operation on each window. `options` holds its other arguments."""
 
-    operation: ClassVar[Callable[..., Tensor]]
     kernel_size: Window = field(1, meaning="length of a window along each axis: an int, or one per axis")
     stride: Lengths = field(1, meaning="distance between windows; 1 as in MindSpore, where PyTorch has kernel_size")
     pad_mode: PadMode = field(
@@ -237,7 +229,7 @@ class _MaxPool(_Pool):
 
 
 @with_fields
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPool, operation=ops.max_pool2d):
     """Max pooling of (N, C, H, W): the largest element of each window; see `ops.max_pool2d`.
 
     Pass stride explicitly: if you leave it out, an ArgumentWarning points to the different defaults of MindSpore (1)
@@ -248,21 +240,16 @@ class MaxPool2d(_MaxPool):
         (1, 3, 16, 16)
     """
 
-    operation = staticmethod(ops.max_pool2d)
-
 
 @with_fields
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPool, operation=ops.max_pool1d):
     """Max pooling of (N, C, L): the largest element of each window; see `ops.max_pool1d`."""
 
-    operation = staticmethod(ops.max_pool1d)
-
 
 @with_fields
-class AvgPool2d(_Pool):
+class AvgPool2d(_Pool, operation=ops.avg_pool2d):
     """Average pooling of (N, C, H, W): the mean of each window; see `ops.avg_pool2d`."""
 
-    operation = staticmethod(ops.avg_pool2d)
     ceil_mode: bool = CEIL_MODE
     count_include_pad: bool = COUNT_INCLUDE_PAD
     divisor_override: Count | None = field(
@@ -271,16 +258,15 @@ class AvgPool2d(_Pool):
 
 
 @with_fields
-class AvgPool1d(_Pool):
+class AvgPool1d(_Pool, operation=ops.avg_pool1d):
     """Average pooling of (N, C, L): the mean of each window; see `ops.avg_pool1d`."""
 
-    operation = staticmethod(ops.avg_pool1d)
     ceil_mode: bool = CEIL_MODE
     count_include_pad: bool = COUNT_INCLUDE_PAD
 
 
 @with_fields
-class SumPool2d(_Pool):
+class SumPool2d(_Pool, operation=ops.sum_pool2d):
     """Sum pooling of (N, C, H, W): the sum of each window, which for spikes is their number.
 
     Use it to reduce the resolution of event-camera data without losing events. Padding adds zeros. For sequences (T, B,
@@ -292,16 +278,12 @@ class SumPool2d(_Pool):
         [[[[4.0, 4.0], [4.0, 4.0]]]]
     """
 
-    operation = staticmethod(ops.sum_pool2d)
-
 
 # --- adaptive pooling -------------------------------------------------------------------------------------------------
 
 
-class _AdaptivePool(Cell):
+class _AdaptivePool(OperationCell):
     """Base of pools with a fixed output size."""
-
-    operation: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, output_size: Sizes | None) -> None:
         super().__init__()
@@ -321,13 +303,11 @@ class _AdaptivePool1d(_AdaptivePool):
         super().__init__(output_size)
 
 
-class AdaptiveAvgPool1d(_AdaptivePool1d):
+class AdaptiveAvgPool1d(_AdaptivePool1d, operation=ops.adaptive_avg_pool1d):
     """Adaptive average pooling of (N, C, L) to (N, C, output_size); see `ops.adaptive_avg_pool1d`."""
 
-    operation = staticmethod(ops.adaptive_avg_pool1d)
 
-
-class AdaptiveAvgPool2d(_AdaptivePool):
+class AdaptiveAvgPool2d(_AdaptivePool, operation=ops.adaptive_avg_pool2d):
     """Adaptive average pooling of (N, C, H, W) to a fixed size; see `ops.adaptive_avg_pool2d`.
 
     Use it before the last dense layer, so that the network accepts images of any size.
@@ -340,16 +320,10 @@ class AdaptiveAvgPool2d(_AdaptivePool):
         (2, 3, 1, 1)
     """
 
-    operation = staticmethod(ops.adaptive_avg_pool2d)
 
-
-class AdaptiveMaxPool1d(_AdaptivePool1d):
+class AdaptiveMaxPool1d(_AdaptivePool1d, operation=ops.adaptive_max_pool1d):
     """Adaptive max pooling of (N, C, L) to (N, C, output_size); see `ops.adaptive_max_pool1d`."""
 
-    operation = staticmethod(ops.adaptive_max_pool1d)
 
-
-class AdaptiveMaxPool2d(_AdaptivePool):
+class AdaptiveMaxPool2d(_AdaptivePool, operation=ops.adaptive_max_pool2d):
     """Adaptive max pooling of (N, C, H, W) to a fixed size; see `AdaptiveAvgPool2d` for the argument."""
-
-    operation = staticmethod(ops.adaptive_max_pool2d)

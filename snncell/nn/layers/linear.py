@@ -35,8 +35,7 @@ class Dense(Cell):
     Because it works on the last axis, you can pass sequences (T, B, N) directly. Event lists from `snncell.data` are
     accepted too.
 
-    Raises:
-        ShapeError: if the last axis of x is not in_channels; the message names this Cell.
+    Raises: ShapeError if the last axis of x is not in_channels.
     Example:
         >>> nn.Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
         (1, 4)
@@ -92,12 +91,9 @@ class Linear(Dense):
         in_features: length of the last axis of x.
         out_features: length of the last axis of y.
         bias: whether to add b.
-        weight_init: initial W, (out_features, in_features); None draws uniformly within +-1 / sqrt(in_features).
-        bias_init: initial b, (out_features,); None as for W.
-        dtype: dtype of the Parameters.
+        weight_init, bias_init, dtype: as for `Dense`.
 
-    Raises:
-        ShapeError: if the last axis of x is not in_features; the message names this Cell.
+    Raises: ShapeError if the last axis of x is not in_features.
     Example:
         >>> nn.Linear(3, 4, bias=False)(Tensor([[1.0, 2.0, 3.0]])).shape
         (1, 4)
@@ -123,8 +119,7 @@ class BiDense(Cell):
         x1: (..., in1_channels).
         x2: (..., in2_channels).
 
-    Raises:
-        ShapeError: for inputs of other lengths; the message names this Cell.
+    Raises: ShapeError for inputs of other lengths.
     Example:
         >>> nn.BiDense(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
         (5, 2)
@@ -145,10 +140,8 @@ class BiDense(Cell):
     bias: Parameter | None = None  # None without a bias, as in MindSpore
 
     def _complete(self, given: dict[str, Any]) -> None:
-        shape, even = (
-            (self.out_channels, self.in1_channels, self.in2_channels),
-            Uniform(1 / math.sqrt(self.in1_channels)),
-        )
+        shape = self.out_channels, self.in1_channels, self.in2_channels
+        even = Uniform(1 / math.sqrt(self.in1_channels))
         self.weight = create_parameter(given["weight_init"], even, shape, given["dtype"])
         if self.has_bias:
             self.bias = create_parameter(given["bias_init"], even, shape[:1], given["dtype"])

@@ -50,10 +50,7 @@ def _momentum_warning(who: str, given: Mapping[str, Any]) -> str:
 
 
 class BatchStatistics(Cell):
-    """Base of batch normalisations: y = gain (x - mean) / sqrt(var + eps) gamma + beta.
-
-    Mean and variance are taken over all axes except `kept`; gamma and beta have one value per place on the kept axes.
-    """
+    """Base of batch normalisations over all axes but `kept`: y = gain (x - mean) / sqrt(var + eps) gamma + beta."""
 
     dims: tuple[int, ...]  # allowed numbers of axes of an input
     kept: tuple[int, ...] = (1,)
@@ -254,10 +251,7 @@ class GroupNorm(Cell):
         dtype: dtype of the Parameters.
 
     Inputs: x: (N, C, ...).
-
-    Raises:
-        ArgumentError: if num_groups does not divide num_channels.
-        ShapeError: for an input with other channels; the message names this Cell.
+    Raises: ArgumentError if num_groups does not divide num_channels; ShapeError for an input with other channels.
     Source: Wu and He, "Group Normalization", ECCV 2018.
     Example:
         >>> nn.GroupNorm(2, 4)(ops.ones((3, 4, 5))).shape

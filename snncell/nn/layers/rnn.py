@@ -28,18 +28,11 @@ States = tuple[Tensor, ...]  # (B, H) each; the first is the output
 
 
 class GatedEquations(NamedTuple):
-    """The equations of a recurrent network.
+    """The equations of a recurrent network."""
 
-    Attributes:
-        gates: the number of gates, which are blocks of rows of the weights.
-        states: the number of states.
-        step: computes the next states from the gates' terms of the input, their terms of the previous output, and the
-            previous states.
-    """
-
-    gates: int
+    gates: int  # the number of gates, which are blocks of rows of the weights
     states: int
-    step: Callable[[Parts, Parts, States], States]
+    step: Callable[[Parts, Parts, States], States]  # (terms of x, terms of the previous output, states) -> next states
 
 
 def _tanh(of_x: Parts, of_h: Parts, _states: States) -> States:

@@ -5,14 +5,14 @@ Each has `reduction`: "mean" (the default), "sum" or "none".
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from snncell import ops
 from snncell.base.arguments.kinds import NotNegative, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, fields_defined_with, with_fields
 from snncell.errors import DTypeError, ShapeError
+from snncell.nn.layers.activations import OperationCell
 from snncell.ops.base import as_tensor
 from snncell.ops.loss import class_losses, reduce_losses, refuse_shapes
 from snncell.tape.tensor import Tensor
@@ -59,15 +59,12 @@ class ReducibleLoss(Cell):
         return logits, labels
 
 
-class _OperationLoss(Cell):
+class _OperationLoss(OperationCell):
     """Base of losses that call an operation with the fields of the class by name."""
 
-    operation: ClassVar[Callable[..., Tensor]]
-
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return self.operation(
-            logits, labels, **{name: getattr(self, name) for name in fields_defined_with(type(self), "operation")}
-        )
+        options = {name: getattr(self, name) for name in fields_defined_with(type(self), "operation")}
+        return self.operation(logits, labels, **options)
 
     def extend_repr(self) -> str:
         return ""
@@ -99,22 +96,20 @@ class L1Loss(ReducibleLoss):
 
 
 @with_fields
-class HuberLoss(_OperationLoss):
+class HuberLoss(_OperationLoss, operation=ops.huber_loss):
     """Huber loss: d^2 / 2 if d = |logits - labels| is at most delta, else delta (d - delta / 2).
 
     Use it for regression with outliers.
     """
 
-    operation = staticmethod(ops.huber_loss)
     reduction: Reduction = MEAN
     delta: Positive = field(1.0, meaning="the distance at which the loss changes from quadratic to linear")
 
 
 @with_fields
-class SmoothL1Loss(_OperationLoss):
+class SmoothL1Loss(_OperationLoss, operation=ops.smooth_l1_loss):
     """Smooth L1 loss: d^2 / (2 beta) if d = |logits - labels| is at most beta, else d - beta / 2."""
 
-    operation = staticmethod(ops.smooth_l1_loss)
     beta: NotNegative = field(
         1.0, meaning="the distance at which the loss changes from quadratic to linear; 0 is the L1 loss"
     )
@@ -166,15 +161,12 @@ class CrossEntropyLoss(ReducibleLoss):
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         logits, labels = self.tensors(logits, labels)
         refuse_shapes("CrossEntropyLoss", logits, labels)
-        log_p, options = (
-            ops.log_softmax(logits, 1),
-            (self.weight, self.ignore_index, self.reduction, self.label_smoothing),
-        )
-        return class_losses("CrossEntropyLoss", log_p, labels, *options)
+        options = self.weight, self.ignore_index, self.reduction, self.label_smoothing
+        return class_losses("CrossEntropyLoss", ops.log_softmax(logits, 1), labels, *options)
 
 
 @with_fields
-class NLLLoss(_OperationLoss):
+class NLLLoss(_OperationLoss, operation=ops.nll_loss):
     """Negative log-likelihood of classes for log-probabilities: -logits[label], weighted by class; see
     `ops.nll_loss`.
 
@@ -186,7 +178,6 @@ class NLLLoss(_OperationLoss):
         are not integers.
     """
 
-    operation = staticmethod(ops.nll_loss)
     weight: Numbers | None = CLASS_WEIGHT
     ignore_index: int = IGNORED
     reduction: Reduction = MEAN
@@ -230,7 +221,7 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
 
 
 @with_fields
-class BCELoss(_OperationLoss):
+class BCELoss(_OperationLoss, operation=ops.binary_cross_entropy):
     """Binary cross entropy of probabilities p: -(y log p + (1 - y) log(1 - p)); see `ops.binary_cross_entropy`.
 
     Prefer `BCEWithLogitsLoss`, which is more accurate for p near 0 and 1.
@@ -240,13 +231,12 @@ class BCELoss(_OperationLoss):
         labels: y in [0, 1], in the same shape.
     """
 
-    operation = staticmethod(ops.binary_cross_entropy)
     weight: Numbers | None = ELEMENT_WEIGHT
     reduction: Reduction = MEAN
 
 
 @with_fields
-class BCEWithLogitsLoss(_OperationLoss):
+class BCEWithLogitsLoss(_OperationLoss, operation=ops.binary_cross_entropy_with_logits):
     """Binary cross entropy of logits: -(w y log p + (1 - y) log(1 - p)) with p = sigmoid(logits).
 
     Use it for binary or multi-label classification. It does not overflow for large logits.
@@ -259,7 +249,6 @@ class BCEWithLogitsLoss(_OperationLoss):
         0.3466
     """
 
-    operation = staticmethod(ops.binary_cross_entropy_with_logits)
     reduction: Reduction = MEAN
     weight: Numbers | None = ELEMENT_WEIGHT
     pos_weight: Numbers | None = field(
@@ -268,20 +257,18 @@ class BCEWithLogitsLoss(_OperationLoss):
 
 
 @with_fields
-class KLDivLoss(_OperationLoss):
+class KLDivLoss(_OperationLoss, operation=ops.kl_div):
     """Kullback-Leibler divergence: labels (log labels - logits), for log-probabilities; see `ops.kl_div`."""
 
-    operation = staticmethod(ops.kl_div)
     reduction: Literal["mean", "sum", "none", "batchmean"] = field(
         "mean", meaning='"mean" over all elements, "batchmean" (the sum divided by the batch size), "sum" or "none"'
     )
 
 
 @with_fields
-class PoissonNLLLoss(_OperationLoss):
+class PoissonNLLLoss(_OperationLoss, operation=ops.poisson_nll_loss):
     """Poisson negative log-likelihood: exp(logits) - labels logits; see `ops.poisson_nll_loss`."""
 
-    operation = staticmethod(ops.poisson_nll_loss)
     log_input: bool = field(True, meaning="whether logits are the logarithm of the rate; False for the rate itself")
     full: bool = field(False, meaning="whether to add log(labels!), by Stirling's formula")
     eps: Positive = field(1e-8, meaning="added to the rate before its logarithm, if log_input is False")
@@ -292,18 +279,16 @@ class PoissonNLLLoss(_OperationLoss):
 
 
 @with_fields
-class SoftMarginLoss(_OperationLoss):
+class SoftMarginLoss(_OperationLoss, operation=ops.soft_margin_loss):
     """Soft margin loss: log(1 + exp(-labels logits)), for labels of 1 and -1."""
 
-    operation = staticmethod(ops.soft_margin_loss)
     reduction: Reduction = MEAN
 
 
 @with_fields
-class HingeEmbeddingLoss(_OperationLoss):
+class HingeEmbeddingLoss(_OperationLoss, operation=ops.hinge_embedding_loss):
     """Hinge embedding loss: logits if the label is 1, max(0, margin - logits) if it is -1."""
 
-    operation = staticmethod(ops.hinge_embedding_loss)
     margin: float = field(1.0, meaning="logits of the label -1 cost nothing above this")
     reduction: Reduction = MEAN
 

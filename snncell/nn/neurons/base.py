@@ -25,10 +25,9 @@ from snncell.tape.tensor import Tensor
 
 
 class Counting(Wrapper):
-    """Multi-spike function: the number of thresholds that fit into the potential, at most `most`.
+    """Multi-spike function (sinabs, MultiSpike): the number of thresholds in the potential, x + 1, at most `most`.
 
-    The argument is x = h / v_threshold - 1. Its gradient is the gradient of a single spike at the first threshold.
-    Source: sinabs, MultiSpike and MaxSpike.
+    Its gradient is the gradient of a single spike at the first threshold.
     """
 
     def __init__(self, surrogate_function: Any, most: int | None = None, compare: str = ">=") -> None:
@@ -69,12 +68,8 @@ def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None
     """Create the spike function of a neuron from its options: plain, inclusive (">=") or counting."""
     own = relusigmoid() if surrogate_function is DEFAULT else check_spike_function(surrogate_function, who)
     one_of(compare, (">", ">="), who, "compare")
-    if max_spikes is not None and (
-        isinstance(max_spikes, bool)
-        or not isinstance(max_spikes, (int, float))
-        or not 1 <= max_spikes <= 2**53
-        or max_spikes % 1
-    ):
+    whole = isinstance(max_spikes, (int, float)) and not isinstance(max_spikes, bool) and 1 <= max_spikes <= 2**53
+    if max_spikes is not None and (not whole or max_spikes % 1):
         raise ArgumentError(
             f"{who}: max_spikes must be a whole number of at least 1, or None for no limit, not "
             f"{quote_value(max_spikes)}."
@@ -86,9 +81,7 @@ def spike_function(surrogate_function: Any, compare: str, max_spikes: int | None
 
 def beyond(h: Any, v_threshold: Any, counted: bool) -> Any:
     """The argument of the spike function: h - v_threshold, or h / v_threshold - 1 if spikes are counted."""
-    if counted:
-        return h / v_threshold - 1.0
-    return h - v_threshold
+    return h / v_threshold - 1.0 if counted else h - v_threshold
 
 
 # --- ranges of a threshold --------------------------------------------------------------------------------------------
@@ -136,9 +129,8 @@ class Neuron(Membrane):
     Args:
         constants: the constants of the subclass, by name.
 
-    Raises:
-        ArgumentError: for a constant out of its range, or an unknown value of an option.
-        CallError: for an unknown option; the message lists the options of the neuron.
+    Raises: ArgumentError for a constant out of its range, or an unknown value of an option; CallError for an unknown
+        option, with a list of the options of the neuron.
     Example:
         >>> class Cubic(nn.Neuron):
         ...     def charge(self, x, v):
@@ -333,8 +325,7 @@ class Neuron(Membrane):
         if self.reset is None:
             return h
         if self.reset == "subtract":
-            v_threshold = self.v_threshold if drop is None else drop
-            return h - s * v_threshold
+            return h - s * (self.v_threshold if drop is None else drop)
         s = s if self.max_spikes == 1 else ops.minimum(s, 1.0)
         v_reset = self.v_reset if self.reset == "value" else 0.0
         if not isinstance(v_reset, Tensor) and v_reset == 0.0:  # saves an addition in the compiled loop
@@ -342,10 +333,7 @@ class Neuron(Membrane):
         return h * (1.0 - s) + s * v_reset
 
     def recall(self, v: Tensor, threshold: Any = None) -> tuple[Tensor, Tensor | None]:
-        """Start a time step: apply a delayed reset of the previous step.
-
-        Returns: the potential, and the delayed spike, or None without a delay.
-        """
+        """Apply a delayed reset at the start of a step; return the potential, and the delayed spike or None."""
         if self.delay is None:
             return v, None
         late = self.spikes(v, threshold)  # v is the potential before the reset, so the last spike needs no state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from snncell.base.arguments.guard import plan_of
 from snncell.cell.ranges import Derived
@@ -17,24 +17,19 @@ ABSENT: dict[tuple[str, str], str] = {}  # (framework, its class or parameter) -
 
 
 class FrameworkSettings:
-    """Settings of a framework's neurons: a subclass annotates each of them with its usual default there.
+    """Settings of a framework's neurons, for presets; a subclass annotates them with their usual defaults."""
 
-    A preset receives an object of it: `p.tau` is the user's tau, or the default.
-    """
+    framework: ClassVar[str]
 
     def __init__(self, values: dict[str, Any]) -> None:
         vars(self).update(values)
 
     @classmethod
-    def preset(cls, neurons: dict[str, str], words: str, make: Callable[[Any], Any], **defaults: Any) -> None:
-        """Register `make` as the function behind `neuron.like(framework, ...)`.
+    def preset(cls, neurons: str, words: str, make: Callable[[Any], Any], **defaults: Any) -> None:
+        """Register `make(settings)` as the function that `neuron.like(framework, ...)` calls.
 
-        Args:
-            neurons: maps neuron names to the framework, or to "framework.Class" if several of its classes fit the
-                neuron.
-            words: names of the settings of the framework's class, in its order.
-            make: creates the neuron from its settings.
-            defaults: defaults that differ from those of `cls`.
+        A name of `neurons` is "neuron.Class" if several classes of the framework fit the neuron. `words` are the
+        settings of the framework's class in its order, and `defaults` differ from the defaults of `cls`.
         """
         hints = {word: hint for kind in reversed(cls.__mro__) for word, hint in inspect.get_annotations(kind).items()}
         parameters = [
@@ -54,7 +49,8 @@ class FrameworkSettings:
         # The check of arguments needs the framework's parameters, not the single argument of `make`.
         like.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         like.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        PRESETS.update(dict.fromkeys(neurons.items(), like))
+        for neuron, _, kind in (name.partition(".") for name in neurons.split()):
+            PRESETS[neuron, f"{cls.framework}.{kind}" if kind else cls.framework] = like
 
 
 def absent(framework: str, **reasons: str) -> None:

@@ -78,9 +78,7 @@ class PSN(_Parallel):
         steps, order = self.steps, self.order
         self.weight = Parameter(initializer(HeUniform(5**0.5), (steps, steps)), name="weight")
         self.bias = Parameter(ops.full((steps, 1), -1.0), name="bias")
-        self.mask = (
-            None if order is None else np.tri(steps, dtype=np.float32) - np.tri(steps, k=-order, dtype=np.float32)
-        )
+        self.mask = None if order is None else np.triu(np.tri(steps, dtype=np.float32), 1 - order)
         self.surrogate_function = spike_function(given["surrogate_function"], given["compare"], 1, "PSN")
 
     def construct(self, x: Tensor) -> Tensor:

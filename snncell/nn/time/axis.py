@@ -128,8 +128,7 @@ def record_sequences() -> Iterator[list[tuple[int, ...]]]:
 def refuse_batch_first(shapes: list[tuple[int, ...]], target: Tensor) -> None:
     """Raise if the first axis of a sequence is as long as the target's batch (B,) or (B, C) and the second is not.
 
-    Only sequences of three axes or more are checked. A second axis that is a multiple of B is accepted, because it can
-    be samples joined with another axis, such as positions.
+    A second axis that is a multiple of B is accepted: it can be samples joined with another axis, such as positions.
     """
     samples = target.shape[0] if target.ndim in (1, 2) else 0
     for shape in shapes:
@@ -178,10 +177,7 @@ def refuse_time_as_batch(
 
 
 def length_mask(tensor: Tensor, lengths: Any, who: str) -> Tensor:
-    """The mask (T, B, 1, ...) of the valid steps of a sequence (T, B, ...), for lengths (B,).
-
-    Lengths that are traced or on a GPU are not checked; a length above T then counts as T.
-    """
+    """The mask (T, B, 1, ...) of the valid steps; traced lengths and those on a GPU are clipped to T, not checked."""
     counts = as_tensor(lengths, who, "lengths")
     if counts.shape != tensor.shape[1:2] or not counts.ndim:
         raise ShapeError(

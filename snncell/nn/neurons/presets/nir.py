@@ -16,6 +16,7 @@ from snncell.surrogate import ATan
 class Nir(FrameworkSettings):
     """Settings of NIR's neurons, in seconds. NIR has no time step, so the preset adds its length dt."""
 
+    framework = "nir"
     tau: Constant
     tau_mem: Constant
     tau_syn: Constant
@@ -49,12 +50,10 @@ def firing(p: Nir, input_gain: Any) -> dict[str, Any]:
 
 
 # nir.IF: dv/dt = r x
-NirIF.preset(
-    {"IFNode": "nir"}, "r" + FIRING, lambda p: LeakyNode(1.0, **firing(p, p.r * positive(p.dt, "like: nir", "dt")))
-)
+NirIF.preset("IFNode", "r" + FIRING, lambda p: LeakyNode(1.0, **firing(p, p.r * positive(p.dt, "like: nir", "dt"))))
 # nir.LIF: tau dv/dt = v_leak - v + r x
 Nir.preset(
-    {"LIFNode": "nir"},
+    "LIFNode",
     "tau r v_leak" + FIRING,
     lambda p: LIFNode(steps_from_seconds(p.tau, p.dt), v_rest=p.v_leak, **firing(p, p.r)).starting_at("v_rest"),
 )
@@ -68,13 +67,11 @@ def nir_cuba(p: Nir) -> Neuron:
 
 
 Nir.preset(
-    {"LIFNode": "nir.CubaLIF", "CubaLIFNode": "nir"},
+    "LIFNode.CubaLIF CubaLIFNode",
     "tau_mem tau_syn r v_leak v_threshold v_reset w_in dt surrogate_function",
     nir_cuba,
 )
 # nir.LI: tau dv/dt = v_leak - v + r x
 Nir.preset(
-    {"LINode": "nir"},
-    "tau r v_leak dt",
-    lambda p: LINode(steps_from_seconds(p.tau, p.dt), v_rest=p.v_leak, input_gain=p.r),
+    "LINode", "tau r v_leak dt", lambda p: LINode(steps_from_seconds(p.tau, p.dt), v_rest=p.v_leak, input_gain=p.r)
 )

@@ -92,6 +92,7 @@ class Norse(FrameworkSettings):
     `recurrent` selects the step of a recurrent cell, which detaches more.
     """
 
+    framework = "norse"
     tau_syn_inv: Constant = 200.0
     tau_mem_inv: Constant = 100.0
     v_leak: Constant = 0.0
@@ -164,10 +165,7 @@ def norse_adex(p: Norse) -> Membrane:
 
 
 def norse_refractory(p: Norse) -> Membrane:
-    """LIFRefracCell, or the step of LIFRefracRecurrentCell; its states are (i, v, rho), and rho has a gradient.
-
-    It takes the settings of Norse's LIFParameters, and rho_reset. The current continues while the neuron rests.
-    """
+    """LIFRefracCell, or LIFRefracRecurrentCell's step: states (i, v, rho), where rho has a gradient and i continues."""
     return synaptic(p, NorseRefractory(euler(p.tau_mem_inv, p.dt), p.rho_reset, v_rest=p.v_leak, **firing(p)))
 
 
@@ -179,27 +177,24 @@ def norse_izhikevich(p: Norse) -> Neuron:
 
 
 preset, RATES, FIRING = Norse.preset, "tau_syn_inv tau_mem_inv", " v_th v_reset method alpha"
-preset({"CubaLIFNode": "norse", "LIFNode": "norse"}, RATES + " v_leak" + FIRING + " dt recurrent", norse_lif)
-preset({"IFNode": "norse"}, FIRING, lambda p: LeakyNode(1.0, **firing(p)))  # IAFCell; a spike is 1
-preset({"LIFNode": "norse.LIFBox"}, "tau_mem_inv v_leak" + FIRING + " reset_method dt", norse_lif_box)
+preset("CubaLIFNode LIFNode", RATES + " v_leak" + FIRING + " dt recurrent", norse_lif)
+preset("IFNode", FIRING, lambda p: LeakyNode(1.0, **firing(p)))  # IAFCell; a spike is 1
+preset("LIFNode.LIFBox", "tau_mem_inv v_leak" + FIRING + " reset_method dt", norse_lif_box)
 preset(
-    {"LIFNode": "norse.LSNN", "ALIFNode": "norse"},
+    "LIFNode.LSNN ALIFNode",
     RATES + " tau_adapt_inv v_leak v_th v_reset beta method alpha dt recurrent",
     norse_lsnn,
 )
 preset(
-    {"LIFNode": "norse.LIFAdEx", "AdExNode": "norse"},
+    "LIFNode.LIFAdEx AdExNode",
     "adaptation_current adaptation_spike delta_T tau_ada_inv " + RATES + " v_leak" + FIRING + " dt",
     norse_adex,
 )
 preset(
-    {"LIFNode": "norse.LIFRefrac", "RefractoryLIFNode": "norse"},
+    "LIFNode.LIFRefrac RefractoryLIFNode",
     RATES + " v_leak v_th v_reset rho_reset method alpha dt recurrent",
     norse_refractory,
 )
-preset(  # LICell; its states are (i, v)
-    {"LINode": "norse"},
-    RATES + " v_leak dt",
-    lambda p: synaptic(p, LINode(euler(p.tau_mem_inv, p.dt), v_rest=p.v_leak)),
-)
-preset({"IzhikevichNode": "norse"}, "a b c d v_th tau_inv method alpha dt", norse_izhikevich, v_th=30.0)
+# LICell; its states are (i, v)
+preset("LINode", RATES + " v_leak dt", lambda p: synaptic(p, LINode(euler(p.tau_mem_inv, p.dt), v_rest=p.v_leak)))
+preset("IzhikevichNode", "a b c d v_th tau_inv method alpha dt", norse_izhikevich, v_th=30.0)

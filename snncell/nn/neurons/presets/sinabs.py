@@ -181,6 +181,7 @@ class Sinabs(FrameworkSettings):
     resets the neurons that fire to reset_value; as_shipped=True reproduces sinabs.
     """
 
+    framework = "sinabs"
     tau_mem: Constant
     tau_adapt: Constant
     tau_syn: Constant | None = None
@@ -271,21 +272,14 @@ def sinabs_alif(p: Sinabs) -> Membrane:
 
 preset = Sinabs.preset
 preset(  # IAF; a spike has the size 1, and a step can have several
-    {"IFNode": "sinabs"}, FIRING + " tau_syn min_v_mem" + OF_FUNCTIONS, lambda p: leaky(p, 1.0), norm_input=False
+    "IFNode", FIRING + " tau_syn min_v_mem" + OF_FUNCTIONS, lambda p: leaky(p, 1.0), norm_input=False
 )
-preset(  # LIF; with tau_syn its states are (v_mem, i_syn)
-    {"CubaLIFNode": "sinabs", "LIFNode": "sinabs"},
-    "tau_mem tau_syn" + FIRING + TRAINED + OF_FUNCTIONS,
-    lambda p: leaky(p, decay_from_tau(p.tau_mem)),
-)
-preset(
-    {"ALIFNode": "sinabs"},
-    "tau_mem tau_adapt tau_syn adapt_scale" + FIRING + TRAINED + OF_FUNCTIONS,
-    sinabs_alif,
-    spike_fn="SingleSpike",
-)
+# LIF; with tau_syn its states are (v_mem, i_syn)
+WORDS = FIRING + TRAINED + OF_FUNCTIONS
+preset("CubaLIFNode LIFNode", "tau_mem tau_syn" + WORDS, lambda p: leaky(p, decay_from_tau(p.tau_mem)))
+preset("ALIFNode", "tau_mem tau_adapt tau_syn adapt_scale" + WORDS, sinabs_alif, spike_fn="SingleSpike")
 preset(  # ExpLeak, whose output is the potential before min_v_mem limits it
-    {"LINode": "sinabs"},
+    "LINode",
     "tau_mem train_alphas min_v_mem norm_input",
     lambda p: SinabsLeak(decay_from_tau(p.tau_mem), p.norm_input, p.min_v_mem, "beta" if p.train_alphas else ()),
     norm_input=False,

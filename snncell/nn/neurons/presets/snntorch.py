@@ -104,6 +104,7 @@ absent(
 class SnnTorch(FrameworkSettings):
     """Settings of snnTorch's neurons: ATan(2) by default, and a reset that is delayed by a step."""
 
+    framework = "snntorch"
     alpha: Constant
     beta: Constant
     threshold: Constant = 1.0
@@ -224,25 +225,25 @@ def torch_lapicque(p: Lapicque) -> Neuron:
 
 
 SnnTorch.preset(
-    {"LeakyNode": "snntorch", "LIFNode": "snntorch"},
+    "LeakyNode LIFNode",
     "beta threshold spike_grad inhibition learn_beta learn_threshold reset_mechanism graded_spikes_factor "
     "learn_graded_spikes_factor reset_delay as_shipped",
     torch_leaky,
 )
 SnnTorch.preset(
-    {"LIFNode": "snntorch.Synaptic", "CubaLIFNode": "snntorch"},
+    "LIFNode.Synaptic CubaLIFNode",
     "alpha beta threshold spike_grad inhibition learn_alpha learn_beta learn_threshold reset_mechanism reset_delay "
     "as_shipped",
     torch_synaptic,
 )
 SnnTorch.preset(
-    {"LIFNode": "snntorch.Alpha", "AlphaNode": "snntorch"},
+    "LIFNode.Alpha AlphaNode",
     "alpha beta threshold spike_grad learn_alpha learn_beta learn_threshold reset_mechanism as_shipped",
     torch_alpha,
     reset_mechanism="zero",
 )
 Lapicque.preset(
-    {"LIFNode": "snntorch.Lapicque"},
+    "LIFNode.Lapicque",
     "beta R C time_step threshold spike_grad inhibition learn_threshold reset_mechanism",
     torch_lapicque,
 )

@@ -35,6 +35,7 @@ absent(
 class SpikingJelly(FrameworkSettings):
     """Settings of SpikingJelly's neurons: Sigmoid(4) by default; v_reset=None means a subtractive reset."""
 
+    framework = "spikingjelly"
     tau: Constant = 2.0
     decay_input: bool = True
     v_threshold: Constant = 1.0
@@ -77,62 +78,47 @@ FIRING = " v_threshold v_reset surrogate_function detach_reset"  # settings that
 RESTING = " v_threshold v_rest v_reset surrogate_function detach_reset"
 
 # IFNode. Not this library's IFNode, because its spike has the size v_threshold instead of 1.
-preset({"IFNode": "spikingjelly"}, FIRING, lambda p: LeakyNode(1.0, **firing(p)))
+preset("IFNode", FIRING, lambda p: LeakyNode(1.0, **firing(p)))
+preset("LIFNode", "tau decay_input" + FIRING, lambda p: LIFNode(p.tau, decay_input=p.decay_input, **firing(p)))
 preset(
-    {"LIFNode": "spikingjelly"},
-    "tau decay_input" + FIRING,
-    lambda p: LIFNode(p.tau, decay_input=p.decay_input, **firing(p)),
-)
-preset(
-    {"ParametricLIFNode": "spikingjelly"},
+    "ParametricLIFNode",
     "init_tau decay_input" + FIRING,
     lambda p: ParametricLIFNode(p.init_tau, p.decay_input, **firing(p)),
 )
 preset(  # CUBALIFNode
-    {"CubaLIFNode": "spikingjelly"},
+    "CubaLIFNode",
     "c_decay v_decay v_threshold v_reset surrogate_function",
     lambda p: CubaLIFNode(p.c_decay, p.v_decay, **firing(p, Rect(1.0))).starting_at("v_reset"),
     v_threshold=0.5,
 )
+preset("QIFNode", "tau v_c a0" + RESTING, lambda p: QIFNode(p.tau, p.v_c, p.a0, p.v_rest, **firing(p)), v_reset=-0.1)
 preset(
-    {"QIFNode": "spikingjelly"},
-    "tau v_c a0" + RESTING,
-    lambda p: QIFNode(p.tau, p.v_c, p.a0, p.v_rest, **firing(p)),
-    v_reset=-0.1,
-)
-preset(
-    {"EIFNode": "spikingjelly"},
+    "EIFNode",
     "tau delta_T theta_rh" + RESTING,
     lambda p: EIFNode(p.tau, p.delta_T, p.theta_rh, p.v_rest, **firing(p)),
     v_reset=-0.1,
 )
 preset(  # IzhikevichNode, whose equations are not those of 2003; w_rest is the initial w, not its resting value
-    {"AdaptiveQIFNode": "spikingjelly", "IzhikevichNode": "spikingjelly"},
+    "AdaptiveQIFNode IzhikevichNode",
     "tau v_c a0 v_threshold v_reset v_rest w_rest tau_w a b surrogate_function detach_reset",
     lambda p: AdaptiveQIFNode(p.tau, p.tau_w, p.a, p.b, p.v_c, p.a0, p.v_rest, p.w_rest, **firing(p)),
     v_rest=-0.1,
 )
 preset(
-    {"KLIFNode": "spikingjelly"},
+    "KLIFNode",
     "scale_reset tau decay_input" + FIRING,
     lambda p: KLIFNode(p.tau, 1.0, p.scale_reset, p.decay_input, **firing(p)),
 )
-preset(  # ComplementaryLIFNode, whose reset subtracts
-    {"CLIFNode": "spikingjelly"},
-    "tau v_threshold surrogate_function",
-    lambda p: CLIFNode(p.tau, **firing(p, Rect(1.0))),
-    v_reset=None,
+# ComplementaryLIFNode, whose reset subtracts
+preset(
+    "CLIFNode", "tau v_threshold surrogate_function", lambda p: CLIFNode(p.tau, **firing(p, Rect(1.0))), v_reset=None
 )
 preset(  # ILIFNode with MultiLevelSpikeCount(max_spike_count)
-    {"ILIFNode": "spikingjelly"},
+    "ILIFNode",
     "tau v_threshold max_spike_count detach_reset",
     lambda p: ILIFNode(p.tau, p.max_spike_count, v_threshold=p.v_threshold, detach_reset=p.detach_reset),
     tau=4.0 / 3.0,
 )
-preset(  # RAFNode
-    {"ResonateNode": "spikingjelly"},
-    "b omega dt" + FIRING,
-    lambda p: ResonateNode(p.b, p.omega, p.dt, **firing(p)),
-    b=-0.2,
-)
-preset({"LINode": "spikingjelly"}, "tau", lambda p: LINode(p.tau))  # NonSpikingLIFNode; it is decoded by `nn.Readout`
+# RAFNode
+preset("ResonateNode", "b omega dt" + FIRING, lambda p: ResonateNode(p.b, p.omega, p.dt, **firing(p)), b=-0.2)
+preset("LINode", "tau", lambda p: LINode(p.tau))  # NonSpikingLIFNode; it is decoded by `nn.Readout`

@@ -32,6 +32,7 @@ class SpyxCuba(CubaLIFNode):
 class Spyx(FrameworkSettings):
     """Settings of Spyx's neurons; the decay factors have no defaults."""
 
+    framework = "spyx"
     alpha: Constant
     beta: Constant
     gamma: Constant
@@ -46,16 +47,11 @@ def firing(p: Spyx) -> dict[str, Any]:
 
 
 preset, END = Spyx.preset, " threshold activation"
-preset({"IFNode": "spyx"}, END, lambda p: LeakyNode(1.0, **firing(p)))  # LeakyNode, whose spike has the size 1
-preset({"LeakyNode": "spyx", "LIFNode": "spyx"}, "beta" + END, lambda p: LeakyNode(p.beta, **firing(p)))
-preset(  # its states are (V, I)
-    {"LIFNode": "spyx.CuBaLIF", "CubaLIFNode": "spyx"},
-    "alpha beta" + END,
-    lambda p: SpyxCuba(p.alpha, p.beta, **firing(p)),
-)
+preset("IFNode", END, lambda p: LeakyNode(1.0, **firing(p)))  # LeakyNode, whose spike has the size 1
+preset("LeakyNode LIFNode", "beta" + END, lambda p: LeakyNode(p.beta, **firing(p)))
+# The states of CuBaLIF are (V, I).
+preset("LIFNode.CuBaLIF CubaLIFNode", "alpha beta" + END, lambda p: SpyxCuba(p.alpha, p.beta, **firing(p)))
 preset(
-    {"ALIFNode": "spyx"},
-    "beta gamma" + END,
-    lambda p: ALIFNode(p.beta, p.gamma, 1.0, 1.0 - p.gamma, "threshold", **firing(p)),
+    "ALIFNode", "beta gamma" + END, lambda p: ALIFNode(p.beta, p.gamma, 1.0, 1.0 - p.gamma, "threshold", **firing(p))
 )
-preset({"LINode": "spyx"}, "beta", lambda p: LINode(euler_from_decay(p.beta), decay_input=False), beta=0.8)
+preset("LINode", "beta", lambda p: LINode(euler_from_decay(p.beta), decay_input=False), beta=0.8)
