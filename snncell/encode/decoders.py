@@ -86,8 +86,7 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
 
         y = sum_n n_n c_n / sum_n n_n, with n_n the number of spikes of neuron n
 
-    It decodes `population`, or directions from neurons with preferred directions. A population without spikes returns
-    the mean of the centres, without a gradient.
+    It decodes `population`, or preferred directions. Without spikes it is the mean of the centres, without a gradient.
 
     Args:
         spikes: (T, B, ..., N).

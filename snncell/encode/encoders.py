@@ -22,8 +22,7 @@ def rate(
     """Rate coding: a spike at each step with probability p = clip(gain x + offset, 0, 1).
 
     Use it as a simple default for static inputs, such as images; it needs many steps to be precise. After
-    `snncell.set_seed` the spikes do not depend on the number of threads, the device or jit. p = 0 never fires, and p =
-    1 fires at every step.
+    `snncell.set_seed` the spikes are the same with any threads, device or jit. p = 0 never fires, p = 1 always.
 
     Args:
         x: (B, ...) in [0, 1]; with steps=None (T, B, ...), a probability for each step.
@@ -123,8 +122,7 @@ def population(
         neurons: N, the number of receptive fields per value.
         steps: T, to repeat the responses over time as currents; None adds no time axis.
         low, high: the first and the last centre. The centres are equally spaced; a single neuron has the middle.
-        width: the standard deviation of a field; None is the distance between centres divided by 1.5 (the range, for
-            one neuron), so that neighbours overlap.
+        width: the standard deviation of a field; None is the distance of centres (for one, the range) / 1.5.
 
     Returns: (B, ..., N), or (T, B, ..., N) with steps; differentiable.
     Raises: ArgumentError for values outside of [low, high], or a count or width that is not positive.

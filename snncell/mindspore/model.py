@@ -35,14 +35,12 @@ class Model:
     A training step is one compiled Program, with bitwise the results of `train.fit`.
 
     Args:
-        network: a Cell. Without loss_fn it takes all columns of a batch and returns the loss. A `nn.TrainOneStepCell`
-            contains loss and optimiser.
+        network: a Cell; without loss_fn it returns the loss of a batch. A `nn.TrainOneStepCell` has loss and optimiser.
         loss_fn: a function or Cell of the output and the last column.
         optimizer: an optimiser of the network's Parameters; only training needs it.
         metrics: names, such as {"accuracy", "loss"}, or a dict by name of names, `train.Metric` objects, functions of
             (output, target), and `train.Monitored`. Evaluations measure them.
-        eval_network: a Cell to evaluate instead of network and loss_fn. It takes all columns of a batch, as a
-            `nn.WithEvalCell` does.
+        eval_network: a Cell of all columns to evaluate instead of network and loss_fn, like `nn.WithEvalCell`.
         eval_indexes: the positions of loss, output and label in the result of eval_network; by default 0, 1 and 2.
         amp_level: "O0", or "O1" for products in float16: `amp.auto_mixed_precision`.
         loss_scale: as for `train.fit`.

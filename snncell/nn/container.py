@@ -133,9 +133,8 @@ class _Sequence(_Container):
 class SequentialCell(_Sequence):
     """Sequential container: `SequentialCell(a, b)(x)` is `b(a(x))`.
 
-    Pass Cells, a list of Cells, or an OrderedDict that names them. Use it for networks without branches; for skip
-    connections, write a Cell or use `nn.SEWBlock`. A slice such as `net[:2]` is a SequentialCell that shares the Cells
-    and keeps the names of their Parameters.
+    Pass Cells, a list of Cells, or an OrderedDict that names them. For networks with skip connections, write a Cell or
+    use `nn.SEWBlock`. A slice such as `net[:2]` shares the Cells and keeps the names of their Parameters.
 
     Raises: ArgumentTypeError for an element that is not a Cell.
     Example:
@@ -153,8 +152,7 @@ class SequentialCell(_Sequence):
 class CellList(_Sequence):
     """List of Cells whose Parameters belong to the network; your `construct` calls them.
 
-    Use it if you loop over layers yourself. A plain Python list would hide their Parameters from the network. Pass
-    Cells, or a list of them.
+    Use it if you loop over layers yourself; a plain list would hide their Parameters. Pass Cells, or a list of them.
 
     Example:
         >>> layers = nn.CellList([nn.Dense(3, 4, has_bias=False), nn.Dense(4, 1)])
@@ -171,8 +169,7 @@ class CellDict(_Container):
     Args:
         cells: a dict, a CellDict, or pairs (name, cell). The order is kept.
 
-    Raises: ArgumentTypeError for a value that is not a Cell; NameClashError for an empty key, a key with a dot, or the
-        name of a Cell method such as "keys".
+    Raises: ArgumentTypeError unless all are Cells; NameClashError for "", a key with a dot, or a method such as "keys".
     Example:
         >>> branches = nn.CellDict({"fine": nn.Dense(3, 4), "coarse": nn.Dense(3, 2)})
         >>> list(branches), branches.pop("fine").weight.shape, [p.name for p in branches.trainable_params()]

@@ -95,8 +95,7 @@ class DataFlow:
     """Run a network on a `Signal` and report its calls to an exporter.
 
     The exporter handles a Cell that it knows in `place`. Any other Cell runs its `construct`, and its inner calls are
-    reported in the same way. A construct can only add Signals and pass them on; any other use raises an error. So does
-    an unknown Cell of this package.
+    reported likewise. A construct can only add Signals and pass them on; other uses and unknown own Cells are errors.
 
     Args:
         net: the network. It runs in prediction mode; all changes are undone afterwards.

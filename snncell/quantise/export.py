@@ -238,8 +238,7 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
             whole steps, Readout ("last", "max", "sum"), and MultiStep of a neuron, or of a Recurrent with a Dense.
             Neurons need a linear equation of h: IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, and subclasses of
             nn.Neuron with a linear `charge`.
-        largest_input: inputs are integers from -largest_input to largest_input, by default 1 for spikes. Ignored if the
-            first layer quantises its inputs.
+        largest_input: inputs are integers up to this magnitude, 1 for spikes, unless the first layer quantises them.
 
     Raises: ArgumentError with the layer, the problem, and a fix.
     Example:

@@ -65,13 +65,11 @@ class Uniform(_PerChannel):
     "mse"         the share of that with the least squared error, of 17 shares from 0.2 to 1
     "percentile"  from the magnitude that `percent` percent of the values do not exceed
     "moving"      from a moving average of max |x|, updated in training and constant in prediction
-    "learned"     a Parameter with the gradient of LSQ times 1 / sqrt(high n), for n values that share the step; its
-                  initial value is 2 mean |x| / sqrt(high)
+    "learned"     a Parameter with LSQ's gradient / sqrt(high n), n values per step; at first 2 mean |x| / sqrt(high)
     a number      that number
 
     and has `scale_bits` significant bits. "max" and "moving" round it up, so that nothing is clipped. Few bits make
-    grid values and their sums exact in float32, and `quantise.export` needs this. With scale_bits=1 the step is a power
-    of two.
+    grid values and their sums exact in float32, as `quantise.export` needs; one bit makes the step a power of two.
 
     Args:
         bits: from 2 to 16.
@@ -255,8 +253,7 @@ class FixedPoint(Uniform):
 
     Q(x) = 2^-fraction round(clip(2^fraction x, -2^(bits-1), 2^(bits-1) - 1))
 
-    It saturates at both ends and has no gradient beyond them. Use it for the states of neurons, and for inputs that are
-    not spikes.
+    It saturates at both ends, without a gradient beyond. Use it for states of neurons, and inputs other than spikes.
 
     Args:
         bits: from 2 to 16, including the sign.

@@ -328,8 +328,7 @@ class IntegerNet:
         """Run the network on an input (T, B, ...). Returns int32: spikes, or potentials in units of `step`.
 
         Args:
-            x: integer values, for example spikes, in any dtype. If the network quantises its inputs, x may have any
-                floats.
+            x: integer values, for example spikes, in any dtype; any floats if the network quantises its inputs.
 
         Raises: ArgumentError for an input that is not an integer but must be.
         Example:

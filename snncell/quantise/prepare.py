@@ -154,9 +154,8 @@ def prepare(
 
     Call it on a trained network, then train on with a smaller learning rate, then `export`. A layer y = f(x, W, b)
     becomes y = f(Qa(x), Qw(W), Qb(b)), with the bias on the grid of the sums. A neuron rounds and saturates its
-    potential after charging, before the comparison with the threshold, and its other states at the end of the step.
-    Decays, gains and 1 / tau become fixed-point factors; threshold, reset and rest lie on the grid of the potential. A
-    loop over time is still one kernel each way.
+    potential before the comparison with the threshold, and other states at the end of the step. Decays, gains and
+    1 / tau become fixed-point factors; threshold, reset and rest lie on the potential's grid. Loops stay one kernel.
 
     Parameters keep their full precision, because the gradient goes straight through the rounding. Learned and moving
     scales become Parameters of the network under `quantisers`. You should therefore make the optimiser afterwards.
@@ -334,9 +333,8 @@ def fold(net: Cell) -> Cell:
             `SequentialCell` as a whole, because the positions of its Cells change.
 
     Raises:
-        ArgumentError: if a normalisation does not follow such a layer, has statistics for each step, or always uses the
-            statistics of the batch. Also if a layer is used twice, or if the network is already prepared or has no
-            batch normalisation.
+        ArgumentError: if a normalisation does not follow such a layer, has statistics for each step or of the batch, if
+            a layer is used twice, or if the network is already prepared or has no batch normalisation.
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018, section 3.2.
     Example:

@@ -41,8 +41,7 @@ class Surrogate(Ranged, Cell):
 
     Constants are attributes: numbers, Tensors (of one value, or of a shape that broadcasts to that of x), or
     Parameters. To learn Parameters, return `self.gradients(x, dout, dout * derivative)` from bprop: it adds the
-    gradient of the primitive with respect to each Parameter. Like the constants of `nn.Neuron`, learned constants never
-    leave their range.
+    gradient of the primitive for each of them. As with `nn.Neuron`, learned constants never leave their range.
 
     Args:
         constants: constants by name, which become attributes and are shown by repr. Each must be positive and finite,

@@ -256,8 +256,7 @@ class SparseFastSigmoid(Surrogate):
     derivative: 1 / (1 + slope |x|)^2 where |x| < bound, else 0
 
     Source: Perez-Nieves and Goodman, "Sparse Spiking Gradient Descent", NeurIPS 2021.
-    Elsewhere: SFS(slope=25, B=1) in snnTorch. Note that it keeps the derivative only where x > B, so it is 0 near the
-    threshold.
+    Elsewhere: SFS(slope=25, B=1) in snnTorch, whose derivative is 0 near the threshold: it is kept only for x > B.
     Example:
         >>> print(grad(snncell.surrogate.SparseFastSigmoid())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.082 1.    0.   ]

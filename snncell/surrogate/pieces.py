@@ -37,8 +37,7 @@ class Triangle(Surrogate):
         Norse: method="triangle" with alpha = height and width 1.
         Spyx: triangular(k) with width = 1 / k and height 1.
         SpikingJelly: PiecewiseQuadratic(alpha) with height = alpha, width = 1 / alpha.
-        snnTorch: triangular(threshold) has no counterpart here. It is not a triangle but threshold below x = 0 and
-            -threshold above.
+        snnTorch: triangular(threshold) has no counterpart: it is threshold below x = 0 and -threshold above.
     Example:
         >>> print(grad(snncell.surrogate.Triangle())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.9 1.  0. ]

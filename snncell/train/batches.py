@@ -37,8 +37,7 @@ class Batches:
     The order is drawn from snncell's random numbers, so you can repeat it with `snncell.set_seed`.
 
     Args:
-        arrays: inputs, then the target: anything that `Tensor` takes, with the same first axis. NumPy arrays are not
-            copied.
+        arrays: inputs, then the target: anything that `Tensor` takes, with one first axis. NumPy arrays are not copied.
         batch_size, shuffle, drop_last: as for `data.batches`.
         time_first: True if the inputs are (T, N, ...), as `data.randman` and `data.padded` return them. Their batches
             are (T, B, ...). Inputs with one axis, such as lengths, are (N,), and the target, the last array, is (N,

@@ -68,12 +68,10 @@ class Training:
         epoch: the number of the present epoch, from 1.
         batch: the number of finished batches of this epoch.
         batches: the number of batches of an epoch, or None if unknown.
-        updated: whether the optimiser took a step after the last batch. With `accumulate=n` it takes a step after every
-            n-th batch and after the last batch of an epoch. It skips the step if the loss scale was too large for the
-            gradients.
+        updated: whether the optimiser took a step after the last batch. With `accumulate=n` that is every n-th batch
+            and the last one of an epoch, unless the loss scale was too large for the gradients.
         measured: the numbers of the last batch by name, Tensors. Reading one waits for the step.
-        record: the numbers of the epoch, after its evaluation. A callback may add numbers, which go into the history,
-            the log, and checkpoints.
+        record: the epoch's numbers, after its evaluation. Numbers that callbacks add go to history, log and checkpoint.
         result: the result of `fit`, with the records of the finished epochs.
     """
 

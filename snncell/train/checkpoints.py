@@ -28,22 +28,18 @@ File = str | os.PathLike[str]
 class Checkpoint(Callback):
     """Training checkpoints: files from which `fit(resume=file)` continues bit for bit.
 
-    Files are replaced atomically. `fit(checkpoint=file)` adds this callback for the last epoch, and also writes the
-    file when the training is interrupted.
+    Files are replaced atomically. `fit(checkpoint=file)` adds this callback for the last epoch and interruptions.
 
     Args:
         file: the path. It may contain "epoch", "step", or after an epoch a number of its record in braces, for example
             "run-{epoch:03d}.ckpt" or "best-{test_loss:.3f}.ckpt".
         every: the number of epochs between checkpoints.
         steps: the number of optimiser steps between checkpoints, instead of epochs.
-        best: the name of a number in the record, such as "test_loss". A file is then written only if the number is the
-            best so far.
+        best: a number of the record, such as "test_loss". A file is then written only if it is the best so far.
         keep: the number of files with changing names to keep; older ones are deleted. Default: all.
-        higher_is_better: whether a larger number is better. You need it only if the rule of `EarlyStopping` is wrong
-            for your number.
+        higher_is_better: whether a larger number is better, if the rule of `EarlyStopping` is wrong for your number.
 
-    Raises: ArgumentError for settings that exclude each other, or names in braces that no record has; CheckpointError
-        if a file cannot be written.
+    Raises: ArgumentError for conflicting settings or unknown names in braces; CheckpointError if it cannot be written.
     Example:
         >>> import tempfile, pathlib
         >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)

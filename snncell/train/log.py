@@ -35,9 +35,8 @@ __all__ = ["Log", "TensorBoard"]
 class Log(Callback):
     """Log a training to a file, one line for each epoch: CSV with a header (.csv), or JSON lines (.jsonl).
 
-    Numbers are written so that they can be read back exactly. If only some epochs have a number, its CSV field is empty
-    in the other epochs. A new log replaces the file; the log of a resumed training begins with its history.
-    `fit(log=file)` adds this callback.
+    Numbers are written so that they can be read back exactly. A number that only some epochs have is empty in the CSV
+    of the others. A new log replaces the file; a resumed one begins with its history. `fit(log=file)` adds this.
 
     Args:
         file: the path.
@@ -192,8 +191,7 @@ class TensorBoard(Callback):
 
     Args:
         folder: the folder, which is created if it is missing.
-        steps: also write the numbers of every `steps`-th batch, as "batch/loss". Each write waits for its training
-            step.
+        steps: also write the numbers of every `steps`-th batch, as "batch/loss", which waits for its training step.
         every: draw histograms and pictures before the first epoch, and after each `every`-th one.
         histograms: whether to write the distribution of each Parameter, as "weights/" and its name.
         batch: (inputs, ..., target), or only inputs, for pictures: a raster of the first sample for each spiking layer.

@@ -105,8 +105,7 @@ class Spikes:
     Use it as a context manager. It counts every call of these Cells in its body, also while a function is traced.
 
     Args:
-        cells: a Cell, or several: those that run a layer over time, such as a `MultiStep`. If one returns a tuple, its
-            first Tensor counts.
+        cells: one or several Cells over time, such as a `MultiStep`. Of a returned tuple, the first Tensor counts.
 
     Raises: ArgumentError for an object that is not a Cell.
     Example:
@@ -195,8 +194,7 @@ def measure(
 
     Args:
         net: called with the inputs: anything that `Tensor` takes, and tuples, lists and dicts of that. If loss and
-            accuracy take `lengths`, they get the input of that name of the net's construct; the firing rate ignores
-            later steps.
+            accuracy take `lengths`, they get the input of that name, and the firing rate ignores later steps.
         loss: a function of the net's output and the target that returns a number.
         accuracy: another such function, or None.
         spikes: the `Spikes` for the firing rate, or None.

@@ -41,10 +41,8 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
     Args:
         output: (B, C), or (T, B, C), which is summed over time first; of a tuple, the first item.
         labels: class numbers, integers (B,); or a probability for each class, (B, C), where the largest one counts.
-        ignore_index: a class number to ignore; `train.fit` uses that of the loss. If all labels are ignored, the
-            accuracy is NaN, as in `nn.CrossEntropyLoss`.
-        lengths: integers (B,), the number of steps of each sample in outputs (T, B, C), so that later steps are
-            ignored. Default: all T.
+        ignore_index: a class number to ignore; `train.fit` takes the loss's. If all are ignored, the accuracy is NaN.
+        lengths: integers (B,), the steps of each sample in outputs (T, B, C) that count. Default: all T.
 
     Raises:
         DTypeError: for labels that are neither.

@@ -48,8 +48,7 @@ def evaluate(
     modes and states of net and loss are restored.
 
     Returns:
-        Numbers by name, and nested lists for metrics with axes. The weight of a batch in a mean is the length of its
-        target.
+        Numbers by name, and nested lists for metrics with axes; a batch weighs as much as the length of its target.
 
     Raises: ArgumentError for data without a batch.
     Example:

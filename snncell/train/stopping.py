@@ -48,8 +48,7 @@ class EarlyStopping(Callback):
         restore_best_weights: whether to load the best weights into the net at the end.
         verbose: whether to print when it stops.
 
-    Raises: ArgumentError for a record without the number; TrainingError if the number is NaN, because NaN is neither
-        better nor worse.
+    Raises: ArgumentError for a record without the number; TrainingError if the number is NaN.
     Source: Prechelt, "Early Stopping - But When?", 1998.
     Example:
         >>> net, stopping = nn.Dense(1, 1), snncell.train.EarlyStopping(patience=2)
@@ -194,8 +193,7 @@ class ReduceLROnPlateau(Callback):
         cooldown: the number of epochs after a reduction that do not count.
         min_lr: the smallest rate.
 
-    Raises: ArgumentError for a record without the number, or an optimiser with a learning-rate schedule; TrainingError
-        if the number is NaN.
+    Raises: ArgumentError for a record without the number, or a scheduled rate; TrainingError if the number is NaN.
     Example:
         >>> net = nn.Dense(1, 1)
         >>> sgd = nn.SGD(net.trainable_params(), 0.0)
@@ -288,8 +286,7 @@ class EMA(Callback):
 
     Args:
         decay: d, in [0, 1). It averages over about the last 1 / (1 - d) steps.
-        use_buffers: whether to average untrained floats, too: other Parameters of net and loss, such as the statistics
-            of a `BatchNorm`, and persistent buffers.
+        use_buffers: whether to average untrained floats, too: other Parameters and persistent buffers of net and loss.
 
     Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 1992;
         with d as Tarvainen and Valpola, "Mean teachers are better role models", NIPS 2017.

@@ -112,8 +112,7 @@ class Conv1d(_Conv):
 
     For sequences (T, B, C, L), wrap it in `TimeDistributed`.
 
-    Raises: ShapeError for an input of another shape; ArgumentError if group does not divide the channels, or the
-        padding does not fit pad_mode.
+    Raises: ShapeError for an input of another shape; ArgumentError for a group or a padding that does not fit.
     """
 
     axes = 1
@@ -232,8 +231,7 @@ class _MaxPool(_Pool):
 class MaxPool2d(_MaxPool, operation=ops.max_pool2d):
     """Max pooling of (N, C, H, W): the largest element of each window; see `ops.max_pool2d`.
 
-    Pass stride explicitly: if you leave it out, an ArgumentWarning points to the different defaults of MindSpore (1)
-    and PyTorch (kernel_size).
+    Pass stride explicitly: an ArgumentWarning points to the defaults of MindSpore (1) and PyTorch (kernel_size).
 
     Example:
         >>> nn.MaxPool2d(2, stride=2)(ops.ones((1, 3, 32, 32))).shape
@@ -269,8 +267,8 @@ class AvgPool1d(_Pool, operation=ops.avg_pool1d):
 class SumPool2d(_Pool, operation=ops.sum_pool2d):
     """Sum pooling of (N, C, H, W): the sum of each window, which for spikes is their number.
 
-    Use it to reduce the resolution of event-camera data without losing events. Padding adds zeros. For sequences (T, B,
-    C, H, W), wrap it in `TimeDistributed`.
+    Use it to reduce the resolution of event-camera data without losing events. Wrap it in `TimeDistributed` for
+    sequences (T, B, C, H, W). Padding adds zeros.
 
     Source: pooling in tools for event cameras (sinabs, NIR's SumPool2d).
     Example:

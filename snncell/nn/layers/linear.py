@@ -32,8 +32,7 @@ def create_parameter(init: Any, default: Initializer, shape: tuple[int, ...], dt
 class Dense(Cell):
     """Dense (fully connected) layer: y = activation(x W^T + b), over the last axis.
 
-    Because it works on the last axis, you can pass sequences (T, B, N) directly. Event lists from `snncell.data` are
-    accepted too.
+    It works on the last axis, so you can pass sequences (T, B, N) directly, and also event lists from `snncell.data`.
 
     Raises: ShapeError if the last axis of x is not in_channels.
     Example:

@@ -183,8 +183,7 @@ class LayerNorm(Cell):
     Use it where batches are small or sequences have different lengths, because it does not depend on other samples.
 
     Args:
-        normalized_shape: the lengths of the last axes, which are normalised together; an int for one axis. It is also
-            the shape of gamma and beta.
+        normalized_shape: the lengths of the last axes, which are normalised together, and the shape of gamma and beta.
         begin_norm_axis, begin_params_axis: accepted for MindSpore's signature: -1, or the first of these axes.
         gamma_init, beta_init: initial values.
         epsilon: added to the variance; 1e-7 as in MindSpore.

@@ -99,12 +99,10 @@ class ThresholdBatchNorm(_NormOverTime):
 
     Inputs:
         x: (T, B, C, ...).
-        lengths: integers (B,), the number of steps of each sample, by default T. Later steps do not count, and y is 0
-            there, so padding changes no bit. With fewer than two values, the layer uses the moving statistics and does
-            not update them.
+        lengths: integers (B,), the number of steps of each sample, by default T. Later steps do not count and y is 0
+            there, so padding changes no bit. With fewer than two values, the moving statistics are used and kept.
 
-    Raises: ArgumentError for lengths below 0 or above T; ShapeError for an input with other axes, or one value per
-        channel.
+    Raises: ArgumentError for lengths outside of [0, T]; ShapeError for other axes, or one value per channel.
     Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
     Example:
         >>> layer = nn.ThresholdBatchNorm(3, v_threshold=0.5)
@@ -141,8 +139,7 @@ class BatchNormThroughTime(_NormPerStep):
         x: (T, B, C, ...).
         lengths: as for `ThresholdBatchNorm`. With lengths, x can have fewer steps in training too.
 
-    Raises: ArgumentError for lengths below 0 or above T; ShapeError for an input with other axes, more steps than T, or
-        fewer in training without lengths.
+    Raises: ArgumentError for lengths outside of [0, T]; ShapeError for other axes, or a wrong number of steps.
     Source: Kim and Panda, "Revisiting Batch Normalization for Training Low-Latency Deep Spiking Neural Networks From
     Scratch", Frontiers in Neuroscience 2021.
     Example:
@@ -216,8 +213,7 @@ class NeuNorm(Cell):
         a[t] = k a[t-1] + (1 - k) / C^2 sum over c of x[t, c]
         y[t, c] = x[t, c] - weight[c] a[t]
 
-    It balances the channels' inputs to the next layer; put it after the spiking neurons of a convolution. It is a Cell
-    of one time step, so run it by `MultiStep`.
+    It balances the channels' inputs to the next layer, after spiking neurons of a convolution. Run it by `MultiStep`.
 
     Args:
         num_features, height, width: C, H and W.

@@ -130,8 +130,7 @@ class _RecurrentCell(Cell):
 class RNNCell(_RecurrentCell):
     """One time step of `RNN`: h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
 
-    Use it for a loop of your own; `RNN` runs over a whole sequence. The Parameters are weight_ih (H, I), weight_hh (H,
-    H), bias_ih and bias_hh (H,).
+    Use it for a loop of your own. The Parameters are weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,).
 
     Inputs:
         x: (B, I).
@@ -167,8 +166,7 @@ class RNNCell(_RecurrentCell):
 class GRUCell(_RecurrentCell):
     """One time step of `GRU`, with the same equations.
 
-    The Parameters are weight_ih (3 H, I), weight_hh (3 H, H), bias_ih and bias_hh (3 H,), with rows in the order r, z,
-    n.
+    The Parameters are weight_ih (3 H, I), weight_hh (3 H, H), bias_ih and bias_hh (3 H,), with rows in order r, z, n.
 
     Inputs:
         x: (B, I).
@@ -185,8 +183,7 @@ class GRUCell(_RecurrentCell):
 class LSTMCell(_RecurrentCell):
     """One time step of `LSTM`, with the same equations.
 
-    The Parameters are weight_ih (4 H, I), weight_hh (4 H, H), bias_ih and bias_hh (4 H,), with rows in the order i, f,
-    g, o.
+    The Parameters are weight_ih (4 H, I), weight_hh (4 H, H), bias_ih and bias_hh (4 H,), rows in order i, f, g, o.
 
     Inputs:
         x: (B, I).
@@ -402,11 +399,9 @@ class LSTM(_RecurrentNetwork):
         c' = f c + i g
         h' = o tanh(c')
 
-    Inputs are the same as for `RNN`, with the pair (h, c) as hx and as last states. The rows of the weights are in the
-    order i, f, g, o.
+    Inputs are as for `RNN`, with the pair (h, c) as hx and as last states. The weights' rows are in order i, f, g, o.
 
-    Source: Hochreiter and Schmidhuber, "Long Short-Term Memory", Neural Computation 1997, with the forget gate of Gers,
-    Schmidhuber and Cummins, 2000.
+    Source: Hochreiter and Schmidhuber, Neural Computation 1997; forget gate: Gers, Schmidhuber and Cummins, 2000.
     Example:
         >>> out, (h, c) = nn.LSTM(3, 4, num_layers=2, bidirectional=True)(ops.ones((6, 2, 3)))
         >>> out.shape, h.shape, c.shape

@@ -40,8 +40,7 @@ class SEWBlock(Cell):
 
     Inputs: x: spikes, of any shape that branch and shortcut accept.
     Raises: ShapeError if a and s have different shapes.
-    Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", NeurIPS
-    2021.
+    Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", 2021.
     Example:
         >>> block = nn.SEWBlock(nn.SequentialCell(nn.Dense(3, 3), nn.MultiStep(nn.LIFNode())))
         >>> block(ops.ones((8, 4, 3))).shape  # (T, B, N)
@@ -268,8 +267,7 @@ class WinnerTakeAll(Cell):
 
     Inputs: x: potentials, currents or spikes, (T, B, ...), or one step of them.
     Raises: ShapeError for a missing axis, or one shorter than k.
-    Source: Makhzani and Frey, "Winner-Take-All Autoencoders", NeurIPS 2015; Maass, "On the Computational Power of
-    Winner-Take-All", Neural Computation 2000.
+    Source: Makhzani and Frey, NeurIPS 2015; Maass, "On the Computational Power of Winner-Take-All", 2000.
     Example:
         >>> print(nn.WinnerTakeAll(2)(Tensor([0.3, 0.9, 0.1, 0.4])).asnumpy())
         [0.  0.9 0.  0.4]

@@ -44,15 +44,13 @@ class _Regulariser(Cell):
 class L1RateSparsity(_Regulariser):
     """L1 penalty of spikes: strength * sum s, so that each spike costs the same.
 
-    Use it to reduce the total number of spikes, and with it energy. It can silence neurons; to limit only excessive
-    activity use `SparsityRegulariser`.
+    Use it to reduce spikes, and with them energy. It can silence neurons; `SparsityRegulariser` limits only excess.
 
     Inputs:
         spikes: (T, B, N...).
         lengths: integers (B,), the number of steps of each sample, by default T.
 
-    Raises: ArgumentError for lengths below 0 or above T; ShapeError for spikes without time and batch, or lengths that
-        are not one per sample.
+    Raises: ArgumentError for lengths outside of [0, T]; ShapeError unless spikes are (T, B, ...) and lengths (B,).
     Source: l1_rate_sparsity of snnTorch, with its default.
     Example:
         >>> nn.L1RateSparsity(0.5)(ops.ones((4, 2, 3))).item()
@@ -69,8 +67,7 @@ class L1RateSparsity(_Regulariser):
 class SilenceRegulariser(_Regulariser):
     """Lower bound of each neuron's spike count: strength * sum_n max(0, minimum - mean_b count)^2.
 
-    Use it to revive silent neurons. A neuron costs nothing if it fires at least `minimum` times on average over the
-    batch.
+    Use it to revive silent neurons: one that fires at least `minimum` times on average over the batch costs nothing.
 
     Inputs, Raises: as for `L1RateSparsity`.
     Source: silence_reg of Spyx, applied to counts.

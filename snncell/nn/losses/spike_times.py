@@ -130,8 +130,7 @@ class CETemporalLoss(CrossEntropyOverTime):
     """Cross entropy of first-spike times: CE(-t_f, y), or CE(1 / (t_f + 1), y).
 
     Use it for a classifier whose answer is the neuron that fires first (time-to-first-spike coding). t_f is
-    `FirstSpikeTime`. A silent neuron counts as firing at the last step, and gets its gradient there. This is T - 1, or
-    the end of the sample if you pass lengths.
+    `FirstSpikeTime`. A silent neuron counts as firing at the last step of its sample, and gets its gradient there.
 
     Inputs, Raises: as for `CERateLoss`.
     Source: ce_temporal_loss of snnTorch.
@@ -183,8 +182,7 @@ class CETemporalLoss(CrossEntropyOverTime):
 class MSETemporalLoss(ClassLoss):
     """Squared error of spike times relative to T: mean ((t_f - target) / T)^2.
 
-    Use it to train neurons to fire at given times. t_f is `FirstSpikeTime`. A silent neuron counts as firing at T - 1,
-    and gets its gradient there.
+    Use it to train spike times, t_f = `FirstSpikeTime`. A silent neuron fires at T - 1, where it gets its gradient.
 
     Inputs:
         outputs: spikes (T, B, C).
@@ -275,10 +273,9 @@ class VanRossumLoss(ReducibleLoss):
         D^2 = (1 / tau) sum_t (f[t] - g[t])^2
         f[t] = sum_{u <= t} s[u] e^(-(t - u) / tau), and g likewise for the target
 
-    Use it to train whole spike trains instead of first spikes or counts. A short tau compares single spikes; a long tau
-    compares counts. An extra spike costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau. A spike
-    that is d steps late costs 2 c (1 - e^(-d / tau)). Near the end spikes cost less, because the last step truncates
-    the kernel.
+    Use it to train whole spike trains. A short tau compares single spikes, a long tau compares counts. An extra spike
+    costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau; a spike that is d steps late costs
+    2 c (1 - e^(-d / tau)). Near the end spikes cost less, because the last step truncates the kernel.
 
     Inputs:
         outputs, targets: spikes (T, B, ...), of one shape.

@@ -116,8 +116,7 @@ class CrossEntropyOverTime(ClassLoss):
 class CERateLoss(CrossEntropyOverTime):
     """Cross entropy at each time step, averaged over time: (1 / T) sum_t CE(s[t], y).
 
-    Use it if the network should answer correctly at every step, for example with early exits. For the number of spikes
-    over the whole sample use `CECountLoss`.
+    Use it if the network should answer at every step, for example for early exits; else count by `CECountLoss`.
 
     Inputs:
         outputs: spikes (T, B, C).
@@ -125,8 +124,7 @@ class CERateLoss(CrossEntropyOverTime):
         lengths: integers (B,), the number of steps of each sample, by default T.
 
     Raises: ShapeError, DTypeError, ArgumentError for labels that do not fit the outputs.
-    Source: ce_rate_loss of snnTorch, which ignores its `population_code`, and averages weighted losses over the batch
-    instead of dividing by the sum of weights.
+    Source: ce_rate_loss of snnTorch, which ignores `population_code`, and does not divide by the sum of weights.
     Example:
         >>> round(nn.CERateLoss()(ops.zeros((5, 2, 4)), Tensor([0, 3])).item(), 4)  # log 4
         1.3863
@@ -185,12 +183,10 @@ class TETLoss(CrossEntropyOverTime):
 class CECountLoss(CrossEntropyOverTime):
     """Cross entropy of the sums over time: CE(sum_t s[t], y).
 
-    Use it for a classifier that counts spikes. With membrane potentials and label_smoothing=0.3 it is
-    integral_crossentropy of Spyx.
+    Use it to count spikes. With potentials and label_smoothing=0.3 it is integral_crossentropy of Spyx.
 
     Inputs, Raises: as for `CERateLoss`.
-    Source: ce_count_loss of snnTorch, which averages weighted losses over the batch; this one divides by the sum of
-    weights, like PyTorch's NLLLoss.
+    Source: ce_count_loss of snnTorch; this one divides by the sum of weights, like PyTorch's NLLLoss.
     Example:
         >>> spikes = Tensor([[[1.0, 0.0]], [[1.0, 1.0]]])  # two spikes of class 0, one of class 1
         >>> round(nn.CECountLoss()(spikes, Tensor([0])).item(), 4)  # log(1 + e^-1)
@@ -288,8 +284,7 @@ class MSECountLoss(_TargetRateLoss):
 class MSERateLoss(_TargetRateLoss):
     """Squared error of firing rates: MSE(mean_t s[t], r).
 
-    The target r is correct_rate for the label's neuron and incorrect_rate for the others. The rate of a class with
-    several neurons is their mean.
+    The target r is correct_rate for the label's neurons and incorrect_rate for others. A class has its neurons' mean.
 
     Inputs, Raises: as for `CERateLoss`.
     Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a count,

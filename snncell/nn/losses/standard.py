@@ -167,15 +167,13 @@ class CrossEntropyLoss(ReducibleLoss):
 
 @with_fields
 class NLLLoss(_OperationLoss, operation=ops.nll_loss):
-    """Negative log-likelihood of classes for log-probabilities: -logits[label], weighted by class; see
-    `ops.nll_loss`.
+    """Negative log-likelihood of log-probabilities: -logits[label], weighted by class; see `ops.nll_loss`.
 
     Inputs:
         logits: log-probabilities, (N, C) or (N, C, ...), for example from `LogSoftmax(1)`.
         labels: integers in [0, C), (N,) or (N, ...).
 
-    Raises: ArgumentError for a label out of range; ShapeError for shapes that do not fit; DTypeError for labels that
-        are not integers.
+    Raises: ArgumentError for a label out of range; ShapeError for shapes that do not fit; DTypeError for float labels.
     """
 
     weight: Numbers | None = CLASS_WEIGHT

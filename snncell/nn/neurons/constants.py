@@ -50,8 +50,7 @@ class Membrane(Ranged, Cell):
         learnable: the name or names of the constants to learn; these become Parameters. Numbers, lists and arrays
             become float32; a float64 Tensor keeps its precision.
 
-    Raises: ArgumentError if a constant is not a number, Tensor or Parameter, or is out of its range, or if `learnable`
-        has an unknown name.
+    Raises: ArgumentError for a constant that is no number, Tensor or Parameter in its range, or not there to learn.
     """
 
     def __init__(self, constants: dict[str, Any], learnable: str | Sequence[str] = ()) -> None:
@@ -130,8 +129,7 @@ class Membrane(Ranged, Cell):
         The states are described in `snncell/nn/neurons/presets`.
 
         Args:
-            framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in upper or lower case. It must
-                have a counterpart of this neuron.
+            framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in any case, if it has this neuron.
             settings: the parameters of that framework's neuron by name; the others keep that framework's defaults. For
                 a surrogate, pass an object of `snncell.surrogate`. If you pass a Parameter, training learns it: the
                 neuron computes its own constants from it. With requires_grad=False the Parameter stays fixed.

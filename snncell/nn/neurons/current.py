@@ -94,9 +94,8 @@ class AlphaNode(Neuron):
         e, i, v = (1 - s) (e, i, h)              reset="zero"
         e = e - s v_threshold / k                reset="subtract", which lowers h by v_threshold
 
-    Use it where the shape of the postsynaptic potential matters, for example with temporal codes. The neuron computes
-    the potential v from the two exponentials e and i. It still returns v as a state, because a monitor records it and a
-    delayed reset needs it.
+    Use it where the shape of the postsynaptic potential matters, for example with temporal codes. The potential v
+    follows from the exponentials e and i; it is also a state, for monitors and delayed resets.
 
     Inputs: x, e, i, v: the input, the slow and the fast exponential, and the potential, of one shape.
     Returns: (s, e, i, v).

@@ -27,8 +27,7 @@ class IFNode(Neuron):
         spike = s v_threshold
         v = h - spike
 
-    Use it where spikes should count the input, for example in networks converted from ReLU networks. If older inputs
-    should be forgotten, use `LIFNode`.
+    Use it where spikes should count the input, as in converted ReLU networks. To forget older inputs, use `LIFNode`.
 
     The spike has the size v_threshold, as in MindSpore's guide to custom backward functions. In other frameworks it is
     1: `IFNode.like("spikingjelly")` returns such a neuron.

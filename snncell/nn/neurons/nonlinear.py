@@ -28,8 +28,7 @@ class QIFNode(Neuron):
         s = surrogate(h - v_threshold)
         v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
 
-    Use it to model the onset of a spike at the cost of a few multiplications; `EIFNode` fits recordings better. The
-    constants are SpikingJelly's defaults.
+    Use it to model the onset of a spike cheaply; `EIFNode` fits recordings better. Defaults as in SpikingJelly.
 
     Source: Gerstner et al., Neuronal Dynamics, section 5.3; SpikingJelly, QIFNode.
     Example:
@@ -130,8 +129,7 @@ class AdExNode(Neuron):
         v = (1 - s) h + s v_reset                reset="value"; see `Neuron` for the others
 
     Use it to reproduce firing patterns of cortical neurons, such as adaptation and bursting. These are the paper's
-    equations divided by the leak conductance g_L: x = I / g_L and tau = C / g_L. Accordingly, w, a and b are the
-    paper's divided by g_L.
+    equations divided by the leak conductance g_L, as are w, a and b: x = I / g_L and tau = C / g_L.
 
     Inputs: x, v, w: the input, the potential and the adaptation, of one shape.
     Returns: (s, v, w).

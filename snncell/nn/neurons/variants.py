@@ -52,8 +52,7 @@ class ILIFNode(EulerLeak):
         v = h - s v_threshold                    reset="subtract"; the other resets act if s > 0
 
     Integer counts carry more information per step, so that training needs few steps. A neuromorphic chip sends a count
-    of s as s binary spikes. The defaults D = 4 and tau = 4/3 are from the paper. With this tau a step keeps a quarter
-    of the potential.
+    of s as s binary spikes. D = 4 and tau = 4/3 are the paper's; with this tau a step keeps 1/4 of the potential.
 
     Source: Luo et al., "Integer-Valued Training and Spike-Driven Inference Spiking Neural Network for High-Performance
     and Energy-Efficient Object Detection", ECCV 2024; SpikingJelly, ILIFNode.
@@ -266,8 +265,7 @@ class GLIFNode(Neuron):
         v = h
 
     The s on the right is the spike of the previous step. gamma mixes a reset to 0 with a subtractive one, alpha an
-    exponential with a linear leak, and beta scales the input. Use it if you want heterogeneous neurons without choosing
-    these by hand.
+    exponential with a linear leak; beta scales the input. Use it for heterogeneous neurons without manual choices.
 
     All constants are learned; each is the sigmoid of a Parameter. Pass an initial value between 0 and 1 for the layer,
     or an array with one value per neuron. The defaults of 0.5 start between the two choices.

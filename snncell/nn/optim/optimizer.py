@@ -1,7 +1,6 @@
 """Base class of optimisers, and parameter groups.
 
-Learning rates, moments and the step count are Parameters. So a jitted training step includes the optimiser, and a new
-learning rate needs no compilation.
+Rates, moments and steps are Parameters, so jitted steps include the optimiser, and new rates need no compilation.
 """
 
 from __future__ import annotations

@@ -237,8 +237,7 @@ class EventPropLIF(Cell):
       label neuron cannot move, so the loss only makes all other neurons later, until they are silent too.
     - Start with weights that make neurons spike, as the default does. To revive neurons that were silent in a whole
       batch, add a small constant to their weights after the optimiser's step.
-    - If V only just reaches the threshold, V' is close to 0 and gradients are unbounded. You should clip them, for
-      example by `train.clip_by_global_norm`.
+    - If V only just reaches the threshold, V' is near 0 and gradients are unbounded: use `train.clip_by_global_norm`.
 
     Args:
         in_channels: N_in, the number of inputs.

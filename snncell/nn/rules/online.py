@@ -186,8 +186,7 @@ class EProp(Ranged, Cell):
         e_ji[t] = psi_j[t] (f_i[t] - adaptation k_ji[t])
         k_ji[t + 1] = psi_j[t] f_i[t] + (adaptation_decay - adaptation psi_j[t]) k_ji[t]
 
-    Its gradient is the sum over t of g_j[t] e_ji[t], where the learning signal g[t] is the incoming gradient of z[t],
-    and dx[t] = W^T (psi[t] g[t]).
+    Its gradient sums g_j[t] e_ji[t] over t, with g[t] the incoming gradient of z[t], and dx[t] = W^T (psi[t] g[t]).
 
     Use it as a biologically plausible alternative to backpropagation through time (BPTT). e-prop ignores the effect of
     a spike on other neurons of the layer; without recurrent weights, BPTT with a detached reset gives the same dW and

@@ -38,8 +38,7 @@ class STDP(Cell):
         up(w) = a_plus (w_max - w),  down(w) = a_minus (w - w_min)               bounds="soft"
 
     Use it for unsupervised local learning without gradients. With bounds="hard", w is then clipped to [w_min, w_max].
-    Spikes of the same step do not pair. The change is the mean over the batch; with a batch of one it is the rule of
-    the paper.
+    Spikes of the same step do not pair. The change is the mean over the batch; a batch of one follows the paper.
 
     The weights are a state. To change a layer, pass its weight to the first step, and `ops.assign` the weight that the
     last step returns, or use `PlasticDense`.

@@ -52,8 +52,7 @@ class Stateful(Cell):
 
     Inputs: x: one step (B, ...), or a chunk (T, B, ...) for a `MultiStep`.
     Returns: The output. `states` has the states.
-    Raises: ArgumentError unless `cell` is a neuron; ShapeError if the batch size or the shape of a sample differs from
-        the previous call.
+    Raises: ArgumentError unless `cell` is a neuron; ShapeError if the batch size or the shape of a sample changes.
     Example:
         >>> stream = nn.Stateful(nn.MultiStep(nn.IFNode()))
         >>> chunk = ops.full((2, 1, 1), 0.375)
@@ -207,9 +206,8 @@ class Recurrent(Cell):
 
         out, *states = cell(x + feedback(out_before), *states)
 
-    Use it for recurrent spiking networks. The result is a neuron too: a Cell that computes one time step. Its first
-    state is the output of the previous step, and the states of `cell` follow. You should wrap it in `MultiStep` to run
-    it over time.
+    Use it for recurrent spiking networks. The result is a neuron too: a Cell of one time step, for `MultiStep`. Its
+    first state is the output of the previous step, and the states of `cell` follow.
 
     Args:
         cell: the neuron.

@@ -1,8 +1,7 @@
 """Presets: the neurons of other frameworks by their own parameters, such as `LIFNode.like("snntorch", beta=0.5)`.
 
-Each file declares a framework's settings with their defaults. Then it registers a function for each of the framework's
-classes, which creates the neuron from the settings. A preset is named after the framework, or after framework and class
-if several classes fit one neuron here.
+Each file declares a framework's settings with their defaults, and registers for each of its classes a function that
+creates the neuron from them. A preset is named after the framework, or framework and class if several fit a neuron.
 
 The state `v` compared with the potential that the framework records:
     spikingjelly    the same: after the reset

@@ -243,8 +243,7 @@ def sinabs_alif(p: Sinabs) -> Membrane:
 
     No gradient flows through the comparison with the adaptive threshold, and the surrogate is as wide as the threshold.
     With tau_syn and norm_input, sinabs multiplies the current by 1 - exp(-1 / tau_mem) at every step, so it forgets
-    faster than tau_syn says. Here the factor applies where the membrane reads the current; as_shipped=True reproduces
-    sinabs.
+    too fast. Here the factor applies where the membrane reads the current, unless as_shipped=True.
     """
     alpha, rho = decay_from_tau(p.tau_mem), decay_from_tau(p.tau_adapt)
     most, norm_input = most_spikes(p.spike_fn), p.norm_input

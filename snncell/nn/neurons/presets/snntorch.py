@@ -178,8 +178,7 @@ def torch_alpha(p: SnnTorch) -> Neuron:
     """Alpha; its states are (syn_exc, syn_inh, mem).
 
     snnTorch's "subtract" subtracts the threshold from syn_exc, clears syn_inh and adds the last syn_inh to the
-    potential, which does not lower it by the threshold. Here the potential falls by the threshold; as_shipped=True
-    reproduces snnTorch.
+    potential. With as_shipped=False, the potential falls by the threshold instead.
     """
     kind = TorchAlpha if p.as_shipped and p.reset_mechanism == "subtract" else AlphaNode
     return kind(p.alpha, p.beta, **firing(p, "reset+input"))
