@@ -60,7 +60,6 @@ def first_spike_time(spikes: Numbers, silent: ExtendedReal | None = None, *, len
     Args:
         spikes: a value above 0 is a spike.
         silent: the time of a silent neuron; None is the last step of the sample, T - 1 without lengths.
-
     Raises: ArgumentError if silent is before the last step.
     Example:
         >>> snncell.encode.first_spike_time([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).tolist()
@@ -91,7 +90,6 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
     Args:
         spikes: (T, B, ..., N).
         centres: (N,), for example from `field_centres`, or (N, D) for directions in D dimensions.
-
     Returns: (B, ...) or (B, ..., D).
     Raises: ShapeError unless there are as many centres as neurons.
     Source: Georgopoulos, Schwartz and Kettner, "Neuronal population coding of movement direction", Science 1986.

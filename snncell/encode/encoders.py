@@ -29,7 +29,6 @@ def rate(
         steps: T.
         gain, offset: applied to x. For Norse's `f_max` (in 1/s) and `dt` (in s), pass gain = dt f_max.
         first_spike_time: no spikes occur before this step.
-
     Raises: ArgumentError for values outside of [0, 1], steps below 1, or a first_spike_time after the last step.
     Source: spikegen.rate of snnTorch; with gain = 1 PoissonEncoder of SpikingJelly. SpikingJelly also fires if its
     random number equals x, so that 0 fires once in 2^24 draws.
@@ -59,7 +58,6 @@ def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spik
         threshold: the smallest change that gives a spike.
         padding: True compares the first step with itself, so that it has no spike; False compares it with 0.
         off_spike: whether a fall gives a spike of -1.
-
     Raises: ArgumentError for a threshold that is not positive.
     Source: spikegen.delta of snnTorch.
     Example:
@@ -85,7 +83,6 @@ def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
         x: (B, ...) in [0, 1].
         steps: T.
         period: the number of digits, after which the code repeats; None is T.
-
     Raises: ArgumentError for values outside of [0, 1], or counts below 1.
     Source: Kim et al., "Deep Neural Networks with Weighted Spikes", Neurocomputing 2018; WeightedPhaseEncoder of
     SpikingJelly, which raises an error for values above 1 - 2^-period.
@@ -123,7 +120,6 @@ def population(
         steps: T, to repeat the responses over time as currents; None adds no time axis.
         low, high: the first and the last centre. The centres are equally spaced; a single neuron has the middle.
         width: the standard deviation of a field; None is the distance of centres (for one, the range) / 1.5.
-
     Returns: (B, ..., N), or (T, B, ..., N) with steps; differentiable.
     Raises: ArgumentError for values outside of [low, high], or a count or width that is not positive.
     Source: Bohte, Kok and La Poutre, "Error-Backpropagation in Temporally Encoded Networks of Spiking Neurons",
@@ -189,7 +185,6 @@ def lif(
         x: (B, ...), any values.
         steps: T.
         tau, v_threshold, reset, decay_input: see `nn.LIFNode`; tau is in steps.
-
     Returns: 0 and 1 in the dtype of x, (T, B, ...); differentiable by the neuron's surrogate.
     Raises: ShapeError for a number without an axis.
     Source: constant_current_lif_encode of Norse.
@@ -254,7 +249,6 @@ def latency(
         clip: whether values below the threshold do not fire.
         bypass: whether to drop spikes after the last step; otherwise they are an error.
         convention: "snntorch" or "spikingjelly".
-
     Raises: ArgumentError for values outside of [0, 1], spikes after the last step, or inconsistent arguments.
     Source: spikegen.latency of snnTorch; LatencyEncoder of SpikingJelly.
     Example:

@@ -147,7 +147,6 @@ class LossMonitor(Callback):
 
     Args:
         per_print_times: the number of batches between prints; 0 for no prints. Each print waits for its batch.
-
     Raises: TrainingError for a loss that is not finite.
     Example:
         >>> net = nn.Dense(1, 1, weight_init="zeros", bias_init="zeros")
@@ -186,7 +185,6 @@ class TimeMonitor(Callback):
 
     Args:
         data_size: the number of batches of an epoch; by default the counted number.
-
     Example:
         >>> net = nn.Dense(1, 1)
         >>> model = snncell.train.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.25))
@@ -217,7 +215,6 @@ class History(Callback):
     Attributes:
         epoch: {"epoch": [...]}, the numbers of the epochs.
         history: {"net_output": [...], ...}, a list by name with an entry for each epoch.
-
     Example:
         >>> net, history = nn.Dense(1, 1, weight_init="zeros", bias_init="zeros"), snncell.train.History()
         >>> model = snncell.train.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.25))
@@ -264,7 +261,6 @@ class LambdaCallback(Callback):
         on_train_epoch_begin, on_train_epoch_end, on_train_step_begin, on_train_step_end, on_train_begin, on_train_end,
             on_eval_epoch_begin, on_eval_epoch_end, on_eval_step_begin, on_eval_step_end, on_eval_begin, on_eval_end: a
             function for that event, or None.
-
     Raises: ArgumentError for an object that is not a function.
     Example:
         >>> told = []
@@ -316,7 +312,6 @@ class CheckpointConfig:
         save_checkpoint_seconds: write after the first batch that ends so long after the last file; 0 to use batches.
         keep_checkpoint_max: the number of files to keep; older files of this run are deleted. 0 keeps all.
         saved_network: the Cell to save instead of the trained network.
-
     Raises: ArgumentError for 0 batches and 0 seconds.
     Example:
         >>> snncell.train.CheckpointConfig(save_checkpoint_steps=32).keep_checkpoint_max
@@ -348,7 +343,6 @@ class ModelCheckpoint(Callback):
         prefix: the beginning of the names.
         directory: the folder, which is created if it is missing; by default the present one.
         config: when to write; by default `CheckpointConfig()`.
-
     Raises: ArgumentError for a prefix that cannot be part of a file name; CheckpointError if a file cannot be written.
     Example:
         >>> import os, tempfile

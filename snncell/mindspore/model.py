@@ -44,7 +44,6 @@ class Model:
         eval_indexes: the positions of loss, output and label in the result of eval_network; by default 0, 1 and 2.
         amp_level: "O0", or "O1" for products in float16: `amp.auto_mixed_precision`.
         loss_scale: as for `train.fit`.
-
     Raises: ArgumentError for parts that do not fit together.
     Example:
         >>> x = ops.uniform((64, 2))
@@ -121,9 +120,7 @@ class Model:
             callbacks: one or several, called in order.
             dataset_sink_mode, sink_size: MindSpore's, without effect; callbacks are always called at each step.
             initial_epoch: the number of earlier epochs, which count.
-
         Returns: The `Result` of `train.fit`.
-
         Raises:
             ArgumentError: without an optimiser, and as for `train.fit`.
             TrainingError: as for `train.fit`.
@@ -149,7 +146,6 @@ class Model:
             valid_dataset: other data to evaluate on.
             valid_frequency: the number of epochs between evaluations, or a list of the epochs to evaluate after.
             dataset_sink_mode, valid_dataset_sink_mode, sink_size: as for `train`.
-
         Returns: The `Result` of `train.fit`; names of evaluation results begin with "test_".
         Raises: ArgumentError as for `train`.
         """
@@ -217,9 +213,7 @@ class Model:
 
         Args:
             valid_dataset, callbacks, dataset_sink_mode: as for `train`; arrays are not shuffled.
-
         Returns: The metrics by name.
-
         Raises:
             ArgumentError: without metrics, or without a loss that they need.
         """

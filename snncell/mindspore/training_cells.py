@@ -51,7 +51,6 @@ class WithEvalCell(Cell):
     Args:
         network, loss_fn: as for `WithLossCell`.
         add_cast_fp32: whether to convert y and label to float32 first.
-
     Example:
         >>> loss, y, label = nn.WithEvalCell(nn.ReLU(), nn.MSELoss())(Tensor([2.0]), Tensor([0.0]))
         >>> loss.item(), y.item(), label.item()
@@ -80,7 +79,6 @@ class WithGradCell(Cell):
         network: a Cell.
         loss_fn: as for `WithLossCell`; by default the output of the network is the loss.
         sens: the gradient to start from; by default ones.
-
     Example:
         >>> net = nn.Dense(1, 1, weight_init="ones")
         >>> nn.WithGradCell(net, nn.MSELoss())(Tensor([[2.0]]), Tensor([[0.0]]))[0].shape
@@ -112,7 +110,6 @@ class ForwardValueAndGrad(Cell):
         network: a function or Cell of Tensors.
         weights: Parameters, for `get_by_list`.
         get_all, get_by_list, sens_param: as for `ops.GradOperation`.
-
     Example:
         >>> value, gradient = nn.ForwardValueAndGrad(lambda x: x * x)(Tensor(3.0))
         >>> value.item(), gradient.item()
@@ -149,7 +146,6 @@ class TrainOneStepCell(Cell):
         optimizer: an optimiser of the network's Parameters.
         sens: a factor of the gradients, in addition to the optimiser's `loss_scale`, which divides them; by default 1.
         return_grad: whether to return `(loss, {name: gradient})`.
-
     Raises: ArgumentError for an object that is not an optimiser, or an optimiser of other Parameters.
     Example:
         >>> net = nn.Dense(2, 1)
@@ -272,7 +268,6 @@ class GradAccumulationCell(Cell):
     Args:
         network: returns a Tensor, such as a loss.
         micro_size: the number of parts.
-
     Raises: ShapeError for a batch that cannot be divided into equal parts.
     Example:
         >>> loss = nn.WithLossCell(nn.ReLU(), nn.MSELoss())

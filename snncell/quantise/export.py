@@ -239,7 +239,6 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
             Neurons need a linear equation of h: IFNode, LIFNode, LeakyNode, CubaLIFNode, LINode, and subclasses of
             nn.Neuron with a linear `charge`.
         largest_input: inputs are integers up to this magnitude, 1 for spikes, unless the first layer quantises them.
-
     Raises: ArgumentError with the layer, the problem, and a fix.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LeakyNode(0.9)))

@@ -82,7 +82,6 @@ class Uniform(_PerChannel):
         momentum: for "moving": the part of the average that is kept at each call.
         rounding: "nearest", or "stochastic" in training: floor(x / s + u) with random u in [0, 1), controlled by
             `set_seed`. In prediction values always round to the nearest.
-
     Raises: ArgumentError for options that do not fit together, and in a call before `begin`.
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; Esser et al., "Learned Step Size Quantization", ICLR 2020; Gupta et al., "Deep Learning with
@@ -258,7 +257,6 @@ class FixedPoint(Uniform):
     Args:
         bits: from 2 to 16, including the sign.
         fraction: bits after the point, from 0 to 16.
-
     Example:
         >>> print(snncell.quantise.FixedPoint(8, 4)(Tensor([0.3, -9.0, 9.0])))
         [ 0.3125 -8.      7.9375]
@@ -292,7 +290,6 @@ class Ternary(_PerChannel):
     Args:
         threshold: in mean magnitudes. 0.7 is close to the least squared error for normal and uniform weights.
         per_channel, axis, scale_bits: as for `Uniform`.
-
     Source: Li, Zhang and Liu, "Ternary Weight Networks", 2016.
     Example:
         >>> print(snncell.quantise.Ternary()(Tensor([-1.0, 0.1, 0.5])))
@@ -325,7 +322,6 @@ class Binary(_PerChannel):
     Args:
         limit: larger weights have no gradient, so that they do not grow for ever.
         per_channel, axis, scale_bits: as for `Uniform`.
-
     Source: Courbariaux, Bengio and David, "BinaryConnect", NeurIPS 2015; Rastegari et al., "XNOR-Net", ECCV 2016 (s).
     Example:
         >>> print(snncell.quantise.Binary()(Tensor([-1.0, 0.0, 0.5])))
@@ -363,7 +359,6 @@ class PowerOfTwo(_PerChannel):
     Args:
         bits: from 2 to 5: one for the sign, the others for the power or 0.
         per_channel, axis: as for `Uniform`.
-
     Source: Zhou et al., "Incremental Network Quantization: Towards Lossless CNNs with Low-Precision Weights", ICLR
     2017.
     Example:

@@ -329,7 +329,6 @@ class IntegerNet:
 
         Args:
             x: integer values, for example spikes, in any dtype; any floats if the network quantises its inputs.
-
         Raises: ArgumentError for an input that is not an integer but must be.
         Example:
             >>> net = nn.SequentialCell(nn.Dense(1, 1, weight_init="ones", has_bias=False), nn.MultiStep(nn.LINode()))

@@ -168,9 +168,7 @@ def prepare(
         activations: quantiser of each layer's input. Booleans and integers are not rounded.
         decay_bits: bits after the point of decays, gains and 1 / tau; 1 / tau = 2^-n is a shift.
         skip: Cells to leave unchanged, with all Cells inside: paths from `cells_and_names`, or classes.
-
     Returns: The network itself.
-
     Raises:
         ArgumentError: if the network has nothing to round, is already prepared, or computes in float16 (`snncell.amp`).
             Also for a Cell with a `bprop`, because its custom gradient would use the unrounded Parameters, and for
@@ -213,7 +211,6 @@ def restore(net: Cell, rounded: bool = False) -> Cell:
         net: changed in place.
         rounded: whether Parameters and constants get their rounded values first. Use this to export to formats without
             quantisers, such as NIR. States are no longer rounded in either case.
-
     Returns: The network itself.
     Example:
         >>> net = snncell.quantise.prepare(nn.Dense(2, 2, weight_init=0.3), snncell.quantise.Uniform(2, 0.25))
@@ -331,7 +328,6 @@ def fold(net: Cell) -> Cell:
         net: contains `SequentialCell`s in which a BatchNorm1d, BatchNorm2d, ThresholdBatchNorm or a subclass directly
             follows a Dense, Conv1d or Conv2d. Both may be in a `TimeDistributed`. Your own construct should call such a
             `SequentialCell` as a whole, because the positions of its Cells change.
-
     Raises:
         ArgumentError: if a normalisation does not follow such a layer, has statistics for each step or of the batch, if
             a layer is used twice, or if the network is already prepared or has no batch normalisation.

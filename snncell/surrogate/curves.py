@@ -25,7 +25,6 @@ class relusigmoid(Cell):  # noqa: N801 (the name it has in MindSpore's guide)
 
     construct: 1 where x > 0, else 0, as float32, or as float64 where x is; primitive: sigmoid(5 x);
     bprop: 5 s (1 - s) with s = sigmoid(5 x).
-
     Source: MindSpore 1.9 tutorials, "Customizing Reverse Propagation Function of Cell".
     Elsewhere: Sigmoid(alpha=5) of snncell and SpikingJelly.
     Example:
@@ -53,7 +52,6 @@ class Sigmoid(Surrogate):
     """Sigmoid surrogate gradient: the derivative of the logistic function.
 
     primitive: sigmoid(alpha x);  derivative: alpha s (1 - s) with s = sigmoid(alpha x), at most alpha / 4
-
     Source: Zenke and Vogels, "The remarkable robustness of surrogate gradient learning", Neural Computation 2021.
     Elsewhere:
         SpikingJelly: Sigmoid(alpha=4), its default.
@@ -78,7 +76,6 @@ class ATan(Surrogate):
     """Arctangent surrogate gradient, a common default.
 
     primitive: atan(pi / 2 alpha x) / pi + 1 / 2;  derivative: (alpha / 2) / (1 + (pi / 2 alpha x)^2)
-
     Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
     Networks", ICCV 2021.
     Elsewhere:
@@ -105,7 +102,6 @@ class Tanh(Surrogate):
 
     primitive: tanh(alpha x) / alpha + 1 / 2, which rises by 2 / alpha, the area under the derivative
     derivative: 1 - tanh(alpha x)^2
-
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
     Elsewhere:
         Norse: method="tanh" with its alpha.
@@ -140,7 +136,6 @@ class Erf(Surrogate):
     """Error function surrogate gradient: a Gaussian with a sharpness.
 
     primitive: (erf(alpha x) + 1) / 2;  derivative: alpha / sqrt(pi) e^(-(alpha x)^2)
-
     Source: Esser et al., "Backpropagation for energy-efficient neuromorphic computing", NeurIPS 2015; Wu et al.,
     "Spatio-Temporal Backpropagation for Training High-Performance Spiking Neural Networks", Frontiers 2018.
     Elsewhere:
@@ -167,7 +162,6 @@ class Gaussian(Surrogate):
     """Gaussian surrogate gradient with a standard deviation.
 
     primitive: (erf(x / (sigma sqrt(2))) + 1) / 2;  derivative: N(x; 0, sigma^2), at most 1 / (sigma sqrt(2 pi))
-
     Source: Yin, Corradi and Bohte, "Accurate and efficient time-domain classification with adaptive spiking recurrent
     neural networks", Nature Machine Intelligence 2021.
     Elsewhere:
@@ -226,7 +220,6 @@ class FastSigmoid(Surrogate):
 
     primitive: x / (1 + slope |x|) + 1 / 2, which rises by 2 / slope, the area under the derivative
     derivative: 1 / (1 + slope |x|)^2
-
     Source: Zenke and Ganguli, "SuperSpike: Supervised Learning in Multilayer Spiking Neural Networks", Neural
     Computation 2018, where the slope is beta.
     Elsewhere:
@@ -254,7 +247,6 @@ class SparseFastSigmoid(Surrogate):
 
     primitive: y / (1 + slope |y|) + 1 / 2 with y = x limited to [-bound, bound]
     derivative: 1 / (1 + slope |x|)^2 where |x| < bound, else 0
-
     Source: Perez-Nieves and Goodman, "Sparse Spiking Gradient Descent", NeurIPS 2021.
     Elsewhere: SFS(slope=25, B=1) in snnTorch, whose derivative is 0 near the threshold: it is kept only for x > B.
     Example:
@@ -281,7 +273,6 @@ class SuperSpike(Surrogate):
 
     primitive: alpha x / (1 + |x|) + 1 / 2, which rises by 2 alpha, the area under the derivative
     derivative: alpha / (1 + |x|)^2
-
     Source: as for `FastSigmoid`.
     Elsewhere: note that the name SuperSpike stands for three functions.
         SpikingJelly: SuperSpike(alpha=1), where alpha is the height.
@@ -308,7 +299,6 @@ class SoftSign(Surrogate):
     """Softsign surrogate gradient.
 
     primitive: (alpha x / (1 + |alpha x|) + 1) / 2;  derivative: (alpha / 2) / (1 + |alpha x|)^2
-
     Source: SpikingJelly; Fang et al., Science Advances 2023.
     Elsewhere:
         SpikingJelly: SoftSign(alpha=2), written as 1 / (2 alpha (1 / alpha + |x|)^2).
@@ -359,7 +349,6 @@ class Algebraic(Surrogate):
 
     primitive: x / sqrt(1 + (x / alpha)^2) + 1 / 2, which rises by 2 alpha, the area under the derivative
     derivative: (1 + (x / alpha)^2)^(-3/2)
-
     Source: Norse; Pehle and Pedersen, "Norse: a deep learning library for spiking neural networks", 2021.
     Elsewhere: method="circ" with its alpha in Norse.
     Example:
@@ -383,7 +372,6 @@ class QPseudoSpike(Surrogate):
 
     derivative: (1 + 2 |x| / (alpha - 1))^(-alpha)
     primitive: (1 + 2 |x| / (alpha - 1))^(1 - alpha) / 2 below the threshold, 1 minus that above
-
     Source: Herranz-Celotti and Rouat, "Surrogate Gradients Design", 2022, where alpha is q.
     Elsewhere: QPseudoSpike(alpha=2) in SpikingJelly.
     Example:

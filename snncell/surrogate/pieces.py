@@ -29,7 +29,6 @@ class Triangle(Surrogate):
     derivative: height max(0, 1 - |x| / width)
     primitive: height width (y - y |y| / 2) + 1 / 2 with y = x / width limited to [-1, 1]
     area under the derivative: height width, by which the primitive rises
-
     Source: Esser et al., "Convolutional networks for fast, energy-efficient neuromorphic computing", PNAS 2016; Bellec
     et al., "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018, with height 0.3
     and the threshold as width.
@@ -57,9 +56,7 @@ class Triangle(Surrogate):
 class PiecewiseQuadratic(Surrogate):
     """Triangular surrogate gradient of area 1 with a sharpness.
 
-    derivative: max(0, alpha - alpha^2 |x|)
-    primitive: y - y |y| / 2 + 1 / 2 with y = alpha x limited to [-1, 1]
-
+    derivative: max(0, alpha - alpha^2 |x|);  primitive: y - y |y| / 2 + 1 / 2 with y = alpha x limited to [-1, 1]
     Source: Bohte, "Error-Backpropagation in Networks of Fractionally Predictive Spiking Neurons", ICANN 2011; Neftci,
     Mostafa and Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", 2019.
     Elsewhere:
@@ -84,7 +81,6 @@ class Rect(Surrogate):
     """Rectangular surrogate gradient of area 1 with a height.
 
     primitive: alpha x + 1 / 2 limited to [0, 1];  derivative: alpha where |x| < 1 / (2 alpha), else 0
-
     Source: Wu et al., "Spatio-Temporal Backpropagation for Training High-Performance Spiking Neural Networks",
     Frontiers 2018.
     Elsewhere:
@@ -112,7 +108,6 @@ class Boxcar(Surrogate):
     derivative: height where |x| < width / 2, else 0
     primitive: height y + 1 / 2 with y = x limited to [-width / 2, width / 2]
     area under the derivative: width height, by which the primitive rises
-
     Source: Kaiser, Mostafa and Neftci, "Synaptic Plasticity Dynamics for Deep Continuous Local Learning (DECOLLE)",
     Frontiers 2020.
     Elsewhere:
@@ -139,9 +134,7 @@ class Boxcar(Surrogate):
 class PiecewiseExp(Surrogate):
     """Two-sided exponential surrogate gradient, as in SLAYER.
 
-    primitive: e^(alpha x) / 2 below the threshold, 1 - e^(-alpha x) / 2 above
-    derivative: alpha / 2 e^(-alpha |x|)
-
+    primitive: e^(alpha x) / 2 below the threshold, 1 - e^(-alpha x) / 2 above;  derivative: alpha / 2 e^(-alpha |x|)
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018.
     Elsewhere:
         SpikingJelly: PiecewiseExp(alpha=1).
@@ -168,8 +161,7 @@ class PiecewiseExp(Surrogate):
 class SpikeRateEscape(Surrogate):
     """Two-sided exponential surrogate gradient around x = 1: snnTorch's spike_rate_escape.
 
-    derivative: slope e^(-beta |x - 1|)
-    primitive: its integral from 0 to x, plus 1 / 2
+    derivative: slope e^(-beta |x - 1|);  primitive: its integral from 0 to x, plus 1 / 2
 
     Note that the derivative peaks where the potential is 1 above the threshold, not at the threshold. The primitive
     rises by 2 slope / beta, the area under the derivative. For stochastic firing use `StochasticSpike`.
@@ -198,7 +190,6 @@ class StraightThrough(Surrogate):
     """Straight-through estimator: the gradient passes the spike function unchanged.
 
     primitive: x + 1 / 2;  derivative: 1
-
     Source: Bengio, Leonard and Courville, "Estimating or Propagating Gradients Through Stochastic Neurons for
     Conditional Computation", 2013.
     Elsewhere:
@@ -224,7 +215,6 @@ class LeakyReLU(Surrogate):
     """Leaky ReLU surrogate gradient: one slope above the threshold and a smaller one below.
 
     primitive: k x + 1 / 2 above the threshold, leak x + 1 / 2 below;  derivative: k where x > 0, else leak
-
     Source: snnTorch's leaky spike operator; Eshraghian et al., "Training Spiking Neural Networks Using Lessons From
     Deep Learning", Proceedings of the IEEE 2023.
     Elsewhere:
@@ -249,9 +239,7 @@ class LeakyReLU(Surrogate):
 class PiecewiseLeakyReLU(Surrogate):
     """Rectangular surrogate gradient with a small constant derivative outside the rectangle.
 
-    derivative: 1 / (2 w) where |x| < w, else c
-    primitive: y / (2 w) + c (x - y) + 1 / 2 with y = x limited to [-w, w]
-
+    derivative: 1 / (2 w) where |x| < w, else c;  primitive: y / (2 w) + c (x - y) + 1 / 2 with y = x limited to [-w, w]
     Source: Wu et al., "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI 2019.
     Elsewhere: PiecewiseLeakyReLU(w=1, c=0.01) in SpikingJelly.
     Example:
@@ -277,7 +265,6 @@ class LogTailedReLU(Surrogate):
 
     primitive: alpha x below 0, x up to 1, log(x) + 1 from there on, each plus 1 / 2
     derivative: alpha where x <= 0, 1 up to 1, 1 / x from there on
-
     Source: Cai et al., "Deep Learning with Low Precision by Half-wave Gaussian Quantization", CVPR 2017.
     Elsewhere: LogTailedReLU(alpha=0) in SpikingJelly, whose primitive is smaller by 1 / 2.
     Example:
@@ -303,7 +290,6 @@ class S2NN(Surrogate):
 
     primitive: sigmoid(alpha x) where x < 0, else beta log(1 + x) + 1 / 2
     derivative: alpha s (1 - s) with s = sigmoid(alpha x) where x < 0, else beta / (1 + x)
-
     Source: Suetake et al., "S2NN: Time step reduction of spiking surrogate gradients for training energy efficient
     single-step neural networks", Neural Networks 2023.
     Elsewhere: S2NN(alpha=4, beta=1) in SpikingJelly.

@@ -166,7 +166,6 @@ class Callback:
             the opposite order. If two callbacks have the same order, their order in the list counts.
         first_rank_only: whether only rank 0 calls it in a distributed training, for example because it writes files.
             Its random numbers are then separate from the random numbers of the training.
-
     Example:
         >>> class Threshold(snncell.train.Callback):
         ...     def on_epoch_end(self, training):

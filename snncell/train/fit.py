@@ -132,9 +132,7 @@ def fit(
             same bits. Note that a loss or metric is called on one shard at a time, so a mean inside it is the mean of
             this shard. Rank 0 writes the checkpoint, the log and the progress bar. If one rank stops, all ranks stop.
         test: an older name of `validation`.
-
     Returns: A `Result`, with the history.
-
     Raises:
         ArgumentError: for invalid settings, or data without a batch.
         TrainingError: if the loss of an epoch is not finite, its test loss (or `monitor`) is NaN, or a trained

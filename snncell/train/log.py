@@ -41,7 +41,6 @@ class Log(Callback):
     Args:
         file: the path.
         records: the lines to begin with.
-
     Raises: ArgumentError for another file extension, or a missing folder.
     Example:
         >>> import tempfile, pathlib
@@ -196,7 +195,6 @@ class TensorBoard(Callback):
         histograms: whether to write the distribution of each Parameter, as "weights/" and its name.
         batch: (inputs, ..., target), or only inputs, for pictures: a raster of the first sample for each spiking layer.
         report: whether to add the page of `plot.report` on the batch, with its findings and pictures.
-
     Raises:
         ArgumentError: if the package tensorboardX is missing. Before the first step, also if the folder cannot be
             written, if a report has no batch, or if the batch does not fit the net.

@@ -106,7 +106,6 @@ class Spikes:
 
     Args:
         cells: one or several Cells over time, such as a `MultiStep`. Of a returned tuple, the first Tensor counts.
-
     Raises: ArgumentError for an object that is not a Cell.
     Example:
         >>> layer = nn.MultiStep(nn.IFNode())
@@ -150,7 +149,6 @@ class Spikes:
         Args:
             lengths: integers (B,), the number of steps of each sample; all T by default. Later steps do not count.
                 Spikes of another batch size count completely.
-
         Raises:
             ArgumentError: without a call, or for lengths below 0 or above T.
         """

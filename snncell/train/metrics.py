@@ -43,7 +43,6 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
         labels: class numbers, integers (B,); or a probability for each class, (B, C), where the largest one counts.
         ignore_index: a class number to ignore; `train.fit` takes the loss's. If all are ignored, the accuracy is NaN.
         lengths: integers (B,), the steps of each sample in outputs (T, B, C) that count. Default: all T.
-
     Raises:
         DTypeError: for labels that are neither.
         ArgumentError: if a class number is out of range, if labels (B, C) are negative, or if the labels of a sample do
@@ -209,7 +208,6 @@ class Monitored:
     Args:
         of: a function of the `Monitor` of one batch that returns a number, a mean over the samples.
         v, above, inputs: further quantities for the monitor to record, as in `snncell.monitor`.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3, weight_init=0.5), nn.MultiStep(nn.IFNode()))
         >>> on_loihi = snncell.train.Monitored(lambda m: m.energy("loihi").joules, inputs=True)

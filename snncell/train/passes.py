@@ -49,7 +49,6 @@ def evaluate(
 
     Returns:
         Numbers by name, and nested lists for metrics with axes; a batch weighs as much as the length of its target.
-
     Raises: ArgumentError for data without a batch.
     Example:
         >>> net = nn.Dense(2, 2)

@@ -89,7 +89,6 @@ def find_learning_rate(
         lowest, highest: the rates of the first and of the last step.
         steps: the number of steps, at least three.
         smoothing: the width of the window, in steps.
-
     Raises: ArgumentError for bounds in the wrong order, for fewer than three steps, for a first group with rate 0 if
         another has a nonzero rate, and as for `fit`.
     Source: Smith, "Cyclical learning rates for training neural networks", WACV 2017.

@@ -64,7 +64,6 @@ def training_step(
         loss_scale: an `amp.LossScaler`, or a number for a constant scale. The gradients belong to the scaled loss. They
             are divided by the scale before they are clipped. A step with a gradient that is not finite is skipped:
             Parameters, statistics, moments and step number stay unchanged.
-
     Example:
         >>> net = nn.Dense(2, 1)
         >>> step = snncell.train.training_step(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1))

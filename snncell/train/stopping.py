@@ -47,7 +47,6 @@ class EarlyStopping(Callback):
         mode: the same setting as in MindSpore: "min" or "max", or "auto" for the rule of `monitor`.
         restore_best_weights: whether to load the best weights into the net at the end.
         verbose: whether to print when it stops.
-
     Raises: ArgumentError for a record without the number; TrainingError if the number is NaN.
     Source: Prechelt, "Early Stopping - But When?", 1998.
     Example:
@@ -192,7 +191,6 @@ class ReduceLROnPlateau(Callback):
         verbose: whether to print each new rate.
         cooldown: the number of epochs after a reduction that do not count.
         min_lr: the smallest rate.
-
     Raises: ArgumentError for a record without the number, or a scheduled rate; TrainingError if the number is NaN.
     Example:
         >>> net = nn.Dense(1, 1)
@@ -287,7 +285,6 @@ class EMA(Callback):
     Args:
         decay: d, in [0, 1). It averages over about the last 1 / (1 - d) steps.
         use_buffers: whether to average untrained floats, too: other Parameters and persistent buffers of net and loss.
-
     Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", SIAM J. Control Optim. 1992;
         with d as Tarvainen and Valpola, "Mean teachers are better role models", NIPS 2017.
     Example:

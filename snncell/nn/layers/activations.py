@@ -202,7 +202,6 @@ class PReLU(Cell):
         channel: the number of slopes: 1 for all channels, or C.
         w: initial slope, a number or one per channel. The default 0.25 is the paper's.
         dtype: dtype of the Parameter.
-
     Inputs: x: any shape; (N, C, ...) with several slopes.
     Raises: ShapeError if w has neither one nor `channel` values, or for an input with other channels.
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
@@ -264,7 +263,6 @@ class Dropout(Cell):
             gives an ArgumentWarning, because it is often meant as p.
         p: the probability of dropping; it replaces `keep_prob`.
         dtype: accepted for MindSpore's signature; the output always has the dtype of x.
-
     Example:
         >>> nn.Dropout(p=0.2)(ops.ones(3)).asnumpy().tolist()  # in prediction
         [1.0, 1.0, 1.0]
@@ -328,7 +326,6 @@ class TimeFixedDropout(_SharedDropout):
 
     Args:
         p: the probability of dropping an element.
-
     Inputs: x: (T, B, ...).
     Source: Lee, Sarwar, Panda, Srinivasan and Roy, "Enabling Spike-Based Backpropagation for Training Deep Neural
     Network Architectures", Frontiers in Neuroscience 2020.
@@ -356,7 +353,6 @@ class TimeFixedDropout2d(TimeFixedDropout):
 
     Args:
         p: the probability of dropping a channel.
-
     Source: as for `TimeFixedDropout`, with the channels of Tompson et al., CVPR 2015.
     """
 

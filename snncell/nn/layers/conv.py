@@ -312,7 +312,6 @@ class AdaptiveAvgPool2d(_AdaptivePool, operation=ops.adaptive_avg_pool2d):
 
     Args:
         output_size: an int or a pair; None in the pair keeps the length of an axis.
-
     Example:
         >>> nn.AdaptiveAvgPool2d(1)(ops.ones((2, 3, 5, 7))).shape
         (2, 3, 1, 1)

@@ -161,7 +161,6 @@ class BatchNorm1d(BatchStatistics):
         affine: whether to train gamma and beta.
         gamma_init, beta_init, moving_mean_init, moving_var_init: initial values.
         use_batch_statistics: True or False overrides the training flag; None follows it.
-
     Source: Ioffe and Szegedy, "Batch Normalization", ICML 2015.
     """
 
@@ -187,7 +186,6 @@ class LayerNorm(Cell):
         begin_norm_axis, begin_params_axis: accepted for MindSpore's signature: -1, or the first of these axes.
         gamma_init, beta_init: initial values.
         epsilon: added to the variance; 1e-7 as in MindSpore.
-
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
 
@@ -248,7 +246,6 @@ class GroupNorm(Cell):
         affine: whether to train gamma and beta.
         gamma_init, beta_init: initial values.
         dtype: dtype of the Parameters.
-
     Inputs: x: (N, C, ...).
     Raises: ArgumentError if num_groups does not divide num_channels; ShapeError for an input with other channels.
     Source: Wu and He, "Group Normalization", ECCV 2018.
@@ -325,7 +322,6 @@ class InstanceNorm1d(_InstanceNorm):
         num_features: C.
         momentum: unused, accepted for MindSpore's signature; the layer always takes statistics from the input.
         eps, affine, gamma_init, beta_init, dtype: see `GroupNorm`.
-
     Source: Ulyanov, Vedaldi and Lempitsky, "Instance Normalization", 2016.
     """
 

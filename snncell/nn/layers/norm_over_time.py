@@ -96,12 +96,10 @@ class ThresholdBatchNorm(_NormOverTime):
         v_threshold: the threshold of the neurons after this layer.
         alpha: the default 1 is for a chain of layers; use 1 / sqrt(2) on each of two branches that are added.
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
-
     Inputs:
         x: (T, B, C, ...).
         lengths: integers (B,), the number of steps of each sample, by default T. Later steps do not count and y is 0
             there, so padding changes no bit. With fewer than two values, the moving statistics are used and kept.
-
     Raises: ArgumentError for lengths outside of [0, T]; ShapeError for other axes, or one value per channel.
     Source: Zheng, Wu, Deng, Hu and Li, "Going Deeper With Directly-Trained Larger Spiking Neural Networks", AAAI 2021.
     Example:
@@ -134,11 +132,9 @@ class BatchNormThroughTime(_NormPerStep):
         steps: T, the number of steps in training.
         has_beta: whether to train beta; False as in the paper, where beta stays 0.
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
-
     Inputs:
         x: (T, B, C, ...).
         lengths: as for `ThresholdBatchNorm`. With lengths, x can have fewer steps in training too.
-
     Raises: ArgumentError for lengths outside of [0, T]; ShapeError for other axes, or a wrong number of steps.
     Source: Kim and Panda, "Revisiting Batch Normalization for Training Low-Latency Deep Spiking Neural Networks From
     Scratch", Frontiers in Neuroscience 2021.
@@ -184,7 +180,6 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         num_features: C.
         steps: T, the number of steps in training.
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
-
     Inputs, Raises: as for `BatchNormThroughTime`.
     Source: Duan, Ding, Chen, Yu and Huang, "Temporal Effective Batch Normalization in Spiking Neural Networks", NeurIPS
     2022; SpikingJelly, TemporalEffectiveBatchNorm1d.
@@ -220,11 +215,9 @@ class NeuNorm(Cell):
         k: decay factor of the trace a, in [0, 1).
         shared: whether all channels share one weight (1, H, W).
         weight_init, dtype: of the learned weight, (C, H, W).
-
     Inputs:
         x: spikes, (B, C, H, W).
         a: the state, (B, 1, H, W).
-
     Returns: (y, a).
     Source: Wu, Deng, Li, Zhu, Xie and Shi, "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI
     2019; SpikingJelly, NeuNorm, whose initial weight is the default here.

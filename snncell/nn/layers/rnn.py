@@ -188,7 +188,6 @@ class LSTMCell(_RecurrentCell):
     Inputs:
         x: (B, I).
         hx: the states (h, c), each (B, H).
-
     Returns: (h, c).
     Example:
         >>> h, c = nn.LSTMCell(3, 4)(ops.ones((2, 3)), (ops.zeros((2, 4)), ops.zeros((2, 4))))
@@ -337,7 +336,6 @@ class RNN(_RecurrentNetwork):
         x: (T, B, I).
         hx: the initial state, (layers and directions, B, H); zeros by default.
         seq_length: integers (B,), the number of steps of each sample, by default T; later outputs are 0.
-
     Returns: The output (T, B, H), or (T, B, 2 H) if bidirectional, and the last states, as hx.
     Source: Elman, "Finding Structure in Time", Cognitive Science 1990; names and weights as in MindSpore and PyTorch.
     Example:

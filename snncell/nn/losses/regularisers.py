@@ -49,7 +49,6 @@ class L1RateSparsity(_Regulariser):
     Inputs:
         spikes: (T, B, N...).
         lengths: integers (B,), the number of steps of each sample, by default T.
-
     Raises: ArgumentError for lengths outside of [0, T]; ShapeError unless spikes are (T, B, ...) and lengths (B,).
     Source: l1_rate_sparsity of snnTorch, with its default.
     Example:

@@ -188,7 +188,6 @@ class MSETemporalLoss(ClassLoss):
         outputs: spikes (T, B, C).
         targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).
         lengths: as for `CERateLoss`. T is then the number of steps of the sample.
-
     Raises: ArgumentError for a negative tolerance, or sequences of different lengths; ShapeError, DTypeError,
         ArgumentError for targets that do not fit the outputs.
     Source: mse_temporal_loss of snnTorch. Its default off_target, -1, acts as 0 there, and it loses spikes with
@@ -280,7 +279,6 @@ class VanRossumLoss(ReducibleLoss):
     Inputs:
         outputs, targets: spikes (T, B, ...), of one shape.
         lengths: as for `CERateLoss`.
-
     Raises: ShapeError if the shapes differ.
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 2001; SpikeTime of lava-dl is its mean over time.
     Example:

@@ -122,7 +122,6 @@ class CERateLoss(CrossEntropyOverTime):
         outputs: spikes (T, B, C).
         labels: integers (B,) in [0, C).
         lengths: integers (B,), the number of steps of each sample, by default T.
-
     Raises: ShapeError, DTypeError, ArgumentError for labels that do not fit the outputs.
     Source: ce_rate_loss of snnTorch, which ignores `population_code`, and does not divide by the sum of weights.
     Example:

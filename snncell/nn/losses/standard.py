@@ -145,7 +145,6 @@ class CrossEntropyLoss(ReducibleLoss):
     Inputs:
         logits: (N, C) or (N, C, ...).
         labels: integers in [0, C), (N,) or (N, ...); or probabilities in the shape of the logits.
-
     Raises: ArgumentError for a label out of range; ShapeError for shapes that do not fit; DTypeError for float labels
         that are not probabilities in the shape of the logits.
     Example:
@@ -172,7 +171,6 @@ class NLLLoss(_OperationLoss, operation=ops.nll_loss):
     Inputs:
         logits: log-probabilities, (N, C) or (N, C, ...), for example from `LogSoftmax(1)`.
         labels: integers in [0, C), (N,) or (N, ...).
-
     Raises: ArgumentError for a label out of range; ShapeError for shapes that do not fit; DTypeError for float labels.
     """
 
@@ -188,7 +186,6 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
     Inputs:
         logits: (N, C).
         labels: (N,) or (N, C), see sparse.
-
     Raises: ShapeError, DTypeError for labels of the other kind.
     Example:
         >>> nn.SoftmaxCrossEntropyWithLogits(sparse=True)(ops.zeros((2, 4)), Tensor([0, 3])).shape

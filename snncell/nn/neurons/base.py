@@ -128,7 +128,6 @@ class Neuron(Membrane):
 
     Args:
         constants: the constants of the subclass, by name.
-
     Raises: ArgumentError for a constant out of its range, or an unknown value of an option; CallError for an unknown
         option, with a list of the options of the neuron.
     Example:

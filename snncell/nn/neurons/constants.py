@@ -49,8 +49,7 @@ class Membrane(Ranged, Cell):
         constants: the constants by name.
         learnable: the name or names of the constants to learn; these become Parameters. Numbers, lists and arrays
             become float32; a float64 Tensor keeps its precision.
-
-    Raises: ArgumentError for a constant that is no number, Tensor or Parameter in its range, or not there to learn.
+    Raises: ArgumentError for a constant that is no number, Tensor or Parameter in its range, or unknown `learnable`.
     """
 
     def __init__(self, constants: dict[str, Any], learnable: str | Sequence[str] = ()) -> None:
@@ -129,11 +128,10 @@ class Membrane(Ranged, Cell):
         The states are described in `snncell/nn/neurons/presets`.
 
         Args:
-            framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in any case, if it has this neuron.
+            framework: "SpikingJelly", "snnTorch", "Norse", "sinabs", "Spyx" or "NIR", in upper or lower case.
             settings: the parameters of that framework's neuron by name; the others keep that framework's defaults. For
                 a surrogate, pass an object of `snncell.surrogate`. If you pass a Parameter, training learns it: the
                 neuron computes its own constants from it. With requires_grad=False the Parameter stays fixed.
-
         Returns:
             a neuron, which can be of another class than the one that you call. By default it avoids known defects of
             the frameworks; pass as_shipped=True to reproduce these:
@@ -142,7 +140,6 @@ class Membrane(Ranged, Cell):
               potential is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
             - sinabs: MembraneReset adds its value to every potential at each step. ALIF multiplies its current by the
               membrane's gain at each step.
-
         Raises: ArgumentError if the framework or a parameter is unknown, if a parameter has no counterpart here (the
             message names an alternative), or if a Parameter is passed for a value that cannot be learned.
         Example:

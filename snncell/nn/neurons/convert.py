@@ -64,7 +64,6 @@ def steps_from_seconds(tau: Constant, dt: Positive) -> Any:
     Args:
         tau: the time constant in seconds, above dt; a number, an array or a Tensor.
         dt: the length of a step in seconds.
-
     Raises: ArgumentError unless dt is positive and tau above it.
     Example:
         >>> nn.steps_from_seconds(0.02, dt=0.001)
@@ -82,7 +81,6 @@ def decay_from_tau(tau: Constant, dt: Positive = 1.0) -> Any:
     Args:
         tau: the time constant, positive, in the unit of dt; a number, an array or a Tensor.
         dt: the length of a step. With the default 1, tau is in steps.
-
     Example:
         >>> round(nn.decay_from_tau(10.0), 4)
         0.9048
@@ -132,7 +130,6 @@ def decay_from_rate(tau_inv: Constant, dt: Positive) -> Any:
     Args:
         tau_inv: the inverse time constant in 1 / s; a number, an array or a Tensor.
         dt: the length of a step in seconds.
-
     Raises: ArgumentError unless dt tau_inv lies in (0, 1], because the time constant must be at least dt.
     Example:
         >>> nn.decay_from_rate(500.0, dt=0.001)

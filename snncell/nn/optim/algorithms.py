@@ -26,7 +26,6 @@ class SGD(Optimizer):
         momentum: decay factor of b; 0 uses the gradient alone, and 0.9 is common.
         dampening: the share of the gradient that does not enter b.
         nesterov: whether to use Nesterov momentum, which needs a momentum and no dampening.
-
     Source: Sutskever et al., ICML 2013.
     Example:
         >>> p = Parameter([1.0, 2.0], name="p")
@@ -111,7 +110,6 @@ class RMSProp(Optimizer):
         momentum: decay factor of the step m.
         epsilon: added to s, so that the step does not divide by 0.
         centered: whether to subtract the square of the moving mean of g from s, which makes it a variance.
-
     Source: Hinton, Neural Networks for Machine Learning, lecture 6e.
     """
 
@@ -163,7 +161,6 @@ class Adam(Optimizer):
         eps: added to the root, so that the step does not divide by 0.
         weight_decay: added to the gradient, times the Parameter; use `AdamW` to decouple it.
         use_amsgrad: whether to use the largest v so far, so that the effective rate of an element never grows.
-
     Source: Kingma and Ba, "Adam", ICLR 2015; Reddi, Kale and Kumar, "On the convergence of Adam and beyond", ICLR 2018.
     Example:
         >>> net, loss = nn.Dense(3, 2), nn.MSELoss()

@@ -185,7 +185,6 @@ class WarmUpLR(LearningRateSchedule):
     Args:
         learning_rate: a number, or a `LearningRateSchedule`, which counts the same steps.
         warmup_steps: the number of steps until the full rate.
-
     Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017; the name and the formula are MindSpore's.
     Example:
         >>> rates = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.5, 100), 4)
@@ -212,7 +211,6 @@ class PiecewiseConstantLR(LearningRateSchedule):
     Args:
         milestones: the steps at which the rate changes, increasing.
         learning_rates: the rates, one more than milestones.
-
     Raises: ArgumentError for milestones that do not increase, or a wrong number of rates.
     Source: He et al., CVPR 2016, where the rate is divided by 10 at such steps.
     Example:
@@ -259,7 +257,6 @@ class PolynomialDecayLR(LearningRateSchedule):
         end_learning_rate: the rate from decay_steps on.
         decay_steps: the number of steps of the decay.
         power: the exponent; 1 decays linearly.
-
     Source: the name and the formula are MindSpore's.
     Example:
         >>> rates = nn.PolynomialDecayLR(0.5, 0.0, 10, power=1.0)

@@ -252,11 +252,9 @@ class EventPropLIF(Cell):
             and p = max kappa. If each input spikes once, all at the same time, V then peaks at 3 +- 1 thresholds. Use
             larger weights if few inputs spike, or if spikes are far apart.
         dtype: dtype of the weight and the computation, float32 or float64.
-
     Inputs: times: (B, N_in), or (B, N_in, K_in) for inputs with several spikes, in any order; inf means no spike. You
         can pass the output of one layer directly to the next.
     Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
-
     Raises:
         ArgumentError: for counts, time constants or a threshold that are not positive, and for times that are NaN or
             -inf. A jitted function on a GPU takes such times as no spike, because it does not wait for the check.

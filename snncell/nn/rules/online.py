@@ -309,7 +309,6 @@ class FeedbackDense(Dense):
             / sqrt(N).
         has_bias: whether to add b.
         dtype: dtype of the Parameters.
-
     Inputs: x: (..., N).
     Returns: y, (..., K).
     Source: Lillicrap et al., "Random synaptic feedback weights support error backpropagation for deep learning", Nature

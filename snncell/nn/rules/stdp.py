@@ -48,7 +48,6 @@ class STDP(Cell):
         post: postsynaptic spikes, (B, N).
         weight: (N, I), as in `Dense`.
         x, y: the traces, (B, I) and (B, N); initially from `init_state(pre, post)`.
-
     Returns: (weight, x, y).
     Raises: ArgumentError if w_min is not below w_max; ShapeError for a weight that is not (N, I).
     Source: Morrison, Diesmann and Gerstner, "Phenomenological models of synaptic plasticity based on spike timing",
@@ -125,12 +124,10 @@ class PlasticDense(Cell):
         rule: `STDP`, or a Cell with the same `construct` and `init_state`.
         weight_init: initial value of the Parameter `weight`, (N, I); None draws uniformly from [0, 1).
         dtype: dtype of the Parameter.
-
     Inputs:
         x: spikes, (B, I).
         weight, x_trace, y_trace: the states of the rule, (N, I), (B, I), (B, N).
         states: the states of the neuron.
-
     Returns: (out, weight, x_trace, y_trace, *states).
     Example:
         >>> layer = nn.PlasticDense(3, 2, nn.LIFNode(), nn.STDP())

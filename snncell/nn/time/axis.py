@@ -69,7 +69,6 @@ class TimeDistributed(Cell):
 
     Args:
         cell: a Cell whose outputs keep the first axis. It must not contain a layer over time, such as `MultiStep`.
-
     Raises: ArgumentError for a layer over time in `cell`, because it would take the T B rows for steps; ShapeError for
         an input without time and batch axes, or a Cell that does not keep the first axis.
     Example:

@@ -115,13 +115,11 @@ class MultiStep(Cell):
         return_states: return `(y, (state, ...))` with the last states, instead of y.
         checkpoint_every: save the states only every that many steps, and rematerialise the steps between them in the
             backward pass, which saves memory; see `ops.scan`. By default each step saves its states.
-
     Inputs:
         x: (T, B, ...).
         states: the initial states. By default they come from `cell.init_state(x[0])`, or are zeros.
         lengths: integers (B,), passed by name: the number of steps of each sample, by default T. After its end, a
             sample's states stay constant and its output is 0, so that padding does not affect any result.
-
     Raises:
         ArgumentError: for a wrong number of states, or a Cell that does not return (output, *states).
         ShapeError, DTypeError: if a state changes its shape or dtype; the message names it.

@@ -49,7 +49,6 @@ class Stateful(Cell):
     Args:
         cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one. Its hooks,
             its `recompute()` and the construct of a subclass stay in use.
-
     Inputs: x: one step (B, ...), or a chunk (T, B, ...) for a `MultiStep`.
     Returns: The output. `states` has the states.
     Raises: ArgumentError unless `cell` is a neuron; ShapeError if the batch size or the shape of a sample changes.
@@ -212,7 +211,6 @@ class Recurrent(Cell):
     Args:
         cell: the neuron.
         feedback: a layer from the output to the input of the neuron, for example `Dense(n, n)`.
-
     Example:
         >>> nn.MultiStep(nn.Recurrent(nn.LIFNode(), nn.Dense(3, 3)))(ops.ones((5, 2, 3))).shape  # (T, B, N)
         (5, 2, 3)
@@ -266,12 +264,10 @@ class Truncated(Cell):
     Args:
         cell: a Cell of one step, `construct(x, *states) -> (output, *states)`, also `Recurrent`.
         every: the largest number of steps over which gradients flow, from 1 to 32767. A new value needs no compilation.
-
     Inputs:
         x: the input of the neuron, (B, ...).
         count: int16, the steps since the last cut, in the shape of the states if they have one shape, else ().
         states: the states of the neuron.
-
     Returns: (output, count, *states).
     Source: Williams and Peng, "An Efficient Gradient-Based Algorithm for On-Line Training of Recurrent Network
     Trajectories", Neural Computation 1990.
