@@ -18,6 +18,7 @@ from snncell.kernels.sums import NEAR
 
 LANES = 16  # parallel partial sums: one AVX-512 register of float32
 BLOCK = 4096  # elements per block if all threads reduce one array
+SLACK = 64  # elements after a block, because some functions write whole vectors
 COLUMNS = 256  # columns of a band
 
 

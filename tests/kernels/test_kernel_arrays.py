@@ -16,7 +16,7 @@ from snncell.kernels.numba.code import function_of
 HEAD = """import numpy as np
 
 from snncell.kernels.intrinsics.builtins import bitcast, least
-from snncell.kernels.intrinsics.elements import copy, fill, flat, lanes, row, scalar, strip, tail, words_of
+from snncell.kernels.intrinsics.elements import copy, fill, flat, lanes, row, strip, tail, words_of
 
 LANES = 16
 
@@ -36,7 +36,6 @@ BODIES = {
         "        for i in range(n):\n            out[i] = part[i]"
     ),
     "row at an int32": "part = row(z, np.int32(1))\n    for i in range(n):\n        out[i] = part[i]",
-    "scalar of an int32": "for i in range(n):\n        out[i] = x[scalar(np.int32(i))]",
     "tail of a row": "part = tail(row(z, 1), k)\n    for i in range(n - k):\n        out[i] = part[i]",
     "flat": "part = flat(z)\n    for i in range(n):\n        out[i] = part[n + i]",
     "copy": "copy(tail(out, k), tail(x, 0), n - k)",
@@ -49,7 +48,6 @@ BODIES = {
     ),
     "strip like": "own = strip(n, x)\n    copy(own, tail(x, 0), n)\n    for i in range(n):\n        out[i] = own[i]",
     "lanes": "own = lanes(y[0])\n    for i in range(least(n, LANES)):\n        out[i] = own[i]",
-    "scalar": "for i in range(n):\n        out[i] = x[scalar((i + k) % n)]",
     "shape": (
         "a, b = z.shape\n    if len(x) == n and a == 3 and b == n and len(z) == 3:\n"
         "        copy(tail(out, 0), tail(x, 0), n)"

@@ -84,7 +84,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"products", "eventprop"},
         {"conv"},
     ],
-    "kernels.intrinsics": [{"builtins"}, {"array_types"}, {"elements"}, {"panels"}, {"rows"}],
+    "kernels.intrinsics": [{"builtins"}, {"array_types"}, {"elements"}, {"broadcast", "panels"}, {"rows"}],
     "kernels.numba": [
         {"files", "native", "passes", "progress"},
         {"policy", "store"},

@@ -38,7 +38,7 @@ BLOCK = loops.BLOCK
 LEAST_BLOCK = 512
 GROUP = 4  # the kernel multiplies this number of rows together, so a block has a multiple of it
 PRODUCTS_PER_ELEMENT = 8  # multiplications that cost as much as an element of plain arithmetic
-STACK = 1 << 17  # bytes of stack arrays
+STACK = 33 << 12  # bytes of stack arrays: eight of float32
 RECOMPUTED_BYTES = 1 << 19  # cache for the rematerialised states of a segment
 
 
@@ -211,8 +211,9 @@ class CPULoop(LoopBackend):
         for value in self.carry:
             arguments += flat_array(array_to_compute(value, known))
         for value in self.rows:
-            arguments += rows_array(array_to_compute(value, known), steps)
-        arguments += [np.ascontiguousarray(array_to_compute(value, known)).reshape(-1) for value in self.fixed]
+            arguments += rows_array(self._expanded(value, array_to_compute(value, known), steps), steps)
+        for value in self.fixed:
+            arguments.append(np.ascontiguousarray(self._expanded(value, array_to_compute(value, known))).reshape(-1))
         arguments += self.gathered.operands(known, block)
         operands, grads = self.scattered.operands(known, block)
         arguments += operands
@@ -233,6 +234,14 @@ class CPULoop(LoopBackend):
             {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)} | grads,
             [array_to_store(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
         )
+
+    def _expanded(self, value: Value, array: Any, *steps: int) -> Any:
+        """The array of an operand, broadcast along the axes that the kernel does not broadcast."""
+        shape = self.block.expanded.get(value)
+        if shape is None:
+            return array
+        own = (*steps, *(1,) * (len(shape) - len(value.shape)), *value.shape)
+        return np.broadcast_to(array.reshape(own), (*steps, *shape))
 
     def _empty(self, value: Value, *steps: int) -> Any:
         return empty((*steps, math.prod(value.shape)), dtypes.compute_dtype(value.dtype))

@@ -9,6 +9,7 @@ its result to the dtype of the computation (f4).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple
@@ -162,6 +163,9 @@ class IndexSpace:
     Most kernels then have one or two axes, so fewer kernels are compiled, and inner loops are long. All elements of a
     `uniform` operand are equal, so it is broadcast along all axes. `sizes` has the length of each merged axis, and
     `kept` is False for a reduced axis. `present[value]` is False for each axis along which the operand is broadcast.
+
+    If `nested`, an operand has the few levels of `repeats`. For this, the caller must broadcast some of them to
+    `expanded[value]`, a shape.
     """
 
     def __init__(
@@ -170,8 +174,15 @@ class IndexSpace:
         operands: Sequence[Value],
         reduced: tuple[int, ...] = (),
         uniform: Collection[Value] = (),
+        nested: bool = False,
     ) -> None:
         patterns = {value: _axes_in_full(value, shape, value in uniform) for value in operands}
+        self.expanded: dict[Value, tuple[int, ...]] = {}
+        for value, pattern in patterns.items() if nested else ():
+            few = _with_few_levels(pattern)
+            if few != pattern:
+                self.expanded[value] = tuple(n if has else 1 for n, has in zip(shape, few, strict=True))
+                patterns[value] = few
         self.sizes, self.kept, runs = join_axes(shape, reduced, list(patterns.values()))
         self.present = {
             value: [all(pattern[axis] for axis in run) for run in runs] for value, pattern in patterns.items()
@@ -185,6 +196,12 @@ class IndexSpace:
         """Return "all" if each index has its own element, "some" if some indices share one, "one" if all share one."""
         axes = [has or size == 1 for has, size in zip(self.present[value], self.sizes, strict=True)]
         return "all" if all(axes) and value.shape else "some" if any(self.present[value]) else "one"
+
+    def repeats(self, value: Value) -> list[list[int]]:
+        """The axes with the lengths outer, times, inner and each of an operand (`fill_broadcast`)."""
+        levels = _levels_of(self.present[value])
+        levels = [*levels, *[[]] * self.present[value][-1]]  # each
+        return [*[[]] * (4 - len(levels)), *levels]
 
     def place(self, value: Value, coordinates: Sequence[str], lengths: Sequence[str]) -> str:
         """The index of an element in a flat operand."""
@@ -225,6 +242,20 @@ def join_axes(
 def _axes_in_full(value: Value, shape: tuple[int, ...], uniform: bool) -> tuple[bool, ...]:
     own = (1,) * (len(shape) - len(value.shape)) + value.shape
     return tuple(not uniform and have == want for have, want in zip(own, shape, strict=True))
+
+
+def _levels_of(pattern: Sequence[bool]) -> list[list[int]]:
+    """Runs of axes along which an operand is present or broadcast, from the first one along which it is present."""
+    levels = [list(run) for _, run in itertools.groupby(range(len(pattern)), lambda axis: pattern[axis])]
+    return [level for n, level in enumerate(levels) if n or pattern[0]]
+
+
+def _with_few_levels(pattern: tuple[bool, ...]) -> tuple[bool, ...]:
+    """The same pattern if it has at most four levels (present, broadcast, present, broadcast), else a fuller one."""
+    levels = _levels_of(pattern)
+    if len(levels) <= (3 if pattern[-1:] == (True,) else 4):
+        return pattern
+    return tuple(has or axis >= levels[2][0] for axis, has in enumerate(pattern))
 
 
 def flat_index(coordinates: Sequence[str], lengths: Sequence[str], present: Sequence[bool]) -> str:

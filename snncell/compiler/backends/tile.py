@@ -13,12 +13,12 @@ the kernel. The name of an array is a letter and a number, but never the name of
 
 Operands from outside are rows of sequences, and constants:
 
-    all    one element per element of the kernel     r0_0[i]              a row, from the block's first element on
-    some   for example, one per neuron of a batch    r0_0[j0_0[i]]        through a table of indices
-    one    a scalar                                  r0_0                 a number
+    all    one element per element of the kernel     r0_0[i]    the array or row, from the block's first element on
+    some   for example, one per neuron of a batch    r0_0[i]    an array of the block, filled by `fill_broadcast`
+    one    a scalar                                  r0_0       a number
 
-The index of a broadcast operand's element costs divisions. Therefore a block gathers its constants, and computes the
-tables of indices for its sequences, once for all steps.
+The index of a broadcast operand's element would cost divisions, and the loop over the elements would not be vectorised.
+Therefore a block lays out its broadcast constants once for all steps, and a broadcast sequence once per step.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ class Scratch:
 
     def array(self, count: str, dtype: np.dtype[Any]) -> str:
         """The expression that allocates an array of `count` elements."""
-        self._left -= loops.BLOCK * dtype.itemsize
-        return f"{'strip' if self._left >= 0 else 'np.empty'}({count}, np.{dtype.type.__name__})"
+        self._left -= (loops.BLOCK + loops.SLACK) * dtype.itemsize
+        if self._left >= 0:
+            return f"strip({count}, np.{dtype.type.__name__})"
+        return f"np.empty({count} + {loops.SLACK}, np.{dtype.type.__name__})"
 
 
 class PhaseOperands:
@@ -65,36 +67,32 @@ class PhaseOperands:
         scratch: Scratch,
     ) -> None:
         self.space, self.rows, self._scratch = space, rows, scratch  # the number of the shape
-        self.index = IndexSpace(shape, [value for value in used if value in rows or value in fixed])
+        self.index = IndexSpace(shape, [value for value in used if value in rows or value in fixed], nested=True)
         self.prepare: list[str] = []
         self.elements: dict[Value, str] = {}
         for value in self.index.present:
             if value in fixed:
                 self._constant(fixed[value], value)
             elif self.index.coverage(value) == "some":
-                self.prepare += self._indices(f"j{space}_{rows[value]}", np.dtype(np.int64), value, "{0}")
+                self.prepare.append(self._room(f"r{space}_{rows[value]}", value))
 
     def _constant(self, n: int, value: Value) -> None:
         kind, name = self.index.coverage(value), f"d{self.space}_{n}"
         self.elements[value] = name if kind == "one" else f"{name}[i]"
         if kind == "some":
-            self.prepare += self._indices(name, kind_of(value).dtype, value, f"a{n}[{{0}}]")
+            self.prepare += [self._room(name, value), self._fill(name, value, f"tail(a{n}, 0)")]
         else:
             self.prepare.append(f"{name} = a{n}[0]" if kind == "one" else f"{name} = tail(a{n}, low{self.space})")
 
-    def _indices(self, name: str, dtype: np.dtype[Any], value: Value, element_at: str) -> list[str]:
-        """Statements that fill an array with `element_at` the index of each of the block's elements."""
-        element, lengths = f"(low{self.space} + i)", [f"n{self.space}_{axis}" for axis in range(len(self.index.sizes))]
-        coordinates = []
-        for axis, length in enumerate(lengths):
-            inner = " * ".join(lengths[axis + 1 :])
-            coordinates.append(f"({element} // ({inner})) % {length}" if inner else f"{element} % {length}")
-        index = self.index.place(value, coordinates, lengths)
-        return [
-            f"{name} = {self._scratch.array(f'count{self.space}', dtype)}",
-            f"for i in range(count{self.space}):",
-            f"    {name}[i] = {element_at.format(f'scalar({index})')}",
-        ]
+    def _room(self, name: str, value: Value) -> str:
+        """The statement that allocates the block's elements of a broadcast operand."""
+        return f"{name} = {self._scratch.array(f'count{self.space}', kind_of(value).dtype)}"
+
+    def _fill(self, name: str, value: Value, source: str) -> str:
+        """The statement that lays out a broadcast operand, an array or a row, for the block's elements."""
+        lengths = (" * ".join(f"n{self.space}_{axis}" for axis in axes) for axes in self.index.repeats(value))
+        arguments = ", ".join(length or "1" for length in lengths)
+        return f"fill_broadcast(tail({name}, 0), {source}, low{self.space}, count{self.space}, {arguments})"
 
     def load(self, statements: Statements, values: list[Value]) -> list[str]:
         """Load `values` in the body, and return the statements for them at the start of a step."""
@@ -105,10 +103,13 @@ class PhaseOperands:
             elif value in self.index.present:
                 n, kind, row = self.rows[value], self.index.coverage(value), f"r{self.space}_{self.rows[value]}"
                 whole = f"row(x{n}, t * h{n})"
-                part = {"all": f"tail({whole}, low{self.space})", "some": whole, "one": f"x{n}[t * h{n}, 0]"}[kind]
-                rows.append(f"{row} = {part}")
-                element = {"all": f"{row}[i]", "some": f"{row}[j{self.space}_{n}[i]]", "one": row}[kind]
-                statements.load(value, element)
+                if kind == "some":
+                    rows.append(self._fill(row, value, whole))
+                else:
+                    rows.append(
+                        f"{row} = x{n}[t * h{n}, 0]" if kind == "one" else f"{row} = tail({whole}, low{self.space})"
+                    )
+                statements.load(value, row if kind == "one" else f"{row}[i]")
         return rows
 
 
@@ -137,6 +138,7 @@ class KernelBlock:
             self.prepare += [f"low{k}, high{k} = low * per{k}, high * per{k}", f"count{k} = high{k} - low{k}"]
             self.prepare += self.operands[k].prepare
         self.sizes = [operands.index.sizes for operands in self.operands]
+        self.expanded = {x: shape for operands in self.operands for x, shape in operands.index.expanded.items()}
 
     def of(self, value: Value) -> int:
         """The number of a Value's space."""

@@ -23,7 +23,7 @@ from snncell.kernels.intrinsics.builtins import (
     same_parts,
     types,
 )
-from snncell.kernels.loops import BLOCK, LANES
+from snncell.kernels.loops import BLOCK, LANES, SLACK
 
 cgutils: Any = LazyModule("numba.core.cgutils")
 array_types: Any = LazyModule("snncell.kernels.intrinsics.array_types")
@@ -54,12 +54,6 @@ def line_of(x: Any) -> Any:
     return 64 // x.dtype.itemsize
 
 
-def scalar(index: Any) -> Any:
-    """The index, hidden from LLVM's optimiser, so that a loop that uses it is not vectorised."""
-    # For loops with integer divisions: vectorised, they are not faster and take three times as long to compile.
-    return index
-
-
 def flat(x: Any) -> Any:
     """All elements of an array with two axes, row by row."""
     return x.reshape(-1)
@@ -76,11 +70,6 @@ def prefetch(x: Any) -> None:
 
 declare_type(row, lambda x, place: array_types.ArrayPart(x.dtype))
 declare_type(tail, lambda x, first: array_types.ArrayPart(x.dtype))
-
-
-@lowers(scalar, "Integer", result="int64")
-def _lower_scalar(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return _opaque(context, builder, operands[0], signature.args[0])
 
 
 @lowers(prefetch, "ArrayPart", result="none")
@@ -169,7 +158,10 @@ def lanes(start: Any) -> Any:
 
 
 def strip(count: int, kind: Any) -> Any:
-    """An uninitialised stack array of `count` elements, at most BLOCK, of a dtype or the dtype of an array."""
+    """An uninitialised stack array of `count` elements, at most BLOCK, of a dtype or the dtype of an array.
+
+    Compiled, it has room for BLOCK + SLACK elements.
+    """
     return np.empty(count, kind.dtype if isinstance(kind, np.ndarray) else kind)
 
 
@@ -184,7 +176,7 @@ def _lower_lanes(context: Any, builder: Any, signature: Any, operands: Any) -> A
 
 @lowers(strip, "Integer", "Any", result=lambda count, kind: array_types.ArrayPart(kind.dtype))
 def _lower_strip(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    return _on_stack(builder, context.get_data_type(signature.return_type.dtype), BLOCK)
+    return _on_stack(builder, context.get_data_type(signature.return_type.dtype), BLOCK + SLACK)
 
 
 def _on_stack(builder: Any, element: Any, count: int) -> Any:
@@ -357,6 +349,25 @@ def _move_every_second_vector(vectors: Vectors, first: Any, target: Any, source:
         for n in (0, vectors.lanes)
     )
     vectors.store(vectors.shuffled(a, b, range(0, 2 * vectors.lanes, 2)), vectors.at(target, first))
+
+
+def repeat(target: Any, source: Any, count: int) -> None:
+    """Store the first element of the source `count` times, and more up to the end of a vector."""
+    target[:count] = source[0]
+
+
+@lowers(repeat, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
+def _lower_repeat(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    target, source, count = operands
+    vectors = Vectors(builder, target)
+    numbers = vectors.spread(builder.load(source))
+
+    def one(first: Any, _: list[Any]) -> list[Any]:
+        vectors.store(numbers, vectors.at(target, first))
+        return []
+
+    vectors.loop(context.cast(builder, count, signature.args[2], types.int64), vectors.lanes, [], one, maybe_none=True)
+    return context.get_dummy_value()
 
 
 def zero(target: Any, count: int) -> None:

@@ -1,0 +1,137 @@
+"""Loops over time with broadcast operands: every pattern, forward and backward, against the unfused tape."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from interpreting import interpreted
+
+import snncell
+from snncell import Tensor, jit, nn, ops, testing
+from snncell.compiler.backends import cpu_loop
+
+__all__ = ["interpreted"]  # a fixture
+
+STEPS = 3
+STEP = (2, 3, 2, 5)
+# For each axis, whether an operand has it; the first axis is time.
+PATTERNS = list(itertools.product((False, True), repeat=1 + len(STEP)))
+DEEP = [(2, 1, 3, 1, 2), (1, 3, 1, 3, 1), (2, 1, 1, 3, 1), (1, 3, 1, 3, 2)]  # operands of steps (2, 3, 3, 3, 2)
+
+
+def name_of(pattern: tuple[bool, ...]) -> str:
+    return "".join(letter for letter, has in zip("TBCHW", pattern, strict=True) if has) or "scalar"
+
+
+def operand(pattern: tuple[bool, ...], dtype: Any, seed: int) -> Tensor:
+    shape = tuple(n if has else 1 for n, has in zip((STEPS, *STEP), pattern, strict=True))
+    return made(shape if pattern[0] else shape[1:], dtype, seed)
+
+
+def made(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Tensor:
+    return Tensor(np.random.default_rng(seed).uniform(0.5, 1.5, shape).astype(dtype))
+
+
+def spikes(x: Tensor, factor: Tensor, offset: Tensor) -> Tensor:
+    return nn.MultiStep(nn.LIFNode())(x * factor + offset)
+
+
+def gradients(x: Tensor, factor: Tensor, offset: Tensor) -> Any:
+    return snncell.grad(lambda *xs: (spikes(*xs) * x).sum(), (0, 1, 2))(x, factor, offset)
+
+
+def check(*operands: Tensor) -> None:
+    """Compare spikes, exactly, and gradients with those of the unfused tape."""
+    found, slopes = jit(spikes)(*operands), jit(gradients)(*operands)
+    with testing.unfused():
+        expected, wanted = spikes(*operands), gradients(*operands)
+    assert 0 < found.sum().item() < found.size
+    np.testing.assert_array_equal(found.asnumpy(), expected.asnumpy(), strict=True)
+    for a, b in zip(slopes, wanted, strict=True):
+        tolerance = 1e-5 if a.asnumpy().dtype == np.float32 else 1e-12
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=tolerance, atol=10 * tolerance, strict=True)
+
+
+def in_blocks(monkeypatch: pytest.MonkeyPatch, length: int, work: int = 1) -> None:
+    """Divide loops into blocks of `length` elements, on all threads from `work` operations on."""
+    monkeypatch.setattr(cpu_loop, "BLOCK", length)
+    monkeypatch.setattr(cpu_loop, "LEAST_BLOCK", length)
+    monkeypatch.setattr(cpu_loop, "PARALLEL_SIZE", work)
+
+
+@pytest.mark.sampled(24)
+@pytest.mark.uncompiled
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("length", [1, 7, 16, 60])
+@pytest.mark.parametrize("pattern", PATTERNS, ids=name_of)
+def test_interpreted_loops_equal_the_tape(
+    pattern: tuple[bool, ...], length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_blocks(monkeypatch, length)
+    own = operand(pattern, np.float32, 1), operand(pattern[:1] + pattern[:0:-1], np.float32, 2)
+    check(made((STEPS, *STEP), np.float32), *own)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("pattern", PATTERNS, ids=name_of)
+def test_compiled_loops_equal_the_tape(pattern: tuple[bool, ...], dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for length in (7, 60):
+        in_blocks(monkeypatch, length)
+        check(made((STEPS, *STEP), dtype), operand(pattern, dtype, 1), operand(pattern, dtype, 2))
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("pattern", PATTERNS, ids=name_of)
+def test_bits_are_equal_on_one_and_all_threads(
+    pattern: tuple[bool, ...], dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operands = made((STEPS, *STEP), dtype), operand(pattern, dtype, 1), operand(pattern, dtype, 2)
+    found = []
+    for work in (1, 1 << 40):
+        in_blocks(monkeypatch, 7, work)
+        found.append([x.asnumpy().tobytes() for x in (jit(spikes)(*operands), *jit(gradients)(*operands))])
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("shape", DEEP, ids=str)
+@pytest.mark.parametrize("steps", [(), (STEPS,)], ids=["constant", "sequence"])
+def test_operands_of_many_levels_equal_the_tape(
+    shape: tuple[int, ...], steps: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_blocks(monkeypatch, 11)
+    whole = np.broadcast_shapes(*DEEP)
+    check(made((STEPS, *whole), np.float32), made((*steps, *shape), np.float32, 1), made(shape, np.float32, 2))
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ["one step", "one sample", "odd lengths"])
+@pytest.mark.compiled
+def test_shapes_of_every_size_equal_the_tape(name: str) -> None:
+    shape = {"one step": (1, 2, 3, 4), "one sample": (4, 1, 5, 3), "odd lengths": (3, 7, 31, 33)}[name]
+    for own in ((shape[2], 1), (shape[3],), (shape[1], 1, 1), (shape[1], 1, shape[3])):
+        check(made(shape, np.float32), made(own, np.float32, 1), made(own, np.float32, 2))
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_second_order_gradients_equal_the_tape() -> None:
+    layer = nn.MultiStep(nn.LIFNode())
+
+    def total(x: Tensor, factor: Tensor, offset: Tensor) -> Tensor:
+        return ops.square(
+            snncell.grad(lambda *xs: (layer(x * xs[0] + xs[1]) * x).sum(), (0, 1))(factor, offset)[0]
+        ).sum()
+
+    operands = made((STEPS, *STEP), np.float64), made((3, 1, 1), np.float64, 1), made((5,), np.float64, 2)
+    found = jit(snncell.grad(total, (0, 1, 2)))(*operands)
+    with testing.unfused():
+        expected = snncell.grad(total, (0, 1, 2))(*operands)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-10)
