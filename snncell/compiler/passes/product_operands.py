@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from snncell.compiler.ir.loop import LoopOperation, with_body
+from snncell.compiler.ir.loop import LoopOperation, loop_of, with_body
 from snncell.compiler.ir.operations import CONTIGUOUS, Cast, Reshape
 from snncell.compiler.ir.product import (
     EVENTS,
@@ -151,8 +151,7 @@ def _with_bools(
     instruction: Instruction, users: dict[Value, list[Instruction | None]], as_bool: dict[Value, Value]
 ) -> Instruction:
     """A loop that returns booleans for the spikes that no user needs as floats."""
-    assert isinstance(instruction.op, LoopOperation)  # the callers have checked it
-    body = instruction.op.loop.body
+    body = loop_of(instruction).body
     ys, outputs, first = list(body.ys), list(instruction.outputs), len(body.after)
     inside = canonical_step(body)
     makers = makers_in(inside)

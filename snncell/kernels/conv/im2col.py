@@ -99,8 +99,9 @@ def fold(x: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
 def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints, count: Ints, groups: int) -> Any:
     """Convolve: (N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
     columns = _columns(x, weight.shape[2:], stride, before, dilation, count, groups)
-    product = matmul.matmul(columns, _as_matrices(weight, groups).transpose(0, 2, 1))
-    return _as_images(product, len(x), count)
+    product = matmul.matmul(columns, _as_matrices(weight, groups).transpose(0, 2, 1))  # (groups, N P, O // groups)
+    images = product.reshape(groups, len(x), math.prod(count), product.shape[2]).transpose(1, 0, 3, 2)
+    return images.reshape(len(x), len(weight), *count)
 
 
 def convolve_back(
@@ -150,10 +151,3 @@ def _as_rows(images: Any, groups: int) -> Any:
     pixels = math.prod(images.shape[2:])
     rows = images.reshape(n, groups, channels // groups, pixels).transpose(1, 0, 3, 2)
     return rows.reshape(groups, n * pixels, channels // groups)
-
-
-def _as_images(rows: Any, images: int, places: Ints) -> Any:
-    """(groups, N P, C // groups) -> (N, C, *P)."""
-    groups, _, channels = rows.shape
-    whole = rows.reshape(groups, images, math.prod(places), channels).transpose(1, 0, 3, 2)
-    return whole.reshape(images, groups * channels, *places)

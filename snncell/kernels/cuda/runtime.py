@@ -231,7 +231,9 @@ class _Staging:
             done = 0
             while done < array.size:
                 if self._used == half:
-                    self._turn()
+                    device.call("cuEventRecord", self._events[self._half], device.stream)
+                    self._half, self._used = 1 - self._half, 0
+                    device.call("cuEventSynchronize", self._events[self._half])  # returns at once if never recorded
                 size = min(array.size - done, half - self._used)
                 start = self._half * half + self._used
                 self._bytes[start : start + size] = array[done : done + size]
@@ -244,11 +246,6 @@ class _Staging:
         self._events = [self._device.call("cuEventCreate", flags) for _ in range(2)]
         self._address = int(self._device.call("cuMemHostAlloc", STAGED, 0))
         self._bytes = np.ctypeslib.as_array((ctypes.c_uint8 * STAGED).from_address(self._address))
-
-    def _turn(self) -> None:
-        self._device.call("cuEventRecord", self._events[self._half], self._device.stream)
-        self._half, self._used = 1 - self._half, 0
-        self._device.call("cuEventSynchronize", self._events[self._half])  # returns at once if never recorded
 
 
 OLDEST = (7, 5)  # the oldest capability that CUDA 13 supports
