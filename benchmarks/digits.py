@@ -54,7 +54,7 @@ def torch_trainer(spikingjelly: bool = False) -> Trainer:
 
     params = [torch.from_numpy(w).requires_grad_() for w in weights()]
     adam = torch.optim.Adam(params, RATE, fused=True)
-    layer = spikingjelly_lif_layer() if spikingjelly else torch_lif_layer
+    layer = spikingjelly_lif_layer() if spikingjelly else torch_lif_layer()
 
     def net(x: Any) -> Any:
         current = linear(torch.from_numpy(x), *params[:2])

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import snncell
+from benchmarks.peers import maybe_compiled
 from benchmarks.row import Contestant
 from snncell import Tensor, nn, ops
 
@@ -81,17 +82,22 @@ def snncell_lif_layer(every: int | None = None) -> Any:
     return nn.MultiStep(nn.LIFNode(tau=2.0, surrogate_function=SuperSpike()), checkpoint_every=every)
 
 
-def torch_lif_layer(x: Any) -> Any:
+def torch_lif_layer() -> Callable[[Any], Any]:
     """A loop over the slices of `unbind`, as a user of PyTorch writes it."""
     import torch
 
-    spike, v, out = torch_spike(), torch.zeros_like(x[0]), []
-    for now in x.unbind(0):
-        h = v + (now - v) / 2.0
-        s = spike(h - 1.0)
-        v = h - s
-        out.append(s)
-    return torch.stack(out)
+    spike = torch_spike()
+
+    def layer(x: Any) -> Any:
+        v, out = torch.zeros_like(x[0]), []
+        for now in x.unbind(0):
+            h = v + (now - v) / 2.0
+            s = spike(h - 1.0)
+            v = h - s
+            out.append(s)
+        return torch.stack(out)
+
+    return maybe_compiled("neuron", layer)
 
 
 def spikingjelly_lif_layer() -> Callable[[Any], Any]:
@@ -151,7 +157,7 @@ def snncell_like(kind: str) -> Callable[[Any], Any]:
 
 
 TORCH_LAYERS: dict[str, Callable[[], Callable[[Any], Any]]] = {
-    "PyTorch": lambda: torch_lif_layer,
+    "PyTorch": torch_lif_layer,
     "SpikingJelly": spikingjelly_lif_layer,
     "snnTorch": snntorch_lif_layer,
     "Norse": lambda: norse_lif_layer,
@@ -219,6 +225,7 @@ def torch_vjp(net: Callable[..., Any], leaves: list[Any], dout: Any, spikes: boo
 
     given = [torch.from_numpy(array).to(torch_device).requires_grad_() for array in leaves]
     seed = torch.from_numpy(dout).to(torch_device)
+    net = maybe_compiled("network", net)
 
     def run() -> Any:
         out = net(*given)

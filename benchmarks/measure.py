@@ -1,14 +1,17 @@
-"""Measure a row: contestants in turns, and the peak memory of each in a separate process."""
+"""Measure a row: contestants in turns, and the compilation and the peak memory of each in a separate process."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ class Timing:
     """The times of one contestant, in seconds; `first` is its first call, which traces and compiles; bytes of memory.
 
     ratio: its median in snncell's.
+    fault: why there are no times, for example a compilation that takes too long; otherwise empty.
     """
 
     contestant: str
@@ -38,11 +42,12 @@ class Timing:
     ratio: float
     rounds: int
     memory: float | None = None
+    fault: str = ""
 
 
-def measured(row: Row, sizes: Any, peers: list[str], rounds: int) -> list[Timing]:
+def measured(row: Row, sizes: Any, peers: list[str], rounds: int, compiled: Iterable[str] = ()) -> list[Timing]:
     """Time the contestants of the row in turns."""
-    made, first = row.made(sizes, peers), {}
+    made, first = row.made(sizes, peers, compiled), {}
     for name, contestant in made.items():
         start = time.perf_counter()
         contestant.once()
@@ -66,7 +71,7 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 def fastest_peer(timings: list[Timing]) -> Timing | None:
     """The fastest of those that are not ours."""
-    others = [timing for timing in timings if peer_of(timing.contestant) != OURS]
+    others = [timing for timing in timings if peer_of(timing.contestant) != OURS and not timing.fault]
     return min(others, key=lambda timing: timing.median, default=None)
 
 
@@ -93,13 +98,61 @@ def peak_in_fresh_process(row: Row, contestant: str, changes: dict[str, Any]) ->
     """`peak`, in a process of its own; None where the system does not tell, or memory does not suffice."""
     if ("," in contestant and contestant not in row.contestants) or not Path("/proc/self/status").exists():
         return None
-    code = f"from benchmarks.measure import told_peak; told_peak({row.name!r}, {contestant!r}, {changes!r})"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=ROOT)
+    done = _in_fresh_process(f"told_peak({row.name!r}, {contestant!r}, {changes!r})")
     return None if done.returncode else float(done.stdout.split()[-1])
+
+
+def _in_fresh_process(call: str) -> subprocess.CompletedProcess[str]:
+    code = f"from benchmarks import measure; measure.{call}"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=ROOT)
 
 
 def told_peak(row: str, contestant: str, changes: dict[str, Any]) -> None:
     from benchmarks.rows import ROWS
 
     print(peak(ROWS[row], contestant, changes))
+
+
+# --- compilation ------------------------------------------------------------------------------------------------------
+
+
+def compilation(row: Row, contestant: str, quick: bool, limit: int) -> Timing:
+    """The first call of a compiled contestant in a fresh process, and its peak memory without that of the compiler.
+
+    If the call takes longer than `limit` seconds, or if PyTorch cannot compile it, the timing says so.
+    """
+    done = _in_fresh_process(f"told_compilation({row.name!r}, {contestant!r}, {quick!r}, {limit!r})")
+    unknown = math.nan
+    timing = Timing(contestant, unknown, unknown, unknown, unknown, 0)
+    if done.returncode == 0:
+        timing.first, timing.memory = map(float, done.stdout.split()[-2:])
+    elif done.returncode == -getattr(signal, "SIGALRM", 0):
+        timing.fault = f"not compiled in {limit} s"
+    else:
+        errors = [line for line in done.stderr.splitlines() if line and not line[0].isspace() and "Error" in line]
+        timing.fault = f"not compiled: {(errors or ['no message'])[-1][:200]}"
+    return timing
+
+
+def told_compilation(name: str, contestant: str, quick: bool, limit: int) -> None:
+    from benchmarks.rows import ROWS
+
+    row = ROWS[name]
+    given = row.given(row.checked if quick else row.sizes)
+    made = row.make(contestant, given)
+    signal.alarm(limit)  # its default action ends the process, wherever the compiler is
+    seconds = _seconds(made.once)
+    signal.alarm(0)
+    start_again = Path("/proc/self/clear_refs")
+    if not start_again.exists():
+        print(seconds, math.nan)
+        return
+    del made
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    start_again.write_text("5", encoding="ascii")  # VmHWM
+    before = resident("VmRSS")
+    result = row.make(contestant, given).once()
+    print(seconds, resident("VmHWM") - before)
+    del result

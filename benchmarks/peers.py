@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 # By the name in tables. Spyx is missing: its LIF neuron resets one step later than those of the rows, and a custom
@@ -17,6 +18,14 @@ MODULES = {
     "Norse": "norse",
     "JAX": "jax",
 }
+
+
+# Contestants that compile a part of PyTorch's network by torch.compile: its neurons over all time steps, or the network
+# with its loss. PyTorch then compiles the backward pass of this part too. Adam is a single kernel in all contestants.
+COMPILED = {"PyTorch, compiled neuron": "neuron", "PyTorch, compiled": "network"}
+COMPILE_LIMIT = 60  # seconds for the first call of a compiled contestant; a slower one is reported, not measured
+compile_backend = "inductor"
+_part = ""  # the part that the contestants made now compile
 
 
 def peer_of(contestant: str) -> str:
@@ -43,6 +52,32 @@ def present(wanted: list[str]) -> tuple[list[str], dict[str, str]]:
 def versions(peers: list[str]) -> dict[str, str]:
     """The version of each."""
     return {MODULES[peer]: importlib.metadata.version(MODULES[peer]) for peer in peers}
+
+
+@contextmanager
+def compiling(part: str) -> Iterator[None]:
+    """Compile this part of the contestants that are made in the block."""
+    global _part
+    _part = part
+    try:
+        yield
+    finally:
+        _part = ""
+
+
+def maybe_compiled(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.compile(function)` if the contestant compiles this part, otherwise the function.
+
+    All shapes are static, so that PyTorch can use the sizes, and a function that PyTorch compiles only partly is an
+    error, so that the time of an uncompiled one is not reported.
+    """
+    if part != _part:
+        return function
+    import torch
+
+    torch._dynamo.config.recompile_limit = 64  # one entry for each shape of a layer
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    return torch.compile(function, dynamic=False, fullgraph=True, backend=compile_backend)  # type: ignore[no-any-return]
 
 
 def one_thread(run: Callable[..., Any]) -> Callable[..., Any]:

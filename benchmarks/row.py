@@ -2,20 +2,21 @@
 
 A contestant is a function of the arrays of a row (inputs, weights: NumPy's) that gives a `Contestant`; its name is that
 of a peer, with more behind a comma ("PyTorch, one thread"). All get the same arrays, and what they find is compared at
-a smaller size before anything is measured: nobody computes less.
+a smaller size before anything is measured: nobody computes less. Each row with a contestant of PyTorch also has the
+compiled ones of `peers.COMPILED`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.checking import agree
-from benchmarks.peers import one_thread, peer_of
+from benchmarks.peers import COMPILED, compiling, one_thread, peer_of
 
 Run = Callable[..., Any]
-OURS = "snncell"
+OURS, PYTORCH, ONE_THREAD = "snncell", "PyTorch", "PyTorch, one thread"
 
 
 @dataclass(frozen=True)
@@ -64,23 +65,38 @@ class Row:
     group: str = "nets"
     remark: str = ""
 
-    def made(self, sizes: Any, peers: list[str]) -> dict[str, Contestant]:
-        """The available contestants for these sizes."""
+    def compiled(self, peers: list[str]) -> list[str]:
+        """The compiled contestants. A neuron or a layer alone is the whole network."""
+        if PYTORCH not in self.contestants or PYTORCH not in peers:
+            return []
+        return [name for name, part in COMPILED.items() if part == "network" or self.group not in ("neurons", "layers")]
+
+    def make(self, name: str, given: tuple[Any, ...]) -> Contestant:
+        """A contestant for the arrays of the row."""
+        if name not in COMPILED:
+            return self.contestants[name](*given)
+        with compiling(COMPILED[name]):
+            return self.contestants[PYTORCH](*given)
+
+    def made(self, sizes: Any, peers: list[str], compiled: Iterable[str] = ()) -> dict[str, Contestant]:
+        """The available contestants for these sizes, with some of the compiled ones."""
         given = self.given(sizes)
-        made = {name: make(*given) for name, make in self.contestants.items() if peer_of(name) in (OURS, *peers)}
-        if "PyTorch" in made:
-            several = made["PyTorch"]
+        names = [name for name in self.contestants if peer_of(name) in (OURS, *peers)]
+        made = {name: self.make(name, given) for name in (*names, *compiled)}
+        if PYTORCH in made:
+            several = made[PYTORCH]
             before = several.before and one_thread(several.before)
-            made["PyTorch, one thread"] = Contestant(one_thread(several.run), None, before)
+            made[ONE_THREAD] = Contestant(one_thread(several.run), None, before)
         return made
 
     def resized(self, changes: dict[str, Any]) -> Any:
         """A copy of the sizes with some changes."""
         return replace(self.sizes, **changes) if changes else self.sizes
 
-    def compare(self, peers: list[str]) -> list[str]:
+    def compare(self, peers: list[str], compiled: Iterable[str] = ()) -> list[str]:
         """Raise an error if results differ from snncell's. Return notes on the distances."""
-        made = {name: each for name, each in self.made(self.checked, peers).items() if "," not in name}
+        made = self.made(self.checked, peers, compiled)
+        made.pop(ONE_THREAD, None)
         ours = made.pop(OURS)
         mine, words = ours.results(), []
         for name, each in made.items():

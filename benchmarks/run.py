@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks import alone, digits, sweeps
+from benchmarks.load import Watch
 from benchmarks.machine import about
-from benchmarks.measure import measured, peak_in_fresh_process
+from benchmarks.measure import compilation, measured, peak_in_fresh_process
+from benchmarks.peers import COMPILE_LIMIT
 from benchmarks.row import Row
 from benchmarks.rows import ROWS
-from benchmarks.tables import Measured, by_group, details, milliseconds, page
+from benchmarks.tables import Measured, behind, by_group, details, milliseconds, page
 
 TITLE = "Comparison with other frameworks"
 HEAD = (
     "Medians of all contestants, which take turns within one run. A ratio is the time of the fastest peer divided by "
     "snncell's. All contestants get the same inputs and weights, and the benchmark compares their results before it "
-    "measures. Spyx is missing, because your own neuron in Spyx is JAX's scan."
+    "measures. Memory is the peak of the process, without imports and compilers. The page [Run the "
+    "benchmarks](../run-benchmarks.md) describes the contestants. The sweeps are without compiled contestants."
 )
 
 
@@ -28,9 +31,18 @@ class Run:
     known_sweeps: ClassVar[dict[str, Any]] = dict.fromkeys([*sweeps.SWEEPS, "threads"])
     known_figures: ClassVar[dict[str, Any]] = {"digits": None, **alone.FIGURES}
 
-    def __init__(self, peers: list[str], absent: dict[str, str], rounds: int, quick: bool, memory: bool) -> None:
-        self.peers, self.rounds, self.quick, self.memory = peers, rounds, quick, memory
+    def __init__(
+        self,
+        peers: list[str],
+        absent: dict[str, str],
+        rounds: int,
+        quick: bool,
+        memory: bool,
+        limit: int = COMPILE_LIMIT,
+    ) -> None:
+        self.peers, self.rounds, self.quick, self.memory, self.limit = peers, rounds, quick, memory, limit
         self.about = about(peers, absent)
+        self.watch = Watch()
         self.found: Measured = {}
         self.points: dict[str, sweeps.Points] = {}
         self.parts: list[str] = []
@@ -43,18 +55,28 @@ class Run:
         """Compare the contestants of each row, and time them."""
         for name, row in rows.items():
             print(f"{name}: {row.title}", flush=True)
-            self.notes += row.compare(self.peers)
+            compiled = row.compiled(self.peers) if self.limit else []
+            tried = {each: compilation(row, each, self.quick, self.limit) for each in compiled}
+            fine = [each for each in compiled if not tried[each].fault]
+            self.notes += row.compare(self.peers, fine)
             sizes = row.checked if self.quick else row.sizes
-            self.found[name] = measured(row, sizes, self.peers, self.rounds)
+            self.found[name] = measured(row, sizes, self.peers, self.rounds, fine)
             for timing in self.found[name]:
-                if self.memory and not self.quick:
+                if timing.contestant in tried:  # the first call here finds the compiled code on disk
+                    timing.first, timing.memory = tried[timing.contestant].first, tried[timing.contestant].memory
+                elif self.memory and not self.quick:
                     timing.memory = peak_in_fresh_process(row, timing.contestant, {})
-                print(f"    {timing.contestant:30} {milliseconds(timing.median):>9}   {timing.ratio:.2f}", flush=True)
+            self.found[name] += [each for each in tried.values() if each.fault]
+            for timing in self.found[name]:
+                told = timing.fault or f"{milliseconds(timing.median):>9}   {timing.ratio:.2f}"
+                print(f"    {timing.contestant:30} {told}", flush=True)
+            self.look()
 
     def sweeps(self, names: dict[str, Any]) -> None:
         for name in names:
             print(f"sweep over {name}:", flush=True)
             self.points[name] = sweeps.sweep(name, self.peers, self.rounds, self.quick, self.memory and not self.quick)
+            self.look()
 
     def figures(self, names: dict[str, Any]) -> None:
         lines: list[alone.Line] = []
@@ -64,13 +86,23 @@ class Run:
                 self.parts += ["## Digits end to end", digits.table(self.peers, self.quick)]
             else:
                 lines += alone.FIGURES[name](self.quick)
+            self.look()
         if lines:
             self.parts += ["## snncell alone", alone.table(lines)]
+
+    def look(self) -> None:
+        """Note the load of other processes since the last look."""
+        self.watch.look()
+        self.about["load"] = f"at most, {self.watch.worst}"
 
     # --- the report ---------------------------------------------------------------------------------------------------
 
     def page(self, pictures: Sequence[Path] = ()) -> str:
-        parts = [HEAD, *(by_group(ROWS, self.found) if self.found else [])]
+        parts = [
+            HEAD,
+            *([behind(ROWS, self.found)] if self.found else []),
+            *(by_group(ROWS, self.found) if self.found else []),
+        ]
         if self.points:
             row, base = sweeps.ROW.title.partition(",")[0], sweeps.BASE
             parts += [

@@ -15,6 +15,7 @@ GROUPS = {
     "layers": "Single layers",
     "onm": "The Open Neuromorphic benchmark's settings",
     "onm-large": "The same, large",
+    "spyx": "The sizes of Spyx's profile of neurons",
 }
 BEGIN, END = "<!-- benchmarks: the table of `python -m benchmarks` -->", "<!-- end of the table -->"
 
@@ -25,6 +26,20 @@ def milliseconds(seconds: float) -> str:
 
 def megabytes(size: float | None) -> str:
     return "" if size is None else f"{size / 1e6:.0f} MB"
+
+
+def behind(rows: dict[str, Row], found: Measured) -> str:
+    """Return the rows in which snncell is slower, or needs more memory, than the fastest peer."""
+    slower, larger = [], []
+    for name, (ours, *others) in found.items():
+        best = fastest_peer(others)
+        if best is not None and best.ratio < 1.0:
+            slower.append(f"{rows[name].title} ({best.contestant}: {best.ratio:.2f})")
+        if best is not None and best.memory and ours.memory and best.memory < ours.memory:
+            larger.append(f"{rows[name].title} ({best.contestant}: {best.memory / ours.memory:.2f})")
+    lines = [f"**Behind.** snncell is slower than the fastest peer in {len(slower)} of {len(found)} workloads."]
+    lines += [f"- slower: {each}" for each in slower]
+    return "\n".join([*lines, *(f"- more memory: {each}" for each in larger)]).replace(".\n-", ".\n\n-", 1)
 
 
 def by_group(rows: dict[str, Row], found: Measured) -> list[str]:
@@ -39,14 +54,19 @@ def by_group(rows: dict[str, Row], found: Measured) -> list[str]:
 
 
 def summary(rows: dict[str, Row], found: Measured) -> str:
-    """Return a table with our time, the fastest peer, the ratio of their times and the goal of each row."""
-    lines = ["| workload | snncell | fastest peer | its time | ratio | goal |", "| --- | --- | --- | --- | --- | --- |"]
+    """Return a table with our time and memory, the fastest peer's, the ratio of the times and the goal of each row."""
+    names = ("workload", "snncell", "memory", "fastest peer", "its time", "its memory", "ratio", "goal")
+    lines = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
     for name, timings in found.items():
         row, ours, best = rows[name], timings[0], fastest_peer(timings)
         assert ours.contestant == OURS
         goal = "" if row.goal is None else f"{row.goal:g}"
-        other = ("", "", "") if best is None else (best.contestant, milliseconds(best.median), f"**{best.ratio:.2f}**")
-        lines.append(f"| {row.title} | {milliseconds(ours.median)} | {' | '.join(other)} | {goal} |")
+        cells = [row.title, milliseconds(ours.median), megabytes(ours.memory)]
+        if best is None:
+            cells += [""] * 4
+        else:
+            cells += [best.contestant, milliseconds(best.median), megabytes(best.memory), f"**{best.ratio:.2f}**"]
+        lines.append(f"| {' | '.join([*cells, goal])} |")
     return "\n".join(lines)
 
 
@@ -57,7 +77,8 @@ def details(rows: dict[str, Row], found: Measured) -> str:
     for name, timings in found.items():
         for t in timings:
             cells = [milliseconds(t.median), milliseconds(t.minimum), f"{t.ratio:.2f}", milliseconds(t.first)]
-            lines.append(f"| {rows[name].title} | {t.contestant} | {' | '.join(cells)} | {megabytes(t.memory)} |")
+            cells = [t.fault, "", "", "", ""] if t.fault else [*cells, megabytes(t.memory)]
+            lines.append(f"| {rows[name].title} | {t.contestant} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

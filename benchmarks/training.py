@@ -12,6 +12,7 @@ from typing import Any
 
 import snncell
 from benchmarks.frameworks import RATE
+from benchmarks.peers import maybe_compiled
 from benchmarks.row import Contestant
 from snncell import Tensor, nn
 
@@ -58,6 +59,8 @@ def torch_training(net: Callable[..., tuple[Any, Any]], weights: list[Any], x: A
     def loss() -> Any:
         logits, spikes = net(given, *params)
         return torch.nn.functional.cross_entropy(logits, labels), spikes
+
+    loss = maybe_compiled("network", loss)
 
     def step() -> Any:
         adam.zero_grad()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import snncell
 from benchmarks.frameworks import DETACHED, TORCH_LAYERS, compared, jax_lif_layer, snncell_lif_layer
+from benchmarks.peers import maybe_compiled
 from benchmarks.row import Contestant, Row
 from snncell import Tensor, nn, ops
 
@@ -24,9 +25,12 @@ class Sizes:
     density: float = 0.05
 
     def given(self) -> tuple[Any, ...]:
-        """Spikes (T, B, inputs), weights (neurons, inputs), biases, the gradient of the output spikes."""
+        """Spikes (T, B, inputs), or normal numbers for density 1, weights, biases, the gradient of the output."""
         rng = np.random.default_rng(0)
-        x = (rng.random((self.steps, self.batch, self.inputs), np.float32) < self.density).astype(np.float32)
+        draw = rng.standard_normal if self.density == 1.0 else rng.random
+        x = draw((self.steps, self.batch, self.inputs), np.float32)
+        if self.density < 1.0:
+            x = (x < self.density).astype(np.float32)
         w = rng.standard_normal((self.neurons, self.inputs), np.float32)
         w *= np.float32(2.0 / np.sqrt(self.density * self.inputs))
         b = rng.uniform(-0.1, 0.1, self.neurons).astype(np.float32)
@@ -56,9 +60,10 @@ def torch_linear(kind: str, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
     params = [torch.from_numpy(each).requires_grad_() for each in (w, b)]
     given, seed = torch.from_numpy(x), torch.from_numpy(dout)
     layer = TORCH_LAYERS[kind]()
+    net = maybe_compiled("network", lambda: layer(torch.nn.functional.linear(given, *params)))
 
     def run() -> dict[str, Any]:
-        out = layer(torch.nn.functional.linear(given, *params))
+        out = net()
         return _named(out.detach(), torch.autograd.grad(out, params, seed))
 
     return compared(kind, Contestant(run), lambda layer: snncell_linear(x, w, b, dout, layer))
@@ -88,7 +93,15 @@ def row(name: str, title: str, sizes: Sizes, goal: float) -> Row:
     return Row(name, title, sizes, FEW, Sizes.given, CONTESTANTS, goal, remark=DETACHED)
 
 
+def spyx_row(steps: int, neurons: int) -> Row:
+    """A size of Spyx's profile of neurons (`research/`), whose input is dense: normal numbers."""
+    sizes, few = Sizes(steps, 64, neurons, neurons, 1.0), replace(FEW, density=1.0)
+    title = f"Linear({neurons})+LIF, T {steps}, batch 64, dense input"
+    return Row(f"spyx-{neurons}-{steps}", title, sizes, few, Sizes.given, CONTESTANTS, None, "spyx", DETACHED)
+
+
 ROWS = [
     row("linear-512", "Linear(512)+LIF, T 500, batch 16, 5 % input", Sizes(500, 16, 512, 512), 4.0),
     row("linear-4096", "Linear(4096)+LIF, T 100, batch 16, 5 % input", Sizes(100, 16, 4096, 4096), 2.5),
+    *(spyx_row(steps, neurons) for neurons in (64, 256, 1024) for steps in (64, 256, 1024)),
 ]

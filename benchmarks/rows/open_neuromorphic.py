@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.frameworks import DETACHED, TORCH_LAYERS, compared, jax_lif_layer, snncell_lif_layer
+from benchmarks.peers import maybe_compiled
 from benchmarks.row import Contestant, Row
 from snncell import Tensor, nn, ops
 
@@ -59,9 +60,10 @@ def torch_split(kind: str, backward: bool, x: Any, w: Any, b: Any, dout: Any) ->
     params = [torch.from_numpy(each).requires_grad_() for each in (w, b)]
     given, seed = torch.from_numpy(x), torch.from_numpy(dout)
     layer = TORCH_LAYERS[kind]()
+    net = maybe_compiled("network", lambda: layer(torch.nn.functional.linear(given, *params)))
 
     def forward() -> Any:
-        out = layer(torch.nn.functional.linear(given, *params))
+        out = net()
         return out.detach(), out
 
     made = _split(backward, forward, lambda state: torch.autograd.grad(state[1], params, seed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from benchmarks.frameworks import (
     spikingjelly_spike,
     torch_spike,
 )
+from benchmarks.peers import maybe_compiled
 from benchmarks.row import Contestant, Row
 from benchmarks.training import jax_training, snncell_training, torch_training
 from snncell import Tensor, nn
@@ -27,7 +29,7 @@ from snncell import Tensor, nn
 
 @dataclass(frozen=True)
 class Sizes:
-    """Widths: inputs, layers of neurons, classes; `recurrent` has one layer, which is fed back to itself."""
+    """Widths: inputs, layers of neurons, classes; if `recurrent`, the spikes of a layer are fed back to it."""
 
     steps: int
     batch: int
@@ -36,17 +38,20 @@ class Sizes:
     density: float = 0.02
 
     def given(self) -> tuple[Any, ...]:
-        """Spikes (T, B, inputs), classes, and matrices, each followed by its bias: layers, feedback, readout."""
+        """Spikes (T, B, inputs), classes, and matrices with biases: of each layer, and its feedback; the readout's."""
         rng = np.random.default_rng(0)
         x = (rng.random((self.steps, self.batch, self.widths[0])) < self.density).astype(np.float32)
-        pairs = list(zip(self.widths[1:], self.widths, strict=False))
-        if self.recurrent:
-            pairs.insert(1, (self.widths[1], self.widths[1]))
         weights: list[Any] = []
-        for n, (outputs, inputs) in enumerate(pairs):
-            scale = 2.0 / np.sqrt(self.density * inputs) if n == 0 else 1.0 / np.sqrt(inputs)
-            scale *= 3.0 if 0 < n < len(pairs) - 1 and not self.recurrent else 1.0  # of spikes at some 15 %
-            weights += [rng.standard_normal((outputs, inputs)) * scale, rng.uniform(-0.1, 0.1, outputs)]
+
+        def draw(outputs: int, inputs: int, gain: float) -> None:
+            weights.append(rng.standard_normal((outputs, inputs)) * gain / np.sqrt(inputs))
+            weights.append(rng.uniform(-0.1, 0.1, outputs))
+
+        for n, (inputs, outputs) in enumerate(pairwise(self.widths[:-1])):
+            draw(outputs, inputs, 2.0 / np.sqrt(self.density) if n == 0 else 3.0)  # spikes of layers are at some 15 %
+            if self.recurrent:
+                draw(outputs, outputs, 1.0)
+        draw(self.widths[-1], self.widths[-2], 1.0)
         y = rng.integers(0, self.widths[-1], self.batch)
         return x, y, [weight.astype(np.float32) for weight in weights]
 
@@ -98,44 +103,59 @@ def jax_forward(x: Any, y: Any, weights: list[Any]) -> Contestant:
     return jax_training(net, weights, x, y)
 
 
-# --- recurrent --------------------------------------------------------------------------------------------------------
+# --- recurrent: LIF, and adaptive LIF (ALIF) -------------------------------------------------------------------------
+
+# ALIF: h = 0.9 v + x, s = h > 1 + 1.8 a, v = h - s, a = 0.97 a + 0.1 s.
+ALIF = {"alpha": 0.9, "beta": 1.8, "rho": 0.97, "jump": 0.1}
 
 
-def snncell_recurrent(x: Any, y: Any, weights: list[Any]) -> Contestant:
-    dense, feedback, readout = layers = snncell_dense(weights)
-    layer = nn.MultiStep(nn.Recurrent(nn.LIFNode(tau=2.0, surrogate_function=SuperSpike()), feedback))
+def snncell_recurrent(x: Any, y: Any, weights: list[Any], adaptive: bool = False) -> Contestant:
+    *hidden, readout = layers = snncell_dense(weights)
+    pairs = list(zip(hidden[::2], hidden[1::2], strict=True))
+    spike = {"surrogate_function": SuperSpike()}
+    make = functools.partial(nn.ALIFNode, **ALIF, **spike) if adaptive else functools.partial(nn.LIFNode, 2.0, **spike)
+    neurons = [nn.MultiStep(nn.Recurrent(make(), feedback)) for _, feedback in pairs]
 
     def net(x: Tensor) -> tuple[Tensor, Tensor]:
-        spikes = layer(dense(x))
-        return readout(spikes).mean(0), spikes
+        for (dense, _), layer in zip(pairs, neurons, strict=True):
+            x = layer(dense(x))
+        return readout(x).mean(0), x
 
     return snncell_training(net, parameters(layers), x, y)
 
 
-def torch_recurrent(x: Any, y: Any, weights: list[Any], made: Callable[..., Any] | None = None) -> Contestant:
+def torch_loop(adaptive: bool) -> Callable[..., Any]:
+    """The recurrent neurons over all time steps, from their currents and the matrix and bias of the feedback."""
     import torch
     from torch.nn.functional import linear
 
-    spike = torch_spike()
+    spike, (alpha, beta, rho, jump) = torch_spike(), ALIF.values()
 
-    def loop(current: Any, feedback: Callable[[Any], Any]) -> Any:
+    def lif(current: Any, w: Any, b: Any) -> Any:
         s = v = torch.zeros_like(current[0])
         out = []
         for now in current.unbind(0):
-            h = v + (now + feedback(s) - v) / 2.0
+            h = v + (now + linear(s, w, b) - v) / 2.0
             s = spike(h - 1.0)
             v = h - s
             out.append(s)
         return torch.stack(out)
 
-    def net(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any) -> tuple[Any, Any]:
-        spikes = (made or loop)(linear(x, w1, b1), lambda s: linear(s, w2, b2))
-        return linear(spikes, w3, b3).mean(0), spikes
+    def alif(current: Any, w: Any, b: Any) -> Any:
+        s = v = a = torch.zeros_like(current[0])
+        out = []
+        for now in current.unbind(0):
+            h = alpha * v + (now + linear(s, w, b))
+            s = spike(h - (1.0 + beta * a))
+            v = h - s
+            a = rho * a + jump * s
+            out.append(s)
+        return torch.stack(out)
 
-    return torch_training(net, weights, x, y)
+    return maybe_compiled("neuron", alif if adaptive else lif)
 
 
-def spikingjelly_loop(current: Any, feedback: Callable[[Any], Any]) -> Any:
+def spikingjelly_loop(current: Any, w: Any, b: Any) -> Any:
     """Its ElementWiseRecurrentContainer, with a function that adds the recurrent product to the input.
 
     LinearRecurrentContainer multiplies (x, y) by one matrix of which half would have to stay the identity. Both are
@@ -143,33 +163,53 @@ def spikingjelly_loop(current: Any, feedback: Callable[[Any], Any]) -> Any:
     """
     import torch
     from spikingjelly.activation_based import layer, neuron
+    from torch.nn.functional import linear
 
     node = neuron.LIFNode(tau=2.0, v_reset=None, surrogate_function=spikingjelly_spike(), step_mode="s")
-    net = layer.ElementWiseRecurrentContainer(node, lambda y, x: x + feedback(y), step_mode="s")
+    net = layer.ElementWiseRecurrentContainer(node, lambda y, x: x + linear(y, w, b), step_mode="s")
     return torch.stack([net(now) for now in current.unbind(0)])
 
 
-def spikingjelly_recurrent(x: Any, y: Any, weights: list[Any]) -> Contestant:
-    return torch_recurrent(x, y, weights, spikingjelly_loop)
+def torch_recurrent(x: Any, y: Any, weights: list[Any], adaptive: bool = False, loop: Any = None) -> Contestant:
+    from torch.nn.functional import linear
+
+    loop = loop or torch_loop(adaptive)
+
+    def net(x: Any, *params: Any) -> tuple[Any, Any]:
+        for n in range(0, len(params) - 2, 4):
+            x = loop(linear(x, *params[n : n + 2]), *params[n + 2 : n + 4])
+        return linear(x, *params[-2:]).mean(0), x
+
+    return torch_training(net, weights, x, y)
 
 
-def jax_recurrent(x: Any, y: Any, weights: list[Any]) -> Contestant:
+def jax_recurrent(x: Any, y: Any, weights: list[Any], adaptive: bool = False) -> Contestant:
     import jax
     import jax.numpy as jnp
 
-    spike = jax_spike()
+    spike, (alpha, beta, rho, jump) = jax_spike(), ALIF.values()
 
-    def net(x: Any, w1: Any, b1: Any, w2: Any, b2: Any, w3: Any, b3: Any) -> tuple[Any, Any]:
-        def one(states: Any, now: Any) -> tuple[Any, Any]:
+    def layer(current: Any, w: Any, b: Any) -> Any:
+        def lif(states: Any, now: Any) -> tuple[Any, Any]:
             s, v = states
-            h = v + (now + s @ w2.T + b2 - v) / 2.0
+            h = v + (now + s @ w.T + b - v) / 2.0
             s = spike(h - 1.0)
             return (s, h - s), s
 
-        current = x @ w1.T + b1
+        def alif(states: Any, now: Any) -> tuple[Any, Any]:
+            s, v, a = states
+            h = alpha * v + (now + (s @ w.T + b))
+            s = spike(h - (1.0 + beta * a))
+            return (s, h - s, rho * a + jump * s), s
+
         start = jnp.zeros_like(current[0])
-        spikes = jax.lax.scan(one, (start, start), current)[1]
-        return (spikes @ w3.T + b3).mean(0), spikes
+        return jax.lax.scan(alif, (start,) * 3, current)[1] if adaptive else jax.lax.scan(lif, (start,) * 2, current)[1]
+
+    def net(x: Any, *params: Any) -> tuple[Any, Any]:
+        for n in range(0, len(params) - 2, 4):
+            w, b, *feedback = params[n : n + 4]
+            x = layer(x @ w.T + b, *feedback)
+        return (x @ params[-2].T + params[-1]).mean(0), x
 
     return jax_training(net, weights, x, y)
 
@@ -179,11 +219,16 @@ FORWARD: dict[str, Callable[..., Contestant]] = {
     **{kind: functools.partial(torch_forward, kind) for kind in TORCH_LAYERS},
     "JAX": jax_forward,
 }
-RECURRENT = {
+RECURRENT: dict[str, Callable[..., Contestant]] = {
     "snncell": snncell_recurrent,
     "PyTorch": torch_recurrent,
-    "SpikingJelly": spikingjelly_recurrent,
+    "SpikingJelly": functools.partial(torch_recurrent, loop=spikingjelly_loop),
     "JAX": jax_recurrent,
+}
+ADAPTIVE: dict[str, Callable[..., Contestant]] = {
+    "snncell": functools.partial(snncell_recurrent, adaptive=True),
+    "PyTorch": functools.partial(torch_recurrent, adaptive=True),
+    "JAX": functools.partial(jax_recurrent, adaptive=True),
 }
 ROWS = [
     Row(
@@ -204,5 +249,13 @@ ROWS = [
         Sizes.given,
         RECURRENT,
         3.0,
+    ),
+    Row(
+        "alif",
+        "recurrent ALIF 700-128-128-20, T 250, batch 32, 2 % input, step with Adam",
+        Sizes(250, 32, (700, 128, 128, 20), recurrent=True),
+        Sizes(20, 8, (50, 32, 32, 5), recurrent=True, density=0.1),
+        Sizes.given,
+        ADAPTIVE,
     ),
 ]

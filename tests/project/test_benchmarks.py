@@ -17,11 +17,19 @@ from snncell import Tensor
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # last: the package that is tested is the installed one
 
-from benchmarks import cost_model, sweeps  # noqa: E402
+from benchmarks import (  # noqa: E402
+    __main__ as command_line,
+    cost_model,
+    measure,
+    peers,
+    run as runs,
+    sweeps,
+)
 from benchmarks.checking import agree  # noqa: E402
+from benchmarks.load import LIMIT, Reading, Watch, load, reading  # noqa: E402
 from benchmarks.measure import Timing, fastest_peer  # noqa: E402
 from benchmarks.rows import ROWS  # noqa: E402
-from benchmarks.tables import BEGIN, END, put_between_markers, summary  # noqa: E402
+from benchmarks.tables import BEGIN, END, behind, details, put_between_markers, summary  # noqa: E402
 
 SLOW = pytest.mark.slow
 
@@ -32,12 +40,42 @@ SLOW = pytest.mark.slow
 )
 def test_row_runs_at_checked_size(name: str) -> None:
     row = ROWS[name]
-    assert row.compare([]) == []
+    variants = [each for each in row.contestants if each.startswith("snncell,")]
+    assert len(row.compare([])) == len(variants)
     contestants = row.made(row.checked, [])
     assert list(contestants) == [each for each in row.contestants if each.startswith("snncell")]
     found = contestants["snncell"].results()
     assert agree(name, found, found)
     contestants["snncell"].once()
+
+
+@pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore:::torch")  # PyTorch warns about its own accesses while it traces
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in ("linear-512", "max-pool") else [SLOW]) for n in ROWS]
+)
+def test_peers_and_compiled_contestants_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.compile` with its quickest backend: it traces the network and its backward pass, and generates no code."""
+    pytest.importorskip("torch", reason="the compiled contestants need PyTorch")
+    monkeypatch.setattr(peers, "compile_backend", "aot_eager")
+    row, (found, _) = ROWS[name], peers.present(["PyTorch", "SpikingJelly", "JAX"])
+    compiled = row.compiled(found)
+    assert compiled == (["PyTorch, compiled"] if row.group in ("layers", "neurons") else list(peers.COMPILED))
+    notes = row.compare(found, compiled)
+    assert all(any(note.startswith(f"{name}, {each}:") for note in notes) for each in ["PyTorch", *compiled])
+
+
+@SLOW
+@pytest.mark.compiled
+def test_compilation_is_timed_in_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="the compiled contestants need PyTorch")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    late = measure.compilation(ROWS["max-pool"], "PyTorch, compiled", True, 1)
+    assert late.fault == "not compiled in 1 s"
+    found = measure.compilation(ROWS["max-pool"], "PyTorch, compiled", True, 600)
+    assert not found.fault and found.first > 0.0 and found.memory is not None
+    table = details(ROWS, {"max-pool": [late]})
+    assert "| PyTorch, compiled | not compiled in 1 s |" in table and fastest_peer([late]) is None
 
 
 @pytest.mark.compiled
@@ -87,7 +125,7 @@ def test_fastest_peer_is_another_framework(tmp_path: Path) -> None:
     assert best is not None and best.contestant == "JAX"
     assert fastest_peer(timings[:2]) is None
     table = summary(ROWS, {"lif": timings, "adaptive": timings[:1]})
-    assert "| 10 ms | JAX | 40 ms | **4.00** | 5 |" in table
+    assert "| 10 ms |  | JAX | 40 ms |  | **4.00** | 5 |" in table
     file = tmp_path / "page.md"
     file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
     assert put_between_markers(file, table) and put_between_markers(file, table)
@@ -95,6 +133,74 @@ def test_fastest_peer_is_another_framework(tmp_path: Path) -> None:
     assert "old" not in text and text.startswith("before\n") and text.endswith("after\n") and text.count(table) == 1
     file.write_text("no markers", encoding="utf-8")
     assert not put_between_markers(file, table)
+
+
+def test_report_names_rows_in_which_snncell_is_behind() -> None:
+    fast, slow = [timing("snncell", 0.01), timing("JAX", 0.005)], [timing("snncell", 0.01), timing("JAX", 0.02)]
+    fast[0].memory, fast[1].memory, slow[0].memory, slow[1].memory = 2e6, 1e6, 1e6, 2e6
+    lines = behind(ROWS, {"lif": fast, "adaptive": slow}).splitlines()
+    assert lines[0].endswith("slower than the fastest peer in 1 of 2 workloads.")
+    title = ROWS["lif"].title
+    assert lines[2:] == [f"- slower: {title} (JAX: 0.50)", f"- more memory: {title} (JAX: 0.50)"]
+    assert behind(ROWS, {"adaptive": slow}).endswith("in 0 of 1 workloads.")
+
+
+# --- load of other processes ------------------------------------------------------------------------------------------
+
+
+def test_load_counts_other_processes_and_hidden_ones() -> None:
+    start = Reading(0.0, 5.0, 1.0, {(7, "make"): 3.0})
+    idle = load(start, Reading(10.0, 25.0, 21.0, {(7, "make"): 3.5}))  # both cores are busy with the benchmark itself
+    assert idle.cores == pytest.approx(0.05) and idle.busiest == ""
+    busy = load(start, Reading(10.0, 20.0, 6.0, {(7, "make"): 3.0, (8, "cc1plus"): 9.0}))
+    assert busy.cores == pytest.approx(0.975) and busy.busiest == "cc1plus (process 8, 0.90 cores)"
+    hidden = load(start, Reading(10.0, 20.0, 6.0, {(7, "make"): 3.0}))
+    assert hidden.cores == pytest.approx(0.975) and "does not show" in hidden.busiest
+
+
+def test_own_processes_are_not_load() -> None:
+    now = reading()
+    if now is None:
+        pytest.skip("this system has no /proc")
+    assert now.own > 0.0 and now.busy > 0.0
+    assert all(pid != os.getpid() for pid, _ in now.others)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_run_writes_nothing_while_others_compute(
+    force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The load begins after the first look, so that the rows are measured and printed."""
+    start = [Reading(1.0, 0.0, 0.0, {})]
+    readings = iter(start if force else [*start, *start])
+    later = Reading(11.0, 9.0, 0.0, {(8, "cc1plus"): 9.0})
+    monkeypatch.setattr(runs, "Watch", lambda: Watch(lambda: next(readings, later)))
+    monkeypatch.setattr(runs, "measured", lambda *arguments: [timing("snncell", 0.01)])
+    monkeypatch.setattr(command_line.time, "sleep", lambda seconds: None)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that the value of the run does not stay
+    command = ["benchmarks", "--here", "--peers", "none", "--rows", "max-pool", "--no-memory", "--write", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", command + ["--force"] * force)
+    if force:
+        command_line.main()
+    else:
+        with pytest.raises(SystemExit, match=r"cc1plus \(process 8, 0.90 cores\).*End that process") as stopped:
+            command_line.main()
+        assert stopped.value.code != 0
+    assert not list(tmp_path.iterdir())
+    assert "max pooling 2x2" in (printed := capsys.readouterr().out) and "0.90 cores, most of it cc1plus" in printed
+
+
+def test_run_that_others_disturb_from_the_start_measures_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = iter([Reading(0.0, 0.0, 0.0, {}), Reading(1.0, 2 * LIMIT, 0.0, {(8, "cc1plus"): 2 * LIMIT})])
+    monkeypatch.setattr(runs, "Watch", lambda: Watch(lambda: next(readings)))
+    monkeypatch.setattr(runs, "measured", lambda *arguments: pytest.fail("a row was measured"))
+    monkeypatch.setattr(command_line.time, "sleep", lambda seconds: None)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that the value of the run does not stay
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--here", "--peers", "none", "--write", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"cc1plus.*run the command again"):
+        command_line.main()
 
 
 def test_growth_is_exponent_of_fit() -> None:
