@@ -70,13 +70,11 @@ def pullback(
     """Vector-Jacobian product: the gradients of `inputs` from those of `outs`; None where no gradient arrives.
 
     Args:
-        entries: the tape entries between inputs and outputs, in the order of the forward pass; this list is emptied.
+        entries, release: as for `sweep`.
         outs, douts: the outputs, and the gradient of each or None.
         inputs: the Tensors where the sweep ends.
         ends: other entries where the sweep ends.
-        once: if several inputs are the same tape output, give only the first one the gradient, so that a sum over the
-            inputs is correct.
-        release: whether to free the entries.
+        once: give the gradient only to the first of several inputs that are the same tape output, for sums over inputs.
         own: the inputs whose gradient is complete after this sweep, so that it calls their hooks. Default: all. Another
             sweep completes the others and calls their hooks.
     """
@@ -91,11 +89,10 @@ def pullback(
     grads: list[Tensor | None] = []
     served: set[tuple[Entry, int]] = set()
     for x in inputs:
-        slots = None if x._entry is None else cotangents.get(x._entry)
-        if slots is None or x._entry is None or (once and (x._entry, x._index) in served):
+        if x._entry is None or x._entry not in cotangents or (once and (x._entry, x._index) in served):
             grads.append(None)
         else:
-            grads.append(slots[x._index])
+            grads.append(cotangents[x._entry][x._index])
             served.add((x._entry, x._index))
     return grads
 
@@ -114,10 +111,8 @@ def ancestors(entries: Iterable[Entry | None], ends: Collection[Entry | None] = 
 
 def deposit(cotangents: dict[Entry, list[Tensor | None]], entry: Entry, index: int, grad: Tensor) -> None:
     """Add `grad` to the gradient of output `index` of `entry`."""
-    shape, dtype = entry.specs[index]
     slots = cotangents.setdefault(entry, [None] * len(entry.specs))
-    present = slots[index]
-    grad = conform(grad, shape, dtype)
+    grad, present = conform(grad, *entry.specs[index]), slots[index]
     slots[index] = grad if present is None else present + grad
 
 

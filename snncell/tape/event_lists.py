@@ -22,11 +22,8 @@ Shape = tuple[int, ...]
 class OfLists(Primitive):
     """An operation whose first three inputs are the indptr, indices and values of event lists.
 
-    Args:
-        name: for errors and Programs.
-        evaluate: the forward pass: `evaluate(x, *others, **attrs)`. `x` is a Rows, or on the GPU a dense array.
-        result: returns shape and dtype of the result from shape and dtype of the dense array: `result(shape, dtype,
-            *others, **attrs)`.
+    `evaluate(x, *others, **attrs)` is the forward pass, with a Rows `x`, or on the GPU a dense array. `result(shape,
+    dtype, *others, **attrs)` returns shape and dtype of the result from those of the dense array.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], result: Callable[..., tuple[Shape, Any]]) -> None:
@@ -139,9 +136,7 @@ class EventLists(NamedTuple):
     @property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of one row's elements."""
-        return next(
-            (self.shape[axes:] for axes in range(1, self.ndim) if math.prod(self.shape[:axes]) == self.rows), ()
-        )
+        return next((self.shape[n:] for n in range(1, self.ndim) if math.prod(self.shape[:n]) == self.rows), ())
 
     def reshape(self, *shape: Any) -> EventLists:
         """Reshape without a copy. The first axes must keep the number of rows, and one length may be -1."""
@@ -183,6 +178,6 @@ class EventLists(NamedTuple):
 
 
 _OPERATORS = "add radd sub rsub mul rmul truediv rtruediv matmul rmatmul pow rpow neg lt le gt ge"
-_REFUSED = {f"__{name}__": _refuse_arithmetic for name in _OPERATORS.split()}
-for _name, _refusal in (_REFUSED | {"__array_ufunc__": None}).items():  # None: NumPy arrays defer to these operators
-    setattr(EventLists, _name, _refusal)
+for _name in _OPERATORS.split():
+    setattr(EventLists, f"__{_name}__", _refuse_arithmetic)
+setattr(EventLists, "__array_ufunc__", None)  # so that NumPy arrays leave arithmetic to these operators

@@ -33,21 +33,14 @@ from snncell.tape.tensor import Tensor
 
 
 class SourceLine(str):
-    """A line of the user's code as text.
-
-    Attributes:
-        cells: the Cells that run there, innermost first, each with its arguments.
-        caller: the innermost line outside of the package.
-        backward: whether a gradient is being computed.
-        about: " (Parameter 'w')" if an optimiser is updating that Parameter, else "".
-    """
+    """A line of the user's code as text."""
 
     __slots__ = ("about", "backward", "caller", "cells")
 
-    cells: tuple[tuple[Any, tuple[Any, ...]], ...]
-    caller: str
-    backward: bool
-    about: str
+    cells: tuple[tuple[Any, tuple[Any, ...]], ...]  # the Cells that run there, innermost first, with their arguments
+    caller: str  # the innermost line outside of the package
+    backward: bool  # whether a gradient is being computed
+    about: str  # " (Parameter 'w')" if an optimiser is updating that Parameter, else ""
 
     def __new__(
         cls, line: str, cells: Any = (), caller: str = "", backward: bool = False, about: str = ""
@@ -63,11 +56,9 @@ class SourceLine(str):
             return "", ""
         paths = {id(cell): path for path, cell in cells[-1].cells_and_names()}
         known = [cell for cell in cells if id(cell) in paths]
-        inner = cells[0]
-        if inner is not known[0]:  # a temporary Cell, or one that is not a descendant of the outermost
-            text, layer = _layer(known, paths)
-            return f"{type(inner).__name__} within {text}", layer
-        return _layer(known, paths)
+        text, layer = _layer(known, paths)
+        # A temporary Cell, or one that is not a descendant of the outermost, has no path.
+        return text if cells[0] is known[0] else f"{type(cells[0]).__name__} within {text}", layer
 
     def name_of(self, operand: Any, number: int) -> str:
         """The user's name of an operand: a Parameter, an input of a running Cell, or its number."""
@@ -112,12 +103,8 @@ def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
 
 
 def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> SourceLine:
-    """The line of the user's code that is running.
-
-    Args:
-        floor: the frame that replays a loop called at `home`; the walk up the stack ends there.
-        home: the line to report for everything above it.
-        arguments: whether to keep the arguments of the Cells.
+    """The line of the user's code that is running, with the Cells, and their `arguments` if asked for. The walk up the
+    stack ends at `floor`, the frame that replays a loop called at `home`; the line for everything above it is `home`.
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False
@@ -143,9 +130,6 @@ def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> Sour
             return SourceLine(line or outer, [*cells, *outer.cells], caller or outer.caller, backward, about)
         frame = frame.f_back
     return SourceLine(line, cells, caller, backward, about)
-
-
-# --- NaN and inf ------------------------------------------------------------------------------------------------------
 
 
 class _Thread(threading.local):
@@ -270,11 +254,9 @@ class FiniteWatch:
             number, operand, spot = wrong[0]
             step = spot.entry[0] if spot.shape and place.over_time(operand) else None
             raise Fault(op.name, spot, "", place, operand, place.name_of(operand, number), step=step).error()
-        cause = (
-            f"from inf in {place.name_of(spots[0][1], spots[0][0]).removesuffix(',')}"
-            if spots
-            else "of finite operands"
-        )
+        cause = "of finite operands"
+        if spots:
+            cause = f"from inf in {place.name_of(spots[0][1], spots[0][0]).removesuffix(',')}"
         raise Fault(op.name, spot, f"{cause}: it starts here{place.about}", place).error()
 
     def gradient(self, who: str, what: str, grad: Tensor | None) -> None:

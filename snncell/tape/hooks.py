@@ -33,23 +33,14 @@ class Event:
 
 
 class Label(NamedTuple):
-    """The subject of a note.
+    """The subject of a note."""
 
-    Attributes:
-        kind: the quantity, such as "spikes".
-        name: the layer.
-        wishes: the monitor's selection when the note was first taken.
-        event: the call.
-        steps: the number of steps of each time loop around it, outermost first; these are its first axes.
-        chosen: whether it has been reduced to the selection.
-    """
-
-    kind: str
-    name: str
-    wishes: Hashable = None
-    event: Event | None = None
-    steps: tuple[int, ...] = ()
-    chosen: bool = False
+    kind: str  # the quantity, such as "spikes"
+    name: str  # the layer
+    wishes: Hashable = None  # the monitor's selection when the note was first taken
+    event: Event | None = None  # the call
+    steps: tuple[int, ...] = ()  # the numbers of steps of the time loops around it, outermost first: its first axes
+    chosen: bool = False  # whether it has been reduced to the selection
 
 
 Note = tuple[Label, Tensor | None]
@@ -90,12 +81,8 @@ class NotedResults:
             self.positions.append((label, None if x is None else known[id(x._data)]))
 
     def pass_on(self, results: Sequence[Tensor], events: Events, steps: tuple[int, ...] = ()) -> Sequence[Tensor]:
-        """Note the extra results of a run, and return the function's own results.
-
-        Args:
-            results: all results.
-            events: the events of this run: the forward pass adds them, and the backward pass uses them for gradients.
-            steps: the number of steps of a time loop.
+        """Note the extra results of a run, the last of `results`, and return the function's own results. The forward
+        pass adds `events` of this run, which the backward pass uses for gradients. `steps` are those of a time loop.
         """
         for label, position in self.positions:
             event = label.event
@@ -171,9 +158,6 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
         x: a Tensor of floats.
         hook: a function of the gradient, a Tensor with the shape of x, that returns a new gradient or None.
 
-    Raises:
-        GradientError: for a Tensor of integers or bools; later, if the hook returns anything else.
-
     Example:
         >>> def double(x):
         ...     y = x * 3.0
@@ -215,9 +199,6 @@ class HookBackward:
         hook_fn: a function of a tuple with one gradient for each input. Its result replaces them: a tuple, or a Tensor
             for a single input; None keeps them.
         cell_id: a name for errors.
-
-    Raises:
-        GradientError: if `hook_fn` is not a function, or returns anything else.
 
     Example:
         >>> double = ops.HookBackward(lambda gradients: gradients[0] * 2.0)

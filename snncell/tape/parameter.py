@@ -18,8 +18,6 @@ from snncell.kernels.space import HOST, Space, move_to_space, space_by_name, spa
 from snncell.tape.state import RECORDING, TRACING, Entry, Undo
 from snncell.tape.tensor import Tensor, on_device_of, snapshot, to_array, wrap
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
 next_number = itertools.count(1).__next__  # numbers for Parameters without a name
 
 
@@ -372,11 +370,8 @@ def commit(writes: Sequence[Write]) -> None:
 def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", in_range: bool = False) -> None:
     """Assign to several Parameters. If one of the values does not fit, none is assigned.
 
-    Args:
-        pairs: Parameters and their new values, which are projected into their ranges. If a range ends at another
-            Parameter of the pairs, the new value of that Parameter counts.
-        what: the caller, for errors.
-        in_range: True skips the projection, because the values are known to be in range together.
+    The values are projected into the ranges of the Parameters, unless `in_range`. If a range ends at another Parameter
+    of the pairs, the new value of that Parameter counts. `what` is the caller, for errors.
     """
     for parameter, value in pairs:
         parameter.refuse(value, what)
@@ -403,9 +398,8 @@ def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
 
 
 def together(undo: Undo) -> AbstractContextManager[Any]:
-    """Context manager: write Parameters as a transaction, which `undo.clear()`, the last line of the body, commits.
-
-    If an error or an interruption comes before that, all Parameters get their old values back.
+    """Context manager: write Parameters as a transaction, which `undo.clear()`, the last line of the body, commits. If
+    an error or an interruption comes before that, all Parameters get their old values back.
     """
     undo.outer = RECORDING.undo
     return hold_attributes(vars(RECORDING), {"undo": undo}, {"undo": undo.outer}, undoing(undo))

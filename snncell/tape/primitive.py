@@ -48,10 +48,7 @@ class Unsaved(NamedTuple):
 class Primitive:
     """A differentiable operation. `def_bprop` defines its backward pass; `no_gradient` declares that it has none.
 
-    Args:
-        name: for errors and Programs.
-        evaluate: the forward pass: `evaluate(*arrays, **attrs)` returns an array, or with `multiple` a tuple of arrays.
-        multiple: whether there are several outputs.
+    `evaluate(*arrays, **attrs)` is the forward pass: it returns an array, or with `multiple` a tuple of arrays.
     """
 
     multiple: bool
@@ -193,8 +190,10 @@ class Primitive:
         return kind(f"{self.name}({operands}{options}): {error}.")
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        """Shape and dtype of each output, for inputs that are Values or Python scalars."""
-        return evaluate_specs(self, inputs, attrs)
+        """Shape and dtype of each output, for inputs that are Values or Python scalars, by evaluating it on zeros."""
+        zeros = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Value) else x for x in inputs]
+        outs = self.run(zeros, inputs, attrs)
+        return [(np.shape(out), np.asarray(out).dtype) for out in (outs if self.multiple else (outs,))]
 
     def _entry(self, tape: Tape, inputs: tuple[Any, ...], data: Any, attrs: dict[str, Any]) -> Entry | None:
         """The entry for the tape, or None if no gradient flows into an input."""
@@ -290,13 +289,6 @@ def _describe(x: Any) -> str:
     return show(x) if shape is None else f"{np.dtype(x.dtype).name}{list(shape)}"
 
 
-def evaluate_specs(op: Primitive, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """Shapes and dtypes of an operation's outputs, found by evaluating it on zero-stride zeros."""
-    zeros = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, Value) else x for x in inputs]
-    outs = op.run(zeros, inputs, attrs)
-    return [(np.shape(out), np.asarray(out).dtype) for out in (outs if op.multiple else (outs,))]
-
-
 # --- operations in loops over time: `Primitive.over_time` -------------------------------------------------------------
 
 # Most operations can treat time as one more leading axis.
@@ -320,11 +312,7 @@ def steps_of(arrays: Arrays, varying: Sequence[bool]) -> int:
 
 def with_axis_of_steps(op: Primitive, options: Callable[[dict[str, Any], int], dict[str, Any]] | None = None) -> None:
     """Let `op` process all time steps at once, with time as the leading axis of all operands and results.
-
-    Args:
-        op: the operation.
-        options: a function of its options for one step and the number of steps that returns its options for all steps.
-            Default: the same options.
+    `options(attrs, steps)` makes its options for all steps from those for one step; by default they are the same.
     """
 
     def over_time(arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -443,9 +431,5 @@ class Composite:
 alias = Primitive("alias", lambda x: x)  # the same value with a new tape entry
 alias.as_stored = EVERYWHERE
 alias.additive = True
+alias.def_bprop(lambda _x, _out, dout: (dout,))
 alias.over_time = lambda arrays, varying, attrs: arrays[0]
-
-
-@alias.def_bprop
-def _alias_bprop(_x: Tensor, _out: Tensor, dout: Tensor) -> Sequence[Tensor]:
-    return (dout,)

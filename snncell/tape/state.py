@@ -35,26 +35,13 @@ class _Operation(Protocol):
     def name(self) -> str: ...
 
     def pull(self, entry: Any, douts: list[Any]) -> Sequence[Any]:
-        """The gradients of the inputs: each a Tensor, None for zero, or a function that computes it on demand.
-
-        Args:
-            entry: the tape entry of the call.
-            douts: the gradient of each output, a Tensor, or None for zero.
+        """The gradients of the inputs from those of the outputs, each a Tensor, or None for zero. A gradient may also
+        be a function that computes it on demand.
         """
 
 
 class Entry:
-    """One executed operation on the tape: its parents, and the values that its `bprop` needs.
-
-    Args:
-        op: the operation; None for a source of gradients.
-        attrs: its options.
-        parents: for each input the entry that computed it, or None if no gradient flows there.
-        indices: for each input its position among the outputs of that entry.
-        inputs: for each input its value, or None if the bprop does not need it.
-        outputs: the output arrays if the bprop needs them, else None.
-        specs: shape and dtype of each output.
-    """
+    """One executed operation on the tape: its parents, and the values that its `bprop` needs."""
 
     __slots__ = (
         "__weakref__", "attrs", "hooks", "indices", "inputs", "line", "op", "outputs", "parents", "released", "specs",
@@ -62,13 +49,13 @@ class Entry:
 
     def __init__(
         self,
-        op: _Operation | None,
-        attrs: Any,
-        parents: list[Entry | None],
-        indices: list[int],
-        inputs: Any,
-        outputs: Any,
-        specs: Sequence[tuple[tuple[int, ...], Any]],
+        op: _Operation | None,  # None for a source of gradients
+        attrs: Any,  # the options of the operation
+        parents: list[Entry | None],  # for each input the entry that computed it, or None if no gradient flows there
+        indices: list[int],  # for each input its position among the outputs of that entry
+        inputs: Any,  # for each input its value, or None if the bprop does not need it
+        outputs: Any,  # the output arrays if the bprop needs them, else None
+        specs: Sequence[tuple[tuple[int, ...], Any]],  # shape and dtype of each output
     ) -> None:
         self.op, self.attrs = op, attrs
         self.parents, self.indices = parents, indices
@@ -89,25 +76,17 @@ class Entry:
 
 
 class Tape:
-    """The entries of one recording; see `record_on` for nested tapes.
-
-    Attributes:
-        entries: weak references, in the order of the forward pass.
-        depth: the number of nested tapes including this one, that is, the highest order of gradients you can take.
-    """
+    """The entries of one recording; see `record_on` for nested tapes."""
 
     __slots__ = ("depth", "entries")
 
     def __init__(self) -> None:
-        self.entries: list[weakref.ref[Entry]] = []
-        self.depth = 1
+        self.entries: list[weakref.ref[Entry]] = []  # in the order of the forward pass
+        self.depth = 1  # the number of nested tapes including this one: the highest order of gradients you can take
 
     def live(self) -> list[Entry]:
         """The entries that still exist, in the order of the forward pass."""
         return [entry for reference in self.entries if (entry := reference()) is not None]
-
-
-# --- traces -----------------------------------------------------------------------------------------------------------
 
 
 def stale() -> TraceError:
@@ -247,9 +226,8 @@ if hasattr(os, "register_at_fork"):  # another thread, which the child lacks, ma
 
 
 def in_turn() -> None:
-    """In a prefetching thread, wait until its random numbers and writes are next in program order.
-
-    Call it before you take `EFFECTS_LOCK`, because the steps that it waits for need that lock.
+    """In a prefetching thread, wait until its random numbers and writes are next in program order. Call it before you
+    take `EFFECTS_LOCK`, because the steps that it waits for need that lock.
     """
     if RECORDING.turn is not None:
         RECORDING.turn()
@@ -306,9 +284,8 @@ def recording_on(tape: Tape | None) -> AbstractContextManager[Any]:
 
 
 def record_on(tape: Tape) -> AbstractContextManager[Any]:
-    """Context manager: record on a new tape, nested in the active one.
-
-    At the end, the entries of `tape` are appended to the outer tape, because they belong to both recordings.
+    """Context manager: record on a new tape, nested in the active one. At the end, the entries of `tape` are appended
+    to the outer tape, because they belong to both recordings.
     """
     outer = RECORDING.tape
     tape.depth = 1 if outer is None else 1 + outer.depth

@@ -153,15 +153,8 @@ def map_leaves(function: Any, tree: Any) -> Any:
 def match_tensors(structure: Any, tree: Any, what: str) -> list[Tensor]:
     """The Tensors of `tree` in the order of a structure: matched by key in a dict, by position in a tuple or list.
 
-    A flat tuple or list with one Tensor for each leaf also matches a structure without dicts.
-
-    Args:
-        structure: the structure to match, from `flatten`.
-        tree: the Tensors.
-        what: the subject of errors, such as "vjp: the gradient".
-
-    Raises:
-        GradientError: for another structure. It names the position, the expected container and the value.
+    A flat tuple or list with one Tensor for each leaf also matches a structure without dicts. `what` is the subject of
+    errors: a GradientError for another structure names the position, the expected container and the value.
     """
     flat = isinstance(tree, (tuple, list)) and all(isinstance(x, Tensor) for x in tree)
     return list(tree) if flat and _count_places(structure) == len(tree) else _match(structure, tree, what)
@@ -296,9 +289,8 @@ def _paths(structure: Any, name: str) -> list[str]:
     if isinstance(structure, Static):
         return []
     keys = range(len(structure.children)) if structure.keys is None else [key.value for key in structure.keys]
-    return [
-        path for key, child in zip(keys, structure.children, strict=True) for path in _paths(child, f"{name}[{key!r}]")
-    ]
+    pairs = zip(keys, structure.children, strict=True)
+    return [path for key, child in pairs for path in _paths(child, f"{name}[{key!r}]")]
 
 
 # --- converting arrays and numbers to Tensors -------------------------------------------------------------------------
@@ -317,10 +309,8 @@ def is_array(x: Any) -> bool:
 
 
 def with_tensors(tree: Any, numbers: bool = False) -> Any:
-    """Convert the arrays in `tree` to Tensors, through tuples, lists and dicts.
-
-    With `numbers`, also convert numbers, and lists and tuples that contain only numbers. For example, [[0, 1], [2, 3]]
-    becomes one Tensor, but [Tensor, Tensor] stays a list.
+    """Convert the arrays in `tree` to Tensors, through tuples, lists and dicts. With `numbers`, also convert numbers,
+    and lists of numbers: [[0, 1], [2, 3]] becomes one Tensor, but [Tensor, Tensor] stays a list.
     """
     if numbers and (isinstance(tree, _NUMBERS) or (isinstance(tree, (tuple, list)) and tree and _of_numbers(tree))):
         return Tensor(tree)
@@ -351,12 +341,9 @@ def _of_numbers(tree: Any) -> bool:
 
 
 class Signal:
-    """A symbolic Tensor for exporters: the sum of the outputs of some Cells. See `nn/dataflow.py`.
+    """A symbolic Tensor for exporters: the sum of the outputs of some Cells, `sources`. See `nn/dataflow.py`.
 
     You can add Signals and pass them to Cells. Everything else raises, because an exporter could not represent it.
-
-    Args:
-        sources: the outputs, as the exporter names them.
     """
 
     __slots__ = ("sources",)

@@ -153,13 +153,9 @@ class Tensor:
         """The value of a one-element Tensor, or of the element at an index, as a Python number.
 
         Args:
-            places: the index in the flattened Tensor, `x.item(3)`, or one index along each axis, `x.item(0, 1)` or
-                `x.item((0, 1))`.
+            places: the index in the flattened Tensor, `x.item(3)`, or one along each axis, `x.item(0, 1)` or
+                `x.item((0, 1))`. Any other number of indices raises a ShapeError, one out of range a TensorIndexError.
             index: the same as a keyword.
-
-        Raises:
-            ShapeError: for several elements without an index, or for a wrong number of indices.
-            TensorIndexError: for an index out of range.
         """
         if unknown:
             raise CallError(f"Tensor.item: has no argument {next(iter(unknown))}. It takes index.")

@@ -52,10 +52,8 @@ class Instruction:
 class Trace:
     """The instructions of a function, the arrays and Parameters that it reads, and the Parameters that it writes.
 
-    Args:
-        parents: finished traces, whose Values become inputs (`captures`) of this one when they are used.
-        taped: whether gradients will be taken through the traced function.
-        who: the caller, for errors.
+    The Values of finished traces in `parents` become inputs (`captures`) of this one when they are used. `taped` tells
+    whether gradients will be taken through the function, and `who` is the caller, for errors.
     """
 
     def __init__(self, parents: tuple[Trace, ...] = (), taped: bool = False, who: str = "snncell.jit") -> None:
@@ -163,12 +161,7 @@ class BodyTrace(Trace):
 
     Tensors, Parameters and Values from outside of the step become inputs (`captures`). If all operands of an operation
     come from outside, it runs once, before the loop, and the outer tape records it. Parameters that the step writes
-    become states.
-
-    Args:
-        who: the caller, for errors.
-        tape: the tape that records the operations of the step; None if no gradient is needed.
-        carried: known Parameters that the step writes.
+    become states; `carried` are the known ones. `tape` records the operations, or is None if no gradient is needed.
     """
 
     def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:

@@ -25,13 +25,7 @@ class Recording:
     """A function call recorded on a tape, from which gradients can be pulled."""
 
     def __init__(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any],
-        positions: Sequence[int],
-        weights: Any,
-        kwargs: dict[str, Any],
-        who: str,
+        self, fn: Any, args: Sequence[Any], positions: Sequence[int], weights: Any, kwargs: dict[str, Any], who: str
     ) -> None:
         self.who = who
         self.arguments: list[tuple[list[Tensor], Any]] = []
@@ -58,12 +52,8 @@ class Recording:
             self.out = as_read(fn(*call_args, **kwargs))
 
     def pull(self, out: Any, sens: Sequence[Tensor] | None, release: bool) -> tuple[list[Any], list[Tensor] | None]:
-        """The gradients of each watched argument, and of the weights.
-
-        Args:
-            out: the outputs.
-            sens: a gradient for each output, in order (see `_seeds_for`); ones by default.
-            release: whether to free the recording.
+        """The gradients of each watched argument, and of the weights, from `sens`: a gradient for each output in `out`,
+        in order (see `_seeds_for`), ones by default. `release` frees the recording.
         """
         leaves, _ = structure.flatten(out)
         seeds = _seeds(leaves, sens, self.who)
@@ -334,9 +324,6 @@ def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
         gradients: that result.
         identifier: the position of an argument, or a Parameter or its name.
 
-    Raises:
-        GradientError: if there is no such gradient; it lists the others.
-
     Example:
         >>> both = grad(lambda x, y: x * y, (0, 1), return_ids=True)(Tensor(2.0), Tensor(3.0))
         >>> snncell.get_grad(both, 1)
@@ -381,10 +368,6 @@ def vjp(
         for each input, None for an input without floats. With weights it returns a pair of that tuple and the gradients
         of the weights: a tuple, or a bare gradient for a single Parameter. You can call `pull` several times.
 
-    Raises:
-        GradientError: as for `value_and_grad`, and for gradients in another structure than `out`.
-        DTypeError: for a gradient of another dtype than the output.
-
     Example:
         >>> out, pull = snncell.vjp(lambda x, y: x * y, Tensor(2.0), Tensor(3.0))
         >>> pull(Tensor(1.0))
@@ -412,9 +395,8 @@ def vjp(
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x` (a Tensor or a structure of Tensors) as a constant: the same values, but no gradient flows through.
-
-    For example, you can detach the reset of a neuron from the gradient.
+    """`x` (a Tensor or a structure of Tensors) as a constant: the same values, but no gradient flows through, for
+    example to detach the reset of a neuron from the gradient.
     """
     leaves, tree = structure.flatten(x)
     stopped = structure.unflatten(tree, [wrap(snapshot(leaf)._data) for leaf in leaves])
@@ -429,9 +411,6 @@ class GradOperation:
         get_by_list: True for the gradients of the Parameters that you pass after the function, as a tuple; with
             `get_all`, a pair of tuples. If you pass no Parameters, it uses the `trainable_params()` of the Cell.
         sens_param: as for `value_and_grad`.
-
-    Raises:
-        ArgumentTypeError: for flags that are not True or False.
 
     Example:
         >>> GradOperation(get_all=True)(lambda x, y: x * y)(Tensor(2.0), Tensor(3.0))
