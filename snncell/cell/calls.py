@@ -69,16 +69,14 @@ def _signature_of(construct: Callable[..., Any]) -> _Signature:
     signature = _signatures.get(function)
     if signature is None:
         whole = inspect.signature(construct)
-        parameters = whole.parameters.values()
-        plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        plain = all(p.kind is p.POSITIONAL_OR_KEYWORD for p in whole.parameters.values())
         signature = _signatures[function] = _Signature(whole, list(whole.parameters) if plain else None)
     return signature
 
 
 def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Convert the inputs of a call: arrays become Tensors, in args and, in place, in kwargs.
-
-    For layers of this package it also checks the inputs against their annotations, and raises a CallError.
+    """Convert the inputs of a call: arrays become Tensors, in args and, in place, in kwargs. For layers of this package
+    it also checks the inputs against their annotations, and raises a CallError.
     """
     function = getattr(getattr(cell, "construct", None), "__func__", None)
     try:
@@ -106,9 +104,8 @@ def _tensors_of_lists(value: Any, kind: Kind | None) -> Any:
 
 
 def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise an operation's error again with the layer, its inputs and its constants in the message.
-
-    For example, "div: shapes (2, 8) and (7,) do not broadcast" does not tell you that the tau of a LIFNode is wrong.
+    """Raise an operation's error again with the layer, its inputs and its constants in the message, because "div:
+    shapes (2, 8) and (7,) do not broadcast" does not tell you that the tau of a LIFNode is wrong.
     """
     function = getattr(cell.construct, "__func__", None)
     if not isinstance(error, SnncellError) or function is None or not ours(function):
@@ -231,13 +228,9 @@ def _check_signature(cell: Any, names: list[str]) -> None:
 
 
 class _Reverse:
-    """The backward pass of one call of a Cell with a bprop.
-
-    Args:
-        cell: the Cell.
-        names, tree: the names and the structure of its inputs.
-        parameters: the Parameters of the Cell and its descendants, which are hidden inputs.
-        key: the random state before the call, for bprop_debug.
+    """The backward pass of one call of a Cell with a bprop. Its inputs have `names` and the structure `tree`;
+    `parameters` of the Cell and its descendants are hidden inputs. `key` is the random state before the call, for
+    bprop_debug.
     """
 
     def __init__(self, cell: Any, names: list[str], tree: Any, parameters: list[Parameter], key: Any) -> None:
@@ -379,14 +372,7 @@ class _Reverse:
 
         return refuse
 
-    def _debug(
-        self,
-        tensors: Sequence[Tensor],
-        inputs: list[Any],
-        dout: Any,
-        leaves: list[Tensor | None],
-        of_parameters: dict[Parameter, Any],
-    ) -> None:
+    def _debug(self, tensors: Any, inputs: list[Any], dout: Any, leaves: Any, of_parameters: dict[Any, Any]) -> None:
         """Compare the gradients with the reference, with the random numbers of the call."""
         if TRACING.trace is not None:
             raise TraceError(

@@ -109,10 +109,28 @@ class Cell(Hooked, Modes, HasState):
         return ""
 
     def __repr__(self) -> str:
-        return as_text(self)
+        """The text of `repr`: class, settings, and one line for each child, in MindSpore's format."""
+        settings = [line for line in self.extend_repr().split("\n") if line]
+        children = [f"({name}): {child!r}" for name, child in _children(self)]
+        if len(settings) <= 1 and not children:
+            return f"{type(self).__name__}({''.join(settings)})"
+        lines = "\n".join([*settings, *children]).replace("\n", "\n  ")
+        return f"{type(self).__name__}(\n  {lines}\n)"
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        """An HTML table of the layers: settings, Parameters with their shapes, and element counts. Nested layers are
+        tables that you can unfold. A shared layer is shown at its first place.
+        """
+        parameters = [*self.get_parameters()]
+        trained = sum(p.size for p in parameters if p.requires_grad)
+        places = sorted({p.device.upper() for p in parameters})
+        total = f"{count_words(sum(p.size for p in parameters), 'number')} in "
+        total += count_words(len(parameters), "Parameter") + (f", {trained:,} of them trained" if parameters else "")
+        total += f", on the {' and the '.join(places)}" if places else ""
+        own = element("div", _own_words(self)) if _own(self) else Markup("")
+        title = join_parts([element("b", type(self).__name__), f" {_settings(self)}".rstrip(), f": {total}"])
+        content = join_parts([own, *_table(self, {id(self)}, 0)])
+        return element("div", fold_details(title, content, shown=True) if content else title)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -193,9 +211,8 @@ class Cell(Hooked, Modes, HasState):
         return graph
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Trace and compile the Cell for inputs like these, or those of `set_inputs`, as a call in GRAPH_MODE does.
-
-        You can call this before training starts, because compilation takes seconds.
+        """Trace and compile the Cell for inputs like these, or those of `set_inputs`, as a call in GRAPH_MODE does. You
+        can call this before training starts, because compilation takes seconds.
         """
         if not args and not kwargs:
             args = self._inputs_set or ()
@@ -207,9 +224,8 @@ class Cell(Hooked, Modes, HasState):
         return self._graph is not None and bool(self._graph.compiled)
 
     def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
-        """Set example inputs, all by position or all by name, for `compile()` and `get_inputs()`.
-
-        You can still call the Cell with other shapes; they are compiled at the first call.
+        """Set example inputs, all by position or all by name, for `compile()` and `get_inputs()`. You can still call
+        the Cell with other shapes, which are compiled at the first call.
         """
         if inputs and kwargs:
             raise ArgumentError("set_inputs: give inputs by position or by name, not both.")
@@ -246,36 +262,6 @@ class Cell(Hooked, Modes, HasState):
 _HEAD = ("", "layer", "Parameters", "number")
 _MOST = 60  # the most rows of a table
 _DEEP = 40  # the deepest nesting of tables that a notebook shows
-
-
-# --- display ----------------------------------------------------------------------------------------------------------
-
-
-def as_text(cell: Any) -> str:
-    """The text of `repr`: class, settings, and one line for each child, in MindSpore's format."""
-    settings = [line for line in cell.extend_repr().split("\n") if line]
-    children = [f"({name}): {child!r}" for name, child in _children(cell)]
-    if len(settings) <= 1 and not children:
-        return f"{type(cell).__name__}({''.join(settings)})"
-    lines = "\n".join([*settings, *children]).replace("\n", "\n  ")
-    return f"{type(cell).__name__}(\n  {lines}\n)"
-
-
-def as_html(cell: Any) -> Markup:
-    """An HTML table of a Cell's layers: settings, Parameters with their shapes, and element counts.
-
-    Nested layers are tables that you can unfold. A shared layer is shown at its first place.
-    """
-    parameters = [*cell.get_parameters()]
-    trained = sum(p.size for p in parameters if p.requires_grad)
-    places = sorted({p.device.upper() for p in parameters})
-    total = f"{count_words(sum(p.size for p in parameters), 'number')} in {count_words(len(parameters), 'Parameter')}"
-    total += f", {trained:,} of them trained" if parameters else ""
-    total += f", on the {' and the '.join(places)}" if places else ""
-    own = Markup("") if not _own(cell) else element("div", _own_words(cell))
-    title = join_parts([element("b", type(cell).__name__), f" {_settings(cell)}".rstrip(), f": {total}"])
-    content = join_parts([own, *_table(cell, {id(cell)}, 0)])
-    return element("div", fold_details(title, content, shown=True) if content else title)
 
 
 def count_words(number: int, word: str) -> str:
@@ -323,9 +309,5 @@ def _row(name: str, child: Any, seen: set[int], depth: int) -> tuple[str, str, s
     if len(inside) == 1 and _children(inside[0][1]):  # such as MultiStep: show its neuron without a click
         kind = join_parts([kind, f": {type(inside[0][1]).__name__} {_settings(inside[0][1])}".rstrip()])
     number = sum(p.size for p in child.get_parameters())
-    return (
-        name,
-        fold_details(kind, join_parts(inner)) if inner else kind,
-        _own_words(child),
-        f"{number:,}" if number else "",
-    )
+    words = fold_details(kind, join_parts(inner)) if inner else kind
+    return name, words, _own_words(child), f"{number:,}" if number else ""

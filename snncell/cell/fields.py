@@ -35,9 +35,8 @@ REQUIRED = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class Field:
-    """The declaration of a constant or an option, made by `field`, which documents the attributes.
-
-    `name`, `annotation` and `kw_only` come from the class that declares it.
+    """The declaration of a constant or an option, made by `field`, which documents the attributes; `name`, `annotation`
+    and `kw_only` come from the class that declares it.
     """
 
     default: Any = REQUIRED
@@ -325,9 +324,6 @@ def _written_init(kind: type) -> tuple[Any, set[str], str]:
     takes = inspect.signature(vars(above)["__init__"]).parameters
     unpacks = next((p.name for p in takes.values() if p.kind is p.VAR_KEYWORD), "")
     return above, {*takes} - {unpacks} | (fields_of(above).keys() if unpacks else set()), unpacks
-
-
-# --- texts ------------------------------------------------------------------------------------------------------------
 
 
 def shown_fields(cell: Any) -> dict[str, str]:

@@ -120,19 +120,15 @@ class Hooked:
         return HookHandle(self, "_hooks", Hook(hook_fn, with_kwargs, always_call), prepend)
 
     def register_backward_pre_hook(self, hook_fn: Callable[[Any, tuple[Any, ...]], Any]) -> HookHandle:
-        """Call `hook_fn(cell, grad_output)` before the backward pass of each call.
-
-        Args:
-            hook_fn: takes a tuple with the gradients of the outputs; its result, if not None, replaces them.
+        """Call `hook_fn(cell, grad_output)` before the backward pass of each call. The result of `hook_fn`, if not
+        None, replaces grad_output, the tuple of the gradients of the outputs.
         """
         return HookHandle(self, "_backward_pre_hooks", Hook(hook_fn))
 
     def register_backward_hook(self, hook_fn: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]) -> HookHandle:
-        """Call `hook_fn(cell, grad_input, grad_output)` after the backward pass of each call.
-
-        Args:
-            hook_fn: takes two tuples, the gradients of the inputs and of the outputs; its result, if not None, replaces
-                the gradients of the inputs. If no input needs a gradient, these are None and the result is ignored.
+        """Call `hook_fn(cell, grad_input, grad_output)` after the backward pass of each call, with two tuples: the
+        gradients of the inputs and of the outputs. Its result, if not None, replaces grad_input. If no input needs a
+        gradient, these are None and the result is ignored.
         """
         return HookHandle(self, "_backward_hooks", Hook(hook_fn))
 

@@ -181,9 +181,6 @@ def one_of(value: Any, allowed: Sequence[Any], who: str, name: str) -> Any:
     return value
 
 
-# --- constants that are computed from Parameters ----------------------------------------------------------------------
-
-
 def _less(subtrahend: Any, minuend: Any) -> Any:
     return minuend - subtrahend
 

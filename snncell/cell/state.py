@@ -45,10 +45,6 @@ class HasState(Tree):
             name: the attribute, which must be free or a buffer.
             tensor: its value, or None.
             persistent: whether `state_dict` and checkpoints contain it.
-
-        Raises:
-            NameClashError: for a name that is empty, contains a dot, or belongs to another object.
-            ArgumentTypeError: if `tensor` is neither a Tensor nor None.
         """
         who = "register_buffer"
         if name not in self._buffers:
@@ -142,7 +138,7 @@ class HasState(Tree):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
-        """Load Parameters and buffers by attribute path. If one of them does not fit, nothing is loaded.
+        """Load Parameters and buffers by attribute path. If one does not fit, nothing is loaded (CheckpointError).
 
         Args:
             state_dict: the result of `state_dict` or `load_checkpoint`; values are Tensors or arrays.
@@ -150,9 +146,6 @@ class HasState(Tree):
 
         Returns:
             The paths that only the Cell has, and the paths that only the dict has.
-
-        Raises:
-            CheckpointError: if a shape or dtype differs or, with strict, if paths differ.
         """
         if not isinstance(state_dict, Mapping):
             raise ArgumentTypeError(f"load_state_dict: state_dict is a dict, not {came(state_dict)}.")
@@ -163,9 +156,7 @@ class HasState(Tree):
                 hook.function(cell, given, prefix, {}, strict, *keys, faults)
         parameters, buffers, extras = self._state_places(given, keys)
         values = [(p, _fitting(path, given[path], p, faults)) for path, p in parameters]
-        replaced = [
-            (cell, name, _fitting(path, given[path], cell.__dict__[name], faults)) for path, cell, name in buffers
-        ]
+        replaced = [(cell, name, _fitting(path, given[path], vars(cell)[name], faults)) for path, cell, name in buffers]
         if faults:
             raise CheckpointError(f"load_state_dict: {type(self).__name__}: {' '.join(faults)}")
         with together(written := Undo()):
@@ -221,9 +212,8 @@ class HasState(Tree):
         return HookHandle(self, "_state_hooks", Hook(hook))
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> HookHandle:
-        """Call `hook(cell, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, errors)` before loading.
-
-        It may change the dict, which is a copy, and append to the three lists. Texts in `errors` are raised.
+        """Call `hook(cell, state_dict, prefix, {}, strict, missing_keys, unexpected_keys, errors)` before loading. It
+        may change the dict, which is a copy, and append to the three lists. Texts in `errors` are raised.
         """
         return HookHandle(self, "_load_pre_hooks", Hook(hook))
 

@@ -30,11 +30,8 @@ from snncell.tape.tensor import Tensor
 
 
 class TreePlace(Home):
-    """The position of a Cell in the tree of Cells.
-
-    Attributes:
-        prefix: the beginning of its Parameters' names.
-        names_children: False for a Cell that does not rename the Parameters of its children (auto_prefix=False).
+    """The position of a Cell in the tree of Cells: `prefix` is the beginning of its Parameters' names. `names_children`
+    is False for a Cell that does not rename the Parameters of its children (auto_prefix=False).
     """
 
     __slots__ = ("names_children", "prefix")
@@ -230,10 +227,7 @@ class Tree:
 
     def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
         """Set a Parameter as an attribute. The name must be free, or name a Parameter, which the new one then replaces.
-
-        Raises:
-            NameClashError: for a name that is empty, contains a dot, or belongs to another object.
-            ArgumentTypeError: if `param` is not a Parameter.
+        It must not be empty or contain a dot.
         """
         self._insert("insert_param_to_cell", "param", param_name, param, Parameter, check_name_contain_dot)
 
@@ -307,9 +301,8 @@ class Tree:
         return cell
 
     def apply(self, fn: Callable[[Any], Any]) -> Self:
-        """Call `fn(cell)` for every descendant, children before their parents, and last for this Cell.
-
-        For example, you can use it to initialise all layers of one class.
+        """Call `fn(cell)` for every descendant, children before their parents, and last for this Cell, for example to
+        initialise all layers of one class.
         """
 
         def visit(cell: Any, done: set[Any]) -> None:
