@@ -73,13 +73,11 @@ def info() -> None:
     """Print versions, threads, BLAS, CUDA, and the cache folder with its size."""
     numba = import_once("numba")
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    packages = "numpy numba numba-cuda scipy matplotlib safetensors tbb"
     rows = {
         "snncell": snncell.__version__,
         "Python": f"{platform.python_version()} on {platform.platform()}",
-        **{
-            name: _version(name)
-            for name in ("numpy", "numba", "numba-cuda", "scipy", "matplotlib", "safetensors", "tbb")
-        },
+        **{name: _version(name) for name in packages.split()},
         "threads": f"{numba.config.NUMBA_NUM_THREADS} on {os.cpu_count()} processors",
         "layer": threading_layer(),
         "parallel": f"elementwise loops from {PARALLEL_SIZE} elements",

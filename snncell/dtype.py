@@ -73,11 +73,7 @@ _PROMOTED: dict[tuple[DType, DType], DType] = dict.fromkeys(((float16, bfloat16)
 
 
 def as_dtype(dtype: Any) -> DType:
-    """Convert a dtype name, a NumPy dtype or a Python type to a DType.
-
-    Raises:
-        DTypeError: if snncell has no such element type.
-    """
+    """Convert a dtype name, a NumPy dtype or a Python type to a DType; anything else is a DTypeError."""
     if dtype is float:  # NumPy would make it float64
         return float32
     known: DType | None = None

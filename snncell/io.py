@@ -218,18 +218,10 @@ def _prefixes(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 # safetensors' names of dtypes. Its NumPy reader does not support bfloat16, so `_array` reads the bytes.
 _DTYPES = {
-    "BOOL": dtypes.bool_,
-    "BF16": dtypes.bfloat16,
-    "F16": dtypes.float16,
-    "F32": dtypes.float32,
-    "F64": dtypes.float64,
-    "U8": dtypes.uint8,
-    "I8": dtypes.int8,
-    "I16": dtypes.int16,
-    "I32": dtypes.int32,
-    "I64": dtypes.int64,
+    "BOOL": dtypes.bool_, "BF16": dtypes.bfloat16, "F16": dtypes.float16, "F32": dtypes.float32, "F64": dtypes.float64,
+    "U8": dtypes.uint8, "I8": dtypes.int8, "I16": dtypes.int16, "I32": dtypes.int32, "I64": dtypes.int64,
     "C64": dtypes.complex64,
-}
+}  # fmt: skip
 
 
 def _array(dtype: str, shape: Sequence[int], data: bytes) -> Any:
@@ -251,7 +243,7 @@ def _misfit(net: Cell, missing: list[str], unused: list[str]) -> CheckpointError
 def load_param_into_net(
     net: Cell, parameter_dict: dict[str, Any], strict_load: bool = False, remove_redundancy: bool = False
 ) -> tuple[list[str], list[str]]:
-    """Load Parameters into a Cell by attribute path. If one of them does not fit, nothing is loaded.
+    """Load Parameters into a Cell by attribute path. If one of them does not fit, nothing is loaded (CheckpointError).
 
     Args:
         net: the Cell.
@@ -261,9 +253,6 @@ def load_param_into_net(
 
     Returns:
         The paths that only the Cell has, and the paths that only the dict has.
-
-    Raises:
-        CheckpointError: if a shape or dtype differs or, with strict_load, if paths differ.
     """
     if not isinstance(net, Cell) or not isinstance(parameter_dict, dict):
         raise CheckpointError(

@@ -124,11 +124,7 @@ def get_context(key: str) -> Any:
 
 
 def set_device(device_target: Any, device_id: Any = None) -> None:
-    """Set the device of new Tensors and Parameters, "CPU" or "GPU", with the arguments of `set_context`.
-
-    Example:
-        >>> snncell.set_device("CPU")
-    """
+    """Set the device of new Tensors and Parameters, "CPU" or "GPU", with the arguments of `set_context`."""
     set_context(device_target=device_target, device_id=device_id)
 
 

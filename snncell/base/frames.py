@@ -34,10 +34,8 @@ _BELOW = frozenset(("numpy", "scipy", "numba", "llvmlite", "matplotlib", "h5py",
 
 
 def hide_frames(error: BaseException) -> None:
-    """Remove the package's frames from the tracebacks of an error and of its causes.
-
-    An internal error keeps them, because a bug report needs them. Internal errors start within the package and are no
-    SnncellError.
+    """Remove the package's frames from the tracebacks of an error and of its causes. Internal errors, which start
+    within the package and are no SnncellError, keep them, because a bug report needs them.
     """
     if SETTINGS["full_traceback"]:
         return
@@ -58,9 +56,8 @@ def hide_frames(error: BaseException) -> None:
 
 
 def traceback_at(function: Callable[..., Any]) -> TracebackType | None:
-    """A traceback that ends in a function that has returned: at its only return, or at its first line.
-
-    Use it to raise an error about a wrong return value. None for a function of the package, or written in C.
+    """A traceback that ends in a function that has returned: at its only return, or at its first line, for an error
+    about a wrong return value. None for a function of the package, or written in C.
     """
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
     if code is None or code.co_filename.startswith(PACKAGE):
@@ -155,7 +152,6 @@ def mark_of(frame: FrameType, sought: type | None = None) -> Mark | None:
 
 def machinery(file: str) -> None:
     """Register a module, or a package by its `__init__.py`, as machinery, whose lines are never shown as the user's.
-
     The package's neurons and layers are not machinery, because their lines are equations like a user's.
     """
     global _machinery
@@ -178,9 +174,8 @@ def text_of(frame: FrameType) -> str:
 
 
 def user_line() -> str:
-    """The innermost line outside of the package, as text.
-
-    For an operation called by a bprop of the package, it is the line of the differentiated operation.
+    """The innermost line outside of the package, as text; for an operation called by a bprop of the package, the line
+    of the differentiated operation.
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
@@ -195,17 +190,12 @@ def user_line() -> str:
 
 
 class Place(str):
-    """The line of an instruction as text, and its layer.
-
-    Attributes:
-        layer: the path and the class of the layer, such as "layers.1 MultiStep(LIFNode)"; "" outside of Cells.
-        backward: whether the instruction computes a gradient.
-    """
+    """The line of an instruction as text, and its layer."""
 
     __slots__ = ("backward", "layer")
 
-    layer: str
-    backward: bool
+    layer: str  # the path and the class of the layer, such as "layers.1 MultiStep(LIFNode)"; "" outside of Cells
+    backward: bool  # whether the instruction computes a gradient
 
     def __new__(cls, line: str, layer: str = "", backward: bool = False) -> Place:
         place = super().__new__(cls, line)
@@ -234,9 +224,8 @@ def place_of_instruction() -> Place:
 
 
 def layer_among(cells: Sequence[Any]) -> tuple[int, Any]:
-    """The position of the running neuron, or of the innermost Cell, and its layer; `cells` are innermost first.
-
-    The layer is the Cell that runs the neuron over time, if any, so that surrogates and neurons belong to it.
+    """The position of the running neuron, or of the innermost Cell, and its layer; `cells` are innermost first. The
+    layer is the Cell that runs the neuron over time, if any, so that surrogates and neurons belong to it.
     """
     looped = [n for n, cell in enumerate(cells[1:]) if cell._over_time and cells[n] is cell.cell]
     neurons = [n for n, cell in enumerate(cells) if hasattr(type(cell), "init_state")]

@@ -66,9 +66,8 @@ def hold_together(changes: Sequence[tuple[dict[str, Any], dict[str, Any], dict[s
 
 
 def write(writes: Iterable[Write]) -> None:
-    """Set all of the attributes, or none, if their owners set attributes by C functions.
-
-    The caller must hold references to the old values until this returns, because freeing them may run Python code.
+    """Set all of the attributes, or none, if their owners set attributes by C functions. The caller must hold
+    references to the old values until this returns, because freeing them may run Python code.
     """
     any(starmap(setattr, writes))  # a loop in C, which never stops early because setattr returns None
 
@@ -116,10 +115,9 @@ def signal_waits() -> bool:
 
 
 def deferring(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function that must not be interrupted: Python signal handlers run after it has returned.
-
-    Use it for other packages' code that an exception would leave in a broken state, such as imports and Numba's
-    compiler. Signals interrupt only the main thread; on others the function is simply called.
+    """Call a function that must not be interrupted: Python signal handlers run after it has returned. Use it for other
+    packages' code that an exception would leave in a broken state, such as imports and Numba's compiler. Signals
+    interrupt only the main thread; on others the function is simply called.
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args)
@@ -165,10 +163,8 @@ def take_from(queue: SimpleQueue[Any]) -> Any:
 
 
 def import_once(name: str) -> Any:
-    """Import a module of another package on first use, without interruption by signals.
-
-    An interrupted import leaves some submodules in `sys.modules`. The next import takes them from there, but does not
-    set them as attributes of the package.
+    """Import a module of another package on first use, without interruption by signals, because the next import takes
+    the submodules of an interrupted one from `sys.modules`, but does not set them as attributes of the package.
     """
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -110,11 +111,7 @@ class Normal(Initializer):
 
 
 class TruncatedNormal(Normal):
-    """Normal distribution truncated to [a, b], in standard deviations from the mean.
-
-    Raises:
-        ArgumentError: if a is not below b, or the interval contains at most a thousandth of the distribution.
-    """
+    """Normal distribution truncated to [a, b], in standard deviations from the mean, with over 0.1 % of it inside."""
 
     def __init__(self, sigma: NotNegative = 0.01, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
         super().__init__(sigma, mean)
@@ -216,9 +213,8 @@ class Orthogonal(Initializer):
 
 
 class Dirac(Initializer):
-    """Dirac initialisation: a convolution that passes each channel on, with a 1 at the middle of its kernel.
-
-    The kernel (out, in, *kernel) must have three to five axes.
+    """Dirac initialisation: a convolution that passes each channel on, with a 1 at the middle of its kernel, (out, in,
+    *kernel) with three to five axes.
 
     Args:
         groups: the groups of the convolution; out must be a multiple of it.
@@ -293,22 +289,12 @@ class VarianceScaling(Initializer):
 
 _CUT = 0.87962566103423978  # the standard deviation of the standard normal distribution truncated at +-2
 
-_NAMES: dict[type[Initializer], str] = {
-    Zero: "zeros zero",
-    One: "ones one",
-    Normal: "normal",
-    Uniform: "uniform",
-    XavierUniform: "xavier_uniform xavieruniform",
-    XavierNormal: "xavier_normal xaviernormal",
-    HeUniform: "he_uniform heuniform",
-    HeNormal: "he_normal henormal",
-    TruncatedNormal: "truncated_normal truncatednormal",
-    Identity: "identity",
-    Orthogonal: "orthogonal",
-    Dirac: "dirac",
-    VarianceScaling: "variance_scaling variancescaling",
-}
-_BY_NAME = {name: rule for rule, names in _NAMES.items() for name in names.split()}
+_RULES: tuple[type[Initializer], ...] = (
+    Zero, One, Normal, Uniform, XavierUniform, XavierNormal, HeUniform, HeNormal, TruncatedNormal, Identity, Orthogonal,
+    Dirac, VarianceScaling,
+)  # fmt: skip
+_BY_NAME = {re.sub("(?<=[a-z])(?=[A-Z])", "_", rule.__name__).lower(): rule for rule in _RULES}
+_BY_NAME |= {"zeros": Zero, "ones": One} | {name.replace("_", ""): rule for name, rule in _BY_NAME.items()}
 
 
 def _beginning(value: Any) -> Any:
@@ -317,10 +303,8 @@ def _beginning(value: Any) -> Any:
     return value if isinstance(value, (Initializer, Tensor)) else kind_of(float).take(value)
 
 
-# The annotation of arguments for initial values, such as weight_init.
-Init = Annotated[
-    Any, Kind(f"a number, a Tensor, an Initializer, or its name ({', '.join(sorted(_BY_NAME))})", _beginning, set())
-]
+_INITS = f"a number, a Tensor, an Initializer, or its name ({', '.join(sorted(_BY_NAME))})"
+Init = Annotated[Any, Kind(_INITS, _beginning, set())]  # for arguments with initial values, such as weight_init
 
 
 def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.float32) -> Tensor:
@@ -328,13 +312,9 @@ def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.
 
     Args:
         init: a name ("zeros", "ones", "normal", "uniform", "xavier_uniform", "xavier_normal", "he_uniform",
-            "he_normal", "truncatedNormal", "identity", "orthogonal", "dirac", "variance_scaling"), an `Initializer`, a
-            number, or a Tensor, which must have the shape.
+            "he_normal", "truncatedNormal", "identity", "orthogonal", "dirac", "variance_scaling"; another one is an
+            ArgumentError), an `Initializer`, a number, or a Tensor, which must have the shape.
         shape, dtype: the shape and dtype of the result.
-
-    Raises:
-        ArgumentError: for an unknown name.
-        ShapeError: if a Tensor has another shape.
     """
     if isinstance(init, Tensor):
         if shape is not None and init.shape != as_shape(shape, "initializer"):

@@ -343,34 +343,20 @@ init_params weight_init: weight_init of nn.Dense and nn.Conv2d
 """)
 
 MODULES = {
-    "snncell": SNNCELL,
-    "snncell.nn": NN,
-    "snncell.ops": OPS,
-    "snncell.surrogate": SURROGATE,
-    "snncell.encode": ENCODE,
-    "snncell.train": TRAIN,
-    "snncell.amp": AMP,
-    "snncell.data": DATA,
-    "snncell.plot": PLOT,
-}
+    "snncell": SNNCELL, "snncell.nn": NN, "snncell.ops": OPS, "snncell.surrogate": SURROGATE, "snncell.encode": ENCODE,
+    "snncell.train": TRAIN, "snncell.amp": AMP, "snncell.data": DATA, "snncell.plot": PLOT,
+}  # fmt: skip
 
 # MindSpore's modules, and the modules of snncell with the same names.
 PATHS = {
-    "snncell.common.api": "snncell",
-    "snncell.common.dtype": "snncell.dtype",
-    "snncell.common.parameter": "snncell.tape.parameter",
-    "snncell.common.tensor": "snncell.tape.tensor",
-    "snncell.context": "snncell.mindspore.context",
-    "snncell.nn.cell": "snncell.cell.cell",
-    "snncell.nn.learning_rate_schedule": "snncell.nn",
-    "snncell.nn.metrics": "snncell.train",
-    "snncell.nn.wrap": "snncell.nn",
-    "snncell.ops.composite": "snncell.ops",
-    "snncell.ops.functional": "snncell.ops",
-    "snncell.ops.operations": "snncell.ops",
-    "snncell.train.callback": "snncell.train",
+    "snncell.common.api": "snncell", "snncell.common.dtype": "snncell.dtype",
+    "snncell.common.parameter": "snncell.tape.parameter", "snncell.common.tensor": "snncell.tape.tensor",
+    "snncell.context": "snncell.mindspore.context", "snncell.nn.cell": "snncell.cell.cell",
+    "snncell.nn.learning_rate_schedule": "snncell.nn", "snncell.nn.metrics": "snncell.train",
+    "snncell.nn.wrap": "snncell.nn", "snncell.ops.composite": "snncell.ops", "snncell.ops.functional": "snncell.ops",
+    "snncell.ops.operations": "snncell.ops", "snncell.train.callback": "snncell.train",
     "snncell.train.serialization": "snncell",
-}
+}  # fmt: skip
 
 
 # Other frameworks' argument names, and snncell's, the most likely first.

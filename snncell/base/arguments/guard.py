@@ -26,7 +26,6 @@ from snncell.errors import ArgumentError, ArgumentTypeError, ArgumentWarning, Ca
 
 _PACKAGE = __name__.partition(".")[0]
 
-# --- swapped arguments ------------------------------------------------------------------------------------------------
 
 Place = tuple[str, Kind]
 
@@ -60,7 +59,6 @@ def _fits(kind: Kind, value: Any) -> bool:
 @dataclass(frozen=True)
 class ByName:
     """For `Annotated[float, ByName(warning)]`: warn if this argument is passed by position, because it may be mistaken.
-
     `warning(value)` returns the text, or "" if the value means the same either way.
     """
 
@@ -69,9 +67,8 @@ class ByName:
 
 @dataclass(frozen=True)
 class Unlike:
-    """For `Annotated[float, Unlike(warning)]`: warn where PyTorch has another default or convention.
-
-    `warning(class name, arguments of the call by name)` returns the text, or "" for no warning.
+    """For `Annotated[float, Unlike(warning)]`: warn where PyTorch has another default or convention. `warning(class
+    name, arguments of the call by name)` returns the text, or "" for no warning.
     """
 
     warning: Callable[[str, Mapping[str, Any]], str]
@@ -268,23 +265,13 @@ def plain_signature(function: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=parameters)
 
 
-def has_checks(function: Callable[..., Any]) -> bool:
-    """True if any argument has an annotation other than Any or `Own`."""
-    return any(hint not in ("Any", "typing.Any") and not hint.endswith("Own()]") for hint in _hints(function))
-
-
 _FACES: set[str] = set()  # the modules that have called `guard`
 _CHECKED: dict[Callable[..., Any], Callable[..., Any]] = {}  # so that two modules export one identical wrapper
 
 
 def check_arguments(function: Callable[..., Any], name: str, skip: int, face: str = "") -> Callable[..., Any]:
-    """Wrap a function to check its arguments, except the first `skip`.
-
-    Args:
-        function: a function of a module (then pass `face`), or a method.
-        name: its name. Errors also name the class of a method.
-        skip: the number of arguments that are not checked.
-        face: the `__module__` of the wrapper.
+    """Wrap a function to check its arguments, except the first `skip`: a function of a module, then `face` becomes the
+    `__module__` of the wrapper, or a method. Errors name it `name`, a method with its class.
     """
     plan: ArgumentKinds | None = None
 
@@ -322,11 +309,8 @@ def ours(one: Any) -> bool:
 
 
 def guard(face: dict[str, Any], own: bool = False) -> None:
-    """Make a module's functions and classes check their arguments, and suggest names for missing ones.
-
-    Args:
-        face: the module's globals().
-        own: whether to skip imported names, and names that are missing in `__all__`, if it exists.
+    """Make a module's functions and classes check their arguments, and suggest names for missing ones. `face` is its
+    globals(). `own` skips imported names, and names that are missing in `__all__`, if it exists.
     """
     face.setdefault("__getattr__", missing_from(face["__name__"]))
     list_public(face)
@@ -354,11 +338,11 @@ def _guard_class(one: type) -> None:
         method = vars(owner).get(name)
         if not inspect.isfunction(method) or hasattr(method, "__wrapped__") or not ours(owner):
             continue
-        if name == "__init__":
-            needs_check = bool(_hints(method))
+        hints = _hints(method)
+        if name in ("__call__", "init_state"):
+            needs_check = any(hint not in ("Any", "typing.Any") and not hint.endswith("Own()]") for hint in hints)
         else:
-            always = name in ("__call__", "init_state")
-            needs_check = has_checks(method) if always else "bool" in _hints(method)
+            needs_check = bool(hints) if name == "__init__" else "bool" in hints
         if needs_check:
             setattr(owner, name, check_arguments(method, name, 1))
     maker = getattr(vars(one).get("__new__"), "__func__", None)  # NumPy arrays are created by `__new__`

@@ -31,13 +31,8 @@ REFUSED, UNFIT = object(), object()  # results of `take` for a wrong type, and f
 
 
 class Kind:
-    """The valid values of an argument.
-
-    Args:
-        words: their description in errors.
-        take: converts a value for the callable, or returns REFUSED or UNFIT.
-        types: types whose values are always valid. If `by_type`, valid types are added when they are first met.
-        by_type: whether the type alone decides.
+    """The valid values of an argument, described by `words` in errors. `take` converts a value for the callable, or
+    returns REFUSED or UNFIT. Values of `types` are always valid; if `by_type`, the type decides, and types are added.
     """
 
     __slots__ = ("by_type", "take", "types", "words")
@@ -174,9 +169,6 @@ def _kind_of_annotation(annotation: Any, marks: tuple[Any, ...]) -> Kind:
         return taken if taken is REFUSED or taken is UNFIT or bounds.holds(taken) else UNFIT
 
     return Kind(words + bounds.text(), bounded, set())
-
-
-# --- others -----------------------------------------------------------------------------------------------------------
 
 
 def join_with_or(words: list[str]) -> str:
@@ -368,9 +360,6 @@ PadMode = Literal["same", "valid", "pad"]
 Reduction = Literal["mean", "sum", "none"]
 
 
-# --- functions that the user passes -----------------------------------------------------------------------------------
-
-
 def misfit(function: Callable[..., Any], takes: Sequence[Any]) -> str:
     """The reason why a function cannot take these arguments; "" if it can, or has no signature."""
     try:
@@ -382,9 +371,6 @@ def misfit(function: Callable[..., Any], takes: Sequence[Any]) -> str:
     except TypeError as error:
         return str(error)
     return ""
-
-
-# --- numbers of constructors ------------------------------------------------------------------------------------------
 
 
 def check_count(value: Any, who: str, name: str) -> int:

@@ -80,9 +80,6 @@ def missing_of_cell(cell: Any, name: str) -> Any:
     raise MissingNameError(text, lambda: suggest_name(name, CELL, (*own, *dir(kind)), "."))
 
 
-# --- imports ----------------------------------------------------------------------------------------------------------
-
-
 class Elsewhere(MetaPathFinder, Loader):
     """The last import finder that Python asks for a module."""
 
@@ -121,10 +118,8 @@ def export(face: dict[str, Any]) -> None:
     """Set a package's `__all__`, and append its names to its docstring, one per line, grouped by the modules' titles.
 
     `help` of a package repeats the methods of `Cell` for each of its classes, which takes thousands of pages for
-    `snncell.nn`. So its docstring, which `help` shows first, is the overview.
-
-    Args:
-        face: the package's globals(), before `guard`, because `guard` changes the functions' `__module__`.
+    `snncell.nn`. So its docstring, which `help` shows first, is the overview. `face` is the package's globals(), before
+    `guard`, because `guard` changes the functions' `__module__`.
     """
     names = [name for name, one in face.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
     face["__all__"] = sorted(names)
@@ -147,15 +142,11 @@ def export(face: dict[str, Any]) -> None:
 
 
 def export_lazily(face: dict[str, Any], home: str, names: Sequence[str]) -> None:
-    """Let a package export names of a module that is imported when one of them is first used.
+    """Let a package export names of the module `home`, which is imported when one of them is first used.
 
     The core does not import optional parts, but its public packages export some of their names. For example,
-    `nn.TrainOneStepCell` is defined in `snncell.mindspore`.
-
-    Args:
-        face: the package's globals(), after `export` if it is used, and before `guard`.
-        home: the module that defines the names.
-        names: the names, which `__all__` and `dir()` list as well.
+    `nn.TrainOneStepCell` is defined in `snncell.mindspore`. `face` is the package's globals(), after `export` if it is
+    used, and before `guard`. `__all__` and `dir()` list the names as well.
     """
     here = [name for name, one in face.items() if not name.startswith("_") and not isinstance(one, ModuleType)]
     face["__all__"] = sorted([*face.get("__all__", here), *names])
@@ -171,12 +162,8 @@ def export_lazily(face: dict[str, Any], home: str, names: Sequence[str]) -> None
 
 
 def list_public(face: dict[str, Any]) -> None:
-    """Let `dir()`, completion and `import *` list the public names of a module, without its imports and submodules.
-
-    Without `__all__`, these are the names that a package imports from snncell, or that a module defines.
-
-    Args:
-        face: the module's globals(). `guard` calls this for packages.
+    """Let `dir()`, completion and `import *` list the public names of a module, without its imports and submodules:
+    `__all__`, or the names that a package imports from snncell, or that a module defines.
     """
     is_package = "__path__" in face
     root = __name__.partition(".")[0] if is_package else face["__name__"]

@@ -68,10 +68,7 @@ LOSSES = {
 
 
 def suggest_instance(value: Any) -> str:
-    """The hint if a class of Cells, or the name of a loss, was passed instead of a Cell.
-
-    For example "; create an instance: nn.ReLU()".
-    """
+    """The hint "; create an instance: nn.ReLU()" if a class of Cells, or the name of a loss, was passed for a Cell."""
     if isinstance(value, str):
         loss = LOSSES.get(value.replace("_", "").lower().removesuffix("loss"))
         return f"; create an instance: nn.{loss}()" if loss else ""
@@ -83,9 +80,8 @@ def suggest_instance(value: Any) -> str:
         return ""
     face = f"{rest.removeprefix('common.').partition('.')[0]}." if own else ""
     try:
-        needed = [
-            p for p in inspect.signature(value).parameters.values() if p.default is p.empty and p.kind < p.KEYWORD_ONLY
-        ]
+        parameters = inspect.signature(value).parameters.values()
+        needed = [p for p in parameters if p.default is p.empty and p.kind < p.KEYWORD_ONLY]
     except (TypeError, ValueError):
         needed = []
     names = ", ".join("..." if p.kind is p.VAR_POSITIONAL else p.name for p in needed)
@@ -141,9 +137,8 @@ _LIKENESS = 0.75  # the smallest similarity of a suggested name; random_split an
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name most similar to a misspelt one, for "Did you mean ...?", or None.
-
-    Case, underscores and hyphens do not count, so fast_sigmoid matches FastSigmoid.
+    """The name most similar to a misspelt one, for "Did you mean ...?", or None. Case, underscores and hyphens do not
+    count, so fast_sigmoid matches FastSigmoid.
     """
     # Prefer the same case of the first letter, by putting those names last: Relu is ReLU, not relu.
     alike = sorted(names, key=lambda one: one[:1].isupper() == name[:1].isupper())
@@ -216,7 +211,5 @@ def fold_details(summary: str, content: str, shown: bool = False) -> Markup:
 
 def array(title: str, facts: dict[str, str], values: str) -> Markup:
     """An array: facts about it by name, and some of its values."""
-    words = join_parts(
-        part for name, text in facts.items() for part in (Markup(" &middot; "), f"{name} {text}".strip())
-    )
+    words = join_parts(one for name, text in facts.items() for one in (Markup(" &middot; "), f"{name} {text}".strip()))
     return element("div", element("b", title), words, element("pre", values, style="margin: .2em 0 0 0"))
