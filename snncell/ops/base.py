@@ -30,8 +30,6 @@ Axis = int | tuple[int, ...] | None
 Grads = Sequence[Any]  # the result of a bprop: for each input a gradient, a function that returns it, or None
 _NUMBERS = (bool, int, float, complex)
 
-# --- operations -------------------------------------------------------------------------------------------------------
-
 
 class Function(Elementwise):
     """Public elementwise operation, whose operands may be Tensors, arrays and Python numbers of any dtype.

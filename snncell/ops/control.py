@@ -25,9 +25,6 @@ from snncell.tape.transforms import wraps
 __all__ = ["HyperMap", "Map", "assign", "assign_add", "assign_sub", "depend", "scan", "vmap"]
 
 
-# --- Loops over time --------------------------------------------------------------------------------------------------
-
-
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -56,11 +53,6 @@ def scan(
 
     Returns:
         The last carry, and the ys stacked along a first axis of length T.
-
-    Raises:
-        ShapeError: if the lengths of xs differ, or a state changes its shape; it names the state.
-        DTypeError: if a state changes its dtype.
-        ArgumentError: for xs without a Tensor or of length 0.
     """
     return run_scan(f, init, xs, reverse=reverse, checkpoint_every=checkpoint_every)
 
@@ -110,13 +102,7 @@ def run_scan(
 
 
 def _step_by_step(
-    f: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
-    xs: Any,
-    *,
-    reverse: bool,
-    who: str,
-    names: Sequence[str] | None,
+    f: Any, init: Any, xs: Any, *, reverse: bool, who: str, names: Sequence[str] | None
 ) -> tuple[Any, Any]:
     """Call `f` for each step in Python, on the tape."""
     leaves, tree = _steps_of(xs, who)
@@ -235,10 +221,6 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
     Returns:
         A function with the arguments of `fn`, each with one more axis.
 
-    Raises:
-        ArgumentError: for axes that do not fit the arguments, or results that are not Tensors.
-        ShapeError: for arguments with different numbers of slices.
-
     Example:
         >>> snncell.vmap(lambda row, w: (row * w).sum(), in_axes=(0, None))(ops.ones((2, 3)), Tensor([1.0, 2.0, 3.0]))
         Tensor(shape=[2], dtype=Float32, value= [ 6.00000000e+00,  6.00000000e+00])
@@ -318,9 +300,6 @@ def _move_axis(x: Tensor, source: int, target: int) -> Tensor:
     order = [n for n in range(x.ndim) if n != source]
     order.insert(target, source)
     return x if source == target else transpose(x, tuple(order))
-
-
-# --- Maps over tuples and lists ---------------------------------------------------------------------------------------
 
 
 class Map:

@@ -173,9 +173,6 @@ def lookup(table: Tensor, indices: Any, name: str) -> Tensor:
     return _gather.bind(table, where, axis=0, only_within=name)
 
 
-# --- One-hot ----------------------------------------------------------------------------------------------------------
-
-
 def _check_hot(lowest: int, highest: int, _: Any, attrs: dict[str, Any]) -> None:
     depth, name = attrs["depth"], attrs["name"]
     words = name if isinstance(name, str) else name[int(lowest >= 0)]

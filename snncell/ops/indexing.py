@@ -17,7 +17,7 @@ from snncell.base.arguments.kinds import Numbers
 from snncell.errors import ArgumentError, DTypeError, ShapeError, TensorIndexError
 from snncell.kernels.cuda import indexing as scatters
 from snncell.kernels.cuda.arrays import DeviceArray
-from snncell.kernels.space import DEVICE
+from snncell.kernels.space import space_of
 from snncell.ops import arithmetic as ar, base as new, shape as sh
 from snncell.ops.base import Grads, as_axis, as_int, as_tensor, same_dtype
 from snncell.ops.gathering import (
@@ -55,14 +55,7 @@ getitem_primitive = _getitem
 def _put(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
     """Zeros of `shape` with `x` at `index`."""
     # Basic indices select each element at most once, so an assignment suffices instead of an addition.
-    out = np.zeros(shape, x.dtype)
-    out[index] = x
-    return out
-
-
-@_put.def_there
-def _(x: Any, index: Any, shape: tuple[int, ...]) -> Any:
-    out = DEVICE.zeros(shape, x.dtype)
+    out = space_of(x).zeros(shape, x.dtype)
     out[index] = x
     return out
 
@@ -366,9 +359,6 @@ def index_put(x: Numbers, indices: Any, values: Numbers, accumulate: bool = Fals
     inner = math.prod(rest)
     own = new.array_beside(np.arange(inner).reshape(rest), points)
     places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + own
-    places = sh.reshape(points, (*points.shape, *(1,) * len(rest))) * inner + new.array_beside(
-        np.arange(inner).reshape(rest), points
-    )
     return _write_at(tensor, places, values, "index_put", accumulate, "values")
 
 

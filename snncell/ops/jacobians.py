@@ -51,9 +51,6 @@ def jacrev(
         A function with the arguments of `fn` that returns the Jacobian, (*out.shape, *x.shape), or `(jacobian, aux)`
         with `has_aux`. If `fn` has several outputs, the Jacobians have the structure of the outputs.
 
-    Raises:
-        GradientError: as for `grad`, and for outputs that are not floats.
-
     Example:
         >>> snncell.jacrev(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
         [[2.0, 0.0], [0.0, 4.0]]
@@ -184,13 +181,7 @@ class LinearMap:
     """The derivative of a function at fixed inputs, as a linear map of directions; `out`, `aux` are the results."""
 
     def __init__(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any],
-        positions: Sequence[int],
-        kwargs: dict[str, Any],
-        has_aux: bool,
-        who: str,
+        self, fn: Any, args: Sequence[Any], positions: Sequence[int], kwargs: Any, has_aux: bool, who: str
     ) -> None:
         # An extra tape, so that loops and compiled functions save the values for a second-order derivative.
         with record_on(Tape()):
@@ -231,10 +222,6 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
     Returns:
         `(out, tangent)`, or `(out, tangent, aux)` with `has_aux`. The tangent has the structure of `out`, with None for
         integers.
-
-    Raises:
-        GradientError: for an input without a gradient, or directions of another structure.
-        ShapeError, DTypeError: for a direction of another shape or dtype.
 
     Source: J. Townsend, "A new trick for calculating Jacobian vector products", 2017.
 

@@ -135,9 +135,6 @@ def _with_leading_axes(tensors: Any, least: int, name: str) -> list[Tensor]:
     return [sh.reshape(x, (1,) * (least - x.ndim) + x.shape) for x in parts]
 
 
-# --- Parts ------------------------------------------------------------------------------------------------------------
-
-
 def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
     """Select `length` slices along an axis, beginning at `start`, which may be negative to count from the end."""
     tensor = as_tensor(x, "narrow")

@@ -169,10 +169,6 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
     alphabetical order. Long float32 sums are accurate to 1e-6, except in matrix products, for which BLAS accumulates in
     float32.
 
-    Raises:
-        ArgumentError: for an invalid equation, or one that does not fit the number of operands.
-        ShapeError: if a letter stands for different lengths.
-
     Example:
         >>> x, w = Tensor([1.0, 2.0]), ops.ones((2, 2, 3))
         >>> ops.einsum("ijk,i,j->k", w, x, x)  # y_k = sum_ij w_ijk x_i x_j
@@ -270,21 +266,19 @@ def diag(x: Numbers, diagonal: int = 0) -> Tensor:
 
 def tril(x: Numbers, diagonal: int = 0) -> Tensor:
     """Lower triangle of matrices (..., N, M) up to a diagonal, with zeros above it."""
-    return _triangle(x, diagonal, False, "tril")
+    return _triangle(x, diagonal, np.tril)
 
 
 def triu(x: Numbers, diagonal: int = 0) -> Tensor:
     """Upper triangle of matrices (..., N, M) from a diagonal on, with zeros below it."""
-    return _triangle(x, diagonal, True, "triu")
+    return _triangle(x, diagonal, np.triu)
 
 
-def _triangle(x: Numbers, shift: int, upper: bool, name: str) -> Tensor:
-    tensor = as_tensor(x, name)
+def _triangle(x: Numbers, shift: int, part: Any) -> Tensor:
+    tensor = as_tensor(x, part.__name__)
     if tensor.ndim < 2:
-        raise ShapeError(f"{name}: takes matrices (..., N, M), the shape is {tensor.shape}.")
-    ones = np.ones(tensor.shape[-2:], bool)
-    offset = as_int(shift, name, "diagonal")
-    mask = np.triu(ones, offset) if upper else np.tril(ones, offset)
+        raise ShapeError(f"{part.__name__}: takes matrices (..., N, M), the shape is {tensor.shape}.")
+    mask = part(np.ones(tensor.shape[-2:], bool), as_int(shift, part.__name__, "diagonal"))
     return where(new.array_beside(mask, tensor), tensor, _zero(tensor))
 
 

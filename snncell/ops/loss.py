@@ -24,9 +24,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --- Shared functions -------------------------------------------------------------------------------------------------
-
-
 def reduce_losses(each: Tensor, reduction: Reduction) -> Tensor:
     """Reduce elementwise losses to their mean or sum, or return them unchanged."""
     return each if reduction == "none" else mean(each) if reduction == "mean" else sum(each)
@@ -287,13 +284,7 @@ def triplet_margin_loss(
 
 
 def class_losses(
-    who: str,
-    log_p: Tensor,
-    labels: Tensor,
-    weight: Any,
-    ignore_index: int,
-    reduction: Reduction,
-    label_smoothing: float,
+    who: str, log_p: Tensor, labels: Tensor, weight: Any, ignore_index: int, reduction: Reduction, smoothing: float
 ) -> Tensor:
     """-log p[label], (N, ...), weighted by class and reduced, for `log_p` of (N, C, ...). The mean divides by the sum
     of the weights of all labels that are not ignored. `labels` are integers (N, ...) or probabilities like log_p.
@@ -311,8 +302,8 @@ def class_losses(
         counts = not_equal(labels, ignore_index)
         words = label_words(who, classes, True)
         target = astype(hot(select(counts, labels, 0), classes, 1, words), log_p.dtype)
-    if label_smoothing:
-        target = target * (1.0 - label_smoothing) + label_smoothing / classes
+    if smoothing:
+        target = target * (1.0 - smoothing) + smoothing / classes
     if weights is not None:
         target = target * weights.reshape((1, -1, *(1,) * (log_p.ndim - 2)))
     if counts is not None:  # avoid 0 * -inf for masked classes, unless they are the label

@@ -46,16 +46,9 @@ from snncell.tape.tensor import Tensor, on_device_of, snapshot
 # --- Dtypes and devices -----------------------------------------------------------------------------------------------
 
 _DTYPES = {
-    "bool": dtypes.bool_,
-    "byte": dtypes.uint8,
-    "short": dtypes.int16,
-    "int": dtypes.int32,
-    "long": dtypes.int64,
-    "half": dtypes.float16,
-    "bfloat16": dtypes.bfloat16,
-    "float": dtypes.float32,
-    "double": dtypes.float64,
-}
+    "bool": dtypes.bool_, "byte": dtypes.uint8, "short": dtypes.int16, "int": dtypes.int32, "long": dtypes.int64,
+    "half": dtypes.float16, "bfloat16": dtypes.bfloat16, "float": dtypes.float32, "double": dtypes.float64,
+}  # fmt: skip
 
 
 def _conversion_to(target: dtypes.DType, name: str) -> Any:
@@ -311,26 +304,14 @@ def _operator(function: Any) -> Any:
 
 # NumPy's name of an operator -> Python's name, and the operation.
 _ARITHMETIC: dict[str, tuple[str, Any]] = {
-    "add": ("add", ar.add),
-    "subtract": ("sub", ar.sub),
-    "multiply": ("mul", ar.mul),
-    "divide": ("truediv", ar.div),
-    "floor_divide": ("floordiv", ar.floor_div),
-    "remainder": ("mod", ar.mod),
-    "power": ("pow", transcendental.pow),
-    "matmul": ("matmul", linalg.matmul),
-    "bitwise_and": ("and", ar.bitwise_and),
-    "bitwise_or": ("or", ar.bitwise_or),
+    "add": ("add", ar.add), "subtract": ("sub", ar.sub), "multiply": ("mul", ar.mul), "divide": ("truediv", ar.div),
+    "floor_divide": ("floordiv", ar.floor_div), "remainder": ("mod", ar.mod), "power": ("pow", transcendental.pow),
+    "matmul": ("matmul", linalg.matmul), "bitwise_and": ("and", ar.bitwise_and), "bitwise_or": ("or", ar.bitwise_or),
     "bitwise_xor": ("xor", ar.bitwise_xor),
-}
+}  # fmt: skip
 _COMPARISONS = {
-    "less": "lt",
-    "less_equal": "le",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "equal": "eq",
-    "not_equal": "ne",
-}
+    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne",
+}  # fmt: skip
 _UFUNCS = {name: function for name, (_, function) in _ARITHMETIC.items()}
 _UFUNCS |= {name: getattr(ar, name) for name in _COMPARISONS}
 

@@ -288,10 +288,8 @@ def avg_pool(
 
 def sum_pool(x: Numbers, count: int, kernel_size: Any, stride: Any = None, **options: Unpack[Padding]) -> Tensor:
     """Sum pooling over `count` axes: the sum of each window. Padding adds 0."""
-    tensor, windows, _ = _prepare_pool(
-        f"sum_pool{count}d", x, count, kernel_size, stride, padding_alone=True, **options
-    )
-    return _sum_pool.bind(tensor, windows=windows, divisor=1)
+    image, windows, _ = _prepare_pool(f"sum_pool{count}d", x, count, kernel_size, stride, padding_alone=True, **options)
+    return _sum_pool.bind(image, windows=windows, divisor=1)
 
 
 def max_pool1d(x: Numbers, kernel_size: Lengths, stride: Lengths | None = None, **options: Unpack[Spread]) -> Tensor:

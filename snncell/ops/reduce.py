@@ -171,9 +171,8 @@ def var(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
     """Variance: sum((x - mean)^2) / (n - ddof), or a division by 0 for n <= ddof."""
     tensor = as_float(x, "var")
     axes = as_axes(axis, tensor.ndim, "var")
-    n = builtins.max(
-        _count_elements(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0
-    )  # not below 0, because no variance is negative
+    # Not below 0, because no variance is negative.
+    n = builtins.max(_count_elements(tensor.shape, axes) - as_number(ddof, "var", "ddof"), 0)
     if tensor.dtype.category == 3:
         raise DTypeError("var: takes real numbers. Take ops.real(x), ops.imag(x) or ops.abs(x) first.")
     squares = _squares(to_compute_dtype(tensor), axis=axes, keepdims=keepdims)
@@ -290,11 +289,12 @@ def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     `logaddexp` and `logcumsumexp`.
     """
     tensor = as_float(x, "logsumexp")
-    if not _count_elements(tensor.shape, as_axes(axis, tensor.ndim, "logsumexp")):
+    axes = as_axes(axis, tensor.ndim, "logsumexp")
+    if not _count_elements(tensor.shape, axes):
         return sum(tensor, axis, keepdims) - math.inf
     peak = stop_gradient(_reduce_axes(_max, tensor, axis, keepdims=True))
     result = tr.log(sum(tr.exp_below(tensor, peak), axis, keepdims=True)) + peak
-    return result if keepdims else sh.squeeze(result, as_axes(axis, tensor.ndim, "logsumexp"))
+    return result if keepdims else sh.squeeze(result, axes)
 
 
 @Composite
@@ -353,12 +353,10 @@ def cumsum(x: Numbers, axis: int) -> Tensor:
     return _cumsum.bind(tensor, axis=as_axis(axis, tensor.ndim, "cumsum"))
 
 
-# Scans by doubling: after k rounds, each element combines the 2^k elements up to it. So the gradient follows from the
-# binary operation, to any order, and never divides by an element, which may be 0.
-
-
 def _scan_by_doubling(join: Callable[..., Any], axis: int, *xs: Tensor) -> tuple[Tensor, ...]:
     """x_1, x_1 . x_2, x_1 . x_2 . x_3, ... along an axis, for one Tensor or several that `join` combines together."""
+    # After k rounds, each element combines the 2^k elements up to it. So the gradient follows from the binary
+    # operation, to any order, and never divides by an element, which may be 0.
     length, reach = xs[0].shape[axis], 1
     while reach < length:
         heads, tails = zip(*(joining.split(x, [reach, length - reach], axis) for x in xs), strict=True)
@@ -413,8 +411,8 @@ def _running(better: Callable[[Tensor, Tensor], Tensor], x: Numbers, axis: int, 
     with on_device_of(tensor):
         places = Tensor(np.arange(tensor.shape[number]).reshape([-1 if a == number else 1 for a in range(tensor.ndim)]))
     # The last position so far of the best element. From a NaN on, the NaN is the best.
-    hits = (
-        ar.equal(values, best) if tensor.dtype.category < 2 else ar.logical_or(ar.equal(values, best), ar.isnan(values))
-    )
+    hits = ar.equal(values, best)
+    if tensor.dtype.category == 2:
+        hits = ar.logical_or(hits, ar.isnan(values))
     (found,) = _scan_by_doubling(ar.maximum, number, ar.where(hits, places, 0))
     return gather_elements(tensor, number, found), found

@@ -61,7 +61,7 @@ def reshape(x: Numbers | EventLists, *shape: Any) -> Tensor | EventLists:
     if isinstance(x, EventLists):
         return x.reshape(*shape)
     tensor = as_tensor(x, "reshape")
-    lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    lengths = as_lengths(shape)
     sizes = tuple(as_int(n, "reshape", "shape") for n in lengths)
     if sizes == tensor.shape:
         return snapshot(tensor)
@@ -132,7 +132,7 @@ _transpose.def_bprop(lambda _x, _out, dout, *, axes: (transpose(dout, tuple(int(
 def transpose(x: Numbers, *axes: Any) -> Tensor:
     """Permute the axes; without `axes`, reverse their order. An invalid permutation raises a ShapeError."""
     tensor = as_tensor(x, "transpose")
-    positions = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+    positions = as_lengths(axes)
     order = tuple(as_axis(a, tensor.ndim, "transpose", "axes") for a in positions) or tuple(range(tensor.ndim))[::-1]
     if sorted(order) != list(range(tensor.ndim)):
         swap = f" To swap two axes: x.swapaxes{order}." if len(order) == 2 else ""
@@ -201,8 +201,6 @@ def diagonal(x: Numbers, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ten
     return places[..., :count]
 
 
-# --- Broadcasting -----------------------------------------------------------------------------------------------------
-
 _broadcast_to = Broadcast()
 _broadcast_to.def_bprop(lambda _x, _out, dout, *, shape: (dout,))  # the tape sums it to the shape of x
 
@@ -222,9 +220,7 @@ def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
     own = (1,) * extra + tensor.shape
     if extra < 0 or any(have not in (1, want) and want != -1 for have, want in zip(own, target, strict=True)):
         raise ShapeError(f"broadcast_to: shape {tensor.shape} does not broadcast to {target}.")
-    return broadcast_unchecked(
-        tensor, tuple(have if want == -1 else want for have, want in zip(own, target, strict=True))
-    )
+    return broadcast_unchecked(tensor, tuple(n if m == -1 else m for n, m in zip(own, target, strict=True)))
 
 
 def expand(x: Numbers, *size: Any) -> Tensor:

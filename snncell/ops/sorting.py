@@ -84,12 +84,7 @@ def sort(x: Numbers, axis: int = -1, descending: bool = False) -> tuple[Tensor, 
     tensor, number = _sortable(x, axis, "sort")
     turned = sh.swapaxes(tensor, number, -1)
     order = _order(turned, descending)
-    return sh.swapaxes(permute_rows(turned, order), number, -1), sh.swapaxes(order, number, -1)
-
-
-def permute_rows(x: Tensor, order: Tensor) -> Tensor:
-    """Reorder the elements of each row of `x`, for example by the result of `argsort`: both have shape (..., n)."""
-    return _along.bind(x, order)
+    return sh.swapaxes(_along.bind(turned, order), number, -1), sh.swapaxes(order, number, -1)
 
 
 def _sortable(x: Any, axis: int, name: str) -> tuple[Tensor, int]:
