@@ -8,6 +8,7 @@ grad, value_and_grad, vjp, jvp       gradients
 amp                                  mixed precision (float16 or bfloat16) and loss scaling
 quantise                             quantised weights and states: training and integer export
 jit, explain, explain_passes         compilation; `empty_pool` frees cached memory
+profile                              time of each layer and of each kernel of a step
 testing                              gradient checks: check_grads, check_bprop, check_through_time
 monitor                              records spikes, potentials, gradients and operations of a network
 energy                               energy estimates in joules: `snncell.energy.energy(net, x)`
@@ -19,8 +20,8 @@ sklearn                              SNNClassifier and SNNRegressor for scikit-l
 """
 
 import importlib as _importlib
+import typing as _typing
 from types import ModuleType as _ModuleType
-from typing import Any as _Any
 
 from snncell import (
     amp as amp,
@@ -88,6 +89,9 @@ from snncell.ops import (
 from snncell.tape.parameter import Parameter as Parameter, ParameterTuple as ParameterTuple
 from snncell.tape.tensor import Tensor as Tensor
 
+if _typing.TYPE_CHECKING:
+    from snncell.compiler.profile import profile as profile
+
 __version__ = "0.1.0"
 
 # Packages that are imported on first use, so that `import snncell` stays fast.
@@ -104,12 +108,15 @@ _OF_TRAIN = (
 )  # fmt: skip
 _OWN = [name for name, one in globals().items() if not name.startswith("_") and not isinstance(one, _ModuleType)]
 __all__: list[str] = []
-__all__.extend(sorted([*_OWN, "amp", "common", "dtype", "errors", "monitor", "nn", "ops", "surrogate", *_LAZY]))
+__all__.extend(
+    sorted([*_OWN, "amp", "common", "dtype", "errors", "monitor", "nn", "ops", "profile", "surrogate", *_LAZY])
+)
 
 _register("training on ranks", "snncell.distributed.training:train_on_ranks")
 _register("run context", "snncell.mindspore.callbacks:RunContext")
 _register("costs of layers", "snncell.energy.estimate:layer_costs")
 _register("synaptic operations", "snncell.energy.estimate:synops_per_sample")
+_register("plot of a profile", "snncell.plot.profiles:draw_profile")
 _register("energy estimate", "snncell.energy.estimate:energy_estimator")
 
 _guard(globals())
@@ -122,11 +129,13 @@ def __dir__() -> list[str]:
     return [*__all__, *_OF_TRAIN, *(name for name in globals() if name.startswith("__"))]
 
 
-def __getattr__(name: str) -> _Any:
+def __getattr__(name: str) -> _typing.Any:
     if name in (*_LAZY, *_APART):
         return _importlib.import_module(f"snncell.{name}")
     if name in _OF_TRAIN:
         return getattr(_importlib.import_module("snncell.train"), name)
+    if name == "profile":
+        return _importlib.import_module("snncell.compiler.profile").profile
     if name == "monitor":
         return _importlib.import_module("snncell.monitoring").monitor
     return _missing_from(__name__)(name)

@@ -233,6 +233,8 @@ class Compiled:
     must be distinguished. `taped` says that gradients are taken through the function from outside.
     """
 
+    seconds = 0.0  # the time of tracing and compiling, for `snncell.profile`
+
     def __init__(
         self,
         name: str,

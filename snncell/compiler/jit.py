@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
@@ -217,7 +218,9 @@ class Jitted:
         if compiled is None or not compiled.up_to_date():
             self._report_storm(signature, compiled)
             entries, taped, *_, tree, _ = signature
+            start = time.perf_counter()
             outdated, compiled = compiled, Compiled(self.name, self.fn, leaves, tree, taped, entries)
+            compiled.seconds = time.perf_counter() - start
             if outdated is not None:
                 self._refuse_counters(outdated, compiled)
             if self.limit is not None and len(self.compiled) >= self.limit:
@@ -375,7 +378,7 @@ def explain(fn: Callable[..., Any], *inputs: Any, detail: Detail = "layers", **k
         >>> print(text.splitlines()[0])
         <lambda>: 1 loop, 0 loops over time, 0 calls, 0 views; one run reads and writes 24 B
     """
-    return _explain_jitted("explain", fn).explain(*inputs, detail=detail, **kwargs)
+    return as_jitted("explain", fn).explain(*inputs, detail=detail, **kwargs)
 
 
 def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Explanation:
@@ -393,10 +396,11 @@ def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Expla
         >>> print(explain_passes(lambda x: ops.exp(x) * 2.0, ops.ones(3)).splitlines()[0])
         traced:
     """
-    return _explain_jitted("explain_passes", fn).explain_passes(*inputs, **kwargs)
+    return as_jitted("explain_passes", fn).explain_passes(*inputs, **kwargs)
 
 
-def _explain_jitted(who: str, fn: Any) -> Jitted:
+def as_jitted(who: str, fn: Any) -> Jitted:
+    """A jitted function unchanged, and the compiled form of another function or Cell; `who` is for errors."""
     if not callable(fn) or isinstance(fn, (Tensor, type)):
         raise TraceError(f"{who}: fn must be a function or a Cell, not {came(fn)}.")
     return fn if isinstance(fn, Jitted) else Jitted(fn)

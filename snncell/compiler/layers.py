@@ -25,6 +25,7 @@ from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
 WIDTH = 118  # columns
+OUTSIDE = "outside of layers"  # the name of code that no Cell runs
 _HINT = (
     'explain(..., detail="launches") lists every launch with its source lines, detail="program" the compiled Program.'
 )
@@ -80,11 +81,8 @@ def explain_layers(name: str, plan: Plan) -> LayerTable:
         if not is_view(launch):
             _add(rows, launch, plan.space)
     _note_stored(rows, plan)
-    # Statistics and states, which do not require a gradient, are written in the forward pass.
-    written = {value for parameter, value in plan.program.written.items() if parameter.requires_grad}
-    for instruction in plan.program.instructions:
-        if written.intersection(instruction.outputs) and instruction.line.layer in rows:
-            rows[instruction.line.layer].updates = True
+    for layer in updated_layers(plan).intersection(rows):
+        rows[layer].updates = True
     stored = sum(_size(value) for row in rows.values() for value in row.stored)
     total = f"total: {totals(plan)}{f'; {in_bytes(stored)} stored' if stored else ''}"
     return LayerTable(name, list(rows.values()), total, "GPU" if plan.space is not HOST else "CPU")
@@ -102,14 +100,14 @@ class LayerTable(Explanation):
         lines = [f"{title:<{WIDTH - 20}}{'bytes moved':>20}", ""]
         wrap = functools.partial(textwrap.wrap, width=WIDTH, break_on_hyphens=False)
         for row in rows:
-            lines.append(f"{row.name or 'outside of layers':<{WIDTH - 12}}{in_bytes(row.moved):>12}")
+            lines.append(f"{row.name or OUTSIDE:<{WIDTH - 12}}{in_bytes(row.moved):>12}")
             for kind, text in row.facts().items():
                 lines += wrap(text, initial_indent=f"    {kind:<10}", subsequent_indent=" " * 14)
         made = super().__new__(cls, "\n".join([*lines, "", *wrap(total), *wrap(_HINT)]))
         body = []
         for row in rows:
             facts = "\n".join(f"{kind}: {text}" for kind, text in row.facts().items())
-            body.append((row.name or "outside of layers", facts, in_bytes(row.moved)))
+            body.append((row.name or OUTSIDE, facts, in_bytes(row.moved)))
         head = ("layer", "launches", "bytes moved")
         made._html = element("div", element("b", title), table(head, body, numbers=1), join_parts([total, "\n", _HINT]))
         return made
@@ -133,11 +131,23 @@ def _direction_of(rows: dict[str, Layer], instruction: Instruction) -> Direction
     return row.backward if instruction.line.backward else row.forward
 
 
+def layer_of(instructions: Sequence[Instruction]) -> tuple[str, bool]:
+    """The layer of a launch: that of most of its instructions; and whether it belongs to the backward pass."""
+    return Counter((x.line.layer, x.line.backward) for x in instructions).most_common(1)[0][0]
+
+
+def updated_layers(plan: Plan) -> set[str]:
+    """The layers that write to Parameters with a gradient: optimisers."""
+    # Statistics and states, which do not require a gradient, are written in the forward pass.
+    written = {value for parameter, value in plan.program.written.items() if parameter.requires_grad}
+    return {x.line.layer for x in plan.program.instructions if written.intersection(x.outputs)}
+
+
 def _add(rows: dict[str, Layer], launch: PlanEntry, space: Space) -> None:
     """Add a launch to the rows of its layers."""
     instructions = launch.group.instructions
     if isinstance(launch, LoopLaunch):
-        (layer, backward), _ = Counter((x.line.layer, x.line.backward) for x in instructions).most_common(1)[0]
+        layer, backward = layer_of(instructions)
         row = _row(rows, layer)
         own = row.backward if backward else row.forward
         own.loops, own.fused = own.loops + 1, own.fused + len(instructions)
@@ -197,7 +207,7 @@ def _note_stored(rows: dict[str, Layer], plan: Plan) -> None:
 
 def _short(layer: str) -> str:
     """The path of a layer, or its class if it has no path."""
-    return layer.partition(" ")[0] or "code outside of layers"
+    return layer.partition(" ")[0] or f"code {OUTSIDE}"
 
 
 def _plain(name: str) -> str:

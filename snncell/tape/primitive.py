@@ -238,6 +238,10 @@ class Primitive:
         """The operations inside a composed operation (a loop), as lines of a Program."""
         return []
 
+    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
+        """Whether the CPU uses only the nonzero elements of the first of these arrays; None if it never does."""
+        return None
+
     def moved(self, attrs: dict[str, Any]) -> int:
         """The number of bytes that the parts of a composed operation move between them."""
         return 0

@@ -104,6 +104,7 @@ PLACES = {
     "vjp": lambda fault: snncell.vjp(fault, X),
     "check_grads": lambda fault: snncell.testing.check_grads(fault, X),
     "explain": lambda fault: snncell.explain(fault, X),
+    "profile": lambda fault: snncell.profile(fault, X),
 }
 
 

@@ -82,7 +82,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"cuda", "pooling"},
         {"space"},
         {"products", "eventprop"},
-        {"conv"},
+        {"conv", "limits"},
     ],
     "kernels.intrinsics": [{"builtins"}, {"array_types"}, {"elements"}, {"broadcast", "panels"}, {"rows"}],
     "kernels.numba": [
@@ -117,9 +117,10 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"runtime"},
         {"linearise", "nan_replay"},
         {"explain"},
-        {"layers", "scan"},
-        {"compiled"},
+        {"layers", "scan", "work"},
+        {"clock", "compiled"},
         {"jit"},
+        {"profile"},
     ],
     "compiler.ir": [{"program"}, {"loop", "operations"}, {"product"}],
     "compiler.passes": [
@@ -202,7 +203,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "plot": [
         {"axes", "sources"},
         {"cells"},
-        {"gradients", "membranes", "rates", "spikes", "training"},
+        {"gradients", "membranes", "profiles", "rates", "spikes", "training"},
         {"pictures"},
         {"reports"},
     ],
@@ -472,7 +473,12 @@ def test_import_loads_no_heavy_package() -> None:
 
 def test_package_all_lists_every_name() -> None:
     names = {alias.asname for node in TREES[ROOT / "__init__.py"].body for alias in getattr(node, "names", [])}
-    shown = {name for name in names if name and not name.startswith("_")} | {*snncell._LAZY, "monitor", "errors"}
+    shown = {name for name in names if name and not name.startswith("_")} | {
+        *snncell._LAZY,
+        "monitor",
+        "errors",
+        "profile",
+    }
     assert set(snncell.__all__) == shown
     assert len(snncell.__all__) == len(shown) and set(snncell.__all__) <= set(dir(snncell))
     assert all(hasattr(snncell, name) for name in snncell.__all__)
@@ -562,6 +568,7 @@ LONG_MODULES = {}
 LONG_FUNCTIONS = {
     "amp.auto_mixed_precision": "two thirds of it say what is rounded, and what each argument means",
     "compiler.jit.jit": "most of it says what each argument means",
+    "compiler.profile.profile": "most of it says what is measured, and what each argument means",
     "base.config.set_context": "two thirds of it say what each setting means",
     "ops.conv.conv": "a third of it says what each argument means",
     "data.frames.to_frames": "two thirds of it say what a bin is, and what each argument means",

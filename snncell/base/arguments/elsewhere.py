@@ -228,7 +228,7 @@ int_ long: snncell.int64
 float_: snncell.float32
 string uint16 uint32 uint64: snncell has snncell.uint8 and the signed integers up to snncell.int64.
 SummaryRecord: snncell.train.TensorBoard
-Profiler profiler: snncell.explain
+Profiler profiler: snncell.profile
 rand: ops.uniform
 randn: ops.normal
 autograd: snncell.grad, snncell.value_and_grad

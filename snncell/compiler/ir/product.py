@@ -19,7 +19,7 @@ from snncell.base.arguments.shown import percent
 from snncell.compiler.ir.operations import Cast, Sum
 from snncell.dtype import BYTES, FLOATS, compute_dtype
 from snncell.kernels.conv import direct, events, im2col, winograd
-from snncell.kernels.conv.planes import Shape, axes_of, sizes_of
+from snncell.kernels.conv.planes import Shape, axes_of, sizes_of, with_two_axes
 from snncell.kernels.products import matmul
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive, one_after_another
@@ -62,6 +62,13 @@ class Product(Primitive):
         if below <= 0:
             return ["by BLAS: for operands of these sizes and dtypes, a search for events does not save time"]
         return [f"{_EVENTS_BELOW.format(percent(below))} in the first operand, else by BLAS"]
+
+    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
+        """See `Primitive.takes_events`; the arrays are those of one step of a loop, or of all steps."""
+        x, y = arrays
+        if self.limit(x, y) <= 0 or not (x.shape[:-1] == y.shape[:-1] if self.by_columns else y.ndim == 2):
+            return None
+        return matmul.takes_events(as_rows(x).T if self.by_columns else as_rows(x), as_rows(y))
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
@@ -193,6 +200,12 @@ class ProductOfEvents(EventOperation):
     runs once, for all steps together, except in kernels that can take a row's events from such a list (`schedule.py`).
     """
 
+    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
+        """See `Primitive.takes_events`."""
+        x, *lists, y = arrays
+        left = as_rows(x).T if attrs["by_columns"] else as_rows(x)
+        return matmul.takes_known_events(left, matmul.MatrixEvents(*lists), as_rows(y), attrs["by_columns"])
+
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """One product for all steps. If `by_columns`, it is their sum, because a step's product is one of its terms."""
         return self.evaluate(*arrays, **attrs)
@@ -305,6 +318,15 @@ class BilinearOperation(Primitive):
         below = self.limit(x, y, attrs)
         dense = TILES if winograd.pays(self._correlation(x.shape, y.shape, attrs)) else SUMS
         return [f"{_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
+
+    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
+        """See `Primitive.takes_events`; the arrays are those of one step of a loop, or of all steps."""
+        rank = 2 + len(attrs["stride"])
+        x, y = (a if a.ndim == rank else _merge_time(a) for a in arrays)
+        if self.costs is None or self.limit(x, y, attrs) <= 0:
+            return None
+        shape = self._correlation(x.shape, y.shape, attrs)
+        return bool(direct.takes(x, y)) and events.pay(with_two_axes(x), shape, self.costs)
 
     def limit(self, x: Any, y: Any, attrs: dict[str, Any]) -> float:
         """The density of the first operand below which the convolution is event-driven; 0 or negative if never."""

@@ -82,11 +82,11 @@ class LoopRun:
 
     def _run_over_time(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
-            results = self._evaluate_over_time(instruction.op.over_time, instruction)
+            results = self.evaluate_over_time(instruction.op.over_time, instruction)
             self._add_sequences(dict(zip(instruction.outputs, results, strict=True)))
 
-    def _evaluate_over_time(self, rule: Any, instruction: Instruction) -> Sequence[Any]:
-        """Evaluate an instruction by one of its operation's rules for whole sequences."""
+    def evaluate_over_time(self, rule: Any, instruction: Instruction) -> Sequence[Any]:
+        """Evaluate an instruction by one of its operation's rules for whole sequences; the profiler overrides this."""
         arrays = [self.known[x] if isinstance(x, Value) else x for x in instruction.inputs]
         return over_all_steps(rule, instruction, arrays, [x in self.varying for x in instruction.inputs])
 
@@ -118,7 +118,7 @@ class LoopRun:
                 constants = {x: self.known[x] for x in values_in(instruction) if x in parts.fixed}
                 results = _evaluate(instruction, totals | constants)
             else:
-                results = self._evaluate_over_time(instruction.op.summed, instruction)
+                results = self.evaluate_over_time(instruction.op.summed, instruction)
             totals.update(zip(instruction.outputs, results, strict=True))
 
 
@@ -158,7 +158,7 @@ def over_all_steps(
     ]
 
 
-class _OfAllSteps(Primitive):
+class AllStepsOperation(Primitive):
     """The operation of an instruction, lifted to whole sequences."""
 
     as_stored = EVERYWHERE
@@ -170,6 +170,10 @@ class _OfAllSteps(Primitive):
 
     def _all(self, *arrays: Any) -> Sequence[Any]:
         return over_all_steps(self.instruction.op.over_time, self.instruction, arrays, self.varying)
+
+    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
+        """See `Primitive.takes_events`."""
+        return self.instruction.op.takes_events(arrays, self.instruction.attrs)
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """The same rule, which uses the operation's device implementation."""
@@ -221,7 +225,7 @@ class AllStepsPlan:
         elif isinstance(op, Reduction):
             attrs = {**attrs, "axis": tuple(axis + 1 for axis in attrs["axis"])}
         else:
-            op, attrs = _OfAllSteps(instruction, varying), {}
+            op, attrs = AllStepsOperation(instruction, varying), {}
         outputs = [self._sequence(value) for value in instruction.outputs]
         self.instructions.append(with_inputs(instruction, inputs, outputs, op, attrs))
 
