@@ -392,7 +392,9 @@ def _cut(text: str, width: int) -> str:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _launch_times(timed: TimedPlan, numbers: Sequence[int], runs: Sequence[_ClockedRun]) -> tuple[list[LaunchTime], float]:
+def _launch_times(
+    timed: TimedPlan, numbers: Sequence[int], runs: Sequence[_ClockedRun]
+) -> tuple[list[LaunchTime], float]:
     """A row for each launch, in the order of `numbers`, and the time of the rest of a step.
 
     Times and operations of a loop over time are without those of launches inside.
