@@ -13,11 +13,6 @@ from snncell.energy.estimate import (
     energy_by_layer as energy_by_layer,
     synops as synops,
 )
-from snncell.energy.hardware import (
-    HARDWARE as HARDWARE,
-    PRICES as PRICES,
-    Hardware as Hardware,
-    Price as Price,
-)
+from snncell.energy.hardware import HARDWARE as HARDWARE, PRICES as PRICES, Hardware as Hardware, Price as Price
 
 _guard(globals())

@@ -121,10 +121,7 @@ RULES: dict[str, Rule] = {
         "Check the loss for a logarithm of 0, and the targets for values out of range.",
     ),
     "not finite: in a current's gradient": alarm(
-        (
-            "the gradient of its current is not finite at {bad} of {size} steps, from step {last} backwards.",
-            _FOLLOWS,
-        ),
+        ("the gradient of its current is not finite at {bad} of {size} steps, from step {last} backwards.", _FOLLOWS),
         _OF_GRADIENTS,
     ),
     "not finite: in a weight's gradient": alarm(
@@ -168,10 +165,7 @@ RULES: dict[str, Rule] = {
         follows=True,
     ),
     "learning rate: tiny updates, and the loss stands": graded(
-        _TINY_UPDATES,
-        "Raise the learning rate.",
-        largest=below(warning=1e-6),
-        follows=True,
+        _TINY_UPDATES, "Raise the learning rate.", largest=below(warning=1e-6), follows=True
     ),
     "learning rate: loss far above chance": warning(
         (
@@ -184,8 +178,7 @@ RULES: dict[str, Rule] = {
     ),
     # --- over the epochs ----------------------------------------------------------------------------------------------
     "loss curve: not finite": alarm(
-        "the training loss is not finite since epoch {epoch}.",
-        f"Lower the learning rate, or clip {_CLIPPED}.",
+        "the training loss is not finite since epoch {epoch}.", f"Lower the learning rate, or clip {_CLIPPED}."
     ),
     "loss curve: stands": note(_STANDS + ".", "If the network has not learned the task yet, see the other findings."),
     "loss curve: stands at chance": warning(
@@ -223,7 +216,7 @@ RULES: dict[str, Rule] = {
             "{right:%} of {samples:sample} {are} classified correctly; chance is {chance:%} for {classes} classes.",
             " Every sample is classified as class {only}.",
             " The most frequent error, {often:time}, is class {guess} for class {label}.",
-        ),
+        )
     ),
     # --- setup of the training ----------------------------------------------------------------------------------------
     "labels: of no class": alarm(
@@ -261,8 +254,7 @@ RULES: dict[str, Rule] = {
         "It becomes nonzero with the first spikes, see the findings about silent layers.",
     ),
     "no gradient: flat surrogate": note(
-        "{its} is exactly zero; the surrogate's derivative is 0 at every potential of {flat}.",
-        "Fix {flat} first.",
+        "{its} is exactly zero; the surrogate's derivative is 0 at every potential of {flat}.", "Fix {flat} first."
     ),
     "no gradient: anywhere": alarm(
         "no Parameter receives a gradient: all {count} gradients are exactly zero.",
@@ -371,8 +363,7 @@ RULES: dict[str, Rule] = {
         asleep=above(warning=0.2),
     ),
     "equal outputs": alarm(
-        "{same}.",
-        "Look for layers that are silent or saturated, because the loss cannot distinguish the samples.",
+        "{same}.", "Look for layers that are silent or saturated, because the loss cannot distinguish the samples."
     ),
     "equal outputs: because of silence": note(
         "{same}, because {silent} gives no spikes. The loss cannot distinguish the samples.",
@@ -385,10 +376,7 @@ RULES: dict[str, Rule] = {
     # of a layer is a fault. At the late steps of a sample, constant firing may be the answer of the neuron, so it alone
     # gives no alarm.
     "saturated": graded(
-        _FIRED_TOO_OFTEN,
-        _LESS,
-        share=above(note=0.1, warning=SATURATED, alarm=0.5),
-        late=above(note=STUCK),
+        _FIRED_TOO_OFTEN, _LESS, share=above(note=0.1, warning=SATURATED, alarm=0.5), late=above(note=STUCK)
     ),
     "saturated: late": warning(
         _FIRED_TOO_OFTEN,
@@ -435,8 +423,7 @@ RULES: dict[str, Rule] = {
     ),
     "exploding recurrence: potentials": alarm(_RUN_AWAY, "Use a neuron with a reset or a leak, or lower its input."),
     "exploding recurrence: potentials, by feedback": alarm(
-        _RUN_AWAY,
-        "Scale the feedback weights down (spectral radius about 1), or use a neuron with a reset and a leak.",
+        _RUN_AWAY, "Scale the feedback weights down (spectral radius about 1), or use a neuron with a reset and a leak."
     ),
     "constant out of range": warning(_CONSTANT, "Pass a value in this range to the neuron."),
     "constant out of range: learned": warning(
