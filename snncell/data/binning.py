@@ -39,10 +39,7 @@ def span_events_kernel(start: Any, stop: Any, owners: Any, lengths: Any, spans: 
 # Inline only this function, which runs once per event. Inlining more would spill registers in the loop over events.
 @inline
 def cell_of(place: Any, polarities: Any, height: Any, width: Any) -> Any:
-    """The frame element that an event increments, or -1 if the event lies outside of the sensor.
-
-    If ROWS is 0, events have no y. If SIGNS is 0, all events count as polarity 0.
-    """
+    """The frame element that an event increments, or -1 if the event lies outside of the sensor."""
     cell = place & 0xFFFF
     inside = cell < width
     if ROWS != 0:
@@ -135,11 +132,7 @@ def count_events_kernel(
 def number_bins_kernel(
     start: Any, stop: Any, owners: Any, lengths: Any, begins: Any, ends: Any, firsts: Any, lasts: Any, ordered: Any
 ) -> None:
-    """Write the index of the first event of each bin, and the index after its last event, for time-ordered recordings.
-
-    The bins are defined as in `count_events`. `ordered` is 0 for a recording whose events are not in order of time, and
-    1 otherwise.
-    """
+    """Write the results of `number_bins`, for bins as in `count_events_kernel`."""
     bins = begins.shape[1]
     for unit in range(start, stop):
         words, total = words_at(owners[unit]), lengths[unit]
@@ -162,12 +155,10 @@ def list_events_kernel(
     start: Any, stop: Any, grain: Any, owners: Any, firsts: Any, lasts: Any, begins: Any, places: Any, values: Any,
     counts: Any, wrong: Any, frames: Any, words_of: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """List the pixels that had events in each bin, in ascending order, with their counts (at most `most`).
+    """List the pixels with events in each bin, in ascending order, with their counts, for `list_events`.
 
-    A unit is one bin of one recording. Bin b of recording n holds the events with indices in [`firsts[n, b]`, `lasts[n,
-    b]`). Its list starts at `begins[b, n]`, and `counts[b, n]` gets its length. `wrong` (B, T) gets the index of the
-    first event outside of the sensor, or -1. `frames` and `words_of` are scratch memory: one element and one bit per
-    pixel, for each part of `grain` units. They must be zero, and the kernel leaves them zero.
+    A unit is one bin of one recording. `wrong` is (B, T). `frames` and `words_of` are scratch memory: one element and
+    one bit per pixel, for each part of `grain` units. They must be zero, and the kernel leaves them zero.
     """
     polarities, height, width, most, bins = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     size = polarities * height * width
@@ -245,10 +236,9 @@ def count_events(
 
 
 def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any, Any]:
-    """The index of the first event of each time bin, and the index after its last event, int64 (B, T) each.
+    """The index of each time bin's first event, and after its last, (B, T); and (B,): 1 if times are in order, else 0.
 
-    These are valid only for recordings in order of time. The third array (B,) is 1 for such recordings and 0 for
-    others.
+    The indices are valid only for recordings in order of time.
     """
     owners, lengths, kept = _addresses(recordings)
     firsts, lasts, ordered = np.empty_like(begins), np.empty_like(begins), np.empty(len(kept), np.int64)
@@ -261,13 +251,10 @@ def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any
 def list_events(
     recordings: list[Any], firsts: Any, lasts: Any, sensor: tuple[int, int, int], dtype: Any
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """Pixels with events, and their counts: one list per bin, in the order (T, B), with gaps between the lists.
+    """Pixels with events in bins [`firsts[n, b]`, `lasts[n, b]`), in lists in the order (T, B) with gaps between them.
 
-    Bin b of recording n holds the events with indices in [`firsts[n, b]`, `lasts[n, b]`).
-
-    Returns:
-        `places, values, begins, counts, wrong`: the pixels and their counts; the start and the length of each list in
-        these arrays, int64 (T B,); and for each recording the index of its first event outside of the sensor, or -1.
+    Returns `places, values, begins, counts, wrong`: the pixels and their counts; the start and the length of each list
+    in these arrays, int64 (T B,); and for each recording the index of its first event outside of the sensor, or -1.
     """
     owners, _, kept = _addresses(recordings)
     (batch, bins), (width, height, polarities) = firsts.shape, sensor

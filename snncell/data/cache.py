@@ -34,22 +34,16 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtyp
 
 
 class _Digest:
-    """Fingerprint of Python objects that is equal in every process in which they have equal contents.
+    """Fingerprint of Python objects that is equal in every process in which they have equal contents."""
 
-    An object is hashed once; later references to it add only its number. Files in the folder `apart` are ignored.
-    """
-
-    def __init__(self, who: str, apart: Path) -> None:
-        self.who, self.apart = who, apart.resolve()
+    def __init__(self, apart: Path) -> None:
+        self.apart = apart.resolve()  # files in this folder are ignored
         self.sum = hashlib.sha256()
-        self.known: dict[int, tuple[int, Any]] = {}  # keeps the object alive, so that its id is not reused
+        # Later references to an object add only its number. This keeps the object alive, so that its id is not reused.
+        self.known: dict[int, tuple[int, Any]] = {}
 
     def add(self, thing: Any) -> None:
-        """Hash an object and its contents.
-
-        Raises:
-            ArgumentError: for an object without distinguishable contents, for example an open file.
-        """
+        """Hash an object and its contents, or raise ArgumentError, for example for an open file."""
         if isinstance(thing, _PLAIN):
             # In hex, because Python refuses to write very long integers in decimal.
             self.say(type(thing).__name__, hex(thing) if type(thing) is int else repr(thing))
@@ -176,7 +170,7 @@ class _Digest:
             reduced = thing.__reduce_ex__(4)
         except Exception as error:
             raise ArgumentError(
-                f"{self.who}: the fingerprint of the data set cannot include a {type(thing).__name__}, because it "
+                f"Cached: the fingerprint of the data set cannot include a {type(thing).__name__}, because it "
                 f"cannot be pickled ({error}). Pass key=, for example key='v1', and change it when the samples change."
             ) from None
         self.say("object")
@@ -253,27 +247,19 @@ class Cached(View):
     Samples lie in a subfolder that is named after a fingerprint of the data set and its transform. The fingerprint
     covers their code and settings, the arrays and functions that they refer to, the size and time of files that they
     name, and the versions of packages. If you change the transform, for example, all samples are computed again. The
-    fingerprint does not see a file whose path is not stored in the data set, or whose contents change without a change
-    of size or time.
+    fingerprint does not see a file whose path is not stored in the data set, or whose size and time stay the same.
 
     Several threads and processes can use the same folder at once, and an interrupted write leaves no partial file. A
     damaged file is written again, with a RuntimeWarning that names it.
-
-    If a transform draws random numbers, pass it as `transform=`. Inside of `dataset` it would run only once, so you
-    would get the same random numbers in every epoch.
 
     Args:
         dataset: any object with `len` and `[i]`. Samples may consist of arrays, events, numbers, strings and None, in
             tuples, lists and dicts. Arrays of other frameworks come back as NumPy arrays.
         folder: the folder of the cache. It is created if it is missing.
-        key: a string, a number, or a tuple of them, which replaces the fingerprint. You need it if the fingerprint
-            cannot be computed, or takes too long. You must then change it whenever the samples change.
-        transform: a function of the first entry of a sample, applied after reading. Its results are not cached.
-
-    Raises:
-        ArgumentError: for a data set without a fingerprint, or a folder that cannot be created.
-        DTypeError: for samples that cannot be saved.
-        OSError: from `[i]`, for a sample that cannot be written.
+        key: a string, a number, or a tuple of them, which replaces the fingerprint if that takes too long or cannot be
+            computed (ArgumentError). You must then change it whenever the samples change.
+        transform: a function of the first entry of a sample, applied after reading. You should pass a random transform
+            here, because inside of `dataset` it would give the same random numbers in every epoch.
 
     Example:
         >>> import numpy as np
@@ -297,7 +283,7 @@ class Cached(View):
         if key is not None and not _is_key(key):
             raise ArgumentError(f"Cached: key is a string, a number, or a tuple of them, not a {type(key).__name__}.")
         self.dataset, self.transform = dataset, transform
-        digest = _Digest("Cached", Path(folder))
+        digest = _Digest(Path(folder))
         digest.add({"dataset": dataset} if key is None else {"key": key})
         name = digest.sum.hexdigest()
         self.folder = Path(folder) / name[:16]
@@ -379,10 +365,8 @@ def _restore_entry(words: Any, stream: io.BytesIO) -> Any:
         items = [_restore_entry(each, stream) for each in value]
         return tuple(items) if kind == "tuple" else items
     array = np.lib.format.read_array(stream, allow_pickle=False)
-    if kind == "number":
-        return array[()]
-    if value is None:
-        return array
+    if kind == "number" or value is None:
+        return array[()] if kind == "number" else array
     events = array.view(Events)
     events.sensor_size = tuple(value)
     return events

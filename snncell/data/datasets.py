@@ -37,13 +37,7 @@ class Samples:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        """The events of sample `index`, transformed, and its label.
-
-        Raises:
-            TensorIndexError: for an index out of range.
-            ArgumentTypeError: for an index that is not an integer. Instead of a slice, use [ds[i] for i in range(10)].
-            FileError: for a damaged file.
-        """
+        """The events of sample `index`, transformed, and its label."""
         try:
             number = operator.index(index)
         except TypeError:
@@ -66,14 +60,10 @@ class Samples:
 
 
 class Recordings(Samples):
-    """Base class of data sets with one file per sample, in one folder per class.
+    """Base class of data sets with one file per sample, in one folder per class."""
 
-    `suffixes` lists the file extensions of samples; empty means every file. `known` lists the classes; None means that
-    the folders define them.
-    """
-
-    suffixes: tuple[str, ...] = ()
-    known: tuple[str, ...] | None = None
+    suffixes: tuple[str, ...] = ()  # the file extensions of samples; empty for every file
+    known: tuple[str, ...] | None = None  # the classes; None if the folders define them
 
     def __init__(self, folder: Path, *, transform: Transform | None = None) -> None:
         own, suffixes = _folders(folder), self.suffixes
@@ -101,11 +91,7 @@ class Recordings(Samples):
 
 
 def _folders(folder: Path) -> dict[str, File]:
-    """The subfolders of a folder, by name, in sorted order.
-
-    Raises:
-        FileError: if `folder` is not a folder, or cannot be read.
-    """
+    """The subfolders of a folder, by name, in sorted order."""
     try:
         entries = sorted(File(folder).iterdir())
     except (OSError, ValueError) as error:
@@ -138,10 +124,10 @@ class EventFolder(Recordings):
     """Data set from a folder of event recordings with one subfolder per class.
 
     You can use it for your own recordings in any format that `read_events` reads. Labels number the classes in
-    alphabetical order. Hidden files are ignored.
+    alphabetical order. Hidden files are ignored. A missing or damaged file raises FileError.
 
     Args:
-        folder: the folder that contains one subfolder per class.
+        folder: contains one subfolder per class.
         sensor_size: (W, H, P). By default it is the smallest size that holds all recordings. All of them are then read
             when `sensor_size` is first needed, so you should pass it if you know it.
         columns, time_unit: the layout of recordings that are tables, as for `read_events`.
@@ -151,9 +137,6 @@ class EventFolder(Recordings):
         classes: the names of the subfolders.
         labels: of all samples, int64.
         paths: of all samples.
-
-    Raises:
-        FileError: for a missing folder or one without recordings, and from `[i]` for a damaged file.
     """
 
     def __init__(
@@ -184,14 +167,12 @@ class EventFolder(Recordings):
 class NMNIST(Recordings):
     """N-MNIST: 70,000 handwritten digits, shown in three saccades to an event camera of 34 x 34 pixels.
 
-    The training part has 60,000 samples, the test part 10,000. It has the attributes and errors of `EventFolder`;
-    `sensor_size` is (34, 34, 2), and `classes` are "0" to "9".
+    The training part has 60,000 samples, the test part 10,000. It has the attributes, errors and `transform` of
+    `EventFolder`; `sensor_size` is (34, 34, 2), and `classes` are "0" to "9".
 
     Args:
         folder: contains the folders Train and Test, as you unpack the archives, or the folders 0 to 9 of one part.
-        train: True for the training part, False for the test part. By default it is the training part, if there are
-            both.
-        transform: a function of the events, whose result replaces them in `[i]`.
+        train: True for the training part, False for the test part. The default prefers the training part.
 
     Source: Orchard et al., Converting static image datasets to spiking neuromorphic datasets using saccades, 2015.
     """
@@ -207,12 +188,8 @@ class NMNIST(Recordings):
 class NCaltech101(Recordings):
     """N-Caltech101: 8,709 images of objects in 101 classes, shown in three saccades to an event camera.
 
-    Recordings have different sizes, at most 240 x 180 pixels, and events keep their pixel coordinates. It has the
-    attributes and errors of `EventFolder`; `sensor_size` is (240, 180, 2).
-
-    Args:
-        folder: contains one folder per class.
-        transform: a function of the events, whose result replaces them in `[i]`.
+    Recordings have different sizes, at most 240 x 180 pixels, and events keep their pixel coordinates. Arguments,
+    attributes and errors are those of `EventFolder`; `sensor_size` is (240, 180, 2).
 
     Source: Orchard et al., Converting static image datasets to spiking neuromorphic datasets using saccades, 2015.
     """
@@ -225,13 +202,9 @@ class CIFAR10DVS(Recordings):
     """CIFAR10-DVS: 10,000 images of CIFAR-10, moved in front of a DVS128, from the original AEDAT 2.0 files.
 
     Coordinates follow the addresses in the file: x = address >> 1 & 127, y = address >> 8 & 127, and p is the lowest
-    bit. Note that SpikingJelly mirrors them: its x, y and p are 127 - y, 127 - x and 1 - p. It has the attributes and
-    errors of `EventFolder`; `sensor_size` is (128, 128, 2), and `classes` are always the ten of CIFAR-10, even if some
-    folders are missing.
-
-    Args:
-        folder: contains one folder per class, from airplane to truck.
-        transform: a function of the events, whose result replaces them in `[i]`.
+    bit. Note that SpikingJelly mirrors them: its x, y and p are 127 - y, 127 - x and 1 - p. Arguments, attributes and
+    errors are those of `EventFolder`, with folders from airplane to truck. `sensor_size` is (128, 128, 2), and
+    `classes` are always the ten of CIFAR-10, even if some folders are missing.
 
     Source: Li et al., CIFAR10-DVS: an event-stream dataset for object classification, 2017.
     """
@@ -243,12 +216,8 @@ class CIFAR10DVS(Recordings):
 class ASLDVS(Recordings):
     """ASL-DVS: 100,800 recordings of 24 letters of American Sign Language by a DAVIS240, in `.mat` files.
 
-    It has the attributes and errors of `EventFolder`; `sensor_size` is (240, 180, 2), and `classes` are always the 24
-    letters, even if some folders are missing.
-
-    Args:
-        folder: contains one folder per letter, from a to y without j.
-        transform: a function of the events, whose result replaces them in `[i]`.
+    Arguments, attributes and errors are those of `EventFolder`, with folders from a to y without j. `sensor_size` is
+    (240, 180, 2), and `classes` are always the 24 letters, even if some folders are missing.
 
     Source: Bi et al., Graph-based object classification for neuromorphic vision sensing, 2019.
     """
@@ -279,7 +248,7 @@ class SHD(Samples):
         speakers: of all samples, int64, or None if the file has none.
 
     Raises:
-        FileError: if h5py is missing; for a missing or damaged file, with the HDF5 dataset and the index in it.
+        FileError: if h5py or the file is missing, and for a damaged file, with the HDF5 dataset and the index in it.
 
     Source: Cramer et al., The Heidelberg spiking data sets for the systematic evaluation of spiking neural networks,
     2022.
@@ -327,11 +296,10 @@ class DVSGesture(Samples):
     - SpikingJelly's mirror: one `.npz` file per sample, in one folder per label.
 
     Args:
-        folder: contains the recordings, or the folders of people or labels; or one folder for training and one for
-            testing.
-        train: True for the training part, False for the test part. By default it is the training part, if there are
-            both. The parts are the folders train and test, or ibmGestureTrain and ibmGestureTest, or the recordings
-            that trials_to_train.txt and trials_to_test.txt list.
+        folder: contains the recordings, or folders of people or labels; or one folder each for training and testing.
+        train: True for the training part, False for the test part. The default prefers the training part. The parts are
+            the folders train and test, or ibmGestureTrain and ibmGestureTest, or the recordings that
+            trials_to_train.txt and trials_to_test.txt list.
         transform: a function of the events, whose result replaces them in `[i]`.
 
     Attributes:

@@ -36,14 +36,9 @@ class Events(np.ndarray[Any, Any]):
 
     Args:
         t: times in microseconds, integers in any order. Most functions are fastest on time-ordered events.
-        x: columns of the sensor.
-        y: rows of the sensor; None (default) for a sensor with one axis.
+        x, y: columns and rows of the sensor; y is None (default) for a sensor with one axis.
         p: polarities, 0 by default.
-        sensor_size: (W, H, P).
-
-    Raises:
-        ArgumentError: for columns of different lengths, times that are not integers, events outside of the sensor; and
-            from `np.concatenate` of events of several sensors.
+        sensor_size: (W, H, P), which must contain all events.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
@@ -127,11 +122,7 @@ def events_of_columns(columns: dict[str, Array], sensor: Sensor, kind: type[Even
 
 
 def sensor_of(who: str, size: Any) -> Sensor:
-    """(W, H, P) as three integers from 1 to 65,535.
-
-    Raises:
-        ArgumentError: for anything else.
-    """
+    """(W, H, P) as three integers from 1 to 65,535."""
     try:
         width, height, polarities = (int(each) for each in size)
     except (TypeError, ValueError):
@@ -142,11 +133,7 @@ def sensor_of(who: str, size: Any) -> Sensor:
 
 
 def as_events(who: str, events: Any, sensor_size: Any = None) -> Events:
-    """Convert a structured array with any names in `NAMES`, such as those of tonic's data sets, to Events.
-
-    Raises:
-        ArgumentError: for a missing t, x or p, events outside of the sensor, or an unknown sensor size.
-    """
+    """Convert a structured array with any names in `NAMES`, such as those of tonic's data sets, to Events."""
     names = match_names(getattr(getattr(events, "dtype", None), "names", None) or ())
     if not {"t", "x", "p"} <= set(names):
         raise ArgumentError(
@@ -163,11 +150,8 @@ def as_events(who: str, events: Any, sensor_size: Any = None) -> Events:
 
 
 def match_names(names: Iterable[str]) -> dict[str, str]:
-    """Map "t", "x", "y" and "p" to the matching column names; columns without a match are left out.
-
-    Case, blanks and any text after "@" do not matter, because faery writes `x@640`, for example.
-    """
-    known = {name.partition("@")[0].strip().lower(): name for name in names}
+    """Map "t", "x", "y" and "p" to the matching column names; columns without a match are left out."""
+    known = {name.partition("@")[0].strip().lower(): name for name in names}  # faery writes `x@640`, for example
     matches = {own: next((known[one] for one in others if one in known), None) for own, others in NAMES.items()}
     return {own: name for own, name in matches.items() if name is not None}
 

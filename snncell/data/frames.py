@@ -18,7 +18,7 @@ from snncell.tape.event_lists import EventLists
 from snncell.tape.structure import on_host
 from snncell.tape.tensor import place_array, wrap
 
-__all__ = ["to_event_lists", "to_frames"]
+__all__ = ["ToEventLists", "ToFrame", "to_event_lists", "to_frames"]
 
 Array = np.ndarray[Any, Any]
 Steps = Callable[[Array], int]  # maps the numbers of steps (B,) to T of the batch
@@ -28,16 +28,15 @@ NEVER = np.iinfo(np.int64).max  # a time, or an event index, after all others
 
 @dataclass(frozen=True)
 class Binning:
-    """The arguments of `to_frames`, and the caller's name for error messages."""
+    """The arguments of `to_frames`."""
 
-    who: str
-    sensor_size: Any = None
-    n_bins: int | None = None
-    window: int | None = None
-    count: int | None = None
+    sensor_size: Sequence[int] | None = None
+    n_bins: Count | None = None
+    window: Count | None = None
+    count: Count | None = None
     overlap: int = 0
-    last: str = "keep"
-    dtype: Any = np.uint8
+    last: Literal["keep", "drop"] = "keep"
+    dtype: Dtype = np.uint8
     start: int | None = None
     end: int | None = None
 
@@ -57,29 +56,23 @@ def to_frames(
 ) -> Array:
     """Count events per pixel and polarity in time bins: event frames.
 
-    You must choose the bins by exactly one of these:
-
-    - `n_bins`: that many bins of equal length. With t0 and t1 the times of the first and the last event, and the length
-      D = t1 - t0 + 1 in microseconds, an event is in bin floor((t - t0) n_bins / D).
-    - `window`: bins of that many microseconds. Bin b is [t0 + b s, t0 + b s + window) with s = window - overlap.
-    - `count`: bins of that many consecutive events, in the order of the array, with s = count - overlap.
-
-    Every event is in a bin, unless `last="drop"` leaves out a last window or count that is not full. Note that tonic's
-    ToFrame drops the last events: its windows end before the last event, and its n_time_bins are floor((t1 - t0) / n)
-    long. Its n_event_bins correspond to `count=len(events) // n, last="drop"`.
+    You must choose the bins by exactly one of `n_bins`, `window` and `count`. Every event is in a bin, unless
+    `last="drop"` leaves out a last window or count that is not full. Note that tonic's ToFrame drops the last events:
+    its windows end before the last event, and its n_time_bins are floor((t1 - t0) / n) long. Its n_event_bins
+    correspond to `count=len(events) // n, last="drop"`.
 
     Args:
         events: `Events`, or a structured array with t, x, p, and y if the sensor has two axes; or a list of them, a
             batch. Time-ordered events are fastest.
         sensor_size: (W, H, P), by default that of the events. With P = 1, all polarities are counted together.
-        n_bins: the number of bins.
-        window: the length of a bin in microseconds.
-        count: the number of events in a bin.
-        overlap: how much of a bin the next one repeats, in microseconds or events.
+        n_bins: the number of bins of equal length. With t0 and t1 the times of the first and the last event, and the
+            length D = t1 - t0 + 1 in microseconds, an event is in bin floor((t - t0) n_bins / D).
+        window: the length of a bin in microseconds. Bin b is [t0 + b s, t0 + b s + window) with s = window - overlap.
+        count: the number of consecutive events in a bin, in the order of the array, with s = count - overlap.
+        overlap: how much of a bin the next one repeats, in microseconds or events; less than a bin.
         last: "keep" or "drop" a last window or count that is not full.
-        dtype: the dtype of the counts. The default, uint8, needs little memory. Counts stop at the largest n such that
-            the dtype represents all integers up to n, for example 255 for uint8. With bool, an element only shows
-            whether there was an event.
+        dtype: of the counts; real, with uint8 as default because it needs little memory. Counts stop at the largest n
+            such that the dtype represents all integers up to n, for example 255 for uint8. bool shows any event.
         start: the time in microseconds at which the first bin begins, instead of t0. Earlier events are left out.
         end: the time in microseconds at which the last bin ends. Events from this time on are left out. With `start`
             and `end`, all recordings have the same number of frames, for example for the 100 ms after a trigger.
@@ -89,10 +82,8 @@ def to_frames(
         empty frames. A recording without events has T = 0 windows, or `n_bins` empty bins.
 
     Raises:
-        ArgumentError: if you pass none or more than one of `n_bins`, `window` and `count`, if you pass a start or an
-            end together with `count`, if the overlap is as long as a bin, or if the end is before the start. Also if
-            events lie outside of the sensor, or if a batch has several sensors.
-        DTypeError: for a complex or unknown dtype.
+        ArgumentError: for arguments that contradict each other, such as `count` with a time `start`, for events outside
+            of the sensor, and for a batch with several sensors.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
@@ -100,27 +91,26 @@ def to_frames(
         >>> frames.shape, frames.sum((1, 2, 3)).tolist()
         ((5, 2, 3, 2), [1, 0, 1, 0, 1])
     """
-    return make_frames(
-        Binning("to_frames", sensor_size, n_bins, window, count, overlap, last, dtype, start, end), events
-    )
+    binning = Binning(sensor_size, n_bins, window, count, overlap, last, dtype, start, end)
+    return make_frames("to_frames", binning, events)
 
 
-def make_frames(binning: Binning, events: Any, steps: Steps | None = None) -> Array:
+def make_frames(who: str, binning: Binning, events: Any, steps: Steps | None = None) -> Array:
     """The frames of a recording or a batch. `steps` maps the recordings' numbers of frames to T of the batch."""
-    kind = _dtype_of_counts(binning)
-    bins = bins_of(binning, events, steps)
+    kind = _dtype_of_counts(who, binning)
+    bins = bins_of(who, binning, events, steps)
     counts, wrong = count_events(bins.recordings, bins.begins, bins.ends, bins.sensor, bins.by_number, kind)
-    bins.refuse(binning.who, wrong)
+    bins.refuse(who, wrong)
     if not bins.has_rows:
         counts = counts[:, :, :, 0]
     frames: Array = counts if bins.several else counts[:, 0]
     return frames
 
 
-def _dtype_of_counts(binning: Binning) -> Any:
+def _dtype_of_counts(who: str, binning: Binning) -> Any:
     kind = dtypes.as_dtype(binning.dtype).dtype
     if kind not in MOST:
-        raise DTypeError(f"{binning.who}: dtype must be bool, an integer or a real floating dtype, not {kind}.")
+        raise DTypeError(f"{who}: dtype must be bool, an integer or a real floating dtype, not {kind}.")
     return kind
 
 
@@ -140,10 +130,7 @@ class Bins(NamedTuple):
         return "y" in (self.recordings[0].dtype.names or ())
 
     def refuse(self, who: str, wrong: Array) -> None:
-        """Raise ArgumentError if an event lies outside of the sensor.
-
-        `wrong` (B,) has the index of the first such event of each recording, or -1.
-        """
+        """Raise ArgumentError for the first event outside of the sensor; `wrong` (B,) has their indices, or -1."""
         for n in np.flatnonzero(wrong >= 0)[:1]:
             event = self.recordings[n][int(wrong[n])]
             names = [name for name in ("x", "y", "p") if name in (event.dtype.names or ())]
@@ -151,15 +138,15 @@ class Bins(NamedTuple):
             raise ArgumentError(f"{who}: event {wrong[n]} ({fields}) lies outside of sensor_size {self.sensor}.")
 
 
-def bins_of(binning: Binning, events: Any, steps: Steps | None = None) -> Bins:
+def bins_of(who: str, binning: Binning, events: Any, steps: Steps | None = None) -> Bins:
     """The bins of a recording or a batch. If given, `steps` maps the recordings' numbers of bins to T of the batch."""
     several = isinstance(events, list | tuple)
-    way, size = check_bins(binning)
-    recordings, sensor = _recordings(binning, list(events) if several else [events])
+    way, size = check_bins(who, binning)
+    recordings, sensor = _recordings(who, binning, list(events) if several else [events])
     if way == "count":
         lengths, starts = np.array(list(map(len, recordings)), np.int64), np.zeros(len(recordings), np.int64)
     else:
-        lengths, starts = _spans(binning, recordings)
+        lengths, starts = _spans(who, binning, recordings)
     if way == "n_bins":
         begins, ends = _evenly(lengths, starts, size)
     else:
@@ -173,7 +160,7 @@ def bins_of(binning: Binning, events: Any, steps: Steps | None = None) -> Bins:
     return Bins(recordings, sensor, begins, ends, way == "count", several)
 
 
-def _spans(binning: Binning, recordings: list[Events]) -> tuple[Array, Array]:
+def _spans(who: str, binning: Binning, recordings: list[Events]) -> tuple[Array, Array]:
     """The length and the start time of each recording, from its events or from `start` and `end`."""
     start, end = binning.start, binning.end
     spans = span_events(recordings)
@@ -184,13 +171,13 @@ def _spans(binning: Binning, recordings: list[Events]) -> tuple[Array, Array]:
     if start is None or end is None:
         lengths[lasts < firsts] = 0  # an empty recording has no first time
     if (lengths >= 2**63).any():
-        raise ArgumentError(f"{binning.who}: the times of a recording span 2**63 microseconds or more.")
+        raise ArgumentError(f"{who}: the times of a recording span 2**63 microseconds or more.")
     return lengths.astype(np.int64), starts.astype(np.int64)
 
 
-def check_bins(binning: Binning) -> tuple[str, int]:
+def check_bins(who: str, binning: Binning) -> tuple[str, int]:
     """The chosen binning, "n_bins", "window" or "count", and its number."""
-    who, overlap, start, end = binning.who, binning.overlap, binning.start, binning.end
+    overlap, start, end = binning.overlap, binning.start, binning.end
     given = {way: size for way in ("n_bins", "window", "count") if (size := getattr(binning, way)) is not None}
     if len(given) != 1:
         named = " and ".join(given) or "none"
@@ -209,9 +196,9 @@ def check_bins(binning: Binning) -> tuple[str, int]:
     return way, size
 
 
-def _recordings(binning: Binning, given: list[Any]) -> tuple[list[Events], Sensor]:
+def _recordings(who: str, binning: Binning, given: list[Any]) -> tuple[list[Events], Sensor]:
     """Recordings as arrays for the kernels, and their common sensor size."""
-    who, size = binning.who, binning.sensor_size
+    size = binning.sensor_size
     if not given:
         raise ArgumentError(f"{who}: the list of recordings is empty.")
     sensor = None if size is None else sensor_of(who, size)
@@ -265,36 +252,25 @@ def to_event_lists(
 ) -> EventLists:
     """Bin events like `to_frames`, but as sparse event lists instead of dense frames.
 
-    You can pass the result to layers, which then compute without an array of all pixels. Bins, counts and errors are
-    the same as for `to_frames`, and `to_event_lists(...).to_dense()` equals its frames. Each row of the lists is a
-    frame, in which pixel (p, y, x) has index (p H + y) W + x.
-
-    Zeros pad the arrays of indices and values to one of a few lengths, two per power of two. Then a jitted step is
-    traced for few shapes only.
-
-    Args:
-        events, sensor_size, n_bins, window, count, overlap, last, dtype, start, end: as for `to_frames`.
-
-    Returns:
-        EventLists of shape (T, P, H, W), or (T, P, W) for events without y; of a batch (T, B, ...).
+    You can pass the result to layers, which then compute without an array of all pixels. Arguments, bins, counts,
+    shapes and errors are those of `to_frames`, and `to_event_lists(...).to_dense()` equals its frames. Each row of the
+    lists is a frame, in which pixel (p, y, x) has index (p H + y) W + x. Zeros pad indices and values to one of a few
+    lengths, two per power of two, so that a jitted step is traced for few shapes only.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
         >>> lists = snncell.data.to_event_lists(events, n_bins=5)
         >>> lists.shape, lists.indptr.tolist()
         ((5, 2, 3, 2), [0, 1, 1, 2, 2, 3])
-        >>> bool((lists.to_dense().asnumpy() == snncell.data.to_frames(events, n_bins=5)).all())
-        True
     """
-    return make_event_lists(
-        Binning("to_event_lists", sensor_size, n_bins, window, count, overlap, last, dtype, start, end), events
-    )
+    binning = Binning(sensor_size, n_bins, window, count, overlap, last, dtype, start, end)
+    return make_event_lists("to_event_lists", binning, events)
 
 
-def make_event_lists(binning: Binning, events: Any, steps: Steps | None = None) -> EventLists:
+def make_event_lists(who: str, binning: Binning, events: Any, steps: Steps | None = None) -> EventLists:
     """The event lists of a recording or a batch. If given, `steps` maps the recordings' numbers of rows to T."""
-    kind = _dtype_of_counts(binning)
-    bins = bins_of(binning, events, steps)
+    kind = _dtype_of_counts(who, binning)
+    bins = bins_of(who, binning, events, steps)
     recordings, orders = list(bins.recordings), {}
     if bins.by_number:
         lengths = np.array(list(map(len, recordings)), np.int64)[:, None]
@@ -309,7 +285,7 @@ def make_event_lists(binning: Binning, events: Any, steps: Steps | None = None) 
     places, values, begins, counts, wrong = list_events(recordings, firsts, lasts, bins.sensor, kind)
     for n, order in orders.items():
         wrong[n] = order[wrong[n]] if wrong[n] >= 0 else -1
-    bins.refuse(binning.who, wrong)
+    bins.refuse(who, wrong)
     starts = np.concatenate([[0], np.cumsum(counts)])
     places, values = move_rows(begins, starts, places, values, grid_length(int(starts[-1])))
     width, height, polarities = bins.sensor
@@ -319,11 +295,7 @@ def make_event_lists(binning: Binning, events: Any, steps: Steps | None = None) 
 
 
 def join_event_lists(lists: Sequence[EventLists], steps: int) -> EventLists:
-    """Combine event lists (T_n, ...) into a batch (T, B, ...); shorter ones end with empty rows.
-
-    Raises:
-        ShapeError: for lists whose later axes or dtypes differ, or whose rows are not the steps.
-    """
+    """Combine event lists (T_n, ...) into a batch (T, B, ...); shorter ones end with empty rows."""
     if len({(each.shape[1:], each.dtype) for each in lists}) > 1 or any(each.rows != each.shape[0] for each in lists):
         shapes = ", ".join(dict.fromkeys(f"{each.dtype}{each.shape}" for each in lists))
         raise ShapeError(
@@ -356,3 +328,62 @@ def grid_length(length: int) -> int:
     """Round a length up to the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., two values per power of two."""
     power = 1 << max(length - 1, 0).bit_length()
     return power * 3 // 4 if power > 2 and length <= power * 3 // 4 else power
+
+
+# --- Transforms -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ToFrame(Binning):
+    """Event frames: count events per pixel and polarity in time bins; `data.to_frames` as a transform.
+
+    You can pass it to a `Loader`, which then bins a whole batch at once.
+
+    Args:
+        sensor_size, n_bins, window, count, overlap, last, dtype, start, end: as for `to_frames`.
+
+    Example:
+        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
+        >>> snncell.data.ToFrame(window=4)(events).shape
+        (3, 2, 3, 2)
+    """
+
+    def __post_init__(self) -> None:
+        check_bins(type(self).__name__, self)
+
+    def __call__(self, events: Any) -> Any:
+        """The frames of a recording, or of a list of recordings."""
+        return self._binned(events)
+
+    def batch(self, samples: list[Any], steps: Steps = max) -> tuple[Any, Array]:
+        """The frames of several recordings, (T, B, P, H, W) or (T, B, P, W), and their numbers of frames, int64 (B,).
+
+        `steps` maps these numbers to T. Shorter recordings end with empty frames.
+        """
+        found: list[Array] = []
+
+        def noted(lengths: Array) -> int:
+            found.append(lengths)
+            return steps(lengths)
+
+        return self._binned(samples, noted), found[0]
+
+    def _binned(self, events: Any, steps: Steps | None = None) -> Any:
+        return make_frames(type(self).__name__, self, events, steps)
+
+
+@dataclass(frozen=True)
+class ToEventLists(ToFrame):
+    """List the pixels with events in time bins: `data.to_event_lists` as a transform, with the arguments of `ToFrame`.
+
+    A `Loader` joins the lists of its samples to a batch. `Dense` and `Conv2d` accept event lists directly, which saves
+    time and memory when few pixels have events.
+
+    Example:
+        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
+        >>> snncell.data.ToEventLists(window=4)(events).shape
+        (3, 2, 3, 2)
+    """
+
+    def _binned(self, events: Any, steps: Steps | None = None) -> EventLists:
+        return make_event_lists(type(self).__name__, self, events, steps)

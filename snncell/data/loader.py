@@ -35,9 +35,7 @@ LOOKED_AT = 256  # samples whose lengths decide an integer `buckets`
 class Maker:
     """Compute a batch of a Loader from its number alone, so that any worker can make any batch.
 
-    If the transform has a method `batch`, each sample passes the transforms before it with its own random numbers;
-    `batch` then transforms all samples at once. `seed` holds two integers, for the order and the transforms. `cut` maps
-    the size of a batch to its parts by number, each of which becomes a batch; without `cut` a batch is whole.
+    `seed` is for the order and the transforms. `cut` maps the size of a batch to slices, each of which becomes a batch.
     """
 
     def __init__(
@@ -69,7 +67,6 @@ class Maker:
         return len(chosen), {part: self._of(chosen[own], over) for part, own in self.cut(len(chosen)).items()}
 
     def _of(self, chosen: list[int], over: list[bool]) -> Any:
-        """The batch of the chosen samples."""
         samples = []
         for index in chosen:
             if over:
@@ -157,46 +154,40 @@ class Loader:
     lengths (B,). For example, samples (x, y) become batches (x, lengths, y), which nets, losses, decoders and
     `train.fit` accept. T is one of a few lengths, so that a jitted step is traced for few shapes.
 
-    Each pass over the Loader is an epoch. In epoch e (0, 1, ...), the order of the samples depends only on (seed, e),
-    and the random numbers of a transform for sample i depend only on (seed, e, i). The settings `workers`, `processes`,
-    `prefetch` and `batch_size` therefore do not change them.
+    In epoch e (0, 1, ...), the order of the samples depends only on (seed, e), and the random numbers of a transform
+    for sample i only on (seed, e, i), whatever `workers`, `processes`, `prefetch` and `batch_size` are.
 
     Args:
         dataset: any object with `len` and `[i]`, such as a PyTorch data set. A sample is an array, a tuple or list, or
             a dict. Tensors of other frameworks count as arrays.
         batch_size: B. The last batch may be smaller.
         shuffle: shuffle the samples anew in each epoch.
-        transform: a function of a sample's first entry. If it has an argument `rng`, it gets the sample's generator.
-            Operations of snncell always draw from the sample's random numbers, with or without `rng`. A transform with
-            a method `batch`, such as `ToFrame` or a `Compose` that ends with it, transforms a whole batch at once, with
-            the same result.
+        transform: a function of a sample's first entry. Operations of snncell draw from the sample's random numbers in
+            it, and an argument `rng` gets the sample's NumPy generator. A transform with a method `batch`, such as
+            `ToFrame` or a `Compose` that ends with it, transforms a whole batch at once, with the same result.
         collate: a function of the list of samples that replaces padding and stacking. Its arrays become Tensors.
-        workers: the number of threads that make batches while your code computes. With 0, each batch is made on
-            request.
+        workers: the number of threads that make batches while your code computes; 0 makes each batch on request.
         processes: run each worker in a separate process, for transforms that hold Python's global interpreter lock. If
             the system cannot fork processes, data set, transform and collate are pickled. Each process seeds
             `np.random`, `random` and `torch` by (seed, e, i) before sample i, so you can draw from these too. A
-            transform must not keep a Generator, because every process would have a copy and draw the same numbers; use
-            `rng` instead.
+            transform must use `rng` instead of its own Generator, whose copies would all draw the same numbers.
         prefetch: the number of batches made ahead, at least one per worker.
-        seed: the seed of the order and of the transforms. By default each epoch draws a new seed, and you can repeat
-            these by `set_seed`.
+        seed: of the order and the transforms. By default each epoch draws one, which `set_seed` makes repeatable.
         drop_last: leave out a last batch that is not full.
-        buckets: the lengths T to pad to. If you pass an integer n, the Loader measures up to 256 samples and chooses n
+        buckets: the lengths T to pad to, or their number n: then the Loader measures up to 256 samples and chooses n
             quantiles of their lengths. By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch whose
             samples have equal lengths is not padded.
         sequences: the entries that are sequences, by number or name; by default the first. With () there are no
-            sequences and no lengths, and every entry is stacked to (B, ...).
+            lengths, and every entry is stacked to (B, ...).
         lengths: add the lengths after the first sequence.
 
     Raises:
-        ArgumentError: if the data set has no `len` or `[i]`, if no batch is possible, or if the buckets are invalid.
-            With processes, also if the transform keeps a Generator, or if an object cannot be pickled on a system that
-            does not fork processes.
+        ArgumentError: for a data set without `len` or `[i]`, no possible batch, or invalid buckets; with processes, for
+            a transform that keeps a Generator, or objects that must be pickled and cannot be.
 
     Iteration raises ShapeError for samples with different shapes, ArgumentError for samples longer than the largest
-    bucket, and DTypeError for samples that cannot become arrays. If a process dies, it raises WorkerError. Errors from
-    the data set or a transform have a note that names the sample.
+    bucket, DTypeError for samples that cannot become arrays, and WorkerError if a process dies. Errors from the data
+    set or a transform have a note that names the sample.
 
     Example:
         >>> import numpy as np
@@ -252,19 +243,12 @@ class Loader:
         return self._batches(None)
 
     def in_parts(self, cut: Callable[[int], dict[int, slice]]) -> Iterator[tuple[int, dict[int, Any]]]:
-        """Iterate over batches in parts, for example one part per device.
-
-        Each item is the size of a batch and the parts that `cut` selects, by number. Each part is padded separately,
-        and samples in no part are not read.
-        """
+        """Iterate over (batch size, {number: part}). Each part is padded separately, and only its samples are read."""
         return self._batches(cut)
 
     def _batches(self, cut: Callable[[int], dict[int, slice]] | None) -> Iterator[Any]:
-        """Iterate over one epoch."""
-        place = self._begin()
-        count = len(self)
-        make = self._maker(place, cut)
-        numbers = range(place.batch, count)
+        place, count = self._begin(), len(self)
+        make, numbers = self._maker(place, cut), range(place.batch, count)
         batches: Generator[Any, None, None]
         if self.workers:
             ahead = max(self.prefetch, self.workers)
@@ -286,11 +270,8 @@ class Loader:
         """The current position in the data, as a dict that can be saved as JSON, for `resume`.
 
         Args:
-            given: the number of batches that you have used in this epoch. You need it if you took more batches from the
-                Loader than you used, for example because you prefetch. By default all these batches count as used.
-
-        Raises:
-            ArgumentError: if `given` is more than the epoch has.
+            given: the number of batches that you have used in this epoch, at most its length. By default it is the
+                number that you took from the Loader, which is larger if you prefetch.
         """
         place = self._place
         if given is not None:
@@ -305,11 +286,7 @@ class Loader:
         return {**kept, "quantiles": list(self._quantiles), **self._fixed()}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Continue from a `state`: the next epoch is the rest of that one.
-
-        Raises:
-            ArgumentError: for a damaged state, or one of another data set or other settings; it names the difference.
-        """
+        """Continue from a `state` of the same data set and settings: the next epoch is the rest of that one."""
         fixed = self._fixed()
         wrong = [name for name in fixed if not isinstance(state, dict) or state.get(name) != fixed[name]]
         if wrong:
@@ -419,19 +396,13 @@ def in_turn(samples: int, batch_size: int, shuffle: bool, drop_last: bool) -> It
 def batches(
     *arrays: Numbers, batch_size: Count, shuffle: bool = True, drop_last: bool = False
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Iterate over arrays in batches of Tensors.
-
-    You can use it for data that fits in memory, for example `for x, y in batches(inputs, targets, batch_size=64)`.
+    """Iterate over arrays in batches of Tensors, for example `for x, y in batches(inputs, targets, batch_size=64)`.
 
     Args:
         arrays: anything that `Tensor` accepts, with first axes of equal length: NumPy arrays, Tensors, lists.
         batch_size: the number of entries in a batch. The last batch may be smaller.
         shuffle: use a new random order each time (repeatable by `snncell.set_seed`).
         drop_last: leave out a last batch that is not full.
-
-    Raises:
-        ShapeError: if the first axes differ.
-        ArgumentError: without arrays.
     """
     if not arrays or batch_size < 1:
         raise ArgumentError(f"batches: needs arrays and a batch_size of at least 1, not {batch_size!r}.")

@@ -1,8 +1,4 @@
-"""Random numbers for transforms and generated data: one generator per sample.
-
-A process of a Loader also seeds the global generators of NumPy, Python and PyTorch for each sample. Otherwise all
-processes would draw the same numbers, because they start with the same state.
-"""
+"""Random numbers for transforms and generated data: one generator per sample."""
 
 from __future__ import annotations
 
@@ -38,12 +34,9 @@ def takes_rng(transform: Callable[..., Any]) -> bool:
 def sample_of(
     seed: int, epoch: int, index: int, global_generators: bool = False
 ) -> Iterator[Callable[[], np.random.Generator]]:
-    """Context in which this thread draws from a sample's random numbers; yields a function that makes its generator.
-
-    With `global_generators` it also seeds `np.random`, `random`, and `torch` if that is imported.
-    """
+    """Context in which this thread draws from a sample's random numbers; yields a function that makes its generator."""
     mixed = np.random.SeedSequence((seed, epoch, index))
-    if global_generators:
+    if global_generators:  # processes start with the same state, and would all draw the same numbers
         words = mixed.spawn(1)[0].generate_state(8)
         np.random.seed(words)
         random.seed(words.tobytes())
@@ -62,11 +55,7 @@ def draw_seed() -> int:
 
 
 def seed_or_draw(who: str, seed: int | None) -> int:
-    """Return the seed, or draw one if it is None.
-
-    Raises:
-        ArgumentError: for a negative seed, or one that is not an integer.
-    """
+    """Return the seed, or draw one if it is None."""
     if seed is None:
         return draw_seed()
     if as_int(seed, who, "seed") < 0:

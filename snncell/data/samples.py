@@ -6,6 +6,7 @@ import operator
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Any, Literal
 
@@ -67,7 +68,7 @@ def with_entry(sample: Any, name: Any, value: Any) -> Any:
 class View:
     """Base class of a data set that wraps another one, with the same sensor size and classes."""
 
-    kind = "samples"
+    kind = "samples"  # the noun in errors
     dataset: Any
 
     def _number(self, index: Any) -> int:
@@ -95,26 +96,18 @@ class Sliced(View):
     For arrays (T, ...), it holds the steps from j s to j s + steps - 1. Here s is the length of a slice minus
     `overlap`. Times and the other entries of a sample are unchanged.
 
-    `Sliced` reads each recording once to count its slices, and again when you request a slice. If a thread requests
-    several slices of one recording in a row, it reads the recording only once for them. You should therefore not put a
-    random transform into `dataset`, because each read would give another recording. Pass a random transform of the
-    slices to the `Loader` instead.
+    `Sliced` reads each recording once to count its slices, and again for each slice that does not follow a slice of the
+    same recording. A random transform in `dataset` would change the recording with each read, so pass it to the
+    `Loader` instead.
 
     Args:
-        dataset: any object with `len` and `[i]`. The first entry of a sample is the recording: events, or an array (T,
-            ...).
-        duration: the length of a slice of events, in microseconds.
-        steps: the length of a slice of an array.
-        overlap: how much of a slice the next one repeats, in microseconds or steps.
-        last: "keep" or "drop" a last slice that is not full. An empty recording has one empty slice with "keep", none
-            with "drop".
+        dataset: any object with `len` and `[i]`. The first entry of a sample is the recording, events or an array.
+        duration, steps: the length of a slice, in microseconds for events, or in steps for arrays. Pass one of them.
+        overlap: how much of a slice the next one repeats, in microseconds or steps; less than a slice.
+        last: "keep" or "drop" a last slice that is not full, and the empty slice of an empty recording.
 
     Attributes:
         recordings: for each slice, the index of its recording; an array.
-
-    Raises:
-        ArgumentError: unless exactly one of duration and steps is given; for an overlap as long as a slice.
-        ShapeError: for samples that are not recordings of the expected kind.
 
     Example:
         >>> import numpy as np
@@ -142,18 +135,16 @@ class Sliced(View):
             raise ArgumentError(f"Sliced: overlap must be below the length of a slice, {size}, not {overlap}.")
         self.dataset, self.duration, self.steps, self.overlap, self.last = dataset, duration, steps, overlap, last
         self._size, self._step = size, size - overlap
-        self._ends: list[int] | None = None
         self._read = threading.local()
 
     def __len__(self) -> int:
-        return (self._counted() or [0])[-1]
+        return (self._ends or [0])[-1]
 
     def __getitem__(self, index: int) -> Any:
         index = self._number(index)
-        ends = self._counted()
-        number = bisect_right(ends, index)
+        number = bisect_right(self._ends, index)
         sample, name, recording = self._recording(number)
-        begin = (index - (ends[number - 1] if number else 0)) * self._step
+        begin = (index - (self._ends[number - 1] if number else 0)) * self._step
         if self.duration is None:
             return with_entry(sample, name, recording[begin : begin + self._size])
         times = times_of(recording)
@@ -163,21 +154,18 @@ class Sliced(View):
     @property
     def recordings(self) -> np.ndarray[Any, Any]:
         """The index of the recording of each slice."""
-        ends = self._counted()
-        return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+        return np.repeat(np.arange(len(self._ends)), np.diff(self._ends, prepend=0))
 
     def __getstate__(self) -> dict[str, Any]:
-        self._counted()  # once here, instead of in each process
-        return {name: value for name, value in vars(self).items() if name != "_read"}
+        return {"_ends": self._ends} | {name: value for name, value in vars(self).items() if name != "_read"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _read=threading.local())
 
-    def _counted(self) -> list[int]:
-        """Cumulative numbers of slices, up to and including each recording."""
-        if self._ends is None:
-            self._ends = list(accumulate(self._slices(number) for number in range(len(self.dataset))))
-        return self._ends
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Cumulative numbers of slices, up to and including each recording; pickled, so that processes do not count."""
+        return list(accumulate(self._slices(number) for number in range(len(self.dataset))))
 
     def _slices(self, number: int) -> int:
         _, _, recording = self._recording(number)
@@ -208,22 +196,15 @@ class Sliced(View):
 
 
 def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.0) -> tuple[Array, Array]:
-    """Pad sequences of different lengths to one array, time first.
-
-    You can use it to build a batch by hand; a `Loader` does this itself.
+    """Pad sequences of different lengths to one array, time first, as a `Loader` does itself.
 
     Args:
-        sequences: N arrays (T_n, ...) that differ only in length.
+        sequences: at least one array (T_n, ...); the N arrays may differ only in length.
         steps: T. Longer sequences are cut. By default it is the length of the longest sequence.
         value: the number that fills the padding.
 
     Returns:
-        `x, lengths`: x (T, N, ...) in the arrays' common dtype, and the number of valid steps of each sequence, int64
-        (N,).
-
-    Raises:
-        ArgumentError: for no sequences, or `steps` below 1.
-        ShapeError: for sequences whose later axes differ.
+        `x, lengths`: (T, N, ...) in the arrays' common dtype, and each sequence's number of valid steps, int64 (N,).
 
     Example:
         >>> x, lengths = snncell.data.padded([[[1.0], [2.0]], [[3.0]]])
@@ -256,19 +237,14 @@ class Waiting:
 
 
 class Collate:
-    """Default collate function of a `Loader`: pad sequences and stack the other entries.
-
-    With `beyond`, sequences longer than all buckets are padded to a `grid_length` instead of refused.
-    """
+    """Default collate function of a `Loader`: pad sequences and stack the other entries."""
 
     def __init__(self, sequences: Sequence[Any] | None, lengths: bool, buckets: Sequence[int], beyond: bool) -> None:
-        self.sequences, self.lengths, self.buckets, self.beyond = sequences, lengths, buckets, beyond
+        self.sequences, self.lengths, self.buckets = sequences, lengths, buckets
+        self.beyond = beyond  # pad sequences longer than all buckets to a `grid_length` instead of refusing them
 
     def __call__(self, samples: list[Any], indices: Sequence[int], batch_of: Callable[..., Any] | None = None) -> Any:
-        """Make a batch of `samples`.
-
-        `indices` are the samples' indices for error messages; `batch_of` transforms entries that are Waiting.
-        """
+        """Make a batch of samples with these indices; `batch_of` transforms entries that are Waiting."""
         first = samples[0]
         rows = [entries(sample) for sample in samples]
         for index, row in zip(indices, rows, strict=True):

@@ -18,11 +18,7 @@ __all__ = ["Subset", "random_split"]
 
 
 class Subset(View):
-    """The samples of a data set at the given positions, in this order.
-
-    Args:
-        dataset: anything with `len` and `[i]`.
-        indices: the positions in `dataset`.
+    """The samples of a data set (anything with `len` and `[i]`) at the positions `indices`, in this order.
 
     Example:
         >>> [*snncell.data.Subset(["a", "b", "c"], [2, 0])]
@@ -74,9 +70,6 @@ def random_split(
 
     Returns:
         A list with a part for each length: a `Subset`, or for a tuple of arrays a tuple of arrays, as `fit` takes both.
-
-    Raises:
-        ArgumentError: if the lengths do not add up, or the arrays differ in length.
 
     Example:
         >>> x, y = ops.uniform((10, 3)), ops.arange(10)

@@ -37,8 +37,7 @@ def make_by_workers(
 ) -> Generator[Any, None, None]:
     """Yield `make(number, over)` for each number in order, computed by workers up to `ahead` numbers in advance.
 
-    `over` is a list that becomes non-empty when the result is no longer needed. If a batch raises an error, the
-    iteration raises it at this batch and ends. When the generator is closed, all workers have ended.
+    `over` becomes non-empty when the result is no longer needed. When the generator is closed, all workers have ended.
     """
     pool = _ThreadPool(make, min(workers, len(numbers)), processes)
     try:
@@ -199,10 +198,7 @@ def _cause(code: int | None) -> str:
 
 
 def _serve(connection: Any, others: Any, make: Make, parent: int | None) -> None:
-    """Main function of a worker process: make batches until the parent exits.
-
-    `parent` is the parent's process id if this process was forked, else None.
-    """
+    """Main function of a worker process: make batches until the parent (None if not forked) exits."""
     # Ctrl-C reaches all processes of a terminal, but only the parent should end this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

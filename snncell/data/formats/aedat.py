@@ -33,11 +33,7 @@ OTHER_OF_DAVIS = 1 << 31 | 1 << 10  # flags of frames and motion, and of externa
 
 
 def read_2(path: Any, data: bytes, sensor: Any = None) -> Events:
-    """Read AEDAT 2.0: header lines that begin with "#", then big-endian addresses and times.
-
-    The line AEChip names the sensor. If it is missing, the addresses are read as from a DVS128. x is not mirrored,
-    whereas jAER mirrors it.
-    """
+    """Read AEDAT 2.0: "#" header lines, then big-endian addresses and times. Unlike jAER, do not mirror x."""
     start = _end_of_lines(data)
     chip = _chip_2(path, data[:start])
     rest = (len(data) - start) % 8
@@ -94,10 +90,7 @@ POLARITY = 1  # type of packets with pixel events; other packets have frames, mo
 
 
 def read_3(path: Any, data: bytes, sensor: Any = None, begin: int = -1, end: int = 1 << 62) -> Events:
-    """Read AEDAT 3.1: the valid polarity events of all packets with `begin` <= t < `end`.
-
-    Times within a packet are in order, so packets outside of this range are skipped without decoding.
-    """
+    """Read AEDAT 3.1: the valid polarity events of all packets with `begin` <= t < `end`."""
     chip, start = _header_3(path, data)
     times, words, places = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
     for body, kind, size, offset, overflow, number, valid in _packets(path, data, start):
@@ -105,6 +98,7 @@ def read_3(path: Any, data: bytes, sensor: Any = None, begin: int = -1, end: int
             continue
         events = np.frombuffer(data, np.uint8, number * size, body).reshape(number, size)
         stamps = _column(events, offset)
+        # Times within a packet are in order, so other packets are skipped without decoding.
         first, last = (int(stamps[at]) | overflow << 31 for at in (0, -1))
         if (first < begin and last < begin) or (first >= end and last >= end):
             continue

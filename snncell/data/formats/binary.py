@@ -23,19 +23,16 @@ NMNIST = (34, 34, 2)
 
 
 def read_bin(path: Any, data: bytes, sensor: Any = None, *, certain: bool = True) -> Events:
-    """Read events of five bytes, `[x] [y] [p, t22..t16] [t15..t8] [t7..t0]`.
+    """Read events of five bytes, `[x] [y] [p, t22..t16] [t15..t8] [t7..t0]`, without a header.
 
-    The format has no header. Unless it is `certain` that a file has this format, its times must not decrease, or its
-    pixels must fit N-MNIST's sensor.
+    Unless the format is `certain`, times must not decrease, or pixels must fit N-MNIST's sensor.
     """
     if len(data) % BYTES:
         last = len(data) - len(data) % BYTES
         kind = "an event of 5 bytes, as N-MNIST's .bin has them" + ("" if certain else ", or another known format")
         raise fault(path, f"byte {last}", f"{kind}, is expected, and the file ends at byte {len(data)}")
     # Bytes 1 to 4 of each event as one number: y, p and 23 bits of time.
-    words = (
-        np.ndarray(len(data) // BYTES, ">u4", data, 1, (BYTES,)).astype(np.uint32) if data else np.zeros(0, np.uint32)
-    )
+    words = np.ndarray(len(data) // BYTES, ">u4", data, min(len(data), 1), (BYTES,)).astype(np.uint32)
     xs = np.frombuffer(data, np.uint8)[::BYTES]
     marks = words >> 24 == OVERFLOW_ROW
     numbers = None
@@ -152,8 +149,7 @@ OFF, ON, TIME_HIGH = 0x0, 0x1, 0x8  # TIME_HIGH in EVT 3.0 too
 def _decode_2(words: Array) -> tuple[Columns, Word]:
     """Decode EVT 2.0: the columns, and a function from the index of an event to that of its word.
 
-    Words have 32 bits. CD_OFF and CD_ON hold x, y and the lower 6 bits of the time; TIME_HIGH holds the upper 28 bits.
-    Events before the first TIME_HIGH are left out.
+    CD_OFF and CD_ON hold x, y and the lower 6 bits of the time; TIME_HIGH holds the upper 28 bits.
     """
     kinds = words >> 28
     highs = np.flatnonzero(kinds == TIME_HIGH)
@@ -173,10 +169,9 @@ ADDR_Y, ADDR_X, BASE_X, VECTOR_12, VECTOR_8, TIME_LOW = 0x0, 0x2, 0x3, 0x4, 0x5,
 def _decode_3(words: Array) -> tuple[Columns, Word]:
     """Decode EVT 3.0: the columns, and a function from the index of an event to that of its word.
 
-    Words have 16 bits. They set the time, the row or the first pixel, or contain one, 8 or 12 pixels. Pixels before the
-    first time, row or base are left out. TIME_LOW sets the lower 12 bits of the time, and may decrease. A TIME_HIGH
-    that differs from the previous one sets them to 0. The first pixel of a vector is the last base plus the lengths of
-    all vectors since then.
+    Words set the time, the row or the first pixel, or contain one, 8 or 12 pixels. TIME_LOW sets the lower 12 bits of
+    the time, and may decrease. A TIME_HIGH that differs from the previous one sets them to 0. The first pixel of a
+    vector is the last base plus the lengths of all vectors since then.
     """
     kinds, values = words >> 12, words & 0xFFF
     highs, lows, rows, bases = (np.flatnonzero(kinds == kind) for kind in (TIME_HIGH, TIME_LOW, ADDR_Y, BASE_X))

@@ -15,17 +15,8 @@ import numpy as np
 
 from snncell.base.signals import import_once
 from snncell.data.events import Events
-from snncell.data.formats.reading import (
-    PACKED,
-    ROOM,
-    Array,
-    TableLayout,
-    contents,
-    fault,
-    foreign_errors,
-    in_microseconds,
-    recording,
-)
+from snncell.data.formats import reading
+from snncell.data.formats.reading import Array, TableLayout, contents, fault, foreign_errors, in_microseconds, recording
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 USER_BLOCKS = (0, *(512 << n for n in range(8)))  # possible positions of the superblock
@@ -63,11 +54,10 @@ def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
 
 
 class SpikeFile:
-    """A file in SHD's layout: labels, spikes, and optional class names (`keys`) and `speakers`.
+    """A file in SHD's layout: labels, spikes, and class names (`keys`) and `speakers`, which are None if missing.
 
-    `keys` and `speakers` are None if the file has none. The file stays open after the first sample, because opening it
-    takes longer than reading a sample. A forked process can use it too: h5py forks under its lock, and HDF5 reads
-    without a file position. A pickle leaves the open file out.
+    The file stays open after the first sample, because opening it takes longer than reading a sample. A forked process
+    can use it too: h5py forks under its lock, and HDF5 reads without a file position. A pickle leaves it out.
     """
 
     def __init__(self, path: Any) -> None:
@@ -225,10 +215,7 @@ def _is_dataset(thing: Any) -> bool:
 
 
 def _check(path: Any, file: Any, place: str, dataset: Any, used: int = 0) -> Any:
-    """Refuse a dataset that is stored outside of this file, cannot be unpacked, or is too large for this file.
-
-    `used` is the number of bytes already read from the file.
-    """
+    """Refuse datasets outside of this file, with unknown filters, or too large after `used` bytes of this file."""
     if dataset.file.filename != file.filename or dataset.external or dataset.is_virtual:
         raise fault(path, place, "its numbers must be stored in this file, not in another one")
     filters, settings = import_once("h5py").h5z, dataset.id.get_create_plist()
@@ -245,7 +232,7 @@ def _check(path: Any, file: Any, place: str, dataset: Any, used: int = 0) -> Any
         words = name.decode("utf-8", "replace")[:40] or "no name"
         found = f"it is compressed by filter {code} ({words}), which h5py does not have: pip install hdf5plugin"
         raise fault(path, place, found)
-    room = ROOM + PACKED * os.path.getsize(path) - used
+    room = reading.ROOM + reading.PACKED * os.path.getsize(path) - used
     size = max(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # one of them may be the size of a pointer
     if dataset.shape is None or dataset.size * size > room:
         raise fault(path, place, f"shape {dataset.shape} of {dataset.dtype} is too large for a file of this length")

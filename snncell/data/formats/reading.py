@@ -30,11 +30,7 @@ def fault(path: Any, place: str, text: str) -> FileError:
 
 
 def contents(path: Any, most: int = -1) -> bytes:
-    """All bytes of a file, or the first `most`.
-
-    Raises:
-        FileError: for a missing or empty file, a folder, a pipe or a device.
-    """
+    """All bytes of a file, or the first `most`; raises FileError for an empty file, a folder, a pipe or a device."""
     try:
         status = os.stat(path)
         if stat.S_ISREG(status.st_mode):
@@ -58,9 +54,8 @@ def foreign_errors(path: Any, place: str) -> Iterator[None]:
     except SnncellError:
         raise
     except BaseException as error:
-        if (
-            not isinstance(error, Exception) and type(error).__name__ != "PanicException"
-        ):  # the panic of aedat's Rust code
+        # PanicException is the panic of aedat's Rust code.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise fault(path, place, f"cannot be read: {type(error).__name__}: {error}") from error
 
@@ -68,26 +63,16 @@ def foreign_errors(path: Any, place: str) -> Iterator[None]:
 # --- Columns to Events ------------------------------------------------------------------------------------------------
 
 
-def event_number(number: int) -> str:
-    """The position of an event in a file without byte or line positions."""
-    return f"event {number}"
-
-
 def recording(
     path: Any,
     columns: dict[str, Array],
     sensor: Any,
-    place: Place = event_number,
+    place: Place = "event {}".format,
     natural: tuple[int, int, int] | None = None,
 ) -> Events:
-    """Convert columns of a file to Events.
+    """Convert columns t, x, p, and y if the sensor has two axes, to Events.
 
-    Args:
-        path: of the file, for errors.
-        columns: t, x, p, and y if the sensor has two axes.
-        sensor: the user's sensor size. None means `natural`, or else the smallest sensor that contains the events.
-        place: positions of events, for errors.
-        natural: (W, H, P), the sensor size in the file.
+    `sensor` is the user's sensor size; if None, it is `natural`, the one in the file, or else the smallest possible.
     """
     lengths = {name: len(column) for name, column in columns.items() if column.ndim == 1}
     if len(set(lengths.values())) != 1 or len(lengths) != len(columns):
@@ -148,11 +133,7 @@ PLAIN = TableLayout()
 
 
 def layout_of(who: str, columns: Any, time_unit: Any) -> TableLayout:
-    """Check `columns` and `time_unit`.
-
-    Raises:
-        ArgumentError: for columns that do not map t, x and optionally y and p to names or indices; for other units.
-    """
+    """Check `columns` and `time_unit`."""
     if time_unit is not None and (not isinstance(time_unit, str) or time_unit not in UNITS):
         units = ", ".join(map(repr, UNITS))
         raise ArgumentError(f"{who}: time_unit is one of {units}, not {show(time_unit)}.")
@@ -172,11 +153,7 @@ def layout_of(who: str, columns: Any, time_unit: Any) -> TableLayout:
 
 
 def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") -> dict[str, str]:
-    """Map t, x, y and p to a file's column names, by the layout or by the usual names.
-
-    Raises:
-        FileError: for a missing column. y may be missing, and so may p if `layout` has no p.
-    """
+    """Map t, x, y and p to a file's column names, by the layout or by the usual names; y may be missing."""
     names = list(names)
     shown = ", ".join([*(name[:60] for name in names[:24]), *["..."] * (len(names) > 24)]) or "none"
     if layout.columns is None:
@@ -200,12 +177,8 @@ def ours(path: Any, names: Iterable[str], layout: TableLayout, place: str = "") 
 def order_of(path: Any, table: Array, layout: TableLayout, place: str = "", order: str = "") -> dict[str, int]:
     """The indices of the columns t, x, y and p of a table (events, N), by the layout, a known order, or its numbers.
 
-    Four columns are `t x y p`, `x y t p` or `x y p t`: the function returns the only order in which polarities are 0
-    and 1 (or -1 and 1) and times do not decrease. If several orders fit, x and y must also be valid pixels. Three
-    columns are `t x p`.
-
-    Raises:
-        FileError: for another number of columns, and if no order or several orders fit.
+    In the only order of `ORDERS` that fits, polarities are 0 and 1 (or -1 and 1) and times do not decrease. If several
+    orders fit, x and y must also be valid pixels.
     """
     if table.dtype.kind not in "iubf" and table.ndim == 2:
         raise fault(path, place, f"numbers are expected, not {table.dtype}")
@@ -265,10 +238,7 @@ def in_milliseconds(path: Any, places: dict[str, int], layout: TableLayout) -> s
 
 
 def in_microseconds(columns: dict[str, Array], time_unit: str | None) -> dict[str, Array]:
-    """Round times of unit `time_unit` to whole microseconds, and add polarities 0 if p is missing.
-
-    Integers stay exact, unless they exceed the range of times.
-    """
+    """Round times of unit `time_unit` to whole microseconds, and add polarities 0 if p is missing."""
     whole = columns if "p" in columns else columns | {"p": np.zeros(len(columns["t"]), np.uint8)}
     t = columns["t"]
     if time_unit is None or t.dtype.kind not in "iubf":

@@ -116,10 +116,7 @@ class _Element(NamedTuple):
 
 
 def read_mat(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
-    """Read the top-level arrays of a `.mat` file.
-
-    SciPy's reader is not used, because it allocates any size that a damaged header declares.
-    """
+    """Read the top-level arrays of a `.mat`; SciPy's reader would allocate any size that a damaged header declares."""
     order = {b"IM": "<", b"MI": ">"}.get(data[126:HEADER])
     if order is None:
         raise fault(path, "byte 126", f"IM or MI is expected, for the order of bytes, not {data[126:HEADER]!r}")
@@ -162,11 +159,11 @@ def _decompress(path: Any, element: _Element, length: int) -> bytes:
         unpacked = inflate.decompress(element.data, room)
     except zlib.error as error:
         raise fault(path, element.place, f"a packed element is expected: {error}") from None
-    if inflate.eof:
-        return unpacked
     if inflate.unconsumed_tail:
         raise fault(path, element.place, f"it unpacks to more than {room} bytes: it is damaged, or a bomb")
-    raise fault(path, element.place, "its compressed bytes end too early")
+    if not inflate.eof:
+        raise fault(path, element.place, "its compressed bytes end too early")
+    return unpacked
 
 
 def _matrix(path: Any, element: _Element, order: str, within: str = "", depth: int = 0) -> dict[str, Array]:

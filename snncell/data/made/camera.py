@@ -166,17 +166,12 @@ class EventCamera:
         """Convert a film to events.
 
         Args:
-            film: light intensity (T, H, W), not negative, with at least two frames.
+            film: light intensity (T, H, W), finite and not negative, with at least two frames.
             times: of the frames in microseconds, ascending (T,); or one number, the time between frames.
             seed: of the initial levels and the noise. By default `snncell.set_seed` decides.
 
         Returns:
             Events in order of time, with sensor_size (W, H, 2).
-
-        Raises:
-            ShapeError: for a film that is not (T, H, W), or times that are not (T,).
-            ArgumentError: for negative or infinite light, times that do not ascend, and more than two billion events of
-                noise and leak.
         """
         with np.errstate(over="ignore"):  # numbers too large for float32 are refused below
             frames = np.asarray(on_host(film), np.float32)
@@ -199,10 +194,7 @@ class EventCamera:
 def record(
     camera: EventCamera, size: tuple[int, int], light: Callable[[slice], Array], times: Array, rng: np.random.Generator
 ) -> Events:
-    """Events of a film that is computed in blocks: `light` maps a slice of rows to their light (rows, W, T).
-
-    `size` is (W, H), and `times` are the times of the frames.
-    """
+    """Events of a film of size (W, H), computed in blocks: `light` maps a slice of rows to their light (rows, W, T)."""
     width, height = size
     phases = rng.random((height, width))
     noise, firsts = _noise(camera, width * height, int(times[0]), int(times[-1]), rng)
@@ -244,8 +236,7 @@ def _noise(camera: EventCamera, pixels: int, begin: int, end: int, rng: np.rando
 def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Handwritten digits: 1,797 grey images of 8 x 8 pixels, of which 1,438 are for training and 359 for testing.
 
-    The images come with the package, so you can use them without a download. Every fifth image is a test image, so both
-    parts contain the same writers.
+    The images come with the package. Every fifth image is a test image, so both parts contain the same writers.
 
     Returns:
         `(images, labels), (test_images, test_labels)`: images float32 (N, 8, 8) in [0, 1], labels int64 (N,) in [0, 9].
@@ -280,24 +271,18 @@ class MovingDigits:
     Args:
         samples: the number of samples; each shows a random image.
         train: use the 1,438 training images, or else the 359 test images.
-        sensor_size: (W, H, 2).
+        sensor_size: (W, H, 2), at least as large as the digit.
         digit: size of the digit in pixels, at least 8.
         saccades: the number of movements.
         duration: of a movement and the rest after it, in microseconds, from 1,000 to 10^9.
-        reach: the largest distance of a resting place from the centre of the sensor, in pixels along each axis. By
-            default it is limited only by the sensor.
-        camera: an `EventCamera`. By default it has thresholds of 0.3, 1 Hz of noise, 0.1 Hz of leak and a refractory
-            period of 100 microseconds.
+        reach: the largest distance of a resting place from the sensor's centre, in pixels along each axis; None (the
+            default) for any place on the sensor.
+        camera: by default `EventCamera(0.3, refractory=100, noise=1.0, leak=0.1)`.
         seed: of all random numbers.
         transform: a function of the events, whose result replaces them in `[i]`.
 
     Attributes:
-        sensor_size: (W, H, 2).
         classes: the names of the digits.
-
-    Raises:
-        ArgumentError: for a digit larger than the sensor, or a sensor without two polarities.
-        TensorIndexError: from `[i]`, for an index out of range.
 
     Source: saccades as in Orchard, Jayawant, Cohen and Thakor, "Converting static image datasets to spiking
         neuromorphic datasets using saccades", Frontiers in Neuroscience 2015; trajectory of Flash and Hogan, "The

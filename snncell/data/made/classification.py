@@ -50,19 +50,16 @@ def randman(
     with a, b and phi uniform in [0, 1) for each unit, dimension and k. Every unit of every sample fires `spikes` times,
     so a network cannot use spike counts. The task is harder with more dimensions and a smaller alpha.
 
-    You should draw training and test data in one call and split them, because another call with another seed has other
-    manifolds.
+    You should draw training and test data in one call and split them, because another seed gives other manifolds.
 
     Args:
-        classes: the number of manifolds.
-        units: the number of input neurons.
+        classes, units, steps: the number of manifolds, of input neurons, and T.
         samples: per class, at least 2.
-        steps: T.
         dim: the number of coordinates.
         alpha: how fast amplitudes fall with frequency; 1 is rough, 3 very smooth. k is limited to k^-alpha > 0.001 and
             k <= 999, so that alpha = 1 or less takes about twenty times as long.
         spikes: per unit, each from its own manifold. Spikes of a unit in the same step merge.
-        fraction: in (0, 1], the fraction of the steps, from the beginning, in which units fire.
+        fraction: of the steps, from the beginning, in which units fire.
         seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
@@ -75,9 +72,6 @@ def randman(
         >>> patterns, labels = snncell.data.randman(classes=2, units=5, samples=30, steps=50, seed=1)
         >>> patterns.shape, labels.shape, set(patterns.sum(0).ravel().tolist())
         ((50, 60, 5), (60,), {1.0})
-        >>> for x, y in snncell.data.batches(patterns.swapaxes(0, 1), labels, batch_size=60):
-        ...     x.swapaxes(0, 1).shape  # time first, for MultiStep
-        (50, 60, 5)
     """
     rng = np.random.Generator(np.random.Philox(seed_or_draw("randman", seed)))
     times = np.empty((spikes, classes * samples, units), np.int64)
@@ -101,9 +95,8 @@ def _harmonics(alpha: float) -> int:
 def _times(z: Array, drawn: Array, alpha: float, scale: float, steps: int) -> Array:
     """Spike steps (samples, units) at the points z (samples, dim), for the random numbers `drawn`.
 
-    A fast kernel computes f with an error of at most `slack`. Values that decide a step within this error are computed
-    again by `_surface`: the extremes, and those close to a step boundary. The result is therefore exactly that of
-    `_surface`.
+    A fast kernel computes f with an error of at most `slack`. To get exactly the steps of `_surface`, this function is
+    called for the values within this error of deciding a step: the extremes, and those close to a step boundary.
     """
     f, slack = _estimate(z, drawn, alpha)
     ends = (f <= f.min(0) + 2.0 * slack) | (f >= f.max(0) - 2.0 * slack)
@@ -151,10 +144,7 @@ def _scale_columns(f: Array, low: Array, high: Array) -> Array:
 
 
 def multiply_waves_kernel(start: Any, stop: Any, z: Any, waves: Any, f: Any) -> None:
-    """f[u, n] = prod_d sum_k a cos(2 pi (b z[d, n] + c)), with a, b, c of (u, d, k) in a row (3 k) of `waves`.
-
-    The cosine is a polynomial with an error of at most 1e-13.
-    """
+    """f[u, n] = prod_d sum_k a cos(2 pi (b z[d, n] + c)), with a, b, c of (u, d, k) in a row (3 k) of `waves`."""
     (dim, samples), harmonics = z.shape, waves.shape[1] // 3
     blocks = (samples + BLOCK - 1) // BLOCK
     for unit in range(start, stop):
@@ -236,9 +226,6 @@ def yin_yang(
     Returns:
         `(coordinates, labels)`: x, y, 1 - x, 1 - y as float64 (N, 4), for a network without bias, and int64 (N,).
 
-    Raises:
-        ArgumentError: for dots that are too large or too small; a seed beyond 32 bits.
-
     Source: Kriener, Göltz and Petrovici, "The Yin-Yang dataset", NICE 2022, doi:10.1145/3517343.3517380.
 
     Example:
@@ -298,14 +285,11 @@ def poisson_patterns(
     test data in one call and split them, because another call with another seed has other templates.
 
     Args:
-        classes: the number of templates.
-        units: the number of input neurons.
+        classes, units, steps: the number of templates, of input neurons, and T.
         samples: per class.
-        steps: T.
         rate: spike probability of a unit per step. For example, 0.05 is 50 Hz if a step is 1 ms.
         jitter: standard deviation in steps.
-        deletions: the fraction of template spikes that are deleted.
-        insertions: probability per unit and step of a spike that is not in the template.
+        deletions, insertions: probability per spike of the template, and per unit and step.
         seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:

@@ -37,10 +37,8 @@ def delayed_match(
     The answer is yes for half of the samples on average. With two cues, this is the delayed XOR task.
 
     Args:
-        samples: N.
-        cues: the number of different cues.
-        cue: duration of a cue in steps.
-        delay: steps between the cues; T = cue + delay + cue.
+        samples, cues: N, and the number of different cues.
+        cue, delay: steps of a cue, and between the cues; T = cue + delay + cue.
         units: the number of units in a population.
         rate, noise: spike probability of a unit per step.
         seed: of all random numbers. By default `snncell.set_seed` decides.
@@ -83,11 +81,9 @@ def store_recall(
 
     Args:
         samples: N.
-        slots: the number of slots in a sequence.
-        slot: duration of a slot in steps; T = slots slot.
+        slots, slot: the number of slots in a sequence, and the steps of a slot; T = slots slot.
         units: the number of units in each of the four populations.
-        rate: spike probability per step of a unit in an active population.
-        noise: spike probability per step of all other units.
+        rate, noise: spike probability per step of a unit in an active population, and of all other units.
         command: probability of a store, and of a recall, in each slot between the first and the last.
         seed: of all random numbers. By default `snncell.set_seed` decides.
 
@@ -137,8 +133,7 @@ def cue_accumulation(
     the side that had more cues.
 
     Args:
-        samples: N.
-        cues: the number of cues, which must be odd.
+        samples, cues: N, and the number of cues, which must be odd.
         cue, pause: duration of a cue, and of the pause after it, in steps.
         delay, decision: steps after the cues; T = cues (cue + pause) + delay + decision.
         units: the number of units in a population.
@@ -148,9 +143,6 @@ def cue_accumulation(
 
     Returns:
         `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (N,), 0 for left, 1 for right.
-
-    Raises:
-        ArgumentError: for an even number of cues.
 
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020; a task of Morcos and Harvey, "History-dependent variability in population dynamics during
@@ -190,19 +182,13 @@ def pulse_order(
     """Temporal order task: one pulse on each line, at different steps; which line was first?
 
     Args:
-        samples: N.
-        steps: T, at least the number of lines. All times are equally likely.
-        lines: the number of lines.
+        samples, steps, lines: N, T and the number of lines, at most T. All times are equally likely.
         seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
         `(spikes, labels)`: 0 and 1 as float32 (T, N, lines), and int64 (N,), the line.
 
-    Raises:
-        ArgumentError: for fewer steps than lines.
-
-    Source: after the temporal order problem of Hochreiter and Schmidhuber, "Long short-term memory", Neural
-    Computation 1997.
+    Source: the temporal order problem of Hochreiter and Schmidhuber, "Long short-term memory", Neural Computation 1997.
 
     Example:
         >>> spikes, labels = snncell.data.pulse_order(samples=4, steps=20, seed=0)
@@ -226,17 +212,13 @@ def delay_xor(
     """Temporal XOR task: two pulses, each early or late after a reference pulse; do they differ?
 
     Args:
-        samples: N. The four cases are equally likely.
-        steps: T.
-        early, late: the steps of early and late pulses. The reference, on line 0, is always early.
+        samples, steps: N and T. The four cases are equally likely.
+        early, late: the steps of early and late pulses, early < late < T. The reference, on line 0, is always early.
         jitter: standard deviation of the times of both pulses, in steps; they stay within the T steps.
         seed: of all random numbers. By default `snncell.set_seed` decides.
 
     Returns:
         `(spikes, labels)`: 0 and 1 as float32 (T, N, 3), and int64 (N,), 1 if the two pulses differ.
-
-    Raises:
-        ArgumentError: if not early < late < steps.
 
     Source: Bohte, Kok and La Poutré, "Error-backpropagation in temporally encoded networks of spiking neurons",
     Neurocomputing 2002.

@@ -44,10 +44,9 @@ class Vocabulary(NamedTuple):
 class SHDLike:
     """Synthetic substitute for the Spiking Heidelberg Digits: 700 channels, 20 classes, about 8,000 events per sample.
 
-    You can use it where you cannot download the original. The language has six sounds, and each word contains all of
-    them; its class is their order. All classes therefore have the same distribution of events over channels, and a
-    network must use spike times to tell words apart. A sound has three formants. An event of formant j in sound m comes
-    at
+    The language has six sounds, and each word contains all of them; its class is their order. All classes therefore
+    have the same distribution of events over channels, and a network must use spike times to tell words apart. A sound
+    has three formants. An event of formant j in sound m comes at
 
         t = t0 + D (b_m + w_m tau),             tau = (u + u') / 2,  u, u' uniform in [0, 1)
         channel = c_mj + s_mj (tau - 1/2) + h + sigma n,             n normal
@@ -70,9 +69,6 @@ class SHDLike:
     Attributes:
         sensor_size: (channels, 1, 1).
         classes: the words, one letter per sound.
-
-    Raises:
-        TensorIndexError: from `[i]`, for an index out of range.
 
     Source: format and size follow Cramer, Stradmann, Schemmel and Zenke, "The Heidelberg spiking data sets for the
         systematic evaluation of spiking neural networks", IEEE TNNLS 2022. Their data are recordings of spoken digits;
@@ -165,13 +161,8 @@ def write_shd_like(
         path: of the file. An existing file is replaced.
         samples, seed, words, classes, channels, events: as for `SHDLike`, whose samples are written.
 
-    Raises:
-        ArgumentError: if h5py is not installed.
-        FileError: if the file cannot be written.
-
     Example:
         >>> snncell.data.write_shd_like("train.h5", samples=8000, seed=0)  # doctest: +SKIP
-        >>> snncell.data.write_shd_like("test.h5", samples=2000, seed=1)  # doctest: +SKIP
     """
     made = SHDLike(samples, seed, words=words, classes=classes, channels=channels, events=events)
     try:

@@ -1,109 +1,19 @@
-"""Convert events to frames, images, voxel grids and time surfaces."""
+"""Convert events to images, voxel grids and time surfaces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Dtype, FloatDtype, Positive
 from snncell.data.events import Events
-from snncell.data.frames import Binning, check_bins, make_event_lists, make_frames
+from snncell.data.frames import Binning, make_frames
 from snncell.data.transforms.base import Array, Transform, check_inside, grid_of, has_rows, in_order, places_of, span
 from snncell.errors import ArgumentError
-from snncell.tape.event_lists import EventLists
 
-__all__ = ["ToEventLists", "ToFrame", "ToImage", "ToTimesurface", "ToVoxelGrid"]
-
-
-@dataclass(frozen=True)
-class ToFrame:
-    """Event frames: count events per pixel and polarity in time bins; `data.to_frames` as a transform.
-
-    You can pass it to a `Loader`, which then bins a whole batch at once.
-
-    Args:
-        sensor_size: (W, H, P), by default that of the events. With P = 1, all polarities are counted together.
-        n_bins: the number of bins.
-        window: the length of a bin in microseconds.
-        count: the number of events in a bin.
-        overlap: how much of a bin the next one repeats, in microseconds or events.
-        last: "keep" or "drop" a last window or count that is not full.
-        dtype: of the counts.
-        start: the time in microseconds at which the first bin begins, for `n_bins` and `window`.
-        end: the time at which the last bin ends. With `start` and `end`, all recordings have the same number of frames.
-
-    Raises:
-        ArgumentError: unless exactly one of `n_bins`, `window` and `count` is given, or for an invalid `start` or
-            `end`.
-
-    Example:
-        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
-        >>> snncell.data.ToFrame(window=4)(events).shape
-        (3, 2, 3, 2)
-    """
-
-    sensor_size: Sequence[int] | None = None
-    n_bins: Count | None = None
-    window: Count | None = None
-    count: Count | None = None
-    overlap: int = 0
-    last: Literal["keep", "drop"] = "keep"
-    dtype: Dtype = np.uint8
-    start: int | None = None
-    end: int | None = None
-
-    def __post_init__(self) -> None:
-        check_bins(self._binning())
-
-    def _binning(self) -> Binning:
-        ways = self.n_bins, self.window, self.count
-        return Binning(
-            type(self).__name__, self.sensor_size, *ways, self.overlap, self.last, self.dtype, self.start, self.end
-        )
-
-    def __call__(self, events: Any) -> Any:
-        """The frames of a recording, or of a list of recordings."""
-        return self._binned(events)
-
-    def batch(self, samples: list[Any], steps: Callable[[Array], int] = max) -> tuple[Any, Array]:
-        """The frames of several recordings, (T, B, P, H, W) or (T, B, P, W), and their numbers of frames (B,).
-
-        Args:
-            samples: the recordings.
-            steps: a function that maps the numbers of frames, int64 (B,), to T. Shorter recordings end with empty
-                frames.
-        """
-        found: list[Array] = []
-
-        def noted(lengths: Array) -> int:
-            found.append(lengths)
-            return steps(lengths)
-
-        return self._binned(samples, noted), found[0]
-
-    def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> Any:
-        return make_frames(self._binning(), events, steps)
-
-
-@dataclass(frozen=True)
-class ToEventLists(ToFrame):
-    """List the pixels with events in time bins: `data.to_event_lists` as a transform, with the arguments of `ToFrame`.
-
-    A `Loader` joins the lists of its samples to a batch. `Dense` and `Conv2d` accept event lists directly, which saves
-    time and memory when few pixels have events.
-
-    Example:
-        >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
-        >>> snncell.data.ToEventLists(window=4)(events).shape
-        (3, 2, 3, 2)
-    """
-
-    def _binned(self, events: Any, steps: Callable[[Array], int] | None = None) -> EventLists:
-        return make_event_lists(self._binning(), events, steps)
+__all__ = ["ToImage", "ToTimesurface", "ToVoxelGrid"]
 
 
 @dataclass(frozen=True)
@@ -118,7 +28,7 @@ class ToImage(Transform):
     dtype: Dtype = np.int32
 
     def _of(self, events: Events) -> Array:
-        image: Array = make_frames(Binning("ToImage", n_bins=1, dtype=self.dtype), events)[0]
+        image: Array = make_frames("ToImage", Binning(n_bins=1, dtype=self.dtype), events)[0]
         return image
 
 
@@ -137,13 +47,10 @@ class ToVoxelGrid(Transform):
     Args:
         n_time_bins: n.
         dtype: float32 or float64.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P) of structured arrays, which have none; P is at most 2.
 
     Returns:
         When called, (n, 1, H, W), or (n, 1, W) for events without y.
-
-    Raises:
-        ArgumentError: when called, for a sensor with more than two polarities.
 
     Source: Zhu, Yuan, Chaney and Daniilidis, "Unsupervised Event-based Learning of Optical Flow, Depth, and
     Egomotion", CVPR 2019.

@@ -32,21 +32,17 @@ class Transform:
         batch(samples, steps) -> x, lengths
 
     - `samples` is a list of inputs of the callable. `lengths`, int64 (B,), are the samples' numbers of time steps.
-    - `batch` must call `T = steps(lengths)` once. T is the number of steps of the batch, at least 1 and at least the
-      largest length.
-    - x must be (T, B, ...): bit for bit the results of the callable, followed by zeros. It can also be an object that
-      represents this array in a batch.
+    - `batch` must call `T = steps(lengths)` once. T is the number of steps of the batch, at least the largest length.
+    - x must be (T, B, ...), or represent it: bit for bit the results of the callable, followed by zeros.
     - `batch` must not draw random numbers.
 
     A `Loader` calls `batch` instead of the callable and of padding. If `batch` raises, the Loader calls the callable
     sample by sample, so that the error names the sample. In a `Compose`, only the `batch` of the last part is used, and
     each sample passes the other parts alone, with its own random numbers. A callable with an argument `rng` is always
     called sample by sample. So is a subclass that overrides `__call__` but not `batch`.
-
-    A subclass defines `_of(events)`. `RANGES` maps attribute names to their lowest and highest values; such an
-    attribute is a number, or two numbers in ascending order.
     """
 
+    # The lowest and the highest value of attributes; such an attribute is a number, or two in ascending order.
     RANGES: ClassVar[dict[str, tuple[float, float]]] = {}
 
     sensor_size: Any = field(default=None, kw_only=True)
@@ -73,12 +69,7 @@ class RandomTransform(Transform):
     """Base class of random event transforms; a subclass defines `_draw(events, rng)`."""
 
     def __call__(self, events: Any, rng: Draws = None) -> Any:
-        """Transform events.
-
-        Args:
-            events: `Events`, or a structured array.
-            rng: a generator, whose next numbers are used, or a seed. By default `snncell.set_seed` decides.
-        """
+        """Transform events. `rng` is a generator or a seed; by default `snncell.set_seed` decides."""
         return self._draw(as_events(type(self).__name__, events, self.sensor_size), generator(rng))
 
     def _draw(self, events: Events, rng: Generator) -> Any:
@@ -88,15 +79,9 @@ class RandomTransform(Transform):
 class Compose:
     """Chain several event transforms into one.
 
-    Any callable can be a transform. All transforms with an argument `rng`, such as the random ones of this module, draw
-    from the one generator that you pass to the Compose. The result for a recording therefore depends on this generator
-    alone. A seed gives `np.random.default_rng(seed)`.
-
-    Args:
-        transforms: in the order of application.
-
-    Raises:
-        ArgumentError: for an object that cannot be called.
+    `transforms` are callables, in the order of application. Those with an argument `rng`, such as the random ones of
+    this module, draw from the one generator, or seed of `np.random.default_rng`, that you pass to the Compose. The
+    result for a recording therefore depends on this generator alone.
 
     Example:
         >>> from snncell import data
@@ -124,10 +109,7 @@ class Compose:
 
 
 def by_batches(transform: Any) -> tuple[Compose | None, Any] | None:
-    """Split a transform into its per-sample part (or None) and its last part, which has a method `batch`.
-
-    Returns None if the last part has no usable `batch`: see `Transform`.
-    """
+    """Split a transform into its per-sample part (or None), and its last part if that has a usable method `batch`."""
     parts = [transform]
     while parts and type(parts[-1]) is Compose:
         parts[-1:] = parts[-1].transforms

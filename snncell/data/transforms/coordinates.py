@@ -9,34 +9,14 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Count, NotNegative, Positive, Probability
 from snncell.data.events import Events
-from snncell.data.transforms.base import (
-    Array,
-    Generator,
-    RandomTransform,
-    Transform,
-    axes_of,
-    draw_between,
-    has_rows,
-    in_order,
-    select,
-    span,
-    with_columns,
-)
+from snncell.data.transforms import base
+from snncell.data.transforms.base import Array, Generator, RandomTransform, Transform
 from snncell.errors import ArgumentError
 
 __all__ = [
-    "Downsample",
-    "MergePolarities",
-    "RandomFlipLR",
-    "RandomFlipPolarity",
-    "RandomFlipUD",
-    "RandomTimeReversal",
-    "SpatialJitter",
-    "TimeAlignment",
-    "TimeJitter",
-    "TimeSkew",
-    "UniformNoise",
-]
+    "Downsample", "MergePolarities", "RandomFlipLR", "RandomFlipPolarity", "RandomFlipUD", "RandomTimeReversal",
+    "SpatialJitter", "TimeAlignment", "TimeJitter", "TimeSkew", "UniformNoise",
+]  # fmt: skip
 
 # --- Times ------------------------------------------------------------------------------------------------------------
 
@@ -52,7 +32,7 @@ class TimeAlignment(Transform):
     """
 
     def _of(self, events: Events) -> Events:
-        return with_columns(events, t=events["t"] - span(events)[0]) if len(events) else events.copy()
+        return base.with_columns(events, t=events["t"] - base.span(events)[0]) if len(events) else events.copy()
 
 
 @dataclass(frozen=True)
@@ -71,8 +51,10 @@ class TimeSkew(RandomTransform):
     offset: float | tuple[float, float] = 0.0
 
     def _draw(self, events: Events, rng: Generator) -> Events:
-        coefficient = draw_between(self.coefficient, rng)
-        return with_columns(events, t=scale_times("TimeSkew", events["t"], coefficient, draw_between(self.offset, rng)))
+        coefficient = base.draw_between(self.coefficient, rng)
+        return base.with_columns(
+            events, t=scale_times("TimeSkew", events["t"], coefficient, base.draw_between(self.offset, rng))
+        )
 
 
 @dataclass(frozen=True)
@@ -92,10 +74,10 @@ class TimeJitter(RandomTransform):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         t = events["t"] + np.rint(rng.normal(0.0, self.std, len(events))).astype(np.int64)
-        result = with_columns(events, t=t)
+        result = base.with_columns(events, t=t)
         if self.clip_negative:
             result = result[t >= 0]
-        return in_order(result) if self.sort_timestamps else result
+        return base.in_order(result) if self.sort_timestamps else result
 
 
 def scale_times(who: str, t: Any, factor: float, offset: float) -> Any:
@@ -125,9 +107,6 @@ class Downsample(Transform):
         spatial_factor: one factor for columns and rows, or one for each.
         target_size: (w, h), instead of a spatial factor.
         sensor_size: (W, H, P) of structured arrays, which have none.
-
-    Raises:
-        ArgumentError: if both a spatial factor and a target size are given.
     """
 
     time_factor: Positive = 1.0
@@ -142,7 +121,7 @@ class Downsample(Transform):
         sides = list(events.sensor_size[:2])
         columns = {"t": scale_times("Downsample", events["t"], self.time_factor, 0.0)}
         factors = self.spatial_factor if isinstance(self.spatial_factor, tuple) else (self.spatial_factor,) * 2
-        for axis, (name, whole) in enumerate(axes_of(events)):
+        for axis, (name, whole) in enumerate(base.axes_of(events)):
             places = events[name].astype(np.int64)
             if self.target_size is not None:
                 places, sides[axis] = places * self.target_size[axis] // whole, self.target_size[axis]
@@ -152,7 +131,7 @@ class Downsample(Transform):
             columns[name] = places
         if max(sides) >= 1 << 16:
             raise ArgumentError(f"Downsample: a sensor of {sides} pixels is larger than 65,535.")
-        return with_columns(events, (sides[0], sides[1], events.sensor_size[2]), **columns)
+        return base.with_columns(events, (sides[0], sides[1], events.sensor_size[2]), **columns)
 
 
 @dataclass(frozen=True)
@@ -160,14 +139,10 @@ class SpatialJitter(RandomTransform):
     """Add Gaussian noise to coordinates, rounded to pixels. Note that tonic rounds towards 0.
 
     Args:
-        var_x: variance of the columns' noise, in pixels^2.
-        var_y: variance of the rows' noise.
-        sigma_xy: covariance of both.
+        var_x, var_y: variance of the noise of columns and rows, in pixels^2.
+        sigma_xy: covariance of both, with sigma_xy^2 <= var_x var_y.
         clip_outliers: drop events that leave the sensor. By default they stay at its border (in tonic, outside of it).
         sensor_size: (W, H, P) of structured arrays, which have none.
-
-    Raises:
-        ArgumentError: if sigma_xy^2 > var_x var_y, which no covariance can be.
     """
 
     var_x: NotNegative = 1.0
@@ -183,19 +158,17 @@ class SpatialJitter(RandomTransform):
         covariance = [[self.var_x, self.sigma_xy], [self.sigma_xy, self.var_y]]
         shifts = rng.multivariate_normal([0.0, 0.0], covariance, len(events))
         columns, inside = {}, np.ones(len(events), np.bool_)
-        for axis, (name, limit) in enumerate(axes_of(events)):
+        for axis, (name, limit) in enumerate(base.axes_of(events)):
             moved = np.rint(events[name] + shifts[:, axis])
             inside &= (moved >= 0) & (moved < limit)
             columns[name] = np.clip(moved, 0, limit - 1)
-        result = with_columns(events, **columns)
+        result = base.with_columns(events, **columns)
         return result[inside] if self.clip_outliers else result
 
 
 @dataclass(frozen=True)
 class UniformNoise(RandomTransform):
-    """Add noise events at random pixels, polarities and times between the first and the last event.
-
-    The result is in order of time. An empty recording stays empty.
+    """Add noise events at random pixels, polarities and times between the first and the last event, and sort by time.
 
     Args:
         n: the number of added events, or two numbers between which it is drawn.
@@ -209,14 +182,14 @@ class UniformNoise(RandomTransform):
     def _draw(self, events: Events, rng: Generator) -> Events:
         if not len(events):
             return events.copy()
-        number, first, last = draw_between(self.n, rng), *span(events)
-        noisy = with_columns(np.zeros(len(events) + number, events.dtype).view(Events), events.sensor_size)
+        number, first, last = base.draw_between(self.n, rng), *base.span(events)
+        noisy = base.with_columns(np.zeros(len(events) + number, events.dtype).view(Events), events.sensor_size)
         noisy[number:] = events
         noisy["t"][:number] = rng.integers(first, last, number, endpoint=True)
         for name, limit in zip(("x", "y", "p"), events.sensor_size, strict=True):
             if name in (events.dtype.names or ()):
                 noisy[name][:number] = rng.integers(0, limit, number)
-        return in_order(noisy)
+        return base.in_order(noisy)
 
 
 @dataclass(frozen=True)
@@ -228,7 +201,7 @@ class MergePolarities(Transform):
     """
 
     def _of(self, events: Events) -> Events:
-        return with_columns(events, (*events.sensor_size[:2], 1), p=0)
+        return base.with_columns(events, (*events.sensor_size[:2], 1), p=0)
 
 
 # --- Flips with probability p -----------------------------------------------------------------------------------------
@@ -255,28 +228,25 @@ class RandomFlipLR(_RandomFlip):
     """
 
     def _flip(self, events: Events) -> Events:
-        return with_columns(events, x=_mirror(events, "x", 0))
+        return base.with_columns(events, x=_mirror(events, "x", 0))
 
 
 @dataclass(frozen=True)
 class RandomFlipUD(_RandomFlip):
-    """Flip events vertically with probability p: y becomes H - 1 - y.
+    """Flip events, which must have y, vertically with probability p: y becomes H - 1 - y.
 
     Args:
         p: the probability.
         sensor_size: (W, H, P) of structured arrays, which have none.
-
-    Raises:
-        ArgumentError: when called, for events without y.
     """
 
     def _draw(self, events: Events, rng: Generator) -> Events:
-        if not has_rows(events):
+        if not base.has_rows(events):
             raise ArgumentError("RandomFlipUD: these events have no y. Use RandomFlipLR to flip their channels.")
         return super()._draw(events, rng)
 
     def _flip(self, events: Events) -> Events:
-        return with_columns(events, y=_mirror(events, "y", 1))
+        return base.with_columns(events, y=_mirror(events, "y", 1))
 
 
 @dataclass(frozen=True)
@@ -291,7 +261,7 @@ class RandomFlipPolarity(_RandomFlip):
     """
 
     def _flip(self, events: Events) -> Events:
-        return with_columns(events, p=_mirror(events, "p", 2))
+        return base.with_columns(events, p=_mirror(events, "p", 2))
 
 
 @dataclass(frozen=True)
@@ -309,9 +279,9 @@ class RandomTimeReversal(_RandomFlip):
     def _flip(self, events: Events) -> Events:
         if not len(events):
             return events.copy()
-        columns = {"t": span(events)[1] - events["t"]}
+        columns = {"t": base.span(events)[1] - events["t"]}
         columns |= {"p": _mirror(events, "p", 2)} if self.flip_polarities else {}
-        return select(with_columns(events, None, **columns), slice(None, None, -1))
+        return base.select(base.with_columns(events, None, **columns), slice(None, None, -1))
 
 
 def _mirror(events: Events, name: Any, axis: int) -> Array:

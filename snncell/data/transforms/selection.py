@@ -12,35 +12,15 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Positive
 from snncell.data.events import Events
-from snncell.data.transforms.base import (
-    Generator,
-    RandomTransform,
-    Transform,
-    axes_of,
-    check_inside,
-    draw_between,
-    grid_of,
-    has_rows,
-    places_of,
-    select,
-    span,
-    with_columns,
-)
+from snncell.data.transforms import base
+from snncell.data.transforms.base import Generator, RandomTransform, Transform
 from snncell.errors import ArgumentError
 from snncell.kernels.numba.build import build_function
 
 __all__ = [
-    "CenterCrop",
-    "CropTime",
-    "Decimation",
-    "Denoise",
-    "DropEvent",
-    "DropEventByArea",
-    "DropEventByTime",
-    "DropPixel",
-    "RandomCrop",
-    "RefractoryPeriod",
-]
+    "CenterCrop", "CropTime", "Decimation", "Denoise", "DropEvent", "DropEventByArea", "DropEventByTime",
+    "DropPixel", "RandomCrop", "RefractoryPeriod",
+]  # fmt: skip
 
 # --- Filters: kernels with one unit of work, the recording ------------------------------------------------------------
 
@@ -103,8 +83,8 @@ def _kernel(rule: Rule) -> Any:
 
 
 def _filter_events(who: str, events: Events, rule: Rule, number: int) -> Events:
-    check_inside(who, events)
-    return select(events, keep_by_rule(rule, events, grid_of(events), number))
+    base.check_inside(who, events)
+    return base.select(events, keep_by_rule(rule, events, base.grid_of(events), number))
 
 
 @dataclass(frozen=True)
@@ -161,7 +141,7 @@ class RefractoryPeriod(RandomTransform):
     delta: int | tuple[int, int]
 
     def _draw(self, events: Events, rng: Generator) -> Events:
-        return _filter_events("RefractoryPeriod", events, "rest", draw_between(self.delta, rng))
+        return _filter_events("RefractoryPeriod", events, "rest", base.draw_between(self.delta, rng))
 
 
 # --- Dropping: at random, by pixel, time and area ---------------------------------------------------------------------
@@ -182,10 +162,10 @@ class DropEvent(RandomTransform):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         number = len(events)
-        dropped = rng.choice(number, int(draw_between(self.p, rng) * number + 0.5), replace=False, shuffle=False)
+        dropped = rng.choice(number, int(base.draw_between(self.p, rng) * number + 0.5), replace=False, shuffle=False)
         kept = np.ones(number, np.bool_)
         kept[dropped] = False
-        return select(events, kept)
+        return base.select(events, kept)
 
 
 @dataclass(frozen=True)
@@ -195,12 +175,8 @@ class DropPixel(Transform):
     Args:
         coordinates: (x, y) of each pixel to drop, or x for events without y.
         hot_pixel_frequency: in Hz. A pixel is dropped if it has more events than this frequency times the time between
-            the first and the last event of the recording.
+            the first and the last event of the recording. Pass this or `coordinates`.
         sensor_size: (W, H, P) of structured arrays, which have none.
-
-    Raises:
-        ArgumentError: unless exactly one of `coordinates` and `hot_pixel_frequency` is given; when called, for invalid
-            coordinates.
     """
 
     coordinates: Sequence[Any] | None = None
@@ -211,15 +187,15 @@ class DropPixel(Transform):
             raise ArgumentError("DropPixel: give either the coordinates of pixels or a hot_pixel_frequency, in Hz.")
 
     def _of(self, events: Events) -> Events:
-        places, (width, height) = places_of("DropPixel", events), grid_of(events)
+        places, (width, height) = base.places_of("DropPixel", events), base.grid_of(events)
         if self.hot_pixel_frequency is not None:
-            first, last = span(events) if len(events) else (0, 0)
+            first, last = base.span(events) if len(events) else (0, 0)
             counts = np.bincount(places, minlength=width * height)
             dropped = counts > self.hot_pixel_frequency * (last - first) * 1e-6
         else:
             dropped = np.zeros(width * height, np.bool_)
-            dropped[_numbers_of_pixels(self.coordinates, [limit for _, limit in axes_of(events)])] = True
-        return select(events, ~dropped[places])
+            dropped[_numbers_of_pixels(self.coordinates, [limit for _, limit in base.axes_of(events)])] = True
+        return base.select(events, ~dropped[places])
 
 
 def _numbers_of_pixels(coordinates: Any, limits: list[int]) -> Any:
@@ -239,14 +215,10 @@ def _numbers_of_pixels(coordinates: Any, limits: list[int]) -> Any:
 
 @dataclass(frozen=True)
 class DropEventByTime(RandomTransform):
-    """Drop all events in a time interval at a random position.
-
-    The recording lasts from its first event to its last. tonic also allows intervals before the first event, from t = 0
-    on.
+    """Drop all events in a time interval at a random position between the first event and the last (in tonic, from 0).
 
     Args:
-        duration_ratio: the length of the interval as a fraction of the recording, or two numbers between which it is
-            drawn.
+        duration_ratio: the length of the interval as a fraction of the recording, or two numbers to draw it between.
         sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
@@ -257,17 +229,15 @@ class DropEventByTime(RandomTransform):
     def _draw(self, events: Events, rng: Generator) -> Events:
         if not len(events):
             return events.copy()
-        first, last = span(events)
-        length = draw_between(self.duration_ratio, rng) * (last - first + 1)
+        first, last = base.span(events)
+        length = base.draw_between(self.duration_ratio, rng) * (last - first + 1)
         start = first + rng.uniform(0.0, last - first + 1 - length)
-        return select(events, (events["t"] < start) | (events["t"] >= start + length))
+        return base.select(events, (events["t"] < start) | (events["t"] >= start + length))
 
 
 @dataclass(frozen=True)
 class DropEventByArea(RandomTransform):
-    """Drop all events in a rectangle at a random position.
-
-    The rectangle has floor(r W) columns and floor(r H) rows, or only columns for events without y.
+    """Drop all events in a rectangle of floor(r W) columns and floor(r H) rows at a random position.
 
     Args:
         area_ratio: r, or two numbers between which it is drawn.
@@ -279,13 +249,13 @@ class DropEventByArea(RandomTransform):
     area_ratio: float | tuple[float, float] = 0.2
 
     def _draw(self, events: Events, rng: Generator) -> Events:
-        ratio = draw_between(self.area_ratio, rng)
+        ratio = base.draw_between(self.area_ratio, rng)
         dropped = np.ones(len(events), np.bool_)
-        for name, whole in axes_of(events):
+        for name, whole in base.axes_of(events):
             side = int(whole * ratio)
             first = int(rng.integers(0, whole - side, endpoint=True))
             dropped &= _between(events[name], first, side)
-        return select(events, ~dropped)
+        return base.select(events, ~dropped)
 
 
 # --- Crops: in time and in space --------------------------------------------------------------------------------------
@@ -293,11 +263,9 @@ class DropEventByArea(RandomTransform):
 
 @dataclass(frozen=True)
 class CropTime(Transform):
-    """Keep the events with `min` <= t <= `max`, in microseconds.
+    """Keep the events with `min` <= t <= `max`, in microseconds; without `max`, there is no latest time.
 
     Args:
-        min: the earliest time.
-        max: the latest time; by default no limit.
         sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
@@ -306,14 +274,12 @@ class CropTime(Transform):
 
     def _of(self, events: Events) -> Events:
         t = events["t"]
-        return select(events, (t >= self.min) & (self.max is None or t <= self.max))
+        return base.select(events, (t >= self.min) & (self.max is None or t <= self.max))
 
 
 @dataclass(frozen=True)
 class CenterCrop(Transform):
-    """Crop the centre of the sensor.
-
-    Column x becomes x - floor((W - w) / 2), and rows likewise. A size larger than the sensor pads it instead.
+    """Crop the centre of the sensor, or pad it: column x becomes x - floor((W - w) / 2), and rows likewise.
 
     Args:
         size: (w, h), or one number for both; only w counts for events without y.
@@ -330,23 +296,18 @@ class CenterCrop(Transform):
 
 @dataclass(frozen=True)
 class RandomCrop(RandomTransform):
-    """Crop the sensor at a random position.
-
-    All positions are equally likely, whereas tonic never reaches the last column and row.
+    """Crop the sensor at a random position; in contrast to tonic, this may be the last column and row.
 
     Args:
-        target_size: (w, h), or one number for both; only w counts for events without y.
+        target_size: (w, h) within the sensor, or one number for both; only w counts for events without y.
         sensor_size: (W, H, P) of structured arrays, which have none.
-
-    Raises:
-        ArgumentError: when called, for a size larger than the sensor.
     """
 
     target_size: Count | tuple[Count, Count]
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         size, sensor = _pair(self.target_size), events.sensor_size
-        axes = 2 if has_rows(events) else 1
+        axes = 2 if base.has_rows(events) else 1
         if any(own > whole for own, whole in zip(size[:axes], sensor, strict=False)):
             raise ArgumentError(f"RandomCrop: {size[:axes]} does not fit into sensor_size {sensor}; CenterCrop pads.")
         firsts = [int(rng.integers(0, max(whole - own, 0) + 1)) for own, whole in zip(size, sensor, strict=False)]
@@ -359,14 +320,14 @@ def _pair(size: Any) -> tuple[int, int]:
 
 def _crop_events(events: Events, firsts: list[int], size: tuple[int, int]) -> Events:
     """The events in a rectangle, with coordinates relative to its corner."""
-    names, sides = [name for name, _ in axes_of(events)], list(events.sensor_size)
+    names, sides = [name for name, _ in base.axes_of(events)], list(events.sensor_size)
     sides[: len(names)] = size[: len(names)]
     inside = np.ones(len(events), np.bool_)
     for name, first, side in zip(names, firsts, size, strict=False):
         inside &= _between(events[name], first, side)
-    part = select(events, inside)
+    part = base.select(events, inside)
     columns = {name: part[name].astype(np.int64) - first for name, first in zip(names, firsts, strict=False)}
-    return with_columns(part, (sides[0], sides[1], sides[2]), **columns)
+    return base.with_columns(part, (sides[0], sides[1], sides[2]), **columns)
 
 
 def _between(column: Any, first: int, count: int) -> Any:
