@@ -260,7 +260,6 @@ class Cached(View):
             computed (ArgumentError). You must then change it whenever the samples change.
         transform: a function of the first entry of a sample, applied after reading. You should pass a random transform
             here, because inside of `dataset` it would give the same random numbers in every epoch.
-
     Example:
         >>> import numpy as np
         >>> import tempfile

@@ -132,7 +132,6 @@ class EventFolder(Recordings):
             when `sensor_size` is first needed, so you should pass it if you know it.
         columns, time_unit: the layout of recordings that are tables, as for `read_events`.
         transform: a function of the events, whose result replaces them in `[i]`.
-
     Attributes:
         classes: the names of the subfolders.
         labels: of all samples, int64.
@@ -173,7 +172,6 @@ class NMNIST(Recordings):
     Args:
         folder: contains the folders Train and Test, as you unpack the archives, or the folders 0 to 9 of one part.
         train: True for the training part, False for the test part. The default prefers the training part.
-
     Source: Orchard et al., Converting static image datasets to spiking neuromorphic datasets using saccades, 2015.
     """
 
@@ -240,16 +238,12 @@ class SHD(Samples):
     Args:
         path: the unpacked file, for example `shd_train.h5` or `ssc_valid.h5`.
         transform: a function of the events, whose result replaces them in `[i]`.
-
     Attributes:
         sensor_size: (700, 1, 1).
         classes: the names in `/extra/keys`. If the file has none, the label numbers as strings.
         labels: of all samples, int64, below 65,536.
         speakers: of all samples, int64, or None if the file has none.
-
-    Raises:
-        FileError: if h5py or the file is missing, and for a damaged file, with the HDF5 dataset and the index in it.
-
+    Raises: FileError if h5py or the file is missing, and for a damaged file, with the HDF5 dataset and the index in it.
     Source: Cramer et al., The Heidelberg spiking data sets for the systematic evaluation of spiking neural networks,
     2022.
     """
@@ -301,15 +295,11 @@ class DVSGesture(Samples):
             the folders train and test, or ibmGestureTrain and ibmGestureTest, or the recordings that
             trials_to_train.txt and trials_to_test.txt list.
         transform: a function of the events, whose result replaces them in `[i]`.
-
     Attributes:
         sensor_size: (128, 128, 2).
         classes: the 11 gestures. Label 0 is class 1 of the label files.
         labels: of all samples, int64.
-
-    Raises:
-        FileError: for missing recordings or invalid labels, and from `[i]` for a damaged file.
-
+    Raises: FileError for missing recordings or invalid labels, and from `[i]` for a damaged file.
     Source: Amir et al., A low power, fully event-based gesture recognition system, 2017.
     """
 

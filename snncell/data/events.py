@@ -39,7 +39,6 @@ class Events(np.ndarray[Any, Any]):
         x, y: columns and rows of the sensor; y is None (default) for a sensor with one axis.
         p: polarities, 0 by default.
         sensor_size: (W, H, P), which must contain all events.
-
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
         >>> events[events["p"] == 1]["t"].tolist(), events.sensor_size

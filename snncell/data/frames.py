@@ -76,15 +76,10 @@ def to_frames(
         start: the time in microseconds at which the first bin begins, instead of t0. Earlier events are left out.
         end: the time in microseconds at which the last bin ends. Events from this time on are left out. With `start`
             and `end`, all recordings have the same number of frames, for example for the 100 ms after a trigger.
-
-    Returns:
-        (T, P, H, W), or (T, P, W) for events without y. A batch gives (T, B, ...), and shorter recordings end with
+    Returns: (T, P, H, W), or (T, P, W) for events without y. A batch gives (T, B, ...), and shorter recordings end with
         empty frames. A recording without events has T = 0 windows, or `n_bins` empty bins.
-
-    Raises:
-        ArgumentError: for arguments that contradict each other, such as `count` with a time `start`, for events outside
-            of the sensor, and for a batch with several sensors.
-
+    Raises: ArgumentError for arguments that contradict each other, such as `count` with a time `start`, for events
+        outside of the sensor, and for a batch with several sensors.
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
         >>> frames = snncell.data.to_frames(events, n_bins=5)
@@ -339,9 +334,7 @@ class ToFrame(Binning):
 
     You can pass it to a `Loader`, which then bins a whole batch at once.
 
-    Args:
-        sensor_size, n_bins, window, count, overlap, last, dtype, start, end: as for `to_frames`.
-
+    Args: sensor_size, n_bins, window, count, overlap, last, dtype, start, end: as for `to_frames`.
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
         >>> snncell.data.ToFrame(window=4)(events).shape

@@ -180,10 +180,8 @@ class Loader:
         sequences: the entries that are sequences, by number or name; by default the first. With () there are no
             lengths, and every entry is stacked to (B, ...).
         lengths: add the lengths after the first sequence.
-
-    Raises:
-        ArgumentError: for a data set without `len` or `[i]`, no possible batch, or invalid buckets; with processes, for
-            a transform that keeps a Generator, or objects that must be pickled and cannot be.
+    Raises: ArgumentError for a data set without `len` or `[i]`, no possible batch, or invalid buckets; with processes,
+        for a transform that keeps a Generator, or objects that must be pickled and cannot be.
 
     Iteration raises ShapeError for samples with different shapes, ArgumentError for samples longer than the largest
     bucket, DTypeError for samples that cannot become arrays, and WorkerError if a process dies. Errors from the data
@@ -269,9 +267,8 @@ class Loader:
     def state(self, given: Size | None = None) -> dict[str, Any]:
         """The current position in the data, as a dict that can be saved as JSON, for `resume`.
 
-        Args:
-            given: the number of batches that you have used in this epoch, at most its length. By default it is the
-                number that you took from the Loader, which is larger if you prefetch.
+        Args: given: the number of batches that you have used in this epoch, at most its length. By default it is the
+            number that you took from the Loader, which is larger if you prefetch.
         """
         place = self._place
         if given is not None:

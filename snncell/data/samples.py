@@ -105,10 +105,7 @@ class Sliced(View):
         duration, steps: the length of a slice, in microseconds for events, or in steps for arrays. Pass one of them.
         overlap: how much of a slice the next one repeats, in microseconds or steps; less than a slice.
         last: "keep" or "drop" a last slice that is not full, and the empty slice of an empty recording.
-
-    Attributes:
-        recordings: for each slice, the index of its recording; an array.
-
+    Attributes: recordings: for each slice, the index of its recording; an array.
     Example:
         >>> import numpy as np
         >>> sliced = snncell.data.Sliced([(np.arange(5), "a"), (np.arange(2), "b")], steps=2)
@@ -202,10 +199,8 @@ def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.
         sequences: at least one array (T_n, ...); the N arrays may differ only in length.
         steps: T. Longer sequences are cut. By default it is the length of the longest sequence.
         value: the number that fills the padding.
-
     Returns:
         `x, lengths`: (T, N, ...) in the arrays' common dtype, and each sequence's number of valid steps, int64 (N,).
-
     Example:
         >>> x, lengths = snncell.data.padded([[[1.0], [2.0]], [[3.0]]])
         >>> x[:, :, 0].tolist(), lengths.tolist()

@@ -67,10 +67,8 @@ def random_split(
         lengths: the numbers of samples of the parts, which must add up to the length of the data set; or fractions
             that add up to 1. If fractions do not give whole numbers, the first parts get one more sample each.
         seed: the seed of the random order. Without it you can control the order by `snncell.set_seed`.
-
     Returns:
         A list with a part for each length: a `Subset`, or for a tuple of arrays a tuple of arrays, as `fit` takes both.
-
     Example:
         >>> x, y = ops.uniform((10, 3)), ops.arange(10)
         >>> training, validation = snncell.data.random_split((x, y), [0.8, 0.2], seed=0)

@@ -28,13 +28,10 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
     Pass the whole batch on every rank. Random numbers drawn while you compute a shard belong to the shard, so they do
     not depend on the rank. For a small batch, a rank may get no shard.
 
-    Args:
-        batch: inputs (B, ...) or (T, B, ...), then the target with an entry for each of the B samples.
-
+    Args: batch: inputs (B, ...) or (T, B, ...), then the target with an entry for each of the B samples.
     Raises:
         ArgumentError: if the axis of the samples is missing or ambiguous; in a jitted function.
         RankError: before `init`.
-
     Example:
         The gradient of a whole batch, the same bits on 1, 2 and 4 ranks:
 
@@ -83,15 +80,11 @@ def mean_gradients(
         grads: a tuple of Tensors; or a list of such tuples, one for each of this rank's `shards`. In a jitted function,
             call this once; the step then waits for the other ranks. In fast mode it overlaps the backward pass.
         samples: the number of samples n_i of each gradient, a number or a list; by default all have the same weight.
-
-    Returns:
-        Tensors with the shapes, dtypes and devices of the gradients.
-
+    Returns: Tensors with the shapes, dtypes and devices of the gradients.
     Raises:
         ArgumentError: without any gradients, or if the lengths of `grads` and `samples` differ.
         ShapeError: for gradients of different shapes or dtypes.
         RankError: before `init`.
-
     Example:
         A jitted step with separate data on each rank:
 

@@ -37,7 +37,6 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
             each rank. The bits then depend on the number of ranks, and maybe on the machines.
         threads: threads of parallel kernels. By default NUMBA_NUM_THREADS, else the cores available to this process
             divided by the ranks that share them.
-
     Raises:
         ArgumentError: for fewer shards than ranks.
         RankError: without mpi4py or an MPI library, with how to install them; if ranks pass different arguments, or on
@@ -121,7 +120,6 @@ def rank() -> int:
 
     Raises:
         RankError: before `init`.
-
     Example:
         >>> snncell.distributed.init()
         >>> snncell.distributed.rank() in range(snncell.distributed.size())
@@ -135,7 +133,6 @@ def size() -> int:
 
     Raises:
         RankError: before `init`.
-
     Example:
         >>> snncell.distributed.init()
         >>> snncell.distributed.size() >= 1
@@ -150,7 +147,6 @@ def barrier() -> None:
     Raises:
         ArgumentError: in a jitted function, because it would only wait while it is traced.
         RankError: before `init`, or if a rank has ended.
-
     Example:
         >>> snncell.distributed.init()
         >>> if snncell.distributed.rank() == 0:

@@ -87,8 +87,7 @@ class Ranks:
     def wait(self, requests: Iterable[Any], what: str = "an exchange") -> None:
         """Wait for requests of MPI. After 30 s, a message with the name of the exchange says which ranks are missing.
 
-        Raises:
-            RankError: if another rank has ended its program, or has left `fit` by an error.
+        Raises: RankError if another rank has ended its program, or has left `fit` by an error.
         """
         under_way = [*requests]
         begun, asked, patience = time.monotonic(), 0, SILENT

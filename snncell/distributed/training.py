@@ -307,8 +307,7 @@ class AllRanks(OneProcess):
     def any(self, flag: bool) -> bool:
         """True if the flag is true on any rank.
 
-        Raises:
-            RankError: if the ranks have drawn different numbers of random numbers.
+        Raises: RankError if the ranks have drawn different numbers of random numbers.
         """
         own = np.array([flag, *present_key().asnumpy()], np.int64)
         rows = self.ranks.all_gather(own, "fit, which compares the states of the ranks")

@@ -45,7 +45,6 @@ class Cost(NamedTuple):
         synops: multiply-accumulates with an input that is not 0: the synaptic operations of an event-driven machine.
         density: the share of inputs that are not 0.
         spikes: True if all inputs that are not 0 are equal, so that a synaptic operation is an addition.
-
     Source: Yik et al., "The NeuroBench framework for benchmarking neuromorphic computing algorithms and systems",
     Nature Communications 2025: its Dense operations, and its Effective ACs or MACs for weights without zeros.
     """

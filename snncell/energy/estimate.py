@@ -310,14 +310,10 @@ def energy(
         reuse: True if dense products read each weight, input and output once per pass; False if each
             multiply-accumulate reads its weight and its input again.
         options: further arguments of the call by name, such as `lengths`.
-
-    Returns:
-        An `Energy`: `.joules` per sample, by layer and kind, and the same for the network without spikes.
-
+    Returns: An `Energy`: `.joules` per sample, by layer and kind, and the same for the network without spikes.
     Raises:
         ArgumentError: for unknown hardware, a `net` that is not a Cell or has no neurons, or inside of a monitor.
         RecordError: an ArgumentError, if no layer ran.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3, weight_init=0.5, has_bias=False), nn.MultiStep(nn.IFNode()))
         >>> spikes = ops.eye(4).reshape((4, 1, 4))  # (T, B, N), one at each step
@@ -340,11 +336,9 @@ def synops(net: Cell, *inputs: Any, **options: Any) -> float:
         net: the network.
         inputs: for a call of the network, (T, B, ...); the result is the mean over the B samples.
         options: further arguments of the call by name, such as `lengths`.
-
     Raises:
         ArgumentError: for a `net` that is not a Cell or has no neurons, or inside of a monitor.
         RecordError: an ArgumentError, if no layer with weights ran.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3), nn.MultiStep(nn.IFNode()))
         >>> snncell.energy.synops(net, ops.eye(4).reshape((4, 1, 4)))  # four spikes, each to 3 neurons
@@ -387,9 +381,7 @@ def energy_by_layer(
         title: title of the plot; the sums of all layers by default.
         beside: "one_pass", an ANN of the same layers without time; "dense", the same steps with all products; "both";
             or None, the spiking network alone.
-
-    Raises:
-        ArgumentError: if `energy` is not an Energy, or for another `beside`.
+    Raises: ArgumentError if `energy` is not an Energy, or for another `beside`.
     """
     if not energy.layers:
         raise ArgumentError("energy_by_layer: energy.layers is empty, so there is nothing to draw.")

@@ -87,10 +87,7 @@ class Hardware:
             spike.
         event_bytes: bytes of the address of a spike.
         source: publication.
-
-    Raises:
-        ArgumentError: for an energy or a size below 0, or memories that are not ascending.
-
+    Raises: ArgumentError for an energy or a size below 0, or memories that are not ascending.
     Example:
         >>> mine = snncell.energy.Hardware("mine", mac=1.2, ac=0.3, update=4.0, weight_bytes=1)
         >>> mine.access(10_000)  # accesses cost nothing extra without memories

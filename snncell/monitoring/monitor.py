@@ -63,12 +63,10 @@ class Monitor:
         spikes, v, above, grad: arrays (T, B, ...) of the last call, by layer.
         calls: the recorded calls, oldest first, each a dict: quantity -> layer -> array.
         layers: the names of the layers, in the order of their calls.
-
     Raises:
         ArgumentError: for a Cell outside of the network, a network without neurons, or a monitor within another one.
         RecordError: an ArgumentError, if you read a quantity that was not recorded. It says why, and how to record it.
         ShapeError: if you read a layer that was called with several shapes.
-
     Example:
         >>> net = nn.SequentialCell(nn.MultiStep(nn.IFNode()), nn.Dense(3, 2), nn.MultiStep(nn.IFNode(fire=False)))
         >>> with snncell.monitor(net, v="0", grad=True) as m:
@@ -222,12 +220,8 @@ class Monitor:
         It needs `inputs=True`, and the spikes of all layers. With `every`, `neurons` or `samples`, the number of spikes
         is an estimate from the recorded part. The result is an `Energy`.
 
-        Args:
-            hardware, baseline, reuse: as for `monitoring.energy`.
-
-        Raises:
-            ArgumentError: for unknown hardware.
-            RecordError: if inputs or the spikes of a layer were not recorded.
+        Args: hardware, baseline, reuse: as for `monitoring.energy`.
+        Raises: ArgumentError for unknown hardware; RecordError if inputs or the spikes of a layer were not recorded.
         """
         estimate = plugin("energy estimate")(hardware, baseline, reuse)
         call = self._counted(weights=False)

@@ -96,8 +96,7 @@ def as_text(value: Any) -> Any:
 def node_of(kind: Any, given: dict[str, Any], metadata: dict[str, Any], path: str) -> Node:
     """Make a node from raw parameters, and check each of them.
 
-    Raises:
-        NirError: for an unknown node type, and for parameters that are missing, unknown or invalid.
+    Raises: NirError for an unknown node type, and for parameters that are missing, unknown or invalid.
     """
     node = Node(str(kind), {}, metadata, path)
     if kind not in FIELDS:
@@ -191,8 +190,7 @@ Shape = tuple[int, ...]
 def shape_after(node: Node, before: Shape) -> Shape:
     """The output shape of a node for the input shape `before`.
 
-    Raises:
-        NirError: if the shape does not fit the parameters of the node.
+    Raises: NirError if the shape does not fit the parameters of the node.
     """
     if node.kind in ELEMENTWISE:
         shape = common_shape(node)
@@ -324,9 +322,8 @@ class Flat:
 def flatten(graph: Graph) -> Flat:
     """Flatten inner graphs. Their Input and Output nodes stay, as identities.
 
-    Raises:
-        NirError: for edges to missing nodes, repeated edges, edges into an Input or out of an Output, and nodes that no
-            Input reaches.
+    Raises: NirError for edges to missing nodes, repeated edges, edges into an Input or out of an Output, and nodes that
+        no Input reaches.
     """
     nodes: dict[str, Node] = {}
     edges: Edges = []
@@ -435,8 +432,7 @@ def shapes_of(
 ) -> tuple[dict[str, Shape], dict[str, Shape]]:
     """Input and output shapes of all nodes, in the order of the stages.
 
-    Raises:
-        NirError: for shapes that do not fit a node, and for sums of different shapes.
+    Raises: NirError for shapes that do not fit a node, and for sums of different shapes.
     """
     before: dict[str, Shape] = {}
     gives: dict[str, Shape] = {}

@@ -26,8 +26,7 @@ from snncell.tape.tensor import Tensor
 class Scale(Cell):
     """Elementwise scaling, y = scale x: the Scale node of NIR.
 
-    Args:
-        scale: a number, or an array that broadcasts to one time step of the input without its batch axis.
+    Args: scale: a number, or an array that broadcasts to one time step of the input without its batch axis.
     """
 
     def __init__(self, scale: Numbers, dtype: Any = None) -> None:
@@ -130,8 +129,7 @@ def total(values: list[Tensor]) -> Tensor:
 def delay_in_steps(node: Node, dt: float, lost: list[str] | None) -> Any:
     """A delay in whole time steps.
 
-    Args:
-        lost: list for notes on rounding; None refuses delays that need rounding.
+    Args: lost: list for notes on rounding; None refuses delays that need rounding.
     """
     delays = np.asarray(node.values["delay"], np.float64) / dt
     if (delays < 0).any():

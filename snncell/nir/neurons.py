@@ -248,8 +248,7 @@ class Writer:
     def neuron(self, cell: Any, shape: Shape, path: str, kept: dict[str, Any] | None = None) -> list[Node]:
         """The nodes of a neuron, in their order.
 
-        Args:
-            kept: metadata of the imported graph; features that these describe are not lost.
+        Args: kept: metadata of the imported graph; features that these describe are not lost.
         """
         _refuse_rule(cell, path)
         plain = self._plain(cell, path)

@@ -84,16 +84,10 @@ def from_nir(
         lossy: True to accept a graph that snncell cannot reproduce exactly, for example one with a delay that is not a
             multiple of dt, or with an Output of another shape. The attribute `lost` of the result lists the
             differences.
-
-    Returns:
-        A Cell, whose child Cells have the names of the nodes. Its attribute `error` is the largest dt / tau.
-
-    Raises:
-        NirError: if the graph is damaged, inconsistent or not supported (the message names the node), or if `graph` is
-            a file and the package h5py is missing.
-
+    Returns: A Cell, whose child Cells have the names of the nodes. Its attribute `error` is the largest dt / tau.
+    Raises: NirError if the graph is damaged, inconsistent or not supported (the message names the node), or if `graph`
+        is a file and the package h5py is missing.
     Source: Pedersen et al., "Neuromorphic intermediate representation", Nature Communications 2024.
-
     Example:
         >>> import nir, numpy as np
         >>> one = np.ones(1)
@@ -290,15 +284,10 @@ class Net(Cell):
         lost: notes on parts of the graph that the Cell does not reproduce.
         error: e, the largest dt / tau. Euler's method gets the decay per step wrong by about e**2 / 2: for example, 0.9
             instead of 0.905 for e = 0.1.
-
     Inputs:
         x: (T, B, ...) for each Input of the graph, in their order.
-
-    Returns:
-        The input of the Output node, (T, B, ...). If the graph has several Outputs, a tuple.
-
-    Raises:
-        ShapeError: if an input does not have the shape in the graph.
+    Returns: The input of the Output node, (T, B, ...). If the graph has several Outputs, a tuple.
+    Raises: ShapeError if an input does not have the shape in the graph.
     """
 
     def __init__(

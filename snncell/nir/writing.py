@@ -59,14 +59,9 @@ def to_nir(
         method: the method with which readers integrate the equations, "euler" as in other frameworks, or "exponential".
             By default the method of `from_nir` for an imported network, else "euler".
         lossy: whether to replace features that NIR cannot describe by similar ones. `losses(graph)` lists them.
-
-    Returns:
-        An `nir.NIRGraph`. Its metadata has dt, method, reset and comparison.
-
-    Raises:
-        NirError: for features that NIR cannot describe, with their path and the replacement that lossy=True would
-            write; without the package nir.
-
+    Returns: An `nir.NIRGraph`. Its metadata has dt, method, reset and comparison.
+    Raises: NirError for features that NIR cannot describe, with their path and the replacement that lossy=True would
+        write; without the package nir.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 2), nn.MultiStep(nn.LIFNode(tau=10.0, reset="zero")))
         >>> graph = snncell.nir.to_nir(net, dt=1e-3, input_shape=3)
@@ -111,9 +106,7 @@ def to_nir(
 def losses(graph: Any) -> list[str]:
     """List the features that `to_nir(..., lossy=True)` has replaced in a graph.
 
-    Args:
-        graph: an `nir.NIRGraph`, also one from a file.
-
+    Args: graph: an `nir.NIRGraph`, also one from a file.
     Example:
         >>> net = nn.MultiStep(nn.LIFNode())  # its reset subtracts
         >>> [text.partition(".")[0] for text in snncell.nir.losses(snncell.nir.to_nir(net, 1e-3, 2, lossy=True))]

@@ -104,10 +104,7 @@ def label_axis(axis: Any, *names: str) -> None:
 
 
 def has_formula(*texts: str) -> bool:
-    """True if Matplotlib can parse the formulas ($) in these texts; otherwise they are drawn as plain text.
-
-    A user's name, for example of a Cell, may contain a single $, so pass each name with `parse_math=has_formula(name)`.
-    """
+    """True if Matplotlib can parse the formulas ($) in these texts. A user's name may contain a single $."""
     formulas = [text for text in texts if "$" in text]
     # Matplotlib parses no formula if the number of $ is odd.
     if not formulas or any(text.replace(r"\$", "").count("$") % 2 for text in formulas):
@@ -133,11 +130,7 @@ def set_title(axes: Any, title: str | None, otherwise: str = "") -> None:
 
 
 def break_line(line: str, letters: int) -> str:
-    """Break a line into as few parts as possible, of similar length and at most `letters` long.
-
-    Breaks after a comma are preferred to breaks within a phrase. If only a name with a colon fits on the first line, it
-    becomes a heading without the colon.
-    """
+    """Break a line into as few parts as possible, of similar length and at most `letters` long, best after a comma."""
     if len(line) <= letters:
         return line
     words = line.replace(" %", "\0%").split(" ")  # do not separate a number from its % sign
@@ -152,7 +145,7 @@ def break_line(line: str, letters: int) -> str:
     cuts = combinations(range(1, len(words)), count - 1) if len(words) < 24 and count < 5 else ()
     ways = ([" ".join(words[a:b]) for a, b in pairwise((0, *cut, len(words)))] for cut in cuts)
     parts = min(ways, key=cost, default=textwrap.wrap(line, letters))
-    if parts[0].endswith(":") and " " not in parts[0]:
+    if parts[0].endswith(":") and " " not in parts[0]:  # a name alone on its line becomes a heading
         parts[0] = parts[0][:-1]
     return "\n".join(parts).replace("\0", " ")
 
@@ -278,10 +271,9 @@ def legend_label(name: str) -> str:
 def legend(axes: Any, handles: Any = None, inside: bool = True, beside: float = 0.0) -> None:
     """Draw the legend of `axes`, or of `handles`, if there are any entries.
 
-    The legend is placed inside of the Axes where nothing is drawn. If no such place is free, the legend goes below the
-    Axes. `inside=False` always puts it there, for Axes that are full to the edges. This needs a constrained or tight
-    layout, which makes room, and the Axes must keep enough of the panel. Otherwise it covers the data, half
-    transparent. `beside` is the width of text to the right of the Axes, in points.
+    The legend is placed inside of the Axes where nothing is drawn, or else below the Axes; with `inside=False` always
+    there. This needs a constrained or tight layout, which makes room, and the Axes must keep enough of the panel.
+    Otherwise it covers the data, half transparent. `beside` is the width of text to the right of the Axes, in points.
     """
     handles = axes.get_legend_handles_labels()[0] if handles is None else list(handles)
     if not handles:
@@ -337,10 +329,7 @@ def _find_free_place(axes: Any, handles: Any, width: float, height: float) -> di
 
 
 def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
-    """Outlines of everything drawn on these Axes and their twins, in Axes coordinates, each with its filled flag.
-
-    Backgrounds (zorder 0 or below) are left out, because a legend may cover them.
-    """
+    """Outlines of these Axes and their twins without backgrounds, in Axes coordinates, each with its filled flag."""
     from matplotlib.path import Path
 
     outlines = []
@@ -379,10 +368,9 @@ def _overlaps(drawn: list[tuple[Any, bool]], left: float, low: float, right: flo
 
 
 def _place_below(axes: Any, handles: Any, width: float, height: float) -> dict[str, Any] | None:
-    """A place below Axes of that width and height, with as many columns as fit.
+    """A place below Axes of that width and height, with as many columns as fit, and tight lines if they are too many.
 
-    If the legend needs too much of the panel, there are two cases. If a small legend covers only part of the Axes, the
-    result is None. Otherwise it is a legend with tight line spacing.
+    The result is None if the legend needs too much of the panel, and a small one would cover only part of the Axes.
     """
     from matplotlib.transforms import ScaledTranslation
 

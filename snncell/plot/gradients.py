@@ -41,12 +41,7 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
     Args:
         gradients: a mapping from layer names to the gradient of the loss with respect to the layer's input at every
             step, (T, ...); or a monitor that recorded them, `monitor(net, grad=True)`.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes.
-
-    Raises:
-        ArgumentError: if there is no layer, or the monitor recorded no gradients.
-        ShapeError: for a gradient without an axis of time steps.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
     """
     norms = _norms_of(gradients, "gradient_norms")
     axes = axes_or_new(ax, height=2.2 + 0.05 * len(norms))
@@ -68,10 +63,7 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
         gradients: as for `gradient_norms`, first layer first.
         ax: the Axes to draw on; new Axes by default. The colour bar takes room from the Axes.
         title: the title above the Axes.
-
-    Raises:
-        ArgumentError: if there is no layer, or the monitor recorded no gradients.
-        ShapeError: for a gradient without time steps, or layers with different numbers of them.
+    Raises: ShapeError for layers with different numbers of time steps, which `gradient_norms` can draw.
     """
     by_layer = _norms_of(gradients, "gradient_flow")
     if len({len(values) for values in by_layer.values()}) > 1:
@@ -171,23 +163,13 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
         after: the weights after the update in the same form, or the net, whose trainable Parameters are used by their
             paths. With `update_ratios(weights, {name: w + gradient})` the result is the gradient-to-weight ratio.
         optimiser: treat each of its groups as one vector, "group 0", "group 1", ...; `after` must then be the net.
-
-    Returns:
-        The ratio by name, in the order of `after`, or of each group.
-
-    Raises:
-        ArgumentError: if the names differ, or `before` and `after` are the same Parameters.
-        ShapeError: if a weight has another shape after than before.
-
+    Returns: The ratio by name, in the order of `after`, or of each group.
     Example:
         >>> net = nn.Dense(2, 1, weight_init="ones", has_bias=False)
         >>> before = {name: p.asnumpy().copy() for name, p in net.parameters_and_names()}
         >>> _ = net.weight.set_data(net.weight * 1.01)
         >>> {name: round(ratio, 4) for name, ratio in snncell.plot.update_ratios(before, net).items()}
         {'weight': 0.01}
-        >>> sgd = nn.SGD([{"params": net.trainable_params()}], 0.1)
-        >>> {name: round(ratio, 4) for name, ratio in snncell.plot.update_ratios(before, net, sgd).items()}
-        {'group 0': 0.01}
     """
     old, new = (_parameters(x, "update_ratios", n, True) for n, x in (("before", before), ("after", after)))
     if old.keys() != new.keys():
@@ -235,18 +217,12 @@ def gradient_to_weight(
     """Update-to-weight (or gradient-to-weight) ratios over the updates, on a logarithmic axis.
 
     Above the shaded band, a rule of thumb around 1e-3, the learning rate is too high or a gradient explodes; below it
-    the weight hardly learns. Ratios of 0, NaN and infinity are left out of the lines; the legend counts NaN and
-    infinity.
+    the weight hardly learns. Lines leave out ratios of 0, NaN and infinity; the legend counts NaN and infinity.
 
     Args:
         ratios: a mapping from each weight's name to its ratios, (updates,); or a list of results of `update_ratios`.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
         band: the bounds of the shaded band.
-
-    Raises:
-        ArgumentError: if there is no ratio, or unless 0 < low < high for the band.
-        ShapeError: for ratios that are not a sequence of numbers.
     """
     named = _transpose_ratios(ratios)
     low, high = band
@@ -275,14 +251,10 @@ def weight_histograms(
 
     Args:
         net: a Cell, or a mapping from names to arrays.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
         bins: the number of bins.
         before: the weights at an earlier time, in the same form, drawn as a dashed outline.
         trained: for a Cell, draw only the Parameters with requires_grad.
-
-    Raises:
-        ArgumentError: if there is no Parameter, no bin, or `before` lacks one of the Parameters.
     """
     arrays = {name: _numbers(value) for name, value in _parameters(net, "weight_histograms", "net", trained).items()}
     old: dict[str, Array] = {}

@@ -12,6 +12,7 @@ from snncell.base.arguments.kinds import Numbers, check_count, check_positive
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
+from snncell.plot import sources
 from snncell.plot.axes import (
     COLOURS,
     axes_or_new,
@@ -24,20 +25,7 @@ from snncell.plot.axes import (
     series_style,
     set_title,
 )
-from snncell.plot.sources import (
-    Array,
-    all_there,
-    as_array,
-    as_spikes,
-    choose_rows,
-    is_monitor,
-    layer_fires,
-    neuron_numbers,
-    neuron_positions,
-    one_layer,
-    real_array_of,
-    step_numbers,
-)
+from snncell.plot.sources import Array
 from snncell.report.facts import derivative_at, device_of_constants, spike_and_derivative, tensor_constants
 from snncell.surrogate.base import check_spike_function
 from snncell.tape.tensor import Tensor
@@ -69,30 +57,24 @@ def membrane(
             reset.
         spikes: the spikes to mark, with the shape of v.
         v_threshold: the threshold, drawn as a dashed line; a number, or (N,), one per neuron.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
         labels: a name for each drawn neuron.
-        layer: the name of a layer, for a monitor or a mapping.
-        sample: the index of a sample; for a monitor 0 by default.
+        layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample; for a monitor 0.
         neurons: the indices of the neurons to draw. By default all neurons of an array, at most twelve; for a monitor
             the four neurons that fire most in the sample, or the first four without spikes.
-
-    Raises:
-        ShapeError: if v is not (T, N), or if spikes, v_threshold or labels do not fit it.
-        ArgumentError: for an unknown sample, neuron or layer, or more than twelve neurons of an array.
     """
-    name, array = one_layer(v, "v", layer, "membrane")
-    sample = 0 if is_monitor(v) and sample is None else sample
+    name, array = sources.one_layer(v, "v", layer, "membrane")
+    sample = 0 if sources.is_monitor(v) and sample is None else sample
     called: tuple[str, ...] = ("membrane potential", "potential")
-    if is_monitor(v) and layer_fires(v, name):
+    if sources.is_monitor(v) and sources.layer_fires(v, name):
         array, called, spikes, v_threshold = _complete(v, name, array, spikes, v_threshold)
-    potential = choose_rows(array, sample, None, "membrane")
-    marks = None if spikes is None else _marks_of(as_spikes(spikes, "membrane"), array, potential, sample)
-    there = neuron_numbers(v, name, potential.shape[1])
-    places = _places_to_draw(neurons, marks, there, is_monitor(v))
+    potential = sources.choose_rows(array, sample, None, "membrane")
+    marks = None if spikes is None else _marks_of(sources.as_spikes(spikes, "membrane"), array, potential, sample)
+    there = sources.neuron_numbers(v, name, potential.shape[1])
+    places = _places_to_draw(neurons, marks, there, sources.is_monitor(v))
     levels, names = _levels(v_threshold, there), _names(labels, there[places])
     axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
-    _draw_potentials(axes, step_numbers(v, name, len(potential), "v"), potential, marks, levels, places, names)
+    _draw_potentials(axes, sources.step_numbers(v, name, len(potential), "v"), potential, marks, levels, places, names)
     return finish(axes, title, None, called, name)
 
 
@@ -112,12 +94,11 @@ def _complete(
 def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Array | None:
     """The potential that decides about a spike: the input of the spike function plus the threshold.
 
-    Returns None if that is not the potential, because it differs from v for neurons that did not fire. This happens
-    with a moving threshold, or a spike function of potentials relative to the threshold.
+    It is None if it differs from v for neurons that did not fire, for example with a moving threshold.
     """
     if v_threshold is None or not v.size == above.size == spikes.size:
         return None
-    threshold = as_array(v_threshold, "membrane", "v_threshold")
+    threshold = sources.as_array(v_threshold, "membrane", "v_threshold")
     try:
         before: Array = above.reshape(v.shape) + threshold
     except ValueError:  # one threshold per neuron, but only some neurons were recorded
@@ -127,7 +108,7 @@ def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Arr
 
 
 def _marks_of(spikes: Array, array: Array, potential: Array, sample: int | None) -> Array:
-    of_sample = choose_rows(spikes, sample, None, "membrane") if spikes.shape == array.shape else spikes
+    of_sample = sources.choose_rows(spikes, sample, None, "membrane") if spikes.shape == array.shape else spikes
     if of_sample.shape != potential.shape:
         raise ShapeError(f"membrane: v has shape {array.shape}, spikes {spikes.shape}; they must agree.")
     return of_sample
@@ -137,7 +118,7 @@ def _places_to_draw(neurons: Any, marks: Array | None, there: Array, watched: bo
     """The positions of the neurons to draw: the requested ones, or all; for a monitor, the ones that fire most."""
     count = len(there)
     if neurons is not None:
-        return neuron_positions(neurons, there, "membrane")
+        return sources.neuron_positions(neurons, there, "membrane")
     if watched:
         rates = np.zeros(count) if marks is None else marks.sum(0)
         return sorted(np.argsort(-rates, kind="stable")[:_FEW].tolist())
@@ -163,8 +144,8 @@ def _levels(v_threshold: Any, numbers: Array) -> Array | None:
     """The threshold of each available neuron, (N,)."""
     if v_threshold is None:
         return None
-    levels, count = as_array(v_threshold, "membrane", "v_threshold").reshape(-1), len(numbers)
-    if levels.size > count > 0 and numbers.max() < levels.size and not all_there(numbers):
+    levels, count = sources.as_array(v_threshold, "membrane", "v_threshold").reshape(-1), len(numbers)
+    if levels.size > count > 0 and numbers.max() < levels.size and not sources.all_there(numbers):
         levels = levels[numbers]  # only some neurons of the layer were recorded
     if levels.size not in (1, count):
         raise ShapeError(f"membrane: v_threshold is one number or one for each of {count} neurons, not {levels.size}.")
@@ -206,12 +187,9 @@ def surrogate(
     Args:
         surrogates: a spike function, a sequence of them, or a mapping from names to them. Each is a Cell with construct
             and bprop. The primitive is drawn only if the Cell has one.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes, by default the name of a single spike function.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default the name of a single spike
+            function.
         range: the ends of the horizontal axis, potential minus threshold.
-
-    Raises:
-        ArgumentError: if there is no spike function, or unless low < high for the range.
     """
     cells = _name_surrogates(surrogates)
     low, high = map(float, range)
@@ -237,10 +215,6 @@ def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) 
         above: potential minus threshold, any shape, for example (T, B, N): the input of a spike function in a neuron.
         surrogate_function: the spike function, a Cell with a bprop.
         below: the fraction of the largest derivative that counts as small.
-
-    Raises:
-        ArgumentError: if there is no element, no spike function, or unless `below` is a number above 0.
-
     Example:
         >>> above = Tensor([-3.0, -0.5, 0.2, 1.5])
         >>> snncell.plot.share_outside(above, snncell.surrogate.Triangle())
@@ -248,7 +222,7 @@ def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) 
     """
     cell = check_spike_function(surrogate_function, "share_outside")
     part = check_positive(below, "share_outside", "below")
-    array = real_array_of(above, "share_outside", "above")
+    array = sources.real_array_of(above, "share_outside", "above")
     if not array.size:
         raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
     finite = np.isfinite(array)
@@ -279,13 +253,9 @@ def surrogate_and_membrane(
         layer: the name of a layer, for a monitor with several.
         ax: the Axes of the histogram; new Axes by default.
         title: the title above the Axes, by default the layer and the share outside.
-        bins: the number of bins.
-        below: the fraction of the largest derivative that counts as small.
-
-    Raises:
-        ArgumentError: if there is no finite element, no spike function, or no bin.
+        bins, below: the number of bins, and the fraction of the largest derivative that counts as small.
     """
-    name, array = one_layer(above, "above", layer, "surrogate_and_membrane")
+    name, array = sources.one_layer(above, "above", layer, "surrogate_and_membrane")
     cell = _spike_function(above, name, surrogate_function)
     values = array[np.isfinite(array)].astype(np.float64)
     if not values.size:
@@ -307,7 +277,7 @@ def surrogate_and_membrane(
 
 def _spike_function(above: Any, name: str, function: Any) -> Any:
     """The given spike function, or the layer's one from a monitor."""
-    if function is None and is_monitor(above):
+    if function is None and sources.is_monitor(above):
         function = above.spike_function(name)
     if function is None:
         raise ArgumentError(
@@ -324,10 +294,8 @@ def _name_surrogates(surrogates: Any) -> dict[str, Any]:
     else:
         cells = list(surrogates) if isinstance(surrogates, (list, tuple)) else [surrogates]
         names = [type(check_spike_function(cell, "surrogate")).__name__ for cell in cells]
-        constants = [
-            cell.extend_repr() if names.count(name) > 1 else "" for name, cell in zip(names, cells, strict=True)
-        ]
-        names = [f"{name}({inside})" if inside else name for name, inside in zip(names, constants, strict=True)]
+        inside = [cell.extend_repr() if names.count(name) > 1 else "" for name, cell in zip(names, cells, strict=True)]
+        names = [f"{name}({x})" if x else name for name, x in zip(names, inside, strict=True)]
         numbered = [f"{name} {n}" if names.count(name) > 1 else name for n, name in enumerate(names, 1)]
         named = dict(zip(numbered, cells, strict=True))
     if not named:
@@ -363,10 +331,7 @@ _STYLES: dict[str, Any] = {"spike": ":", "primitive": "--", "derivative": "-"}
 
 
 def _look(kind: str, number: int, of: int) -> dict[str, Any]:
-    """Line style by kind.
-
-    Colours show the kind if there is one spike function. Otherwise colours and markers show the function.
-    """
+    """Line style by kind. Colours show the kind, or if there are several spike functions, the function."""
     style = {"linestyle": _STYLES[kind], "linewidth": 1.4}
     if of == 1:
         return {"color": COLOURS[list(_STYLES).index(kind)], **style}

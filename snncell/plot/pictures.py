@@ -211,12 +211,8 @@ def _results(facts: Facts) -> Section:
         pictures.append(draw_picture(caption, lambda ax: confusion_matrix(guesses, labels, names, ax=ax), 2.9))
     if facts.history:
         pictures.append(draw_picture("Training curves.", lambda ax: training_curves(list(facts.history), ax), 2.9))
-    missing = []
-    if read is None:
-        missing.append(
-            "The confusion matrix is missing, because it needs outputs (B, C) or (T, B, C) and class numbers y (B,)."
-        )
-    if not facts.history:
-        missing.append("To see training curves, pass the result of train.fit as log.")
+    matrix = "The confusion matrix is missing, because it needs outputs (B, C) or (T, B, C) and class numbers y (B,)."
+    curves = "To see training curves, pass the result of train.fit as log."
+    missing = [matrix] * (read is None) + [curves] * (not facts.history)
     text = " ".join(missing) or "Predictions for this batch, and the history of the training."
     return Section("Results", text, pictures)

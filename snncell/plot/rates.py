@@ -45,13 +45,9 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     Args:
         spikes: a monitor, whose firing layers are drawn, a mapping from names to arrays, or one array, (T, N) or (T, B,
             ...). Every nonzero element is a spike.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
         bins: the number of bins, from 0 to the highest rate of all layers.
-
-    Raises:
-        ArgumentError: if no layer fires, for a layer without elements, or for fewer than one bin.
-        ShapeError: if an array has fewer than two axes.
+    Raises: ArgumentError if no layer of the monitor fires.
     """
     rates = _rates_by_layer(spikes, "firing_rates")
     check_count(bins, "firing_rates", "bins")
@@ -116,11 +112,7 @@ def fractions(spikes: Any, dead: float = 0.0, saturated: float = 0.95, who: str 
 _THICKEST = 24.0  # points, largest height of a bar
 
 # Dead neurons are dark and saturated ones hatched, so that both stand out from the light rest in grey.
-_BARS = {
-    "dead": {"facecolor": "#0072B2", "hatch": ""},
-    "healthy": {"facecolor": "#F0F0F0", "hatch": ""},
-    "saturated": {"facecolor": "#E69F00", "hatch": "////"},
-}
+_BARS = {"dead": ("#0072B2", ""), "healthy": ("#F0F0F0", ""), "saturated": ("#E69F00", "////")}
 
 
 def dead_and_saturated(
@@ -136,10 +128,6 @@ def dead_and_saturated(
         spikes, ax, title: as for `firing_rates`.
         dead: the highest rate of a dead neuron. By default only neurons that never fire are dead.
         saturated: the lowest rate of a saturated neuron.
-
-    Raises:
-        ArgumentError: if no layer fires, for a layer without elements, or unless 0 <= dead < saturated <= 1.
-        ShapeError: if an array has fewer than two axes.
     """
     by_layer = fractions(spikes, dead, saturated, "dead_and_saturated")
     axes = axes_or_new(ax, height=1.2 + 0.22 * len(by_layer))
@@ -155,10 +143,10 @@ def dead_and_saturated(
         options: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SMALL}
         for row, text in enumerate(said):
             axes.annotate(text, (1.0, row), (4, 0), **options)
-    for part, look in _BARS.items():
+    style = {"height": thick, "edgecolor": "0.2", "linewidth": 0.6}
+    for part, (colour, hatch) in _BARS.items():
         lengths = np.array([getattr(layer, part) for layer in by_layer.values()])
-        style = {"height": thick, "edgecolor": "0.2", "linewidth": 0.6, **look}
-        axes.barh(places, lengths, left=left, label=part, **style)
+        axes.barh(places, lengths, left=left, label=part, facecolor=colour, hatch=hatch, **style)
         left += lengths
     name_rows(axes, places, [name or "all" for name in by_layer])
     axes.set_xlim(0.0, 1.0)
@@ -256,17 +244,13 @@ def spike_time_differences(
         a: (T, N) or (T, B, ...), or a monitor. Every nonzero element is a spike.
         b: spikes of the same shape; or target times in steps, (N,) or (B, ...), with NaN or a negative number for no
             spike; or a monitor.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes, by default the numbers of pairs and of spikes without a partner.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default the numbers of pairs and of
+            spikes without a partner.
         match: "first" compares first spikes. "all" compares all spikes of the same neuron and sample that are each
             other's nearest.
         within: the largest distance of a pair in steps; None for any distance.
         labels: names of a and b.
         layer: the name of a layer, for monitors and mappings.
-
-    Raises:
-        ShapeError: if the shapes do not fit.
-        ArgumentError: for another `match`, an unknown layer, or a negative `within`.
     """
     who = "spike_time_differences"
     first, second = (

@@ -8,7 +8,7 @@ import math
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -76,9 +76,6 @@ class Report(Sequence[Finding]):
     def __len__(self) -> int:
         return len(self._findings)
 
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self._findings)
-
     def of(self, kind: str) -> tuple[Finding, ...]:
         """The findings of one kind; see `Finding` for all kinds."""
         return tuple(finding for finding in self if finding.kind == kind)
@@ -109,8 +106,8 @@ def report(
     """Diagnose a network on one batch, and write a page that explains in words its activity and its problems.
 
     You can use it when a network does not learn. It finds, for example, silent and saturated neurons, surrogates that
-    are too narrow, and gradients that explode, vanish or are missing. It also finds a loss or updates of the wrong
-    size, and the origin of a NaN. `Finding` lists all kinds. Tables and figures follow, all in one file.
+    are too narrow, gradients that explode, vanish or are missing, updates of the wrong size, and the origin of a NaN.
+    `Finding` lists all kinds. Tables and figures follow, all in one file.
 
     The net is called on the batch, in its current mode (training or prediction), and on each half of the batch if there
     is a loss. Each `Stateful` starts from rest. Afterwards Parameters, kept states, the optimiser and the random
@@ -125,13 +122,8 @@ def report(
         optimiser: an optimiser of the net's Parameters. One update is tried to measure its size.
         log: the result of `train.fit`, its history, or the path of its log.
         path, title: the file of the page, .html or .pdf, and its title.
-
-    Raises:
-        ArgumentError: if the net has no neurons or does not run them, if the batch is empty, if the optimiser has other
-            Parameters, if the log is invalid, or if the path cannot be written.
-        ShapeError, DTypeError, CallError: for a batch that does not fit the net or the loss, for example x alone if the
-            loss needs y.
-
+    Raises: ArgumentError if the net has no neurons or does not run them; ShapeError, DTypeError, CallError for a batch
+        that does not fit the net or the loss, for example x alone if the loss needs y.
     Example:
         >>> import tempfile, pathlib
         >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.MultiStep(nn.LIFNode(v_threshold=50.0)))
@@ -195,18 +187,13 @@ def _table_of_layers(facts: Facts) -> Table:
 
 
 def _row_of(layer: LayerFacts) -> list[str]:
-    rates, slopes, norms = layer.rates, layer.relative_slopes, layer.norms
-    size = " x ".join(map(str, layer.shape[2:])) or "1"
-    late = staying_on(layer)
+    rates, slopes, norms, late = layer.rates, layer.relative_slopes, layer.norms, staying_on(layer)
     fired = [NONE] * 3
     if rates is not None:
         never, nearly_always = (format_percent(float(x.mean())) for x in (rates == 0, rates > SATURATED_RATE))
         fired = [format_number(float(rates.mean())), never, nearly_always]
     return [
-        layer.name,
-        layer.neuron,
-        size,
-        *fired,
+        *(layer.name, layer.neuron, " x ".join(map(str, layer.shape[2:])) or "1", *fired),
         NONE if late is None else format_percent(late.share),
         NONE if layer.heights is None or not layer.heights.size else format_number(float(np.abs(layer.heights).max())),
         NONE if slopes is None else format_percent(float((slopes < PASSES_NOTHING).mean())),

@@ -11,6 +11,7 @@ import numpy as np
 from snncell.base.arguments.kinds import check_count, check_positive
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
+from snncell.plot import sources
 from snncell.plot.axes import (
     COLOURS,
     LARGE,
@@ -27,22 +28,7 @@ from snncell.plot.axes import (
     set_title,
     whole_ticks,
 )
-from snncell.plot.sources import (
-    Array,
-    ClassRows,
-    all_there,
-    as_spikes,
-    check_rows,
-    choose_rows,
-    group_rows,
-    is_monitor,
-    neuron_numbers,
-    one_layer,
-    real_array_of,
-    sample_of,
-    step_numbers,
-    steps_before_end,
-)
+from snncell.plot.sources import Array, ClassRows
 
 # --- Raster plot ------------------------------------------------------------------------------------------------------
 
@@ -65,38 +51,34 @@ def raster(
 
     Args:
         spikes: a monitor, or an array (T, N), or (T, B, ...) with `sample` or `neuron`. Nonzero elements are spikes.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes, by default the layer and the number of spikes.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default layer and number of spikes.
         colour: the colour of the marks. If there are several classes, each of them has its own colour instead.
         layer: the name of a layer, for a monitor or a mapping.
         sample: the index of the sample to draw. Each of its neurons becomes a row. For a monitor the default is 0.
         neuron: the index of the neuron to draw, within its layer. Each sample then becomes a row.
         classes: a label for each row. The plot groups the rows by class and shows the class names.
         psth: the width of a bin in steps, if you also want a histogram (see `psth`) in the lower part of the panel. Its
-            Axes are the last Axes of the figure. If there are several classes, a piece of each line next to the rows
-            shows the class that it belongs to.
-
-    Raises:
-        ShapeError: for another number of axes, or if the number of classes is not that of rows.
-        ArgumentError: for an unknown sample, neuron or layer, invalid bins, a layer that does not fire, or NaN.
+            Axes are the last Axes of the figure. A piece of each line next to the rows shows the class of that line.
+    Raises: ShapeError for another number of axes, or if the number of classes is not that of rows; ArgumentError for a
+        layer that does not fire, or NaN.
     """
-    name, array = one_layer(spikes, "spikes", layer, "raster")
-    sample = 0 if is_monitor(spikes) and sample is None and neuron is None else sample
-    numbers = neuron_numbers(spikes, name, int(np.prod(array.shape[min(2, array.ndim - 1) :])))
-    rows = as_spikes(choose_rows(array, sample, neuron, "raster", numbers), "raster")
+    name, array = sources.one_layer(spikes, "spikes", layer, "raster")
+    sample = 0 if sources.is_monitor(spikes) and sample is None and neuron is None else sample
+    numbers = sources.neuron_numbers(spikes, name, int(np.prod(array.shape[min(2, array.ndim - 1) :])))
+    rows = sources.as_spikes(sources.choose_rows(array, sample, neuron, "raster", numbers), "raster")
     what = "neuron" if neuron is None else "sample"
-    groups = group_rows(classes, rows.shape[1], "raster", f"{what}s")
-    steps = step_numbers(spikes, name, len(rows), "spikes")
+    groups = sources.group_rows(classes, rows.shape[1], "raster", f"{what}s")
+    steps = sources.step_numbers(spikes, name, len(rows), "spikes")
     edges = None if psth is None else _edges_of_bins(steps, psth, "raster")
     axes = axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
     _draw_raster(axes, rows, steps, groups, colour)
     label_time_axis(axes)
-    if neuron is None and classes is None and not all_there(numbers):  # label rows by the neurons' indices
+    if neuron is None and classes is None and not sources.all_there(numbers):  # label rows by the neurons' indices
         axes.yaxis.set_major_formatter(lambda row, _: str(numbers[int(row)]) if row in range(len(numbers)) else "")
     label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
     if edges is not None and psth is not None:
         _append_psth(axes, rows, edges, psth, groups)
-    said = _count_spikes(rows, steps_before_end(spikes, name), sample, what)
+    said = _count_spikes(rows, sources.steps_before_end(spikes, name), sample, what)
     set_title(axes, title, f"{name}: {said}" if name else said)
     return axes
 
@@ -197,16 +179,12 @@ def psth(
         spikes, ax, title, layer: as for `raster`, without a default title.
         width: the width of a bin in steps. The last bin may be shorter.
         classes: a label for each row; each class gets its own line.
-
-    Raises:
-        ShapeError: if spikes have fewer than two axes, or if the number of classes is not that of rows.
-        ArgumentError: for a width below 1, an array without elements, or an unknown or silent layer.
     """
-    name, array = one_layer(spikes, "spikes", layer, "psth")
-    rows = check_rows(as_spikes(array, "psth"), "psth")
+    name, array = sources.one_layer(spikes, "spikes", layer, "psth")
+    rows = sources.check_rows(sources.as_spikes(array, "psth"), "psth")
     rows = rows if rows.ndim == 2 else rows.reshape(*rows.shape[:2], -1).mean(2)  # (T, N), or means per sample (T, B)
-    groups = group_rows(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
-    edges = _edges_of_bins(step_numbers(spikes, name, len(rows), "spikes"), width, "psth")
+    groups = sources.group_rows(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
+    edges = _edges_of_bins(sources.step_numbers(spikes, name, len(rows), "spikes"), width, "psth")
     axes = axes_or_new(ax)
     _draw_psth(axes, rows, edges, width, groups, band=True)
     return finish(axes, title, None, (), handles=None if len(groups) > 1 else ())
@@ -268,25 +246,20 @@ def animate(
         images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
         path: a file to write: .gif, or .mp4, which needs ffmpeg.
         fps: steps per second.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes, by default the layer. The step is shown below.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default the layer. The step is shown
+            below.
         fade: the fraction of a spike's opacity that remains after a step, at least 0 and below 1.
         shape: (H, W) or (C, H, W) of the neurons. By default (T, N) becomes the rectangle closest to a square.
         layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample; for a monitor 0.
-
-    Returns:
-        Matplotlib's FuncAnimation, to which you must keep a reference. Its Axes are `animation._fig.axes`, or `ax`.
-
-    Raises:
-        ShapeError: if the neurons or images do not fit the plane.
-        ArgumentError: for invalid fps or fade, another file extension, or a missing ffmpeg.
+    Returns: Matplotlib's FuncAnimation, to which you must keep a reference. Its Axes are `ax` or `animation._fig.axes`.
+    Raises: ShapeError if the neurons or images do not fit the plane; ArgumentError for a missing ffmpeg.
     """
     _check_film(path, fps, fade)
-    name, array = one_layer(spikes, "spikes", layer, "animate")
-    sample = 0 if is_monitor(spikes) and sample is None else sample
+    name, array = sources.one_layer(spikes, "spikes", layer, "animate")
+    sample = 0 if sources.is_monitor(spikes) and sample is None else sample
     planes = _planes(array, sample, shape)
     backgrounds = _backgrounds(images, len(planes))
-    steps = step_numbers(spikes, name, len(planes), "spikes")
+    steps = sources.step_numbers(spikes, name, len(planes), "spikes")
     animation = _film(
         axes_or_new(ax, 3.3, 3.3), planes, fade, backgrounds, steps, name if title is None else title, fps
     )
@@ -317,8 +290,8 @@ def _planes(array: Array, sample: int | None, shape: tuple[int, ...] | None) -> 
     if sample is not None:
         if array.ndim < 3:
             raise ShapeError(f"animate: sample chooses from (T, B, ...), not from shape {array.shape}.")
-        array = sample_of(array, sample, "animate")
-    spikes = as_spikes(array, "animate")
+        array = sources.sample_of(array, sample, "animate")
+    spikes = sources.as_spikes(array, "animate")
     if spikes.ndim == 2 and shape is None:
         count = spikes.shape[1]
         height = next((h for h in range(math.isqrt(count), 0, -1) if count % h == 0), 1)
@@ -343,7 +316,7 @@ def _planes(array: Array, sample: int | None, shape: tuple[int, ...] | None) -> 
 def _backgrounds(images: Any, steps: int) -> Array | None:
     if images is None:
         return None
-    pictures = real_array_of(images, "animate", "images")
+    pictures = sources.real_array_of(images, "animate", "images")
     if pictures.ndim == 2:
         pictures = pictures[None]
     if pictures.ndim != 3 or len(pictures) not in (1, steps) or not pictures.size:

@@ -50,16 +50,11 @@ def training_curves(
             with several numbers per epoch, such as a confusion matrix, are not drawn.
         ax, title: the left Axes, which is returned, and the title above it. The right axis is its twin.
         best: the name of a curve, to mark its best value: the highest if the name contains "accuracy", otherwise the
-            lowest. By default, if log is the result of a `train.fit` with `monitor`, the plot marks the epoch whose
-            weights were kept. For other logs the default is the evaluation loss, or the training loss if there is no
-            evaluation.
+            lowest. By default, the plot marks the epoch whose weights a `train.fit` with `monitor` kept, or the best
+            evaluation loss, or else the best training loss.
         names: the curves to draw. For example, "energy" draws the energy of training and evaluation. By default all
             except "step", "seconds", learning rates, loss scales, and "spikes", "synops" and "energy", which have other
             scales.
-
-    Raises:
-        ArgumentError: if there is no epoch, the file is missing, or `best` or one of `names` is unknown.
-        ShapeError: for values of different lengths.
     """
     columns = _columns(records_of(log, "training_curves"))
     epochs = columns.get("epoch", np.arange(1.0, 1.0 + len(next(iter(columns.values())))))
@@ -111,12 +106,8 @@ def _is_array(x: Any) -> bool:
 def _select_curves(columns: dict[str, Array], names: Sequence[str] | None) -> dict[str, Array]:
     """The requested curves, or by default all measures with a common scale."""
     if names is None:
-        left_out = [
-            name
-            for name in columns
-            if name in _NO_MEASURES or name.startswith("learning_rate") or _plain_name(name) in _WITH_UNITS
-        ]
-        return {name: values for name, values in columns.items() if name not in left_out}
+        shown = [name for name in columns if name not in _NO_MEASURES and _plain_name(name) not in _WITH_UNITS]
+        return {name: columns[name] for name in shown if not name.startswith("learning_rate")}
     for name in names:
         if name not in columns and name not in map(_plain_name, columns):
             raise ArgumentError(f"training_curves: names are of {', '.join(columns)}; there is no {show(name)}.")
@@ -174,10 +165,7 @@ def _draw_curves(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[An
 def _mark_best(
     axes: Any, right: Any, epochs: Array, curves: dict[str, Array], best: str | None, at: int | None, elsewhere: bool
 ) -> list[Any]:
-    """Draw a star at the best finite value, or at the epoch `at` that was kept.
-
-    `elsewhere` means that a measure that is not drawn decided about that epoch.
-    """
+    """Draw a star at the best value, or at the epoch `at` that was kept, by a measure not drawn if `elsewhere`."""
     losses = sorted(filter(_is_loss, curves), key=lambda name: not name.startswith(_EVALUATED))
     name = best if best is not None else next(iter(losses), None)
     if name is None:
@@ -210,12 +198,7 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
 
     Args:
         search: the result of `train.find_learning_rate`.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes.
-
-    Raises:
-        ArgumentError: for another object, or a search without a finite loss.
-        ShapeError: for rates and losses of different lengths.
+        ax, title: the Axes to draw on (new Axes by default), and the title.
     """
     if not all(hasattr(search, name) for name in (*_PARTS, "suggestion")):
         raise ArgumentError(f"learning_rate_search: takes the result of train.find_learning_rate, not {came(search)}.")
@@ -259,21 +242,17 @@ def confusion_matrix(
     number, if it is not 0 and fits in the cell.
 
     Args:
-        predicted: the predicted classes, integers (N,), or scores (N, C), where the class with the largest score is
-            predicted. Without labels you must pass the matrix itself, (C, C) or (1, C, C). It contains counts, or
-            shares of all samples as `train.confusion` returns them. The plot shows shares as percentages.
+        predicted: the predicted classes, integers (N,), or scores (N, C), of which the largest counts. Without labels
+            you must pass the matrix itself, (C, C) or (1, C, C): counts, or shares of all samples as `train.confusion`
+            returns them, which are shown as percentages.
         labels: the true classes, integers (N,) from 0.
         names: the names of the classes; numbers by default.
         normalise: whether to divide the counts of a row by the number of samples of its class, for the colours. The row
             of a class without samples is empty.
-        ax: the Axes to draw on; new Axes by default.
-        title: the title above the Axes, by default the number of correct samples. The colour bar takes room from the
-            Axes.
-
-    Raises:
-        DTypeError: for labels or classes that are not integers.
-        ShapeError: if predicted and labels do not fit.
-        ArgumentError: for no samples, scores that are NaN, or a class that is negative or beyond the names or scores.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default the number of correct samples.
+            The colour bar takes room from the Axes.
+    Raises: DTypeError for labels or classes that are not integers; ShapeError if predicted and labels do not fit;
+        ArgumentError for no samples, scores that are NaN, or a class that is negative or beyond the names or scores.
     """
     counts = _matrix(predicted, names) if labels is None else _count_pairs(predicted, labels, names)
     total = counts.sum(1, keepdims=True)

@@ -57,10 +57,7 @@ class Finding:
             that need not be a problem.
         text: the observation, with its numbers.
         mend: the fix to try; "" if there is nothing to fix.
-
-    Raises:
-        ArgumentError: if the kind or the severity is unknown.
-
+    Raises: ArgumentError if the kind or the severity is unknown.
     Example:
         >>> print(snncell.plot.Finding("dead", "lif1", "alarm", "90 % never fired.", "Lower v_threshold."))
         alarm: lif1: 90 % never fired. Lower v_threshold.

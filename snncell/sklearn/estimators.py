@@ -209,7 +209,6 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         random_state: an integer for reproducible weights, sample order and random spikes; a RandomState of NumPy; or
             None. It does not affect other random numbers of snncell.
         verbose: whether to show a progress bar.
-
     Attributes:
         classes_: the labels, sorted.
         net_: the network, a Cell that takes samples (B, F) as float32 and returns (B, n_outputs).
@@ -217,14 +216,10 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         history_: records of `train.fit`, one for each epoch.
         n_iter_: number of epochs.
         n_features_in_, feature_names_in_: as in all of scikit-learn.
-
     Raises:
         ArgumentError: by `fit`, for invalid settings, and for values outside of the encoder's range.
-
     Note: there are no sample weights, because a weight of 2 differs from a batch that contains the sample twice.
-
     Source: the protocol of Buitinck et al., "API design for machine learning software", 2013.
-
     Example:
         >>> from sklearn.datasets import make_blobs
         >>> from sklearn.preprocessing import scale
@@ -300,19 +295,15 @@ class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
     It trains the network of `SNNClassifier` with the mean squared error of (y - mean) / deviation. Mean and deviation
     of each column of y come from the first call, and predictions are scaled back, so you can use any units.
 
-    Args:
-        hidden, network, neuron, surrogate, encoder, steps, epochs, batch_size, optimizer, learning_rate, weight_decay,
-            early_stopping, validation_fraction, patience, callbacks, fit_options, warm_start, random_state, verbose:
-            as for `SNNClassifier`.
-
+    Args: hidden, network, neuron, surrogate, encoder, steps, epochs, batch_size, optimizer, learning_rate,
+        weight_decay, early_stopping, validation_fraction, patience, callbacks, fit_options, warm_start, random_state,
+        verbose: as for `SNNClassifier`.
     Attributes:
         target_mean_, target_scale_: mean and deviation of the columns of y.
         net_, optimiser_, history_, n_iter_, n_features_in_, feature_names_in_: as for `SNNClassifier`. Losses in the
             history are computed from the scaled y.
-
     Raises:
         ArgumentError: by `fit`, for invalid settings, and for values outside of the encoder's range.
-
     Example:
         >>> import numpy as np
         >>> from snncell.sklearn import SNNRegressor

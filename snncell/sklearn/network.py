@@ -92,8 +92,7 @@ def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any],
 def _call_maker(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
     """Call a function or class from the settings.
 
-    Raises:
-        ArgumentError: if it does not take these arguments, or is already a Cell. Errors inside of it pass through.
+    Raises: ArgumentError if it does not take these arguments, or is already a Cell. Errors inside of it pass through.
     """
     if isinstance(maker, Cell) or not callable(maker):
         raise ArgumentError(f"{who}: {name} must be {words} that makes one for each fit, not {came(maker)}.")

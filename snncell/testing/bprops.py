@@ -37,16 +37,12 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
         inputs: its arguments; float Tensors are converted to float64.
         rtol, atol: the tolerance for each entry: atol + rtol * its size.
         seed: the seed of the random `dout`.
-
-    Returns:
-        The comparisons, to print: for each input and Parameter the worst relative difference.
-
+    Returns: The comparisons, to print: for each input and Parameter the worst relative difference.
     Raises:
         GradientCheckError: names the Cell, the input, the worst entry, and the ratio if it is the same in all entries;
             or the missing Parameter.
         GradientError: if the Cell has no `bprop`.
         ArgumentError: for a class instead of a Cell.
-
     Example:
         >>> print(snncell.testing.check_bprop(snncell.surrogate.ATan(), Tensor([-1.0, 0.5])).rows[0].name)
         input 0

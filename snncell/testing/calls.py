@@ -44,8 +44,7 @@ class CallSample:
 class ObservedNet:
     """The Cells that a function runs, by their paths.
 
-    Args:
-        owners: pairs of a name and a Cell; the paths of descendants begin with the name.
+    Args: owners: pairs of a name and a Cell; the paths of descendants begin with the name.
     """
 
     def __init__(self, owners: Iterable[tuple[str, Any]]) -> None:

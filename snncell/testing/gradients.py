@@ -53,14 +53,9 @@ def check_grads(
         eps: half the distance of the central differences.
         rtol, atol: the tolerance: atol + rtol * the larger value.
         seed: the seed of the random directions.
-
-    Returns:
-        The comparisons, to print: for each input and Parameter the relative difference.
-
-    Raises:
-        GradientCheckError: with both numbers, the order at which they differ, the worst entry, and the cause.
-        GradientError: if there is no float input or output.
-
+    Returns: The comparisons, to print: for each input and Parameter the relative difference.
+    Raises: GradientCheckError with both numbers, the order at which they differ, the worst entry, and the cause;
+        GradientError if there is no float input or output.
     Example:
         >>> print(snncell.testing.check_grads(lambda x: ops.sin(x) * x, Tensor([1.0, 2.0])).rows[0].name)
         input 0

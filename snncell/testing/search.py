@@ -189,8 +189,7 @@ def compare_arrays(
     function is smooth there. Without it, only other points count. At the inputs themselves, kinks of several layers may
     cancel: then the network is smooth, but each layer differs without being wrong.
 
-    Returns:
-        A row for each array, and the first one that is wrong.
+    Returns: A row for each array, and the first one that is wrong.
     """
     rows: dict[int | None, Row] = {}
     faults: dict[int | None, float] = {}  # the differences that are not decided yet

@@ -64,16 +64,12 @@ def check_through_time(
             and 0.01 times this step are tried.
         rtol, atol: the tolerance: atol + rtol * the larger value, plus an allowance for rounding.
         seed: the seed of the random directions.
-
-    Returns:
-        The comparisons, to print: part, Cell or Parameter, worst relative difference, time step, entry.
-
+    Returns: The comparisons, to print: part, Cell or Parameter, worst relative difference, time step, entry.
     Raises:
         GradientCheckError: names the worst layer, time step and entry, and the cause: a surrogate, a custom bprop, a
             stopped path (a detached reset), a layer, or a kernel. Also for a Parameter whose gradient is exactly zero
             because all its paths go through a comparison.
         ArgumentError: for a function without Cells.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode()))
         >>> snncell.testing.check_through_time(net, ops.uniform((5, 2, 3))).worst < 1e-5

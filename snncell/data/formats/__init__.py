@@ -75,14 +75,9 @@ def read_events(
             and structs of `.mat` a name is a path, for example `{"t": "events/t", "x": "events/x"}`. It can end with a
             field of a record or a column index: `{"t": "davis/left/events/2", "x": "davis/left/events/0"}`.
         time_unit: for tables, "s", "ms", "us" or "ns". Times are rounded to whole microseconds.
-
-    Returns:
-        `Events`, in the order of the file.
-
-    Raises:
-        FileError: for a missing, damaged, ambiguous or unknown file, with the byte, line or array of the problem.
-        ArgumentError: for invalid columns and units, and for either of them with a file that is not a table.
-
+    Returns: `Events`, in the order of the file.
+    Raises: FileError for a missing, damaged, ambiguous or unknown file, with the byte, line or array of the problem;
+        ArgumentError for invalid columns and units, and for either of them with a file that is not a table.
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "recording.csv")

@@ -15,20 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.data.events import Events
+from snncell.data.formats import reading
 from snncell.data.formats.reading import (
-    EXACT,
-    LATEST,
-    MOST_PIXELS,
-    PACKED,
-    PLAIN,
-    ROOM,
-    UNITS,
     Array,
     TableLayout,
     fault,
     foreign_errors,
     in_microseconds,
-    in_milliseconds,
     order_of,
     ours,
     recording,
@@ -39,12 +32,14 @@ from snncell.data.formats.reading import (
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
-def read_npy(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN, order: str = "") -> Events:
+def read_npy(
+    path: Any, data: bytes, sensor: Any = None, layout: TableLayout = reading.PLAIN, order: str = ""
+) -> Events:
     """Read a structured array, or a table whose column order is `order` or is found from its numbers."""
     return recording(path, _columns(path, _array(path, "", data), layout, order, tonic=True), sensor)
 
 
-def read_npz(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
+def read_npz(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = reading.PLAIN) -> Events:
     """Read arrays t, x, y and p, as SpikingJelly stores them, or a single array as in `.npy`."""
     with foreign_errors(path, ""), zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()}
@@ -53,7 +48,7 @@ def read_npz(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = P
         if not wanted:
             raise fault(path, "", "arrays t, x, y and p are expected, but the archive is empty")
         size = sum(members[name].file_size for name in wanted.values())
-        if size > ROOM + PACKED * len(data):
+        if size > reading.ROOM + reading.PACKED * len(data):
             found = f"it would unpack to {size} bytes, of a file of {len(data)}: it is damaged, or a bomb"
             raise fault(path, "", found)
         arrays = {}
@@ -71,7 +66,7 @@ def _columns(path: Any, array: Array, layout: TableLayout, order: str = "", toni
     names = array.dtype.names
     if names is None:
         places = order_of(path, array, layout, order=order)
-        unit = in_milliseconds(path, places, layout) if tonic else layout.time_unit
+        unit = reading.in_milliseconds(path, places, layout) if tonic else layout.time_unit
         return in_microseconds({own: array[:, number] for own, number in places.items()}, unit)
     if array.ndim != 1:
         raise fault(path, "", f"a structured array with one axis is expected, not of shape {array.shape}")
@@ -115,7 +110,7 @@ class _Element(NamedTuple):
     place: str
 
 
-def read_mat(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
+def read_mat(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = reading.PLAIN) -> Events:
     """Read the top-level arrays of a `.mat`; SciPy's reader would allocate any size that a damaged header declares."""
     order = {b"IM": "<", b"MI": ">"}.get(data[126:HEADER])
     if order is None:
@@ -153,7 +148,7 @@ def _elements(path: Any, data: memoryview, at: int, order: str, within: str) -> 
 
 def _decompress(path: Any, element: _Element, length: int) -> bytes:
     """The contents of a compressed element, limited to the size that a file of this length can contain."""
-    room = ROOM + PACKED * length
+    room = reading.ROOM + reading.PACKED * length
     try:
         inflate = zlib.decompressobj()
         unpacked = inflate.decompress(element.data, room)
@@ -217,7 +212,7 @@ def is_text(data: bytes) -> bool:
     return True
 
 
-def read_text(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = PLAIN) -> Events:
+def read_text(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = reading.PLAIN) -> Events:
     """Read a text table. A header names the columns; without a header, the numbers decide their order (`order_of`).
 
     A first line of two numbers above rows of four is E2VID's: the sensor's width and height, above t x y p. Text after
@@ -244,9 +239,9 @@ def read_text(path: Any, data: bytes, sensor: Any = None, layout: TableLayout = 
         places = order_of(path, table, layout, place, "txyp" if natural and layout.columns is None else "")
     columns = {own: table[:, number] for own, number in places.items()}
     unit = layout.time_unit
-    many, parts = UNITS[unit or "us"]
+    many, parts = reading.UNITS[unit or "us"]
     reached = float(np.abs(columns["t"]).max(initial=0.0)) * many / parts
-    if EXACT / 1000 < reached < LATEST:  # float64 cannot represent 0.001 microseconds here
+    if reading.EXACT / 1000 < reached < reading.LATEST:  # float64 cannot represent 0.001 microseconds here
         digits = np.loadtxt(_lines(text, skipped), object, delimiter=delimiter, usecols=places["t"], ndmin=1)
         exact = _microseconds(digits.tolist(), unit)
         columns, unit = (columns, unit) if exact is None else (columns | {"t": exact}, "us")
@@ -266,12 +261,12 @@ def _size(fields: list[str], following: list[str] | None = None) -> tuple[int, i
     if len(fields) != 2 or (following is not None and len(following) != 4):
         return None
     size = [int(field) if field.isdecimal() and len(field) < 6 else 0 for field in fields]
-    return (size[0], size[1], 2) if all(0 < each <= MOST_PIXELS for each in size) else None
+    return (size[0], size[1], 2) if all(0 < each <= reading.MOST_PIXELS for each in size) else None
 
 
 def _microseconds(fields: list[str], unit: str | None) -> Array | None:
     """Times in whole microseconds, computed in decimal; None for fractional microseconds without a unit."""
-    many, parts = UNITS[unit or "us"]
+    many, parts = reading.UNITS[unit or "us"]
     exact = [Decimal(field) * many / parts for field in fields]
     whole = [int((each + Decimal("0.5")).to_integral_value(ROUND_FLOOR)) for each in exact]
     return None if unit is None and whole != exact else np.array(whole, np.int64)

@@ -139,11 +139,9 @@ class EventCamera:
         noise: rate of noise events per pixel, in Hz.
         leak: rate of polarity-1 events of a pixel without any change, in Hz.
         dark: dark current in the film's unit of light, at least 1e-6. It bounds the logarithm.
-
     Source: Lichtsteiner, Posch and Delbruck, "A 128 x 128 120 dB 15 us latency asynchronous temporal contrast vision
     sensor", IEEE JSSC 2008; Rebecq, Gehrig and Scaramuzza, "ESIM: an open event camera simulator", CoRL 2018; leak and
     noise as in Hu, Liu and Delbruck, "v2e: From video frames to realistic DVS events", CVPR Workshops 2021.
-
     Example:
         >>> film = [[[0.5, 0.1]], [[0.5, 0.3]]]  # the second of two pixels grows brighter, within a ms
         >>> snncell.data.EventCamera(threshold=0.25)(film, 1000, seed=0).tolist()
@@ -169,9 +167,7 @@ class EventCamera:
             film: light intensity (T, H, W), finite and not negative, with at least two frames.
             times: of the frames in microseconds, ascending (T,); or one number, the time between frames.
             seed: of the initial levels and the noise. By default `snncell.set_seed` decides.
-
-        Returns:
-            Events in order of time, with sensor_size (W, H, 2).
+        Returns: Events in order of time, with sensor_size (W, H, 2).
         """
         with np.errstate(over="ignore"):  # numbers too large for float32 are refused below
             frames = np.asarray(on_host(film), np.float32)
@@ -240,7 +236,6 @@ def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
 
     Returns:
         `(images, labels), (test_images, test_labels)`: images float32 (N, 8, 8) in [0, 1], labels int64 (N,) in [0, 9].
-
     Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits" (its test set), UCI Machine Learning
     Repository, 1998, doi:10.24432/C50P49, CC BY 4.0; the images as scikit-learn bundles them, stored as uint8.
     """
@@ -280,14 +275,10 @@ class MovingDigits:
         camera: by default `EventCamera(0.3, refractory=100, noise=1.0, leak=0.1)`.
         seed: of all random numbers.
         transform: a function of the events, whose result replaces them in `[i]`.
-
-    Attributes:
-        classes: the names of the digits.
-
+    Attributes: classes: the names of the digits.
     Source: saccades as in Orchard, Jayawant, Cohen and Thakor, "Converting static image datasets to spiking
         neuromorphic datasets using saccades", Frontiers in Neuroscience 2015; trajectory of Flash and Hogan, "The
         coordination of arm movements", Journal of Neuroscience 1985. For the images see `data.digits`.
-
     Example:
         >>> recordings = snncell.data.MovingDigits(samples=10, seed=0)
         >>> events, label = recordings[3]

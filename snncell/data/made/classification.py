@@ -61,13 +61,10 @@ def randman(
         spikes: per unit, each from its own manifold. Spikes of a unit in the same step merge.
         fraction: of the steps, from the beginning, in which units fire.
         seed: of all random numbers. By default `snncell.set_seed` decides.
-
     Returns:
         `(patterns, labels)`: 0 and 1 as float32 (T, N, units), and int64 (N,), in random order, N = classes samples.
-
     Source: Zenke and Vogels, "The Remarkable Robustness of Surrogate Gradient Learning for Instilling Complex Function
     in Spiking Neural Networks", Neural Computation 2021, and their package randman.
-
     Example:
         >>> patterns, labels = snncell.data.randman(classes=2, units=5, samples=30, steps=50, seed=1)
         >>> patterns.shape, labels.shape, set(patterns.sum(0).ravel().tolist())
@@ -222,12 +219,8 @@ def yin_yang(
         seed: of `numpy.random.RandomState`. Other seeds give other points of the same task.
         r_small: the radius of the dots, at least `r_big` / 100 and below `r_big` / 2.
         r_big: the radius of the sign, from 1e-6 to 1e6.
-
-    Returns:
-        `(coordinates, labels)`: x, y, 1 - x, 1 - y as float64 (N, 4), for a network without bias, and int64 (N,).
-
+    Returns: `(coordinates, labels)`: x, y, 1 - x, 1 - y as float64 (N, 4), for a network without bias, and int64 (N,).
     Source: Kriener, Göltz and Petrovici, "The Yin-Yang dataset", NICE 2022, doi:10.1145/3517343.3517380.
-
     Example:
         >>> coordinates, labels = snncell.data.yin_yang(samples=4)
         >>> coordinates[0].round(3).tolist(), labels.tolist()
@@ -291,14 +284,11 @@ def poisson_patterns(
         jitter: standard deviation in steps.
         deletions, insertions: probability per spike of the template, and per unit and step.
         seed: of all random numbers. By default `snncell.set_seed` decides.
-
     Returns:
         `(patterns, labels)`: 0 and 1 as float32 (T, N, units), and int64 (N,), in random order, N = classes samples.
-
     Source: Gütig and Sompolinsky, "The tempotron: a neuron that learns spike timing-based decisions", Nature
     Neuroscience 2006; with jitter, deletions and insertions as in Masquelier, Guyonneau and Thorpe, "Spike timing
     dependent plasticity finds the start of repeating patterns in continuous spike trains", PLoS ONE 2008.
-
     Example:
         >>> patterns, labels = snncell.data.poisson_patterns(classes=3, units=20, samples=4, jitter=1.0, seed=0)
         >>> patterns.shape, labels.tolist()

@@ -65,15 +65,12 @@ class SHDLike:
         channels: of the cochlea.
         events: mean number of events per sample.
         transform: a function of the events, whose result replaces them in `[i]`.
-
     Attributes:
         sensor_size: (channels, 1, 1).
         classes: the words, one letter per sound.
-
     Source: format and size follow Cramer, Stradmann, Schemmel and Zenke, "The Heidelberg spiking data sets for the
         systematic evaluation of spiking neural networks", IEEE TNNLS 2022. Their data are recordings of spoken digits;
         these are not.
-
     Example:
         >>> words = snncell.data.SHDLike(samples=100, seed=1)
         >>> events, label = words[0]
@@ -160,7 +157,6 @@ def write_shd_like(
     Args:
         path: of the file. An existing file is replaced.
         samples, seed, words, classes, channels, events: as for `SHDLike`, whose samples are written.
-
     Example:
         >>> snncell.data.write_shd_like("train.h5", samples=8000, seed=0)  # doctest: +SKIP
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +28,8 @@ class ToImage(Transform):
 
     dtype: Dtype = np.int32
 
-    def _of(self, events: Events) -> Array:
-        image: Array = make_frames("ToImage", Binning(n_bins=1, dtype=self.dtype), events)[0]
-        return image
+    def _of(self, events: Events) -> Any:
+        return make_frames("ToImage", Binning(n_bins=1, dtype=self.dtype), events)[0]
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,7 @@ class ToVoxelGrid(Transform):
         n_time_bins: n.
         dtype: float32 or float64.
         sensor_size: (W, H, P) of structured arrays, which have none; P is at most 2.
-
-    Returns:
-        When called, (n, 1, H, W), or (n, 1, W) for events without y.
-
+    Returns: When called, (n, 1, H, W), or (n, 1, W) for events without y.
     Source: Zhu, Yuan, Chaney and Daniilidis, "Unsupervised Event-based Learning of Optical Flow, Depth, and
     Egomotion", CVPR 2019.
     """
@@ -59,7 +56,7 @@ class ToVoxelGrid(Transform):
     n_time_bins: Count
     dtype: FloatDtype = np.float32
 
-    def _of(self, events: Events) -> Array:
+    def _of(self, events: Events) -> Any:
         polarities = events.sensor_size[2]
         if polarities > 2:
             raise ArgumentError(
@@ -79,8 +76,7 @@ class ToVoxelGrid(Transform):
                 cells = bin_of[inside] * pixels + places[inside]
                 grid += np.bincount(cells, (signs * share)[inside], minlength=len(grid))
         shape = (bins, 1, height, width) if has_rows(events) else (bins, 1, width)
-        result: Array = grid.reshape(shape).astype(kind)
-        return result
+        return grid.reshape(shape).astype(kind)
 
 
 @dataclass(frozen=True)
@@ -96,10 +92,7 @@ class ToTimesurface(Transform):
         tau: time constant of the decay, in microseconds.
         dtype: a floating dtype.
         sensor_size: (W, H, P) of structured arrays, which have none.
-
-    Returns:
-        When called, (T, P, H, W), or (T, P, W) for events without y; T = 0 without events.
-
+    Returns: When called, (T, P, H, W), or (T, P, W) for events without y; T = 0 without events.
     Source: Lagorce, Orchard, Galluppi, Shi and Benosman, "HOTS: A Hierarchy of Event-Based Time-Surfaces for Pattern
     Recognition", TPAMI 2017; here over the whole sensor.
     """

@@ -27,8 +27,7 @@ FAR = 2.0**62  # microseconds
 class TimeAlignment(Transform):
     """Subtract the time of the first event from all times, so that the recording starts at 0.
 
-    Args:
-        sensor_size: (W, H, P) of structured arrays, which have none.
+    Args: sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     def _of(self, events: Events) -> Events:
@@ -196,8 +195,7 @@ class UniformNoise(RandomTransform):
 class MergePolarities(Transform):
     """Set all polarities to 0 and P of the sensor size to 1.
 
-    Args:
-        sensor_size: (W, H, P) of structured arrays, which have none.
+    Args: sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
     def _of(self, events: Events) -> Events:

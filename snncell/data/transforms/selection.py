@@ -263,9 +263,10 @@ class DropEventByArea(RandomTransform):
 
 @dataclass(frozen=True)
 class CropTime(Transform):
-    """Keep the events with `min` <= t <= `max`, in microseconds; without `max`, there is no latest time.
+    """Keep the events with `min` <= t <= `max`, in microseconds.
 
     Args:
+        min, max: the earliest and the latest time; without `max`, there is no latest time.
         sensor_size: (W, H, P) of structured arrays, which have none.
     """
 
