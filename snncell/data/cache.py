@@ -233,8 +233,6 @@ _KINDS: list[tuple[Any, Callable[[_Digest, Any], None]]] = [
     (object, _Digest.add_object),
 ]
 
-# --- Cached samples ---------------------------------------------------------------------------------------------------
-
 _PER_FOLDER = 1000  # larger folders are slow on some file systems
 
 

@@ -18,8 +18,6 @@ from snncell.errors import ArgumentTypeError, TensorIndexError
 
 __all__ = ["ASLDVS", "CIFAR10DVS", "NMNIST", "SHD", "DVSGesture", "EventFolder", "NCaltech101"]
 
-# --- Base classes -----------------------------------------------------------------------------------------------------
-
 Transform = Callable[[Events], Any]
 
 
@@ -91,7 +89,6 @@ class Recordings(Samples):
 
 
 def _folders(folder: Path) -> dict[str, File]:
-    """The subfolders of a folder, by name, in sorted order."""
     try:
         entries = sorted(File(folder).iterdir())
     except (OSError, ValueError) as error:

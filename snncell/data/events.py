@@ -50,7 +50,6 @@ class Events(np.ndarray[Any, Any]):
     sensor_size: Sensor
 
     def __new__(cls, t: Any, x: Any, y: Any = None, p: Any = None, *, sensor_size: Sequence[int]) -> Events:
-        """Check the columns and combine them."""
         columns = {"t": t, "x": x, "y": y, "p": p}
         given = {name: _column(name, column) for name, column in columns.items() if column is not None or name in "tx"}
         lengths = {name: column.shape for name, column in given.items()}

@@ -98,8 +98,7 @@ def make_frames(who: str, binning: Binning, events: Any, steps: Steps | None = N
     bins.refuse(who, wrong)
     if not bins.has_rows:
         counts = counts[:, :, :, 0]
-    frames: Array = counts if bins.several else counts[:, 0]
-    return frames
+    return np.asarray(counts if bins.several else counts[:, 0])
 
 
 def _dtype_of_counts(who: str, binning: Binning) -> Any:
@@ -192,7 +191,6 @@ def check_bins(who: str, binning: Binning) -> tuple[str, int]:
 
 
 def _recordings(who: str, binning: Binning, given: list[Any]) -> tuple[list[Events], Sensor]:
-    """Recordings as arrays for the kernels, and their common sensor size."""
     size = binning.sensor_size
     if not given:
         raise ArgumentError(f"{who}: the list of recordings is empty.")
@@ -323,9 +321,6 @@ def grid_length(length: int) -> int:
     """Round a length up to the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., two values per power of two."""
     power = 1 << max(length - 1, 0).bit_length()
     return power * 3 // 4 if power > 2 and length <= power * 3 // 4 else power
-
-
-# --- Transforms -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -144,9 +144,6 @@ class _Step:
         return self.transform(value, rng=generator()) if self.draws else self.transform(value)
 
 
-# --- Loader -----------------------------------------------------------------------------------------------------------
-
-
 class Loader:
     """Data loader: iterate over a data set in batches of Tensors, time first.
 
@@ -328,7 +325,6 @@ class Loader:
         return make
 
     def _begin(self) -> _Place:
-        """Begin an epoch, and return its starting place."""
         place = self._place
         if not self._resumed and place.batch:  # the caller left the previous epoch early
             place = _Place(place.epoch + 1, 0, None)

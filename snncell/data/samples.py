@@ -309,7 +309,6 @@ class Collate:
         return chosen
 
     def _steps(self, rows: list[dict[Any, Any]], names: list[Any], indices: Sequence[int]) -> tuple[int, Array]:
-        """T of the batch, and the number of steps of each sample."""
         lengths = np.array([length_of(row, names, index) for row, index in zip(rows, indices, strict=True)], np.int64)
         longest = int(lengths.max())
         # One sample says nothing about the others' lengths. Pad it, but only if the batch reports lengths.

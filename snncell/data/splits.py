@@ -99,7 +99,6 @@ def random_split(
 
 
 def _part_sizes(lengths: Any, count: int) -> list[int]:
-    """The numbers of samples of the parts, from numbers or fractions."""
     sizes = list(lengths) if isinstance(lengths, (list, tuple, np.ndarray)) else []
     numbers = all(isinstance(size, (int, float, np.number)) and not isinstance(size, bool) for size in sizes)
     if not sizes or not numbers or not all(size >= 0 for size in sizes):

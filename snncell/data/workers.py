@@ -119,7 +119,6 @@ def _end(asked: SimpleQueue[Any], over: list[bool], workers: int, reference: Any
 
 
 def _run(make: Make, asked: SimpleQueue[Any], made: SimpleQueue[Any], over: list[bool]) -> None:
-    """Make batches until none are needed."""
     LOADING[threading.get_ident()] = lock = threading.RLock()  # a trace takes this lock to pause the thread
     try:
         while (number := asked.get()) is not None and not over:
@@ -133,9 +132,6 @@ def _run(make: Make, asked: SimpleQueue[Any], made: SimpleQueue[Any], over: list
             del batch, error  # the error refers to this frame: a reference cycle
     finally:
         del LOADING[threading.get_ident()]
-
-
-# --- Processes --------------------------------------------------------------------------------------------------------
 
 
 class _Process:

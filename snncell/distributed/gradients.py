@@ -29,9 +29,7 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
     not depend on the rank. For a small batch, a rank may get no shard.
 
     Args: batch: inputs (B, ...) or (T, B, ...), then the target with an entry for each of the B samples.
-    Raises:
-        ArgumentError: if the axis of the samples is missing or ambiguous; in a jitted function.
-        RankError: before `init`.
+    Raises: ArgumentError if the axis of the samples is missing or ambiguous; RankError before `init`.
     Example:
         The gradient of a whole batch, the same bits on 1, 2 and 4 ranks:
 
@@ -81,10 +79,7 @@ def mean_gradients(
             call this once; the step then waits for the other ranks. In fast mode it overlaps the backward pass.
         samples: the number of samples n_i of each gradient, a number or a list; by default all have the same weight.
     Returns: Tensors with the shapes, dtypes and devices of the gradients.
-    Raises:
-        ArgumentError: without any gradients, or if the lengths of `grads` and `samples` differ.
-        ShapeError: for gradients of different shapes or dtypes.
-        RankError: before `init`.
+    Raises: ShapeError for gradients that differ between ranks; RankError before `init`.
     Example:
         A jitted step with separate data on each rank:
 
@@ -128,11 +123,7 @@ class Taker(Protocol):
 
 
 def hand_over(grads: Sequence[Tensor], taker: Taker) -> list[Tensor]:
-    """Pass gradients to `taker` as they are computed, and return them unchanged.
-
-    In a jitted function a bucket is passed as soon as it is complete, so that its exchange overlaps the backward pass
-    of the earlier layers.
-    """
+    """Pass complete buckets of gradients to `taker` during the backward pass, and return the gradients unchanged."""
     found: dict[int, Tensor] = {}
     for bucket in taker.buckets:
         taken = _TAKE.bind(*(grads[n] for n in bucket), taker=taker, numbers=tuple(bucket))
@@ -141,8 +132,6 @@ def hand_over(grads: Sequence[Tensor], taker: Taker) -> list[Tensor]:
 
 
 class _Take(Primitive):
-    """Identity on gradients that passes them to a taker."""
-
     as_stored = EVERYWHERE
     outside = early = True
 
@@ -182,14 +171,10 @@ Kind = tuple[tuple[int, ...], Any]  # shape and dtype
 
 
 class _Mean:
-    """Computes the mean of gradients over all ranks, any number of times.
-
-    `counts` has the number of samples of each shard, and `kinds` the shapes and dtypes of its gradients. Gradients are
-    numbered shard by shard.
-    """
+    """Computes the mean of gradients, numbered shard by shard, over all ranks, any number of times."""
 
     def __init__(self, ranks: Ranks, counts: Sequence[int], kinds: Sequence[Sequence[Kind]]) -> None:
-        self.ranks, self.counts, self.kinds = ranks, counts, kinds
+        self.ranks, self.counts, self.kinds = ranks, counts, kinds  # samples and gradients of each shard
         self.each = len(kinds[0]) if kinds else 0
         # A single shard can use the buckets of the sums; several shards are added first.
         self.buckets = [list(range(self.each * len(kinds)))]

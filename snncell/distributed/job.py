@@ -37,10 +37,8 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
             each rank. The bits then depend on the number of ranks, and maybe on the machines.
         threads: threads of parallel kernels. By default NUMBA_NUM_THREADS, else the cores available to this process
             divided by the ranks that share them.
-    Raises:
-        ArgumentError: for fewer shards than ranks.
-        RankError: without mpi4py or an MPI library, with how to install them; if ranks pass different arguments, or on
-            a second call with other arguments.
+    Raises: RankError without mpi4py or an MPI library, with how to install them, and for different arguments on the
+        ranks or in a second call.
     """
     ranks = _join_once(shards, fast)
     _share_cores(ranks, threads)
@@ -116,10 +114,8 @@ def join_job(who: str) -> Ranks:
 
 
 def rank() -> int:
-    """The number of this process in its job, from 0.
+    """The number of this process in its job, from 0. It raises RankError before `init`.
 
-    Raises:
-        RankError: before `init`.
     Example:
         >>> snncell.distributed.init()
         >>> snncell.distributed.rank() in range(snncell.distributed.size())
@@ -129,24 +125,15 @@ def rank() -> int:
 
 
 def size() -> int:
-    """The number of processes in the job; 1 without `mpiexec`.
-
-    Raises:
-        RankError: before `init`.
-    Example:
-        >>> snncell.distributed.init()
-        >>> snncell.distributed.size() >= 1
-        True
-    """
+    """The number of processes in the job; 1 without `mpiexec`. It raises RankError before `init`."""
     return join_job("distributed.size").size
 
 
 def barrier() -> None:
     """Wait until all ranks reach this call, for example until one of them has written a file that the others read.
 
-    Raises:
-        ArgumentError: in a jitted function, because it would only wait while it is traced.
-        RankError: before `init`, or if a rank has ended.
+    Raises: ArgumentError in a jitted function, which would only wait while it is traced; RankError before `init`, or if
+        a rank has ended.
     Example:
         >>> snncell.distributed.init()
         >>> if snncell.distributed.rank() == 0:

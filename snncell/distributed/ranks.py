@@ -34,8 +34,7 @@ _LEFT, _FAILED, _PART, _NOTHING, _WAITS = 1, 2, 3, 4, 5
 class ProgressThread:
     """A thread that calls MPI while this rank computes, because MPI only moves messages while it is called.
 
-    It runs from `begin` to `end`, and only if there are several ranks and MPI allows calls from several threads.
-    Kernels release the GIL, so the thread gets its turn.
+    It runs from `begin` to `end`, if there are several ranks and MPI allows it. Kernels release the GIL for it.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
@@ -85,10 +84,7 @@ class Ranks:
         self.progress = ProgressThread(mpi, mpi.COMM_WORLD.Dup())
 
     def wait(self, requests: Iterable[Any], what: str = "an exchange") -> None:
-        """Wait for requests of MPI. After 30 s, a message with the name of the exchange says which ranks are missing.
-
-        Raises: RankError if another rank has ended its program, or has left `fit` by an error.
-        """
+        """Wait for requests of MPI. After 30 s, a message with the name of the exchange lists the missing ranks."""
         under_way = [*requests]
         begun, asked, patience = time.monotonic(), 0, SILENT
         try:
@@ -182,10 +178,8 @@ class Ranks:
         return total[: like.size]
 
     def _exchange(self, parts: list[Array], ends: list[int]) -> list[Array]:
-        """Receive this rank's part of the elements, for all nodes of all ranks.
-
-        It uses messages between pairs, because MPICH's Ialltoallv took ten times as long for 4 MB on two ranks.
-        """
+        """Receive this rank's part of the elements, for all nodes of all ranks."""
+        # By messages between pairs, because MPICH's Ialltoallv took ten times as long for 4 MB on two ranks.
         rows: list[Array] = []
         requests = []
         for rank, own in enumerate(self.nodes):
@@ -287,13 +281,13 @@ class Ending:
     """Handles the end of a rank's program, with or without an error.
 
     MPI does not know Python's exceptions: without this class, other ranks would wait forever for a rank that has failed
-    or called `sys.exit`. A job has parts, because exchanges must be numbered anew after a failed call of `fit`. `taken`
-    counts the exchanges of this rank in the present part.
+    or called `sys.exit`.
     """
 
     def __init__(self, mpi: Any, comm: Any) -> None:
         self.mpi, self.comm = mpi, comm
         self.others = [rank for rank in range(comm.size) if rank != comm.rank]
+        # A failed call of `fit` begins a new part of the job, in which exchanges (`taken` so far) are numbered anew.
         self.part, self.taken, self.failed = 0, 0, False
         self.left: dict[int, tuple[int, ...]] = {}  # ended ranks: (part, exchanges)
         self.caused: BaseException | None = None  # an error raised here because another rank failed
@@ -335,8 +329,7 @@ class Ending:
         left = [rank for rank in self.others if rank not in self.left]
         words = np.full((len(left), _WORDS), -1, np.int64)
         self.sent += [self.comm.Irecv(word, rank, _LEFT) for word, rank in zip(words, left, strict=True)]
-        patience = SILENT
-        begun = time.monotonic()
+        patience, begun = SILENT, time.monotonic()
         while not self.mpi.Request.Testall(self.sent):
             time.sleep(1e-3)
             if time.monotonic() - begun > patience:
@@ -371,10 +364,7 @@ class Ending:
         return tuple(map(int, word))
 
     def refuse_waiting(self) -> None:
-        """Raise a RankError if this rank would wait forever for another one.
-
-        This is the case if the other has ended its program, or has left `fit` by an error, before the present exchange.
-        """
+        """Raise a RankError if another rank has ended its program, or left `fit`, before the present exchange."""
         for rank in self.others:
             while word := self._receive(rank, _FAILED):
                 if word[0] == self.part:  # a message about an earlier failed call is ignored
@@ -395,10 +385,10 @@ class Ending:
                 )
 
     def wait_on(self, what: str, seconds: float, patience: float) -> float:
-        """Keep waiting: notice ended ranks, and print the missing ranks when `patience` is over.
+        """Keep waiting: notice ended ranks, and print the missing ranks when `patience` is over; return the next one.
 
-        Missing ranks are those that do not wait in the same exchange. A rank that waits for long tells the others,
-        which reply if they wait too. The lowest waiting rank prints the message for all. Returns the next patience.
+        A rank that waits for long tells the others, which reply if they wait in the same exchange. The lowest waiting
+        rank prints the message for all.
         """
         self.refuse_waiting()
         here = self.part, self.taken

@@ -16,8 +16,6 @@ from snncell.tape.event_lists import EventLists
 from snncell.tape.structure import flatten, unflatten
 from snncell.tape.tensor import Tensor
 
-# --- cutting ----------------------------------------------------------------------------------------------------------
-
 
 def shard_slices(samples: int, shards: int) -> list[slice]:
     """The samples of each shard, as evenly as possible.
@@ -37,11 +35,10 @@ def shard_slices(samples: int, shards: int) -> list[slice]:
 
 
 class Cutter:
-    """Cut batches (inputs, ..., target) by samples.
+    """Cut batches (inputs, ..., target) by samples. Inputs are (B, ...) or (T, B, ...), targets (B, ...).
 
-    The target has an entry for each sample. Inputs have samples on the first axis, (B, ...), or on the second one after
-    time, (T, B, ...). Numbers are not cut. If both axes have as many entries as there are samples, an input of two axes
-    is taken as (B, ...). Any other input is cut along the same axis as in earlier batches.
+    If both axes have as many entries as there are samples, an input of two axes is taken as (B, ...), and any other
+    input is cut along the same axis as in earlier batches. Numbers are not cut.
     """
 
     def __init__(self) -> None:
@@ -54,7 +51,8 @@ class Cutter:
         leaves, structure = flatten(batch[:-1])
         axes = [self._axis(number, leaf, samples) for number, leaf in enumerate(leaves)]
         for cut in cuts:
-            chosen = [_cut(leaf, axis, cut) for leaf, axis in zip(leaves, axes, strict=True)]
+            pairs = zip(leaves, axes, strict=True)
+            chosen = [x if axis is None else x[cut] if axis == 0 else x[:, cut] for x, axis in pairs]
             yield (*unflatten(structure, chosen), batch[-1][cut])
 
     def _axis(self, number: int, x: Tensor, samples: int) -> int | None:
@@ -91,10 +89,6 @@ def refuse_lists(tree: Any) -> None:
             refuse_lists(item)
     if isinstance(tree, dict):
         refuse_lists(tuple(tree.values()))
-
-
-def _cut(x: Tensor, axis: int | None, cut: slice) -> Tensor:
-    return x if axis is None else x[cut] if axis == 0 else x[:, cut]
 
 
 # --- random numbers of a shard, independent of the rank that computes it ----------------------------------------------
@@ -186,13 +180,13 @@ def sum_over_shards(ranks: Ranks, layout: VectorLayout, own: Vectors) -> list[Ar
 class InOrder:
     """Sum arrays over the shards and batches of a training step, in the order of the shards (see `Ranks.sum_shards`).
 
-    For each shard of each batch, call `expect`, and then `take` with its arrays in any order. At the end of the step,
-    call `begin` and `end`. `buckets` lists the arrays that are exchanged together, by number.
+    For each shard of each batch, call `expect`, and then `take` with its arrays in any order; at the end of the step,
+    `begin` and `end`.
     """
 
     def __init__(self, ranks: Ranks, layout: VectorLayout) -> None:
         self.ranks, self.layout = ranks, layout
-        self.buckets = [list(range(len(layout.shapes)))]  # one exchange at the end, because the order is fixed
+        self.buckets = [list(range(len(layout.shapes)))]  # one exchange of all, because the order is fixed
         self.vectors: Vectors = {}
         self.places: dict[int, list[Array]] = {}
         self.present = (0, 0)
@@ -225,8 +219,7 @@ class InOrder:
 class InBuckets:
     """Like `InOrder`, but MPI adds in any order: a bucket is sent as soon as all of its arrays are complete.
 
-    Buckets are sent in the same order on all ranks, from the last array to the first, as the backward pass computes
-    them.
+    All ranks send them in the same order, from the last array to the first, as the backward pass computes them.
     """
 
     def __init__(self, ranks: Ranks, layout: VectorLayout) -> None:

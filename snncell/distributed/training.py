@@ -13,19 +13,11 @@ import numpy as np
 
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
+from snncell.distributed import sharding
 from snncell.distributed.gradients import hand_over
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Array, Ranks, odd_rank
-from snncell.distributed.sharding import (
-    Cutter,
-    VectorLayout,
-    Vectors,
-    aside,
-    draw_for_shard,
-    shard_slices,
-    sum_over_shards,
-    sums_of,
-)
+from snncell.distributed.sharding import Cutter, VectorLayout, Vectors
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.states import Stateful
@@ -42,14 +34,11 @@ Shards = dict[int, tuple[Any, ...]]  # the shards of a batch on one rank, by num
 
 
 class Share(NamedTuple):
-    """A rank's shards of a batch, and the number of samples of the whole batch.
-
-    `digest` is a checksum of the whole batch, to compare data that each rank has loaded separately.
-    """
+    """A rank's shards of a batch, and the number of samples of the whole batch."""
 
     samples: int
     shards: Shards
-    digest: int = 0
+    digest: int = 0  # a checksum of the whole batch, to compare data that each rank has loaded separately
 
 
 _WIDE = np.dtype(np.float64)
@@ -77,7 +66,7 @@ class Shares:
 
     def of(self, samples: int) -> dict[int, slice]:
         """The samples of each of this rank's shards."""
-        cuts = shard_slices(samples, self.ranks.shards)
+        cuts = sharding.shard_slices(samples, self.ranks.shards)
         return {shard: cuts[shard] for shard in self.ranks.own if cuts[shard].stop > cuts[shard].start}
 
     def converted(self, item: tuple[int, Any], parts_of: Callable[[Any], tuple[Any, ...]]) -> Share:
@@ -95,14 +84,12 @@ class Shares:
 
 
 class Means:
-    """Means of numbers over the samples of all shards.
-
-    A rank without a shard of the first batch learns names and shapes from the others.
-    """
+    """Means of numbers over the samples of all shards."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.names: list[str] = []
+        # A rank without a shard of the first batch learns names and shapes from the others.
         self.layout: VectorLayout | None = None
 
     def of(self, found: dict[int, tuple[int, Numbers]], share: Share) -> Numbers:
@@ -112,7 +99,7 @@ class Means:
         for shard, (count, numbers) in found.items():
             arrays = [np.ones(()), np.array(float(share.digest)), *(_array(numbers[name]) for name in self.names)]
             own[shard] = layout.vectors(arrays, float(count))
-        samples, digests, *sums = sum_over_shards(self.ranks, layout, own)
+        samples, digests, *sums = sharding.sum_over_shards(self.ranks, layout, own)
         if samples != share.samples or digests != samples * share.digest:  # integers, and exact
             rows = self.ranks.all_gather(np.array([share.samples, share.digest], np.int64))
             odd, usual = odd_rank([tuple(row.tolist()) for row in rows]) or (self.ranks.rank, 0)
@@ -151,7 +138,7 @@ class Sharded(TrainStep):
         self.ranks, self.accumulate, self.scaled = ranks, accumulate, scaled
         of_part, self.update = functions
         self.statistics = statistics
-        self.sums = sums = sums_of(ranks, VectorLayout.of(optimiser.parameters))
+        self.sums = sums = sharding.sums_of(ranks, VectorLayout.of(optimiser.parameters))
 
         def gradients(*part: Tensor) -> tuple[Numbers, list[Tensor]]:
             numbers, grads = of_part(*part)
@@ -166,9 +153,9 @@ class Sharded(TrainStep):
         before = [(p, p.value()) for p in self.statistics.values()]
         found: dict[int, tuple[int, Numbers]] = {}
         after: dict[int, tuple[int, list[Array]]] = {}
-        with aside() as key:
+        with sharding.aside() as key:
             for shard, part in batch.shards.items():
-                draw_for_shard(key, shard)
+                sharding.draw_for_shard(key, shard)
                 _put(before)
                 count = len(part[-1])
                 self.sums.expect(shard, count, last=self.waiting + 1 == self.accumulate)
@@ -204,7 +191,7 @@ class Sharded(TrainStep):
             for shard, (count, all_of) in after.items()
         }
         own = {shard: layout.vectors([np.ones(()), *few], float(count)) for shard, (count, few) in values.items()}
-        samples, *sums = sum_over_shards(self.ranks, layout, own)
+        samples, *sums = sharding.sum_over_shards(self.ranks, layout, own)
         means = [(x / samples).astype(p.dtype.dtype) for x, (_, p) in zip(sums, named, strict=True)]
         for _, few in values.values():
             for (path, p), mean, one in zip(named, means, few, strict=True):
@@ -236,8 +223,6 @@ def _put(values: list[tuple[Parameter, Tensor]]) -> None:
 def _array(number: Any) -> Array:
     return np.asarray(number.asnumpy() if isinstance(number, Tensor) else number, np.float64)
 
-
-# --- all ranks of a job -----------------------------------------------------------------------------------------------
 
 _BEGINNING = "the comparison of nets and settings at the beginning of fit"  # the name of these exchanges
 
@@ -284,9 +269,9 @@ class AllRanks(OneProcess):
 
         def of_all(batch: Share) -> Numbers:
             found = {}
-            with aside() as key:
+            with sharding.aside() as key:
                 for shard, part in batch.shards.items():
-                    draw_for_shard(key, shard)
+                    sharding.draw_for_shard(key, shard)
                     found[shard] = len(part[-1]), of_batch(*part)
             return means.of(found, batch)
 
@@ -305,10 +290,7 @@ class AllRanks(OneProcess):
         return {"shards": None if self.ranks.fast else self.ranks.shards}
 
     def any(self, flag: bool) -> bool:
-        """True if the flag is true on any rank.
-
-        Raises: RankError if the ranks have drawn different numbers of random numbers.
-        """
+        """True if the flag is true on any rank."""
         own = np.array([flag, *present_key().asnumpy()], np.int64)
         rows = self.ranks.all_gather(own, "fit, which compares the states of the ranks")
         if odd := odd_rank([tuple(row[1:].tolist()) for row in rows]):
@@ -331,9 +313,8 @@ class AllRanks(OneProcess):
         self._refuse_settings({**settings(), **descriptions})
         named: dict[str, Tensor] = {f"Parameter {path!r}": p for path, p in weights_of(parts[0], parts[1]).items()}
         trained = {id(p) for p in optimiser.parameters}
-        named |= {
-            f"the optimiser's {path!r}": p for path, p in optimiser.parameters_dict().items() if id(p) not in trained
-        }
+        own_of_optimiser = optimiser.parameters_dict().items()
+        named |= {f"the optimiser's {path!r}": p for path, p in own_of_optimiser if id(p) not in trained}
         named |= {f"buffer {path!r}": buffer for path, (_, _, buffer) in buffers_of(parts[0], parts[1]).items()}
         own = [hashlib.blake2b(p.asnumpy().tobytes(), digest_size=16).digest() for p in named.values()]
         texts = self.ranks.texts(b"".join(own), _BEGINNING)

@@ -121,10 +121,7 @@ def extent_of(call: RecordedCall) -> tuple[int, int]:
 def _there(
     piece: Inputs, leading: tuple[int, ...], samples: int, most: int, begun: int, lengths: Array | None
 ) -> tuple[int, Array | None]:
-    """The number of steps of a piece, and a mask of its rows before the end of their sample; None for all rows.
-
-    `leading` are the axes of the piece before the feature axes.
-    """
+    """The number of steps of a piece with `leading` axes before the features, and a mask of rows in their sample."""
     loops, first = len(piece.steps), leading[0] if leading else 0
     if loops:
         steps, inside = math.prod(leading[:loops]), leading[loops : loops + 1] == (samples,)
@@ -148,7 +145,6 @@ def _there(
 
 
 def _add(tally: Tally, piece: Inputs, reached: FanOut, steps: int, there: Array | None, samples: int) -> None:
-    """Add the counts of one call of a layer. `reached` are the layer's connections."""
     fan_out, results, tally.weights = reached
     x = piece.x.asnumpy()
     rows = x.reshape(math.prod(x.shape[: x.ndim - fan_out.ndim]), *fan_out.shape)
@@ -206,10 +202,8 @@ class Operations(NamedTuple):
 
 
 def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations | None:
-    """Operations of a neuron's time step, or None if tracing fails because the neuron branches on values.
-
-    Products are included, unless the neuron contains layers of the types `weighted`, which are counted separately.
-    """
+    """Operations of a neuron's time step, or None if tracing fails because the neuron branches on values."""
+    # Products of layers of the types `weighted` are counted separately.
     apart = any(isinstance(below, weighted) for _, below in update.cell.cells_and_names())
     trace = Trace(taped=False)
     quiet: dict[str, Any] = {"watch": None, "tape": None, "smooth": False, "notes": []}
@@ -335,10 +329,7 @@ def work_of_weights(name: str, cell: Any, tally: Tally, call: RecordedCall, reus
 
 
 def work_of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, there: Array | None) -> tuple[Work, bool]:
-    """Operations and accesses of a layer of neurons, and False if its equations could not be counted.
-
-    `spikes` are the recorded outputs, (T, B, ...); `there` masks the steps before the end of a sample, (T, B).
-    """
+    """Operations and accesses of a layer of neurons, and False if its equations could not be counted."""
     samples, _ = extent_of(call)
     update, steps = call.updates[name]
     neurons = update.neurons / samples

@@ -11,17 +11,8 @@ import numpy as np
 
 from snncell.base.arguments.shown import cut_lines, join_parts, show, titled_table
 from snncell.cell.cell import Cell
-from snncell.energy.counts import (
-    Cost,
-    Counts,
-    Work,
-    extent_of,
-    find_uncounted,
-    mean_steps,
-    tally_of,
-    work_of_neurons,
-    work_of_weights,
-)
+from snncell.energy import counts as counting
+from snncell.energy.counts import Cost, Counts, Work, extent_of, mean_steps, tally_of
 from snncell.energy.hardware import Hardware, hardware_of
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.layers import Neurons
@@ -241,14 +232,11 @@ def estimate_energy(
     baseline: Hardware,
     reuse: bool,
 ) -> Energy:
-    """Estimate the energy of a recorded call.
-
-    `spikes` are the outputs of its neurons; `there` returns the mask of steps before the end of each sample.
-    """
+    """Estimate the energy of a recorded call; `there` returns the mask of steps before the end of each sample."""
     works, untraced, cells = [], [], neurons.paths
     for name in call.order:
         if name in call.inputs:
-            works.append(work_of_weights(name, cells[name], tally_of(cells[name], name, call), call, reuse))
+            works.append(counting.work_of_weights(name, cells[name], tally_of(cells[name], name, call), call, reuse))
             continue
         if name not in call.series.get("spikes", ()):
             raise RecordError(
@@ -256,22 +244,17 @@ def estimate_energy(
                 f"monitor(net, inputs=True), and do not pass spikes=False."
             )
         cell = call.updates[name][0].cell
-        work, traced = work_of_neurons(name, cell, call, spikes[name], there(name))
+        work, traced = counting.work_of_neurons(name, cell, call, spikes[name], there(name))
         works.append(work)
         untraced += [] if traced else [name]
     samples, steps = extent_of(call)
-    layers = {
-        work.name: LayerEnergy(
-            work,
-            joules_of(work.spiking, work, hardware),
-            joules_of(work.dense, work, baseline),
-            joules_of(work.one_pass, work, baseline),
-        )
-        for work in works
-    }
+    layers = {}
+    for work in works:
+        without = (joules_of(counts, work, baseline) for counts in (work.dense, work.one_pass))
+        layers[work.name] = LayerEnergy(work, joules_of(work.spiking, work, hardware), *without)
     weighted = [cells[name] for name in call.inputs]
     mean = mean_steps(call.lengths_of(next(iter(call.updates))), steps) if call.updates else float(steps)
-    left = find_uncounted(neurons.net, weighted)
+    left = counting.find_uncounted(neurons.net, weighted)
     return Energy(hardware, baseline, samples, steps, reuse, layers, left, tuple(untraced), mean, neurons.unseen)
 
 
@@ -311,9 +294,6 @@ def energy(
             multiply-accumulate reads its weight and its input again.
         options: further arguments of the call by name, such as `lengths`.
     Returns: An `Energy`: `.joules` per sample, by layer and kind, and the same for the network without spikes.
-    Raises:
-        ArgumentError: for unknown hardware, a `net` that is not a Cell or has no neurons, or inside of a monitor.
-        RecordError: an ArgumentError, if no layer ran.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3, weight_init=0.5, has_bias=False), nn.MultiStep(nn.IFNode()))
         >>> spikes = ops.eye(4).reshape((4, 1, 4))  # (T, B, N), one at each step
@@ -336,9 +316,6 @@ def synops(net: Cell, *inputs: Any, **options: Any) -> float:
         net: the network.
         inputs: for a call of the network, (T, B, ...); the result is the mean over the B samples.
         options: further arguments of the call by name, such as `lengths`.
-    Raises:
-        ArgumentError: for a `net` that is not a Cell or has no neurons, or inside of a monitor.
-        RecordError: an ArgumentError, if no layer with weights ran.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3), nn.MultiStep(nn.IFNode()))
         >>> snncell.energy.synops(net, ops.eye(4).reshape((4, 1, 4)))  # four spikes, each to 3 neurons
@@ -350,14 +327,10 @@ def synops(net: Cell, *inputs: Any, **options: Any) -> float:
 
 
 # Arithmetic is dark and plain, memory light or hatched, so that both are distinct in greyscale.
-_LOOKS = {
-    "MACs": {"facecolor": "#000000", "hatch": ""},
-    "ACs": {"facecolor": "#0072B2", "hatch": ""},
-    "neurons": {"facecolor": "#009E73", "hatch": "\\\\\\\\"},
-    "weights": {"facecolor": "#E69F00", "hatch": "////"},
-    "states": {"facecolor": "#56B4E9", "hatch": "...."},
-    "inputs and outputs": {"facecolor": "#F0F0F0", "hatch": ""},
-}
+_LOOKS = {  # colour and hatch
+    "MACs": ("#000000", ""), "ACs": ("#0072B2", ""), "neurons": ("#009E73", "\\\\\\\\"),
+    "weights": ("#E69F00", "////"), "states": ("#56B4E9", "...."), "inputs and outputs": ("#F0F0F0", ""),
+}  # fmt: skip
 _BESIDE: dict[Any, tuple[str, ...]] = {"both": ("dense", "one_pass"), None: ()}  # other values name one execution
 _THICK = 0.8  # thickness of a bar, in rows
 _APART = 0.5  # rows between layers
@@ -377,8 +350,7 @@ def energy_by_layer(
 
     Args:
         energy: the result of `monitoring.energy` or `Monitor.energy`.
-        ax: the Axes to draw on; new Axes by default.
-        title: title of the plot; the sums of all layers by default.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default the sums of all layers.
         beside: "one_pass", an ANN of the same layers without time; "dense", the same steps with all products; "both";
             or None, the spiking network alone.
     Raises: ArgumentError if `energy` is not an Energy, or for another `beside`.
@@ -418,11 +390,11 @@ def _draw_bars(axes: Any, rows: Any, bars: Any) -> None:
     longest = float(sums.max()) or 1e-12
     scale, unit = _unit_of(longest)
     left = np.zeros(len(rows))
+    style = {"height": _THICK, "edgecolor": "0.2", "linewidth": 0.5}
     for column, kind in enumerate(KINDS):
-        lengths = bars[:, column] / scale
+        lengths, (colour, hatch) = bars[:, column] / scale, _LOOKS[kind]
         if lengths.any():
-            style = {"height": _THICK, "edgecolor": "0.2", "linewidth": 0.5, **_LOOKS[kind]}
-            axes.barh(rows, lengths, left=left, label=kind, **style)
+            axes.barh(rows, lengths, left=left, label=kind, facecolor=colour, hatch=hatch, **style)
         left += lengths
     texts = [in_units(total) for total in sums]
     for row, total, text in zip(rows, sums, texts, strict=True):

@@ -87,7 +87,6 @@ class Hardware:
             spike.
         event_bytes: bytes of the address of a spike.
         source: publication.
-    Raises: ArgumentError for an energy or a size below 0, or memories that are not ascending.
     Example:
         >>> mine = snncell.energy.Hardware("mine", mac=1.2, ac=0.3, update=4.0, weight_bytes=1)
         >>> mine.access(10_000)  # accesses cost nothing extra without memories
@@ -121,12 +120,8 @@ class Hardware:
         return next(fitting, self.memories[-1][1] if self.memories else 0.0)
 
 
-_MEMORIES = (
-    (8 * 1024, _published_energy("access 64 bits, 8 kB SRAM") / 8),
-    (32 * 1024, _published_energy("access 64 bits, 32 kB SRAM") / 8),
-    (1024 * 1024, _published_energy("access 64 bits, 1 MB SRAM") / 8),
-    (math.inf, _published_energy("access 64 bits, DRAM, at least") / 8),
-)
+_SIZES = {"8 kB SRAM": 8 << 10, "32 kB SRAM": 32 << 10, "1 MB SRAM": 1 << 20, "DRAM, at least": math.inf}
+_MEMORIES = tuple((size, _published_energy(f"access 64 bits, {name}") / 8) for name, size in _SIZES.items())
 
 
 def _digital(name: str, precision: str, sums: str, weight_bytes: int, state_bytes: int) -> Hardware:

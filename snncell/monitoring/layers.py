@@ -21,10 +21,7 @@ INNER = ("cell", "neuron")  # attribute names of a neuron in the Cell that runs 
 
 
 class Neurons:
-    """The neurons of a network: the innermost Cells that have states or run over time.
-
-    `unseen` names the spiking layers that run their time steps themselves, so that no step of them can be recorded.
-    """
+    """The neurons of a network: the innermost Cells that have states or run over time."""
 
     def __init__(self, net: Cell) -> None:
         if not isinstance(net, Cell):
@@ -43,6 +40,7 @@ class Neurons:
             for number, cell in candidates.items()
             if not any(id(below) in candidates for _, below in list(cell.cells_and_names())[1:])
         }
+        # Spiking layers that run their time steps themselves, so that no step of them can be recorded.
         self.unseen = tuple(
             f"{path or 'the net'} ({type(cell).__name__})"
             for path, cell in self.paths.items()
@@ -58,10 +56,7 @@ class Neurons:
         }
 
     def updated_by(self) -> dict[int, Cell]:
-        """For each neuron, the outermost Cell with states around it, whose step is the update of the neuron.
-
-        That Cell has no layers with weights and no other neurons inside. For example, it is a synapse with its current.
-        """
+        """For each neuron, the outermost Cell with states, such as a synapse, around it alone, which updates it."""
         found: dict[int, Cell] = {}
         taken: set[int] = set()
         for cell in self.paths.values():  # outer Cells come first
@@ -138,7 +133,6 @@ class CellStack:
         self._names: dict[tuple[int, int], str] = {}
 
     def __contains__(self, cell: Cell) -> bool:
-        """True if a Cell belongs to the network."""
         return id(cell) in self._static
 
     @property

@@ -22,10 +22,9 @@ from snncell.tape.state import CHECKING, settings
 class Monitor:
     """Record spikes, potentials and gradients of a network while it runs: `with snncell.monitor(net) as m:`.
 
-    Use it to see why a network does not learn, how often its neurons fire, or how much it costs. A monitor does not
-    change results, and loops over time stay one kernel, because records are additional results of the kernels. The
-    first call with a monitor is traced and compiled again. You can use it eagerly, under `jit`, in graph mode and
-    during `train.fit`.
+    Use it to see why a network does not learn, how often its neurons fire, or how much it costs, eagerly, under `jit`,
+    in graph mode and during `train.fit`. A monitor does not change results. Loops over time stay one kernel, because
+    records are additional results of the kernels. The first call with a monitor is traced and compiled again.
 
     A layer is a neuron at one place of the network, for example a neuron in `nn.MultiStep`, in `ops.scan`, in a Python
     loop over time, or `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it: "layer1" for
@@ -38,8 +37,8 @@ class Monitor:
         v: the potential after each step, after the reset. For a neuron without a state `v`, its first state.
         above: the input of the spike function. For the library's neurons this is the potential before the reset minus
             the threshold.
-        grad: the gradient with respect to the input current of the neuron at each step, through all later steps.
-            Gradients that you compute within the context are recorded; a second one replaces the first.
+        grad: the gradient with respect to the input current of the neuron at each step, through all later steps, if you
+            compute one within the context; a second one replaces the first.
         inputs: the inputs of Dense and Conv layers, and the steps of neurons. `costs`, `synops` and `energy` need them.
             All neurons and samples are recorded.
         every: record only each `every`-th step, to save memory.
@@ -57,16 +56,15 @@ class Monitor:
     the values of the padding.
 
     Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
-    the part that you select by `every`, `neurons` and `samples`, for the last `calls` calls.
+    the selected part.
 
     Attributes:
         spikes, v, above, grad: arrays (T, B, ...) of the last call, by layer.
         calls: the recorded calls, oldest first, each a dict: quantity -> layer -> array.
         layers: the names of the layers, in the order of their calls.
-    Raises:
-        ArgumentError: for a Cell outside of the network, a network without neurons, or a monitor within another one.
-        RecordError: an ArgumentError, if you read a quantity that was not recorded. It says why, and how to record it.
-        ShapeError: if you read a layer that was called with several shapes.
+    Raises: ArgumentError for a network without neurons, or a monitor within another one; RecordError if you read a
+        quantity that was not recorded, with the reason and the fix; ShapeError if a layer was called with several
+        shapes.
     Example:
         >>> net = nn.SequentialCell(nn.MultiStep(nn.IFNode()), nn.Dense(3, 2), nn.MultiStep(nn.IFNode(fire=False)))
         >>> with snncell.monitor(net, v="0", grad=True) as m:
@@ -152,10 +150,7 @@ class Monitor:
         return self._recorder.cells[layer]
 
     def spike_function(self, name: Any) -> Cell | None:
-        """The spike function of a layer: the Cell with a bprop whose input is `above`; None without one.
-
-        If `above` was not recorded, it is the spike function that the neuron was made with.
-        """
+        """The spike function of a layer, the Cell with a bprop whose input is `above`, or else the neuron's own."""
         cell, called = self.cell(name), self._recorder.fires_by.get(self._resolve(name))
         if any(called is below for below in spike_functions(cell)):
             return called
@@ -185,10 +180,7 @@ class Monitor:
         return gives_spikes(cell, self.spikes.get(layer), above)
 
     def rates(self, name: Any) -> np.ndarray[Any, Any]:
-        """The firing rate of each neuron of a layer, in spikes per step, over all kept calls.
-
-        If lengths are known, the steps after the end of a sample do not count.
-        """
+        """The firing rate of each neuron of a layer, in spikes per step, over all kept calls and without padding."""
         layer = self._resolve(name)
         kept = [call for call in self._recorder.calls if layer in call.series.get("spikes", ())]
         arrays = [self._recorded("spikes", call)[layer] for call in kept]
@@ -215,13 +207,10 @@ class Monitor:
         return synops
 
     def energy(self, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True) -> Any:
-        """Estimate the energy per sample of the last call, compared with the same network without spikes.
+        """Estimate the `Energy` per sample of the last call, compared with the same network without spikes.
 
-        It needs `inputs=True`, and the spikes of all layers. With `every`, `neurons` or `samples`, the number of spikes
-        is an estimate from the recorded part. The result is an `Energy`.
-
-        Args: hardware, baseline, reuse: as for `monitoring.energy`.
-        Raises: ArgumentError for unknown hardware; RecordError if inputs or the spikes of a layer were not recorded.
+        Arguments are those of `monitoring.energy`. It needs `inputs=True`, and the spikes of all layers. With `every`,
+        `neurons` or `samples`, the number of spikes is an estimate from the recorded part.
         """
         estimate = plugin("energy estimate")(hardware, baseline, reuse)
         call = self._counted(weights=False)

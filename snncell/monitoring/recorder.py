@@ -178,14 +178,8 @@ class Recorded(Mapping[str, Array]):
         return f"{self._kind} of {{{', '.join(parts)}}}"
 
 
-# --- the recorder -----------------------------------------------------------------------------------------------------
-
-
 class Recorder:
-    """The watcher of a network for a monitor (`tape.state.Watch`).
-
-    `requests` has for each quantity what the user has asked for; the other arguments are the monitor's.
-    """
+    """The watcher of a network for a monitor (`tape.state.Watch`), with the monitor's arguments."""
 
     def __init__(
         self,
@@ -202,9 +196,8 @@ class Recorder:
         self.every = check_count(every, "monitor", "every")
         self._places = _places(places)
         self._samples = None if samples is None else check_count(samples, "monitor", "samples")
-        self.calls: deque[RecordedCall] = deque(
-            maxlen=None if calls is None else check_count(calls, "monitor", "calls")
-        )
+        most = None if calls is None else check_count(calls, "monitor", "calls")
+        self.calls: deque[RecordedCall] = deque(maxlen=most)
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by layer name
         self.fires_by: dict[str, Any] = {}  # the Cells whose input is `above`
         self._sizes: dict[str, Any] = {}  # the number of neurons of a layer, if only some are recorded
@@ -431,7 +424,6 @@ def _first(cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _specs(values: tuple[Any, ...]) -> tuple[Spec, ...]:
-    """Shape and dtype of each Tensor in the values."""
     return tuple((tuple(x.shape), x._data.dtype) for x in structure.flatten(values)[0])
 
 

@@ -1,7 +1,7 @@
 """NIR nodes and graphs as checked data, their shapes, and the order in which nodes are computed.
 
-This module does not use the node classes of the package nir. Their constructors require the same shape for all
-parameters of a neuron, but files by other tools mix numbers and arrays. Also, our errors can name the path of a node.
+It does not use the node classes of the package nir, which require the same shape for all parameters of a neuron: files
+by other tools mix numbers and arrays. Also, our errors can name the path of a node.
 """
 
 from __future__ import annotations
@@ -94,10 +94,7 @@ def as_text(value: Any) -> Any:
 
 
 def node_of(kind: Any, given: dict[str, Any], metadata: dict[str, Any], path: str) -> Node:
-    """Make a node from raw parameters, and check each of them.
-
-    Raises: NirError for an unknown node type, and for parameters that are missing, unknown or invalid.
-    """
+    """Make a node from raw parameters, and check each of them."""
     node = Node(str(kind), {}, metadata, path)
     if kind not in FIELDS:
         raise NirError(f"node {path!r} has the unknown type {show(kind)}. NIR has {', '.join(FIELDS)}.")
@@ -188,10 +185,7 @@ Shape = tuple[int, ...]
 
 
 def shape_after(node: Node, before: Shape) -> Shape:
-    """The output shape of a node for the input shape `before`.
-
-    Raises: NirError if the shape does not fit the parameters of the node.
-    """
+    """The output shape of a node for the input shape `before`, which must fit its parameters."""
     if node.kind in ELEMENTWISE:
         shape = common_shape(node)
         if shape and shape != before:
@@ -320,11 +314,7 @@ class Flat:
 
 
 def flatten(graph: Graph) -> Flat:
-    """Flatten inner graphs. Their Input and Output nodes stay, as identities.
-
-    Raises: NirError for edges to missing nodes, repeated edges, edges into an Input or out of an Output, and nodes that
-        no Input reaches.
-    """
+    """Flatten inner graphs, and check all edges. The Input and Output nodes of inner graphs stay, as identities."""
     nodes: dict[str, Node] = {}
     edges: Edges = []
     _collect(graph, nodes, edges)
@@ -392,23 +382,18 @@ def _doors(node: Node | Graph) -> tuple[str, str]:
 
 @dataclass
 class Stage:
-    """Nodes that are computed together in a time step: a single node, or all nodes of connected cycles in order.
-
-    `late` are the edges that close the cycles; they carry the value of the previous step. `kept` are the edges to
-    delays that cut a cycle; their values are stored at the end of the step.
-    """
+    """Nodes that are computed together in a time step: a single node, or all nodes of connected cycles in order."""
 
     names: list[str]
-    late: Edges
-    kept: Edges
+    late: Edges  # that close the cycles; they carry the value of the previous step
+    kept: Edges  # to delays that cut a cycle; their values are stored at the end of the step
 
 
 def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) -> list[Stage]:
     """Sort the nodes topologically into stages.
 
-    A depth-first walk from the inputs, along the edges in their order, cuts a cycle at the edge that leads back to an
-    open node. `keeps` is True for nodes that do not need their input of the same step, such as a delay of one step or
-    more. A cycle with such a node is cut there, and gets no additional delay.
+    A depth-first walk cuts a cycle at the edge that leads back to an open node, or without an additional delay at a
+    node for which `keeps` is True, because it needs no input of the same step, such as a delay of one step or more.
     """
     label = _components(flat)
     inside = [(a, b) for a, b in flat.edges if label[a] == label[b]]
@@ -430,10 +415,7 @@ def stages_of(flat: Flat, keeps: Callable[[Node], bool] = lambda node: False) ->
 def shapes_of(
     flat: Flat, stages: Iterable[Stage], after: Callable[[Node, Shape], Shape] = shape_after
 ) -> tuple[dict[str, Shape], dict[str, Shape]]:
-    """Input and output shapes of all nodes, in the order of the stages.
-
-    Raises: NirError for shapes that do not fit a node, and for sums of different shapes.
-    """
+    """Input and output shapes of all nodes, in the order of the stages."""
     before: dict[str, Shape] = {}
     gives: dict[str, Shape] = {}
     pending = [name for stage in stages for name in stage.names]

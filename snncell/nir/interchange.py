@@ -35,10 +35,7 @@ FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 32000: "lzf"}
 
 
 def read_file(path: str | os.PathLike[str]) -> Graph:
-    """Read the graph in a file.
-
-    Raises: NirError if the file is missing or damaged, or contains no NIR graph.
-    """
+    """Read the graph in a file."""
     source = Path(path)
     h5py = package("h5py", "from_nir")
     if not source.is_file():
@@ -120,7 +117,6 @@ class _Reader:
 
 
 def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
-    """Convert a group to a node, or to a graph with everything inside."""
     kind = tree.pop("type", None)
     if not isinstance(kind, str):
         raise NirError(f"{path or '/node'} has no type")
@@ -146,10 +142,7 @@ def _parse_node(tree: dict[str, Any], path: str) -> Node | Graph:
 
 
 def graph_of(thing: Any) -> Graph:
-    """Convert a graph of the package nir to checked data.
-
-    Raises: NirError if `thing` is not a graph, or has invalid nodes.
-    """
+    """Convert a graph of the package nir to checked data."""
     if type(thing).__name__ != "NIRGraph" or not hasattr(thing, "nodes"):
         raise NirError(f"graph must be the path of a file or an nir.NIRGraph, not {came(thing)}.")
     return _graph(thing, "", 0)

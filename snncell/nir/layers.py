@@ -101,9 +101,8 @@ class DelayLine(Cell):
         ]
         self.length = len(shares) - 1  # the number of states
         # Parameters, so that they move to the device of the network.
-        self.shares = [
-            Parameter(Tensor(share, dtype or float32), f"share_{n}", False) for n, share in enumerate(shares)
-        ]
+        tensors = [Tensor(share, dtype or float32) for share in shares]
+        self.shares = [Parameter(share, f"share_{n}", False) for n, share in enumerate(tensors)]
 
     def read(self, x: Tensor | None, past: tuple[Tensor, ...]) -> Tensor:
         """Compute the output. x may be None if all delays are at least one step, so that it is not needed."""
@@ -127,10 +126,7 @@ def total(values: list[Tensor]) -> Tensor:
 
 
 def delay_in_steps(node: Node, dt: float, lost: list[str] | None) -> Any:
-    """A delay in whole time steps.
-
-    Args: lost: list for notes on rounding; None refuses delays that need rounding.
-    """
+    """A delay in whole time steps. `lost` collects notes on rounding; None refuses delays that need it."""
     delays = np.asarray(node.values["delay"], np.float64) / dt
     if (delays < 0).any():
         raise NirError(f"{node}: a delay must not be negative, but is {node.values['delay'].min():g} s.")

@@ -31,23 +31,14 @@ HELD = {"tau": "tau", "r": "input_gain", "v_leak": "v_rest", "v_threshold": "v_t
 
 @dataclass(frozen=True)
 class Choices:
-    """Settings that NIR leaves open.
+    """Settings that NIR leaves open."""
 
-    Attributes:
-        dt: seconds of a time step.
-        method: integration method, "euler" or "exponential".
-        reset: "value" or "subtract", for neurons without a reset in their metadata.
-        surrogate: the spike function; None for that of `like("nir")`.
-        learnable: names of the parameters to learn.
-        dtype: of Parameters.
-    """
-
-    dt: float
-    method: str = "euler"
-    reset: str = "value"
-    surrogate: Any = None
-    learnable: tuple[str, ...] = ()
-    dtype: Any = None
+    dt: float  # seconds of a time step
+    method: str = "euler"  # integration method, "euler" or "exponential"
+    reset: str = "value"  # "value" or "subtract", for neurons without a reset in their metadata
+    surrogate: Any = None  # the spike function; None for that of `like("nir")`
+    learnable: tuple[str, ...] = ()  # names of the parameters to learn
+    dtype: Any = None  # of Parameters
 
     def function(self) -> Any:
         """The spike function."""
@@ -65,10 +56,7 @@ class Choices:
         return array
 
     def steps(self, node: Node, name: str) -> Any:
-        """A time constant in steps; a time step keeps 1 - 1 / steps.
-
-        For the exponential method, these are the steps for which Euler's method keeps exp(-dt / tau).
-        """
+        """A time constant in steps; a step keeps 1 - 1 / steps, which is exp(-dt / tau) for the exponential method."""
         tau = np.asarray(node.values[name], np.float64)
         if not (tau > 0.0).all():
             raise NirError(f"{node}: {name} must be a positive number of seconds, not {tau.min():g}.")
@@ -153,24 +141,15 @@ def _times(value: Any, factor: Any) -> Any:
 
 @dataclass
 class Equation:
-    """A neuron in the form of NIR, with time constants in steps: a time step keeps 1 - 1 / steps.
+    """A neuron in the form of NIR, with time constants in steps: a time step keeps 1 - 1 / steps."""
 
-    Attributes:
-        tau: membrane time constant; infinite without a leak.
-        r: gain of the input times tau; without a leak, gain for each step.
-        rest: resting potential.
-        tau_syn, w_in: time constant and input weight of the current; None without a current.
-        fires: whether there is a threshold.
-        late: whether the membrane reads the current of the previous step.
-    """
-
-    tau: Any
-    r: Any
-    rest: Any = 0.0
-    tau_syn: Any = None
-    w_in: Any = None
-    fires: bool = True
-    late: bool = False
+    tau: Any  # membrane time constant; infinite without a leak
+    r: Any  # gain of the input times tau; without a leak, gain for each step
+    rest: Any = 0.0  # resting potential
+    tau_syn: Any = None  # time constant of the current; None without a current
+    w_in: Any = None  # input weight of the current
+    fires: bool = True  # whether there is a threshold
+    late: bool = False  # whether the membrane reads the current of the previous step
 
 
 def constants_of(cell: Any) -> dict[str, Any]:
@@ -212,14 +191,11 @@ def _of_decay(beta: Any, gain: Any, rest: Any = 0.0) -> Equation:
 
 
 def _with_current(membrane: Equation, alpha: Any, gain: Any, order: str) -> Equation:
-    """Add a current to the equation of a membrane, for any `order` of its decay, jump and read.
-
-    The membrane reads alpha times the previous current plus the jump. With "jump decay read", the jump has decayed once
-    before the read.
-    """
+    """Add a current to the equation of a membrane, for any `order` of its decay, jump and read."""
     with np.errstate(divide="ignore"):
         tau_syn = 1.0 / (1.0 - alpha)
     membrane.tau_syn, membrane.late = tau_syn, order == "read decay jump"
+    # The membrane reads alpha times the previous current plus the jump, which may have decayed once before.
     membrane.w_in = (gain * alpha if order == "jump decay read" else gain) * tau_syn
     return membrane
 
@@ -246,10 +222,7 @@ class Writer:
         self.lost.append(f"{path or 'the net'} ({type(cell).__name__}) {what}. {writes}")
 
     def neuron(self, cell: Any, shape: Shape, path: str, kept: dict[str, Any] | None = None) -> list[Node]:
-        """The nodes of a neuron, in their order.
-
-        Args: kept: metadata of the imported graph; features that these describe are not lost.
-        """
+        """The nodes of a neuron, in their order. Features in `kept`, metadata of the imported graph, are not lost."""
         _refuse_rule(cell, path)
         plain = self._plain(cell, path)
         equation = equation_of(plain)
@@ -296,17 +269,14 @@ class Writer:
     def _options(self, cell: Any, path: str, kept: dict[str, Any]) -> dict[str, Any]:
         """Metadata of a neuron that fires, with notes on features that NIR itself lacks."""
         if cell.reset == "subtract" and kept.get("reset") != "subtract":
-            what = "subtracts the threshold at a spike"
             fix = 'The graph has v_reset=0, and reset="subtract" in the metadata for from_nir.'
-            self.lose(path, cell, what, fix)
+            self.lose(path, cell, "subtracts the threshold at a spike", fix)
         if cell.compare == ">=" and kept.get("compare") != ">=":
-            what = "also fires at its threshold"
             fix = 'The metadata has compare=">=" for from_nir; other readers fire above the threshold.'
-            self.lose(path, cell, what, fix)
+            self.lose(path, cell, "also fires at its threshold", fix)
         if cell.delay is not None and kept.get("delay") != cell.delay:
-            what = f"has delay={cell.delay!r}"
             fix = "The metadata has it for from_nir; other readers reset in the same step."
-            self.lose(path, cell, what, fix)
+            self.lose(path, cell, f"has delay={cell.delay!r}", fix)
         if cell.max_spikes != 1 and kind_of(cell) not in NEAR:
             self.lose(path, cell, "fires several spikes in a step", "The graph has at most one.")
         options = {"reset": "subtract" if cell.reset == "subtract" else "value", "compare": cell.compare}
@@ -316,9 +286,8 @@ class Writer:
         """The node of the equation without its threshold."""
         leaks = np.isfinite(equation.tau)
         current = equation.tau_syn is not None
-        if not (leaks.all() or (not leaks.any() and not current)) or (
-            current and not np.isfinite(equation.tau_syn).all()
-        ):
+        mixed = not leaks.all() and (leaks.any() or current)
+        if mixed or (current and not np.isfinite(equation.tau_syn).all()):
             raise NirError(
                 f"{where(path, cell)}: some potentials or currents decay and others do not (a decay of 1 has no time "
                 f"constant). NIR has no node for this mixture."
@@ -337,9 +306,8 @@ class Writer:
                 f'method="euler", which writes dt.'
             )
         values = {"r": equation.r, "v_leak": equation.rest, **seconds} | ({"w_in": equation.w_in} if current else {})
-        return Node(
-            "CubaLI" if current else "LI", {name: spread(value, shape, path, name) for name, value in values.items()}
-        )
+        arrays = {name: spread(value, shape, path, name) for name, value in values.items()}
+        return Node("CubaLI" if current else "LI", arrays)
 
 
 def where(path: str, cell: Any) -> str:

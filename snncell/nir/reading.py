@@ -16,20 +16,8 @@ from snncell.cell.ranges import one_of
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, NirError, OutsideTensorError, ShapeError
-from snncell.nir.graph import (
-    FIRING,
-    NEURONS,
-    Flat,
-    Graph,
-    Node,
-    Shape,
-    Stage,
-    as_text,
-    flatten,
-    shape_after,
-    shapes_of,
-    stages_of,
-)
+from snncell.nir import graph as graphs
+from snncell.nir.graph import FIRING, NEURONS, Flat, Graph, Node, Shape, Stage
 from snncell.nir.interchange import graph_of, read_file
 from snncell.nir.layers import Delay, DelayLine, delay_in_steps, layer_of, total
 from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
@@ -70,11 +58,10 @@ def from_nir(
         graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset; it is then 0.
         dt: the time step in seconds. In each step, IF neurons add r x dt, so they fire too rarely if dt is too small.
             `from_nir` warns if one step with all inputs at 1 does not lift an IF neuron to its threshold (to a tenth of
-            it if r dt is at least 1). The warning names the dt that the weights imply. For example, sinabs writes r = 1
-            and weights for dt=1.
-        method: "euler" or "exponential"; the default is the method in the graph's metadata, or "euler" if they have
-            none. For Euler's method, `from_nir` warns if dt is above a fifth of a time constant. It does not warn if
-            the graph was written for this dt.
+            it if r dt is at least 1), and names the dt that the weights imply. For example, sinabs writes r = 1 and
+            weights for dt=1.
+        method: "euler" or "exponential"; the default is the method in the graph's metadata, or "euler". For Euler's
+            method, `from_nir` warns if dt is above a fifth of a time constant, unless the graph was written for it.
         reset: the reset of neurons whose metadata do not name one. "value" sets v to v_reset, as in nir 1.0.8 and in
             all known files; "subtract" subtracts v_threshold, as in the text of nir 1.0.4.
         learnable: names of neuron parameters to learn, such as "tau" or ("tau_mem", "v_threshold"), and "delay" for
@@ -82,11 +69,9 @@ def from_nir(
         surrogate_function: the spike function; `surrogate.ATan()` by default.
         dtype: of Parameters.
         lossy: True to accept a graph that snncell cannot reproduce exactly, for example one with a delay that is not a
-            multiple of dt, or with an Output of another shape. The attribute `lost` of the result lists the
-            differences.
+            multiple of dt. The attribute `lost` of the result lists the differences.
     Returns: A Cell, whose child Cells have the names of the nodes. Its attribute `error` is the largest dt / tau.
-    Raises: NirError if the graph is damaged, inconsistent or not supported (the message names the node), or if `graph`
-        is a file and the package h5py is missing.
+    Raises: NirError if the graph is damaged, inconsistent or not supported, with the name of the node.
     Source: Pedersen et al., "Neuromorphic intermediate representation", Nature Communications 2024.
     Example:
         >>> import nir, numpy as np
@@ -103,7 +88,7 @@ def from_nir(
         described = read_file(graph) if isinstance(graph, (str, os.PathLike)) else graph_of(graph)
     except NirError as error:
         raise _named(error) from None
-    said = as_text(described.metadata.get("method", "euler"))
+    said = graphs.as_text(described.metadata.get("method", "euler"))
     if method is None and said not in METHODS:
         raise NirError(
             f"from_nir: the graph's metadata has method={said!r}, which is unknown. Pass {' or '.join(METHODS)}."
@@ -191,7 +176,7 @@ class _Builder:
 
     def __init__(self, graph: Graph, choices: Choices, lost: list[str] | None) -> None:
         self.graph, self.choices, self.lost = graph, choices, lost
-        self.flat: Flat = flatten(graph)
+        self.flat: Flat = graphs.flatten(graph)
         self.before: dict[str, Shape] = {}  # input shapes of the nodes
         self.shapes: dict[str, Shape] = {}  # output shapes
         self.cells: dict[str, Cell] = {}
@@ -200,10 +185,10 @@ class _Builder:
 
     def net(self) -> Net:
         dt = self.choices.dt
-        stages = stages_of(
+        stages = graphs.stages_of(
             self.flat, lambda node: node.kind == "Delay" and bool((np.round(node.values["delay"] / dt) >= 1).all())
         )
-        self.before, self.shapes = shapes_of(self.flat, stages, self._after)
+        self.before, self.shapes = graphs.shapes_of(self.flat, stages, self._after)
         for stage in stages:
             name = stage.names[0]
             if stage.late or stage.kept:
@@ -218,7 +203,7 @@ class _Builder:
         if self.lost is not None and node.kind == "Output" and node.values["shape"] != before:
             self.lost.append(f"{node}: its shape is {list(node.values['shape'])}, but its input is {list(before)}.")
             return before
-        return shape_after(node, before)
+        return graphs.shape_after(node, before)
 
     def _step_cell(self, name: str) -> Cell:
         """The Cell of a node for one time step: a layer, or a neuron with states."""
@@ -270,9 +255,6 @@ class _Builder:
         self.plan.append((name, []))
 
 
-# --- the Cell ---------------------------------------------------------------------------------------------------------
-
-
 class Net(Cell):
     """A NIR graph as a Cell over (T, B, ...). `from_nir` makes it.
 
@@ -287,7 +269,6 @@ class Net(Cell):
     Inputs:
         x: (T, B, ...) for each Input of the graph, in their order.
     Returns: The input of the Output node, (T, B, ...). If the graph has several Outputs, a tuple.
-    Raises: ShapeError if an input does not have the shape in the graph.
     """
 
     def __init__(
@@ -356,8 +337,7 @@ _RESERVED = ("graph", "choices", "lost", "error", "inputs", "outputs", "_shapes"
 class FeedbackLoop(Cell):
     """Feedback cycles over time: an edge of each cycle passes on the value of the previous time step.
 
-    Each time step runs all nodes of the cycles once. Before the first step, neurons output 0, and layers output their
-    response to 0.
+    Before the first step, neurons output 0, and layers output their response to 0.
     """
 
     def __init__(self, flat: Flat, stage: Stage, cells: dict[str, Cell], shapes: dict[str, Shape]) -> None:

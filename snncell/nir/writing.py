@@ -14,19 +14,8 @@ from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.cell.ranges import one_of
 from snncell.errors import ArgumentError, NirError
-from snncell.nir.graph import (
-    DEFAULTS,
-    NEURONS,
-    Graph,
-    Node,
-    Shape,
-    as_text,
-    below,
-    flatten,
-    shape_after,
-    shapes_of,
-    stages_of,
-)
+from snncell.nir import graph as graphs
+from snncell.nir.graph import DEFAULTS, NEURONS, Graph, Node, Shape
 from snncell.nir.interchange import package, write_graph
 from snncell.nir.layers import Delay, DelayLine, NirIdentity, array_of, layer_of, nodes_of
 from snncell.nir.neurons import METHODS, Writer, neuron_of
@@ -60,8 +49,7 @@ def to_nir(
             By default the method of `from_nir` for an imported network, else "euler".
         lossy: whether to replace features that NIR cannot describe by similar ones. `losses(graph)` lists them.
     Returns: An `nir.NIRGraph`. Its metadata has dt, method, reset and comparison.
-    Raises: NirError for features that NIR cannot describe, with their path and the replacement that lossy=True would
-        write; without the package nir.
+    Raises: NirError for features that NIR cannot describe, with their path and the replacement for lossy=True.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 2), nn.MultiStep(nn.LIFNode(tau=10.0, reset="zero")))
         >>> graph = snncell.nir.to_nir(net, dt=1e-3, input_shape=3)
@@ -112,7 +100,7 @@ def losses(graph: Any) -> list[str]:
         >>> [text.partition(".")[0] for text in snncell.nir.losses(snncell.nir.to_nir(net, 1e-3, 2, lossy=True))]
         ['the net (LIFNode) subtracts the threshold at a spike']
     """
-    text = as_text((getattr(graph, "metadata", None) or {}).get("lost", ""))
+    text = graphs.as_text((getattr(graph, "metadata", None) or {}).get("lost", ""))
     return text.split("\n") if text else []
 
 
@@ -144,7 +132,7 @@ class _Calls(DataFlow):
         # Name nodes after the TimeDistributed or Stateful around their Cell.
         around = [self.paths[id(c)] for _, c in net.cells_and_names() if type(c) in (nn.TimeDistributed, nn.Stateful)]
         for outer in sorted(around, key=len, reverse=True):
-            inner = below(outer, "cell")
+            inner = graphs.below(outer, "cell")
             for key, place in self.paths.items():
                 if place == inner or place.startswith(f"{inner}."):
                     self.paths[key] = (outer + place[len(inner) :]).lstrip(".")
@@ -206,8 +194,8 @@ class Walk:
     def node(self, name: str, node: Node, signal: Signal) -> Signal:
         """Append a node to a signal, and return its output signal."""
         name = self.free(name)
-        node.path = below(self.prefix, name)
-        self.shapes[name] = shape_after(node, self.shapes[signal[0]] if signal else node.values["shape"])
+        node.path = graphs.below(self.prefix, name)
+        self.shapes[name] = graphs.shape_after(node, self.shapes[signal[0]] if signal else node.values["shape"])
         self.nodes[name] = node
         self.edges += [(source, name) for source in self._apart(signal)]
         return (name,)
@@ -244,7 +232,7 @@ class Walk:
             layer = nodes_of(self.writer, cell, shape, path, 1)
             return self.chain(path, layer or self.writer.neuron(cell, shape, path), signal)[1]
         name = self.free(path.replace(".", "_") or "recurrent")
-        graph = Walk(self.writer, below(self.prefix, name), path).recurrent_graph(cell, path, shape)
+        graph = Walk(self.writer, graphs.below(self.prefix, name), path).recurrent_graph(cell, path, shape)
         self.nodes[name] = graph
         self.shapes[name] = shape
         self.edges += [(source, name) for source in self._apart(signal)]
@@ -252,12 +240,12 @@ class Walk:
 
     def recurrent_graph(self, cell: nn.Recurrent, path: str, shape: Shape) -> Graph:
         """A recurrent neuron and its feedback as an inner graph, because some readers need cycles in an inner graph."""
-        inner = below(path, "cell")
+        inner = graphs.below(path, "cell")
         nodes = self.writer.neuron(cell.cell, shape, inner)
         if nodes[0].kind == "Delay":
             raise NirError(f'to_nir: {inner} has order="read decay jump", which NIR cannot describe in a Recurrent.')
         first, out = self.chain(inner, nodes, self.node("input", Node("Input", {"shape": shape}), ()))
-        back = _Calls(self, cell.feedback, below(path, "feedback"), 1).run(out)
+        back = _Calls(self, cell.feedback, graphs.below(path, "feedback"), 1).run(out)
         if self.shapes[back[0]] != shape:
             raise NirError(
                 f"to_nir: {path}.feedback returns {list(self.shapes[back[0]])}, but the neuron takes {list(shape)}."
@@ -284,8 +272,8 @@ class Walk:
         """Fold parts without a NIR node into the weights before them, once all edges are known."""
         for name, (where, gain, mean, beta) in self.norms.items():
             node = self._serving(name)
+            source = next(a for a, b in self.edges if b == name)
             if node is None or node.kind not in ("Affine", "Linear", "Conv1d", "Conv2d"):
-                source = next(a for a, b in self.edges if b == name)
                 raise NirError(
                     f"{where} must be folded into the weights of a Dense or a convolution, but it follows "
                     f"{self.nodes[source]}. Put it directly after such a layer, and do not use its output elsewhere."
@@ -298,8 +286,7 @@ class Walk:
             node.values["bias"] = ((bias - mean) * gain + beta).astype(weight.dtype)
             node.kind = "Affine" if node.kind == "Linear" else node.kind
             node.metadata.pop("has_bias", None)
-            before = next(a for a, b in self.edges if b == name)
-            self.edges = [(before if a == name else a, b) for a, b in self.edges if b != name]
+            self.edges = [(source if a == name else a, b) for a, b in self.edges if b != name]
         for name, graph in self.nodes.items():
             if isinstance(graph, Graph):
                 self._bias_before(graph, self._serving(name))
@@ -312,10 +299,7 @@ class Walk:
         return node if isinstance(node, Node) else None
 
     def _bias_before(self, graph: Graph, node: Node | None) -> None:
-        """Move the bias of the feedback to the weights before the neuron, if these serve no other node.
-
-        It is the same current at each step, but some readers have no feedback in the first step.
-        """
+        """Move the bias of the feedback to the weights before, as some readers have no feedback in the first step."""
         (source, _) = next(edge for edge in graph.edges if edge[1] == graph.edges[0][1] and edge[0] != "input")
         last = graph.nodes[source]
         if isinstance(last, Node) and last.kind == "Affine" and node is not None and node.kind in ("Affine", "Linear"):
@@ -329,17 +313,19 @@ class Walk:
 
 def update_graph(net: Net, writer: Writer) -> Graph:
     """The graph of an imported network, with changed values updated and all others kept to the bit."""
-    before, _ = _shapes(net.graph, lambda node, shape: shape if node.kind == "Output" else shape_after(node, shape))
+    before, _ = _shapes(
+        net.graph, lambda node, shape: shape if node.kind == "Output" else graphs.shape_after(node, shape)
+    )
     # A value is kept if importing it again would give the present Cell.
     as_read = (writer.dt, writer.method) == (net.choices.dt, net.choices.method)
     return _graph(net, net.graph, before, writer, as_read)
 
 
 def _shapes(
-    graph: Graph, after: Callable[[Node, Shape], Shape] = shape_after
+    graph: Graph, after: Callable[[Node, Shape], Shape] = graphs.shape_after
 ) -> tuple[dict[str, Shape], dict[str, Shape]]:
-    flat = flatten(graph)
-    return shapes_of(flat, stages_of(flat), after)
+    flat = graphs.flatten(graph)
+    return graphs.shapes_of(flat, graphs.stages_of(flat), after)
 
 
 def _graph(net: Net, graph: Graph, shapes: dict[str, Shape], writer: Writer, as_read: bool) -> Graph:
@@ -369,9 +355,8 @@ def _node(net: Net, node: Node, shape: Shape, writer: Writer, as_read: bool) -> 
     else:
         again = layer_of(node, shape, net.choices)
     then = _describe_cell(again, node, shape, Writer(writer.dt, writer.method))
-    metadata = {
-        name: value for name, value in node.metadata.items() if name not in ("reset", "compare", "delay", "start")
-    }
+    dropped = ("reset", "compare", "delay", "start")
+    metadata = {name: value for name, value in node.metadata.items() if name not in dropped}
     if now.kind != node.kind and {now.kind, node.kind} != {"Affine", "Linear"}:
         return Node(now.kind, now.values, metadata | now.metadata, node.path)
     values = dict(now.values)
@@ -388,7 +373,6 @@ def _node(net: Net, node: Node, shape: Shape, writer: Writer, as_read: bool) -> 
 
 
 def _describe_cell(cell: Any, node: Node, shape: Shape, writer: Writer) -> Node:
-    """A Cell of one node, as one node."""
     layers = nodes_of(writer, cell, shape, node.path, 1)
     nodes = writer.neuron(cell, shape, node.path, node.metadata) if layers is None else layers
     if len(nodes) != 1:

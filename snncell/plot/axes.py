@@ -338,11 +338,9 @@ def _outlines_of(axes: Any) -> list[tuple[Any, bool]]:
             continue
         each.get_xlim(), each.get_ylim()  # carry out pending autoscaling
         to_share = axes.transAxes.inverted()
-        for line in each.lines:
-            outlines.append((line.get_path().transformed(line.get_transform() + to_share), False))
-        for patch in each.patches:
-            if patch.get_zorder() > 0:
-                outlines.append((patch.get_path().transformed(patch.get_transform() + to_share), patch.get_fill()))
+        shown = [(line, False) for line in each.lines]
+        shown += [(patch, patch.get_fill()) for patch in each.patches if patch.get_zorder() > 0]
+        outlines += [(one.get_path().transformed(one.get_transform() + to_share), fill) for one, fill in shown]
         for marks in each.collections:
             if marks.get_zorder() <= 0:
                 continue

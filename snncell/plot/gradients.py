@@ -12,19 +12,8 @@ from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.optim.optimizer import Optimizer
-from snncell.plot.axes import (
-    COLOURS,
-    SMALL,
-    axes_or_new,
-    colour_bar,
-    finish,
-    label_time_axis,
-    legend,
-    name_rows,
-    positive_line,
-    set_title,
-    whole_ticks,
-)
+from snncell.plot import axes as drawing
+from snncell.plot.axes import COLOURS, SMALL
 from snncell.plot.sources import Array, all_layers, as_array, step_numbers
 from snncell.tape.parameter import Parameter
 
@@ -44,11 +33,11 @@ def gradient_norms(gradients: Any, ax: Any = None, title: str | None = None) -> 
         ax, title: the Axes to draw on (new Axes by default), and the title.
     """
     norms = _norms_of(gradients, "gradient_norms")
-    axes = axes_or_new(ax, height=2.2 + 0.05 * len(norms))
+    axes = drawing.axes_or_new(ax, height=2.2 + 0.05 * len(norms))
     for number, (name, values) in enumerate(norms.items()):
-        positive_line(axes, step_numbers(gradients, name, len(values), "grad"), values, name, number)
+        drawing.positive_line(axes, step_numbers(gradients, name, len(values), "grad"), values, name, number)
     axes.set_yscale("log")
-    return finish(axes, title, None, ("gradient norm (L2)", "gradient norm", "gradient"))
+    return drawing.finish(axes, title, None, ("gradient norm (L2)", "gradient norm", "gradient"))
 
 
 def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> Any:
@@ -73,14 +62,14 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
             f"together, or use gradient_norms."
         )
     norms = np.stack(list(by_layer.values()))
-    axes = axes_or_new(ax, height=max(1.8, min(1.2 + 0.2 * len(norms), 8.0)))
+    axes = drawing.axes_or_new(ax, height=max(1.8, min(1.2 + 0.2 * len(norms), 8.0)))
     edges = _edges(step_numbers(gradients, next(iter(by_layer)), norms.shape[1], "grad"))
     _heat(axes, norms, edges)
     _hatch_missing(axes, norms, edges)
     every = -(-len(norms) // 16)  # at most 16 names fit
-    name_rows(axes, range(0, len(norms), every), list(by_layer)[::every])
+    drawing.name_rows(axes, range(0, len(norms), every), list(by_layer)[::every])
     axes.tick_params(axis="y", length=0)
-    set_title(axes, title)
+    drawing.set_title(axes, title)
     return axes
 
 
@@ -122,9 +111,9 @@ def _heat(axes: Any, norms: Array, edges: Array) -> None:
     limits = np.clip(limits, np.finfo(float).tiny, np.finfo(float).max)
     rows, shown = np.arange(len(norms) + 1) - 0.5, np.ma.masked_where(~seen, norms)
     mesh = axes.pcolormesh(edges, rows, shown, norm=LogNorm(*limits), cmap="cividis", rasterized=True)
-    label_time_axis(axes)
+    drawing.label_time_axis(axes)
     if seen.any():
-        colour_bar(axes, mesh, "gradient norm (L2)", "norm (L2)", aspect=max(20.0, 1.3 * len(norms)))
+        drawing.colour_bar(axes, mesh, "gradient norm (L2)", "norm (L2)", aspect=max(20.0, 1.3 * len(norms)))
 
 
 def _hatch_missing(axes: Any, norms: Array, edges: Array) -> None:
@@ -138,7 +127,7 @@ def _hatch_missing(axes: Any, norms: Array, edges: Array) -> None:
         for row, begin, end in _runs(where):
             axes.add_patch(Rectangle((edges[begin], row - 0.5), edges[end] - edges[begin], 1.0, **style))
         keys += [Patch(label=name, **style)] if where.any() else []
-    legend(axes, keys, inside=False)
+    drawing.legend(axes, keys, inside=False)
 
 
 def _runs(where: Array) -> list[tuple[int, int, int]]:
@@ -195,7 +184,6 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
 
 
 def _by_group(pairs: dict[str, tuple[Array, Array]], new: dict[str, Any], optimiser: Any) -> dict[str, Any]:
-    """The weights of each group concatenated to a vector, before and after."""
     if not isinstance(optimiser, Optimizer):
         raise ArgumentError(f"update_ratios: optimiser is one of snncell.nn, such as nn.Adam, not {came(optimiser)}.")
     numbers = optimiser.group_numbers()
@@ -228,16 +216,16 @@ def gradient_to_weight(
     low, high = band
     if not 0.0 < low < high < np.inf:
         raise ArgumentError(f"gradient_to_weight: band is (low, high) with 0 < low < high, not {band!r}.")
-    axes = axes_or_new(ax, height=2.2 + 0.14 * (len(named) // 2))
+    axes = drawing.axes_or_new(ax, height=2.2 + 0.14 * (len(named) // 2))
     for number, (name, values) in enumerate(named.items()):
         array = as_array(values, "gradient_to_weight", "ratios")
         if array.ndim != 1 or not array.size:
             raise ShapeError(f"gradient_to_weight: the ratios of {name!r} must be (updates,), not {array.shape}.")
-        positive_line(axes, np.arange(1, len(array) + 1), array, name, number)
+        drawing.positive_line(axes, np.arange(1, len(array) + 1), array, name, number)
     axes.axhspan(low, high, color="0.9", linewidth=0, zorder=0, label=f"usual: {low:g} to {high:g}")
     axes.set_yscale("log")
-    whole_ticks(axes.xaxis)
-    return finish(axes, title, ("update",), ("update / weight (L2)", "update / weight"))
+    drawing.whole_ticks(axes.xaxis)
+    return drawing.finish(axes, title, ("update",), ("update / weight (L2)", "update / weight"))
 
 
 def weight_histograms(
@@ -263,7 +251,7 @@ def weight_histograms(
         if missing := arrays.keys() - others.keys():
             raise ArgumentError(f"weight_histograms: before has no {', '.join(map(repr, sorted(missing)))}.")
         old = {name: _numbers(others[name]) for name in arrays}
-    axes = axes_or_new(ax, height=max(1.6, 0.7 + 0.28 * len(arrays)))
+    axes = drawing.axes_or_new(ax, height=max(1.6, 0.7 + 0.28 * len(arrays)))
     edges = np.linspace(*_limits([*arrays.values(), *old.values()]), check_count(bins, "weight_histograms", "bins") + 1)
     rows = dict(zip(arrays, range(len(arrays))[::-1], strict=True))
     for name, array in arrays.items():
@@ -272,11 +260,10 @@ def weight_histograms(
             _stairs(axes, old[name], edges, rows[name], color=COLOURS[0], linestyle="--", linewidth=0.8, label="before")
     _name_histograms(axes, arrays, rows)
     axes.set_xlim(edges[0], edges[-1])
-    return finish(axes, title, ("value",), (), handles=axes.patches[:2] if old else (), beside=4 * SMALL)
+    return drawing.finish(axes, title, ("value",), (), handles=axes.patches[:2] if old else (), beside=4 * SMALL)
 
 
 def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
-    """Parameters or arrays by name."""
     if isinstance(x, Cell):
         parameters = {path: p for path, p in x.parameters_and_names() if p.requires_grad or not trained}
     elif isinstance(x, Mapping):
@@ -325,7 +312,7 @@ def _stairs(axes: Any, array: Array, edges: Array, row: int, **style: Any) -> No
 
 
 def _name_histograms(axes: Any, arrays: dict[str, Array], rows: dict[str, int]) -> None:
-    name_rows(axes, [rows[name] + _HEIGHT / 2 for name in arrays], list(arrays))
+    drawing.name_rows(axes, [rows[name] + _HEIGHT / 2 for name in arrays], list(arrays))
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(-0.1, len(arrays))
     look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SMALL}

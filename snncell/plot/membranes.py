@@ -12,19 +12,8 @@ from snncell.base.arguments.kinds import Numbers, check_count, check_positive
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot import sources
-from snncell.plot.axes import (
-    COLOURS,
-    axes_or_new,
-    finish,
-    label_axis,
-    legend,
-    legend_label,
-    line_style,
-    second_axis,
-    series_style,
-    set_title,
-)
+from snncell.plot import axes as drawing, sources
+from snncell.plot.axes import COLOURS
 from snncell.plot.sources import Array
 from snncell.report.facts import derivative_at, device_of_constants, spike_and_derivative, tensor_constants
 from snncell.surrogate.base import check_spike_function
@@ -73,9 +62,9 @@ def membrane(
     there = sources.neuron_numbers(v, name, potential.shape[1])
     places = _places_to_draw(neurons, marks, there, sources.is_monitor(v))
     levels, names = _levels(v_threshold, there), _names(labels, there[places])
-    axes = axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
+    axes = drawing.axes_or_new(ax, height=2.2 + 0.05 * max(0, len(places) - 5))  # room for the legend
     _draw_potentials(axes, sources.step_numbers(v, name, len(potential), "v"), potential, marks, levels, places, names)
-    return finish(axes, title, None, called, name)
+    return drawing.finish(axes, title, None, called, name)
 
 
 def _complete(
@@ -156,12 +145,12 @@ def _draw_potentials(
     axes: Any, steps: Array, v: Array, marks: Array | None, levels: Array | None, neurons: list[int], names: list[str]
 ) -> None:
     for place, (neuron, name) in enumerate(zip(neurons, names, strict=True)):
-        style = series_style(place)
+        style = drawing.series_style(place)
         shape, full = _TRIANGLES[place % len(_TRIANGLES)]
         triangle = {"marker": shape, "markersize": 4.5, "markerfacecolor": style["color"] if full else "white"}
         # This line has no markers, but the legend shows its triangle.
         known = {} if marks is None else triangle | {"markevery": []}
-        axes.plot(steps, v[:, neuron], label=legend_label(name), linewidth=1.2, **style, **known)
+        axes.plot(steps, v[:, neuron], label=drawing.legend_label(name), linewidth=1.2, **style, **known)
         if marks is not None:
             at = np.nonzero(marks[:, neuron])[0]
             axes.plot(steps[at], v[at, neuron], color=style["color"], linestyle="", label="_spikes", **triangle)
@@ -196,13 +185,13 @@ def surrogate(
     if not (np.isfinite([low, high]).all() and low < high):
         raise ArgumentError(f"surrogate: range is (low, high), two finite numbers that rise, not {range!r}.")
     x = np.linspace(low, high, 501)
-    axes = axes_or_new(ax, height=2.2 + 0.12 * len(cells))
+    axes = drawing.axes_or_new(ax, height=2.2 + 0.12 * len(cells))
     curves = {name: _curves(x, cell) for name, cell in cells.items()}
     for number, (name, kinds) in enumerate(curves.items()):
         for kind, y in kinds.items():
-            axes.plot(x, y, label=legend_label(f"{name}: {kind}"), **_look(kind, number, len(cells)))
+            axes.plot(x, y, label=drawing.legend_label(f"{name}: {kind}"), **_look(kind, number, len(cells)))
     axes.set_xlim(low, high)
-    return finish(axes, title, ABOVE, ("value",), next(iter(curves)) if len(curves) == 1 else "", _key(curves))
+    return drawing.finish(axes, title, ABOVE, ("value",), next(iter(curves)) if len(curves) == 1 else "", _key(curves))
 
 
 def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) -> float:
@@ -266,17 +255,13 @@ def surrogate_and_membrane(
     low, high = np.quantile(values, [0.001, 0.999])
     count = check_count(bins, "surrogate_and_membrane", "bins")
     edges = np.linspace(min(low, -1.0), max(high, 1.0), count + 1)  # at least one unit around the threshold
-    axes = axes_or_new(ax, height=2.5)
+    axes = drawing.axes_or_new(ax, height=2.5)
     _draw_over_derivative(axes, values, cell, edges, below)
-    set_title(axes, title, f"{name}: {said}" if name else said)
+    drawing.set_title(axes, title, f"{name}: {said}" if name else said)
     return axes
 
 
-# --- Values -----------------------------------------------------------------------------------------------------------
-
-
 def _spike_function(above: Any, name: str, function: Any) -> Any:
-    """The given spike function, or the layer's one from a monitor."""
     if function is None and sources.is_monitor(above):
         function = above.spike_function(name)
     if function is None:
@@ -337,7 +322,7 @@ def _look(kind: str, number: int, of: int) -> dict[str, Any]:
         return {"color": COLOURS[list(_STYLES).index(kind)], **style}
     if kind == "spike":  # it is the same step for most functions
         return {"color": "0.4", **style}
-    return line_style(number, 0) | style | {"markevery": (20 + 12 * (number % 7), 100)}
+    return drawing.line_style(number, 0) | style | {"markevery": (20 + 12 * (number % 7), 100)}
 
 
 def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
@@ -347,7 +332,10 @@ def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
     drawn = [kind for kind in _STYLES if any(kind in kinds for kinds in curves.values())]
     if len(curves) == 1:
         return [Line2D([], [], label=kind, **_look(kind, 0, 1)) for kind in drawn]
-    keys = [Line2D([], [], label=legend_label(name), **line_style(number, 0)) for number, name in enumerate(curves)]
+    keys = [
+        Line2D([], [], label=drawing.legend_label(name), **drawing.line_style(number, 0))
+        for number, name in enumerate(curves)
+    ]
     return keys + [Line2D([], [], label=kind, color="0.4", linestyle=_STYLES[kind]) for kind in drawn]
 
 
@@ -356,14 +344,14 @@ def _draw_over_derivative(axes: Any, values: Array, cell: Cell, edges: Array, be
     heights = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / values.size
     axes.stairs(heights, edges, fill=True, color=COLOURS[6], label="potentials")
     axes.set_xlim(edges[0], edges[-1])
-    label_axis(axes.xaxis, *ABOVE)
-    label_axis(axes.yaxis, "share of neuron-steps", "share of steps", "share")
+    drawing.label_axis(axes.xaxis, *ABOVE)
+    drawing.label_axis(axes.yaxis, "share of neuron-steps", "share of steps", "share")
     x = np.unique(np.concatenate([np.linspace(edges[0], edges[-1], 1001), _PLACES[np.abs(_PLACES) < 1.0]]))
     y = _mean(derivative_at(_spread(x, cell), cell), len(x))
-    beside = second_axis(axes, "derivative")
+    beside = drawing.second_axis(axes, "derivative")
     (line,) = beside.plot(x, y, color=COLOURS[0], linewidth=1.4, label="derivative")
     beside.set_ylim(min(0.0, 1.05 * y.min()), 1.05 * max(y.max(), 1e-12))
     out = np.abs(y) <= below * np.abs(y).max()
     look = {"color": "0.88", "linewidth": 0, "zorder": 0, "label": f"out of reach (≤ {below:g} max)"}
     ground = axes.fill_between(x, 0, 1, where=out, transform=axes.get_xaxis_transform(), **look)
-    legend(axes, [axes.patches[0], line, *([ground] if out.any() else [])])
+    drawing.legend(axes, [axes.patches[0], line, *([ground] if out.any() else [])])

@@ -8,23 +8,9 @@ import numpy as np
 
 from snncell.base.arguments.kinds import check_count
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot.axes import (
-    COLOURS,
-    SMALL,
-    axes_or_new,
-    axes_size,
-    finish,
-    legend_label,
-    marker,
-    name_rows,
-    panel_size,
-    series_style,
-    text_width,
-    whole_ticks,
-)
+from snncell.plot import axes as drawing
+from snncell.plot.axes import COLOURS, SMALL
 from snncell.plot.sources import Array, as_array, as_spikes, check_rows, one_layer, spiking_layers
-
-# --- Rates over a layer -----------------------------------------------------------------------------------------------
 
 
 def _rates_by_layer(spikes: Any, who: str) -> dict[str, Array]:
@@ -53,29 +39,29 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     check_count(bins, "firing_rates", "bins")
     from matplotlib.lines import Line2D
 
-    axes = axes_or_new(ax, height=2.0 + 0.15 * len(rates))  # one line of the legend per layer
+    axes = drawing.axes_or_new(ax, height=2.0 + 0.15 * len(rates))  # one line of the legend per layer
     edges = np.linspace(0.0, max(float(rate.max()) for rate in rates.values()) or 1.0, bins + 1)
     keys, peak = [], 0.0
     for number, (name, rate) in enumerate(rates.items()):
-        style = series_style(number)
+        style = drawing.series_style(number)
         heights = np.histogram(rate, edges)[0] / rate.size
         median = float(np.median(rate))
         axes.stairs(heights, edges, linewidth=1.2, **style)
         # The line ends at the outline of the histogram, at the height of the bin that contains the median.
         height = heights[min(int(np.searchsorted(edges, median, "right")) - 1, bins - 1)]
-        look = {"marker": marker(number), "markersize": 5, "markevery": [1], "clip_on": False, "linewidth": 0.8}
+        look = {"marker": drawing.marker(number), "markersize": 5, "markevery": [1], "clip_on": False, "linewidth": 0.8}
         axes.plot([median, median], [0.0, height], label="_median", **look, **style)
-        label = legend_label(f"{name or 'all'}: median {median:.3g}")
+        label = drawing.legend_label(f"{name or 'all'}: median {median:.3g}")
         keys.append(Line2D([], [], label=label, linewidth=1.2, **style))
         peak = max(peak, float(heights.max()))
     _leave_headroom(axes, peak, len(rates))
     x, y = ("spikes per neuron and step", "spikes per step"), ("fraction of neurons", "fraction")
-    return finish(axes, title, x, y, handles=keys)
+    return drawing.finish(axes, title, x, y, handles=keys)
 
 
 def _leave_headroom(axes: Any, peak: float, lines: int) -> None:
     """Leave room for the legend above the highest bin, even if a layout makes the Axes narrow."""
-    points = axes_size(axes)[1]
+    points = drawing.axes_size(axes)[1]
     above = min((1.5 * lines + 1.5) * SMALL, 0.4 * points)
     axes.set_ylim(0.0, peak * points / (points - above))
     ticks = axes.get_yticks()
@@ -83,9 +69,6 @@ def _leave_headroom(axes: Any, peak: float, lines: int) -> None:
         top = axes.get_ylim()
         axes.set_yticks(ticks[ticks <= 1.0])
         axes.set_ylim(top)
-
-
-# --- Dead and saturated neurons ---------------------------------------------------------------------------------------
 
 
 class Fractions(NamedTuple):
@@ -130,16 +113,16 @@ def dead_and_saturated(
         saturated: the lowest rate of a saturated neuron.
     """
     by_layer = fractions(spikes, dead, saturated, "dead_and_saturated")
-    axes = axes_or_new(ax, height=1.2 + 0.22 * len(by_layer))
+    axes = drawing.axes_or_new(ax, height=1.2 + 0.22 * len(by_layer))
     places, left = np.arange(len(by_layer)), np.zeros(len(by_layer))
     high = 4.0 * SMALL  # points, room for two lines of the legend above the first layer
-    rows = max(axes_size(axes)[1] - high, high)  # points
+    rows = max(drawing.axes_size(axes)[1] - high, high)  # points
     thick = min(0.7, _THICKEST * len(by_layer) / rows)  # in rows, limited so that a single bar does not fill the panel
     axes.set_ylim(len(by_layer) - 0.5, -0.5 - len(by_layer) * high / rows)
     beside = 0.0  # points for the numbers next to the bars; a narrow panel has none
-    if panel_size(axes)[0] >= 2 * 72:
+    if drawing.panel_size(axes)[0] >= 2 * 72:
         said = [" / ".join(map(whole_percent, layer)) + " %" for layer in by_layer.values()]
-        beside = 4.0 + max(text_width(text, SMALL) for text in said)
+        beside = 4.0 + max(drawing.text_width(text, SMALL) for text in said)
         options: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": SMALL}
         for row, text in enumerate(said):
             axes.annotate(text, (1.0, row), (4, 0), **options)
@@ -148,9 +131,9 @@ def dead_and_saturated(
         lengths = np.array([getattr(layer, part) for layer in by_layer.values()])
         axes.barh(places, lengths, left=left, label=part, facecolor=colour, hatch=hatch, **style)
         left += lengths
-    name_rows(axes, places, [name or "all" for name in by_layer])
+    drawing.name_rows(axes, places, [name or "all" for name in by_layer])
     axes.set_xlim(0.0, 1.0)
-    return finish(axes, title, ("fraction of neurons", "fraction"), (), beside=beside)
+    return drawing.finish(axes, title, ("fraction of neurons", "fraction"), (), beside=beside)
 
 
 def whole_percent(part: float) -> str:
@@ -158,9 +141,6 @@ def whole_percent(part: float) -> str:
     if 0.0 < part < 0.005:
         return "<1"
     return ">99" if 0.995 <= part < 1.0 else f"{100 * part:.0f}"
-
-
-# --- Spike-timing errors ----------------------------------------------------------------------------------------------
 
 
 class Differences(NamedTuple):
@@ -258,13 +238,13 @@ def spike_time_differences(
         for name, x in (("a", a), ("b", b))
     )
     pairs = time_differences(first, second, match=match, within=within, who=who)
-    axes = axes_or_new(ax)
+    axes = drawing.axes_or_new(ax)
     wide = _draw_histogram(axes, pairs.steps)
     x = f"{labels[0]} later than {labels[1]} by (steps)", "later by (steps)"
     y = "pairs of spikes" if wide == 1 else f"pairs per {wide} steps", "pairs"
     median = f", median {np.median(pairs.steps):+g} steps" if len(pairs.steps) else ""
     alone = f"alone: {whole_percent(pairs.alone_a)} % of {labels[0]}, {whole_percent(pairs.alone_b)} % of {labels[1]}"
-    return finish(axes, title, x, y, f"{len(pairs.steps)} pairs{median}\n{alone}", handles=())
+    return drawing.finish(axes, title, x, y, f"{len(pairs.steps)} pairs{median}\n{alone}", handles=())
 
 
 def _draw_histogram(axes: Any, steps: Array) -> int:
@@ -277,5 +257,5 @@ def _draw_histogram(axes: Any, steps: Array) -> int:
     axes.stairs(heights, edges, fill=True, facecolor=COLOURS[6], edgecolor=COLOURS[0], linewidth=0.6)
     axes.axvline(0.0, color=COLOURS[0], linestyle=(0, (4, 1.5)), linewidth=0.9)
     axes.set_xlim(edges[0], edges[-1])
-    whole_ticks(axes.xaxis)
+    drawing.whole_ticks(axes.xaxis)
     return wide

@@ -219,11 +219,7 @@ COLUMNS = (
 COSTS = "Operations of the whole batch over all steps: multiply-accumulates, and the number of them with nonzero input."
 
 
-# --- HTML -------------------------------------------------------------------------------------------------------------
-
-
 def _write_html(report: Report) -> None:
-    """Write the page as one self-contained file."""
     facts = report.facts
     parts = [
         f"<h1>{escape(report.title)}</h1><p>{escape(_about(facts))}</p>",
@@ -279,8 +275,6 @@ def png(figure: Any) -> bytes:
     canvas.print_png(stream)  # the same bytes as `savefig`, which draws each figure twice
     return stream.getvalue()
 
-
-# --- PDF --------------------------------------------------------------------------------------------------------------
 
 _PAPER = (8.27, 11.69)  # inches: A4
 _ROWS = 3  # rows of two figures per page

@@ -134,8 +134,7 @@ def as_spikes(spikes: Any, who: str) -> Array:
             f"{who}: the spikes contain NaN, so the network has diverged. Use snncell.set_context(check_finite=True) "
             "to find the first NaN."
         )
-    where: Array = array != 0
-    return where
+    return np.asarray(array != 0)
 
 
 def check_rows(spikes: Array, who: str) -> Array:

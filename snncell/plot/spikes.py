@@ -11,26 +11,9 @@ import numpy as np
 from snncell.base.arguments.kinds import check_count, check_positive
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
-from snncell.plot import sources
-from snncell.plot.axes import (
-    COLOURS,
-    LARGE,
-    axes_or_new,
-    axes_size,
-    finish,
-    has_formula,
-    label_axis,
-    label_time_axis,
-    legend,
-    legend_label,
-    panel_size,
-    series_style,
-    set_title,
-    whole_ticks,
-)
+from snncell.plot import axes as drawing, sources
+from snncell.plot.axes import COLOURS, LARGE
 from snncell.plot.sources import Array, ClassRows
-
-# --- Raster plot ------------------------------------------------------------------------------------------------------
 
 _MARKS = (("|", 1.0), ("x", 0.3), ("o", 0.15), ("+", 0.5))  # markers of classes, with areas of similar visual weight
 
@@ -70,16 +53,16 @@ def raster(
     groups = sources.group_rows(classes, rows.shape[1], "raster", f"{what}s")
     steps = sources.step_numbers(spikes, name, len(rows), "spikes")
     edges = None if psth is None else _edges_of_bins(steps, psth, "raster")
-    axes = axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
+    axes = drawing.axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
     _draw_raster(axes, rows, steps, groups, colour)
-    label_time_axis(axes)
+    drawing.label_time_axis(axes)
     if neuron is None and classes is None and not sources.all_there(numbers):  # label rows by the neurons' indices
         axes.yaxis.set_major_formatter(lambda row, _: str(numbers[int(row)]) if row in range(len(numbers)) else "")
-    label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
+    drawing.label_axis(axes.yaxis, *([what] if classes is None else [f"{what}s by class", f"{what}s"]))
     if edges is not None and psth is not None:
         _append_psth(axes, rows, edges, psth, groups)
     said = _count_spikes(rows, sources.steps_before_end(spikes, name), sample, what)
-    set_title(axes, title, f"{name}: {said}" if name else said)
+    drawing.set_title(axes, title, f"{name}: {said}" if name else said)
     return axes
 
 
@@ -99,7 +82,7 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], 
             f'raster: colour must be a Matplotlib colour, for example "tab:blue" or "#1f77b4", not {show(colour)}.'
         )
     count = max(rows.shape[1], 1)
-    points = 0.7 * panel_size(axes)[1] / count  # height of a row
+    points = 0.7 * drawing.panel_size(axes)[1] / count  # height of a row
     area = float(np.clip(0.8 * points, 1.5, 8.0)) ** 2
     thick = float(np.clip(120 / max(len(rows), 1), 0.4, 1.2))
     bottom, middles = 0, []
@@ -117,14 +100,14 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], 
     # Leave room for whole marks in the first and last row, because a mark may be larger than its row.
     edge = max(0.75, (0.5 * math.sqrt(area) + 1.0) / points)
     axes.set_ylim(-edge, count - 1.0 + edge)
-    whole_ticks(axes.yaxis)
+    drawing.whole_ticks(axes.yaxis)
     stride = steps[1] - steps[0] if len(steps) > 1 else 1
     first, last = (steps[0], steps[-1]) if len(steps) else (0, -1)
     axes.set_xlim(first - 0.5 * stride, last + 0.5 * stride)
     if len(groups) > 1 or groups[0].name:
-        every = math.ceil(8.5 * len(groups) / axes_size(axes)[1])  # skip names that do not fit
+        every = math.ceil(8.5 * len(groups) / drawing.axes_size(axes)[1])  # skip names that do not fit
         names = [name for name, _ in groups][::every]
-        axes.set_yticks(middles[::every], names, parse_math=has_formula(*names))
+        axes.set_yticks(middles[::every], names, parse_math=drawing.has_formula(*names))
         axes.tick_params(axis="y", length=0)
 
 
@@ -132,9 +115,9 @@ def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[
     """Draw the histogram below the raster, and a sample of each class's line to the right of its rows."""
     from matplotlib.lines import Line2D
 
-    below = axes_or_new(_split_place(axes, (3, 1.2)))
+    below = drawing.axes_or_new(_split_place(axes, (3, 1.2)))
     _draw_psth(below, rows, edges, width, groups)
-    label_axis(below.yaxis, "spikes\nper step", "rate")  # short labels, because the Axes is low
+    drawing.label_axis(below.yaxis, "spikes\nper step", "rate")  # short labels, because the Axes is low
     below.set_xlabel(axes.get_xlabel(), fontsize=LARGE)
     axes.set_xlabel("")
     axes.tick_params(axis="x", labelbottom=False)
@@ -142,7 +125,7 @@ def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[
     for number, (_, members) in enumerate(groups if len(groups) > 1 else ()):
         middle = bottom + (len(members) - 1) / 2
         place = {"transform": axes.get_yaxis_transform(), "clip_on": False, "linewidth": 1.2}
-        axes.add_artist(Line2D([1.02, 1.1], [middle, middle], **place, **series_style(number)))
+        axes.add_artist(Line2D([1.02, 1.1], [middle, middle], **place, **drawing.series_style(number)))
         bottom += len(members)
 
 
@@ -156,9 +139,6 @@ def _split_place(axes: Any, heights: tuple[float, float]) -> Any:
     low = box.height * heights[1] / (1.1 * sum(heights))
     axes.set_position([box.x0, box.y0 + 1.3 * low, box.width, box.height - 1.3 * low])
     return axes.figure.add_axes([box.x0, box.y0, box.width, low], sharex=axes)
-
-
-# --- Peri-stimulus time histogram -------------------------------------------------------------------------------------
 
 
 def psth(
@@ -185,9 +165,9 @@ def psth(
     rows = rows if rows.ndim == 2 else rows.reshape(*rows.shape[:2], -1).mean(2)  # (T, N), or means per sample (T, B)
     groups = sources.group_rows(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
     edges = _edges_of_bins(sources.step_numbers(spikes, name, len(rows), "spikes"), width, "psth")
-    axes = axes_or_new(ax)
+    axes = drawing.axes_or_new(ax)
     _draw_psth(axes, rows, edges, width, groups, band=True)
-    return finish(axes, title, None, (), handles=None if len(groups) > 1 else ())
+    return drawing.finish(axes, title, None, (), handles=None if len(groups) > 1 else ())
 
 
 def _edges_of_bins(steps: Array, width: int, who: str) -> Array:
@@ -206,18 +186,16 @@ def _draw_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[Cl
         if len(starts):
             each = np.add.reduceat(rows[:, members].astype(np.float64), starts, axis=0) / counts
         rate = each.mean(1) if len(members) else np.zeros(len(each))
-        style = series_style(number)
-        axes.stairs(rate, edges, label=legend_label(name), linewidth=1.2, baseline=None, **style)
+        style = drawing.series_style(number)
+        axes.stairs(rate, edges, label=drawing.legend_label(name), linewidth=1.2, baseline=None, **style)
         if band and len(members) > 1:
             error = each.std(1, ddof=1) / np.sqrt(len(members))
             options = {"fill": True, "alpha": 0.2, "color": style["color"], "linewidth": 0}
             axes.stairs(rate + error, edges, baseline=rate - error, **options)
     axes.set_ylim(bottom=0.0)
     axes.set_xlim(edges[0], edges[-1])
-    label_axis(axes.yaxis, "spikes per\nneuron and step", "spikes\nper step", "rate")
+    drawing.label_axis(axes.yaxis, "spikes per\nneuron and step", "spikes\nper step", "rate")
 
-
-# --- Animation --------------------------------------------------------------------------------------------------------
 
 _CHANNELS = (COLOURS[1], COLOURS[5], COLOURS[0])  # also clearly different in grey
 
@@ -261,7 +239,7 @@ def animate(
     backgrounds = _backgrounds(images, len(planes))
     steps = sources.step_numbers(spikes, name, len(planes), "spikes")
     animation = _film(
-        axes_or_new(ax, 3.3, 3.3), planes, fade, backgrounds, steps, name if title is None else title, fps
+        drawing.axes_or_new(ax, 3.3, 3.3), planes, fade, backgrounds, steps, name if title is None else title, fps
     )
     if path is not None:
         animation.save(path, writer="pillow" if Path(path).suffix.lower() == ".gif" else "ffmpeg", fps=fps)
@@ -342,7 +320,7 @@ def _film(
         style: dict[str, Any] = {"marker": "s", "linestyle": "none", "markersize": 5}
         keys = [Line2D([], [], color=colour, label=f"channel {n}", **style) for n, colour in enumerate(colours)]
         axes.set_xlabel("step", fontsize=LARGE)
-        legend(axes, keys, inside=False)
+        drawing.legend(axes, keys, inside=False)
     place = {"extent": (-0.5, width - 0.5, height - 0.5, -0.5), "interpolation": "nearest", "aspect": "equal"}
     picture = None
     if backgrounds is not None:
@@ -362,6 +340,6 @@ def _film(
         axes.set_xlabel(f"step {steps[frame]}", fontsize=LARGE)
         return [light for _, light in lights]
 
-    set_title(axes, title)
+    drawing.set_title(axes, title)
     show(0)
     return FuncAnimation(axes.figure, show, frames=len(trails), interval=1000 / fps, repeat=True)

@@ -10,19 +10,8 @@ import numpy as np
 
 from snncell.base.arguments.shown import came, show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
-from snncell.plot.axes import (
-    COLOURS,
-    SMALL,
-    axes_or_new,
-    axes_size,
-    colour_bar,
-    finish,
-    has_formula,
-    line_style,
-    panel_size,
-    second_axis,
-    whole_ticks,
-)
+from snncell.plot import axes as drawing
+from snncell.plot.axes import COLOURS, SMALL
 from snncell.plot.sources import Array, as_array
 from snncell.report.probe import records_of
 
@@ -61,16 +50,16 @@ def training_curves(
     curves = _select_curves(columns, [names] if isinstance(names, str) else names)
     if not curves or not len(epochs):
         raise ArgumentError(f"training_curves: there is nothing to draw; the log names {', '.join(columns)}.")
-    axes = axes_or_new(ax, height=2.6)
+    axes = drawing.axes_or_new(ax, height=2.6)
     right, lines = _draw_curves(axes, epochs, curves)
     kept = getattr(log, "monitored", "") if best is None else ""
     at = list(epochs).index(log.best["epoch"]) if kept else None
     lines += _mark_best(axes, right, epochs, curves, kept if kept in curves else best, at, kept not in curves)
-    whole_ticks(axes.xaxis)
+    drawing.whole_ticks(axes.xaxis)
     axes.set_zorder(right.get_zorder() + 1)  # draw the legend above the lines of both axes
     axes.patch.set_visible(False)
     left = _in_words(*([name for name in curves if _is_loss(name)] or curves))
-    return finish(axes, title, ("epoch",), (left,), handles=lines)
+    return drawing.finish(axes, title, ("epoch",), (left,), handles=lines)
 
 
 # --- Logs -------------------------------------------------------------------------------------------------------------
@@ -149,12 +138,12 @@ def _draw_curves(axes: Any, epochs: Array, curves: dict[str, Array]) -> tuple[An
     """Draw the curves; return the right axis (the left one if there is none) and the lines."""
     losses = [name for name in curves if _is_loss(name)]
     others = [name for name in curves if not _is_loss(name)]
-    right = second_axis(axes, _in_words(*others)) if losses and others else axes
+    right = drawing.second_axis(axes, _in_words(*others)) if losses and others else axes
     measures = list(dict.fromkeys(map(_in_words, [*losses, *others])))
     lines: list[Any] = []
     for name in [*losses, *others]:
         evaluated = name.startswith(_EVALUATED)
-        style = line_style(measures.index(_in_words(name)), len(epochs), evaluated)
+        style = drawing.line_style(measures.index(_in_words(name)), len(epochs), evaluated)
         style |= {"linestyle": "--" if evaluated else "-"}
         label = f"{_in_words(name)}, {'evaluation' if evaluated else 'training'}"
         place = axes if _is_loss(name) else right
@@ -185,8 +174,6 @@ def _mark_best(
     return star
 
 
-# --- Learning-rate search ---------------------------------------------------------------------------------------------
-
 _PARTS = ("rates", "losses", "smoothed")
 
 
@@ -210,7 +197,7 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
         )
     if not np.isfinite(smoothed).any():
         raise ArgumentError("learning_rate_search: there is nothing to draw, because no step had a finite loss.")
-    axes = axes_or_new(ax)
+    axes = drawing.axes_or_new(ax)
     axes.plot(rates, losses, ".", color=COLOURS[6], markersize=3, label="batch")
     axes.plot(rates, smoothed, color=COLOURS[0], linewidth=1.2, label="smoothed")
     if search.suggestion is not None:
@@ -222,10 +209,7 @@ def learning_rate_search(search: Any, ax: Any = None, title: str | None = None) 
     least, most = float(losses[np.isfinite(losses)].min()), float(begun[np.isfinite(begun)].max())
     spread = max(most - least, 1e-3 * abs(most), 1e-12)
     axes.set_ylim(least - 0.1 * spread, most + spread)
-    return finish(axes, title, ("learning rate", "rate"), ("loss",))
-
-
-# --- Confusion matrix -------------------------------------------------------------------------------------------------
+    return drawing.finish(axes, title, ("learning rate", "rate"), ("loss",))
 
 
 def confusion_matrix(
@@ -259,18 +243,18 @@ def confusion_matrix(
     shown = counts / np.where(total > 0, total, 1) if normalise else counts
     from snncell.plot.cells import as_high_as, number_cells
 
-    axes = axes_or_new(ax, height=2.8)
+    axes = drawing.axes_or_new(ax, height=2.8)
     image = axes.imshow(shown, cmap="Blues", vmin=0.0, vmax=1.0 if normalise else counts.max() or 1)
     shares = counts.dtype.kind == "f"
     of_all = ("share of all samples", "share") if shares else ("samples",)
-    bar = colour_bar(axes, image, *(("share of the true class", "share") if normalise else of_all))
+    bar = drawing.colour_bar(axes, image, *(("share of the true class", "share") if normalise else of_all))
     as_high_as(axes, bar)
     _name_classes(axes, names, len(counts))
     number_cells(axes, np.rint(100.0 * counts).astype(int) if shares else counts, shown / image.get_clim()[1])
     right, every = np.trace(counts), counts.sum()
     said = f"{100.0 * right / every:.1f} %"
     said = f"{said} right; numbers are % of all samples" if shares else f"{right} of {every} right ({said})"
-    return finish(axes, title, ("predicted class", "predicted"), ("true class", "true"), said, handles=())
+    return drawing.finish(axes, title, ("predicted class", "predicted"), ("true class", "true"), said, handles=())
 
 
 def _count_pairs(predicted: Any, labels: Any, names: Sequence[str] | None) -> Array:
@@ -332,11 +316,11 @@ def _matrix(matrix: Any, names: Sequence[str] | None) -> Array:
 
 
 def _name_classes(axes: Any, names: Sequence[str] | None, classes: int) -> None:
-    every = math.ceil(7.5 * classes / min(axes_size(axes)))  # skip names that do not fit
+    every = math.ceil(7.5 * classes / min(drawing.axes_size(axes)))  # skip names that do not fit
     said = [str(name) for name in (range(classes) if names is None else names)][::every]
     places = range(0, classes, every)
-    upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * panel_size(axes)[0]
-    formulas = has_formula(*said)
+    upright = 0.62 * SMALL * len(said) * max(map(len, said)) > 0.65 * drawing.panel_size(axes)[0]
+    formulas = drawing.has_formula(*said)
     axes.set_xticks(places, said, rotation=90 if upright else 0, parse_math=formulas)
     axes.set_yticks(places, said, parse_math=formulas)
     axes.tick_params(length=2)

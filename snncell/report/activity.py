@@ -61,10 +61,7 @@ class LateShare(NamedTuple):
 
 
 def _last(layer: LayerFacts, array: Array | None) -> Array | None:
-    """The last third of the steps of each sample, but at least `LATE_STEPS`; None for shorter samples.
-
-    (T, B, *features) -> (steps, B, units, positions)
-    """
+    """The last third of the steps of each sample, at least `LATE_STEPS`: (steps, B, units, positions), or None."""
     steps = layer.shape[0] if len(layer.shape) > 1 else 0
     if array is None or steps < LATE_STEPS:
         return None
@@ -88,10 +85,7 @@ def staying_on(layer: LayerFacts, thresholds: float = 0.0) -> LateShare | None:
 
 
 def _late_heights(layer: LayerFacts, side: float) -> Array | None:
-    """Potentials above (side 1) or below (-1) rest, in thresholds: root mean square over late steps and positions.
-
-    (B, units); potentials on the other side count as 0.
-    """
+    """Root mean squares, (B, units), of the late potentials above (side 1) or below (-1) rest, in thresholds."""
     late = _last(layer, layer.heights)
     if late is None or not all_finite(layer.heights):
         return None
@@ -151,7 +145,6 @@ def _where(layer: LayerFacts) -> str:
 
 
 def _silent_before(facts: Facts, layer: LayerFacts) -> LayerFacts | None:
-    """The layer before this one, if it is silent."""
     position = list(facts.layers).index(layer)
     before = facts.layers[position - 1] if position else None
     return before if before is not None and before.silent else None
@@ -347,11 +340,7 @@ def runaway_potentials(facts: Facts) -> Iterator[Measurement]:
 
 
 def constants_out_of_range(facts: Facts) -> Iterator[Measurement]:
-    """Measure constants outside of their valid range, such as a decay above 1.
-
-    For a neuron without known constants, measure the factor by which a step multiplies the potential. It should be at
-    most 1.
-    """
+    """Measure constants out of range, and the factor of the potential in a step, which should be at most 1."""
     for layer in facts.layers:
         outside = [constant for constant in layer.constants if constant.outside.any()]
         for constant in outside:
@@ -368,14 +357,6 @@ def constants_out_of_range(facts: Facts) -> Iterator[Measurement]:
 
 
 MEASURES = (
-    dead_neurons,
-    silent_output,
-    silent_samples,
-    equal_outputs,
-    saturated_neurons,
-    narrow_surrogates,
-    wide_surrogates,
-    large_potentials,
-    runaway_potentials,
-    constants_out_of_range,
-)
+    dead_neurons, silent_output, silent_samples, equal_outputs, saturated_neurons, narrow_surrogates, wide_surrogates,
+    large_potentials, runaway_potentials, constants_out_of_range,
+)  # fmt: skip

@@ -95,15 +95,9 @@ def slope_of_surrogate(function: Cell | None, features: tuple[int, ...]) -> Slop
     return Slope(type(function).__name__, lambda above: derivative_at(above, function), features if several else ())
 
 
-# --- Facts ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ConstantFacts:
-    """A constant of a neuron, learned or fixed: its entries and its valid range.
-
-    low, high, closed, text: as for `cell.ranges.Range`; the ends are numbers or arrays.
-    """
+    """A constant of a neuron, learned or fixed: its entries, and its valid range as in `cell.ranges.Range`."""
 
     name: str
     value: Array
@@ -186,9 +180,7 @@ class LayerFacts:
     @cached_property
     def rates(self) -> Array | None:
         """Spikes per step of each unit, (units,)."""
-        if self.spikes is None or not self.spiking:
-            return None
-        return np.asarray((self.by_unit(self.spikes) != 0).mean(0))
+        return None if self.spikes is None or not self.spiking else (self.by_unit(self.spikes) != 0).mean(0)
 
     @cached_property
     def silent(self) -> bool:
@@ -198,9 +190,7 @@ class LayerFacts:
     @cached_property
     def relative_slopes(self) -> Array | None:
         """The surrogate's derivative at every potential, relative to its peak, (everything else, units)."""
-        if self.slope is None or self.above is None:
-            return None
-        return self.by_unit(self.slope.relative(self.above))
+        return None if self.slope is None or self.above is None else self.by_unit(self.slope.relative(self.above))
 
     @cached_property
     def heights(self) -> Array | None:

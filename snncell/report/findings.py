@@ -50,14 +50,12 @@ class Finding:
         kind: "dead", "saturated", "large potentials", "narrow surrogate", "wide surrogate", "exploding gradient",
             "vanishing gradient", "exploding recurrence", "no gradient", "not trained", "mis-scaled loss", "learning
             rate", "labels", "constant out of range", "not finite", "silent output", "silent samples", "equal outputs",
-            "detached reset", "loss curve", "growth", "not recorded" or "accuracy"; `snncell.report.findings.KINDS`
-            describes each.
+            "detached reset", "loss curve", "growth", "not recorded" or "accuracy"; see `snncell.report.findings.KINDS`.
         layer: the name of the layer or Parameter, "" for the whole network.
         severity: "alarm": the network will not learn; "warning": a likely reason if it does not learn; "note": a fact
             that need not be a problem.
         text: the observation, with its numbers.
         mend: the fix to try; "" if there is nothing to fix.
-    Raises: ArgumentError if the kind or the severity is unknown.
     Example:
         >>> print(snncell.plot.Finding("dead", "lif1", "alarm", "90 % never fired.", "Lower v_threshold."))
         alarm: lif1: 90 % never fired. Lower v_threshold.

@@ -11,8 +11,7 @@ import numpy as np
 from snncell.report.facts import Array, Facts, LayerFacts, Weight, all_finite, l2_norm
 from snncell.report.findings import Measurement, make_measurement
 
-# Factor per step above which a gradient explodes. A gradient that only adds up over many steps has a factor near 1.
-EXPLODING_FACTOR = 1.1
+EXPLODING_FACTOR = 1.1  # per step; a gradient that only adds up over many steps has a factor near 1
 # The leak is the cause of a decrease up to twice as fast as its own, because resets also reduce the gradient.
 LEAK_EXPLAINS = 2.0
 # The gradient is proportional to the surrogate's derivative. The derivative is the cause if the logarithm of its growth
@@ -21,8 +20,7 @@ SLOPES_EXPLAIN = 0.5
 # The feedback is the cause if its gain is at least half of the factor per step. Half is enough, because the gain is
 # only an estimate from means.
 FEEDBACK_EXPLAINS = 0.5
-# With fewer steps, the factor per step is not reliable.
-FEWEST_STEPS = 6
+FEWEST_STEPS = 6  # with fewer steps, the factor per step is not reliable
 # The gradient of a layer passes through the later layers first. If a later layer has at least this part of its rate of
 # growth, that layer is the cause.
 INHERITED = 0.7

@@ -1,7 +1,4 @@
-"""Record a network over a batch: one call, one gradient, and one trial update, after which all state is restored.
-
-Before that, check that net, batch, loss, optimiser and log belong together.
-"""
+"""Record a network over a batch: one call, one gradient, and one trial update, after which all state is restored."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
     grad = arrays.pop("grad")  # the gradient of the layer's input, whose width may differ
     arrays = {kind: _as_large(array, shape) for kind, array in arrays.items()}
     before_end = None if arrays["spikes"] is None else monitor.spikes.before_end(name)
-    if before_end is not None and not before_end.any():
-        before_end = None  # all steps are padding
+    before_end = before_end if before_end is not None and before_end.any() else None  # None: all steps are padding
     arrays |= {kind: _as_at_end(arrays[kind], before_end) for kind in ("above", "v")}
     threshold = getattr(cell, "v_threshold", None)
     place = next((p.device for p in net.get_parameters()), "cpu")

@@ -347,16 +347,6 @@ def not_recorded(facts: Facts) -> Iterator[Measurement]:
 
 
 MEASURES = (
-    silent_labels,
-    not_recorded,
-    not_finite,
-    summed_loss,
-    size_of_gradients,
-    size_of_updates,
-    loss_curve,
-    far_above_chance,
-    classification_accuracy,
-    invalid_labels,
-    not_trained,
-    growing_numbers,
-)
+    silent_labels, not_recorded, not_finite, summed_loss, size_of_gradients, size_of_updates, loss_curve,
+    far_above_chance, classification_accuracy, invalid_labels, not_trained, growing_numbers,
+)  # fmt: skip

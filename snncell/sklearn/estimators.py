@@ -58,25 +58,12 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
         random_state: Annotated[Any, Own()] = None,
         verbose: bool | Size = False,
     ) -> None:
-        self.hidden = hidden
-        self.network = network
-        self.neuron = neuron
-        self.surrogate = surrogate
-        self.encoder = encoder
-        self.steps = steps
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.callbacks = callbacks
-        self.fit_options = fit_options
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
+        self.hidden, self.network, self.neuron, self.surrogate = hidden, network, neuron, surrogate
+        self.encoder, self.steps, self.epochs, self.batch_size = encoder, steps, epochs, batch_size
+        self.optimizer, self.learning_rate, self.weight_decay = optimizer, learning_rate, weight_decay
+        self.early_stopping, self.validation_fraction, self.patience = early_stopping, validation_fraction, patience
+        self.callbacks, self.fit_options, self.warm_start = callbacks, fit_options, warm_start
+        self.random_state, self.verbose = random_state, verbose
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Train on samples X (n, n_features) and targets y (n,); a regressor also takes y (n, n_targets)."""
@@ -147,16 +134,14 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _outputs(self, X: Any) -> Array:  # noqa: N803
-        """The outputs of the network, (n, n_outputs), in float64.
-
-        Batches are padded with zeros to one size, so that the output of a sample does not depend on other samples.
-        """
+        """The outputs of the network, (n, n_outputs), in float64."""
         check_is_fitted(self)
         samples = validate_data(self, X, reset=False, dtype=np.float32)
         refuse_range(type(self).__name__, self.encoder, samples)
         size, parts = self._size, []
         with replaying(Tensor([self._seed, 0])):
             for begin in range(0, len(samples), size):
+                # Padded to one size, so that the output of a sample does not depend on other samples.
                 batch = np.zeros((size, samples.shape[1]), np.float32)
                 part = samples[begin : begin + size]
                 batch[: len(part)] = part
@@ -194,17 +179,12 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         surrogate: spike function, given in the same ways, from `snncell.surrogate`; None keeps that of the neuron.
         encoder: "current" for a constant current; "rate", "latency" or "phase" for spikes from values in [0, 1]; a
             function (x, steps) of samples (B, F) that returns (T, B, ...); or None, for a network that takes (B, F).
-        steps: T.
-        epochs: number of epochs.
-        batch_size: samples for each training step.
+        steps, epochs, batch_size: T, the number of epochs, and the samples for each training step.
         optimizer: a name in `snncell.nn`, a class, or a function (params, learning_rate) that makes an optimiser.
-        learning_rate: a number, or a schedule that counts training steps.
-        weight_decay: for the optimiser; None keeps its default.
+        learning_rate, weight_decay: a number, or a schedule that counts training steps; None keeps the default decay.
         early_stopping: whether to validate on a part of the samples and keep the epoch with the lowest loss.
-        validation_fraction: the part of the samples used for validation.
-        patience: number of epochs without improvement before training stops.
-        callbacks: for `train.fit`.
-        fit_options: further arguments of `train.fit`, such as {"clip_norm": 1.0}.
+        validation_fraction, patience: that part, and the epochs without improvement before training stops.
+        callbacks, fit_options: for `train.fit`; its further arguments, such as {"clip_norm": 1.0}.
         warm_start: whether `fit` continues with the network and the optimiser of the last call.
         random_state: an integer for reproducible weights, sample order and random spikes; a RandomState of NumPy; or
             None. It does not affect other random numbers of snncell.
@@ -216,8 +196,6 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         history_: records of `train.fit`, one for each epoch.
         n_iter_: number of epochs.
         n_features_in_, feature_names_in_: as in all of scikit-learn.
-    Raises:
-        ArgumentError: by `fit`, for invalid settings, and for values outside of the encoder's range.
     Note: there are no sample weights, because a weight of 2 differs from a batch that contains the sample twice.
     Source: the protocol of Buitinck et al., "API design for machine learning software", 2013.
     Example:
@@ -265,8 +243,7 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         """The probability of each class, (n, n_classes), in the order of `classes_`."""
         outputs = self._outputs(X)
         powers = np.exp(outputs - outputs.max(1, keepdims=True))
-        probabilities: Array = powers / powers.sum(1, keepdims=True)
-        return probabilities
+        return np.asarray(powers / powers.sum(1, keepdims=True))
 
     def _targets(self, y: Array, anew: bool) -> tuple[Array, int]:
         check_classification_targets(y)
@@ -302,8 +279,6 @@ class SNNRegressor(RegressorMixin, SpikingEstimator):  # type: ignore[misc]
         target_mean_, target_scale_: mean and deviation of the columns of y.
         net_, optimiser_, history_, n_iter_, n_features_in_, feature_names_in_: as for `SNNClassifier`. Losses in the
             history are computed from the scaled y.
-    Raises:
-        ArgumentError: by `fit`, for invalid settings, and for values outside of the encoder's range.
     Example:
         >>> import numpy as np
         >>> from snncell.sklearn import SNNRegressor

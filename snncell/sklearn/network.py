@@ -32,20 +32,12 @@ ENCODERS: dict[str, Callable[..., Tensor]] = {
 
 
 class Scores(Cell):
-    """Outputs (B, C) of a network for samples (B, F): encode, run, average over time.
-
-    Its attribute `network` takes the encoded samples (T, B, F), or (B, F) without an encoder. It returns (T, B, C) or
-    (B, C).
-
-    Args:
-        encoder: a name of `ENCODERS`, a function (x, steps), or None.
-        steps: T.
-    """
+    """Outputs (B, C) of a network for samples (B, F): encode, run, average over time."""
 
     def __init__(self, encoder: Any, steps: int) -> None:
         super().__init__()
-        self.encoder, self.steps = encoder, steps
-        self.network: Cell | None = None
+        self.encoder, self.steps = encoder, steps  # a name of `ENCODERS`, a function (x, steps), or None; and T
+        self.network: Cell | None = None  # (T, B, F), or (B, F) without an encoder -> (T, B, C) or (B, C)
 
     def encoded(self, x: Tensor) -> Tensor:
         """The input of the network. Axes after B of an encoder's output (T, B, ...) are flattened."""
@@ -90,10 +82,7 @@ def network_of(who: str, settings: dict[str, Any], sample: np.ndarray[Any, Any],
 
 
 def _call_maker(who: str, name: str, maker: Any, words: str, *args: Any) -> Any:
-    """Call a function or class from the settings.
-
-    Raises: ArgumentError if it does not take these arguments, or is already a Cell. Errors inside of it pass through.
-    """
+    """Call a function or class from the settings, which must take these arguments and be no Cell."""
     if isinstance(maker, Cell) or not callable(maker):
         raise ArgumentError(f"{who}: {name} must be {words} that makes one for each fit, not {came(maker)}.")
     if wrong := misfit(maker, args):

@@ -1,7 +1,4 @@
-"""Find the cause of a wrong gradient by experiments: a custom bprop, a stopped path, a spike function, or a layer.
-
-Each experiment changes one thing, and tests whether the gradient is correct then.
-"""
+"""Find the cause of a wrong gradient by experiments: a custom bprop, a stopped path, a spike function, or a layer."""
 
 from __future__ import annotations
 
@@ -24,9 +21,6 @@ from snncell.testing.search import Search, compare_arrays, describe_entry
 CALLS = 4  # the number of calls of each Cell to check
 
 
-# --- custom gradients -------------------------------------------------------------------------------------------------
-
-
 class WrongBprop(NamedTuple):
     """A Cell with a wrong bprop, the call, and the error."""
 
@@ -36,13 +30,11 @@ class WrongBprop(NamedTuple):
 
 
 def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool) -> tuple[list[Row], WrongBprop | None]:
-    """Check each Cell with a bprop at inputs that it got, innermost first; returns rows, and the first wrong one.
-
-    With `smooth`, Cells with a primitive are skipped, because they ran that instead of construct.
-    """
+    """Check each Cell with a bprop at inputs that it got, innermost first; returns rows, and the first wrong one."""
     rows: list[Row] = []
     for path in net.deepest_first(samples):
         cell = net.cells[path]
+        # With smooth spikes, Cells with a primitive ran that instead of construct.
         if getattr(cell, "bprop", None) is None or (smooth and getattr(cell, "primitive", None) is not None):
             continue
         calls = choose_calls(samples[path])
@@ -103,12 +95,10 @@ def describe_bprop(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> st
     step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
     if _got_all_steps(wrong.call, steps):
         step = ", which takes all time steps at once, as its first axis"
-    cell = net.cells[wrong.path]
-    parent = net.parent(wrong.path)
-    named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
     if is_surrogate(net, wrong.path):
+        neuron = _neuron_of(net, wrong.path)
         what = f"the surrogate {net.describe(wrong.path)}"
-        what += f", the spike function of {net.layer(parent)}" if named and parent is not None else ""
+        what += "" if neuron is None else f", the spike function of {net.layer(neuron)}"
         hint = "Fix its bprop or its primitive; you can check it alone by check_bprop."
     else:
         what = f"the custom bprop of {net.layer(wrong.path)}"
@@ -118,9 +108,14 @@ def describe_bprop(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> st
 
 def is_surrogate(net: ObservedNet, path: str) -> bool:
     """True if a Cell is a spike function: it has a primitive, or is the surrogate_function of a neuron."""
-    cell, parent = net.cells[path], net.parent(path)
-    named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is cell
-    return named or getattr(cell, "primitive", None) is not None
+    return _neuron_of(net, path) is not None or getattr(net.cells[path], "primitive", None) is not None
+
+
+def _neuron_of(net: ObservedNet, path: str) -> str | None:
+    """The path of the neuron with this surrogate_function."""
+    parent = net.parent(path)
+    named = parent is not None and getattr(net.cells[parent], "surrogate_function", None) is net.cells[path]
+    return parent if named else None
 
 
 def _got_all_steps(call: Called, steps: int | None) -> bool:
@@ -208,9 +203,6 @@ def _is_its_reset(net: ObservedNet, probe: Probe, site: Site) -> bool:
         cell.__dict__["detach_reset"] = True
 
 
-# --- single layers ----------------------------------------------------------------------------------------------------
-
-
 def describe_layer(net: ObservedNet, samples: dict[str, CallSample], tolerance: Tolerance) -> str:
     """Describe the innermost Cell whose own gradient disagrees with its finite differences, or return ""."""
     steps = count_steps(samples)
@@ -254,9 +246,6 @@ def _fault_of(cell: Any, call: Called, tolerance: Tolerance, steps: int | None) 
                 wrong.search.worst_entry(wrong.number), name, _got_all_steps(call, steps) and name.startswith("input")
             )
     return ""
-
-
-# --- all experiments --------------------------------------------------------------------------------------------------
 
 
 def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:

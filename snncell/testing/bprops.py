@@ -29,8 +29,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
     A Cell with a method `primitive(*inputs)`, such as a surrogate, is compared with the gradient of that smooth
     function. Any other Cell is compared with the tape's gradient of its `construct` or, if an operation in it has none,
     with finite differences. At a kink several gradients are correct, so a failed comparison there is repeated at random
-    points near the inputs. The gradients of `internal_params` are checked, too. It is an error if another trainable
-    Parameter of the Cell or its descendants has a gradient that bprop does not return.
+    points near the inputs. `internal_params` are checked, too. No other trainable Parameter may have a gradient.
 
     Args:
         cell: a Cell with a `bprop`. Its Parameters are float64 during the check.
@@ -38,11 +37,8 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
         rtol, atol: the tolerance for each entry: atol + rtol * its size.
         seed: the seed of the random `dout`.
     Returns: The comparisons, to print: for each input and Parameter the worst relative difference.
-    Raises:
-        GradientCheckError: names the Cell, the input, the worst entry, and the ratio if it is the same in all entries;
-            or the missing Parameter.
-        GradientError: if the Cell has no `bprop`.
-        ArgumentError: for a class instead of a Cell.
+    Raises: GradientCheckError with the Cell, the input, the worst entry, and the ratio if it is the same in all
+        entries, or with the missing Parameter.
     Example:
         >>> print(snncell.testing.check_bprop(snncell.surrogate.ATan(), Tensor([-1.0, 0.5])).rows[0].name)
         input 0

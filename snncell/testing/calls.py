@@ -42,10 +42,7 @@ class CallSample:
 
 
 class ObservedNet:
-    """The Cells that a function runs, by their paths.
-
-    Args: owners: pairs of a name and a Cell; the paths of descendants begin with the name.
-    """
+    """The Cells that a function runs, by their paths, which begin with the name of the Cell among the owners."""
 
     def __init__(self, owners: Iterable[tuple[str, Any]]) -> None:
         self.cells: dict[str, Any] = {}

@@ -18,17 +18,13 @@ ZERO = "zero in all entries"
 
 
 class Row(NamedTuple):
-    """One comparison: its part of the check, its subject, and the worst relative difference.
-
-    `step` and `entry` locate that difference, if single entries were compared; a random direction covers all entries at
-    once. If a comparison was impossible, the difference is NaN and the note gives the reason.
-    """
+    """One comparison: its part of the check, its subject, and the worst relative difference."""
 
     part: str
     name: str
-    difference: float
+    difference: float  # NaN if the comparison was impossible, for the reason in `note`
     step: int | None = None
-    entry: tuple[int, ...] | None = None
+    entry: tuple[int, ...] | None = None  # None for a random direction, which covers all entries at once
     note: str = ""
 
     def noted(self, note: str) -> Row:
@@ -50,12 +46,7 @@ class Row(NamedTuple):
 
 
 class Checked:
-    """The result of a check that passed: `print` it for a table, or read `rows`.
-
-    Args:
-        who: the check.
-        rows: the comparisons.
-    """
+    """The result of a check that passed: `print` it for a table, or read its comparisons, `rows`."""
 
     def __init__(self, who: str, rows: Sequence[Row]) -> None:
         self.who = who
@@ -80,12 +71,8 @@ class Checked:
         return "\n".join([f"{self.who}: {self.verdict}", *(line.rstrip() for line in lines)])
 
     def __repr__(self) -> str:
-        return (
-            f"<{self.who}: {self.verdict}, {len(self.rows)} comparison(s), worst relative difference {self.worst:.1e}>"
-        )
-
-
-# --- comparisons ------------------------------------------------------------------------------------------------------
+        count = f"{len(self.rows)} comparison(s)"
+        return f"<{self.who}: {self.verdict}, {count}, worst relative difference {self.worst:.1e}>"
 
 
 def compare_reverse(
@@ -97,11 +84,7 @@ def compare_reverse(
     rtol: float,
     atol: float,
 ) -> list[Row]:
-    """Compare the gradients from a bprop with the gradients of the primitive or construct for the same `dout`.
-
-    Raises:
-        GradientCheckError: names the Cell, the input, and the worst entry.
-    """
+    """Compare the gradients from a bprop with the gradients of the primitive or construct for the same `dout`."""
     primitive = getattr(cell, "primitive", None)
     function = primitive or cell.construct
     names = [f"input {i}" for i in range(len(inputs))] + [f"Parameter {p.name!r}" for p in weights]

@@ -34,28 +34,25 @@ def check_grads(
     pass. All inputs and Parameters are moved together first, and then each one separately.
 
     If they differ, the check compares the worst array entry by entry (up to 64 entries, found by bisection). It then
-    searches for the cause by experiments. It checks each custom bprop alone, at the inputs of the failed run. It
-    removes `ops.stop_gradient`, first everywhere and then at one place at a time. Finally it checks each Cell alone.
-    The first axis of an input counts as time if it is as long as a time loop, or as the number of calls of a Cell.
+    searches for the cause by experiments: it checks each custom bprop alone, at the inputs of the failed run, removes
+    `ops.stop_gradient`, everywhere and at one place at a time, and checks each Cell alone. The first axis of an input
+    counts as time if it is as long as a time loop, or as the number of calls of a Cell.
 
-    At a kink several gradients are correct, for example for equal values in a max-pooling window. If the slopes on both
-    sides differ, the gradients are compared at random points near the inputs, at growing distances. If all of these are
-    at kinks, too, the array counts as not checked.
+    At a kink several gradients are correct, for example for equal values in a max-pooling window. The gradients are
+    then compared at random points near the inputs. If these are at kinks, too, the array counts as not checked.
 
     Args:
         fn: a function or Cell of Tensors.
         inputs: its arguments. Float Tensors are converted to float64 and checked; others are constant.
         order: 2 also checks the gradient of the gradient, and so on.
-        weights: Parameters to check, too. Default: the trainable ones of a Cell; () for none. All Parameters of a Cell
-            are float64 during the check.
+        weights: Parameters to check, too, in float64. Default: the trainable ones of a Cell; () for none.
         detached: True if you use `ops.stop_gradient` on purpose, for example by a detached reset. Finite differences
             then keep its results constant too, so that the check passes.
         eps: half the distance of the central differences.
         rtol, atol: the tolerance: atol + rtol * the larger value.
         seed: the seed of the random directions.
     Returns: The comparisons, to print: for each input and Parameter the relative difference.
-    Raises: GradientCheckError with both numbers, the order at which they differ, the worst entry, and the cause;
-        GradientError if there is no float input or output.
+    Raises: GradientCheckError with both numbers, the order at which they differ, the worst entry, and the cause.
     Example:
         >>> print(snncell.testing.check_grads(lambda x: ops.sin(x) * x, Tensor([1.0, 2.0])).rows[0].name)
         input 0

@@ -121,14 +121,10 @@ class Site(NamedTuple):
 
 
 class Opened:
-    """Let gradients through every stop_gradient except those in `shut`, and note all of them.
-
-    `paths` are the paths of the net's Cells by id.
-    """
+    """Let gradients through every stop_gradient except those in `shut`, and note all of them."""
 
     def __init__(self, paths: Mapping[int, str], shut: frozenset[Site] = frozenset()) -> None:
-        self.paths = paths
-        self.shut = shut
+        self.paths, self.shut = paths, shut  # paths: of the net's Cells, by id
         self.seen: dict[Site, None] = {}
 
     def __call__(self, x: Any, stopped: Any) -> Any:
@@ -184,11 +180,7 @@ class Tolerance(NamedTuple):
 
 
 class Problem:
-    """The subject of a check: a function or Cell, its arguments, and the Parameters to differentiate with respect to.
-
-    `cells` are the Cells that it runs, and `seed` is the seed of the projection. With `detached`, finite differences
-    keep the results of stop_gradient constant.
-    """
+    """The subject of a check: a function, its arguments, the Parameters to differentiate, the Cells that it runs."""
 
     def __init__(
         self,
@@ -277,9 +269,8 @@ class Problem:
         noted = self.noted(fn, point)
 
         def apart(by: float) -> float:
-            return self.value(fn, move_point(point, direction, by), noted) - self.value(
-                fn, move_point(point, direction, -by), noted
-            )
+            ahead, behind = (self.value(fn, move_point(point, direction, x), noted) for x in (by, -by))
+            return ahead - behind
 
         # The weights 8 and -1 cancel the error term in eps^2, which leaves one in eps^4.
         return (8.0 * apart(eps) - apart(2 * eps)) / (12 * eps) if fine else apart(eps) / (2 * eps)

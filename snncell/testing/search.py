@@ -185,11 +185,8 @@ def compare_arrays(
 ) -> tuple[list[Row], WrongGradient | None]:
     """Compare the gradient of each array with finite differences; None in `numbers` means all arrays together.
 
-    `part` is the part of the check, for the rows. With `at_inputs`, an error at the inputs themselves counts if the
-    function is smooth there. Without it, only other points count. At the inputs themselves, kinks of several layers may
-    cancel: then the network is smooth, but each layer differs without being wrong.
-
-    Returns: A row for each array, and the first one that is wrong.
+    Without `at_inputs`, only other points count, because kinks of several layers may cancel at the inputs: then the
+    network is smooth, but each layer differs without being wrong. Returns a row for each array, and the first wrong.
     """
     rows: dict[int | None, Row] = {}
     faults: dict[int | None, float] = {}  # the differences that are not decided yet

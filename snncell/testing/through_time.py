@@ -38,24 +38,16 @@ def check_through_time(
 ) -> Checked:
     """Check all gradients of a spiking network in float64: custom gradients, paths through time, and compiled kernels.
 
-    1. bprop: each Cell with a `bprop` that the net calls goes through `check_bprop`, at inputs from a run with real
-    spikes
-       (4 calls of each Cell, evenly spaced).
-    2. smooth: each spike function is replaced by its smooth primitive. Then the gradients of the inputs and all
-    Parameters
-       are compared with finite differences, as in `check_grads`.
-    3. fused: with real spikes, outputs and gradients of the kernels are compared with the results of the tape step by
-       step, up to 1e-9 of the largest entry. This runs before any Cell is blamed. Within `unfused()` it is skipped and
-       needs no compiler.
-
-    At a kink several gradients are correct, for example for a silent input, or for equal values in a max-pooling
-    window. So a failed comparison is repeated at random points near the inputs, and counts only where the function is
-    smooth. If there is no such point, the result says that the array was not checked. The result also notes a spike
-    that differs between kernels and tape because its potential equals the threshold up to rounding.
+    - bprop: each Cell with a `bprop` that the net calls goes through `check_bprop`, at inputs from a run with real
+      spikes (4 calls of each Cell, evenly spaced).
+    - smooth: each spike function is replaced by its smooth primitive. Then the gradients of the inputs and all
+      Parameters are compared with finite differences, as in `check_grads`, also at kinks.
+    - fused: with real spikes, outputs and gradients of the kernels are compared with the results of the tape step by
+      step, up to 1e-9 of the largest entry, before any Cell is blamed. Within `unfused()` this is skipped. The result
+      notes a spike that differs because its potential equals the threshold up to rounding.
 
     Args:
-        net: a Cell, or a function that calls Cells, such as a loss. The check finds the Cells named in the function
-            body.
+        net: a Cell, or a function, such as a loss, whose body names the Cells that it calls.
         inputs: the arguments, for example x (T, B, ...). Float Tensors are converted to float64 and checked.
         weights: the Parameters to check. Default: all trainable ones; () for none.
         detached: True if stopped gradients, such as a detached reset, are intended. Finite differences then keep the
@@ -65,11 +57,8 @@ def check_through_time(
         rtol, atol: the tolerance: atol + rtol * the larger value, plus an allowance for rounding.
         seed: the seed of the random directions.
     Returns: The comparisons, to print: part, Cell or Parameter, worst relative difference, time step, entry.
-    Raises:
-        GradientCheckError: names the worst layer, time step and entry, and the cause: a surrogate, a custom bprop, a
-            stopped path (a detached reset), a layer, or a kernel. Also for a Parameter whose gradient is exactly zero
-            because all its paths go through a comparison.
-        ArgumentError: for a function without Cells.
+    Raises: GradientCheckError with the worst layer, time step and entry, and the cause: a surrogate, a custom bprop, a
+        stopped path (a detached reset), a layer, a kernel, or a Parameter all of whose paths go through a comparison.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode()))
         >>> snncell.testing.check_through_time(net, ops.uniform((5, 2, 3))).worst < 1e-5

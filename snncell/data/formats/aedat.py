@@ -202,9 +202,6 @@ def _valid(path: Any, words: Array, valid: int, packet: int) -> Array:
     return kept
 
 
-# --- AEDAT 4 ----------------------------------------------------------------------------------------------------------
-
-
 def read_4(path: Any, data: bytes, sensor: Any = None) -> Events:
     """Read AEDAT 4, a file with one event stream, by the package aedat, which opens the file itself."""
     try:

@@ -50,9 +50,6 @@ def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
     return spikes.sample(0, sensor)
 
 
-# --- SHD and SSC ------------------------------------------------------------------------------------------------------
-
-
 class SpikeFile:
     """A file in SHD's layout: labels, spikes, and class names (`keys`) and `speakers`, which are None if missing.
 

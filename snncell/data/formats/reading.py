@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.base.arguments.shown import show
-from snncell.data.events import Events, events_of_columns, match_names, sensor_of
+from snncell.data.events import Events, Sensor, events_of_columns, match_names, sensor_of
 from snncell.errors import ArgumentError, FileError, SnncellError
 
 Array = np.ndarray[Any, Any]
@@ -64,11 +64,7 @@ def foreign_errors(path: Any, place: str) -> Iterator[None]:
 
 
 def recording(
-    path: Any,
-    columns: dict[str, Array],
-    sensor: Any,
-    place: Place = "event {}".format,
-    natural: tuple[int, int, int] | None = None,
+    path: Any, columns: dict[str, Array], sensor: Any, place: Place = "event {}".format, natural: Sensor | None = None
 ) -> Events:
     """Convert columns t, x, p, and y if the sensor has two axes, to Events.
 

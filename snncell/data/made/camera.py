@@ -116,9 +116,6 @@ def _kernel() -> Any:
     return build_function(find_events_kernel, signature)
 
 
-# --- Event camera -----------------------------------------------------------------------------------------------------
-
-
 class EventCamera:
     """Event camera simulator (DVS): convert video frames to events.
 
@@ -224,9 +221,6 @@ def _noise(camera: EventCamera, pixels: int, begin: int, end: int, rng: np.rando
     words = when << 1 | rng.integers(2, size=count)
     firsts = np.concatenate([[0], np.cumsum(np.bincount(where, minlength=pixels))])
     return words[np.lexsort((words, where))], firsts
-
-
-# --- Handwritten digits -----------------------------------------------------------------------------------------------
 
 
 def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:

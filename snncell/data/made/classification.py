@@ -130,14 +130,12 @@ def _surface(z: Array, waves: Iterable[Array], alpha: float) -> Array:
     for k, (amplitude, frequency, phase) in enumerate(waves, 1):
         angle = 2.0 * np.pi * (k * frequency * z + phase)
         along = along + (k + 1.0) ** -alpha * amplitude * np.sin(angle)
-    product: Array = along.prod(-1)
-    return product
+    return np.asarray(along.prod(-1))
 
 
 def _scale_columns(f: Array, low: Array, high: Array) -> Array:
     # `tiny` makes a constant column 0 instead of NaN.
-    unit: Array = (f - low) / np.maximum(high - low, np.finfo(float).tiny)
-    return unit
+    return np.asarray((f - low) / np.maximum(high - low, np.finfo(float).tiny))
 
 
 def multiply_waves_kernel(start: Any, stop: Any, z: Any, waves: Any, f: Any) -> None:

@@ -58,12 +58,10 @@ class SHDLike:
     depends only on the seeds and i.
 
     Args:
-        samples: the number of samples.
-        seed: of the samples.
+        samples, seed: the number of samples, and their seed.
         words: seed of sounds, words and speakers. Use the same number for training and test data.
         classes: at most 720. Up to 20 classes, all words differ in at least four of their six positions.
-        channels: of the cochlea.
-        events: mean number of events per sample.
+        channels, events: the number of channels of the cochlea, and the mean number of events per sample.
         transform: a function of the events, whose result replaces them in `[i]`.
     Attributes:
         sensor_size: (channels, 1, 1).
@@ -155,7 +153,7 @@ def write_shd_like(
     float16 has a resolution of 0.25 ms below 0.5 s, 0.5 ms below 1 s, and 1 ms above.
 
     Args:
-        path: of the file. An existing file is replaced.
+        path: of the file; an existing file is replaced.
         samples, seed, words, classes, channels, events: as for `SHDLike`, whose samples are written.
     Example:
         >>> snncell.data.write_shd_like("train.h5", samples=8000, seed=0)  # doctest: +SKIP
@@ -178,7 +176,6 @@ def write_shd_like(
 
 
 def _write(file: Any, made: SHDLike, varying: Callable[[Any], Any]) -> None:
-    """Write the samples in blocks, then labels, names and speakers."""
     samples = len(made)
     labels, speakers = np.empty((2, samples), np.uint16)
     kinds = {"times": np.float16, "units": np.uint16}

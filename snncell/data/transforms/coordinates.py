@@ -284,5 +284,4 @@ class RandomTimeReversal(_RandomFlip):
 
 def _mirror(events: Events, name: Any, axis: int) -> Array:
     """A column counted from the other side of the sensor."""
-    column: Array = events.sensor_size[axis] - 1 - events[name].astype(np.int64)
-    return column
+    return np.asarray(events.sensor_size[axis] - 1 - events[name].astype(np.int64))
