@@ -42,7 +42,6 @@ def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None 
 
     It is 0 for a sample of length 0.
 
-    Raises: ArgumentError for a dt that is not positive.
     Example:
         >>> snncell.encode.firing_rate([[1.0], [0.0], [1.0], [0.0]], dt=0.001).tolist()
         [500.0]
@@ -91,7 +90,6 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
         spikes: (T, B, ..., N).
         centres: (N,), for example from `field_centres`, or (N, D) for directions in D dimensions.
     Returns: (B, ...) or (B, ..., D).
-    Raises: ShapeError unless there are as many centres as neurons.
     Source: Georgopoulos, Schwartz and Kettner, "Neuronal population coding of movement direction", Science 1986.
     Example:
         >>> snncell.encode.population_vector([[[1.0, 1.0, 0.0]], [[0.0, 1.0, 1.0]]], [0.0, 0.5, 1.0]).tolist()

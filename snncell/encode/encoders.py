@@ -29,7 +29,6 @@ def rate(
         steps: T.
         gain, offset: applied to x. For Norse's `f_max` (in 1/s) and `dt` (in s), pass gain = dt f_max.
         first_spike_time: no spikes occur before this step.
-    Raises: ArgumentError for values outside of [0, 1], steps below 1, or a first_spike_time after the last step.
     Source: spikegen.rate of snnTorch; with gain = 1 PoissonEncoder of SpikingJelly. SpikingJelly also fires if its
     random number equals x, so that 0 fires once in 2^24 draws.
     Example:
@@ -50,15 +49,13 @@ def rate(
 def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spike: bool = False) -> Tensor:
     """Delta modulation: spikes where a sequence changes by a threshold.
 
-    The output is 1 if x[t] - x[t-1] >= threshold, and with `off_spike` -1 if it is <= -threshold. Use it for signals
-    over time, such as audio, like an event camera does for images.
+    It is 1 if x[t] - x[t-1] >= threshold, and with `off_spike` -1 if <= -threshold. Use it for audio and other signals.
 
     Args:
         x: (T, B, ...), any values; the first axis is time.
         threshold: the smallest change that gives a spike.
         padding: True compares the first step with itself, so that it has no spike; False compares it with 0.
         off_spike: whether a fall gives a spike of -1.
-    Raises: ArgumentError for a threshold that is not positive.
     Source: spikegen.delta of snnTorch.
     Example:
         >>> snncell.encode.delta([0.0, 1.0, 1.0, 0.2, 0.9], 0.5, off_spike=True).tolist()
@@ -83,7 +80,6 @@ def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
         x: (B, ...) in [0, 1].
         steps: T.
         period: the number of digits, after which the code repeats; None is T.
-    Raises: ArgumentError for values outside of [0, 1], or counts below 1.
     Source: Kim et al., "Deep Neural Networks with Weighted Spikes", Neurocomputing 2018; WeightedPhaseEncoder of
     SpikingJelly, which raises an error for values above 1 - 2^-period.
     Example:
@@ -121,7 +117,6 @@ def population(
         low, high: the first and the last centre. The centres are equally spaced; a single neuron has the middle.
         width: the standard deviation of a field; None is the distance of centres (for one, the range) / 1.5.
     Returns: (B, ..., N), or (T, B, ..., N) with steps; differentiable.
-    Raises: ArgumentError for values outside of [low, high], or a count or width that is not positive.
     Source: Bohte, Kok and La Poutre, "Error-Backpropagation in Temporally Encoded Networks of Spiking Neurons",
     Neurocomputing 2002 (beta = 1.5); PopEncoder of SpikingJelly has these centres, and its `std` is `width`.
     Example:
@@ -186,7 +181,6 @@ def lif(
         steps: T.
         tau, v_threshold, reset, decay_input: see `nn.LIFNode`; tau is in steps.
     Returns: 0 and 1 in the dtype of x, (T, B, ...); differentiable by the neuron's surrogate.
-    Raises: ShapeError for a number without an axis.
     Source: constant_current_lif_encode of Norse.
     Example:
         >>> snncell.encode.lif([0.5, 2.0, 20.0], 8, tau=4.0).asnumpy().sum(0).tolist()
@@ -249,7 +243,6 @@ def latency(
         clip: whether values below the threshold do not fire.
         bypass: whether to drop spikes after the last step; otherwise they are an error.
         convention: "snntorch" or "spikingjelly".
-    Raises: ArgumentError for values outside of [0, 1], spikes after the last step, or inconsistent arguments.
     Source: spikegen.latency of snnTorch; LatencyEncoder of SpikingJelly.
     Example:
         >>> spikes = snncell.encode.latency([0.02, 0.5, 1.0], 5, linear=True, normalize=True)

@@ -261,7 +261,6 @@ class LambdaCallback(Callback):
         on_train_epoch_begin, on_train_epoch_end, on_train_step_begin, on_train_step_end, on_train_begin, on_train_end,
             on_eval_epoch_begin, on_eval_epoch_end, on_eval_step_begin, on_eval_step_end, on_eval_begin, on_eval_end: a
             function for that event, or None.
-    Raises: ArgumentError for an object that is not a function.
     Example:
         >>> told = []
         >>> net = nn.Dense(1, 1)
@@ -312,7 +311,6 @@ class CheckpointConfig:
         save_checkpoint_seconds: write after the first batch that ends so long after the last file; 0 to use batches.
         keep_checkpoint_max: the number of files to keep; older files of this run are deleted. 0 keeps all.
         saved_network: the Cell to save instead of the trained network.
-    Raises: ArgumentError for 0 batches and 0 seconds.
     Example:
         >>> snncell.train.CheckpointConfig(save_checkpoint_steps=32).keep_checkpoint_max
         5
@@ -336,8 +334,7 @@ class CheckpointConfig:
 class ModelCheckpoint(Callback):
     """Save the network's Parameters to files "PREFIX-EPOCH_STEP.ckpt", which `load_checkpoint` reads.
 
-    If the folder already contains files with this prefix, the prefix becomes "PREFIX_1" and so on. Use
-    `train.Checkpoint` for files from which you can resume a training bit for bit.
+    If files with this prefix exist, it becomes "PREFIX_1" and so on. To resume bit for bit, use `train.Checkpoint`.
 
     Args:
         prefix: the beginning of the names.

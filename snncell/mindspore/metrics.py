@@ -28,8 +28,7 @@ class Metric:
     `result(mean)` if the metric is a function of that mean. In `Model`, `measured` is part of the compiled step. In
     your own loop, call `clear`, then `update` for each batch, and `eval`.
 
-    Alternatively, you can define all of `clear`, `update(output, target)` and `eval`, as in MindSpore. `Model` then
-    runs the network once more for each batch that it evaluates.
+    Or define `clear`, `update(output, target)` and `eval`, as in MindSpore; `Model` then runs the network once more.
 
     Example:
         >>> class Mean(snncell.train.Metric):

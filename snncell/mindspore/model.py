@@ -44,7 +44,6 @@ class Model:
         eval_indexes: the positions of loss, output and label in the result of eval_network; by default 0, 1 and 2.
         amp_level: "O0", or "O1" for products in float16: `amp.auto_mixed_precision`.
         loss_scale: as for `train.fit`.
-    Raises: ArgumentError for parts that do not fit together.
     Example:
         >>> x = ops.uniform((64, 2))
         >>> net, y = nn.Dense(2, 2), (x[:, 0] > x[:, 1]).astype("int64")
@@ -121,9 +120,7 @@ class Model:
             dataset_sink_mode, sink_size: MindSpore's, without effect; callbacks are always called at each step.
             initial_epoch: the number of earlier epochs, which count.
         Returns: The `Result` of `train.fit`.
-        Raises:
-            ArgumentError: without an optimiser, and as for `train.fit`.
-            TrainingError: as for `train.fit`.
+        Raises: ArgumentError, TrainingError as for `train.fit`, and without an optimiser.
         """
         return self._fit("train", epoch, train_dataset, None, 1, callbacks, initial_epoch)
 
@@ -147,7 +144,6 @@ class Model:
             valid_frequency: the number of epochs between evaluations, or a list of the epochs to evaluate after.
             dataset_sink_mode, valid_dataset_sink_mode, sink_size: as for `train`.
         Returns: The `Result` of `train.fit`; names of evaluation results begin with "test_".
-        Raises: ArgumentError as for `train`.
         """
         return self._fit("fit", epoch, train_dataset, valid_dataset, valid_frequency, callbacks, initial_epoch)
 
@@ -214,8 +210,7 @@ class Model:
         Args:
             valid_dataset, callbacks, dataset_sink_mode: as for `train`; arrays are not shuffled.
         Returns: The metrics by name.
-        Raises:
-            ArgumentError: without metrics, or without a loss that they need.
+        Raises: ArgumentError if there are no metrics, or no loss that they need.
         """
         if not self.metrics:
             raise ArgumentError('Model.eval: there are no metrics: Model(..., metrics={"accuracy", "loss"}).')

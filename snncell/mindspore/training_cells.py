@@ -146,7 +146,6 @@ class TrainOneStepCell(Cell):
         optimizer: an optimiser of the network's Parameters.
         sens: a factor of the gradients, in addition to the optimiser's `loss_scale`, which divides them; by default 1.
         return_grad: whether to return `(loss, {name: gradient})`.
-    Raises: ArgumentError for an object that is not an optimiser, or an optimiser of other Parameters.
     Example:
         >>> net = nn.Dense(2, 1)
         >>> loss = nn.WithLossCell(net, nn.MSELoss())
@@ -262,13 +261,11 @@ class ParameterUpdate(Cell):
 class GradAccumulationCell(Cell):
     """Run a network on equal parts of a batch one by one, and add up the results: out = sum_i network(part i).
 
-    If the loss is a mean over samples, the sum is `micro_size` times the loss of the whole batch. Use
-    `train.fit(accumulate=...)` to train with batches that do not fit into memory.
+    A sum of means is `micro_size` times the mean. To train with large batches, use `train.fit(accumulate=...)`.
 
     Args:
         network: returns a Tensor, such as a loss.
         micro_size: the number of parts.
-    Raises: ShapeError for a batch that cannot be divided into equal parts.
     Example:
         >>> loss = nn.WithLossCell(nn.ReLU(), nn.MSELoss())
         >>> nn.GradAccumulationCell(loss, 2)(ops.ones((4, 1)), ops.zeros((4, 1))).item()

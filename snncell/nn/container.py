@@ -120,7 +120,6 @@ class _Sequence(_Container):
         }
 
     def _replace_all(self, items: Sequence[tuple[str | None, Cell]]) -> None:
-        """Replace the content by these Cells, in this order."""
         named = self._renumber(items)
         before, state = self._named_children, self.__dict__
         for name in before:
@@ -136,7 +135,6 @@ class SequentialCell(_Sequence):
     Pass Cells, a list of Cells, or an OrderedDict that names them. For networks with skip connections, write a Cell or
     use `nn.SEWBlock`. A slice such as `net[:2]` shares the Cells and keeps the names of their Parameters.
 
-    Raises: ArgumentTypeError for an element that is not a Cell.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.Dense(4, 1)).insert(1, nn.ReLU())
         >>> [p.name for p in net.trainable_params()]

@@ -80,8 +80,7 @@ class Uniform(_PerChannel):
         scale_bits: significant bits of the step, from 1 to 16; None does not round it.
         percent: for "percentile".
         momentum: for "moving": the part of the average that is kept at each call.
-        rounding: "nearest", or "stochastic" in training: floor(x / s + u) with random u in [0, 1), controlled by
-            `set_seed`. In prediction values always round to the nearest.
+        rounding: "nearest", or in training "stochastic": floor(x / s + u) with u in [0, 1), seeded by `set_seed`.
     Raises: ArgumentError for options that do not fit together, and in a call before `begin`.
     Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR 2018; Esser et al., "Learned Step Size Quantization", ICLR 2020; Gupta et al., "Deep Learning with

@@ -267,7 +267,6 @@ class IntegerNeuron(IntegerLayer):
         return count if self.most is None else np.minimum(count, self.most)
 
     def _reset(self, h: Array, s: Array) -> Array:
-        """The potential after the reset."""
         if self.reset == "subtract":
             return h - s * self.threshold
         if self.reset is None:
@@ -329,7 +328,6 @@ class IntegerNet:
 
         Args:
             x: integer values, for example spikes, in any dtype; any floats if the network quantises its inputs.
-        Raises: ArgumentError for an input that is not an integer but must be.
         Example:
             >>> net = nn.SequentialCell(nn.Dense(1, 1, weight_init="ones", has_bias=False), nn.MultiStep(nn.LINode()))
             >>> net = snncell.quantise.prepare(net, snncell.quantise.Uniform(8), snncell.quantise.FixedPoint(12, 8))
@@ -345,10 +343,7 @@ class IntegerNet:
         return values.astype(np.int32)
 
     def save(self, file: Path) -> None:
-        """Write the network to a safetensors file: arrays, and everything else as JSON in the header.
-
-        Raises: CheckpointError if the file cannot be written.
-        """
+        """Write the network to a safetensors file: arrays, and everything else as JSON in the header."""
         described, arrays = self._describe()
         write_arrays(file, arrays, {"format": FORMAT, "layers": json.dumps(described)}, "save")
 

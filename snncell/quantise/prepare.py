@@ -209,8 +209,7 @@ def restore(net: Cell, rounded: bool = False) -> Cell:
 
     Args:
         net: changed in place.
-        rounded: whether Parameters and constants get their rounded values first. Use this to export to formats without
-            quantisers, such as NIR. States are no longer rounded in either case.
+        rounded: whether Parameters and constants, but no states, keep rounded values, for example to export to NIR.
     Returns: The network itself.
     Example:
         >>> net = snncell.quantise.prepare(nn.Dense(2, 2, weight_init=0.3), snncell.quantise.Uniform(2, 0.25))

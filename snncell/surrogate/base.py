@@ -47,7 +47,6 @@ class Surrogate(Ranged, Cell):
         constants: constants by name, which become attributes and are shown by repr. Each must be positive and finite,
             unless `ranges` has another `nn.Range` for its name. You can also declare them as fields (`nn.with_fields`).
     Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
-    Raises: ArgumentError for a constant that is out of its range, or is not a number, Tensor or Parameter.
     Example:
         >>> class Cosine(snncell.surrogate.Surrogate):
         ...     def bprop(self, x, out, dout):

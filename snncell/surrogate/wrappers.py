@@ -47,7 +47,6 @@ class Inclusive(Wrapper):
     Args:
         surrogate_function: a spike function that fires where x > 0. Its construct is not used.
     Inputs, Returns: x, the potential minus the threshold; 1 where x >= 0, else 0, in the shape and dtype of x.
-    Raises: ArgumentError if `surrogate_function` is not a spike function, or does not fire at a threshold.
     Elsewhere: SpikingJelly, sinabs, lava-dl, mlGeNN, rockpool and BindsNET fire at the threshold; snnTorch, Norse,
     Spyx, the NIR document and snncell's spike functions fire above it.
     Example:
@@ -81,7 +80,6 @@ class Scaled(Wrapper):
         surrogate_function: a spike function.
         scale: the factor, a positive number; it is not learned.
     Inputs, Returns: x, the potential minus the threshold; the spikes of the other one.
-    Raises: ArgumentError if `surrogate_function` is not a spike function, or `scale` not a positive, finite number.
     Source: the dampening factor 0.3 of Bellec et al., "Long short-term memory and learning-to-learn in networks of
     spiking neurons", NeurIPS 2018.
     Elsewhere: grad_scale of sinabs's surrogates.
@@ -123,7 +121,6 @@ class StochasticSpike(Wrapper):
     Args:
         surrogate_function: the escape function, a spike function whose primitive rises from 0 to 1. Default: Sigmoid().
     Inputs, Returns: x, the potential minus the threshold; the spikes, 0 or 1, in the shape and dtype of x.
-    Raises: ArgumentError if `surrogate_function` is not a spike function.
     Source: Gerstner et al., "Neuronal Dynamics", section 9.1; for the derivative as for `StraightThrough`.
     Elsewhere:
         Norse: method="logistic" with k is StochasticSpike(Sigmoid(2 k)), but has no gradient.

@@ -42,7 +42,6 @@ class Batches:
         time_first: True if the inputs are (T, N, ...), as `data.randman` and `data.padded` return them. Their batches
             are (T, B, ...). Inputs with one axis, such as lengths, are (N,), and the target, the last array, is (N,
             ...).
-    Raises: ShapeError if the first axes differ; ArgumentError if there is no complete batch.
     Example:
         >>> data = snncell.train.Batches(ops.ones((5, 2)), ops.zeros(5), batch_size=2)
         >>> len(data), [tuple(x.shape) for x, y in data]

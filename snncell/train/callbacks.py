@@ -126,10 +126,7 @@ class Training:
         self.result.stopped = self.result.stopped or why
 
     def save(self, file: Any) -> None:
-        """Save the training to a file, from which `fit(resume=...)` continues bit for bit, also within an epoch.
-
-        Raises: CheckpointError if the file cannot be written.
-        """
+        """Save the training to a file, from which `fit(resume=...)` continues bit for bit, also within an epoch."""
         assert self.writer is not None
         self.writer(file)
 

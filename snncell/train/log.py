@@ -166,16 +166,12 @@ class Progress(Callback):
         single = {name: x for name, x in numbers.items() if not getattr(x, "ndim", isinstance(x, list))}
         self.bar.show({"epoch": epoch, **{name: f"{float(x):.4f}" for name, x in single.items()}}, refresh)
 
-    def on_fit_end(self, training: Training) -> None:
-        self._close()
-
-    def on_error(self, training: Training, error: BaseException) -> None:
-        self._close()
-
-    def _close(self) -> None:
+    def _close(self, *_: Any) -> None:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
+
+    on_fit_end = on_error = _close
 
 
 # --- TensorBoard ------------------------------------------------------------------------------------------------------
@@ -254,16 +250,12 @@ class TensorBoard(Callback):
             self._look(training, report=self.report)
         self._writer.flush()
 
-    def on_fit_end(self, training: Training) -> None:
-        self._close()
-
-    def on_error(self, training: Training, error: BaseException) -> None:
-        self._close()
-
-    def _close(self) -> None:
+    def _close(self, *_: Any) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    on_fit_end = on_error = _close
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -291,7 +283,6 @@ class TensorBoard(Callback):
             self._report(training)
 
     def _rasters(self, training: Training) -> Iterator[tuple[str, Any]]:
-        """A raster figure of each spiking layer."""
         assert self.batch is not None
         net = training.net
         with phases(net), leave_untouched(net), Monitor(net, samples=1) as monitor:

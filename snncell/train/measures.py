@@ -106,7 +106,6 @@ class Spikes:
 
     Args:
         cells: one or several Cells over time, such as a `MultiStep`. Of a returned tuple, the first Tensor counts.
-    Raises: ArgumentError for an object that is not a Cell.
     Example:
         >>> layer = nn.MultiStep(nn.IFNode())
         >>> with snncell.train.Spikes(layer) as spikes:
@@ -147,10 +146,8 @@ class Spikes:
         """The firing rate of all calls since the last `rate`.
 
         Args:
-            lengths: integers (B,), the number of steps of each sample; all T by default. Later steps do not count.
-                Spikes of another batch size count completely.
-        Raises:
-            ArgumentError: without a call, or for lengths below 0 or above T.
+            lengths: integers (B,), the steps of each sample that count, by default T; not for other batch sizes.
+        Raises: ArgumentError if there was no call, or for lengths below 0 or above T.
         """
         if lengths is None:
             return self.rate_of(None)

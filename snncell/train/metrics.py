@@ -105,7 +105,6 @@ def _at_largest(scores: Tensor, label: Tensor) -> Tensor:
 
 
 def _unfit(scores: Tensor, target: Tensor) -> Exception:
-    """The error for labels that do not fit the outputs."""
     if target.dtype.is_float:
         return DTypeError(
             f"accuracy: labels are integers (B,), or probabilities of the outputs' shape (B, C), not {target.dtype} of "
@@ -202,8 +201,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
 class Monitored:
     """A metric of the recordings of `snncell.monitor`, such as spikes or energy, instead of output and target.
 
-    `fit(validation=..., metrics=...)` and `evaluate` measure it in prediction mode, batch by batch. Training steps are
-    not recorded, because that would slow them down.
+    `fit(validation=..., metrics=...)` and `evaluate` measure it batch by batch; training steps would become slow.
 
     Args:
         of: a function of the `Monitor` of one batch that returns a number, a mean over the samples.
@@ -270,8 +268,7 @@ NAMED: dict[str, Metric | Monitored] = {
 def metric(name: str) -> Metric | Monitored:
     """The metric with a name: "accuracy", "confusion", "top5" and the like, or "spikes", "synops", "energy".
 
-    The first ones are functions of (output, target). The last ones are `Monitored`, per sample: the spikes of all
-    layers, synaptic operations, and joules as estimated by `monitoring.energy`.
+    The first are functions of (output, target); the last are `Monitored`, per sample, by `monitoring.energy`.
 
     Raises:
         ArgumentError: for an unknown name; it lists the known ones.

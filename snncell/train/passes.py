@@ -44,8 +44,7 @@ def evaluate(
 ) -> Means:
     """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in prediction mode.
 
-    It takes the same arguments as `fit`, but does not shuffle arrays. Each `Stateful` starts at rest. Afterwards the
-    modes and states of net and loss are restored.
+    It takes arguments like `fit`, without shuffling. Modes and states, which start at rest, are restored afterwards.
 
     Returns:
         Numbers by name, and nested lists for metrics with axes; a batch weighs as much as the length of its target.

@@ -89,8 +89,7 @@ def find_learning_rate(
         lowest, highest: the rates of the first and of the last step.
         steps: the number of steps, at least three.
         smoothing: the width of the window, in steps.
-    Raises: ArgumentError for bounds in the wrong order, for fewer than three steps, for a first group with rate 0 if
-        another has a nonzero rate, and as for `fit`.
+    Raises: ArgumentError as for `fit`, for bounds in the wrong order, and if only the first group has the rate 0.
     Source: Smith, "Cyclical learning rates for training neural networks", WACV 2017.
     Example:
         >>> snncell.set_seed(0)
@@ -147,7 +146,6 @@ def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
 
 
 def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Batches, repeated without end."""
     while True:
         for cell in cells_of(*parts):
             cell.training = True
@@ -178,9 +176,6 @@ def _as_before(net: Cell, loss: Any, optimiser: Optimizer, batches: Any) -> Iter
             go_on_from(key)
             if place is not None:
                 batches.resume(place)
-
-
-# --- suggestion -------------------------------------------------------------------------------------------------------
 
 
 def _result(rates: Array, losses: Array, steps: int, smoothing: float) -> RateSearch:

@@ -50,7 +50,6 @@ def save_state(
         notes: any JSON values.
         arrays: more NumPy arrays, by name.
         loss: the loss, if it is a Cell; a function has no state.
-    Raises: CheckpointError if the file cannot be written.
     """
     makes = _describe_parts(net, optimiser, loss)
     tensors = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
@@ -77,9 +76,8 @@ def load_state(
         net, optimiser, loss: created like the saved ones.
         expected: notes that must be equal to the saved ones.
     Returns: The saved notes and arrays.
-    Raises:
-        CheckpointError: if the file is missing, damaged or not a training, or was written with another net, optimiser,
-            loss or notes. The message names the difference, and nothing is loaded.
+    Raises: CheckpointError if the file is missing, damaged, or of another net, optimiser, loss or notes; the message
+        names the difference, and nothing is loaded.
     """
     stored = read_state(file, net, optimiser, expected, loss)
     stored.load()

@@ -202,8 +202,7 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
 
     g min(1, max_norm / n)  with n = sqrt(sum of the squares of all elements of all gradients)
 
-    n is computed from g / max |g|, at least in float32, so that no square overflows or underflows. If a gradient
-    contains an infinity or a NaN, all become NaN.
+    n is computed without overflow, at least in float32. If a gradient contains an infinity or a NaN, all become NaN.
 
     Raises: ArgumentError for a max_norm that is not above 0.
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.

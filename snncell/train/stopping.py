@@ -29,8 +29,6 @@ from snncell.train.state import (
 
 __all__ = ["EMA", "EarlyStopping", "ReduceLROnPlateau"]
 
-# --- best weights -----------------------------------------------------------------------------------------------------
-
 
 class EarlyStopping(Callback):
     """Early stopping: keep the best weights, and stop when the monitored number no longer improves.
@@ -179,9 +177,6 @@ def name_in_records(monitor: str) -> str:
     return "test_" + monitor.removeprefix("eval_") if monitor.startswith("eval_") else monitor
 
 
-# --- learning rate ----------------------------------------------------------------------------------------------------
-
-
 class ReduceLROnPlateau(Callback):
     """Reduce the learning rate when a number of the records stops improving: multiply it by `factor`.
 
@@ -269,9 +264,6 @@ class ReduceLROnPlateau(Callback):
         self.best, self.waited, self.cooling = state["best"], state["waited"], state["cooling"]
 
 
-# --- average weights --------------------------------------------------------------------------------------------------
-
-
 class EMA(Callback):
     """Exponential moving average (EMA) of the weights, for evaluations and for the net after the training.
 
@@ -324,7 +316,6 @@ class EMA(Callback):
 
     @cached_property
     def _update(self) -> Callable[[], None]:
-        """The compiled step of the averages."""
         pairs = [*zip(self.averages, self.weights, strict=True)]
 
         def update() -> None:
@@ -338,7 +329,6 @@ class EMA(Callback):
         return {name: value for name, value in self.__dict__.items() if name != "_update"}
 
     def _averaged(self, training: Training) -> tuple[list[Parameter], dict[str, tuple[Cell, str, Tensor]]]:
-        """The Parameters and buffers that are averaged."""
         trained = list(training.optimiser.parameters)
         if not self.use_buffers:
             return trained, {}
@@ -369,7 +359,6 @@ class EMA(Callback):
         self._forget()
 
     def _exchange(self, training: Training) -> None:
-        """Exchange the averages and the weights."""
         both = [*zip(self.weights, self.averages, strict=True)]
         pairs = [(a, Tensor(np.array(b.asnumpy()))) for one, other in both for a, b in ((one, other), (other, one))]
         places = self._averaged(training)[1]

@@ -259,8 +259,7 @@ class Dropout(Cell):
     In prediction the output is x. For spiking networks, consider `TimeFixedDropout`, which keeps the mask over time.
 
     Args:
-        keep_prob: 1 - p, which is MindSpore's first argument. You should pass it or p by name; a positional number
-            gives an ArgumentWarning, because it is often meant as p.
+        keep_prob: 1 - p, as in MindSpore. A positional number gives an ArgumentWarning, because it is often meant as p.
         p: the probability of dropping; it replaces `keep_prob`.
         dtype: accepted for MindSpore's signature; the output always has the dtype of x.
     Example:
@@ -327,8 +326,7 @@ class TimeFixedDropout(_SharedDropout):
     Args:
         p: the probability of dropping an element.
     Inputs: x: (T, B, ...).
-    Source: Lee, Sarwar, Panda, Srinivasan and Roy, "Enabling Spike-Based Backpropagation for Training Deep Neural
-    Network Architectures", Frontiers in Neuroscience 2020.
+    Source: Lee et al., "Enabling Spike-Based Backpropagation for Training Deep Neural Network Architectures", 2020.
     Example:
         >>> out = nn.TimeFixedDropout(p=0.5).set_train()(ops.ones((8, 4, 3)))
         >>> bool((out == out[0]).all())

@@ -140,8 +140,7 @@ class Conv2d(_Conv):
 class Conv2dTranspose(_Conv):
     """Transposed 2D convolution (deconvolution), which enlarges images (N, C, H, W); see `ops.conv_transpose2d`.
 
-    It is the adjoint of a convolution. The weight is (in_channels, out_channels // group, KH, KW). Lengths are as for
-    `Conv2d`; with pad_mode "same" the output has the length H stride.
+    The weight is (in_channels, out_channels // group, KH, KW). Lengths are as for `Conv2d`; "same" gives H stride.
     """
 
     axes = 2
@@ -267,8 +266,7 @@ class AvgPool1d(_Pool, operation=ops.avg_pool1d):
 class SumPool2d(_Pool, operation=ops.sum_pool2d):
     """Sum pooling of (N, C, H, W): the sum of each window, which for spikes is their number.
 
-    Use it to reduce the resolution of event-camera data without losing events. Wrap it in `TimeDistributed` for
-    sequences (T, B, C, H, W). Padding adds zeros.
+    Use it to reduce the resolution of event-camera data without losing events. Padding adds zeros.
 
     Source: pooling in tools for event cameras (sinabs, NIR's SumPool2d).
     Example:

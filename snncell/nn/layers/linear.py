@@ -34,7 +34,6 @@ class Dense(Cell):
 
     It works on the last axis, so you can pass sequences (T, B, N) directly, and also event lists from `snncell.data`.
 
-    Raises: ShapeError if the last axis of x is not in_channels.
     Example:
         >>> nn.Dense(3, 4)(Tensor([[1.0, 2.0, 3.0]])).shape
         (1, 4)
@@ -91,7 +90,6 @@ class Linear(Dense):
         out_features: length of the last axis of y.
         bias: whether to add b.
         weight_init, bias_init, dtype: as for `Dense`.
-    Raises: ShapeError if the last axis of x is not in_features.
     Example:
         >>> nn.Linear(3, 4, bias=False)(Tensor([[1.0, 2.0, 3.0]])).shape
         (1, 4)
@@ -116,7 +114,6 @@ class BiDense(Cell):
     Inputs:
         x1: (..., in1_channels).
         x2: (..., in2_channels).
-    Raises: ShapeError for inputs of other lengths.
     Example:
         >>> nn.BiDense(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
         (5, 2)

@@ -181,8 +181,7 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         steps: T, the number of steps in training.
         options: eps, momentum, affine, ... as for `BatchNorm1d`.
     Inputs, Raises: as for `BatchNormThroughTime`.
-    Source: Duan, Ding, Chen, Yu and Huang, "Temporal Effective Batch Normalization in Spiking Neural Networks", NeurIPS
-    2022; SpikingJelly, TemporalEffectiveBatchNorm1d.
+    Source: Duan et al., "Temporal Effective Batch Normalization in Spiking Neural Networks", NeurIPS 2022.
     Example:
         >>> layer = nn.TemporalEffectiveBatchNorm(3, steps=8)
         >>> layer.set_train()(ops.normal((8, 4, 3))).shape, layer.scale.shape  # (T, B, C), (T,)
@@ -219,8 +218,7 @@ class NeuNorm(Cell):
         x: spikes, (B, C, H, W).
         a: the state, (B, 1, H, W).
     Returns: (y, a).
-    Source: Wu, Deng, Li, Zhu, Xie and Shi, "Direct Training for Spiking Neural Networks: Faster, Larger, Better", AAAI
-    2019; SpikingJelly, NeuNorm, whose initial weight is the default here.
+    Source: Wu et al., "Direct Training for Spiking Neural Networks", AAAI 2019; initial weight as in SpikingJelly.
     Example:
         >>> layer = nn.MultiStep(nn.NeuNorm(3, 4, 4))
         >>> layer(ops.ones((5, 2, 3, 4, 4))).shape  # (T, B, C, H, W)

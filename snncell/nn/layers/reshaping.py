@@ -30,7 +30,6 @@ _MODES: dict[str, Mode] = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMET
 class Pad(Cell):
     """Padding: add elements around x.
 
-    Raises: ShapeError unless paddings has one pair per axis of x.
     Example:
         >>> nn.Pad(((0, 0), (1, 2)))(ops.ones((1, 2))).asnumpy().tolist()
         [[0.0, 1.0, 1.0, 0.0, 0.0]]
@@ -219,7 +218,6 @@ class Flatten(Cell):
 class Unflatten(Cell):
     """Unflatten: split one axis into several.
 
-    Raises: ShapeError if the lengths do not fit the axis.
     Example:
         >>> nn.Unflatten(1, (2, 3))(ops.ones((4, 6))).shape
         (4, 2, 3)

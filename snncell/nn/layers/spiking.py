@@ -23,8 +23,6 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["AxonalDelay", "SEWBlock", "SynapseFilter", "WinnerTakeAll"]
 
-# --- residual ---------------------------------------------------------------------------------------------------------
-
 
 @with_fields
 class SEWBlock(Cell):
@@ -35,11 +33,9 @@ class SEWBlock(Cell):
         y = a s             connect="AND"
         y = (1 - a) s       connect="IAND"
 
-    Use it to build deep residual spiking networks. With ADD and IAND, a block with a silent branch is the identity, so
-    that gradients neither vanish nor explode with depth.
+    Use it for deep networks: with ADD and IAND a silent branch gives the identity, so gradients stay in their range.
 
     Inputs: x: spikes, of any shape that branch and shortcut accept.
-    Raises: ShapeError if a and s have different shapes.
     Source: Fang, Yu, Chen, Huang, Masquelier and Tian, "Deep Residual Learning in Spiking Neural Networks", 2021.
     Example:
         >>> block = nn.SEWBlock(nn.SequentialCell(nn.Dense(3, 3), nn.MultiStep(nn.LIFNode())))
@@ -62,9 +58,6 @@ class SEWBlock(Cell):
         if self.connect == "ADD":
             return a + s
         return a * s if self.connect == "AND" else (1.0 - a) * s
-
-
-# --- synapse ----------------------------------------------------------------------------------------------------------
 
 
 def _time_constant(tau: Constant) -> Any:
@@ -97,8 +90,7 @@ class SynapseFilter(Ranged, Cell):
         i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]
 
     Args:
-        tau: time constant in steps, above 0: a number, or an array that broadcasts to one step (B, ...) of the input.
-            For example, (N,) has one tau per neuron and (C, 1, 1) one per channel.
+        tau: time constant in steps, above 0: a number, or an array for (B, ...), as (N,) or per channel (C, 1, 1).
         learnable: whether to train the time constant.
         scale_input: whether to multiply the input by 1 - d; not available with convention="spikingjelly".
         convention: "exact", or "spikingjelly", which needs tau above 1.
@@ -174,9 +166,6 @@ class SynapseFilter(Ranged, Cell):
         return shown + (f", convention={self.convention!r}" if self.euler else "")
 
 
-# --- delays -----------------------------------------------------------------------------------------------------------
-
-
 @with_fields
 class AxonalDelay(Cell):
     """Learned axonal delays: shift each channel by its own number of time steps.
@@ -191,7 +180,6 @@ class AxonalDelay(Cell):
     outside of it has the gradient of the edge, so that the optimiser can move it back.
 
     Inputs: x: (T, B, C, ...).
-    Raises: ArgumentError for a delay_init out of range; ShapeError for an input with another number of channels.
     Source: Shrestha and Orchard, "SLAYER: Spike Layer Error Reassignment in Time", NeurIPS 2018 (axonal delays);
     Hammouamri, Khalfaoui-Hassani and Masquelier, ICLR 2024 (interpolation between steps, by kernels).
     Example:
@@ -251,9 +239,6 @@ class AxonalDelay(Cell):
         return ops.gather(ops.flatten(lines, 0, 1), rows)
 
 
-# --- competition ------------------------------------------------------------------------------------------------------
-
-
 @with_fields
 class WinnerTakeAll(Cell):
     """Winner-take-all (k-WTA): keep the k largest elements along an axis at each step, and set the others to 0.
@@ -265,7 +250,6 @@ class WinnerTakeAll(Cell):
     `straight_through`, the gradient of all finite elements is 1, so that losers learn too.
 
     Inputs: x: potentials, currents or spikes, (T, B, ...), or one step of them.
-    Raises: ShapeError for a missing axis, or one shorter than k.
     Source: Makhzani and Frey, NeurIPS 2015; Maass, "On the Computational Power of Winner-Take-All", 2000.
     Example:
         >>> print(nn.WinnerTakeAll(2)(Tensor([0.3, 0.9, 0.1, 0.4])).asnumpy())

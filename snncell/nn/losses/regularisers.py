@@ -87,8 +87,7 @@ class SilenceRegulariser(_Regulariser):
 class SparsityRegulariser(_Regulariser):
     """Upper bound of the mean spike count of each sample: strength * sum_b huber(max(0, mean_n count - maximum)).
 
-    huber(a) = a^2 / 2 up to 1, a - 1 / 2 above. A sample costs nothing if the layer's neurons fire at most `maximum`
-    times on average, so single neurons can fire often.
+    huber(a) = a^2 / 2 up to 1, a - 1 / 2 above. A layer costs nothing up to `maximum` spikes per neuron on average.
 
     Inputs, Raises: as for `L1RateSparsity`. All axes after the batch count as neurons, also for a convolution.
     Source: sparsity_reg of Spyx, applied to counts.
@@ -111,12 +110,10 @@ class SparsityRegulariser(_Regulariser):
 class TargetRateRegulariser(_Regulariser):
     """Target firing rate of each neuron: strength * sum_n (rate - target)^2.
 
-    The rate of a neuron is its number of spikes in the batch divided by the number of steps; with `lengths`, only by
-    valid steps. Use it to keep all neurons of a layer active.
+    The rate of a neuron is its spikes in the batch, divided by the valid steps. Use it to keep all neurons active.
 
     Inputs, Raises: as for `L1RateSparsity`.
-    Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
-    Communications 2020, with strength = c_reg / 2.
+    Source: Bellec et al., Nature Communications 2020, as for `EProp`, with strength = c_reg / 2.
     Example:
         >>> nn.TargetRateRegulariser(0.5)(ops.ones((4, 2, 3))).item()
         0.75

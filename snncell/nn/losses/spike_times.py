@@ -67,8 +67,7 @@ class FirstSpikeTime(Cell):
 class SpikeTimes(Cell):
     """Differentiable times of each neuron's first spikes, in steps from 0: (T, ...) -> (count, ...).
 
-    It extends `FirstSpikeTime` to the spikes n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, 0 elsewhere. Missing
-    spikes count as T - 1 and have their gradients there.
+    Like `FirstSpikeTime`, for n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, else 0. Missing spikes count as T - 1.
 
     Inputs, Raises: as for `FirstSpikeTime`.
     Source: the temporal losses of snnTorch with multi_spike. snnTorch removes the spikes of all neurons and samples at
@@ -188,10 +187,8 @@ class MSETemporalLoss(ClassLoss):
         outputs: spikes (T, B, C).
         targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).
         lengths: as for `CERateLoss`. T is then the number of steps of the sample.
-    Raises: ArgumentError for a negative tolerance, or sequences of different lengths; ShapeError, DTypeError,
-        ArgumentError for targets that do not fit the outputs.
-    Source: mse_temporal_loss of snnTorch. Its default off_target, -1, acts as 0 there, and it loses spikes with
-    multi_spike; see `SpikeTimes`.
+    Raises: ShapeError, DTypeError, ArgumentError for targets that do not fit the outputs.
+    Source: mse_temporal_loss of snnTorch, whose off_target -1 acts as 0. It loses spikes, see `SpikeTimes`.
     Example:
         >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])  # first spikes at 1 and 2
         >>> nn.MSETemporalLoss()(spikes, Tensor([0])).item()  # ((1 / 4)^2 + ((2 - 3) / 4)^2) / 2
@@ -279,7 +276,6 @@ class VanRossumLoss(ReducibleLoss):
     Inputs:
         outputs, targets: spikes (T, B, ...), of one shape.
         lengths: as for `CERateLoss`.
-    Raises: ShapeError if the shapes differ.
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 2001; SpikeTime of lava-dl is its mean over time.
     Example:
         >>> spikes, target = Tensor([[1.0], [0.0], [0.0]]), Tensor([[0.0], [0.0], [0.0]])

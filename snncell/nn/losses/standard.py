@@ -145,8 +145,7 @@ class CrossEntropyLoss(ReducibleLoss):
     Inputs:
         logits: (N, C) or (N, C, ...).
         labels: integers in [0, C), (N,) or (N, ...); or probabilities in the shape of the logits.
-    Raises: ArgumentError for a label out of range; ShapeError for shapes that do not fit; DTypeError for float labels
-        that are not probabilities in the shape of the logits.
+    Raises: ArgumentError for a label out of range; ShapeError, DTypeError for labels that do not fit.
     Example:
         >>> round(nn.CrossEntropyLoss()(ops.zeros((2, 4)), Tensor([0, 3])).item(), 4)  # log 4
         1.3863
@@ -186,7 +185,6 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
     Inputs:
         logits: (N, C).
         labels: (N,) or (N, C), see sparse.
-    Raises: ShapeError, DTypeError for labels of the other kind.
     Example:
         >>> nn.SoftmaxCrossEntropyWithLogits(sparse=True)(ops.zeros((2, 4)), Tensor([0, 3])).shape
         (2,)

@@ -123,13 +123,11 @@ class Neuron(Membrane):
     output, define `construct` instead, which begins with `recall` and ends with `fired`. Declare its constants as
     fields (`nn.with_fields`), or pass them as a dict to `__init__`.
 
-    You can change every option after construction, for example `node.reset = "zero"`. The neuron checks it against the
-    other options, and an error leaves the neuron unchanged.
+    You can change every option later, for example `node.reset = "zero"`. An invalid value leaves the neuron unchanged.
 
     Args:
         constants: the constants of the subclass, by name.
-    Raises: ArgumentError for a constant out of its range, or an unknown value of an option; CallError for an unknown
-        option, with a list of the options of the neuron.
+    Raises: ArgumentError for a constant out of its range; CallError for an unknown option, with a list of all.
     Example:
         >>> class Cubic(nn.Neuron):
         ...     def charge(self, x, v):

@@ -47,8 +47,7 @@ class Membrane(Ranged, Cell):
 
     Args:
         constants: the constants by name.
-        learnable: the name or names of the constants to learn; these become Parameters. Numbers, lists and arrays
-            become float32; a float64 Tensor keeps its precision.
+        learnable: the constants to learn, as Parameters: numbers and arrays in float32, a float64 Tensor in float64.
     Raises: ArgumentError for a constant that is no number, Tensor or Parameter in its range, or unknown `learnable`.
     """
 
@@ -133,15 +132,13 @@ class Membrane(Ranged, Cell):
                 a surrogate, pass an object of `snncell.surrogate`. If you pass a Parameter, training learns it: the
                 neuron computes its own constants from it. With requires_grad=False the Parameter stays fixed.
         Returns:
-            a neuron, which can be of another class than the one that you call. By default it avoids known defects of
-            the frameworks; pass as_shipped=True to reproduce these:
+            a neuron, maybe of another class. By default it avoids defects, which as_shipped=True reproduces:
 
             - snnTorch: Leaky and Synaptic with reset_delay=False and "subtract" swallow a spike if the remaining
               potential is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
             - sinabs: MembraneReset adds its value to every potential at each step. ALIF multiplies its current by the
               membrane's gain at each step.
-        Raises: ArgumentError if the framework or a parameter is unknown, if a parameter has no counterpart here (the
-            message names an alternative), or if a Parameter is passed for a value that cannot be learned.
+        Raises: ArgumentError for an unknown name, one without a counterpart, or a Parameter that cannot be learned.
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)
             >>> spikes = nn.MultiStep(node)(Tensor([[0.6], [0.6], [0.6], [0.0]]))

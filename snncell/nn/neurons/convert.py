@@ -64,7 +64,6 @@ def steps_from_seconds(tau: Constant, dt: Positive) -> Any:
     Args:
         tau: the time constant in seconds, above dt; a number, an array or a Tensor.
         dt: the length of a step in seconds.
-    Raises: ArgumentError unless dt is positive and tau above it.
     Example:
         >>> nn.steps_from_seconds(0.02, dt=0.001)
         20.0

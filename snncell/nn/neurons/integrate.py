@@ -29,8 +29,7 @@ class IFNode(Neuron):
 
     Use it where spikes should count the input, as in converted ReLU networks. To forget older inputs, use `LIFNode`.
 
-    The spike has the size v_threshold, as in MindSpore's guide to custom backward functions. In other frameworks it is
-    1: `IFNode.like("spikingjelly")` returns such a neuron.
+    The spike has the size v_threshold, as in MindSpore's guide; in other frameworks, `IFNode.like(...)`, it is 1.
 
     Inputs: x, v: the input and the potential, of one shape.
     Returns: (spike, v), or (v, v) with `fire=False`.
@@ -144,8 +143,7 @@ class LIFNode(EulerLeak):
 class LeakyNode(Neuron):
     """Leaky integrate and fire, by its decay factor: h = beta v + x.
 
-    `Neuron` defines the spike s and the reset. Use it instead of `LIFNode` if you know the factor beta that a step
-    keeps, for example to reproduce snnTorch's Leaky.
+    See `Neuron` for spike and reset. Use it if you know the factor beta that a step keeps, as for snnTorch's Leaky.
 
     With beta = exp(-dt / tau) it is the exact solution of tau dv/dt = -v, if each input is a jump of the potential at
     its step. With beta = 1 - 1 / tau it equals the Euler step of `LIFNode(tau, decay_input=False)`. With the default

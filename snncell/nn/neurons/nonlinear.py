@@ -187,8 +187,8 @@ class IzhikevichNode(Neuron):
     Use it to reproduce firing patterns at low cost. `IzhikevichNode.named("CH")` creates one of the paper's seven
     cells; the default is its regular spiking cell, "RS". For constants of the order of 1, use `AdaptiveQIFNode`.
 
-    A time step consists of `substeps` Euler steps of v, then one of u, as in the paper's program. The spike and the
-    reset come at its end. The argument of the surrogate is (v - 30) / scale.
+    As in the paper's program, a time step has `substeps` Euler steps of v, then one of u; spike and reset come at its
+    end. The argument of the surrogate is (v - 30) / scale.
 
     Inputs: x, v, u: the input, the potential in mV, and the recovery, of one shape.
     Returns: (s, v, u).

@@ -61,7 +61,6 @@ class PSN(_Parallel):
 
     Inputs: x: (T, B, ...).
     Returns: spikes, (T, B, ...).
-    Raises: ShapeError unless x has `steps` time steps.
     Source: Fang et al., "Parallel Spiking Neurons with High Efficiency and Ability to Learn Long-term Dependencies",
     NeurIPS 2023.
     Example:
@@ -98,8 +97,7 @@ class SlidingPSN(_Parallel):
         h[t] = sum over j < k of weight[k - 1 - j] x[t - j] + bias
         s[t] = surrogate(h[t])
 
-    Use it for sequences of any length, which `PSN` cannot take. Inputs before the first step count as 0. -bias acts as
-    the threshold and starts at 1. Call it directly, without `MultiStep`.
+    Use it for any length, directly without `MultiStep`. Earlier inputs count as 0. The threshold -bias starts at 1.
 
     Inputs: x: (T, B, ...), with at least one step.
     Returns: spikes, (T, B, ...).

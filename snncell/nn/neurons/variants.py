@@ -89,8 +89,7 @@ class RefractoryLIFNode(EulerLeak):
         v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
         rho = refractory after a spike, else max(0, rho - 1)
 
-    Use it to limit firing rates, as in biological neurons. During the refractory period the potential stays constant
-    and inputs are lost. No gradient flows through the counter rho.
+    Use it to limit firing rates. In the refractory period v is constant, inputs are lost, and rho has no gradient.
 
     Inputs: x, v, rho: the input, the potential and the remaining refractory steps, of one shape.
     Returns: (s, v, rho).
@@ -126,15 +125,13 @@ class ALIFNode(Neuron):
         a = rho a + jump s
         v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
 
-    Use it in recurrent networks for tasks with long time scales. The adaptation a works as a memory, because it lasts
-    much longer than the potential. It also keeps firing rates low.
+    Use it in recurrent networks for long time scales: a is a memory longer than v, and it keeps firing rates low.
 
     By default, as in sinabs, a spike resets v and raises a at the end of the same step. The next step then multiplies
     the reset potential by alpha. In the papers, reset and jump come one step later, so alpha does not act on the
     subtracted amount: v = alpha v - s v_threshold + x. Pass delay="reset" for the papers' equations.
 
-    Norse and sinabs also use the default beta=1.8. With the default rho=0.97 the adaptation lasts about 33 steps, and
-    with the default alpha=0.9 the potential lasts about 10 steps.
+    The default beta=1.8 is Norse's. With rho=0.97 the adaptation lasts about 33 steps, with alpha=0.9 v lasts 10.
 
     Inputs: x, v, a: the input, the potential and the adaptation, of one shape.
     Returns: (s, v, a).

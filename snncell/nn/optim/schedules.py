@@ -211,7 +211,6 @@ class PiecewiseConstantLR(LearningRateSchedule):
     Args:
         milestones: the steps at which the rate changes, increasing.
         learning_rates: the rates, one more than milestones.
-    Raises: ArgumentError for milestones that do not increase, or a wrong number of rates.
     Source: He et al., CVPR 2016, where the rate is divided by 10 at such steps.
     Example:
         >>> rates = nn.PiecewiseConstantLR([10, 20], [0.5, 0.25, 0.125])

@@ -231,8 +231,7 @@ class EventPropLIF(Cell):
 
     For training, you should know the following:
 
-    - A silent neuron has the time inf and no gradient, as in the paper. If the label neuron of a sample is silent, mask
-      the sample out of the loss, as in the second example.
+    - A silent neuron has the time inf and no gradient. Mask samples with a silent label neuron, as in the example.
     - Do not replace inf by a late time (ops.minimum) in a loss where classes compete, such as a cross entropy. The
       label neuron cannot move, so the loss only makes all other neurons later, until they are silent too.
     - Start with weights that make neurons spike, as the default does. To revive neurons that were silent in a whole
@@ -252,8 +251,7 @@ class EventPropLIF(Cell):
             and p = max kappa. If each input spikes once, all at the same time, V then peaks at 3 +- 1 thresholds. Use
             larger weights if few inputs spike, or if spikes are far apart.
         dtype: dtype of the weight and the computation, float32 or float64.
-    Inputs: times: (B, N_in), or (B, N_in, K_in) for inputs with several spikes, in any order; inf means no spike. You
-        can pass the output of one layer directly to the next.
+    Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, with inf for no spike, such as another layer's output.
     Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
     Raises:
         ArgumentError: for counts, time constants or a threshold that are not positive, and for times that are NaN or

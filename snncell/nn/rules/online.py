@@ -1,7 +1,6 @@
 """Online learning: e-prop, online training through time (OTTT), and feedback alignment.
 
-Both rules have a custom backward pass (`bprop`) that runs forward in time. The incoming gradient `dout` is the learning
-signal of each step; traces hold the contribution of earlier steps.
+Both rules have a `bprop` that runs forward in time: `dout` is each step's learning signal, traces hold earlier steps.
 """
 
 from __future__ import annotations
@@ -198,7 +197,6 @@ class EProp(Ranged, Cell):
 
     Inputs: x: (T, B, I).
     Returns: z, (T, B, N). The initial states are 0.
-    Raises: ArgumentError for a spike function with trainable Parameters.
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020.
     Example:
@@ -299,8 +297,7 @@ class EProp(Ranged, Cell):
 class FeedbackDense(Dense):
     """Feedback alignment: a dense layer y = x W^T + b whose backward pass uses fixed random weights B, dx = dy B.
 
-    Use it after an `EProp` layer for random e-prop, or in any network to avoid the transposed weights that biology
-    lacks. dW and db are the exact gradients.
+    Use it after `EProp` for random e-prop, or where biology lacks transposed weights. dW and db are exact.
 
     Args:
         in_channels, out_channels: N and K.

@@ -40,8 +40,7 @@ class STDP(Cell):
     Use it for unsupervised local learning without gradients. With bounds="hard", w is then clipped to [w_min, w_max].
     Spikes of the same step do not pair. The change is the mean over the batch; a batch of one follows the paper.
 
-    The weights are a state. To change a layer, pass its weight to the first step, and `ops.assign` the weight that the
-    last step returns, or use `PlasticDense`.
+    The weights are a state: pass a layer's to the first step and `ops.assign` the last, or use `PlasticDense`.
 
     Inputs:
         pre: presynaptic spikes, 0 or 1, (B, I).
@@ -100,7 +99,6 @@ class STDP(Cell):
         return weight, self._update_trace(p, pre), self._update_trace(q, post)
 
     def _update_trace(self, trace: Tensor, spike: Tensor) -> Tensor:
-        """Add the spikes of this step to a trace."""
         return trace + spike if self.pairing == "all" else spike + (1.0 - spike) * trace
 
     def init_state(self, pre: Tensor, post: Tensor) -> tuple[Tensor, Tensor]:

@@ -64,13 +64,12 @@ def joined_axes_error(who: str) -> ArgumentError:
 class TimeDistributed(Cell):
     """Apply a stateless Cell to all time steps at once: (T, B, ...) becomes (T B, ...) and back.
 
-    Use it for layers that expect a batch axis first, such as `Conv2d`. One large product is faster than T small ones. A
-    BatchNorm inside computes its statistics over time and batch.
+    Use it for layers over (B, ...), such as `Conv2d`: one large product is faster than T small ones. A BatchNorm inside
+    has statistics over time and batch.
 
     Args:
         cell: a Cell whose outputs keep the first axis. It must not contain a layer over time, such as `MultiStep`.
-    Raises: ArgumentError for a layer over time in `cell`, because it would take the T B rows for steps; ShapeError for
-        an input without time and batch axes, or a Cell that does not keep the first axis.
+    Raises: ArgumentError for a layer over time in `cell`; ShapeError for inputs or outputs without these axes.
     Example:
         >>> nn.TimeDistributed(nn.Conv2d(1, 4, 3))(ops.ones((10, 2, 1, 8, 8))).shape  # (T, B, C, H, W)
         (10, 2, 4, 8, 8)

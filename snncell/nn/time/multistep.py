@@ -120,10 +120,8 @@ class MultiStep(Cell):
         states: the initial states. By default they come from `cell.init_state(x[0])`, or are zeros.
         lengths: integers (B,), passed by name: the number of steps of each sample, by default T. After its end, a
             sample's states stay constant and its output is 0, so that padding does not affect any result.
-    Raises:
-        ArgumentError: for a wrong number of states, or a Cell that does not return (output, *states).
-        ShapeError, DTypeError: if a state changes its shape or dtype; the message names it.
-        ShapeError: for a vector x, because it could be T steps of one neuron or one step of N neurons.
+    Raises: ArgumentError for a wrong number of states or results; ShapeError, DTypeError if a state changes its shape
+        or dtype; ShapeError for a vector x, because it could be T steps of one neuron or one step of N neurons.
     Example:
         >>> nn.MultiStep(nn.LIFNode(tau=2.0))(ops.ones((8, 1, 3)) * 1.5).shape  # (T, B, N)
         (8, 1, 3)

@@ -43,12 +43,10 @@ class Stateful(Cell):
     longest chunk. If gradients should flow from one call into the previous call, pass the states yourself:
     `MultiStep(cell, return_states=True)`.
 
-    The states are not Parameters, so checkpoints of the network do not contain them. A jitted function updates them at
-    each run. If the batch size changes, snncell traces the function again.
+    Checkpoints do not contain the states. A jitted function updates them, and is traced again for other batch sizes.
 
     Args:
-        cell: a neuron of one step, `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one. Its hooks,
-            its `recompute()` and the construct of a subclass stay in use.
+        cell: a neuron `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one. Hooks and subclasses work.
     Inputs: x: one step (B, ...), or a chunk (T, B, ...) for a `MultiStep`.
     Returns: The output. `states` has the states.
     Raises: ArgumentError unless `cell` is a neuron; ShapeError if the batch size or the shape of a sample changes.
@@ -233,8 +231,7 @@ class Recurrent(Cell):
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
         """Start with an output of 0 and the neuron's own initial states.
 
-        The states have the dtype of the sum of x and the feedback. For example, this is float32 if x is spikes of bool
-        or bytes. It is also float32 if x is float16 and the feedback has float32 weights.
+        The states have the dtype of x + feedback(x): float32 for spikes of bytes, or float16 with float32 weights.
         """
         dtype = x.dtype if x.dtype.is_float else dtypes.float32
         for parameter in self.feedback.get_parameters():
