@@ -54,8 +54,6 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
         0.5
         >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([[0.0, 1.0], [0.3, 0.7]])).item()
         0.5
-        >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, -100])).item()
-        1.0
     """
     scores, target = _scores(output), as_tensor(labels, "accuracy", "labels")
     by_number = _by_number(scores, target)

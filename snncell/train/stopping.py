@@ -189,11 +189,9 @@ class ReduceLROnPlateau(Callback):
     Raises: ArgumentError for a record without the number, or a scheduled rate; TrainingError if the number is NaN.
     Example:
         >>> net = nn.Dense(1, 1)
-        >>> sgd = nn.SGD(net.trainable_params(), 0.0)
+        >>> sgd, data = nn.SGD(net.trainable_params(), 1e-30), (ops.ones((4, 1)), ops.ones((4, 1)))
         >>> slower = snncell.train.ReduceLROnPlateau("loss", factor=0.5, patience=1)
-        >>> model = snncell.train.Model(net, nn.MSELoss(), sgd)
-        >>> sgd.set_learning_rate(1e-30)
-        >>> _ = model.train(3, [(ops.ones((4, 1)), ops.ones((4, 1)))], slower)
+        >>> _ = snncell.train.fit(net, nn.MSELoss(), sgd, data, 3, accuracy=None, progress=False, callbacks=[slower])
         >>> float(sgd.learning_rate.item()) < 1e-30
         True
     """
