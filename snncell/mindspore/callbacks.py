@@ -188,7 +188,7 @@ class TimeMonitor(Callback):
     Example:
         >>> net = nn.Dense(1, 1)
         >>> model = snncell.train.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.25))
-        >>> _ = model.train(1, [(ops.ones((4, 1)), ops.ones((4, 1)))], snncell.train.TimeMonitor())  # doctest: +ELLIPSIS
+        >>> _ = model.train(1, [(ops.ones((4, 1)),) * 2], snncell.train.TimeMonitor())  # doctest: +ELLIPSIS
         Train epoch time: ... ms, per step time: ... ms
     """
 

@@ -166,7 +166,7 @@ class Progress(Callback):
         single = {name: x for name, x in numbers.items() if not getattr(x, "ndim", isinstance(x, list))}
         self.bar.show({"epoch": epoch, **{name: f"{float(x):.4f}" for name, x in single.items()}}, refresh)
 
-    def _close(self, *_: Any) -> None:
+    def _close(self, training: Training, error: BaseException | None = None) -> None:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
@@ -250,7 +250,7 @@ class TensorBoard(Callback):
             self._look(training, report=self.report)
         self._writer.flush()
 
-    def _close(self, *_: Any) -> None:
+    def _close(self, training: Training, error: BaseException | None = None) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
