@@ -300,5 +300,4 @@ class OneProcess:
 
 def choose_processes(distributed: bool) -> OneProcess:
     """The processes that `fit` trains on: this one alone, or the ranks of the job that it has joined."""
-    processes: OneProcess = plugin("training on ranks")() if distributed else OneProcess()
-    return processes
+    return plugin("training on ranks")() if distributed else OneProcess()

@@ -98,8 +98,7 @@ class ParameterGroup(Settings):
         """The gradient, centralised if the group asks for it."""
         if not self.centralise or grad.ndim < 2:
             return grad
-        centred: Tensor = grad - grad.mean(tuple(range(1, grad.ndim)), keepdims=True)
-        return centred
+        return grad - grad.mean(tuple(range(1, grad.ndim)), keepdims=True)
 
     def extend_repr(self) -> str:
         rate = "" if self.schedule is None else f", learning_rate={type(self.schedule).__name__}"

@@ -104,8 +104,7 @@ class ListedLR(LearningRateSchedule):
 
     def construct(self, step: Tensor) -> Tensor:
         place = ops.minimum(step, float(self.rates.size - 1)).astype(dtypes.int64)
-        rate: Tensor = ops.gather(self.rates, place, 0)
-        return rate
+        return ops.gather(self.rates, place, 0)
 
     def extend_repr(self) -> str:
         return f"{self.rates.size} rates"

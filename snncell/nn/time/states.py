@@ -71,8 +71,7 @@ class Stateful(Cell):
     @property
     def neuron(self) -> Cell:
         """The Cell of one time step."""
-        inner: Cell = self.cell.cell if isinstance(self.cell, MultiStep) else self.cell
-        return inner
+        return self.cell.cell if isinstance(self.cell, MultiStep) else self.cell
 
     @property
     def states(self) -> tuple[Tensor, ...]:
