@@ -39,11 +39,7 @@ class JitConfig:
     a result or the speed.
 
     Args:
-        jit_level: "O0", "O1" or "O2"; "" for none.
-        exc_mode: "auto", "sink" or "no_sink".
-        jit_syntax_level: "STRICT" or "LAX".
-        debug_level: "RELEASE" or "DEBUG".
-        infer_boost: "on" or "off".
+        jit_level, exc_mode, jit_syntax_level, debug_level, infer_boost: a value of the signature; "" for none.
     """
 
     def __init__(

@@ -203,9 +203,7 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a backward step, or a gradient of higher order, reads states that were not saved. A gradient of higher
-    order may need them although the backward step does not, if a bprop calls a Cell with another bprop.
-    """
+    """True if a backward step, or a gradient of higher order, for example of a Cell's bprop, reads unsaved states."""
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]
     if not find_used_values(program).difference(program.inputs).isdisjoint(states):

@@ -74,9 +74,7 @@ _ARRIVING = "the gradient of its output"
 def look_at_results(
     loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor], results: Sequence[Tensor]
 ) -> None:
-    """Raise NotFiniteError, naming the first faulty step, if results of a loop are not finite.
-    The results are the last states, then Parameters that the steps write, then the collected results.
-    """
+    """Raise NotFiniteError, naming the first faulty step, if states, written Parameters or results are not finite."""
     faults = _faults(results, (*states, *xs))
     if not faults:
         return

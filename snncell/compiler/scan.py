@@ -51,9 +51,7 @@ def run_scan(
     names: Sequence[str] = (),
     events: Events | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Trace `f`, and run it over the sequences; return the last states and the collected results.
-    `names` are the names of the states, for errors; `events` gets the notes of this run (`tape/hooks.py`).
-    """
+    """Trace `f`, run it over the sequences, and return last states and results; `events` gets the notes of this run."""
     with on_device_of(*carry, *xs):  # new arrays of the body are created in the space of its operands
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # a loop without states has no checkpoints

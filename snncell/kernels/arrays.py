@@ -38,9 +38,7 @@ def allocate_aligned(size: int) -> Any:
 
 
 class ArrayPool:
-    """A pool of unused memory blocks by size: at most `get_context(limit)` bytes, of the most recently used sizes.
-    New blocks come from `allocate(bytes)` and must have an attribute `size`.
-    """
+    """A pool of unused blocks with a `size`, of the most recently used sizes, within `get_context(limit)` bytes."""
 
     def __init__(self, allocate: Callable[[int], Any] = allocate_aligned, limit: str | None = "pool_limit") -> None:
         self._allocate = allocate

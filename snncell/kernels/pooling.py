@@ -131,9 +131,7 @@ UNROLLED = 25  # the most elements of a window that are unrolled
 
 
 class Joined(NamedTuple):
-    """The reduction of a window, as statements; {p} is "" for a window or "row_" for one of its rows.
-    Rows are reduced first, and then their results, which shortens the dependency chain.
-    """
+    """The reduction of a window, rows first, for a short dependency chain; {p} is "row_" for them, else ""."""
 
     begin: list[str]  # initialise for no elements
     first: list[str]  # initialise with the element {v} at {at} in the window

@@ -82,9 +82,7 @@ def _as_integer(result: str, instruction: Instruction, dtype: Any) -> str:
 def file_head(
     instructions: Sequence[Instruction], others: Sequence[Value] = (), summed: Sequence[Value] = (), more: str = ""
 ) -> str:
-    """The head of the file: a docstring, imports (with `more`), and one cast per dtype that the statements use.
-    These are the dtypes of the instructions, of `others`, and of partial sums of the `summed` Values.
-    """
+    """The head of a file: docstring, imports (with `more`), and a cast per dtype, also of partial sums of `summed`."""
     return _head(LOOP_IMPORTS + more, instructions, others, summed)
 
 

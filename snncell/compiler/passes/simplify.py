@@ -233,9 +233,7 @@ def begin_early(program: Program) -> Program:
 
 
 class Pass(NamedTuple):
-    """A function Program -> Program with its contract: the properties that it requires and guarantees.
-    The function returns a new Program or the same one, and must not modify its argument.
-    """
+    """A function Program -> Program, which does not modify its argument; it requires and guarantees properties."""
 
     run: Callable[[Program], Program]
     needs: str

@@ -248,9 +248,7 @@ def pause_loading() -> Iterator[bool]:
 
 
 class RandomStates:
-    """The states of random generators before a trace: the global ones, and those that the function reads.
-    A trace runs Python code once, so a number that is drawn in it would be a constant of the compiled function.
-    """
+    """The states before a trace of all random generators that it may use, because it would keep drawn numbers."""
 
     def __init__(self, state: PythonState, alone: bool) -> None:
         self.state, self.alone = state, alone  # `alone`: no loading thread runs during the trace
@@ -328,9 +326,7 @@ def _frozen(state: Any) -> Any:
 
 
 class Dependencies:
-    """The state that a finished trace depends on: Python values, Cells and Parameters that the traced functions read.
-    A Cell counts the changes of its attributes (`version`), so that a call compares only numbers.
-    """
+    """The state that a finished trace depends on: Python values, Parameters, and Cells, which count their changes."""
 
     def __init__(self, trace: Trace, state: PythonState) -> None:
         state.include(trace.cells)

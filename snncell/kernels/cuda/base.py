@@ -79,9 +79,7 @@ class Arena:
 
 
 class Runtime:
-    """A device: its memory, its one stream (operations run in the order of the calls), and its libraries.
-    While a thread records (`record`), the device notes that thread's operations instead of running them.
-    """
+    """A device: memory, libraries, and one stream, which runs operations in order, or notes them during `record`."""
 
     name: str  # the device's name
     capability: tuple[int, int]  # its compute capability, for example (8, 0)

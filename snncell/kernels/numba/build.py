@@ -168,9 +168,7 @@ def build_function(kernel: Callable[..., Any], signature: Sequence[Any], **given
 
 
 def signature_of(kinds: str, *named: Any) -> tuple[Any, ...]:
-    """Parse the signature of a kernel: "int64 T[1] S[2]*" is an integer and arrays of one and two axes.
-    The star marks an array that the kernel writes. T and S stand for the dtypes in `named`.
-    """
+    """Parse a signature: "int64 T[1] S[2]*" has an integer and arrays of dtypes in `named`; * marks a written one."""
     of_letter = dict(zip("TS", named, strict=False))
     signature: list[Any] = []
     for kind in kinds.split():
@@ -250,9 +248,7 @@ class KernelBatch:
         self._free: list[_Call] = []
 
     def __call__(self, arrays: Sequence[Any], grain: int) -> None:
-        """Run all kernels: in order on this thread, or, if `grain` is not 0, in any order on all threads.
-        `arrays` are the arrays of all kernels, C-contiguous, of any shape with the right number of elements.
-        """
+        """Run all kernels on C-contiguous arrays: in order, or, if `grain` is not 0, in any order on all threads."""
         call = self._free.pop() if self._free else _Call(self.kernels)  # another thread may be in a call, too
         call.objects[:] = list(map(id, arrays))
         call.objects += DATA

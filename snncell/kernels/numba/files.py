@@ -282,9 +282,7 @@ def _numbering() -> str:
 
 
 def lives(written: str) -> bool | None:
-    """True if the process with this `owner` text is alive, None if that cannot be determined here. A zombie, which only
-    Linux shows, counts as dead: it has ended, and its parent has not collected its exit status yet.
-    """
+    """True if the process with this `owner` text is alive and no zombie, None if that cannot be determined here."""
     where, _, number = written.partition("-")
     if where != _numbering() or not number.isdecimal() or int(number) < 1 or sys.platform == "win32":
         return None
@@ -295,4 +293,4 @@ def lives(written: str) -> bool | None:
         return False
     except (OSError, IndexError):
         return True  # another user's process, or a system without /proc
-    return state not in (b"Z", b"X")
+    return state not in (b"Z", b"X")  # a zombie has ended, but its parent has not collected its exit status yet

@@ -39,9 +39,7 @@ def compiles() -> bool:
 
 
 def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tuple[Code | None, Linked]:
-    """Compile a function `(start, stop, slots)`, with a `prange` if `threads`; return its code and the code linked.
-    The code is None if it is valid only in this process.
-    """
+    """Compile `(start, stop, slots)`; return its code, None if valid only in this process, and the code linked."""
     types: Any = import_once("numba.types")  # imported here because it would double the time of `import snncell`
     lock: Any = import_once("numba.core.compiler_lock").global_compiler_lock
     import_array_functions()
@@ -185,9 +183,7 @@ def compile_ptx(
     launch_bounds: tuple[int, ...] | None = None,
     fma: bool = CUDA_FMA,
 ) -> str:
-    """Compile a generated function to PTX for a compute capability and newer cards; needs neither a card nor a driver.
-    It uses the same signature and launch bounds as `cuda.build.build`; the kernel gets only the address of an array.
-    """
+    """Compile to PTX, without a card or a driver; the signature and the launch bounds are as for `cuda.build.build`."""
     compiler: Any = import_once("numba.cuda.compiler")
     nvvm: Any = import_once("numba.cuda.cudadrv.nvvm")
     types: Any = import_once("numba.types")
