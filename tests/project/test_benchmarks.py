@@ -20,6 +20,7 @@ sys.path.append(str(ROOT))  # last: the package that is tested is the installed 
 from benchmarks import (  # noqa: E402
     __main__ as command_line,
     cost_model,
+    events,
     measure,
     peers,
     run as runs,
@@ -30,6 +31,8 @@ from benchmarks.load import LIMIT, Reading, Watch, load, reading  # noqa: E402
 from benchmarks.measure import Timing, fastest_peer  # noqa: E402
 from benchmarks.rows import ROWS  # noqa: E402
 from benchmarks.tables import BEGIN, END, behind, details, put_between_markers, summary  # noqa: E402
+from snncell.kernels.conv import events as images  # noqa: E402
+from snncell.kernels.products import matmul  # noqa: E402
 
 SLOW = pytest.mark.slow
 
@@ -94,6 +97,33 @@ def test_command_prints_table(tmp_path: Path) -> None:
 def test_cost_model_prints_table() -> None:
     lines = cost_model.table(True).splitlines()
     assert len(lines) > 20 and all(line.count("|") == 9 for line in lines[2:])
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("kind", ["products", pytest.param("loops", marks=SLOW), "convolutions"])
+def test_sweep_of_events_has_cell_for_each_density(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "LEAST_TIME", 0.0)
+    lines = [line for line in events.sweep(kind, True) if line.startswith("|")]
+    cell = r" \d+\.\d\d \(\d+\.\d\d\) \|"
+    assert len(lines) >= 4 and all(re.fullmatch(rf"\| .+ \| (forward|gradient) \|({cell}){{3}}", x) for x in lines[2:])
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(("kind", "density"), [("products", 0.9), ("convolutions", 0.9), ("products", 0.001)])
+def test_sweep_of_events_forces_kernels(kind: str, density: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forced events and forced dense kernels run at any density."""
+    calls = []
+    for place, name in ((matmul, "_add_up"), (images, "convolve"), (images, "convolve_weight")):
+        original = getattr(place, name)
+        monkeypatch.setattr(place, name, lambda *given, own=original: calls.append(own) or own(*given))
+    for _, shape, made in events.KINDS[kind](True):
+        for ways in made.values():
+            taken = []
+            for run in ways(events.spikes(shape, density)):
+                calls.clear()
+                run()
+                taken.append(len(calls))
+            assert taken[:2] == [1, 0]
 
 
 def test_different_results_are_rejected() -> None:

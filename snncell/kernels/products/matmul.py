@@ -405,7 +405,7 @@ def kernel(function: Any, dtype: Any, *spikes: Any) -> Any:
 # --- The cost model: the density at which an event-driven product is as fast as BLAS ----------------------------------
 
 # Both times are estimated from the sizes alone, in nanoseconds on one thread for float32; for float64, costs that
-# depend on bytes double. The rates are measured by `benchmarks/products.py` and fitted to sizes from 100 to 25600 rows
+# depend on bytes double. The rates are measured by `benchmarks/events.py` and fitted to sizes from 100 to 25600 rows
 # and 20 to 4096 columns. On another machine both times differ, but their ratio differs less. The L2 cache limits the
 # speed of an event-driven product, which loads a row of the panel from it for each event. Arithmetic limits the speed
 # of BLAS.
