@@ -148,10 +148,7 @@ class LossScaler(Cell):
 
 
 class StaticLossScaler(LossScaler):
-    """A constant loss scale.
-
-    Args:
-        scale_value: the scale, above 0. You should take a power of two, because scaling is then exact.
+    """A constant loss scale. You should take a power of two, because scaling is then exact.
 
     Example:
         >>> scaler = snncell.amp.StaticLossScaler(1024.0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from snncell.base.signals import hold_attributes
 from snncell.cell.fields import Field
 from snncell.cell.ranges import FINITE, Derived, Range, check_constant, numbers_of
 from snncell.dtype import BY_NUMPY, DType, float32, float64
@@ -48,14 +48,9 @@ class _Precision(threading.local):
 PRECISION = _Precision()
 
 
-@contextmanager
-def constants_in(dtype: DType | None) -> Iterator[None]:
+def constants_in(dtype: DType | None) -> AbstractContextManager[Any]:
     """Context manager: use constants in the precision for inputs of a dtype."""
-    before, PRECISION.dtype = PRECISION.dtype, dtype
-    try:
-        yield
-    finally:
-        PRECISION.dtype = before
+    return hold_attributes(vars(PRECISION), {"dtype": dtype}, {"dtype": PRECISION.dtype})
 
 
 def precision_of(args: Any) -> DType | None:

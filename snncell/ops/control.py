@@ -12,7 +12,7 @@ from snncell.compiler.scan import run_scan as scanned
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.ops.base import as_int, astype
 from snncell.ops.joining import stack, unstack
-from snncell.ops.shape import transpose
+from snncell.ops.shape import moveaxis
 from snncell.tape import structure
 from snncell.tape.hooks import Events, Note, NotedResults, noting
 from snncell.tape.parameter import Parameter
@@ -274,7 +274,7 @@ def _axis_to_front(tree: Any, axis: int | None, name: str) -> Any:
         assert axis is not None
         if not -x.ndim <= axis < x.ndim:
             raise ArgumentError(f"vmap: {name} of shape {x.shape} has no axis {axis}.")
-        return _move_axis(x, axis % x.ndim, 0)
+        return moveaxis(x, axis, 0)
 
     if axis is None or not structure.flatten(tree)[0]:
         raise ArgumentError(f"vmap: {name} is {came(tree)}, which has no slices. Pass None as its axis.")
@@ -291,15 +291,9 @@ def _front_to_axis(tree: Any, axis: int | None) -> Any:
             raise ArgumentError(
                 f"vmap: out_axes: a result of shape {y.shape[1:]} cannot get a new axis at position {axis}."
             )
-        return _move_axis(y, 0, axis % y.ndim)
+        return moveaxis(y, 0, axis)
 
     return structure.map_leaves(moved, tree)
-
-
-def _move_axis(x: Tensor, source: int, target: int) -> Tensor:
-    order = [n for n in range(x.ndim) if n != source]
-    order.insert(target, source)
-    return x if source == target else transpose(x, tuple(order))
 
 
 class Map:

@@ -77,16 +77,9 @@ def jacfwd(
 ) -> Callable[..., Any]:
     """Jacobian by forward-mode differentiation: one `jvp` per element of the argument.
 
-    It returns the same result as `jacrev`. You should prefer it if the argument has fewer elements than the output.
-    Columns are computed together under the same conditions as the rows of `jacrev`. For a Cell with a `bprop`, both
-    give the Jacobian of that bprop. `jacfwd(jacrev(fn))` is a Hessian.
-
-    Args:
-        fn, grad_position, has_aux: as for `jacrev`.
-
-    Example:
-        >>> snncell.jacfwd(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
-        [[2.0, 0.0], [0.0, 4.0]]
+    The arguments and the result are those of `jacrev`. You should prefer it if the argument has fewer elements than the
+    output. Columns are computed together under the same conditions as the rows of `jacrev`. For a Cell with a `bprop`,
+    both give the Jacobian of that bprop. `jacfwd(jacrev(fn))` is a Hessian.
     """
     positions = _argument_positions(fn, grad_position, "jacfwd")
 

@@ -111,13 +111,7 @@ def set_seed(seed: Annotated[int, Own()], calls: Annotated[int, Own()] = 0) -> N
 
 
 def get_seed() -> int:
-    """The seed of this thread's random numbers, as set by `set_seed`.
-
-    Example:
-        >>> snncell.set_seed(7)
-        >>> snncell.get_seed()
-        7
-    """
+    """The seed of this thread's random numbers, as set by `set_seed`."""
     return int(present_key().asnumpy()[0])
 
 
@@ -294,10 +288,7 @@ def randint(low: Annotated[int, Own()], high: Annotated[int, Own()], shape: Leng
 
 def randperm(n: Size) -> Tensor:
     """A random permutation of the integers from 0 to n - 1."""
-    count = as_int(n, "randperm", "n")
-    if count < 0:
-        raise ArgumentError(f"randperm: n must not be negative, but is {n}.")
-    return _permutation.bind(next_key(), n=count)
+    return _permutation.bind(next_key(), n=n)
 
 
 def rand(*size: Any, dtype: Dtype = dtypes.float32) -> Tensor:
