@@ -94,8 +94,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
         places = np.arange(x.size).reshape(x.shape)[plain]
     except IndexError as error:
         raise TensorIndexError(f"A Tensor of shape {x.shape}: {error}.") from None
-    with on_device_of(x):
-        return gather(sh.ravel(x), Tensor(places))
+    return gather(sh.ravel(x), new.array_beside(places, x))
 
 
 def _is_array_index(part: Any) -> bool:
@@ -120,8 +119,7 @@ def _select_by_mask(x: Tensor, mask: Tensor) -> Tensor:
         )
     chosen = np.flatnonzero(mask._concrete("x[mask]"))
     slices = sh.reshape(x, (math.prod(mask.shape), *x.shape[mask.ndim :]))
-    with on_device_of(x):
-        return gather(slices, Tensor(chosen), 0)
+    return gather(slices, new.array_beside(chosen, x), 0)
 
 
 def _as_basic_index(part: Any) -> Any:
@@ -170,8 +168,7 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
     if (count := as_int(maxlen, "sequence_mask", "maxlen")) < 0:
         raise ArgumentError(f"sequence_mask: maxlen must be at least 0, not {count}.")
     number = as_axis(axis, tensor.ndim + 1, "sequence_mask")
-    with on_device_of(tensor):
-        steps = Tensor(np.arange(count, dtype=np.int64))
+    steps = new.array_beside(np.arange(count, dtype=np.int64), tensor)
     shape = [1] * (tensor.ndim + 1)
     shape[number] = steps.size
     return ar.less(steps.reshape(shape), tensor.expand_dims(number))
@@ -207,9 +204,7 @@ def masked_select(x: Numbers, mask: Numbers) -> Tensor:
     except ValueError:
         raise ShapeError(f"masked_select: shapes {tensor.shape} and {chosen.shape} do not broadcast.") from None
     found = np.flatnonzero(np.broadcast_to(chosen._concrete("masked_select()"), shape))
-    with on_device_of(tensor):
-        places = Tensor(found)
-    return gather(sh.ravel(sh.broadcast_to(tensor, shape)), places)
+    return gather(sh.ravel(sh.broadcast_to(tensor, shape)), new.array_beside(found, tensor))
 
 
 def _mask(mask: Any, name: str) -> Tensor:

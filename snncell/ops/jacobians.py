@@ -15,14 +15,14 @@ from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came
 from snncell.errors import GradientError
 from snncell.ops.arithmetic import equal
-from snncell.ops.base import astype
+from snncell.ops.base import array_beside, astype
 from snncell.ops.control import vmap
 from snncell.ops.joining import stack, unstack
 from snncell.ops.shape import reshape, transpose
 from snncell.tape import structure
 from snncell.tape.primitive import Composite, Primitive
 from snncell.tape.state import TRACING, Tape, record_on
-from snncell.tape.tensor import Tensor, on_device_of
+from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import BodyTrace
 from snncell.tape.transforms import Recording, full, has_float, refuse_no_function, refuse_unlike, without_aux, wraps
 
@@ -132,9 +132,8 @@ def _along_each(
     """
     one = like[number]
     zeros = [full(0.0, x) for x in like]
-    with on_device_of(one):
-        places = Tensor(np.arange(one.size).reshape(one.shape))
-        numbers = Tensor(np.arange(one.size))
+    places = array_beside(np.arange(one.size).reshape(one.shape), one)
+    numbers = array_beside(np.arange(one.size), one)
 
     def at(place: Tensor) -> tuple[Tensor, ...]:
         unit = astype(equal(places, place), one.dtype)

@@ -11,11 +11,11 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, ExtendedReal, Numbers, Positive
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
-from snncell.ops.base import Grads, as_float, as_ints, as_tensor
+from snncell.ops.base import Grads, array_beside, as_float, as_ints, as_tensor
 from snncell.ops.gathering import take_slices
 from snncell.ops.shape import reshape, transpose
 from snncell.tape.primitive import moving, with_axis_of_steps
-from snncell.tape.tensor import Tensor, on_device_of, snapshot
+from snncell.tape.tensor import Tensor, snapshot
 
 __all__ = ["interpolate", "pad", "pixel_shuffle", "pixel_unshuffle"]
 Mode = Literal["constant", "reflect", "symmetric", "replicate", "circular"]
@@ -170,8 +170,7 @@ def _interpolate_axis(x: Tensor, axis: int, length: int, scale: float, align_cor
         places = (np.arange(length) + 0.5) * scale - 0.5
     places = np.clip(places, 0, last)
     low = np.floor(places).astype(np.int64)
-    with on_device_of(x):
-        share = Tensor((places - low).reshape((-1, *(1,) * (x.ndim - axis - 1)))).astype(x.dtype)
+    share = array_beside((places - low).reshape((-1, *(1,) * (x.ndim - axis - 1))), x).astype(x.dtype)
     return take_slices(x, low, axis) * (1.0 - share) + take_slices(x, np.minimum(low + 1, last), axis) * share
 
 

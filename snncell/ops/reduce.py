@@ -408,11 +408,11 @@ def _running(better: Callable[[Tensor, Tensor], Tensor], x: Numbers, axis: int, 
     number = as_axis(axis, tensor.ndim, name)
     values = stop_gradient(tensor)
     (best,) = _scan_by_doubling(better, number, values)
-    with on_device_of(tensor):
-        places = Tensor(np.arange(tensor.shape[number]).reshape([-1 if a == number else 1 for a in range(tensor.ndim)]))
+    places = np.arange(tensor.shape[number]).reshape([-1 if a == number else 1 for a in range(tensor.ndim)])
     # The last position so far of the best element. From a NaN on, the NaN is the best.
     hits = ar.equal(values, best)
     if tensor.dtype.category == 2:
         hits = ar.logical_or(hits, ar.isnan(values))
-    (found,) = _scan_by_doubling(ar.maximum, number, ar.where(hits, places, 0))
+    steps = new.array_beside(places, tensor)
+    (found,) = _scan_by_doubling(ar.maximum, number, ar.where(hits, steps, 0))
     return gather_elements(tensor, number, found), found
