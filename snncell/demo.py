@@ -33,10 +33,8 @@ class TriangleSpike(Cell):
 
 
 class DigitNet(Cell):
-    """A network of 64 pixels, 128 LIF neurons, 64 LIF neurons and 10 readout neurons that do not fire.
-
-    The brightness of a pixel is a constant current for `steps` time steps. The predicted class is the readout neuron
-    with the largest mean potential.
+    """A network of 64 pixels, 128 LIF neurons, 64 LIF neurons and 10 readout neurons that do not fire. The brightness
+    of a pixel is a constant current for `steps` time steps. The readout neuron with the largest mean potential wins.
     """
 
     def __init__(self, steps: int = 16) -> None:
@@ -70,13 +68,8 @@ def accuracy(net: Cell, images: Any, labels: Any) -> float:
 
 
 def run(epochs: int = 30, seed: int = 0, folder: str | Path = "plots", progress: bool = True) -> float:
-    """Train and test the network, write the plots and the report, and return the test accuracy.
-
-    Args:
-        epochs: passes over the training images.
-        seed: seed of the weights and of the order of samples.
-        folder: folder for the plots and the report.
-        progress: whether to show a progress bar.
+    """Train and test the network, write the plots and the report, and return the test accuracy. `seed` is that of the
+    weights and of the order of samples, `folder` that of the plots and the report; `progress` shows a progress bar.
     """
     from tqdm import tqdm
 
@@ -137,9 +130,8 @@ def draw(net: DigitNet, images: Any, labels: Any, folder: Path) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     y = Tensor(labels)
-    with snncell.monitor(
-        net, v="layer3", above="layer2", grad=True
-    ) as monitor:  # records the spikes of all layers by default
+    # The monitor records the spikes of all layers by default.
+    with snncell.monitor(net, v="layer3", above="layer2", grad=True) as monitor:
         snncell.grad(lambda x: nn.CrossEntropyLoss()(net(x), y))(Tensor(images))
 
     def save(name: str, figure: Any) -> Path:

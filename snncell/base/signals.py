@@ -28,7 +28,7 @@ from functools import partial
 from itertools import starmap
 from operator import call, methodcaller
 from queue import Empty, SimpleQueue
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 from snncell.errors import ForkError
@@ -80,17 +80,11 @@ def undoing(writes: list[Write]) -> Callable[[], Any]:
 # --- deferred signals -------------------------------------------------------------------------------------------------
 
 
-class _Deferral:
-    """The shared state of all gates: signals are deferred while it is active."""
-
-    active = True
-
-
 class _Gate:
     """A signal handler that replaces another one and calls it later."""
 
-    def __init__(self, deferral: _Deferral, number: int, handler: Any) -> None:
-        self.deferral, self.number, self.handler = deferral, number, handler
+    def __init__(self, deferral: SimpleNamespace, number: int, handler: Any) -> None:
+        self.deferral, self.number, self.handler = deferral, number, handler  # `active` is shared by all gates
         self.waiting: list[FrameType | None] = []
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -121,7 +115,7 @@ def deferring(function: Callable[..., Any], *args: Any) -> Any:
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args)
-    deferral = _Deferral()
+    deferral = SimpleNamespace(active=True)
     handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
     # A C handler does not interrupt Python code, and an active gate defers its signal already.
     gates = [

@@ -79,9 +79,8 @@ def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
 
 
 class Hooked:
-    """The part of Cell that registers hooks. Each method returns a handle, whose `remove()` unregisters the hook.
-
-    Hooks are in dicts that are replaced, never changed, so that a running call is not affected.
+    """The part of Cell that registers hooks. Each method returns a handle, whose `remove()` unregisters the hook. Hooks
+    are in dicts that are replaced, never changed, so that a running call is not affected.
     """
 
     _pre_hooks: Any = MappingProxyType({})

@@ -211,9 +211,8 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Call `cell.construct` with its Parameters and inputs replaced by converted Tensors, and convert the results.
 
     With `cell.quantisers` they are rounded to grids. With `cell.compute_dtype` they have that dtype, and results become
-    float32 again unless the Cell has `narrow_out`. A Cell never has both. The conversions are operations on the
-    Parameters, so gradients reach the Parameters. It raises an ArgumentError if construct sets an attribute, because
-    construct runs on a copy of the Cell and the attribute would be lost.
+    float32 again unless the Cell has `narrow_out`. A Cell never has both. Gradients reach the Parameters through the
+    conversions. Construct must not set an attribute, because it runs on a copy of the Cell.
     """
     inner = object.__new__(type(cell))  # a copy of the Cell with Tensors in place of its Parameters
     inner.__dict__.update(cell.__dict__)

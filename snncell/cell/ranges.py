@@ -190,15 +190,12 @@ def _over(divisor: Any, dividend: Any) -> Any:
 
 
 class Derived:
-    """A constant computed from Parameters; operations evaluate it at each use.
+    """A constant computed from Parameters, `function(*parts)`; operations evaluate it at each use.
 
     Arithmetic with it gives another one, so you can pass Parameters to conversions of time constants. For example,
     `1.0 - decay_from_tau(tau)` is learned if `tau` is. A comparison raises an error, because it needs a number at once.
-
-    Args:
-        function: a function of the present values of `parts`, defined in a module so that it can be pickled.
-        parts: Parameters, numbers, and other Derived constants.
-        name: the user's name for it, for errors.
+    Parts are Parameters, numbers and others of this class. The function is defined in a module, so that it can be
+    pickled; `name` is the user's name for the constant, for errors.
     """
 
     __array_ufunc__ = None  # so that NumPy arrays leave arithmetic to this class

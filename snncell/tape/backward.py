@@ -26,13 +26,10 @@ def watch_input(x: Tensor) -> Tensor:
 def sweep(
     entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], sources: set[Entry], release: bool
 ) -> dict[Entry, list[Tensor | None]]:
-    """Walk `entries` backwards, and add up the gradients that reach the sources.
-
-    Args:
-        entries: the entries in the order of the forward pass; this list is emptied.
-        cotangents: the gradient of each output of some entries; the gradients of the sources are added to it.
-        sources: the entries where the walk ends; it computes gradients only of entries that depend on a source.
-        release: whether to free the entries.
+    """Walk `entries`, which are in the order of the forward pass, backwards, emptying the list, and add up the
+    gradients that reach `sources`. `cotangents` are the gradients of the outputs of some entries; those of the sources
+    are added. Only entries that depend on a source get a gradient, and the walk ends there. `release` frees the
+    entries.
     """
     dependent = set(sources)
     for entry in entries:
@@ -69,14 +66,9 @@ def pullback(
 ) -> list[Tensor | None]:
     """Vector-Jacobian product: the gradients of `inputs` from those of `outs`; None where no gradient arrives.
 
-    Args:
-        entries, release: as for `sweep`.
-        outs, douts: the outputs, and the gradient of each or None.
-        inputs: the Tensors where the sweep ends.
-        ends: other entries where the sweep ends.
-        once: give the gradient only to the first of several inputs that are the same tape output, for sums over inputs.
-        own: the inputs whose gradient is complete after this sweep, so that it calls their hooks. Default: all. Another
-            sweep completes the others and calls their hooks.
+    The sweep of `entries` ends at `inputs` and at `ends`. If several inputs are the same tape output, `once` gives the
+    gradient only to the first, so that a sum over the inputs is correct. `own` (default: all) are the inputs whose
+    gradient is complete after this sweep, so that it calls their hooks; another sweep completes the others.
     """
     cotangents: dict[Entry, list[Tensor | None]] = {}
     for out, dout in zip(outs, douts, strict=True):

@@ -349,13 +349,8 @@ def _join_results(results: Arrays) -> Any:
 
 
 def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs: Any = None) -> Any:
-    """Run `forward` unrecorded, and record it as one tape entry, whose backward pass is `op.pull`.
-
-    Args:
-        op: an object with `pull(entry, douts)`, which returns a gradient for each of `inputs`.
-        forward: returns Tensors in any structure.
-        inputs: the Tensors to differentiate with respect to.
-        attrs: stored in the entry for `pull`, together with the structure of the output.
+    """Run `forward`, which returns Tensors in any structure, unrecorded, and record it as one tape entry. The backward
+    pass with respect to `inputs` is `op.pull(entry, douts)`. The entry stores `attrs` and the structure of the output.
     """
     tape = RECORDING.tape
     # Only a Composite may be moved out of a loop's body. A user's forward may draw random numbers or write to
