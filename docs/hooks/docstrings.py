@@ -17,6 +17,7 @@ SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Attributes|Example|Inputs|El
 COLUMNS = re.compile(r"\S {2,}\S")
 FORMULA = re.compile(r"^[\w.*()'|\[\]]+(?:,? [\w.*()'|/\[\]]+){0,2} (?:=|<-) \S")
 ERROR = re.compile(r"(?:^|; )((?:[A-Z]\w+, )*[A-Z]\w+) (?=(?:for|if|unless|in|when|as|while|at|with)\b)")
+ENTRY = re.compile(r"(?:^|; )([\w*-]+(?:, [\w*-]+)*): ")
 WIDTH = 100  # prose breaks a line only if the next word would exceed this
 CODE = re.compile(r"(`[^`]+`)")
 
@@ -68,13 +69,15 @@ def entries(body: str) -> list[tuple[str, str]]:
 def section(name: str, rest: str | None, body: str, of_class: bool) -> str:
     """Convert a section to the form of griffe and Markdown."""
     words = " ".join([rest or "", *body.split()]).strip()
+    start = ERROR if name == "Raises" else ENTRY
+    listable = not rest or start.match(words) is not None
     if rest:  # in one paragraph, for example "Raises: ShapeError if x is empty; DTypeError for integers."
-        body = ERROR.sub(r"\n    \1: ", words).strip("\n") if name == "Raises" else f"    {words}"
+        body = start.sub(r"\n    \1: ", words).strip("\n") if listable else f"    {words}"
     if name in ("Source", "Note") or (name == "Returns" and of_class):  # a class says not what type its calls give
         return f"**{name}:** {escaped(words)}"
     if name == "Example":
         return f"Examples:\n{body}"
-    listed = entries(body)
+    listed = entries(body) if listable else []
     if name in ("Inputs", "Elsewhere") and listed:
         return "\n".join([f"**{name}:**\n", *(f"- `{names}`: {escaped(text)}" for names, text in listed)])
     if name in ("Args", "Raises") and listed:

@@ -164,9 +164,7 @@ class Gaussian(Surrogate):
     primitive: (erf(x / (sigma sqrt(2))) + 1) / 2;  derivative: N(x; 0, sigma^2), at most 1 / (sigma sqrt(2 pi))
     Source: Yin, Corradi and Bohte, "Accurate and efficient time-domain classification with adaptive spiking recurrent
     neural networks", Nature Machine Intelligence 2021.
-    Elsewhere:
-        sinabs: Gaussian(mu=0, sigma=0.5).
-        SpikingJelly: Erf(alpha) with alpha = 1 / (sigma sqrt(2)).
+    Elsewhere: sinabs: Gaussian(mu=0, sigma=0.5); SpikingJelly: Erf(alpha) with alpha = 1 / (sigma sqrt(2)).
     Example:
         >>> print(grad(snncell.surrogate.Gaussian())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.782 0.798 0.108]

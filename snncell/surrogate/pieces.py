@@ -59,9 +59,7 @@ class PiecewiseQuadratic(Surrogate):
     derivative: max(0, alpha - alpha^2 |x|);  primitive: y - y |y| / 2 + 1 / 2 with y = alpha x limited to [-1, 1]
     Source: Bohte, "Error-Backpropagation in Networks of Fractionally Predictive Spiking Neurons", ICANN 2011; Neftci,
     Mostafa and Zenke, "Surrogate Gradient Learning in Spiking Neural Networks", 2019.
-    Elsewhere:
-        SpikingJelly: PiecewiseQuadratic(alpha=1).
-        snncell: Triangle(alpha, 1 / alpha).
+    Elsewhere: SpikingJelly: PiecewiseQuadratic(alpha=1); snncell: Triangle(alpha, 1 / alpha).
     Example:
         >>> print(grad(snncell.surrogate.PiecewiseQuadratic())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [0.9 1.  0. ]
@@ -83,9 +81,7 @@ class Rect(Surrogate):
     primitive: alpha x + 1 / 2 limited to [0, 1];  derivative: alpha where |x| < 1 / (2 alpha), else 0
     Source: Wu et al., "Spatio-Temporal Backpropagation for Training High-Performance Spiking Neural Networks",
     Frontiers 2018.
-    Elsewhere:
-        SpikingJelly: Rect(alpha=1).
-        snncell: Boxcar(width=1 / alpha, height=alpha).
+    Elsewhere: SpikingJelly: Rect(alpha=1); snncell: Boxcar(width=1 / alpha, height=alpha).
     Example:
         >>> print(grad(snncell.surrogate.Rect())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))
         [1. 1. 0.]
@@ -110,9 +106,7 @@ class Boxcar(Surrogate):
     area under the derivative: width height, by which the primitive rises
     Source: Kaiser, Mostafa and Neftci, "Synaptic Plasticity Dynamics for Deep Continuous Local Learning (DECOLLE)",
     Frontiers 2020.
-    Elsewhere:
-        Spyx: boxcar(width=2, height=0.5).
-        SpikingJelly: Rect(alpha) is Boxcar(1 / alpha, alpha).
+    Elsewhere: Spyx: boxcar(width=2, height=0.5); SpikingJelly: Rect(alpha) is Boxcar(1 / alpha, alpha).
     Example:
         >>> print(grad(snncell.surrogate.Boxcar())(Tensor([-0.1, 0.0, 1.5])).asnumpy().round(3))
         [0.5 0.5 0. ]

@@ -235,6 +235,8 @@ MARKDOWN = {
     "Inputs:\n    x: any shape.": "**Inputs:**\n\n- `x`: any shape.",
     "Inputs:\n    x of any shape.": "**Inputs:** x of any shape.",
     "Inputs: x, v: of one\n    shape.\nReturns: v.": "**Inputs:**\n\n- `x, v`: of one shape.\n\n**Returns:** v.",
+    "Inputs: x: any; v,\n    w: (B,)": "**Inputs:**\n\n- `x`: any\n- `v, w`: (B,)",
+    "Elsewhere: note this. Norse: f.": "**Elsewhere:** note this. Norse: f.",
     "Raises: ShapeError if x;\n    DTypeError for y.": "Raises:\n    ShapeError: if x\n    DTypeError: for y.",
     "Raises:\n    ShapeError, DTypeError: no.": "Raises:\n    ShapeError: no.\n    DTypeError: no.",
     "y = x;  z = x\n\nNote: of z.": "```text\ny = x\nz = x\n```\n\n**Note:** of z.",

@@ -111,9 +111,7 @@ class Linear(Dense):
 class BiDense(Cell):
     """Bilinear layer: y_o = x1^T W_o x2 + b_o, over the last axes.
 
-    Inputs:
-        x1: (..., in1_channels).
-        x2: (..., in2_channels).
+    Inputs: x1: (..., in1_channels); x2: (..., in2_channels).
     Example:
         >>> nn.BiDense(3, 4, 2)(ops.ones((5, 3)), ops.ones((5, 4))).shape
         (5, 2)

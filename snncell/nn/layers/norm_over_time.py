@@ -214,9 +214,7 @@ class NeuNorm(Cell):
         k: decay factor of the trace a, in [0, 1).
         shared: whether all channels share one weight (1, H, W).
         weight_init, dtype: of the learned weight, (C, H, W).
-    Inputs:
-        x: spikes, (B, C, H, W).
-        a: the state, (B, 1, H, W).
+    Inputs: x: spikes, (B, C, H, W); a: the state, (B, 1, H, W).
     Returns: (y, a).
     Source: Wu et al., "Direct Training for Spiking Neural Networks", AAAI 2019; initial weight as in SpikingJelly.
     Example:

@@ -132,9 +132,7 @@ class RNNCell(_RecurrentCell):
 
     Use it for a loop of your own. The Parameters are weight_ih (H, I), weight_hh (H, H), bias_ih and bias_hh (H,).
 
-    Inputs:
-        x: (B, I).
-        hx: the state, (B, H).
+    Inputs: x: (B, I); hx: the state, (B, H).
     Example:
         >>> nn.RNNCell(3, 4)(ops.ones((2, 3)), ops.zeros((2, 4))).shape
         (2, 4)
@@ -168,9 +166,7 @@ class GRUCell(_RecurrentCell):
 
     The Parameters are weight_ih (3 H, I), weight_hh (3 H, H), bias_ih and bias_hh (3 H,), with rows in order r, z, n.
 
-    Inputs:
-        x: (B, I).
-        hx: the state, (B, H).
+    Inputs: x: (B, I); hx: the state, (B, H).
     """
 
     equations = GRU_EQUATIONS
@@ -185,9 +181,7 @@ class LSTMCell(_RecurrentCell):
 
     The Parameters are weight_ih (4 H, I), weight_hh (4 H, H), bias_ih and bias_hh (4 H,), rows in order i, f, g, o.
 
-    Inputs:
-        x: (B, I).
-        hx: the states (h, c), each (B, H).
+    Inputs: x: (B, I); hx: the states (h, c), each (B, H).
     Returns: (h, c).
     Example:
         >>> h, c = nn.LSTMCell(3, 4)(ops.ones((2, 3)), (ops.zeros((2, 4)), ops.zeros((2, 4))))

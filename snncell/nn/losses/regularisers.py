@@ -46,9 +46,7 @@ class L1RateSparsity(_Regulariser):
 
     Use it to reduce spikes, and with them energy. It can silence neurons; `SparsityRegulariser` limits only excess.
 
-    Inputs:
-        spikes: (T, B, N...).
-        lengths: integers (B,), the number of steps of each sample, by default T.
+    Inputs: spikes: (T, B, N...); lengths: integers (B,), the number of steps of each sample, by default T.
     Raises: ArgumentError for lengths outside of [0, T]; ShapeError unless spikes are (T, B, ...) and lengths (B,).
     Source: l1_rate_sparsity of snnTorch, with its default.
     Example:

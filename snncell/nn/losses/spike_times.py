@@ -273,9 +273,7 @@ class VanRossumLoss(ReducibleLoss):
     costs c = (1 / tau) / (1 - e^(-2 / tau)), which is 1 / 2 for a long tau; a spike that is d steps late costs
     2 c (1 - e^(-d / tau)). Near the end spikes cost less, because the last step truncates the kernel.
 
-    Inputs:
-        outputs, targets: spikes (T, B, ...), of one shape.
-        lengths: as for `CERateLoss`.
+    Inputs: outputs, targets: spikes (T, B, ...), of one shape; lengths: as for `CERateLoss`.
     Source: van Rossum, "A Novel Spike Distance", Neural Computation 2001; SpikeTime of lava-dl is its mean over time.
     Example:
         >>> spikes, target = Tensor([[1.0], [0.0], [0.0]]), Tensor([[0.0], [0.0], [0.0]])

@@ -182,9 +182,7 @@ class NLLLoss(_OperationLoss, operation=ops.nll_loss):
 class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
     """Cross entropy: -sum over classes of y log softmax(logits), by default without reduction, as in MindSpore.
 
-    Inputs:
-        logits: (N, C).
-        labels: (N,) or (N, C), see sparse.
+    Inputs: logits: (N, C); labels: (N,) or (N, C), see sparse.
     Example:
         >>> nn.SoftmaxCrossEntropyWithLogits(sparse=True)(ops.zeros((2, 4)), Tensor([0, 3])).shape
         (2,)
@@ -219,9 +217,7 @@ class BCELoss(_OperationLoss, operation=ops.binary_cross_entropy):
 
     Prefer `BCEWithLogitsLoss`, which is more accurate for p near 0 and 1.
 
-    Inputs:
-        logits: p in [0, 1].
-        labels: y in [0, 1], in the same shape.
+    Inputs: logits: p in [0, 1]; labels: y in [0, 1], in the same shape.
     """
 
     weight: Numbers | None = ELEMENT_WEIGHT
@@ -234,9 +230,7 @@ class BCEWithLogitsLoss(_OperationLoss, operation=ops.binary_cross_entropy_with_
 
     Use it for binary or multi-label classification. It does not overflow for large logits.
 
-    Inputs:
-        logits: any shape.
-        labels: y in [0, 1], in the same shape.
+    Inputs: logits: any shape; labels: y in [0, 1], in the same shape.
     Example:
         >>> round(nn.BCEWithLogitsLoss()(Tensor([0.0, 100.0]), Tensor([1.0, 1.0])).item(), 4)
         0.3466
@@ -303,9 +297,7 @@ class CosineEmbeddingLoss(ReducibleLoss):
 
     See `ops.cosine_embedding_loss`.
 
-    Inputs:
-        input1, input2: (N, D).
-        target: 1 or -1, (N,).
+    Inputs: input1, input2: (N, D); target: 1 or -1, (N,).
     """
 
     margin: float = field(0.0, meaning="the cosine below which vectors with target -1 cost nothing")
