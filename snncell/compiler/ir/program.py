@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.primitive import Primitive
@@ -116,9 +116,12 @@ def makers_in(program: Program) -> dict[Value, Instruction]:
     return {value: instruction for instruction in program.instructions for value in instruction.outputs}
 
 
-def users_of(program: Program) -> dict[Value, list[Instruction | None]]:
+Users: TypeAlias = dict[Value, list[Instruction | None]]
+
+
+def users_of(program: Program) -> Users:
     """The instructions that use each Value, once per operand; None stands for the results."""
-    users: dict[Value, list[Instruction | None]] = {}
+    users: Users = {}
     for instruction in program.instructions:
         for value in values_in(instruction):
             users.setdefault(value, []).append(instruction)

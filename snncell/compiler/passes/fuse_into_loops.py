@@ -10,7 +10,7 @@ from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopOperation, loop_of, with_body
 from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduction, Reshape, is_elementwise
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
-from snncell.compiler.ir.program import Program, makers_in, results_of, users_of, values_in, with_inputs
+from snncell.compiler.ir.program import Program, Users, makers_in, results_of, users_of, values_in, with_inputs
 from snncell.compiler.passes.simplify import eliminate_dead_code
 from snncell.kernels.products.gathers import may_pay
 from snncell.tape.state import Value
@@ -72,11 +72,7 @@ def _sequences_of(instruction: Instruction) -> tuple[Any, ...]:
 
 
 def _cut_producers(
-    cut: Instruction,
-    batch: Value,
-    known: dict[Value, Value],
-    makers: dict[Value, Instruction],
-    users: dict[Value, list[Instruction | None]],
+    cut: Instruction, batch: Value, known: dict[Value, Value], makers: dict[Value, Instruction], users: Users
 ) -> list[Instruction]:
     """Recompute `batch` as a sequence, from reshaped operands; `known` maps each batch (T B, ...) to its sequence."""
     maker, sequence = makers.get(batch), known[batch]
@@ -207,9 +203,7 @@ def _fuse_sums(program: Program) -> Program:
     return program._replace(instructions=instructions)
 
 
-def _with_sums(
-    instruction: Instruction, users: dict[Value, list[Instruction | None]], replaced: dict[int, Instruction | None]
-) -> Instruction:
+def _with_sums(instruction: Instruction, users: Users, replaced: dict[int, Instruction | None]) -> Instruction:
     body = loop_of(instruction).body
     first, sums, fused_sums = len(body.after), list(body.sums), list(body.fused_sums)
     outputs = list(instruction.outputs)
@@ -271,7 +265,7 @@ def multiply_in_loops(program: Program) -> Program:
     return eliminate_dead_code(program._replace(instructions=instructions))
 
 
-def _may_move(instruction: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
+def _may_move(instruction: Instruction, users: Users) -> bool:
     known = isinstance(instruction.op, ProductOfEvents) and not along_rows(instruction)
     if not known and not (isinstance(instruction.op, Dot) and instruction.op.limit(*instruction.inputs) > 0):
         return False
@@ -305,7 +299,7 @@ def _with_products(instruction: Instruction, products: dict[Value, Instruction])
     return _enlarged(instruction, inside, xs, consts) if inside else instruction
 
 
-def _may_be_term(instruction: Instruction, users: dict[Value, list[Instruction | None]]) -> bool:
+def _may_be_term(instruction: Instruction, users: Users) -> bool:
     """True for an event-driven product x.T @ y, such as a weight gradient, if the sequence y has no other users."""
     if not isinstance(instruction.op, ProductOfEvents) or not along_rows(instruction):
         return False

@@ -23,7 +23,7 @@ from snncell.compiler.ir.product import (
     EventOperation,
     casts_bytes,
 )
-from snncell.compiler.ir.program import Program, makers_in, rename_inputs, results_of, users_of, with_inputs
+from snncell.compiler.ir.program import Program, Users, makers_in, rename_inputs, results_of, users_of, with_inputs
 from snncell.compiler.passes.simplify import canonical_step
 from snncell.tape.state import Value
 from snncell.tape.tensor import wrap
@@ -147,9 +147,7 @@ def spikes_as_bool(program: Program) -> Program:
     return program._replace(instructions=instructions)
 
 
-def _with_bools(
-    instruction: Instruction, users: dict[Value, list[Instruction | None]], as_bool: dict[Value, Value]
-) -> Instruction:
+def _with_bools(instruction: Instruction, users: Users, as_bool: dict[Value, Value]) -> Instruction:
     """A loop that returns booleans for the spikes that no user needs as floats."""
     body = loop_of(instruction).body
     ys, outputs, first = list(body.ys), list(instruction.outputs), len(body.after)
@@ -169,7 +167,7 @@ def _with_bools(
     return with_body(instruction, replace(body, ys=ys), instruction.inputs, outputs)
 
 
-def _all_look_for_events(value: Value, users: dict[Value, list[Instruction | None]], images: bool = False) -> bool:
+def _all_look_for_events(value: Value, users: Users, images: bool = False) -> bool:
     """True if only event-driven products (`images`: and convolutions) read a Value or its views, as first operand."""
 
     def looks(user: Instruction | None) -> bool:

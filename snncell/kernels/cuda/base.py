@@ -40,6 +40,7 @@ class MemoryBlock:
 
 
 Place: TypeAlias = tuple[MemoryBlock, int]  # a block, and an offset in bytes
+ProductSizes: TypeAlias = tuple[int, int, int]  # m, n and k of (m, n) = (m, k) @ (k, n)
 
 
 class Matrix(NamedTuple):
@@ -288,9 +289,7 @@ class Runtime:
         """
         raise NotImplementedError
 
-    def matmul(
-        self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
-    ) -> None:
+    def matmul(self, out: Matrix, a: Matrix, b: Matrix, sizes: ProductSizes, dtype: Any, batch: int = 1) -> None:
         """`out = a @ b` for matrices, or batches of them, of `sizes` (m, n, k); `out` is never `turned`. All three have
         one `dtype`: float16 or bfloat16 (accumulated in float32), float32, float64, complex64 or complex128.
         """

@@ -10,7 +10,7 @@ import numpy as np
 
 from snncell.base.signals import import_once
 from snncell.errors import DeviceError, DTypeError
-from snncell.kernels.cuda.base import Matrix, MemoryBlock, Place, Runtime
+from snncell.kernels.cuda.base import Matrix, MemoryBlock, Place, ProductSizes, Runtime
 
 WORKSPACE = 1 << 25  # bytes, as cuBLAS recommends for the largest cards
 PLANS = 64  # the capacity of the cache of FFT plans
@@ -37,13 +37,13 @@ class Gemm(NamedTuple):
     """The arguments of cuBLAS's column-major product; `first` and `second` are its A and B."""
 
     turned: tuple[bool, bool]
-    sizes: tuple[int, int, int]
+    sizes: ProductSizes
     first: Matrix
     second: Matrix
     leading: tuple[int, int, int]
 
 
-def gemm_arguments(out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int]) -> Gemm:
+def gemm_arguments(out: Matrix, a: Matrix, b: Matrix, sizes: ProductSizes) -> Gemm:
     """The arguments with which cuBLAS computes the row-major product `out = a @ b`."""
     # A row-major matrix is its transpose in column-major order, and (a @ b).T = b.T @ a.T.
     m, n, k = sizes
@@ -82,9 +82,7 @@ class Blas:
         # cuBLAS reads alpha = 1 and beta = 0 by address.
         self._factors = {kind[2]: (np.zeros(1, kind[2]), np.ones(1, kind[2])) for kind in KINDS.values()}
 
-    def matmul(
-        self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
-    ) -> None:
+    def matmul(self, out: Matrix, a: Matrix, b: Matrix, sizes: ProductSizes, dtype: Any, batch: int = 1) -> None:
         """See `Runtime.matmul`."""
         name = np.dtype(dtype).name
         if name not in KINDS:

@@ -17,7 +17,7 @@ from snncell import dtype as dtypes
 from snncell.base.signals import import_once
 from snncell.errors import DTypeError
 from snncell.kernels.arrays import allocate_aligned
-from snncell.kernels.cuda.base import Matrix, MemoryBlock, OutOfMemory, Place, Runtime, as_bytes
+from snncell.kernels.cuda.base import Matrix, MemoryBlock, OutOfMemory, Place, ProductSizes, Runtime, as_bytes
 
 _M = TypeVar("_M", bound=Callable[..., None])
 
@@ -129,9 +129,7 @@ class SimulatedRuntime(Runtime):
                 run(kernel.function, grid, threads, values, shared)
 
     @_later
-    def matmul(
-        self, out: Matrix, a: Matrix, b: Matrix, sizes: tuple[int, int, int], dtype: Any, batch: int = 1
-    ) -> None:
+    def matmul(self, out: Matrix, a: Matrix, b: Matrix, sizes: ProductSizes, dtype: Any, batch: int = 1) -> None:
         """Matrix products by NumPy; halves are multiplied and accumulated in float32, as on the card."""
         m, n, k = sizes
         left, right = _view_matrices(a, m, k, batch, dtype), _view_matrices(b, k, n, batch, dtype)
