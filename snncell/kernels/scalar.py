@@ -233,9 +233,8 @@ def log_f4(x: Any) -> Any:
     return np.float32(_log(np.float64(x))) if (x > _0) & (x < _INFINITY) else edge
 
 
-_LOG1P_SMALL = np.float32(
-    2.0**-26
-)  # for smaller x, log(1 + x) = x - x**2 / 2 differs from x by 1/8 unit in the last place
+# For smaller x, log(1 + x) = x - x**2 / 2 differs from x by 1/8 unit in the last place.
+_LOG1P_SMALL = np.float32(2.0**-26)
 
 
 @inline

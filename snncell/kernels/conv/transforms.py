@@ -24,12 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.kernels.intrinsics.builtins import (
-    Vectors,
-    call_once,
-    int_constant,
-    lowers,
-)
+from snncell.kernels.intrinsics.builtins import Vectors, call_once, int_constant, lowers
 from snncell.kernels.intrinsics.elements import tail
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -70,19 +65,12 @@ def transforms(window: int, stride: int = 1) -> Transforms:
 
 
 class Tiling(NamedTuple):
-    """The tiles of a convolution.
+    """The tiles of a convolution."""
 
-    Attributes:
-        window: the number of its elements along each axis.
-        stride: along each axis.
-        step: the distance between columns of results in the output, 1 or 2.
-        rows: the number of rows of tiles that share a vector, each with an equal part of its lanes.
-    """
-
-    window: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    step: int = 1
-    rows: int = 1
+    window: tuple[int, int]  # the number of its elements along each axis
+    stride: tuple[int, int] = (1, 1)  # along each axis
+    step: int = 1  # the distance between columns of results in the output, 1 or 2
+    rows: int = 1  # the number of rows of tiles that share a vector, each with an equal part of its lanes
 
     @property
     def matrices(self) -> tuple[Transforms, Transforms]:
@@ -158,7 +146,6 @@ def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) 
         top: int, left: int, rows: int, columns: int, end: int,
     ) -> None:  # fmt: skip
         """Transform `rows` rows of tiles for `channels` of `images`; the first tile is at (top, left).
-
         The images are `between` elements apart. Point p of channel c begins at `tiles[p * apart + c * wide]`, with
         zeros after the last tile up to `end`.
         """
@@ -178,7 +165,6 @@ def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) 
 
 def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) -> Callable[..., None]:
     """A kernel function: `down` times each of `count` tiles times `across`, transposed.
-
     It processes `together` rows of tiles, which fill a vector. The first tile begins at (top, left) of an image, and
     the others are `steps` further down and across, with zeros outside of the image. Element p of all tiles goes to
     `target[p * target_apart:]`. The last vector may store garbage after the last tile.
@@ -260,10 +246,8 @@ def to_weights(tiling: Tiling) -> Callable[..., None]:
 
 
 def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
-    """A kernel function: `down` times each window times `across`, transposed.
-
-    Element p of `count` windows begins at `source[p * apart]`, and element p of their transforms at `target[p *
-    target_apart]`.
+    """A kernel function: `down` times each of `count` windows times `across`, transposed.
+    Element p of the windows begins at `source[p * apart]`, and of their transforms at `target[p * target_apart]`.
     """
     high, wide = len(down[0]), len(across[0])
 
@@ -293,9 +277,8 @@ def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
 @functools.cache
 def put_results(tiling: Tiling) -> Callable[..., None]:
     """A kernel function that transforms products at the points, `apart` elements apart, to a row of tiles of results.
-
-    Results go to `target`, with `columns` results per row, and rows `pitch` apart. There are `lines` rows of results,
-    two for each row of tiles. The function writes nothing else.
+    Results go to `target`, with `columns` per row, rows `pitch` apart, and `lines` rows, two for each row of tiles.
+    Nothing else is written.
     """
     down, across = (axis.results for axis in tiling.matrices)
     points, step = (len(down[0]), len(across[0])), tiling.step

@@ -1,8 +1,7 @@
 """Numba types of arrays in kernels: a whole array (`Elements`), and a pointer into one (`ArrayPart`).
 
-A kernel with Numba's array type takes a third longer to compile. The reason is that this type counts references, allows
-negative indices, and makes each slice an array. The types here are pointers without bounds checks; the planner has
-checked the bounds.
+A kernel with Numba's array type takes a third longer to compile, because this type counts references, allows negative
+indices, and makes each slice an array. The types here do not check bounds; the planner has checked them.
 """
 
 from __future__ import annotations

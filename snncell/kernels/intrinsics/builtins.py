@@ -1,11 +1,8 @@
 """Intrinsics: functions with a Python body, and their own type and lowering to LLVM IR in compiled kernels.
 
-This module does not import Numba. The source of a kernel imports the functions that it calls, but a kernel that is
-loaded from the cache needs neither Numba nor its IR builder. Therefore registrations wait in `PENDING` until a kernel
-is compiled.
-
-`least` and `bitcast` replace `min` and `view`: Numba compiles a function for each call of those, but one or two
-instructions for these.
+This module does not import Numba, because a kernel that is loaded from the cache needs neither Numba nor its IR
+builder. Therefore registrations wait in `PENDING` until a kernel is compiled. `least` and `bitcast` replace `min` and
+`view`: Numba compiles a function for each call of those, but one or two instructions for these.
 """
 
 from __future__ import annotations
@@ -48,7 +45,6 @@ def lowers(
     function: Callable[..., Any], *kinds: str, result: str | Callable[..., Any] | None = None
 ) -> Callable[[_F], _F]:
     """Decorate the lowering of a call: the function that emits its LLVM IR for arguments of these kinds.
-
     A kind is the name of a type of Numba, such as "Integer", or of `array_types`. `result` is the type of the call, by
     name or as for `declare_type`; leave it out if you have declared the type before.
     """
@@ -241,10 +237,7 @@ class Vectors:
         *,
         maybe_none: bool = False,
     ) -> list[Any]:
-        """A loop that calls `body(number, values)` for 0, step, ...
-
-        below `count`; it returns the next loop-carried values.
-
+        """Loop with `body(number, values)` for 0, step, ... below `count`; it returns the next loop-carried values.
         The loop runs at least once, unless `maybe_none` allows a count of 0.
         """
         builder = self.builder

@@ -93,7 +93,6 @@ def add_rows(
     sums: Any, more: Any, values: Any, step: Any, places: Any, count: Any, panel: Any, stride: Any, vectors: Any
 ) -> None:
     """Sum `count` rows of a panel, each times its value, in order; add them to `sums` if `more`, else overwrite it.
-
     Values are `step` apart; a step of 0 uses one value for all rows. `sums` and each row, `stride` after the previous
     one, have `vectors` vectors of elements, 1 to VECTORS.
     """
@@ -232,7 +231,6 @@ def cut(count: int, size: int) -> list[range]:
 
 def _tile(rows: int, columns: int) -> Callable[..., None]:
     """A kernel function: `out[r, i] = sum over k of weights[k, r] image[offsets[k] + i]`, with flat arrays.
-
     Rows of `weights` have PACK elements, and rows of `out` are `step` apart; `count` is at least 1. If `more` is not 0,
     the sums are added to `out`.
     """
@@ -313,7 +311,6 @@ def multiply_rows(
 
 def _adder(rows: int) -> Callable[..., None]:
     """A kernel function: `out[k, r] += sum over i of slopes[r, i] image[offsets[k] + i]` for four k and `rows` r.
-
     Rows of `out` have four elements, and rows of `slopes` are `step` apart; `count` is a multiple of 16.
     """
 
@@ -393,7 +390,6 @@ def _lane(lane: int, near: int, lanes: int) -> tuple[int, int]:
 
 def _row_tile(rows: int, vectors: int) -> Callable[..., None]:
     """A kernel function: `out[r, i] = sum over k of x[r, k] y[k, i]`, with flat arrays, for `vectors` vectors of i.
-
     Rows are `step` elements apart in `out`, `across` in x, and `stride` in y. `count` is at least 1.
     """
 

@@ -50,10 +50,8 @@ def find_events(x: Any, length: int, places: Any, values: Any) -> int:
 def add_events(
     values: Any, graded: int, places: Any, count: int, y: Any, stride: int, result: Any, more: int, width: int
 ) -> None:
-    """`result = x @ y` for a row `x` of `count` events, or `result += x @ y` if `more`.
-
-    Values are `graded` apart; 0 uses one value for all events. `y` is flat, with rows `stride` apart, and `result` has
-    `width` elements.
+    """`result = x @ y` for a row `x` of `count` events, or `result += x @ y` if `more`. Values are `graded` apart; 0
+    uses one value for all events. `y` is flat, with rows `stride` apart, and `result` has `width` elements.
     """
     line = line_of(y)
     whole = width // line
@@ -72,21 +70,10 @@ def add_events(
 
 @call_once
 def gather_rows(
-    places: Any,
-    values: Any,
-    graded: int,
-    starts: Any,
-    counts: Any,
-    first: int,
-    many: int,
-    y: Any,
-    out: Any,
-    width: int,
-    step: int,
-    steps: int,
-) -> None:
+    places: Any, values: Any, graded: int, starts: Any, counts: Any, first: int, many: int, y: Any, out: Any,
+    width: int, step: int, steps: int,
+) -> None:  # fmt: skip
     """`out = x @ y` for `many` rows of `x` from row `first` on, repeated `steps` times, each time `step` rows further.
-
     The events of a row begin at `starts` in the lists. `y` and `out` are flat, with rows of `width` elements; the rows
     of `y` are padded to whole vectors.
     """
@@ -103,7 +90,6 @@ def scatter_rows(
     firsts: Any, rows: Any, values: Any, graded: int, inner: int, near: Any, sums: Any, width: int, stride: int
 ) -> None:
     """`sums += x.T @ near` for an `x` with `inner` columns whose events are sorted by column.
-
     `rows` and `values` have the row and value of each event, and the events of a column begin at its `firsts`. Rows of
     `near` and `sums` are `stride` apart and have `width` elements.
     """
@@ -172,7 +158,6 @@ def multiply_four(x: Any, y: Any, out: Any, inner: int, width: int, sums: Any) -
 @call_once
 def multiply_rows(x: Any, y: Any, out: Any, count: int, inner: int, width: int, places: Any, values: Any) -> None:
     """`out = x @ y` for `count` rows, all flat: `x` (count, inner), `y` (inner, width), `out` (count, width).
-
     `places` and `values`, of `inner` elements, are overwritten.
     """
     sums = strip(GROUP * STRIDE, out)
