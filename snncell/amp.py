@@ -71,7 +71,6 @@ def step_if(finite: Tensor, optimiser: Optimizer, gradients: Annotated[Iterable[
     Args:
         finite: the result of `all_finite`.
         optimiser, gradients: as in `optimiser(gradients)`.
-
     Example:
         >>> net = nn.Dense(1, 1, weight_init="ones")
         >>> sgd, bad = nn.SGD(net.trainable_params(), 0.1), [Tensor([[float("inf")]]), Tensor([1.0])]
@@ -169,12 +168,9 @@ class DynamicLossScaler(LossScaler):
         scale_value: the first scale, above 0.
         scale_factor: the factor, above 1. The default 2 keeps the scale a power of two.
         scale_window: the number of finite steps in a row before the scale grows.
-
     Attributes:
         counter: the number of finite steps in the present row, a Parameter.
-
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; arguments as in `mindspore.amp`.
-
     Example:
         >>> scaler = snncell.amp.DynamicLossScaler(1024.0, scale_factor=2, scale_window=2)
         >>> for finite in (False, True, True):
@@ -264,14 +260,10 @@ def auto_mixed_precision(
         dtype: float16 or bfloat16.
         white_list: further classes of Cells. Their own Parameters and inputs are rounded.
         black_list: classes of Cells that stay in float32.
-
-    Raises:
-        ArgumentError: if dtype is another one, if a list contains an element that is not a Cell class, or if a class of
-            white_list has a `bprop`. Also if a layer is quantised (`snncell.quantise`), or if the network has no such
-            layer.
-
+    Raises: ArgumentError if dtype is another one, if a list contains an element that is not a Cell class, or if a class
+        of white_list has a `bprop`. Also if a layer is quantised (`snncell.quantise`), or if the network has no such
+        layer.
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; names and lists as in `mindspore.amp`.
-
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode()))
         >>> net = snncell.amp.auto_mixed_precision(net, "O1")

@@ -63,11 +63,8 @@ def save_checkpoint(
         format: accepted without effect: the file is always safetensors.
         integrated_save, async_save, crc_check, enc_mode: accepted without effect.
         enc_key: None, because files are not encrypted.
-
-    Raises:
-        ParameterError: if two Parameters of one Cell share a name.
-        CheckpointError: if the file cannot be written, or for an invalid value in append_dict, or for a dtype that
-            these files cannot hold (complex128).
+    Raises: ParameterError if two Parameters of one Cell share a name; CheckpointError if the file cannot be written, or
+        for an invalid value in append_dict, or for a dtype that these files cannot hold (complex128).
     """
     if isinstance(save_obj, Cell):
         refuse_equal_names(save_obj.get_parameters(), "save_checkpoint")
@@ -187,9 +184,7 @@ def load_checkpoint(
         choice_func: a function of a path that returns True to read it. Default: read all.
         dec_key: None, because files are not encrypted.
         dec_mode, crc_check, remove_redundancy, format: accepted without effect.
-
-    Raises:
-        CheckpointError: if the file is missing or damaged, or does not fit `net`; then `net` stays unchanged.
+    Raises: CheckpointError if the file is missing or damaged, or does not fit `net`; then `net` stays unchanged.
     """
     source = _path(ckpt_file_name, "load_checkpoint")
     arrays, _ = read_arrays(source, "load_checkpoint")
@@ -250,9 +245,7 @@ def load_param_into_net(
         parameter_dict: the result of `load_checkpoint`.
         strict_load: whether the Cell and the dict must have exactly the same paths.
         remove_redundancy: accepted without effect.
-
-    Returns:
-        The paths that only the Cell has, and the paths that only the dict has.
+    Returns: The paths that only the Cell has, and the paths that only the dict has.
     """
     if not isinstance(net, Cell) or not isinstance(parameter_dict, dict):
         raise CheckpointError(

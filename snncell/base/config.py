@@ -51,7 +51,6 @@ def set_context(
         pynative_synchronize, deterministic: MindSpore's, without effect: an error is always raised at the line that
             caused it, and the same call always gives the same bits.
         save_graphs: MindSpore's; must be False or 0. `snncell.explain_passes` shows the compiled Program.
-
     With `check_finite`, the error names the operation, the line, the layer, the time step and the entry. Inf in an
     operand is not an error, because it may be intended, as in a mask of -inf. In a trained Parameter it is an error.
     For NaN from outside, in data or in a Parameter, the error names the first operation that uses it. A time loop stays
@@ -59,11 +58,7 @@ def set_context(
     Therefore a NaN that does not reach the results is not found. Functions of `snncell.jit` and GRAPH_MODE run
     operation by operation. Results are bitwise equal to PYNATIVE_MODE, except that a MultiStep may round differently.
     Training takes a few times as long.
-
-    Raises:
-        ArgumentError: for another value.
-        DeviceError: for "GPU" without a GPU; it says what is missing.
-
+    Raises: ArgumentError for another value; DeviceError for "GPU" without a GPU; it says what is missing.
     Example:
         >>> snncell.set_context(check_finite=True)
         >>> try:
@@ -115,8 +110,7 @@ def _quote(value: Any) -> str:
 def get_context(key: str) -> Any:
     """The current value of a setting.
 
-    Args:
-        key: "mode", "device_target", "device_id", "pool_limit", "check_finite" or "full_traceback".
+    Args: key: "mode", "device_target", "device_id", "pool_limit", "check_finite" or "full_traceback".
     """
     if key not in SETTINGS:
         raise ArgumentError(f"get_context: key: no setting {key!r}; the settings are {sorted(SETTINGS)}.")

@@ -116,7 +116,6 @@ def field(
         keep: whether the argument becomes an attribute.
         quiet: True to leave it out of `repr` while it has its default.
         init: False for a field of a base class that is not an argument of this class.
-
     Example:
         >>> @nn.with_fields
         ... class Cubic(nn.Neuron):
@@ -149,7 +148,6 @@ def with_fields(kind: Any = None, /, *, kw_only: bool = False, by_place: str = "
         kind: the class.
         kw_only: True if its fields can only be given by name.
         by_place: the names of the positional arguments, in order, separated by spaces; all others are keyword-only.
-
     Example:
         >>> @nn.with_fields
         ... class Power(nn.Cell):

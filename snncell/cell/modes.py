@@ -94,9 +94,7 @@ class Modes(Tree):
         both, or a quantised Cell, raises an ArgumentError. `amp.auto_mixed_precision` changes only layers with large
         products, and converts the result of each to float32.
 
-        Args:
-            dst_type: float16, bfloat16, or float32 to undo it.
-
+        Args: dst_type: float16, bfloat16, or float32 to undo it.
         Example:
             >>> net = nn.Dense(3, 4).to_float(snncell.float16)
             >>> net(ops.ones((2, 3))).dtype, net.weight.dtype

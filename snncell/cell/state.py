@@ -143,9 +143,7 @@ class HasState(Tree):
         Args:
             state_dict: the result of `state_dict` or `load_checkpoint`; values are Tensors or arrays.
             strict: whether the Cell and the dict must have exactly the same paths.
-
-        Returns:
-            The paths that only the Cell has, and the paths that only the dict has.
+        Returns: The paths that only the Cell has, and the paths that only the dict has.
         """
         if not isinstance(state_dict, Mapping):
             raise ArgumentTypeError(f"load_state_dict: state_dict is a dict, not {came(state_dict)}.")

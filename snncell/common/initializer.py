@@ -24,9 +24,7 @@ class Initializer:
 
     Your own rule can define that method or, as in MindSpore, `_initialize(arr)`, which writes the values into an array.
 
-    Args:
-        kwargs: settings, which become `self._kwargs`.
-
+    Args: kwargs: settings, which become `self._kwargs`.
     Example:
         >>> class Identity(snncell.common.initializer.Initializer):
         ...     def _initialize(self, arr):
@@ -216,8 +214,7 @@ class Dirac(Initializer):
     """Dirac initialisation: a convolution that passes each channel on, with a 1 at the middle of its kernel, (out, in,
     *kernel) with three to five axes.
 
-    Args:
-        groups: the groups of the convolution; out must be a multiple of it.
+    Args: groups: the groups of the convolution; out must be a multiple of it.
     """
 
     def __init__(self, groups: Count = 1) -> None:

@@ -160,7 +160,6 @@ def prelu(x: Numbers, weight: Numbers) -> Tensor:
     Args:
         x: any shape, or (N, C, ...) if there are several weights.
         weight: (1,) or (C,). A Tensor gets a gradient.
-
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
     """
     tensor, slopes = as_float(x, "prelu"), as_tensor(weight, "prelu", "weight")

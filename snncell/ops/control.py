@@ -50,9 +50,7 @@ def scan(
         reverse: run from the last step to the first. The ys keep the order of xs.
         checkpoint_every: save the carry every that many steps, and rematerialise the steps between them in the backward
             pass, which saves memory. By default each step saves as few values as the backward pass needs.
-
-    Returns:
-        The last carry, and the ys stacked along a first axis of length T.
+    Returns: The last carry, and the ys stacked along a first axis of length T.
     """
     return run_scan(f, init, xs, reverse=reverse, checkpoint_every=checkpoint_every)
 
@@ -217,10 +215,7 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
         in_axes: the axis along which each argument is sliced; None for an argument that all slices share. An int
             applies to all arguments, a tuple has one entry for each.
         out_axes: the axis along which each result is stacked; None for a result that does not depend on the slice.
-
-    Returns:
-        A function with the arguments of `fn`, each with one more axis.
-
+    Returns: A function with the arguments of `fn`, each with one more axis.
     Example:
         >>> snncell.vmap(lambda row, w: (row * w).sum(), in_axes=(0, None))(ops.ones((2, 3)), Tensor([1.0, 2.0, 3.0]))
         Tensor(shape=[2], dtype=Float32, value= [ 6.00000000e+00,  6.00000000e+00])
@@ -299,9 +294,7 @@ def _front_to_axis(tree: Any, axis: int | None) -> Any:
 class Map:
     """Apply a function to corresponding elements of tuples or lists of equal length (MindSpore's Map).
 
-    Args:
-        ops: the function. By default it is the first argument of each call.
-
+    Args: ops: the function. By default it is the first argument of each call.
     Example:
         >>> ops.Map(lambda x, y: x + y)((1, 2), (10, 20))
         (11, 22)

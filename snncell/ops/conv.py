@@ -128,9 +128,7 @@ def conv(
         pad_mode, padding: see `padding_widths`.
         groups: split the channels into that many groups. Each output channel depends on one group.
         name: for errors.
-
-    Returns:
-        (N, O, *P).
+    Returns: (N, O, *P).
     """
     if isinstance(x, EventLists):
         weight = as_float(weight, name)
@@ -313,9 +311,7 @@ def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: PaddingSi
     Args:
         x: (N, C, H, W).
         kernel_size, dilation, padding, stride: of the windows, as in a convolution; one integer or (height, width).
-
-    Note:
-        A convolution with weights (out, C, kh, kw) is the matrix product of weights.reshape(out, -1) and the columns.
+    Note: A convolution with weights (out, C, kh, kw) is the matrix product of weights.reshape(out, -1) and the columns.
     """
     tensor = as_tensor(x, "unfold")
     if tensor.ndim != 4:

@@ -155,9 +155,7 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
         lengths: integers, any shape. Lengths above maxlen count as maxlen.
         maxlen: the length of the new axis.
         axis: the position of the new axis. With axis=0, lengths (B,) give a mask (T, B) for sequences with time first.
-
     Source: sequence_mask of MindSpore, extended by `axis`.
-
     Example:
         >>> snncell.ops.sequence_mask([1, 3], 3).tolist()
         [[True, False, False], [True, True, True]]

@@ -46,11 +46,8 @@ def jacrev(
         fn: a function or Cell of Tensors.
         grad_position: the index of the argument; a tuple of indices gives a tuple of Jacobians.
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
-
-    Returns:
-        A function with the arguments of `fn` that returns the Jacobian, (*out.shape, *x.shape), or `(jacobian, aux)`
-        with `has_aux`. If `fn` has several outputs, the Jacobians have the structure of the outputs.
-
+    Returns: A function with the arguments of `fn` that returns the Jacobian, (*out.shape, *x.shape), or `(jacobian,
+        aux)` with `has_aux`. If `fn` has several outputs, the Jacobians have the structure of the outputs.
     Example:
         >>> snncell.jacrev(lambda x: x * x)(Tensor([1.0, 2.0])).asnumpy().tolist()
         [[2.0, 0.0], [0.0, 4.0]]
@@ -210,13 +207,9 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
         inputs: the argument, or a tuple or list of arguments; all must be Tensors of floats.
         v: the direction, with the structure, shapes and dtypes of `inputs`. Tensors in a dict are matched by key.
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
-
-    Returns:
-        `(out, tangent)`, or `(out, tangent, aux)` with `has_aux`. The tangent has the structure of `out`, with None for
-        integers.
-
+    Returns: `(out, tangent)`, or `(out, tangent, aux)` with `has_aux`. The tangent has the structure of `out`, with
+        None for integers.
     Source: J. Townsend, "A new trick for calculating Jacobian vector products", 2017.
-
     Example:
         >>> snncell.jvp(lambda x, y: x * y, (Tensor(2.0), Tensor(3.0)), (Tensor(1.0), Tensor(10.0)))
         (Tensor(shape=[], dtype=Float32, value= 6), Tensor(shape=[], dtype=Float32, value= 23))

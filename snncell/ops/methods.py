@@ -88,9 +88,8 @@ _to.def_bprop(lambda _x, _out, dout, *, source, target: (to(dout, source),))
 def to(x: Any, target: Any) -> Tensor:
     """Move `x` to "cpu" or "gpu", or convert it to a dtype. Gradients flow through both.
 
-    Raises:
-        DeviceError: for another name, or a missing GPU or driver, which it names.
-        TraceError: for a device inside a traced function, because that runs on the device of its arguments.
+    Raises: DeviceError for another name, or a missing GPU or driver, which it names; TraceError for a device inside a
+        traced function, because that runs on the device of its arguments.
     """
     tensor = as_tensor(x, "to")
     if isinstance(target, (dtypes.DType, np.dtype, type)) or (

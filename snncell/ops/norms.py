@@ -33,13 +33,9 @@ def norm(
             largest sum of a column, of a row), -1 and -infinity (the smallest).
         dim: the axis, or axes; by default all.
         keepdim: keep the axes with length 1.
-
-    Raises:
-        ArgumentError: for norms of matrices that need singular values (2, -2, "nuc").
-        ShapeError: for three axes and an `ord`.
-
-    Note:
-        If all elements are 0, the gradient is 0, which is one of the subgradients, as for `abs` at 0.
+    Raises: ArgumentError for norms of matrices that need singular values (2, -2, "nuc"); ShapeError for three axes and
+        an `ord`.
+    Note: If all elements are 0, the gradient is 0, which is one of the subgradients, as for `abs` at 0.
     """
     given = as_float(A, "norm")
     tensor = to_compute_dtype(given)
@@ -122,9 +118,7 @@ def clip_by_global_norm(
         clip_norm: the largest norm.
         use_norm: n, if you know it already.
         norm_type: p.
-
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
-
     Example:
         >>> (clipped,) = ops.clip_by_global_norm([Tensor([3.0, 4.0])], 1.0)
         >>> clipped

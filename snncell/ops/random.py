@@ -325,14 +325,9 @@ def multinomial(x: Numbers, num_samples: Count, replacement: bool = True) -> Ten
         x: non-negative weights (N,) or (B, N). Rows need not sum to 1.
         num_samples: the number of draws per row.
         replacement: whether an index can be drawn again.
-
-    Returns:
-        (num_samples,) or (B, num_samples).
-
-    Raises:
-        ShapeError: for other shapes.
-        ArgumentError: for negative weights, a row of zeros, or, without replacement, more draws than positive weights.
-            Values are not checked in a traced function.
+    Returns: (num_samples,) or (B, num_samples).
+    Raises: ShapeError for other shapes; ArgumentError for negative weights, a row of zeros, or, without replacement,
+        more draws than positive weights. Values are not checked in a traced function.
     """
     weights, count = as_tensor(x, "multinomial"), as_int(num_samples, "multinomial", "num_samples")
     if weights.ndim not in (1, 2):

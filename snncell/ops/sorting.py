@@ -108,7 +108,6 @@ def topk(
         dim: the axis, by default the last.
         largest: False for the smallest elements.
         sorted: accepted for compatibility. The elements are always sorted, best first; equal ones keep their order.
-
     Example:
         >>> values, positions = ops.topk(Tensor([1.0, 5.0, 3.0]), 2)
         >>> values.tolist(), positions.tolist()
@@ -130,9 +129,7 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
         x: any shape.
         axis: if given, the result is a pair: the medians along this axis, and their positions.
         keepdims: keep the axis with length 1.
-
-    Returns:
-        A Tensor without axes, or the pair if `axis` is given. NaN if there is a NaN.
+    Returns: A Tensor without axes, or the pair if `axis` is given. NaN if there is a NaN.
     """
     tensor = as_tensor(x, "median")
     line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "median"))
@@ -242,7 +239,6 @@ def unique_consecutive(
         return_inverse: also return the index of the run of each element.
         return_counts: also return the lengths of the runs.
         dim: the axis whose slices are compared. By default the flattened elements are compared.
-
     Example:
         >>> ops.unique_consecutive(Tensor([1, 1, 2, 2, 2, 1])).tolist()
         [1, 2, 1]

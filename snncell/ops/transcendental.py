@@ -69,8 +69,7 @@ def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
 def pow(x: Numbers, y: Numbers) -> Tensor:
     """Power: x ** y. Exponents 1, 2, 3, 0.5 and -1 use products, a root and a quotient, which are faster.
 
-    Note:
-        The gradient with respect to y is the derivative of exp(y log x) for x > 0, and 0 for x <= 0.
+    Note: The gradient with respect to y is the derivative of exp(y log x) for x > 0, and 0 for x <= 0.
     """
     if type(y) in (int, float) and isinstance(x, Tensor):
         if y == 1:

@@ -96,9 +96,7 @@ class EventLists(NamedTuple):
         values: (E,): the elements. Elements from indptr[R] on are ignored.
         shape: the shape of the dense array. Its first axes are the rows, such as (T, B); the others are the elements of
             a row.
-
     Source: the layout of `scipy.sparse.csr_array`, extended to rows and elements of any number of axes.
-
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], p=[1, 0, 1], sensor_size=(3, 1, 2))
         >>> lists = snncell.data.to_event_lists(events, n_bins=2)

@@ -156,7 +156,6 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
     Args:
         x: a Tensor of floats.
         hook: a function of the gradient, a Tensor with the shape of x, that returns a new gradient or None.
-
     Example:
         >>> def double(x):
         ...     y = x * 3.0
@@ -198,7 +197,6 @@ class HookBackward:
         hook_fn: a function of a tuple with one gradient for each input. Its result replaces them: a tuple, or a Tensor
             for a single input; None keeps them.
         cell_id: a name for errors.
-
     Example:
         >>> double = ops.HookBackward(lambda gradients: gradients[0] * 2.0)
         >>> ops.grad(lambda x: double(x * x))(Tensor(3.0))

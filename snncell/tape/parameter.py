@@ -185,11 +185,8 @@ class Parameter(Tensor):
         Args:
             data: as for `Tensor`.
             slice_shape: must be False; MindSpore's argument for distributed Parameters.
-
-        Raises:
-            ShapeError: if the shape differs.
-            DTypeError: if the conversion would lose values (float64 into float32, float into int).
-            AssignError: while a gradient with respect to this Parameter is being recorded.
+        Raises: ShapeError if the shape differs; DTypeError if the conversion would lose values (float64 into float32,
+            float into int); AssignError while a gradient with respect to this Parameter is being recorded.
         """
         if slice_shape:
             raise ArgumentError("set_data: slice_shape=True is for parts of a Parameter, which snncell does not have.")
@@ -291,9 +288,7 @@ class Parameter(Tensor):
     def clone(self, init: Any = "same") -> Parameter:
         """A new Parameter with the same name and settings.
 
-        Args:
-            init: "same" to copy the value, or as for `initializer`: a name, an Initializer, a number, or a Tensor.
-
+        Args: init: "same" to copy the value, or as for `initializer`: a name, an Initializer, a number, or a Tensor.
         Example:
             >>> Parameter([1.0, 2.0], name="w").clone("zeros").tolist()
             [0.0, 0.0]

@@ -43,13 +43,9 @@ class Tensor:
         const_arg: MindSpore's argument for its graph compiler; without effect.
         device: "CPU" or "GPU"; by default the device of `set_context`.
         input_data: MindSpore's name for data.
-
-    Raises:
-        ShapeError: for ragged lists.
-        DTypeError: for data that are not numbers.
-        ArgumentError: if an array does not export its elements, such as a PyTorch tensor with requires_grad, if you
-            pass data together with shape or init, or if you pass only some of shape, dtype and init.
-
+    Raises: ShapeError for ragged lists; DTypeError for data that are not numbers; ArgumentError if an array does not
+        export its elements, such as a PyTorch tensor with requires_grad, if you pass data together with shape or init,
+        or if you pass only some of shape, dtype and init.
     Example:
         >>> Tensor([[1.0, 2.0]]) * 2
         Tensor(shape=[1, 2], dtype=Float32, value=

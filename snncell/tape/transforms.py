@@ -222,15 +222,9 @@ def value_and_grad(
             Parameter, for `get_grad`.
         sens_param: True to pass the gradient to start from, with the value's shape and dtype, as the last argument or
             as `sens=`.
-
-    Returns:
-        A function with `fn`'s arguments that returns `(value, gradients)`.
-
-    Raises:
-        GradientError: for an argument that is not a float Tensor, a weight that is not a Parameter, or an output
-            without a gradient.
-        DTypeError: for a `sens` of another dtype than the value.
-
+    Returns: A function with `fn`'s arguments that returns `(value, gradients)`.
+    Raises: GradientError for an argument that is not a float Tensor, a weight that is not a Parameter, or an output
+        without a gradient; DTypeError for a `sens` of another dtype than the value.
     Example:
         >>> value_and_grad(lambda x: x * x)(Tensor(3.0))
         (Tensor(shape=[], dtype=Float32, value= 9), Tensor(shape=[], dtype=Float32, value= 6))
@@ -248,9 +242,7 @@ def grad(
 ) -> Callable[..., Any]:
     """A function that returns the gradients of `fn`. The arguments are those of `value_and_grad`.
 
-    Returns:
-        A function with `fn`'s arguments that returns the gradients, or `(gradients, aux)` with `has_aux`.
-
+    Returns: A function with `fn`'s arguments that returns the gradients, or `(gradients, aux)` with `has_aux`.
     Example:
         >>> grad(grad(lambda x: x * x * x))(Tensor(2.0))
         Tensor(shape=[], dtype=Float32, value= 12)
@@ -323,7 +315,6 @@ def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
     Args:
         gradients: that result.
         identifier: the position of an argument, or a Parameter or its name.
-
     Example:
         >>> both = grad(lambda x, y: x * y, (0, 1), return_ids=True)(Tensor(2.0), Tensor(3.0))
         >>> snncell.get_grad(both, 1)
@@ -361,13 +352,10 @@ def vjp(
         inputs: its arguments.
         weights: Parameters to differentiate with respect to, in addition to the inputs.
         has_aux: True if `fn` returns `(out, *aux)`; only `out` is differentiated.
-
-    Returns:
-        `(out, pull)`, or `(out, pull, aux)` with `has_aux`. `pull(dout, ...)` takes a gradient for each output, or
+    Returns: `(out, pull)`, or `(out, pull, aux)` with `has_aux`. `pull(dout, ...)` takes a gradient for each output, or
         gradients in the structure of `out`; those in a dict are matched by key. It returns a tuple with one gradient
         for each input, None for an input without floats. With weights it returns a pair of that tuple and the gradients
         of the weights: a tuple, or a bare gradient for a single Parameter. You can call `pull` several times.
-
     Example:
         >>> out, pull = snncell.vjp(lambda x, y: x * y, Tensor(2.0), Tensor(3.0))
         >>> pull(Tensor(1.0))
@@ -411,7 +399,6 @@ class GradOperation:
         get_by_list: True for the gradients of the Parameters that you pass after the function, as a tuple; with
             `get_all`, a pair of tuples. If you pass no Parameters, it uses the `trainable_params()` of the Cell.
         sens_param: as for `value_and_grad`.
-
     Example:
         >>> GradOperation(get_all=True)(lambda x, y: x * y)(Tensor(2.0), Tensor(3.0))
         (Tensor(shape=[], dtype=Float32, value= 3), Tensor(shape=[], dtype=Float32, value= 2))
