@@ -72,6 +72,7 @@ class Modes(Tree):
             device: the name in upper or lower case, or None to leave them where they are.
             dtype: None, because Parameters keep their dtype.
             non_blocking: accepted without effect.
+        Raises: DeviceError for an unknown name, or without a GPU; ArgumentError for a dtype.
         """
         if dtype is not None or isinstance(device, (dtypes.DType, Tensor)):
             raise ArgumentError(
@@ -146,6 +147,7 @@ class Modes(Tree):
             context_fn: None.
             use_reentrant, early_stop, kwargs: MindSpore's arguments, without effect; kwargs are `mp_comm_recompute`,
                 `parallel_optimizer_comm_recompute` and `recompute_slice_activation`.
+        Raises: ArgumentError for output_recompute, a context_fn, or an unknown name.
         """
         if output_recompute or context_fn is not None:
             raise ArgumentError(

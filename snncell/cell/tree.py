@@ -227,7 +227,8 @@ class Tree:
 
     def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
         """Set a Parameter as an attribute. The name must be free, or name a Parameter, which the new one then replaces.
-        It must not be empty or contain a dot.
+
+        Raises: NameClashError for a name that is empty, contains a dot, or belongs to another object.
         """
         self._insert("insert_param_to_cell", "param", param_name, param, Parameter, check_name_contain_dot)
 

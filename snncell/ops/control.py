@@ -51,6 +51,8 @@ def scan(
         checkpoint_every: save the carry every that many steps, and rematerialise the steps between them in the backward
             pass, which saves memory. By default each step saves as few values as the backward pass needs.
     Returns: The last carry, and the ys stacked along a first axis of length T.
+    Raises: ShapeError if the lengths of xs differ, or a state changes its shape; DTypeError if a state changes its
+        dtype; ArgumentError for xs without a Tensor or of length 0.
     """
     return run_scan(f, init, xs, reverse=reverse, checkpoint_every=checkpoint_every)
 
@@ -216,6 +218,8 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
             applies to all arguments, a tuple has one entry for each.
         out_axes: the axis along which each result is stacked; None for a result that does not depend on the slice.
     Returns: A function with the arguments of `fn`, each with one more axis.
+    Raises: ArgumentError for axes that do not fit the arguments, or results that are not Tensors; ShapeError for
+        arguments with different numbers of slices.
     Example:
         >>> snncell.vmap(lambda row, w: (row * w).sum(), in_axes=(0, None))(ops.ones((2, 3)), Tensor([1.0, 2.0, 3.0]))
         Tensor(shape=[2], dtype=Float32, value= [ 6.00000000e+00,  6.00000000e+00])

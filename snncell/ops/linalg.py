@@ -169,6 +169,8 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
     alphabetical order. Long float32 sums are accurate to 1e-6, except in matrix products, for which BLAS accumulates in
     float32.
 
+    Raises: ArgumentError for an invalid equation, or one that does not fit the number of operands; ShapeError if a
+        letter stands for different lengths.
     Example:
         >>> x, w = Tensor([1.0, 2.0]), ops.ones((2, 2, 3))
         >>> ops.einsum("ijk,i,j->k", w, x, x)  # y_k = sum_ij w_ijk x_i x_j

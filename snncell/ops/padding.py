@@ -56,6 +56,7 @@ def pad(
         mode: "constant"; or elements of x itself. For a, b, c these are "reflect" (c b | a b c | b a), "symmetric" (b a
             | a b c | c b), "replicate" (a a | a b c | c c) and "circular" (b c | a b c | a b).
         value: the number to pad with in mode "constant".
+    Raises: ShapeError for a wrong number of widths, a negative one, or more elements than x has for the mode.
     """
     tensor = as_tensor(x, "pad")
     if padding and all(isinstance(pair, (tuple, list)) for pair in padding):
@@ -126,6 +127,8 @@ def interpolate(
         mode: "nearest", "linear" for (N, C, L), or "bilinear" for (N, C, H, W).
         align_corners: for "linear" and "bilinear". True keeps the centres of the outermost pixels in place; False and
             None keep the corners of the image in place.
+    Raises: ArgumentError unless exactly one of `size` and `scale_factor` is given, and for options that do not fit;
+        ShapeError for another number of axes.
     """
     tensor = as_float(x, "interpolate") if mode != "nearest" else as_tensor(x, "interpolate")
     axes = tensor.ndim - 2

@@ -156,6 +156,7 @@ def register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> TensorHookHandle:
     Args:
         x: a Tensor of floats.
         hook: a function of the gradient, a Tensor with the shape of x, that returns a new gradient or None.
+    Raises: GradientError for a Tensor of integers or bools; later, if the hook returns anything else.
     Example:
         >>> def double(x):
         ...     y = x * 3.0
@@ -197,6 +198,7 @@ class HookBackward:
         hook_fn: a function of a tuple with one gradient for each input. Its result replaces them: a tuple, or a Tensor
             for a single input; None keeps them.
         cell_id: a name for errors.
+    Raises: GradientError if `hook_fn` is not a function, or returns anything else.
     Example:
         >>> double = ops.HookBackward(lambda gradients: gradients[0] * 2.0)
         >>> ops.grad(lambda x: double(x * x))(Tensor(3.0))

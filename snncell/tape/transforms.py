@@ -315,6 +315,7 @@ def get_grad(gradients: Any, identifier: int | str | Parameter) -> Any:
     Args:
         gradients: that result.
         identifier: the position of an argument, or a Parameter or its name.
+    Raises: GradientError if there is no such gradient; it lists the others.
     Example:
         >>> both = grad(lambda x, y: x * y, (0, 1), return_ids=True)(Tensor(2.0), Tensor(3.0))
         >>> snncell.get_grad(both, 1)
@@ -356,6 +357,8 @@ def vjp(
         gradients in the structure of `out`; those in a dict are matched by key. It returns a tuple with one gradient
         for each input, None for an input without floats. With weights it returns a pair of that tuple and the gradients
         of the weights: a tuple, or a bare gradient for a single Parameter. You can call `pull` several times.
+    Raises: GradientError as for `value_and_grad`, and for gradients in another structure than `out`; DTypeError for a
+        gradient of another dtype than the output.
     Example:
         >>> out, pull = snncell.vjp(lambda x, y: x * y, Tensor(2.0), Tensor(3.0))
         >>> pull(Tensor(1.0))
@@ -399,6 +402,7 @@ class GradOperation:
         get_by_list: True for the gradients of the Parameters that you pass after the function, as a tuple; with
             `get_all`, a pair of tuples. If you pass no Parameters, it uses the `trainable_params()` of the Cell.
         sens_param: as for `value_and_grad`.
+    Raises: ArgumentTypeError for flags that are not True or False.
     Example:
         >>> GradOperation(get_all=True)(lambda x, y: x * y)(Tensor(2.0), Tensor(3.0))
         (Tensor(shape=[], dtype=Float32, value= 3), Tensor(shape=[], dtype=Float32, value= 2))
