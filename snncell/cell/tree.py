@@ -99,8 +99,7 @@ def _is_of(member: Any, cells: dict[Any, None]) -> bool:
 
 
 def _home(member: Any) -> Home:
-    home: Home = member.home if isinstance(member, Parameter) else member._naming
-    return home
+    return member.home if isinstance(member, Parameter) else member._naming
 
 
 def _hold(cell: Any, key: str, member: Any) -> None:

@@ -152,8 +152,7 @@ class EventLists(NamedTuple):
 
     def to_dense(self) -> Tensor:
         """The dense array as a Tensor; a TensorIndexError for indices that do not ascend or are out of range."""
-        result: Tensor = _fill.bind(*self.operands("to_dense"), shape=self.shape)
-        return result
+        return _fill.bind(*self.operands("to_dense"), shape=self.shape)
 
     def operands(self, who: str) -> tuple[Tensor, Tensor, Tensor]:
         """Check shapes and dtypes, and return the lists as inputs of operations."""

@@ -174,8 +174,7 @@ class Parameter(Tensor):
 
     def value(self) -> Tensor:
         """The present value, as a Tensor that later writes do not change and that gradients flow through."""
-        value: Tensor = snapshot(self)
-        return value
+        return snapshot(self)
 
     data = property(value)
 

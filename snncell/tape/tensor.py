@@ -223,8 +223,7 @@ class Tensor:
                 "__cuda_array_interface__ does not support bfloat16; exchange the Tensor by DLPack (from_dlpack(x)), "
                 "or convert it first: x.astype('float32')"
             )
-        interface: dict[str, Any] = DEVICE.interface(self._data)
-        return interface
+        return DEVICE.interface(self._data)
 
     def __dlpack__(self, **options: Any) -> Any:
         if self.device == "gpu":  # no copy, so the consumer must not write to it

@@ -68,8 +68,7 @@ class Recording:
 def _watch(x: Tensor) -> Tensor:
     """`x` as a new source of gradients, so that other uses of `x` do not count. An outer tape still sees `x`."""
     if RECORDING.tape is not None and x._entry is not None:
-        watched: Tensor = alias.bind(x)
-        return watched
+        return alias.bind(x)
     # In a trace, make the source a Value. An array with an entry would look like a Tensor from outside of the trace
     # that another gradient flows through.
     data = in_trace(x)
