@@ -14,13 +14,9 @@ LISTENERS: list[Callable[[], None]] = []  # called after pool_limit or check_fin
 CHECKS: list[Callable[[], object]] = []  # called before the device target becomes "GPU"; they raise without a GPU
 FINITE: list[Any] = []  # the NaN watch while check_finite is on, else empty
 SETTINGS: dict[str, Any] = {  # the present values; users read them by `get_context`
-    "mode": PYNATIVE_MODE,
-    "device_target": "CPU",
-    "pool_limit": 1 << 31,
-    "check_finite": False,
-    "device_id": 0,
+    "mode": PYNATIVE_MODE, "device_target": "CPU", "pool_limit": 1 << 31, "check_finite": False, "device_id": 0,
     "full_traceback": False,
-}
+}  # fmt: skip
 
 
 def set_context(

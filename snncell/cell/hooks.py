@@ -29,11 +29,10 @@ TAKES: dict[str, tuple[str, ...]] = {  # the arguments of each kind of hook
     "_state_pre_hooks": ("cell", "prefix", "keep_vars"),
     "_state_hooks": ("cell", "state_dict", "prefix", "metadata"),
     "_load_pre_hooks": (
-        *("cell", "state_dict", "prefix", "metadata", "strict"),
-        *("missing_keys", "unexpected_keys", "errors"),
+        "cell", "state_dict", "prefix", "metadata", "strict", "missing_keys", "unexpected_keys", "errors",
     ),
     "_load_hooks": ("cell", "incompatible_keys"),
-}
+}  # fmt: skip
 
 
 class Hook(NamedTuple):

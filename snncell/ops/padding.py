@@ -22,11 +22,8 @@ Mode = Literal["constant", "reflect", "symmetric", "replicate", "circular"]
 
 # NumPy's name of a mode, and how many elements of an axis its padding cannot use; None means no limit.
 _FROM_X: dict[str, tuple[Any, int | None]] = {
-    "reflect": ("reflect", 1),
-    "symmetric": ("symmetric", 0),
-    "replicate": ("edge", None),
-    "circular": ("wrap", 0),
-}
+    "reflect": ("reflect", 1), "symmetric": ("symmetric", 0), "replicate": ("edge", None), "circular": ("wrap", 0),
+}  # fmt: skip
 
 
 @moving
