@@ -1,7 +1,4 @@
-"""Text of `explain` and `explain_passes`: launches, loops over time, compiler passes, and CUDA kernels.
-
-A launch is shown with the operations that it fuses, the bytes that it moves, and why two loops are not fused.
-"""
+"""Text of `explain` and `explain_passes`: launches, loops over time, compiler passes, and CUDA kernels."""
 
 from __future__ import annotations
 
@@ -277,10 +274,7 @@ def signature_difference(old: Any, new: Any) -> str:
 
 
 def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
-    """Name, source and signature of each device kernel of a Program, to read and compile without a card.
-
-    A loop that runs step by step has no kernel itself.
-    """
+    """Name, source and signature of each device kernel of a Program, without a card; loops step by step have none."""
     for group in fuse(optimise(program, DEVICE)):
         op = group.instructions[0].op
         if isinstance(op, LoopOperation):

@@ -1,7 +1,6 @@
-"""The table of `explain`: a compiled function layer by layer.
+"""The table of `explain`: a compiled function layer by layer, as the trace has noted (`base/frames.py`).
 
-The trace notes the layer of each instruction (`base/frames.py`). A launch belongs to the layer with most of its
-instructions. For its other layers, the report names this launch.
+A launch belongs to the layer with most of its instructions; for its other layers, the report names this launch.
 """
 
 from __future__ import annotations

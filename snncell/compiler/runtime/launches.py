@@ -211,10 +211,7 @@ class DeviceLaunch(LoopLaunch):
 
 
 class OperationCall(PlanEntry):
-    """One call of an operation that is not a loop, for example a matrix product, a view or a random draw.
-
-    Its kernels are built when it first runs.
-    """
+    """A call of an operation that is not a loop, such as a product, a view or a draw; its first run builds kernels."""
 
     def __init__(self, group: FusionGroup, uniform: dict[Value, Any], slots: Slots, drops: list[int]) -> None:
         super().__init__(group, drops)
@@ -286,10 +283,7 @@ class _Argument:
 
 
 class Segments:
-    """Two or more loops in one batched launch, in a legal order.
-
-    If threads share them, they must be independent of each other.
-    """
+    """Two or more loops in one batched launch, in a legal order; if threads share them, they are independent."""
 
     def __init__(self, launches: Sequence[Launch], shared: bool) -> None:
         self.launches = list(launches)

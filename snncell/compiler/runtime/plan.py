@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,10 +41,7 @@ from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, Value, here, in_turn,
 
 
 class Plan:
-    """The launches of one Program, for arrays in `space`.
-
-    They may be `recorded` as a CUDA graph, except for the plan of a step within a loop.
-    """
+    """The launches of one Program for arrays in `space`, `recorded` as a CUDA graph unless it is a step of a loop."""
 
     def __init__(self, program: Program, space: Space = HOST, recorded: bool = False) -> None:
         self.program = program
@@ -326,17 +324,15 @@ class RecordedPlan:
     def _part(self) -> None:
         """Copy the memory that the graph is about to overwrite for its holders, found by reference counts."""
         unchanged = {id(p._data): p for p in self.written if p._data is self._copied_value[p]}
-        private: dict[
-            int, int
-        ] = {}  # for each memory, the number of its arrays that only Parameters and the graph hold
+        # For each memory, the number of its arrays that only Parameters and the graph hold.
+        private: Counter[int] = Counter()
         for parameter in unchanged.values():
             # 3 references: the Parameter's, `_copied_value`'s, and the argument of this call.
             if sys.getrefcount(parameter._data) <= 3:
-                key = id(parameter._data.memory)
-                private[key] = private.get(key, 0) + 1
+                private[id(parameter._data.memory)] += 1
         for lent in list(self._lent):
             # 4 references: the list, its copy, the loop, and this call; plus one per private array.
-            if sys.getrefcount(lent) > 4 + private.get(id(lent), 0):
+            if sys.getrefcount(lent) > 4 + private[id(lent)]:
                 lent.part()
 
 

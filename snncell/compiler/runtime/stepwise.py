@@ -2,8 +2,7 @@
 
     for t in 0 .. T-1:  plan(states, x[t], constants)  ->  states, row t of the sequences, terms of the sums
 
-The arrays that a step fills are allocated once for the loop. Results are double-buffered, and sequences are filled in
-place, row by row.
+The arrays that a step fills are allocated once: results are double-buffered, and rows of sequences filled in place.
 """
 
 from __future__ import annotations
@@ -137,10 +136,8 @@ class _StepPlan:
 
 class _StepRun:
     """A running loop with its own arrays, because the same loop may run on other threads.
-
-    Every launch has two arrays for each result, one for even and one for odd steps (double buffering). So it can read
-    the states before a step while it writes those after it. Results that are rows of sequences are written directly
-    into the sequences.
+    Every launch has two arrays for each result, for even and for odd steps, so that it can read the states before a
+    step while it writes those after it. Results that are rows of sequences are written directly into the sequences.
     """
 
     def __init__(
@@ -166,10 +163,7 @@ class _StepRun:
         self.collected = len(ys)
 
     def take(self, states: Sequence[Any], place: int, turn: int, now: dict[Value, Any]) -> list[Any]:
-        """Run one step from `states`, at row `place` of the sequences; return the new states and terms of sums.
-
-        `now` has rematerialised states of the forward pass.
-        """
+        """Run a step at row `place` of the sequences; return states and terms of sums. `now`: rematerialised states."""
         taken = [array[place, ...] if varies else array for array, varies in self.operands]
         if now:
             taken = [now.get(value, array) for value, array in zip(self.plan.outside, taken, strict=True)]
