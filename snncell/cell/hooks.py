@@ -49,7 +49,13 @@ class HookHandle:
     def __init__(self, cell: Any, kind: str, hook: Hook, first: bool = False) -> None:
         if not callable(hook.function):
             raise ArgumentTypeError(f"{type(cell).__name__}: a hook is a function, not {came(hook.function)}.")
-        _refuse_signature(cell, hook, TAKES[kind])
+        takes = TAKES[kind]
+        takes = (*takes[:2], "kwargs", *takes[2:]) if hook.with_kwargs else takes
+        if wrong := misfit(hook.function, takes):  # as far as its signature is known
+            raise ArgumentTypeError(
+                f"{type(cell).__name__}: a hook of this kind is called as hook({', '.join(takes)}), which "
+                f"{show(hook.function)} does not take: {wrong}."
+            )
         self._cell, self._kind, self._number = cell, kind, next(_numbers)
         known = cell.__dict__.get(kind, {})
         added = {self._number: hook}
@@ -65,16 +71,6 @@ class HookHandle:
         if not state[self._kind]:
             del state[self._kind]  # restore the state before the first hook
         state["version"] += 2
-
-
-def _refuse_signature(cell: Any, hook: Hook, takes: tuple[str, ...]) -> None:
-    """Raise unless a hook accepts its arguments, as far as its signature is known."""
-    takes = (*takes[:2], "kwargs", *takes[2:]) if hook.with_kwargs else takes
-    if wrong := misfit(hook.function, takes):
-        raise ArgumentTypeError(
-            f"{type(cell).__name__}: a hook of this kind is called as hook({', '.join(takes)}), which "
-            f"{show(hook.function)} does not take: {wrong}."
-        )
 
 
 class Hooked:

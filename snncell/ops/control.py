@@ -166,9 +166,10 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
     for position, (a, b) in enumerate(zip(old, new, strict=True)):
         state = f"state {position if names is None else names[position]}"
         if a.shape != b.shape:
+            pairs = zip(a.shape[::-1], b.shape[::-1], strict=False)
             fix = (
                 f"Give it its full shape from the start, for instance ops.zeros({b.shape})."
-                if _broadcasts(a.shape, b.shape)
+                if a.ndim <= b.ndim and all(n in (1, m) for n, m in pairs)
                 else f"Return it with its original shape {a.shape}: look in the step for a sum, a mean or an index "
                 f"that drops axes (keepdims=True keeps them), or start with the intended shape."
             )
@@ -183,10 +184,6 @@ def _check_carry(before: Any, after: Any, who: str, names: Sequence[str] | None)
                 else f"Convert it back, .astype({a.dtype.name!r}), or start with {b.dtype.name}."
             )
             raise DTypeError(f"{who}: {state} has dtype {a.dtype} before a step and {b.dtype} after it. {fix}")
-
-
-def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    return len(shape) <= len(to) and all(n in (1, m) for n, m in zip(shape[::-1], to[::-1], strict=False))
 
 
 def _outline_carry(tree: Any) -> str:

@@ -46,16 +46,13 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 @_dot.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     def of_matrix() -> Tensor:
-        if _by_columns(y):  # for example w.T in a layer; the gradient of w then has the memory layout of w
+        # For a column-major matrix, such as w.T in a layer: the gradient of w then has the memory layout of w. In a
+        # trace, `passes/product_operands.py` decides.
+        if isinstance(y._data, np.ndarray) and y._data.flags.f_contiguous and not y._data.flags.c_contiguous:
             return sh.transpose(_turned.bind(conj(x), dout))
         return _contraction.bind(conj(x), dout)
 
     return lambda: _dot.bind(dout, conj(sh.transpose(y))), of_matrix
-
-
-def _by_columns(x: Tensor) -> bool:
-    """True for a column-major matrix, such as a transpose. In a trace, `passes/product_operands.py` decides."""
-    return isinstance(x._data, np.ndarray) and x._data.flags.f_contiguous and not x._data.flags.c_contiguous
 
 
 # Contraction sums over all axes but the last, `Dot` over the last, so the gradients of each use the other.

@@ -11,7 +11,7 @@ import inspect
 import sys
 import typing
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Never
 
@@ -105,9 +105,12 @@ class ArgumentKinds:
             if p.kind is p.VAR_POSITIONAL:
                 self.rest = p.name, kind
             elif p.kind is p.VAR_KEYWORD:
-                self.names |= dict(_kinds_of_options(hints.get(p.name, Any)))
+                listed = typing.get_origin(hints.get(p.name)) is typing.Unpack
+                for shape in typing.get_args(hints[p.name]) if listed else ():
+                    inner = typing.get_type_hints(shape, include_extras=True)
+                    self.names |= {name: kind_of(hint) for name, hint in inner.items()}
                 # A class passes unknown names to its base class, which raises the error.
-                self.open = function.__name__ == "__init__" or typing.get_origin(hints.get(p.name)) is not typing.Unpack
+                self.open = function.__name__ == "__init__" or not listed
             else:
                 self.names[p.name] = kind
                 if p.kind is not p.KEYWORD_ONLY:
@@ -223,14 +226,6 @@ def _runs_code(hint: Any) -> bool:
     return callbacks or any(
         part is Callable or typing.get_origin(part) is Callable or hasattr(part, "construct") for part in parts
     )
-
-
-def _kinds_of_options(hint: Any) -> Iterator[tuple[str, Kind]]:
-    """The kinds of the arguments in `**options: Unpack[...]`."""
-    if typing.get_origin(hint) is typing.Unpack:
-        (shape,) = typing.get_args(hint)
-        for name, inner in typing.get_type_hints(shape, include_extras=True).items():
-            yield name, kind_of(inner)
 
 
 @functools.cache

@@ -112,7 +112,10 @@ def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError |
     arrays = _ARRAY.findall(arguments) if isinstance(error, (ShapeError, DTypeError)) else []
     if not named:
         text = f"{who}({arguments}): {text}"
-    elif arguments and not _names_one_of(arrays or _NAME.findall(arguments), text):
+    # Ignore names in the suggested code: "take ops.real(x) first", "convert it by x.astype('int64')".
+    elif arguments and not any(
+        re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in arrays or _NAME.findall(arguments)
+    ):
         text = f"{text} Arguments: {arguments}."
     else:
         return None
@@ -121,11 +124,6 @@ def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError |
         told.add_note(note)
     told.names_call = not named  # if False, the layer that called the operation adds its name, too
     return told
-
-
-def _names_one_of(names: list[str], text: str) -> bool:
-    # Ignore names in the suggested code: "take ops.real(x) first", "convert it by x.astype('int64')".
-    return any(re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in names)
 
 
 def percent(part: float) -> str:
