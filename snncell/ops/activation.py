@@ -31,9 +31,7 @@ __all__ = [
 def gelu(x: Numbers, approximate: Literal["none", "tanh"] = "none") -> Tensor:
     """Gaussian error linear unit: x * Phi(x), with Phi the standard normal distribution function.
 
-    Args:
-        x: any shape.
-        approximate: "none" for the exact function, "tanh" for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+    Args: approximate: "none" for the exact function, "tanh" for 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
     """
     x = as_float(x, "gelu")
     if approximate == "none":
@@ -50,7 +48,6 @@ def softplus(x: Numbers, beta: Positive = 1.0, threshold: float | None = None) -
     """Softplus: log(1 + exp(beta x)) / beta, without overflow.
 
     Args:
-        x: any shape.
         beta: sharpness of the bend.
         threshold: return x where beta x exceeds this number. By default the formula is used everywhere. MindSpore and
             PyTorch use 20, where both differ by 2e-9.

@@ -285,7 +285,6 @@ def gather_elements(x: Numbers, dim: int, index: Numbers) -> Tensor:
     """Select elements along an axis: out[i, j] = x[index[i, j], j] for dim = 0, x[i, index[i, j]] for dim = 1.
 
     Args:
-        x: any shape.
         dim: the axis.
         index: integers with as many axes as x, none longer than in x except `dim`. The result has the shape of `index`.
     """

@@ -302,7 +302,6 @@ def scatter(x: Numbers, axis: int, index: Numbers, src: Numbers) -> Tensor:
 
     Args:
         x: any shape. It is not modified.
-        axis: the axis.
         index: integers, as in `gather_elements`. For a repeated position, the last value counts and gets the gradient.
         src: numbers that broadcast to the shape of `index`.
     """

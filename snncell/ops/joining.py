@@ -199,7 +199,6 @@ def roll(x: Numbers, shifts: sh.Axes, dims: sh.Axes | None = None) -> Tensor:
     """Shift elements along axes; elements that leave at one end enter at the other.
 
     Args:
-        x: any shape.
         shifts: the number of positions, for each of `dims`.
         dims: the axes. By default the flattened elements are shifted.
     """

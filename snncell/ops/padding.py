@@ -46,7 +46,6 @@ def pad(
     """Pad `x` with a constant, or with its own elements.
 
     Args:
-        x: any shape.
         padding: numbers before and after the last axis, then before and after the last but one, and so on (PyTorch's
             order), for example (1, 2, 0, 1). Or pairs (before, after), one per axis from the first on, or one for all
             axes (NumPy's order), for example ((0, 1), (1, 2)).

@@ -387,7 +387,6 @@ def dropout(x: Numbers, p: Probability = 0.5, shared_axes: tuple[int, ...] = ())
     """Dropout: set each element to 0 with probability p, and divide the others by 1 - p.
 
     Args:
-        x: any shape.
         p: the probability of dropping an element.
         shared_axes: axes along which all elements share one decision. For example, shared_axes=(0,) drops the same
             elements at all time steps of (T, B, N).

@@ -103,7 +103,6 @@ def topk(
     """The k largest, or smallest, elements along an axis, and their positions.
 
     Args:
-        x: any shape.
         k: the number of elements, at most the length of the axis.
         dim: the axis, by default the last.
         largest: False for the smallest elements.
@@ -126,7 +125,6 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
     """Median: the middle element in sorted order; for an even number of elements the lower one of the two.
 
     Args:
-        x: any shape.
         axis: if given, the result is a pair: the medians along this axis, and their positions.
         keepdims: keep the axis with length 1.
     Returns: A Tensor without axes, or the pair if `axis` is given. NaN if there is a NaN.
@@ -151,7 +149,6 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
     """Quantile: the value below which a fraction q of the elements lies, with linear interpolation; NaN next to a NaN.
 
     Args:
-        x: any shape.
         q: a number in [0, 1], or several, which become the first axis of the result.
         axis: by default the flattened elements are used.
         keepdims: keep the axis with length 1.
@@ -235,7 +232,6 @@ def unique_consecutive(
     A traced function raises a TraceError, because the number of elements depends on values.
 
     Args:
-        x: any shape.
         return_inverse: also return the index of the run of each element.
         return_counts: also return the lengths of the runs.
         dim: the axis whose slices are compared. By default the flattened elements are compared.
