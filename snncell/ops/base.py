@@ -280,16 +280,10 @@ def cast(x: Numbers, dtype: Dtype) -> Tensor:
 
 # --- Options: axes, integers, numbers, shapes -------------------------------------------------------------------------
 
-
-def _memory() -> int:
-    """The machine's memory in bytes; a terabyte if the system does not report it."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 2**40
-
-
-MEMORY = _memory()
+try:
+    MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes of the machine
+except (AttributeError, OSError, ValueError):  # the system does not report it
+    MEMORY = 2**40
 
 
 def as_axes(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
