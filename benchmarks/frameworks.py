@@ -82,22 +82,34 @@ def snncell_lif_layer(every: int | None = None) -> Any:
     return nn.MultiStep(nn.LIFNode(tau=2.0, surrogate_function=SuperSpike()), checkpoint_every=every)
 
 
-def torch_lif_layer() -> Callable[[Any], Any]:
-    """A loop over the slices of `unbind`, as a user of PyTorch writes it."""
+def torch_layer(step: Callable[..., Any], states: int) -> Callable[..., Any]:
+    """A loop over the slices of `unbind`, as a user of PyTorch writes it.
+
+    `step(now, *states, *weights)` gives spikes and new states, which begin with zeros; `layer(x, *weights)` spikes.
+    """
     import torch
 
-    spike = torch_spike()
+    step = maybe_compiled("time step", step)
 
-    def layer(x: Any) -> Any:
-        v, out = torch.zeros_like(x[0]), []
+    def layer(x: Any, *weights: Any) -> Any:
+        state, out = [torch.zeros_like(x[0])] * states, []
         for now in x.unbind(0):
-            h = v + (now - v) / 2.0
-            s = spike(h - 1.0)
-            v = h - s
+            s, *state = step(now, *state, *weights)
             out.append(s)
         return torch.stack(out)
 
     return maybe_compiled("neuron", layer)
+
+
+def torch_lif_layer() -> Callable[[Any], Any]:
+    spike = torch_spike()
+
+    def step(now: Any, v: Any) -> Any:
+        h = v + (now - v) / 2.0
+        s = spike(h - 1.0)
+        return s, h - s
+
+    return torch_layer(step, 1)
 
 
 def spikingjelly_lif_layer() -> Callable[[Any], Any]:

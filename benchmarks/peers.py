@@ -20,12 +20,18 @@ MODULES = {
 }
 
 
-# Contestants that compile a part of PyTorch's network by torch.compile: its neurons over all time steps, or the network
-# with its loss. PyTorch then compiles the backward pass of this part too. Adam is a single kernel in all contestants.
-COMPILED = {"PyTorch, compiled neuron": "neuron", "PyTorch, compiled": "network"}
+# Contestants that compile a part of PyTorch's network by torch.compile: one time step of its neurons, its neurons over
+# all time steps, or the network with its loss. PyTorch then compiles the backward pass of this part too. Adam is a
+# single kernel in all contestants.
+COMPILED = {
+    "PyTorch, compiled time step": "time step",
+    "PyTorch, compiled neuron": "neuron",
+    "PyTorch, compiled": "network",
+}
 COMPILE_LIMIT = 60  # seconds for the first call of a compiled contestant; a slower one is reported, not measured
 compile_backend = "inductor"
 _part = ""  # the part that the contestants made now compile
+_compiled = 0  # the number of their compiled functions
 
 
 def peer_of(contestant: str) -> str:
@@ -57,10 +63,12 @@ def versions(peers: list[str]) -> dict[str, str]:
 @contextmanager
 def compiling(part: str) -> Iterator[None]:
     """Compile this part of the contestants that are made in the block."""
-    global _part
-    _part = part
+    global _part, _compiled
+    _part, _compiled = part, 0
     try:
         yield
+        if not _compiled:
+            raise ValueError(f"This contestant does not compile its {part}.")
     finally:
         _part = ""
 
@@ -71,13 +79,22 @@ def maybe_compiled(part: str, function: Callable[..., Any]) -> Callable[..., Any
     All shapes are static, so that PyTorch can use the sizes, and a function that PyTorch compiles only partly is an
     error, so that the time of an uncompiled one is not reported.
     """
+    global _compiled
     if part != _part:
         return function
+    _compiled += 1
     import torch
 
     torch._dynamo.config.recompile_limit = 64  # one entry for each shape of a layer
     torch._dynamo.config.fail_on_recompile_limit_hit = True
     return torch.compile(function, dynamic=False, fullgraph=True, backend=compile_backend)  # type: ignore[no-any-return]
+
+
+def forget_compiled() -> None:
+    """Drop the compiled code of earlier contestants, which PyTorch would try first at each call."""
+    import torch
+
+    torch._dynamo.reset()
 
 
 def one_thread(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.checking import agree
-from benchmarks.peers import COMPILED, compiling, one_thread, peer_of
+from benchmarks.peers import COMPILED, compiling, forget_compiled, one_thread, peer_of
 
 Run = Callable[..., Any]
 OURS, PYTORCH, ONE_THREAD = "snncell", "PyTorch", "PyTorch, one thread"
@@ -66,10 +66,11 @@ class Row:
     remark: str = ""
 
     def compiled(self, peers: list[str]) -> list[str]:
-        """The compiled contestants. A neuron or a layer alone is the whole network."""
+        """The compiled contestants. A neuron alone is the whole network, and a layer has no time steps."""
         if PYTORCH not in self.contestants or PYTORCH not in peers:
             return []
-        return [name for name, part in COMPILED.items() if part == "network" or self.group not in ("neurons", "layers")]
+        without = {"neurons": ["neuron"], "layers": ["neuron", "time step"]}.get(self.group, [])
+        return [name for name, part in COMPILED.items() if part not in without]
 
     def make(self, name: str, given: tuple[Any, ...]) -> Contestant:
         """A contestant for the arrays of the row."""
@@ -82,6 +83,8 @@ class Row:
         """The available contestants for these sizes, with some of the compiled ones."""
         given = self.given(sizes)
         names = [name for name in self.contestants if peer_of(name) in (OURS, *peers)]
+        if compiled := list(compiled):
+            forget_compiled()
         made = {name: self.make(name, given) for name in (*names, *compiled)}
         if PYTORCH in made:
             several = made[PYTORCH]

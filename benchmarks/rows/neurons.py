@@ -18,6 +18,7 @@ from benchmarks.frameworks import (
     jax_vjp,
     snncell_lif_layer,
     snncell_vjp,
+    torch_layer,
     torch_spike,
     torch_vjp,
 )
@@ -77,19 +78,13 @@ def torch_adaptive(x: Any, dout: Any, w: Any) -> Contestant:
 
     spike = torch_spike()
 
-    def net(x: Any, w: Any) -> Any:
-        decay = torch.sigmoid(w)
-        v, a = torch.zeros_like(x[0]), torch.zeros_like(x[0])
-        out = []
-        for now in x.unbind(0):
-            h = decay * v + now
-            s = spike(h - 1.0 - a)
-            v = h - s * (1.0 + a)
-            a = 0.95 * a + 0.1 * s
-            out.append(s)
-        return torch.stack(out)
+    def step(now: Any, v: Any, a: Any, decay: Any) -> Any:
+        h = decay * v + now
+        s = spike(h - 1.0 - a)
+        return s, h - s * (1.0 + a), 0.95 * a + 0.1 * s
 
-    return torch_vjp(net, [x, w], dout)
+    layer = torch_layer(step, 2)
+    return torch_vjp(lambda x, w: layer(x, torch.sigmoid(w)), [x, w], dout)
 
 
 def jax_adaptive(x: Any, dout: Any, w: Any) -> Contestant:

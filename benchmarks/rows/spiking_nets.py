@@ -19,9 +19,9 @@ from benchmarks.frameworks import (
     jax_spike,
     snncell_lif_layer,
     spikingjelly_spike,
+    torch_layer,
     torch_spike,
 )
-from benchmarks.peers import maybe_compiled
 from benchmarks.row import Contestant, Row
 from benchmarks.training import jax_training, snncell_training, torch_training
 from snncell import Tensor, nn
@@ -126,33 +126,21 @@ def snncell_recurrent(x: Any, y: Any, weights: list[Any], adaptive: bool = False
 
 def torch_loop(adaptive: bool) -> Callable[..., Any]:
     """The recurrent neurons over all time steps, from their currents and the matrix and bias of the feedback."""
-    import torch
     from torch.nn.functional import linear
 
     spike, (alpha, beta, rho, jump) = torch_spike(), ALIF.values()
 
-    def lif(current: Any, w: Any, b: Any) -> Any:
-        s = v = torch.zeros_like(current[0])
-        out = []
-        for now in current.unbind(0):
-            h = v + (now + linear(s, w, b) - v) / 2.0
-            s = spike(h - 1.0)
-            v = h - s
-            out.append(s)
-        return torch.stack(out)
+    def lif(now: Any, s: Any, v: Any, w: Any, b: Any) -> Any:
+        h = v + (now + linear(s, w, b) - v) / 2.0
+        s = spike(h - 1.0)
+        return s, s, h - s
 
-    def alif(current: Any, w: Any, b: Any) -> Any:
-        s = v = a = torch.zeros_like(current[0])
-        out = []
-        for now in current.unbind(0):
-            h = alpha * v + (now + linear(s, w, b))
-            s = spike(h - (1.0 + beta * a))
-            v = h - s
-            a = rho * a + jump * s
-            out.append(s)
-        return torch.stack(out)
+    def alif(now: Any, s: Any, v: Any, a: Any, w: Any, b: Any) -> Any:
+        h = alpha * v + (now + linear(s, w, b))
+        s = spike(h - (1.0 + beta * a))
+        return s, s, h - s, rho * a + jump * s
 
-    return maybe_compiled("neuron", alif if adaptive else lif)
+    return torch_layer(alif, 3) if adaptive else torch_layer(lif, 2)
 
 
 def spikingjelly_loop(current: Any, w: Any, b: Any) -> Any:
