@@ -228,9 +228,8 @@ def latency(
         t = steps - 1 - ln(a x + 1), a = e^(steps - 1) - 1
         t = (steps - 1) (1 - x)                         linear
 
-    Use it if few spikes must carry the information. You should combine normalize=True with linear=True, because
-    snnTorch's normalised logarithm puts most spikes early. For example, over 8 steps, with a value below the threshold
-    in the input, 0.1 already fires at step 0. Halves round to even.
+    Use it if few spikes must carry the information. Combine normalize=True with linear=True, because snnTorch's
+    normalised logarithm puts most spikes early: over 8 steps, 0.1 fires at step 0. Halves round to even.
 
     Args:
         x: (B, ...) in [0, 1]. Under `snncell.jit`, spikes after the last step are dropped.

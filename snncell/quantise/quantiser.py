@@ -56,9 +56,8 @@ class Quantiser(Ranged, Cell):
     smooth(x, *grid)    the function with the derivative that the backward pass uses
     passes(x, *grid)    a mask, True where that derivative is 1 and False where it is 0; None for 1 everywhere
 
-    You can check the gradient with `testing.check_bprop`, and run `smooth` with `surrogate.smooth()`, as with spike
-    functions. Zeros stay zeros and NaN stays NaN. If a value is NaN or infinite, all values with the same scale become
-    NaN. float16 and bfloat16 are rounded in float32, and the result is converted back.
+    You can check the gradient with `testing.check_bprop`, and run `smooth` with `surrogate.smooth()`. Zeros stay zeros.
+    A value that is NaN or infinite makes all values with its scale NaN. float16 and bfloat16 are rounded in float32.
 
     Inputs: x: floats of any shape.
     Returns: Values on the grid, in the shape and dtype of x.

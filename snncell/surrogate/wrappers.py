@@ -114,9 +114,9 @@ class StochasticSpike(Wrapper):
     p is the primitive of `surrogate_function`, clipped to [0, 1]. For example, p is sigmoid(alpha x) for
     Sigmoid(alpha), the normal distribution function for Gaussian(sigma), and 1 - e^(-r) for EscapeRate(rate, width).
 
-    `set_seed` determines the random numbers. Each call and each time step draws new ones. They are the same eagerly,
-    under jit and in nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep the forward pass runs step by step,
-    because drawing random numbers is not an elementwise operation; the backward pass is one kernel.
+    Each call and each time step draws new random numbers, which `set_seed` determines: the same eagerly, under jit and
+    in nn.MultiStep, on the CPU and on the GPU. In nn.MultiStep the forward pass runs step by step, because drawing is
+    not elementwise; the backward pass is one kernel.
 
     Args:
         surrogate_function: the escape function, a spike function whose primitive rises from 0 to 1. Default: Sigmoid().

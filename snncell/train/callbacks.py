@@ -149,9 +149,8 @@ class Callback:
         on_epoch_begin, (on_step_begin, on_step_end) for each batch, on_evaluation_begin, on_evaluation_end (with test
         data only), on_epoch_end
 
-    on_fit_begin is called before the first epoch, and on_fit_end, or on_error, after the last one. At on_step_end a GPU
-    may still be computing the loss, so a callback waits only if it reads the loss. `training.record` contains the
-    numbers of the epoch from on_evaluation_end on.
+    on_fit_begin comes before the first epoch, and on_fit_end, or on_error, after the last one. At on_step_end a GPU may
+    still compute the loss; only reading it waits. `training.record` has the numbers from on_evaluation_end on.
 
     Methods with MindSpore's names take a `RunContext`: on_train_begin, on_train_epoch_begin, on_train_step_begin,
     on_train_step_end, on_train_epoch_end, on_train_end, and for an evaluation the same with "eval" instead of "train";

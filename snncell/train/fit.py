@@ -84,17 +84,15 @@ def fit(
     """Train a network: jitted training steps over all data, epoch after epoch.
 
     Args:
-        net: the network, called with the inputs of a batch. `fit` compiles it, and a compiled encoder cannot check the
-            range of its input, so check your data first. Training steps use training mode, `validation` prediction
-            mode; both are restored at the end. `fit` resets each `Stateful` before a pass over the data. If construct
-            has an argument `lengths` (padded sequences), a loss and an accuracy with this argument get it too.
+        net: the network, called with the inputs of a batch. `fit` compiles it, so encoders in it cannot check the range
+            of their input. It trains in training mode, evaluates in prediction mode, and restores both. Each `Stateful`
+            is reset before a pass over the data. A loss or accuracy with an argument `lengths` gets that of construct.
         loss: a function or a Cell. It gets the net's output and the target, and returns a number.
         optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
-        data: a tuple of arrays (inputs, ..., target) with one entry per sample. `fit` shuffles the samples and forms
-            the batches. You can also pass an iterable of batches (inputs, ..., target) that can be iterated many times,
-            for example a `data.Loader`, `train.Batches` or PyTorch's DataLoader. An array can be anything that `Tensor`
-            takes, and batches may contain tuples, lists and dicts of arrays. Your own batches should draw their order
-            by `ops.randperm`, so that a resumed training repeats it. A resume cannot check the order.
+        data: a tuple of arrays (inputs, ..., target) with one entry per sample, which `fit` shuffles and batches. Or an
+            iterable of batches (inputs, ..., target) that can be iterated many times, such as `train.Batches`, a
+            `data.Loader` or PyTorch's. Arrays are anything that `Tensor` takes; batches may contain tuples, lists and
+            dicts. Draw your own batches by `ops.randperm`, so that a resume, which cannot check them, repeats them.
         epochs: the total number of epochs, including those before a resume.
         validation: data to evaluate after each epoch. The records give these numbers the prefix "test_".
         test_every: the number of epochs between evaluations, or a list of the epochs that end with an evaluation.
@@ -105,45 +103,39 @@ def fit(
         firing_rate: one or more Cells whose output is spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
         accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
-            optimiser step, which uses the mean gradient of their samples. The last batches of an epoch form a step too.
+            optimiser step, which takes the mean gradient of their samples. An epoch ends with a step.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
-        loss_scale: an `amp.DynamicLossScaler`, or a number for a constant scale, so that float16 gradients do not
-            become 0. If a gradient is not finite, `fit` skips the step; see `training_step`. The records then contain
-            "loss_scale", the scale of the next step, and "skipped", the number of skipped steps in the epoch.
+        loss_scale: an `amp.DynamicLossScaler`, or a constant number, so that float16 gradients do not become 0. Steps
+            whose gradients are not finite are skipped; records contain "loss_scale" (the next) and "skipped" (a count).
         monitor: a number of the records, such as "test_loss". At the end `fit` restores the weights of its best epoch.
         patience: early stopping: end the training if `monitor` has not improved for this number of epochs. The default
             of `monitor` is then "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
-            `fit` finishes the current step and writes the file. Then it returns, or SIGTERM has its usual effect. A
-            second signal acts at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt.
+            `fit` finishes the current step, writes the file and returns, or SIGTERM has its usual effect. A second
+            signal acts at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt.
         resume: True to continue from the file `checkpoint`, or the path of another file to continue from. Weights,
             moments, step, sample order and log continue with the same bits, also within an epoch.
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether to show a progress bar.
-        prefetch: whether a thread prepares the next batch of `data` and `validation` during a training step. This keeps
-            one more batch in memory. By default `fit` prefetches arrays and `train.Batches` if this is faster. You can
-            pass True for other data only if they do not depend on values that a step changes, such as weights, the
-            optimiser's step number or a monitor. Data that use snncell's random numbers wait for the step, so they draw
-            the same numbers. With a GPU `fit` never prefetches, because the host prepares batches during a step anyway.
+        prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
+            default it does so for arrays and `train.Batches` if this is faster, and never with a GPU, where the host
+            works in parallel anyway. Pass True for other data only if they depend on nothing that a step changes, such
+            as weights or a monitor. Data that use snncell's random numbers draw the same numbers, because they wait.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
-            with the same arguments and with all of the data. `fit` cuts each batch into shards. Gradients, numbers and
-            BatchNorm's statistics are means over all samples, added in a fixed order, so any number of ranks gives the
-            same bits. Note that a loss or metric is called on one shard at a time, so a mean inside it is the mean of
-            this shard. Rank 0 writes the checkpoint, the log and the progress bar. If one rank stops, all ranks stop.
+            with the same arguments and all data. `fit` cuts each batch into shards; gradients, numbers and BatchNorm's
+            statistics are means over all samples in a fixed order, so any number of ranks gives the same bits. A loss
+            or metric gets one shard, so a mean in it is the shard's. Rank 0 writes files. If a rank stops, all stop.
         test: an older name of `validation`.
     Returns: A `Result`, with the history.
     Raises:
         ArgumentError: for invalid settings, or data without a batch.
         TrainingError: if the loss of an epoch is not finite, its test loss (or `monitor`) is NaN, or a trained
-            Parameter is not finite after the epoch. `fit` checks Parameters too, because a neuron with potential NaN
-            does not spike, so the loss can stay finite. With loss_scale it is also raised if gradients are not finite
-            in a step with the smallest possible scale, or in all steps of an epoch with a constant scale. If the data
-            contain NaN, the message says where. The checkpoint of the previous epoch stays on disk.
-        CheckpointError: if the file to resume from is missing, or was written with another net, optimiser, loss, data
-            or settings. The message names the difference.
+            Parameter is not finite: NaN potentials do not spike, so the loss can stay finite. With loss_scale also if
+            gradients are not finite at the smallest scale, or in all steps of an epoch with a constant scale. If the
+            data contain NaN, the message says where. The checkpoint of the previous epoch stays on disk.
+        CheckpointError: if the file to resume from is missing, or of another net, optimiser, loss, data or settings.
         RankError: with distributed, if no job was joined, or if ranks differ in net, data or settings, or have ended.
-
     If `validation` is arrays or a list of batches, and contains NaN, `fit` gives a RuntimeWarning at the beginning.
 
     Example:

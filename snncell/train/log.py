@@ -180,9 +180,8 @@ class Progress(Callback):
 class TensorBoard(Callback):
     """Log a training for TensorBoard: numbers, histograms, spike rasters and reports for `tensorboard --logdir`.
 
-    After each epoch it writes the numbers of the record against the optimiser's step; a confusion matrix is drawn. If
-    you resume a training, or restart it in the same folder, new numbers hide the later numbers in the folder. It does
-    not change the training in any bit.
+    After each epoch it writes the numbers of the record against the optimiser's step, and draws a confusion matrix. In
+    a folder of an earlier run, new numbers hide its later ones. It does not change the training in any bit.
 
     Args:
         folder: the folder, which is created if it is missing.

@@ -73,19 +73,17 @@ def find_learning_rate(
 
     smoothed_i = sum_j k(i - j) loss_j / sum_j k(i - j),   k(n) = e^(-n^2 / (2 smoothing^2))
 
-    The smoothing window is symmetric, because a lag of n steps would shift the rate by a factor. The suggestion is the
-    rate where the derivative of smoothed by the logarithm of the rate is smallest, between the end of the initial
-    plateau (where a tenth of the fall is done for good) and the smallest loss. The search ends when an average of the
-    last losses is four times the smallest one. Use the suggestion as a starting point. You should look at the plot if
-    the loss falls only a little.
+    The window is symmetric, because a lag of n steps would shift the rate by a factor. The suggestion is the rate where
+    the derivative of smoothed by log rate is smallest, between the initial plateau (until a tenth of the fall is done
+    for good) and the smallest loss. The search ends when an average of the last losses is four times the smallest one.
+    Use the suggestion as a starting point, and look at the plot if the loss falls only a little.
 
-    Afterwards it restores everything bit for bit: weights, statistics, moments, step and rate, and the states of each
-    `Stateful`. It also restores the training mode, snncell's random numbers, and the position of a `data.Loader`.
+    Afterwards it restores everything bit for bit: weights, statistics, moments, step and rate, states of each
+    `Stateful`, training mode, snncell's random numbers, and the position of a `data.Loader`.
 
     Args:
-        net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are repeated until
-            there are enough steps. The optimiser's groups keep the ratios of their rates; a schedule counts with its
-            present rate.
+        net, loss, optimiser, data, batch_size, clip_norm, clip_value, loss_scale: as for `fit`. Data are repeated as
+            needed. The optimiser's groups keep the ratios of their rates; a schedule counts with its present rate.
         lowest, highest: the rates of the first and of the last step.
         steps: the number of steps, at least three.
         smoothing: the width of the window, in steps.

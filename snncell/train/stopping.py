@@ -269,8 +269,7 @@ class EMA(Callback):
 
     It averages the Parameters that the optimiser trains. Training steps continue from w. The Parameters hold the
     average only during an evaluation, so `EarlyStopping` and `fit(monitor=...)` keep the average as the best weights.
-    Checkpoints contain both, and `load_state` loads w. To get the average, call `fit(resume=file)` with the number of
-    epochs that are already done, so that it does not train further.
+    Checkpoints contain both; `load_state` loads w, and `fit(resume=file)` with the epochs already done the average.
 
     Args:
         decay: d, in [0, 1). It averages over about the last 1 / (1 - d) steps.

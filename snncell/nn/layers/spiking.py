@@ -81,8 +81,8 @@ class SynapseFilter(Ranged, Cell):
         i[t] = d i[t-1] + (1 - d) x[t]        scale_input=True; the long-term mean of i is that of x
 
     Use it to smooth spikes before a readout, or between layers. It solves tau di/dt = -i exactly between spikes. It is
-    a Cell of one time step, so run it by `MultiStep`. With `learnable`, the Parameter is w with d = sigmoid(w), which
-    keeps d between 0 and 1; `tau` returns the current time constant.
+    a Cell of one time step, so run it by `MultiStep`. With `learnable`, the Parameter is w with d = sigmoid(w); `tau`
+    returns the current time constant.
 
     convention="spikingjelly" reproduces SpikingJelly's layer of this name, an Euler step whose current does not decay
     while a spike arrives. With `learnable`, 1 / tau = sigmoid(w).

@@ -113,15 +113,15 @@ class Neuron(Membrane):
         v = (1 - s) h + s v_reset                reset="value", or "zero" (v_reset = 0)
         v = h                                    reset=None
 
-    A neuron computes one time step. Calling it with the input x and its states, all of one shape, returns (s, *states).
-    You would normally wrap it in `MultiStep`, which runs it over an input of shape (T, B, ...) and compiles the loop.
+    A neuron computes one time step: called with the input x and its states, all of one shape, it returns (s, *states).
+    Wrap it in `MultiStep`, which runs it over an input of shape (T, B, ...) and compiles the loop.
 
     Use the default reset="subtract" if spike counts should encode the input, because it keeps the charge above the
     threshold. The resets "value" and "zero" discard this charge, as most biological models do.
 
-    To write a neuron, subclass `Neuron` and define `charge(x, v)`, which returns h. If it has more states or another
-    output, define `construct` instead, which begins with `recall` and ends with `fired`. Declare its constants as
-    fields (`nn.with_fields`), or pass them as a dict to `__init__`.
+    To write a neuron, define `charge(x, v)`, which returns h, in a subclass. For more states or another output, define
+    `construct` instead, which begins with `recall` and ends with `fired`. Constants are fields (`nn.with_fields`), or a
+    dict that you pass to `__init__`.
 
     You can change every option later, for example `node.reset = "zero"`. An invalid value leaves the neuron unchanged.
 

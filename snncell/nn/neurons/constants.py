@@ -33,17 +33,17 @@ class Membrane(Ranged, Cell):
 
     Subclass `Neuron` for a spiking neuron, and `Membrane` for a unit without a threshold, as `LINode` does.
 
-    A constant can be a number. Compiled kernels take it as an argument, so you can change it without a new compilation.
-    It can also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A
-    call converts constants to the precision of its input, float32 or float64.
+    A constant can be a number, which compiled kernels take as an argument, so that a change needs no compilation. It
+    can also be a Tensor or Parameter that broadcasts to the neurons: one value for the layer, or one per neuron. A call
+    converts constants to the precision of its input, float32 or float64.
 
-    You should declare the range of a constant in its field (`nn.with_fields`). In a class without fields, use the class
-    attribute `ranges`, for example `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`. Constants without a range can be any
-    finite number. The Cell checks a constant at construction and at each assignment, for example `neuron.rho = 1.2`.
+    Declare the range of a constant in its field (`nn.with_fields`), or in a class without fields by the attribute
+    `ranges`, for example `ranges = {"rho": nn.Range(0.0, 1.0, "both")}`; by default it is any finite number. The Cell
+    checks a constant at construction and at each assignment, for example `neuron.rho = 1.2`.
 
-    A learned constant stays in its range (projected gradients): if an update leaves the range, the Parameter gets the
-    nearest value inside. If an end does not belong to the range, the distance to it stays at least a thousandth of the
-    initial distance. `constants_and_ranges` lists all constants.
+    A learned constant stays in its range (projected gradients): if an update leaves it, the Parameter gets the nearest
+    value inside. To an end that does not belong to the range, it keeps at least a thousandth of the initial distance.
+    `constants_and_ranges` lists all constants.
 
     Args:
         constants: the constants by name.

@@ -104,12 +104,12 @@ class LIFNode(EulerLeak):
         v = h - s v_threshold                    reset="subtract"; see `Neuron` for the others
 
     This is the usual first choice for deep spiking networks. Each time step is one Euler step of length 1 of the
-    membrane equation tau dv/dt = -(v - v_rest) + x. Therefore a step keeps 1 - 1 / tau of the potential. If you know
-    the decay factor instead of tau, use `LeakyNode`. To learn tau, pass `learnable="tau"` or use `ParametricLIFNode`.
+    membrane equation tau dv/dt = -(v - v_rest) + x, so it keeps 1 - 1 / tau of the potential. If you know this decay
+    factor, use `LeakyNode`. To learn tau, pass `learnable="tau"` or use `ParametricLIFNode`.
 
-    The defaults tau=2.0 and decay_input=True are SpikingJelly's. A potential then forgets half of its value in each
-    step, which suits inputs of few steps. Recordings of hundreds of steps need a longer tau. With decay_input=True a
-    longer tau also weakens the input, so you should then raise the weights or pass decay_input=False.
+    The defaults tau=2.0 and decay_input=True are SpikingJelly's. Each step then forgets half of the potential, which
+    suits inputs of few steps; hundreds of steps need a longer tau. With decay_input=True that also weakens the input,
+    so you should then raise the weights or pass decay_input=False.
 
     Inputs: x, v: the input and the potential, both of shape (B, ...). `nn.MultiStep(node)` takes the input (T, B, ...).
     Returns: (s, v): the spikes, 0 or 1, and the potential after the reset, in the shape and dtype of x.

@@ -127,9 +127,8 @@ class ALIFNode(Neuron):
 
     Use it in recurrent networks for long time scales: a is a memory longer than v, and it keeps firing rates low.
 
-    By default, as in sinabs, a spike resets v and raises a at the end of the same step. The next step then multiplies
-    the reset potential by alpha. In the papers, reset and jump come one step later, so alpha does not act on the
-    subtracted amount: v = alpha v - s v_threshold + x. Pass delay="reset" for the papers' equations.
+    By default, as in sinabs, a spike resets v and raises a at the end of its step, so that alpha acts on the reset
+    potential. In the papers, both come one step later: v = alpha v - s v_threshold + x. For that, pass delay="reset".
 
     The default beta=1.8 is Norse's. With rho=0.97 the adaptation lasts about 33 steps, with alpha=0.9 v lasts 10.
 

@@ -206,20 +206,18 @@ class Optimizer(Settings):
     """Base class of optimisers: `optimiser(gradients)` makes one training step.
 
     Args:
-        params: Parameters with requires_grad=True, or groups of them. A group is a dict {"params": [...], "lr": ...,
-            "weight_decay": ..., "grad_centralization": ...}, in which only "params" is required. `lr` is a number or a
-            schedule. grad_centralization subtracts the mean over all axes but the first from each gradient. Gradients
-            come in the order of the groups, unless a last dict {"order_params": [...]} lists all Parameters in another
-            order.
+        params: Parameters with requires_grad=True, or groups of them, dicts {"params": [...], "lr": ...,
+            "weight_decay": ..., "grad_centralization": ...}, of which "params" is required. `lr` is a number or a schedule.
+            grad_centralization subtracts the mean over all axes but the first from each gradient. Gradients come in the
+            order of the groups, unless a last dict {"order_params": [...]} lists all Parameters in another order.
         learning_rate: a number; a list, array or Tensor with one number per step, of which the last one stays; or a
             Cell that computes the rate from the step, such as a `LearningRateSchedule`. Groups without `lr` use it.
         weight_decay: factor of the Parameter that is added to its gradient. Groups without "weight_decay" use it.
         loss_scale: pass the number by which you multiplied the loss; gradients are divided by it first. For dynamic
             loss scaling see `train.fit(loss_scale=...)`.
 
-    You can freeze a Parameter at any time by `p.requires_grad = False`. The optimiser then changes neither it nor its
-    moments until you set it to True again. You can pass the gradients of `optimiser.trainable_params()`, or of all
-    Parameters; gradients of frozen ones are ignored.
+    You can freeze a Parameter and its moments at any time by `p.requires_grad = False`, and unfreeze them by True. Pass
+    the gradients of `optimiser.trainable_params()`, or of all Parameters; those of frozen ones are ignored.
 
     Attributes:
         parameters: all Parameters, in the order of the gradients.

@@ -205,15 +205,15 @@ class EventPropLIF(Cell):
         tau_mem dV/dt = -V + I,   tau_syn dI/dt = -I
         an input spike adds its weight to I; if V reaches v_threshold, the neuron spikes and V becomes 0
 
-    Use it for temporal codes with few, precisely timed spikes. There are no time steps. Between two events V is a sum
-    of two exponentials with at most one peak. So the layer knows whether V reaches the threshold, and computes the time
-    up to rounding. With kappa, the potential per unit of weight,
+    Use it for temporal codes with few, precisely timed spikes. There are no time steps: between two events V is a sum
+    of two exponentials with at most one peak, so the time of the threshold is computed up to rounding. With kappa, the
+    potential per unit of weight,
 
         V(t) = sum_e w_e kappa(t - t_e) - v_threshold sum_k exp(-(t - T_k) / tau_mem)
         kappa(s) = tau_syn / (tau_mem - tau_syn) (exp(-s / tau_mem) - exp(-s / tau_syn)),   s > 0
 
-    The gradient follows from the implicit equation V(T_k) = v_threshold. Let g_k be the gradient of the loss with
-    respect to the output time T_k, and V'(T_k) = (I(T_k) - v_threshold) / tau_mem the slope just before the spike. With
+    The gradient follows from V(T_k) = v_threshold. With g_k the gradient of the loss by the output time T_k, and the
+    slope V'(T_k) = (I(T_k) - v_threshold) / tau_mem just before the spike, let
 
         a_k = -(g_k - (v_threshold / tau_mem) sum_{j > k} a_j exp(-(T_j - T_k) / tau_mem)) / V'(T_k)
 
@@ -232,8 +232,8 @@ class EventPropLIF(Cell):
     For training, you should know the following:
 
     - A silent neuron has the time inf and no gradient. Mask samples with a silent label neuron, as in the example.
-    - Do not replace inf by a late time (ops.minimum) in a loss where classes compete, such as a cross entropy. The
-      label neuron cannot move, so the loss only makes all other neurons later, until they are silent too.
+    - In a loss where classes compete, such as a cross entropy, do not replace inf by a late time (ops.minimum). The
+      label neuron cannot move, so the loss only makes the others later, until they are silent too.
     - Start with weights that make neurons spike, as the default does. To revive neurons that were silent in a whole
       batch, add a small constant to their weights after the optimiser's step.
     - If V only just reaches the threshold, V' is near 0 and gradients are unbounded: use `train.clip_by_global_norm`.
@@ -241,23 +241,19 @@ class EventPropLIF(Cell):
     Args:
         in_channels: N_in, the number of inputs.
         out_channels: N_out, the number of neurons.
-        tau_mem, tau_syn: time constants of V and I, in the unit of the times; the defaults suit times in ms. Equal
-            values are separated by a factor of 1 - 1e-12, because the formulas would divide by 0.
+        tau_mem, tau_syn: time constants of V and I, in the unit of the times, by default ms. Equal values are separated
+            by a factor of 1 - 1e-12, because the formulas would divide by 0.
         v_threshold: the threshold, in the unit of V.
         spikes: K, the number of spikes that are computed per neuron; later ones are ignored.
         t_max: the end of the simulation, in the unit of the times; later spikes are ignored.
-        weight_init: initial weight, (out_channels, in_channels). None draws all weights from a normal distribution, in
-            units of the threshold. The mean is 3 / (n p) and the deviation is 1 / (sqrt(n) p), where n = in_channels
-            and p = max kappa. If each input spikes once, all at the same time, V then peaks at 3 +- 1 thresholds. Use
-            larger weights if few inputs spike, or if spikes are far apart.
+        weight_init: initial weight, (out_channels, in_channels). None draws from a normal distribution with the mean
+            3 / (n p) and the deviation 1 / (sqrt(n) p) thresholds, n = in_channels, p = max kappa, so that V peaks at
+            3 +- 1 thresholds if each input spikes once at the same time. Use larger ones for few or distant spikes.
         dtype: dtype of the weight and the computation, float32 or float64.
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, with inf for no spike, such as another layer's output.
     Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
-    Raises:
-        ArgumentError: for counts, time constants or a threshold that are not positive, and for times that are NaN or
-            -inf. A jitted function on a GPU takes such times as no spike, because it does not wait for the check.
-        ShapeError: for times of another shape.
-        DTypeError: for another dtype.
+    Raises: ArgumentError for times that are NaN or -inf, which a jitted function on a GPU takes for no spike;
+        ShapeError for times of another shape; DTypeError for another dtype.
     Source: Wunderlich and Pehle, "Event-based backpropagation can compute exact gradients for spiking neural networks",
     Scientific Reports 11, 2021.
     Example:

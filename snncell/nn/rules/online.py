@@ -92,14 +92,12 @@ class OTTTDense(Ranged, Cell):
 
         dW = sum over t of (psi[t] g[t]) a[t]^T,  db = sum over t of psi[t] g[t] c[t],  dx[t] = W^T (psi[t] g[t])
 
-    Use it to train on long sequences or streams. No gradient flows through the states. Therefore you can compute
-    gradients and update the weights after each step, and memory holds only v, a and c. For a single layer with a
-    detached reset, the gradient equals that of backpropagation through time (BPTT). Deeper networks ignore the effect
-    of a lower layer's spike on later steps.
+    Use it for long sequences or streams: no gradient flows through the states, so you can update the weights after each
+    step, and memory holds only v, a and c. For a single layer with a detached reset, the gradient is that of
+    backpropagation through time (BPTT). Deeper networks ignore the effect of a lower layer's spike on later steps.
 
-    It is a Cell of one time step. Run it by `MultiStep` for the sum over a sequence. For a memory that does not depend
-    on T, run it step by step as in the example. To train the same layer by BPTT, disable the bprop: `class
-    Layer(nn.OTTTDense): bprop = None`.
+    It is a Cell of one time step. Run it by `MultiStep` for the sum over a sequence, or step by step as in the example,
+    with a memory that does not depend on T. For BPTT, disable the bprop: `class Layer(nn.OTTTDense): bprop = None`.
 
     Inputs: x, v, a, c: the input (B, I), the potential after the reset (B, N), the traces (B, I) and (B, N).
     Returns: (s, v, a, c).
@@ -189,11 +187,9 @@ class EProp(Ranged, Cell):
 
     Use it as a biologically plausible alternative to backpropagation through time (BPTT). e-prop ignores the effect of
     a spike on other neurons of the layer; without recurrent weights, BPTT with a detached reset gives the same dW and
-    dR. It stores sequences in the shapes of x and z and, with adaptation, one k and one sum, (B, N, I + N).
-
-    The readout determines the learning signal: `Dense` gives symmetric e-prop, `FeedbackDense` random e-prop. The
-    paper's surrogate has psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. To train the same layer by BPTT, disable the
-    bprop: `class Layer(nn.EProp): bprop = None`.
+    dR. It stores sequences in the shapes of x and z and, with adaptation, one k and one sum, (B, N, I + N). The readout
+    determines the learning signal: `Dense` for symmetric e-prop, `FeedbackDense` for random e-prop. The paper has
+    psi = 0.3 max(0, 1 - |x|) for v_threshold = 1. For BPTT, disable the bprop: `class Layer(nn.EProp): bprop = None`.
 
     Inputs: x: (T, B, I).
     Returns: z, (T, B, N). The initial states are 0.

@@ -97,11 +97,9 @@ class MultiStep(Cell):
     """Run a neuron over time: (T, B, ...) -> (T, B, ...).
 
     This is the usual way to use a neuron in a network, for example `nn.SequentialCell(nn.Dense(784, 100),
-    nn.MultiStep(nn.LIFNode()))`. MultiStep traces the step once per signature of inputs. If all operations are
-    elementwise, apart from products of states and weights, it compiles one forward and one backward kernel, with the
-    time loop inside. `snncell.explain` shows the result and the reasons.
-
-    Because the step is traced, the following rules hold:
+    nn.MultiStep(nn.LIFNode()))`. It traces the step once per signature of inputs. If all operations are elementwise,
+    apart from products of states and weights, it compiles one forward and one backward kernel with the time loop
+    inside; `snncell.explain` shows this. Because the step is traced:
 
     - Python code in the Cell runs once, not at each step. A branch on the value of a Tensor is an error.
     - If a Python value that the Cell reads changes between calls, the step is traced again, as by `snncell.jit`.

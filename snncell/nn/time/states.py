@@ -35,13 +35,11 @@ class SavedStates(NamedTuple):
 class Stateful(Cell):
     """Keep a neuron's states from one call to the next, until `reset()`.
 
-    Use it to process a stream in chunks, or step by step, for example in inference on a live sensor. You should call
-    `reset()` between independent samples. `train.fit` does so before each pass over its data, and `train.evaluate`
-    restores the states afterwards.
+    Use it for streams in chunks, or step by step, for example on a live sensor. Call `reset()` between independent
+    samples; `train.fit` does so before each pass over its data, and `train.evaluate` restores the states afterwards.
 
     Gradients flow through the steps of one call and stop between calls, so a long stream needs no more memory than its
-    longest chunk. If gradients should flow from one call into the previous call, pass the states yourself:
-    `MultiStep(cell, return_states=True)`.
+    longest chunk. If they should not stop, pass the states yourself: `MultiStep(cell, return_states=True)`.
 
     Checkpoints do not contain the states. A jitted function updates them, and is traced again for other batch sizes.
 
@@ -249,20 +247,19 @@ class Truncated(Cell):
         out[t], *states[t] = cell(x[t], *states[t - 1])            if t is not a multiple of `every`, and at t = 0
         out[t], *states[t] = cell(x[t], *stop(states[t - 1]))      if t = every, 2 every, ...
 
-    Use it if gradients over long sequences explode, vanish or cost too much time. In these equations, stop is
-    `ops.stop_gradient`. The outputs therefore have the same bits as those of `cell`, but gradients stay within chunks
-    of `every` steps. Wrap the result in `MultiStep` to run it over time. Its first state counts the steps since the
-    last cut. You can therefore split a long run into several calls, and the cuts come at the same steps.
+    Use it if gradients over long sequences explode, vanish or take too long. With stop = `ops.stop_gradient`, outputs
+    have the bits of `cell`, and gradients stay within chunks of `every` steps. Run it by `MultiStep`. Its first state
+    counts the steps since the last cut, so a run can be split into several calls.
 
-    The memory of the backward pass still grows with T. If a stream does not fit in memory, run the chunks one by one as
-    in the second example. Each chunk then has its own gradient and its own optimiser step.
+    The memory of the backward pass grows with T. If a stream does not fit into memory, run its chunks one by one as in
+    the second example, each with its own gradient and optimiser step.
 
     Args:
         cell: a Cell of one step, `construct(x, *states) -> (output, *states)`, also `Recurrent`.
         every: the largest number of steps over which gradients flow, from 1 to 32767. A new value needs no compilation.
     Inputs:
         x: the input of the neuron, (B, ...).
-        count: int16, the steps since the last cut, in the shape of the states if they have one shape, else ().
+        count: int16, the steps since the last cut, in the common shape of the states, else ().
         states: the states of the neuron.
     Returns: (output, count, *states).
     Source: Williams and Peng, "An Efficient Gradient-Based Algorithm for On-Line Training of Recurrent Network
