@@ -281,9 +281,7 @@ class SuperSpike(Surrogate):
         [0.826 1.    0.25 ]
     """
 
-    alpha: Constant = constant(
-        1.0, "the derivative at the threshold, not a sharpness: for the sharpness beta of the paper see FastSigmoid"
-    )
+    alpha: Constant = constant(1.0, "the derivative at the threshold, not the paper's sharpness: see FastSigmoid")
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return self.gradients(x, dout, dout * self.alpha / ops.square(ops.abs(x) + 1.0))

@@ -47,9 +47,7 @@ class _Conv(Cell):
     dilation: Lengths = field(1, meaning="distance between the elements of a window")
     group: Count = field(1, meaning="number of groups of channels; in_channels makes a depthwise convolution")
     has_bias: bool = field(False, meaning="whether to add a bias; False as in MindSpore, where PyTorch has True")
-    weight_init: Init | None = field(
-        None, meaning="initial weight; None draws uniformly within +-1 / sqrt(fan in)", keep=False
-    )
+    weight_init: Init | None = field(None, meaning="initial weight; None is uniform, +-1 / sqrt(fan in)", keep=False)
     bias_init: Init | None = field(None, meaning="initial bias; None as for the weight", keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
     bias: Parameter | None = None  # None without a bias, as in MindSpore
@@ -144,9 +142,7 @@ class Conv2dTranspose(_Conv):
     """
 
     axes = 2
-    output_padding: Lengths = field(
-        0, meaning='number of elements to add at the end of each output axis, with pad_mode "pad"'
-    )
+    output_padding: Lengths = field(0, meaning='elements to add at the end of each output axis, with pad_mode "pad"')
 
     if TYPE_CHECKING:
 
@@ -249,9 +245,7 @@ class AvgPool2d(_Pool, operation=ops.avg_pool2d):
 
     ceil_mode: bool = CEIL_MODE
     count_include_pad: bool = COUNT_INCLUDE_PAD
-    divisor_override: Count | None = field(
-        None, meaning="number to divide by; None is the size of the window", keep=False
-    )
+    divisor_override: Count | None = field(None, meaning="divisor; None is the size of the window", keep=False)
 
 
 @with_fields

@@ -42,15 +42,11 @@ class Dense(Cell):
     in_channels: Annotated[Count, field(meaning="length of the last axis of x")]
     out_channels: Annotated[Count, field(meaning="length of the last axis of y")]
     weight_init: Init | None = field(
-        None,
-        meaning="initial W, (out_channels, in_channels); None draws uniformly within +-1 / sqrt(in_channels)",
-        keep=False,
+        None, meaning="initial W, (out_channels, in_channels); None is uniform, +-1 / sqrt(in_channels)", keep=False
     )
     bias_init: Init | None = field(None, meaning="initial b, (out_channels,); None as for W", keep=False)
     has_bias: bool = field(True, meaning="whether to add b")
-    activation: str | Callable[..., Any] | None = field(
-        None, meaning='name of an activation, for example "relu", or a Cell', keep=False
-    )
+    activation: str | Callable[..., Any] | None = field(None, meaning='a Cell, or a name such as "relu"', keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
     bias: Parameter | None = None  # None without a bias, as in MindSpore
 
@@ -121,10 +117,7 @@ class BiDense(Cell):
     in2_channels: Annotated[Count, field(meaning="length of the last axis of x2")]
     out_channels: Annotated[Count, field(meaning="length of the last axis of y")]
     weight_init: Init | None = field(
-        None,
-        meaning="initial W, (out_channels, in1_channels, in2_channels); None draws uniformly within "
-        "+-1 / sqrt(in1_channels)",
-        keep=False,
+        None, meaning="initial W, (out_channels, in1_channels, in2_channels); None as in `Dense`", keep=False
     )
     bias_init: Init | None = field(None, meaning="initial b, (out_channels,); None as for W", keep=False)
     has_bias: bool = field(True, meaning="whether to add b")

@@ -141,15 +141,13 @@ class Upsample(Cell):
     """
 
     size: Count | Sequence[Count] | None = field(
-        None, meaning="the lengths of the axes after the channels: an int, or one per axis"
+        None, meaning="the lengths after the channels: an int, or one per axis"
     )
     scale_factor: Positive | Sequence[Positive] | None = field(
-        None, meaning="the factor of the lengths; pass exactly one of size and scale_factor"
+        None, meaning="the factor of the lengths instead of size"
     )
     mode: Interpolation = field("nearest", meaning='"nearest", "linear" for (N, C, L), or "bilinear" for (N, C, H, W)')
-    align_corners: bool | None = field(
-        None, meaning='for "linear" and "bilinear": whether the centres of the corner pixels stay in place'
-    )
+    align_corners: bool | None = field(None, meaning="whether the centres of the corner pixels stay, if interpolated")
 
     def _complete(self, given: dict[str, Any]) -> None:
         if (self.size is None) == (self.scale_factor is None):

@@ -210,17 +210,9 @@ class _RecurrentNetwork(Cell):
     hidden_size: Annotated[Count, field(meaning="H, the number of hidden units")]
     num_layers: Count = field(1, meaning="number of stacked layers")
     has_bias: bool = HAS_BIAS
-    batch_first: bool = field(
-        False, meaning="whether inputs and outputs are (B, T, ...) instead of (T, B, ...); states are not affected"
-    )
-    dropout: Probability = field(
-        0.0,
-        meaning="probability of dropping an element between layers in training. With one layer it has no effect, so "
-        "it gives an ArgumentWarning",
-    )
-    bidirectional: bool = field(
-        False, meaning="whether a second network runs backwards in time; the outputs are concatenated"
-    )
+    batch_first: bool = field(False, meaning="whether inputs and outputs, but not states, are (B, T, ...)")
+    dropout: Probability = field(0.0, meaning="probability of dropping an element between two layers in training")
+    bidirectional: bool = field(False, meaning="whether to concatenate the outputs of a network backwards in time")
     dtype: FloatDtype = DTYPE
 
     def _complete(self, given: dict[str, Any]) -> None:

@@ -45,9 +45,7 @@ class SEWBlock(Cell):
 
     branch: Annotated[Cell, field(meaning="a Cell that ends with spiking neurons")]
     connect: str = field("ADD", ("ADD", "AND", "IAND"), "the function that joins a and s")
-    shortcut: Cell | None = field(
-        None, meaning="a Cell that also ends with spiking neurons; needed if the branch changes the shape", quiet=True
-    )
+    shortcut: Cell | None = field(None, meaning="a Cell of spikes too, needed if the branch changes shapes", quiet=True)
 
     def construct(self, x: Tensor) -> Tensor:
         a: Tensor = self.branch(x)
@@ -191,10 +189,7 @@ class AxonalDelay(Cell):
     num_features: Annotated[Count, field(meaning="C")]
     max_delay: Annotated[Count, field(meaning="the longest delay, in steps")]
     delay_init: Init | None = field(
-        None,
-        meaning="initial delays in steps: a number, a Tensor (C,) or an initializer; None draws them uniformly from "
-        "[0, max_delay]",
-        keep=False,
+        None, meaning="initial delays in steps, (C,); None draws them uniformly from [0, max_delay]", keep=False
     )
     learnable: bool = field(True, meaning="whether to train the delays", keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the delays", keep=False)

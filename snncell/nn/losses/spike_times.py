@@ -196,10 +196,7 @@ class MSETemporalLoss(ClassLoss):
     """
 
     on_target: float | Sequence[float] = field(
-        0.0,
-        meaning="target time of the label's neuron in steps, if targets are class numbers; negative times count from "
-        "the end",
-        keep=False,
+        0.0, meaning="time of the label's neuron for class numbers; negative times count from the end", keep=False
     )
     off_target: float | Sequence[float] = field(
         -1.0,

@@ -232,9 +232,7 @@ class _TargetRateLoss(ClassLoss):
     """Base of losses with target rates for the label's neurons and the other neurons, in spikes per step."""
 
     correct_rate: float = field(1.0, meaning="target rate of the label's neuron, in [0, 1] spikes per step")
-    incorrect_rate: float = field(
-        0.0, meaning="target rate of the other neurons; a little above 0 keeps them from falling silent"
-    )
+    incorrect_rate: float = field(0.0, meaning="target rate of the other neurons; a little above 0 keeps them active")
     num_classes: int | None = NUM_CLASSES
     reduction: Reduction = FOR_CLASSES
 
@@ -317,9 +315,7 @@ class MSEMembraneLoss(ClassLoss):
         0.0
     """
 
-    on_target: float = field(
-        1.0, meaning="target potential of the label's neuron, if targets are class numbers", convert=as_number
-    )
+    on_target: float = field(1.0, meaning="potential of the label's neuron for class numbers", convert=as_number)
     off_target: float = field(0.0, meaning="target potential of the other neurons", convert=as_number)
     reduction: Reduction = FOR_CLASSES
 

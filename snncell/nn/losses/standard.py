@@ -110,9 +110,7 @@ class HuberLoss(_OperationLoss, operation=ops.huber_loss):
 class SmoothL1Loss(_OperationLoss, operation=ops.smooth_l1_loss):
     """Smooth L1 loss: d^2 / (2 beta) if d = |logits - labels| is at most beta, else d - beta / 2."""
 
-    beta: NotNegative = field(
-        1.0, meaning="the distance at which the loss changes from quadratic to linear; 0 is the L1 loss"
-    )
+    beta: NotNegative = field(1.0, meaning="the distance at which the loss becomes linear; 0 is the L1 loss")
     reduction: Reduction = NONE
 
 
@@ -238,9 +236,7 @@ class BCEWithLogitsLoss(_OperationLoss, operation=ops.binary_cross_entropy_with_
 
     reduction: Reduction = MEAN
     weight: Numbers | None = ELEMENT_WEIGHT
-    pos_weight: Numbers | None = field(
-        None, meaning="w, weight of the positive part, which broadcasts to the inputs; above 1 for rare positives"
-    )
+    pos_weight: Numbers | None = field(None, meaning="w, which broadcasts to the inputs; above 1 for rare positives")
 
 
 @with_fields

@@ -143,14 +143,9 @@ class Neuron(Membrane):
     one_at_most = False  # whether max_spikes must be 1
 
     v_threshold: Any = field(
-        1.0,
-        FINITE,
-        "the potential at which the neuron fires. It sets the scale of the potential, for which 1 is the convention. "
-        'It must be positive, or above v_reset with reset="value"',
+        1.0, FINITE, 'the potential at which the neuron fires, positive, or above v_reset with reset="value"'
     )
-    v_reset: Any = field(
-        0.0, FINITE, 'the potential after a spike with reset="value", for most neurons also the initial one'
-    )
+    v_reset: Any = field(0.0, FINITE, 'the potential after a spike with reset="value", mostly also the initial one')
     reset: str | None = field("subtract", resets, "effect of a spike on the potential")
     detach_reset: bool = field(
         False, None, "whether the backward pass treats the reset as a constant, which often trains more stably"
@@ -158,9 +153,7 @@ class Neuron(Membrane):
     surrogate_function: Any = field(
         DEFAULT, None, "the spike function, a Cell from `snncell.surrogate` with a step forward and a smooth gradient"
     )
-    compare: str = field(
-        ">", None, '">" fires only above the threshold, ">=" also exactly at the threshold', quiet=True
-    )
+    compare: str = field(">", None, '">" fires only above the threshold, ">=" also at it', quiet=True)
     delay: str | None = field(
         None,
         None,
@@ -177,8 +170,7 @@ class Neuron(Membrane):
         1,
         None,
         "the largest number of spikes in a step, or None for no limit. With more than 1, s = floor(h / v_threshold), "
-        "and the surrogate receives h / v_threshold - 1, so that its width is in units of the threshold. "
-        "v_threshold must then be positive",
+        "the surrogate receives h / v_threshold - 1, and v_threshold must be positive",
         quiet=True,
     )
     learnable: str | Sequence[str] = field((), None, 'names of the constants to learn, for example "tau"', keep=False)

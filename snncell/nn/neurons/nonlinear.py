@@ -205,21 +205,13 @@ class IzhikevichNode(Neuron):
     d: Any = field(8.0, FINITE, "rise of u by a spike")
     dt: Annotated[float, Own()] = field(1.0, POSITIVE, "length of a time step, ms", learned="never")
     substeps: Annotated[int, Own()] = field(
-        2,
-        SUBSTEPS,
-        "number of Euler steps of v per time step (the paper uses 2 of 0.5 ms, for stability)",
-        learned="never",
+        2, SUBSTEPS, "Euler steps of v per time step (the paper uses 2 of 0.5 ms, for stability)", learned="never"
     )
     scale: Annotated[float, Own()] = field(
-        1.0,
-        POSITIVE,
-        "unit of the surrogate's argument in mV (a larger one gives gradients further from 30 mV)",
-        learned="never",
+        1.0, POSITIVE, "unit of the surrogate's argument, mV (larger: gradients further from 30 mV)", learned="never"
     )
     order: str = field(
-        "in turn",
-        ("in turn", "together"),
-        "whether u is updated from the new v, as in the paper's program, or from the old v, as in Norse",
+        "in turn", ("in turn", "together"), "whether u follows from the new v (the paper) or the old v (Norse)"
     )
     v_threshold = field(30.0)
     v_reset = field(None, follows="c")

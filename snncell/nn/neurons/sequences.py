@@ -109,10 +109,7 @@ class SlidingPSN(_Parallel):
 
     order: Annotated[int, field(range=_COUNT, meaning="k, the number of steps that h sees, including the current one")]
     exp_init: bool = field(
-        True,
-        None,
-        "whether the initial weights are 1, 1/2, 1/4, ... into the past, like a leak; else they are drawn as PSN's",
-        keep=False,
+        True, None, "whether weights begin as 1, 1/2, 1/4, ... into the past, like a leak, or as PSN's", keep=False
     )
     surrogate_function: Any = SPIKES
     compare: Literal[">", ">="] = COMPARE

@@ -63,9 +63,7 @@ class ILIFNode(EulerLeak):
     """
 
     tau: Any = MEMBRANE_TAU.but(4.0 / 3.0)  # a step keeps a quarter of the potential, as in the paper
-    most: Annotated[int, Own()] = field(
-        4, None, "D, the largest number of spikes in a step", convert=MOST.check, keep=False
-    )
+    most: Annotated[int, Own()] = field(4, None, "D, the largest number of spikes", convert=MOST.check, keep=False)
     v_rest: Any = V_REST
     surrogate_function = compare = max_spikes = field(init=False)
     delays = (None,)
@@ -145,9 +143,7 @@ class ALIFNode(Neuron):
     alpha: Any = field(0.9, DECAY, "decay factor of the potential, exp(-dt / tau_m)")
     rho: Any = field(0.97, DECAY, "decay factor of the adaptation, exp(-dt / tau_a) (closer to 1 than alpha)")
     beta: Any = field(1.8, FINITE, "rise of the threshold per unit of adaptation")
-    jump: Any = field(
-        1.0, FINITE, "rise of the adaptation by a spike: 1 (e-prop 2020), or 1 - rho (LSNN 2018, sinabs, Spyx)"
-    )
+    jump: Any = field(1.0, FINITE, "rise of the adaptation by a spike: 1 (e-prop), or 1 - rho (LSNN, sinabs, Spyx)")
     subtracts: str = field(
         "v_threshold",
         ("v_threshold", "threshold"),

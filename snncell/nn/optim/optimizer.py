@@ -207,7 +207,7 @@ class Optimizer(Settings):
 
     Args:
         params: Parameters with requires_grad=True, or groups of them, dicts {"params": [...], "lr": ...,
-            "weight_decay": ..., "grad_centralization": ...}, of which "params" is required. `lr` is a number or a schedule.
+            "weight_decay": ..., "grad_centralization": ...}; only "params" is required. `lr` is a number or schedule.
             grad_centralization subtracts the mean over all axes but the first from each gradient. Gradients come in the
             order of the groups, unless a last dict {"order_params": [...]} lists all Parameters in another order.
         learning_rate: a number; a list, array or Tensor with one number per step, of which the last one stays; or a

@@ -73,6 +73,7 @@ def check_input(cell: Cell, x: Tensor, ndim: int, channels: int) -> None:
 
 DECAY_RANGE = Range(0.0, 1.0, "low", "is a number in [0.0, 1.0)")
 THRESHOLD_RANGE = Range(0.0, text="is a number above 0")
+ADAPTATION = Range(0.0, closed="low", text="is a number in [0.0, inf)")
 LEFT = "decay factor of the potential, exp(-dt / tau) for a membrane time constant tau"
 SURROGATE = field(None, None, "the spike function, a Cell without trainable Parameters; None is ATan()", keep=False)
 DTYPE = field(dtypes.float32, None, "dtype of the Parameters", keep=False)
@@ -116,9 +117,7 @@ class OTTTDense(Ranged, Cell):
     out_channels: Annotated[Count, field(meaning="N, the number of neurons")]
     decay: float = field(0.5, DECAY_RANGE, LEFT)
     v_threshold: float = field(1.0, THRESHOLD_RANGE, "the neuron fires if u > v_threshold")
-    weight_init: Init | None = field(
-        None, None, "initial W, (N, I); None draws uniformly within +-1 / sqrt(I)", keep=False
-    )
+    weight_init: Init | None = field(None, None, "initial W, (N, I); None is uniform, +-1 / sqrt(I)", keep=False)
     bias_init: Init | None = field(None, None, "initial b, (N,); None as for W", keep=False)
     has_bias: bool = field(True, None, "whether to add b")
     surrogate_function: Any = SURROGATE
@@ -209,19 +208,11 @@ class EProp(Ranged, Cell):
     in_channels: Annotated[Count, field(meaning="I, the number of inputs")]
     out_channels: Annotated[Count, field(meaning="N, the number of neurons")]
     decay: float = field(0.95, DECAY_RANGE, LEFT)
-    adaptation: float = field(
-        0.0,
-        Range(0.0, closed="low", text="is a number in [0.0, inf)"),
-        "rise of the threshold by a spike (0 makes LIF neurons)",
-    )
+    adaptation: float = field(0.0, ADAPTATION, "rise of the threshold by a spike (0 makes LIF neurons)")
     adaptation_decay: float = field(0.99, DECAY_RANGE, "decay factor of the adaptation (closer to 1 than decay)")
     v_threshold: float = field(1.0, THRESHOLD_RANGE, "the threshold without adaptation")
-    weight_init: Init | None = field(
-        None, None, "initial W, (N, I); None draws from a normal distribution of deviation 1 / sqrt(I)", keep=False
-    )
-    recurrent_init: Init | None = field(
-        None, None, "initial R, (N, N); None draws from a normal distribution of deviation 1 / sqrt(N)", keep=False
-    )
+    weight_init: Init | None = field(None, None, "initial W, (N, I); None is normal, 1 / sqrt(I)", keep=False)
+    recurrent_init: Init | None = field(None, None, "initial R, (N, N); None is normal, 1 / sqrt(N)", keep=False)
     surrogate_function: Any = SURROGATE
     dtype: FloatDtype = DTYPE
 

@@ -64,10 +64,7 @@ class STDP(Cell):
     tau_minus: float = field(20.0, STEPS, "time constant of the postsynaptic trace, in steps")
     a_plus: float = field(0.01, None, "size of an increase; negative for anti-Hebbian learning", convert=as_number)
     a_minus: float = field(
-        0.0105,
-        None,
-        "size of a decrease; a little above a_plus, so that uncorrelated spikes weaken a weight",
-        convert=as_number,
+        0.0105, None, "size of a decrease; above a_plus, uncorrelated spikes weaken", convert=as_number
     )
     pairing: str = field("all", ("all", "nearest"), "the earlier spikes with which a spike pairs")
     bounds: str | None = field("hard", (None, "soft", "hard"), "effect of the bounds on the weights")
