@@ -128,9 +128,8 @@ class ForwardValueAndGrad(Cell):
         if not callable(network) or isinstance(network, type):
             raise ArgumentError(f"ForwardValueAndGrad: network is a function or a Cell, not {came(network)}.")
         self.network = network
-        self._of = ops.GradOperation(get_all, get_by_list, sens_param).with_value(
-            network, weights, "ForwardValueAndGrad"
-        )
+        operation = ops.GradOperation(get_all, get_by_list, sens_param)
+        self._of = operation.with_value(network, weights, "ForwardValueAndGrad")
 
     def construct(self, *inputs: Any) -> Any:
         return self._of(*inputs)

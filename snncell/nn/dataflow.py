@@ -41,9 +41,7 @@ def overridden(cell: Any, allowed: tuple[str, ...] = ()) -> tuple[type, list[str
     own = [name for kind in kinds[: kinds.index(base)] for name in vars(kind) if name not in _HARMLESS]
     own += [name for name in vars(cell) if callable(getattr(type(cell), name, None))]
     replaced = [n for n in dict.fromkeys(own) if (hasattr(base, n) or n == "construct") and n not in allowed]
-    return base, [
-        name for name in replaced if not isinstance(inspect.getattr_static(base, name, None), ConstantAttribute)
-    ]
+    return base, [n for n in replaced if not isinstance(inspect.getattr_static(base, n, None), ConstantAttribute)]
 
 
 def kind_of(cell: Any, allowed: tuple[str, ...] = ()) -> type:
@@ -191,10 +189,8 @@ class DataFlow:
         """The exception for a construct that contains other operations than calls and sums."""
         base, replaced = overridden(cell)
         layer = f"{_replacement(cell, base, replaced[0])}: " if replaced and _is_layer(base) else ""
-        path = self.paths.get(id(cell), type(cell).__name__)
-        return self.error(
-            f"{name_of_cell(path, cell)}: {layer}its construct does something {self.takes}: {problem.rstrip('.')}."
-        )
+        name = name_of_cell(self.paths.get(id(cell), type(cell).__name__), cell)
+        return self.error(f"{name}: {layer}its construct does something {self.takes}: {problem.rstrip('.')}.")
 
 
 _SIGNAL_ERRORS = (SnncellError, TypeError, AttributeError, ValueError, LookupError)  # errors of operations on a Signal

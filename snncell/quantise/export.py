@@ -114,14 +114,13 @@ class _Exporter(DataFlow):
         self.add(*product_of(cell, self.signal, place, self.limit), place)
 
     def _requantise(self, quantiser: Any, place: ExportedCell) -> None:
-        if not isinstance(quantiser, Uniform) or not (
-            quantiser.scale == "moving" or isinstance(quantiser.scale, float)
-        ):
+        scale = getattr(quantiser, "scale", None)
+        if not isinstance(quantiser, Uniform) or not (scale == "moving" or isinstance(scale, float)):
             place.refuse(
                 f"the grid of its inputs, {quantiser!r}, depends on the inputs",
                 'use activations=quantise.FixedPoint(8, 6), or quantise.Uniform(8, "moving")',
             )
-        if quantiser.scale == "moving" and not quantiser.maximum.asnumpy().any():
+        if scale == "moving" and not quantiser.maximum.asnumpy().any():
             place.refuse("its moving scale has seen no inputs", "call the network in training mode, net.set_train()(x)")
         step = quantiser.step(ops.zeros(()))
         unit = step if isinstance(step, float) else step.item()
@@ -186,9 +185,7 @@ class _Exporter(DataFlow):
             place.refuse("it has ceil_mode or divisor_override", "leave both out")
         left = ("pad_mode", "count_include_pad", "ceil_mode", "divisor_override")
         options = {name: value for name, value in cell.options.items() if name not in left}
-        if cell.options["pad_mode"] != "valid" or any(
-            value not in (0, 1, (0, 0), (1, 1)) for value in options.values()
-        ):
+        if cell.options["pad_mode"] != "valid" or any(x not in (0, 1, (0, 0), (1, 1)) for x in options.values()):
             place.refuse("it pads or dilates its input", 'use pad_mode="valid", without dilation')
         count, signal = size[0] * size[1], self.signal
         if kind_of(cell) is nn.MaxPool2d:
@@ -202,11 +199,10 @@ class _Exporter(DataFlow):
                     "use windows of 2 x 2 or 4 x 4, or nn.SumPool2d",
                 )
             exponent -= count.bit_length() - 1
-        if signal.bound * count > self.limit:
-            place.refuse(f"its sums reach {signal.bound * count:.3g} units", FEWER_BITS)
-        self.add(
-            integer.IntegerPool(exponent, "sum", size, stride), IntegerSignal(exponent, signal.bound * count), place
-        )
+        bound = signal.bound * count
+        if bound > self.limit:
+            place.refuse(f"its sums reach {bound:.3g} units", FEWER_BITS)
+        self.add(integer.IntegerPool(exponent, "sum", size, stride), IntegerSignal(exponent, bound), place)
 
     def _delay(self, cell: Any, place: ExportedCell) -> None:
         delay = np.clip(cell.delay.asnumpy(), 0.0, float(cell.max_delay))

@@ -116,9 +116,8 @@ class IntegerProduct(IntegerLayer):
         if self.pad_mode == "pad":
             given = self.padding if isinstance(self.padding, (list, tuple)) else (self.padding,) * count
             flat = [int(n) for n in given]
-            return tuple(
-                zip(flat[::2], flat[1::2], strict=True) if len(flat) == 2 * count > 2 else zip(flat, flat, strict=True)
-            )
+            first, last = (flat[::2], flat[1::2]) if len(flat) == 2 * count > 2 else (flat, flat)
+            return tuple(zip(first, last, strict=True))
         totals = (
             max((math.ceil(length / s) - 1) * s + span - length, 0)
             for length, span, s in zip(lengths, spans, self.stride, strict=True)

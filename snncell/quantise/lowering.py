@@ -167,9 +167,7 @@ class LinearForm:
 
     __array_ufunc__ = None  # so that NumPy arrays defer to the operators of this class
 
-    def __init__(
-        self, terms: Mapping[str, Any], units: Mapping[str, Unit], check: Callable[[LinearForm], None]
-    ) -> None:
+    def __init__(self, terms: Mapping[str, Any], units: Mapping[str, Unit], check: Callable[..., None]) -> None:
         self.terms, self.units, self.check = dict(terms), units, check
         check(self)
 
@@ -236,10 +234,9 @@ def integer_neuron(
     inner, grid = _with_constants(cell, place), cell.quantisers.states
     fraction, low, high = grid.fraction, grid.low, grid.high
     h, current = _equations(inner, cell, signal, place, limit)
+    names = ("v", "x", "1") if current is None else ("v", "x", "1", "i")
     given = {
-        **_coefficients(
-            h, fraction, signal.exponent, "v", ("v", "x", "1") if current is None else ("v", "x", "1", "i")
-        ),
+        **_coefficients(h, fraction, signal.exponent, "v", names),
         **({} if current is None else _coefficients(current, fraction, signal.exponent, "i", ("i", "x"))),
         "low": low,
         "high": high,

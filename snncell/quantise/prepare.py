@@ -406,9 +406,8 @@ def _refuse_fold(norm: Any, layer: Any, members: list[tuple[str, Cell]], uses: C
 
 
 def _scale_layer(layer: Any, norm: Any) -> None:
-    mean, var, gamma, beta = (
-        p.asnumpy().astype(np.float64) for p in (norm.moving_mean, norm.moving_variance, norm.gamma, norm.beta)
-    )
+    parts = norm.moving_mean, norm.moving_variance, norm.gamma, norm.beta
+    mean, var, gamma, beta = (p.asnumpy().astype(np.float64) for p in parts)
     factor = gamma * norm.gain / np.sqrt(var + norm.eps)
     weight = layer.weight.asnumpy().astype(np.float64)
     bias = layer.bias.asnumpy().astype(np.float64) if layer.has_bias else 0.0

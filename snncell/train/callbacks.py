@@ -50,9 +50,7 @@ class Result:
     def _repr_html_(self) -> str:
         shown = self.history[-ROWS:]
         # The last record may have no evaluation, because of `test_every`.
-        names = list(
-            dict.fromkeys(name for record in shown for name, x in record.items() if isinstance(x, (int, float)))
-        )
+        names = list(dict.fromkeys(name for one in shown for name, x in one.items() if isinstance(x, (int, float))))
         rows = [[f"{record[name]:.4g}" if name in record else "" for name in names] for record in shown]
         return titled_table(repr(self), names, rows, numbers=len(names))
 

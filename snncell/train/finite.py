@@ -64,10 +64,8 @@ def refuse_test_loss(training: Training, value: float, checkpoint: File | None) 
 
 def warn_of_nan(test: Any) -> None:
     """Warn about NaN in the test data, because the loss of a spiking net may hide it."""
-    if fault := nan_in(test, "the test data"):
-        warnings.warn(
-            f"fit: {fault} A spike of NaN is 0, so the test loss may be finite.", RuntimeWarning, stacklevel=5
-        )
+    if bad := nan_in(test, "the test data"):
+        warnings.warn(f"fit: {bad} A spike of NaN is 0, so the test loss may be finite.", RuntimeWarning, stacklevel=5)
 
 
 def nan_in(data: Any, who: str) -> str:
@@ -230,9 +228,8 @@ class ScaledLoss(Callback):
         else:
             return
         hint = nan_in(training.data, "the data") or "snncell.set_context(check_finite=True) names the first NaN or inf."
-        raise TrainingError(
-            f"fit: in epoch {training.epoch} {why} {hint}" + name_checkpoint(self.checkpoint, training.epoch)
-        )
+        file = name_checkpoint(self.checkpoint, training.epoch)
+        raise TrainingError(f"fit: in epoch {training.epoch} {why} {hint}{file}")
 
     def _counted(self) -> dict[str, Any]:
         counts = {name: int(getattr(self.scaler, name).item()) for name in _COUNTS}

@@ -344,9 +344,8 @@ class Run:
         rates = {f"learning_rate_{n}" if n else "learning_rate": float(x) for n, x in enumerate(optimiser.rates())}
         training.record = {"epoch": training.epoch, "step": training.step, **rates, **averages}
         every = self.test_every
-        if training.test is not None and (
-            training.epoch in every if isinstance(every, list) else not training.epoch % every
-        ):
+        due = training.epoch in every if isinstance(every, list) else not training.epoch % every
+        if training.test is not None and due:
             self.evaluate()
         training.history.append(training.record)
         self.tell("on_epoch_end")

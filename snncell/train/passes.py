@@ -136,9 +136,8 @@ def count_batches(
 ) -> AbstractContextManager[Iterable[Any]]:
     """Context manager: pairs of the number of samples and the batch, prefetched if that is safe and faster."""
     counted = processes.counted(source, lambda batch: as_batch(batch, who))
-    return prefetch_batches(
-        processes.batches(source), counted, should_prefetch(source) if prefetch is None else prefetch
-    )
+    ahead = should_prefetch(source) if prefetch is None else prefetch
+    return prefetch_batches(processes.batches(source), counted, ahead)
 
 
 class Measurements:
@@ -215,9 +214,7 @@ class DataPass:
         """The number of batches taken from the data since the beginning or a resume; None if none are to be skipped."""
         return None if self.first is None or self.over else self.batch - self.first
 
-    def run(
-        self, step: TrainStep, prefetch: bool | None, begin: Callable[[Any], None], end: Callable[..., bool]
-    ) -> bool:
+    def run(self, step: TrainStep, prefetch: bool | None, begin: Callable[..., None], end: Callable[..., bool]) -> bool:
         """Train on the remaining batches; returns whether the pass is complete. `end(numbers)` can stop it."""
         for cell in cells_of(*self.parts):
             cell.training = True
@@ -297,9 +294,7 @@ class DataPass:
             raise ArgumentError(f"it has states of {len(inputs)} Statefuls, but the net has {len(own)}")
         found: list[Any] = []
         for n, (stateful, given) in enumerate(zip(own, inputs, strict=True)):
-            names = sorted(
-                (name for name in arrays if name.startswith(f"state {n} ")), key=lambda name: (len(name), name)
-            )
+            names = sorted((key for key in arrays if key.startswith(f"state {n} ")), key=lambda key: (len(key), key))
             states = [arrays.pop(name) for name in names]
             found.append(None if given is None else stateful.fitting(given, states))
         return found
@@ -311,6 +306,5 @@ def _are_notes(notes: Any) -> bool:
         return False
     key, numbers = notes["key"], notes["numbers"]
     counts = isinstance(key, list) and len(key) == 2 and all(map(is_count, [*key, notes["batch"]]))
-    return (
-        counts and isinstance(notes["over"], bool) and isinstance(notes["inputs"], list) and isinstance(numbers, list)
-    )
+    kinds = (notes["over"], bool), (notes["inputs"], list), (numbers, list)
+    return counts and all(isinstance(value, kind) for value, kind in kinds)

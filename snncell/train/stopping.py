@@ -244,13 +244,12 @@ class ReduceLROnPlateau(Callback):
     def _reduce(self, training: Training) -> None:
         for group, rate in enumerate(training.optimiser.rates()):
             old = float(rate.item())
-            if old > self.min_lr:
-                new = max(old * self.factor, self.min_lr)
-                training.optimiser.set_learning_rate(new, group)
-                if self.verbose:
-                    print(
-                        f"Epoch {training.epoch:05d}: ReduceLROnPlateau reducing learning rate to {new:g}.", flush=True
-                    )
+            if old <= self.min_lr:
+                continue
+            new = max(old * self.factor, self.min_lr)
+            training.optimiser.set_learning_rate(new, group)
+            if self.verbose:
+                print(f"Epoch {training.epoch:05d}: ReduceLROnPlateau reducing learning rate to {new:g}.", flush=True)
 
     def state(self) -> dict[str, Any]:
         return {"best": self.best, "waited": self.waited, "cooling": self.cooling}

@@ -195,9 +195,7 @@ class _Pool(OperationCell):
 
     kernel_size: Window = field(1, meaning="length of a window along each axis: an int, or one per axis")
     stride: Lengths = field(1, meaning="distance between windows; 1 as in MindSpore, where PyTorch has kernel_size")
-    pad_mode: PadMode = field(
-        "valid", meaning='"same" (output length ceil(L / stride)), "valid" (no padding) or "pad"', keep=False
-    )
+    pad_mode: PadMode = field("valid", meaning='"same" (length ceil(L / stride)), "valid" or "pad"', keep=False)
     padding: Lengths = field(0, meaning='number of elements to add on each side, with pad_mode "pad"', keep=False)
 
     def _complete(self, given: dict[str, Any]) -> None:

@@ -305,10 +305,8 @@ class _InstanceNorm(GroupNorm):
         self.num_features = num_features
 
     def construct(self, x: Tensor) -> Tensor:
-        if x.ndim != self.axes + 2:
-            raise ShapeError(
-                f"{self!r}: the input must have {self.axes + 2} axes, (N, C, ...), but has shape {x.shape}."
-            )
+        if x.ndim != (axes := self.axes + 2):
+            raise ShapeError(f"{self!r}: the input must have {axes} axes, (N, C, ...), but has shape {x.shape}.")
         return super().construct(x)
 
     def extend_repr(self) -> str:

@@ -49,10 +49,8 @@ class Pad(Cell):
     )
 
     def construct(self, x: Tensor) -> Tensor:
-        if x.ndim != len(self.paddings):
-            raise ShapeError(
-                f"{self!r}: the input has shape {x.shape}, but paddings has pairs for {len(self.paddings)} axes."
-            )
+        if x.ndim != (count := len(self.paddings)):
+            raise ShapeError(f"{self!r}: the input has shape {x.shape}, but paddings has pairs for {count} axes.")
         return ops.pad(x, self.paddings, _MODES[self.mode])
 
 
@@ -140,12 +138,8 @@ class Upsample(Cell):
         [[[1.0, 1.0, 2.0, 2.0]]]
     """
 
-    size: Count | Sequence[Count] | None = field(
-        None, meaning="the lengths after the channels: an int, or one per axis"
-    )
-    scale_factor: Positive | Sequence[Positive] | None = field(
-        None, meaning="the factor of the lengths instead of size"
-    )
+    size: Count | Sequence[Count] | None = field(None, meaning="the lengths after the channels: an int or one per axis")
+    scale_factor: Positive | Sequence[Positive] | None = field(None, meaning="factor of the lengths instead of size")
     mode: Interpolation = field("nearest", meaning='"nearest", "linear" for (N, C, L), or "bilinear" for (N, C, H, W)')
     align_corners: bool | None = field(None, meaning="whether the centres of the corner pixels stay, if interpolated")
 

@@ -62,13 +62,11 @@ GRU_EQUATIONS = GatedEquations(3, 1, _gru)
 LSTM_EQUATIONS = GatedEquations(4, 2, _lstm)
 
 
-def create_gates(
-    gates: int, input_size: int, hidden_size: int, has_bias: bool, dtype: Any
-) -> Iterator[tuple[str, Parameter]]:
+def create_gates(gates: int, inputs: int, size: int, has_bias: bool, dtype: Any) -> Iterator[tuple[str, Parameter]]:
     """Create weights and biases of all gates by name, uniform within +-1 / sqrt(hidden_size)."""
-    even, rows = Uniform(1 / math.sqrt(hidden_size)), gates * hidden_size
-    yield "weight_ih", Parameter(initializer(even, (rows, input_size), dtype))
-    yield "weight_hh", Parameter(initializer(even, (rows, hidden_size), dtype))
+    even, rows = Uniform(1 / math.sqrt(size)), gates * size
+    yield "weight_ih", Parameter(initializer(even, (rows, inputs), dtype))
+    yield "weight_hh", Parameter(initializer(even, (rows, size), dtype))
     if has_bias:
         yield "bias_ih", Parameter(initializer(even, (rows,), dtype))
         yield "bias_hh", Parameter(initializer(even, (rows,), dtype))

@@ -319,6 +319,5 @@ class TripletMarginLoss(ReducibleLoss):
     margin: float = field(1.0, meaning="how much nearer than the negative the positive must be for a loss of 0")
 
     def construct(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        return ops.triplet_margin_loss(
-            anchor, positive, negative, self.margin, self.p, self.eps, self.swap, self.reduction
-        )
+        options = self.margin, self.p, self.eps, self.swap, self.reduction
+        return ops.triplet_margin_loss(anchor, positive, negative, *options)

@@ -142,9 +142,7 @@ class Neuron(Membrane):
     own_function = False  # whether the class fixes its spike function, as ILIFNode does
     one_at_most = False  # whether max_spikes must be 1
 
-    v_threshold: Any = field(
-        1.0, FINITE, 'the potential at which the neuron fires, positive, or above v_reset with reset="value"'
-    )
+    v_threshold: Any = field(1.0, FINITE, 'where the neuron fires: positive, or above v_reset with reset="value"')
     v_reset: Any = field(0.0, FINITE, 'the potential after a spike with reset="value", mostly also the initial one')
     reset: str | None = field("subtract", resets, "effect of a spike on the potential")
     detach_reset: bool = field(

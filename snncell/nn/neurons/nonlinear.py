@@ -210,9 +210,7 @@ class IzhikevichNode(Neuron):
     scale: Annotated[float, Own()] = field(
         1.0, POSITIVE, "unit of the surrogate's argument, mV (larger: gradients further from 30 mV)", learned="never"
     )
-    order: str = field(
-        "in turn", ("in turn", "together"), "whether u follows from the new v (the paper) or the old v (Norse)"
-    )
+    order: str = field("in turn", ("in turn", "together"), "u follows from the new v (the paper) or the old v (Norse)")
     v_threshold = field(30.0)
     v_reset = field(None, follows="c")
     reset = field("value")

@@ -111,9 +111,7 @@ def group_parameters(
     params: Any, rate: Any, weight_decay: Any, who: str
 ) -> tuple[ParameterTuple, list[ParameterGroup], list[int]]:
     """Return the Parameters in order, their groups, and the group number of each Parameter."""
-    swapped = isinstance(rate, Parameter) or (
-        isinstance(rate, (list, tuple)) and any(isinstance(one, Parameter) for one in rate)
-    )
+    swapped = any(isinstance(one, Parameter) for one in (rate if isinstance(rate, (list, tuple)) else [rate]))
     if swapped and not isinstance(params, Iterable):
         raise ParameterError(
             f"{who}: params must be Parameters, for example net.trainable_params(), not {show(params)}. The arguments "
@@ -181,20 +179,16 @@ def _check_entries(entries: list[Any], who: str) -> ParameterTuple:
     if not entries:
         raise ParameterError(f"{who}: there are no Parameters to train.")
     seen: dict[int, int] = {}
-    for position, parameter in enumerate(entries):
-        if not isinstance(parameter, Parameter):
-            raise ParameterError(f"{who}: element {position} is a {type(parameter).__name__}, not a Parameter.")
-        if id(parameter) in seen:
-            raise ParameterError(
-                f"{who}: Parameter {parameter.name!r} occurs twice, as elements {seen[id(parameter)]} and {position}."
-            )
-        if not parameter.dtype.is_float:
-            raise ParameterError(
-                f"{who}: Parameter {parameter.name!r} has dtype {parameter.dtype}; only floats can be trained."
-            )
-        if not parameter.requires_grad:
-            raise ParameterError(f"{who}: Parameter {parameter.name!r} has requires_grad=False; leave it out.")
-        seen[id(parameter)] = position
+    for position, p in enumerate(entries):
+        if not isinstance(p, Parameter):
+            raise ParameterError(f"{who}: element {position} is a {type(p).__name__}, not a Parameter.")
+        if id(p) in seen:
+            raise ParameterError(f"{who}: Parameter {p.name!r} occurs twice, as elements {seen[id(p)]} and {position}.")
+        if not p.dtype.is_float:
+            raise ParameterError(f"{who}: Parameter {p.name!r} has dtype {p.dtype}; only floats can be trained.")
+        if not p.requires_grad:
+            raise ParameterError(f"{who}: Parameter {p.name!r} has requires_grad=False; leave it out.")
+        seen[id(p)] = position
     refuse_equal_names(entries, who)
     return ParameterTuple(entries)
 
@@ -236,9 +230,8 @@ class Optimizer(Settings):
         self, params: Any, learning_rate: Rate, weight_decay: NotNegative = 0.0, loss_scale: Positive = 1.0
     ) -> None:
         super().__init__(auto_prefix=False)
-        self.parameters, groups, self._group_of = group_parameters(
-            params, learning_rate, weight_decay, type(self).__name__
-        )
+        made = group_parameters(params, learning_rate, weight_decay, type(self).__name__)
+        self.parameters, groups, self._group_of = made
         self.groups = CellList(groups)
         self.loss_scale = loss_scale
         self.global_step = Parameter(Tensor(0), requires_grad=False)
@@ -382,17 +375,15 @@ class Optimizer(Settings):
                 f"each{without}."
             )
         grads = [None if skipped else grad for grad, skipped in zip(grads, frozen, strict=True)]
-        for position, (parameter, grad) in enumerate(zip(self.parameters, grads, strict=True)):
+        for position, (p, grad) in enumerate(zip(self.parameters, grads, strict=True)):
             if grad is None and frozen[position]:
                 continue
             if not isinstance(grad, Tensor):
-                raise ArgumentError(
-                    f"{who}: the gradient of {parameter.name!r} must be a Tensor, not a {type(grad).__name__}."
-                )
-            if grad.shape != parameter.shape:
+                raise ArgumentError(f"{who}: the gradient of {p.name!r} must be a Tensor, not a {type(grad).__name__}.")
+            if grad.shape != p.shape:
                 raise ShapeError(
-                    f"{who}: gradient {position}, of {parameter.name!r}, has shape {grad.shape}, but the Parameter has "
-                    f"{parameter.shape}. Are the gradients in the order of the Parameters?"
+                    f"{who}: gradient {position}, of {p.name!r}, has shape {grad.shape}, but the Parameter has {p.shape}. Are "
+                    f"the gradients in the order of the Parameters?"
                 )
         if IN_USE and TRACING.trace is None:
             self._check_places(who, grads)

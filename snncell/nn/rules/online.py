@@ -130,9 +130,8 @@ class OTTTDense(Ranged, Cell):
         self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, (out_channels, in_channels), dtype)
         self.internal_params = [self.weight]
         if self.has_bias:
-            self.bias = create_parameter(
-                given["bias_init"], Uniform(1 / math.sqrt(in_channels)), (out_channels,), dtype
-            )
+            even = Uniform(1 / math.sqrt(in_channels))
+            self.bias = create_parameter(given["bias_init"], even, (out_channels,), dtype)
             self.internal_params = [self.weight, self.bias]
 
     def construct(self, x: Tensor, v: Tensor, a: Tensor, c: Tensor) -> tuple[Tensor, ...]:

@@ -63,9 +63,7 @@ class STDP(Cell):
     tau_plus: float = field(20.0, STEPS, "time constant of the presynaptic trace in steps (20 ms for steps of 1 ms)")
     tau_minus: float = field(20.0, STEPS, "time constant of the postsynaptic trace, in steps")
     a_plus: float = field(0.01, None, "size of an increase; negative for anti-Hebbian learning", convert=as_number)
-    a_minus: float = field(
-        0.0105, None, "size of a decrease; above a_plus, uncorrelated spikes weaken", convert=as_number
-    )
+    a_minus: float = field(0.0105, None, "size of a decrease; above a_plus, chance spikes weaken", convert=as_number)
     pairing: str = field("all", ("all", "nearest"), "the earlier spikes with which a spike pairs")
     bounds: str | None = field("hard", (None, "soft", "hard"), "effect of the bounds on the weights")
     w_min: float = field(0.0, None, "lower bound of the weights", convert=as_number, quiet=True)
@@ -75,9 +73,7 @@ class STDP(Cell):
         if not self.w_min < self.w_max:
             raise ArgumentError(f"STDP: w_min must be below w_max, but they are {self.w_min} and {self.w_max}.")
 
-    def construct(
-        self, pre: Tensor, post: Tensor, weight: Tensor, x: Tensor, y: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def construct(self, pre: Tensor, post: Tensor, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         if weight.shape != (post.shape[-1], pre.shape[-1]):
             raise ShapeError(
                 f"STDP: pre of shape {pre.shape} and post of shape {post.shape} need a weight of shape "

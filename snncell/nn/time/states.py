@@ -213,11 +213,9 @@ class Recurrent(Cell):
 
     def __init__(self, cell: Annotated[Cell, Own()], feedback: Annotated[Cell, Own()]) -> None:
         super().__init__()
-        for name, value, example in (("cell", cell, "nn.LIFNode()"), ("feedback", feedback, "nn.Dense(n, n)")):
+        for name, value, such in (("cell", cell, "nn.LIFNode()"), ("feedback", feedback, "nn.Dense(n, n)")):
             if not isinstance(value, Cell):
-                raise ArgumentError(
-                    f"Recurrent: {name} must be a Cell, an object such as {example}, not {came(value)}."
-                )
+                raise ArgumentError(f"Recurrent: {name} must be a Cell, an object such as {such}, not {came(value)}.")
         self.cell = cell
         self.feedback = feedback
 

@@ -67,9 +67,7 @@ def nir_cuba(p: Nir) -> Neuron:
 
 
 Nir.preset(
-    "LIFNode.CubaLIF CubaLIFNode",
-    "tau_mem tau_syn r v_leak v_threshold v_reset w_in dt surrogate_function",
-    nir_cuba,
+    "LIFNode.CubaLIF CubaLIFNode", "tau_mem tau_syn r v_leak v_threshold v_reset w_in dt surrogate_function", nir_cuba
 )
 # nir.LI: tau dv/dt = v_leak - v + r x
 Nir.preset(

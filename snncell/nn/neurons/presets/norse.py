@@ -180,11 +180,7 @@ preset, RATES, FIRING = Norse.preset, "tau_syn_inv tau_mem_inv", " v_th v_reset 
 preset("CubaLIFNode LIFNode", RATES + " v_leak" + FIRING + " dt recurrent", norse_lif)
 preset("IFNode", FIRING, lambda p: LeakyNode(1.0, **firing(p)))  # IAFCell; a spike is 1
 preset("LIFNode.LIFBox", "tau_mem_inv v_leak" + FIRING + " reset_method dt", norse_lif_box)
-preset(
-    "LIFNode.LSNN ALIFNode",
-    RATES + " tau_adapt_inv v_leak v_th v_reset beta method alpha dt recurrent",
-    norse_lsnn,
-)
+preset("LIFNode.LSNN ALIFNode", RATES + " tau_adapt_inv v_leak v_th v_reset beta method alpha dt recurrent", norse_lsnn)
 preset(
     "LIFNode.LIFAdEx AdExNode",
     "adaptation_current adaptation_spike delta_T tau_ada_inv " + RATES + " v_leak" + FIRING + " dt",

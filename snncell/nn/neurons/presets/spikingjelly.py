@@ -110,9 +110,7 @@ preset(
     lambda p: KLIFNode(p.tau, 1.0, p.scale_reset, p.decay_input, **firing(p)),
 )
 # ComplementaryLIFNode, whose reset subtracts
-preset(
-    "CLIFNode", "tau v_threshold surrogate_function", lambda p: CLIFNode(p.tau, **firing(p, Rect(1.0))), v_reset=None
-)
+preset("CLIFNode", "tau v_threshold surrogate_function", lambda p: CLIFNode(p.tau, **firing(p, Rect())), v_reset=None)
 preset(  # ILIFNode with MultiLevelSpikeCount(max_spike_count)
     "ILIFNode",
     "tau v_threshold max_spike_count detach_reset",
