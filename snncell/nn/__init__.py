@@ -45,14 +45,9 @@ if _typing.TYPE_CHECKING:
     from snncell.mindspore.training_cells import *
 
 _TRAINING_CELLS = (
-    "ForwardValueAndGrad",
-    "GradAccumulationCell",
-    "ParameterUpdate",
-    "TrainOneStepCell",
-    "WithEvalCell",
-    "WithGradCell",
-    "WithLossCell",
-)
+    "ForwardValueAndGrad", "GradAccumulationCell", "ParameterUpdate", "TrainOneStepCell", "WithEvalCell",
+    "WithGradCell", "WithLossCell",
+)  # fmt: skip
 
 _export(globals())
 _export_lazily(globals(), "snncell.mindspore", _TRAINING_CELLS)

@@ -114,10 +114,7 @@ class _Sequence(_Container):
     @staticmethod
     def _renumber(items: Sequence[tuple[str | None, Cell]]) -> dict[str, Cell]:
         """Map names to Cells; numbers become the current positions."""
-        return {
-            name if name is not None and not name.isdigit() else str(place): cell
-            for place, (name, cell) in enumerate(items)
-        }
+        return {str(i) if name is None or name.isdigit() else name: cell for i, (name, cell) in enumerate(items)}
 
     def _replace_all(self, items: Sequence[tuple[str | None, Cell]]) -> None:
         named = self._renumber(items)

@@ -118,10 +118,8 @@ class IntegerProduct(IntegerLayer):
             flat = [int(n) for n in given]
             first, last = (flat[::2], flat[1::2]) if len(flat) == 2 * count > 2 else (flat, flat)
             return tuple(zip(first, last, strict=True))
-        totals = (
-            max((math.ceil(length / s) - 1) * s + span - length, 0)
-            for length, span, s in zip(lengths, spans, self.stride, strict=True)
-        )
+        each = zip(lengths, spans, self.stride, strict=True)
+        totals = (max((math.ceil(length / s) - 1) * s + span - length, 0) for length, span, s in each)
         return tuple((total // 2, total - total // 2) for total in totals)
 
 
@@ -300,11 +298,8 @@ class IntegerSteps(IntegerLayer):
 # --- the network ------------------------------------------------------------------------------------------------------
 
 FORMAT = "snncell integer network, 1"
-_LAYERS = (
-    *(Encode, Requantise, IntegerProduct, IntegerPool, IntegerFlatten),
-    *(IntegerDelay, IntegerReadout, OverTime, IntegerNeuron, IntegerSteps),
-)
-KINDS: dict[str, Any] = {kind.__name__.removeprefix("Integer"): kind for kind in _LAYERS}  # by their names in a file
+# The layers by their names in a file.
+KINDS: dict[str, Any] = {kind.__name__.removeprefix("Integer"): kind for kind in IntegerLayer.__subclasses__()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,27 +46,10 @@ if _typing.TYPE_CHECKING:
     from snncell.mindspore.model import *
 
 _OF_MINDSPORE = (
-    "Accuracy",
-    "CheckpointConfig",
-    "F1",
-    "History",
-    "LambdaCallback",
-    "Loss",
-    "LossMonitor",
-    "MAE",
-    "MSE",
-    "Metric",
-    "Model",
-    "ModelCheckpoint",
-    "Precision",
-    "Recall",
-    "RunContext",
-    "RunParameters",
-    "TimeMonitor",
-    "Top1CategoricalAccuracy",
-    "Top5CategoricalAccuracy",
-    "TopKCategoricalAccuracy",
-)
+    "Accuracy", "CheckpointConfig", "F1", "History", "LambdaCallback", "Loss", "LossMonitor", "MAE", "MSE",
+    "Metric", "Model", "ModelCheckpoint", "Precision", "Recall", "RunContext", "RunParameters", "TimeMonitor",
+    "Top1CategoricalAccuracy", "Top5CategoricalAccuracy", "TopKCategoricalAccuracy",
+)  # fmt: skip
 
 _export_lazily(globals(), "snncell.mindspore", _OF_MINDSPORE)
 _guard(globals())

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from types import FrameType
 from typing import Annotated, Any
@@ -169,11 +169,9 @@ def fit(
     made += [] if log is None else [Log(log)]
     made += [] if monitor is None else [EarlyStopping(patience, monitor)]
     made += [] if checkpoint is None else [Checkpoint(checkpoint)]
-    batches = (
-        as_batches(data, batch_size, True, "fit: data"),
-        as_batches(validation, batch_size, False, "fit: validation data"),
-    )
-    run = Run(Training(net, loss, optimiser, *batches, epochs), prefetch, ranks)
+    batches = as_batches(data, batch_size, True, "fit: data")
+    tests = as_batches(validation, batch_size, False, "fit: validation data")
+    run = Run(Training(net, loss, optimiser, batches, tests, epochs), prefetch, ranks)
     run.checkpoint, run.test_every = checkpoint, _epochs_to_evaluate(test_every, log)
     with ranks.together(), Spikes(spiking_cells(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
@@ -373,16 +371,9 @@ class Run:
         training.evaluating, training.evaluated = True, 0
         self.tell("on_evaluation_begin")
         of_training = training.measured
-        tested = measure_means(
-            "fit: validation data",
-            self.parts,
-            self.test_step,
-            training.test,
-            self.prefetch,
-            self.heard,
-            self.processes,
-            lambda step: tell_callbacks(step, training, self.told()),
-        )
+        own = self.parts, self.test_step, training.test, self.prefetch, self.heard, self.processes
+        tell = partial(tell_callbacks, training=training, callbacks=self.told())
+        tested = measure_means("fit: validation data", *own, tell)
         training.measured = of_training
         refuse_test_loss(training, tested["loss"], self.checkpoint)
         training.record |= {f"test_{name}": x for name, x in tested.items()}

@@ -39,9 +39,7 @@ class _Conv(Cell):
     kernel_size: Annotated[Lengths, field(meaning="K, the length of the window along each axis")]
     stride: Lengths = field(1, meaning="distance between windows, in elements")
     pad_mode: PadMode = field(
-        "same",
-        meaning='"same" (output length ceil(L / stride), as in MindSpore), "valid" (no padding, the default of '
-        'PyTorch) or "pad" (by `padding`)',
+        "same", meaning='"same" (length ceil(L / stride)), "valid" (no padding, as in PyTorch) or "pad" (by `padding`)'
     )
     padding: Lengths = field(0, meaning='number of elements to add on each side, with pad_mode "pad"')
     dilation: Lengths = field(1, meaning="distance between the elements of a window")

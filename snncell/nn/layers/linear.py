@@ -71,11 +71,8 @@ class Dense(Cell):
 
     def extend_repr(self) -> str:
         activation = f", activation={self.activation}" if isinstance(self.activation, Cell) else ""
-        return (
-            f"input_channels={self.in_channels}, output_channels={self.out_channels}"
-            + ", has_bias=True" * self.has_bias
-            + activation
-        )
+        bias = ", has_bias=True" * self.has_bias
+        return f"input_channels={self.in_channels}, output_channels={self.out_channels}{bias}{activation}"
 
 
 class Linear(Dense):
@@ -141,10 +138,8 @@ class BiDense(Cell):
         return out + self.bias if self.has_bias else out
 
     def extend_repr(self) -> str:
-        return (
-            f"in1_channels={self.in1_channels}, in2_channels={self.in2_channels}, out_channels={self.out_channels}, "
-            f"has_bias={self.has_bias}"
-        )
+        names = "in1_channels", "in2_channels", "out_channels", "has_bias"
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
 class Bilinear(BiDense):

@@ -24,6 +24,8 @@ __all__ = [
 
 
 _MODES: dict[str, Mode] = {"CONSTANT": "constant", "REFLECT": "reflect", "SYMMETRIC": "symmetric"}
+PAIRS = field(meaning="((before, after), ...), one for each axis", convert=lambda pairs, *_: tuple(map(tuple, pairs)))
+LENGTHS = field(meaning="the new lengths, one of which may be -1", convert=lambda lengths, *_: tuple(lengths))
 
 
 @with_fields
@@ -35,13 +37,7 @@ class Pad(Cell):
         [[0.0, 1.0, 1.0, 0.0, 0.0]]
     """
 
-    paddings: Annotated[
-        Sequence[tuple[Size, Size]],
-        field(
-            meaning="((before, after), ...), a pair for each axis, beginning with the first",
-            convert=lambda pairs, who, name: tuple(map(tuple, pairs)),
-        ),
-    ]
+    paddings: Annotated[Sequence[tuple[Size, Size]], PAIRS]
     mode: Literal["CONSTANT", "REFLECT", "SYMMETRIC"] = field(
         "CONSTANT",
         meaning='"CONSTANT" adds zeros. The others add elements of x; for example a, b, c becomes c b | a b c | b a '
@@ -216,13 +212,7 @@ class Unflatten(Cell):
     """
 
     axis: Annotated[int, field(meaning="the axis to split")]
-    unflattened_size: Annotated[
-        Sequence[int],
-        field(
-            meaning="the new lengths, whose product must be the length of the axis; one may be -1",
-            convert=lambda lengths, who, name: tuple(lengths),
-        ),
-    ]
+    unflattened_size: Annotated[Sequence[int], LENGTHS]
 
     def construct(self, x: Tensor) -> Tensor:
         if not -x.ndim <= self.axis < x.ndim:

@@ -300,11 +300,8 @@ class _RecurrentNetwork(Cell):
         return given
 
     def extend_repr(self) -> str:
-        return (
-            f"input_size={self.input_size}, hidden_size={self.hidden_size}, num_layers={self.num_layers}, "
-            f"has_bias={self.has_bias}, batch_first={self.batch_first}, dropout={self.dropout}, "
-            f"bidirectional={self.bidirectional}"
-        )
+        names = "input_size", "hidden_size", "num_layers", "has_bias", "batch_first", "dropout", "bidirectional"
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
 @with_fields(by_place="input_size hidden_size num_layers nonlinearity has_bias batch_first dropout bidirectional dtype")

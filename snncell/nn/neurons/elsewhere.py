@@ -32,15 +32,9 @@ class FrameworkSettings:
         settings of the framework's class in its order, and `defaults` differ from the defaults of `cls`.
         """
         hints = {word: hint for kind in reversed(cls.__mro__) for word, hint in inspect.get_annotations(kind).items()}
-        parameters = [
-            inspect.Parameter(
-                word,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=defaults.get(word, getattr(cls, word, inspect.Parameter.empty)),
-                annotation=hints[word],
-            )
-            for word in words.split()
-        ]
+        usual = {word: defaults.get(word, getattr(cls, word, inspect.Parameter.empty)) for word in words.split()}
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = [inspect.Parameter(n, kind, default=x, annotation=hints[n]) for n, x in usual.items()]
 
         @functools.wraps(make)
         def like(**values: Any) -> Any:

@@ -320,10 +320,7 @@ class Optimizer(Settings):
 
     def like_parameters(self, name: str) -> list[Parameter]:
         """Create moments: Parameters of zeros, one for each Parameter, float32 for Parameters of half precision."""
-        return [
-            Parameter(ops.zeros_like(p, _value_to_compute(p)), name=f"{name}.{p.name}", requires_grad=False)
-            for p in self.parameters
-        ]
+        return [Parameter(ops.zeros_like(p, _value_to_compute(p)), f"{name}.{p.name}", False) for p in self.parameters]
 
     @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients: Any) -> bool:
@@ -382,8 +379,8 @@ class Optimizer(Settings):
                 raise ArgumentError(f"{who}: the gradient of {p.name!r} must be a Tensor, not a {type(grad).__name__}.")
             if grad.shape != p.shape:
                 raise ShapeError(
-                    f"{who}: gradient {position}, of {p.name!r}, has shape {grad.shape}, but the Parameter has {p.shape}. Are "
-                    f"the gradients in the order of the Parameters?"
+                    f"{who}: gradient {position}, of {p.name!r}, has shape {grad.shape}, but the Parameter has "
+                    f"{p.shape}. Are the gradients in the order of the Parameters?"
                 )
         if IN_USE and TRACING.trace is None:
             self._check_places(who, grads)
