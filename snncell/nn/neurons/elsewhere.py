@@ -43,8 +43,8 @@ class FrameworkSettings:
         # The check of arguments needs the framework's parameters, not the single argument of `make`.
         like.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         like.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        for neuron, _, kind in (name.partition(".") for name in neurons.split()):
-            PRESETS[neuron, f"{cls.framework}.{kind}" if kind else cls.framework] = like
+        for neuron, _, variant in (name.partition(".") for name in neurons.split()):
+            PRESETS[neuron, f"{cls.framework}.{variant}" if variant else cls.framework] = like
 
 
 def absent(framework: str, **reasons: str) -> None:

@@ -117,7 +117,7 @@ class OTTTDense(Ranged, Cell):
     out_channels: Annotated[Count, field(meaning="N, the number of neurons")]
     decay: float = field(0.5, DECAY_RANGE, LEFT)
     v_threshold: float = field(1.0, THRESHOLD_RANGE, "the neuron fires if u > v_threshold")
-    weight_init: Init | None = field(None, None, "initial W, (N, I); None is uniform, +-1 / sqrt(I)", keep=False)
+    weight_init: Init | None = field(None, None, "initial W, (N, I); None is uniform in +-1 / sqrt(I)", keep=False)
     bias_init: Init | None = field(None, None, "initial b, (N,); None as for W", keep=False)
     has_bias: bool = field(True, None, "whether to add b")
     surrogate_function: Any = SURROGATE
@@ -210,8 +210,8 @@ class EProp(Ranged, Cell):
     adaptation: float = field(0.0, ADAPTATION, "rise of the threshold by a spike (0 makes LIF neurons)")
     adaptation_decay: float = field(0.99, DECAY_RANGE, "decay factor of the adaptation (closer to 1 than decay)")
     v_threshold: float = field(1.0, THRESHOLD_RANGE, "the threshold without adaptation")
-    weight_init: Init | None = field(None, None, "initial W, (N, I); None is normal, 1 / sqrt(I)", keep=False)
-    recurrent_init: Init | None = field(None, None, "initial R, (N, N); None is normal, 1 / sqrt(N)", keep=False)
+    weight_init: Init | None = field(None, None, "initial W, (N, I); None draws from N(0, 1 / I)", keep=False)
+    recurrent_init: Init | None = field(None, None, "initial R, (N, N); None draws from N(0, 1 / N)", keep=False)
     surrogate_function: Any = SURROGATE
     dtype: FloatDtype = DTYPE
 
