@@ -123,10 +123,10 @@ def compilation(row: Row, contestant: str, quick: bool, limit: int) -> Timing:
     If the call takes longer than `limit` seconds, or if PyTorch cannot compile it, the timing says so.
     """
     done = _in_fresh_process(f"told_compilation({row.name!r}, {contestant!r}, {quick!r}, {limit!r})")
-    unknown = math.nan
-    timing = Timing(contestant, unknown, unknown, unknown, unknown, 0)
+    timing = Timing(contestant, math.nan, math.nan, math.nan, math.nan, 0)
     if done.returncode == 0:
-        timing.first, timing.memory = map(float, done.stdout.split()[-2:])
+        first, memory = map(float, done.stdout.split()[-2:])
+        timing.first, timing.memory = first, None if math.isnan(memory) else memory
     elif done.returncode == -getattr(signal, "SIGALRM", 0):
         timing.fault = f"not compiled in {limit} s"
     else:

@@ -61,7 +61,16 @@ def _with_threads(threads: int, peers: list[str], rounds: int, quick: bool) -> l
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "found.json"
         command = [sys.executable, "-m", "benchmarks", "--here", "--rows", ROW.name, "--threads", str(threads)]
-        command += ["--rounds", str(rounds), "--json", str(file), "--peers", *(peers or ["none"])]
+        command += [
+            "--compile-limit",
+            "0",
+            "--rounds",
+            str(rounds),
+            "--json",
+            str(file),
+            "--peers",
+            *(peers or ["none"]),
+        ]
         done = subprocess.run(command + ["--quick"] * quick, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"A process with {threads} threads failed:\n{done.stderr[-2000:]}")
