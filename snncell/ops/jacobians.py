@@ -39,8 +39,8 @@ def jacrev(
     the output has fewer elements than the argument.
 
     One backward pass under `vmap` computes all rows in a jitted function, and more than 12 rows in eager mode. Fewer
-    rows run one by one, because tracing would take longer, and so do rows of a function with a user's `bprop` or hook,
-    which may read values. Note that `vmap` keeps the intermediate values of all rows in memory.
+    rows run one by one, because tracing would take longer, as do eager rows of a function with a user's `bprop` or
+    hook, which may read values. Note that `vmap` keeps the intermediate values of all rows in memory.
 
     Args:
         fn: a function or Cell of Tensors.
