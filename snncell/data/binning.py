@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from snncell.kernels.arrays import empty
 from snncell.kernels.intrinsics.builtins import call_once, inline
 from snncell.kernels.intrinsics.elements import clear, row, tail, words_at
 from snncell.kernels.intrinsics.panels import lowest, others
-from snncell.kernels.numba.build import build_function, parts_of
+from snncell.kernels.numba.build import kernel_for, parts_of
 
 # --- Kernels: a unit is a recording -----------------------------------------------------------------------------------
 
@@ -207,7 +206,8 @@ def span_events(recordings: list[Any]) -> Any:
     owners, lengths, kept = _addresses(recordings)
     spans = np.zeros((len(kept), 2), np.int64)
     spans[:, 1] = -1
-    _kernel(span_events_kernel, dtypes.int64)(len(kept), _grain(lengths), owners, lengths, spans)
+    kernel = kernel_for(span_events_kernel, "int64[1] int64[1] int64[2]*")
+    kernel(len(kept), _grain(lengths), owners, lengths, spans)
     return spans
 
 
@@ -226,10 +226,10 @@ def count_events(
     counts = empty((bins, batch, polarities, height, width), counted)
     wrong = np.full(batch, -1, np.int64)
     geometry = np.array([polarities, height, width, by_number, MOST[dtype], bins], np.int64)
-    rows, signs = int("y" in kept[0].dtype.names), int(polarities > 1)
-    _kernel(count_events_kernel, dtypes.BY_NUMPY[counted], rows, signs)(
-        batch, _grain(lengths), owners, lengths, begins, ends, counts.reshape(-1), wrong, geometry
-    )
+    options = {"ROWS": int("y" in kept[0].dtype.names), "SIGNS": int(polarities > 1)}
+    kinds = "int64[1] int64[1] int64[2] int64[2] T[1]* int64[1]* int64[1]"
+    kernel = kernel_for(count_events_kernel, kinds, counted, **options)
+    kernel(batch, _grain(lengths), owners, lengths, begins, ends, counts.reshape(-1), wrong, geometry)
     if counted == dtype:
         return counts, wrong
     return counts.view(dtype) if dtype == np.bool_ else counts.astype(dtype), wrong
@@ -242,9 +242,8 @@ def number_bins(recordings: list[Any], begins: Any, ends: Any) -> tuple[Any, Any
     """
     owners, lengths, kept = _addresses(recordings)
     firsts, lasts, ordered = np.empty_like(begins), np.empty_like(begins), np.empty(len(kept), np.int64)
-    _kernel(number_bins_kernel, dtypes.int64)(
-        len(kept), _grain(lengths), owners, lengths, begins, ends, firsts, lasts, ordered
-    )
+    kernel = kernel_for(number_bins_kernel, "int64[1] int64[1] int64[2] int64[2] int64[2]* int64[2]* int64[1]*")
+    kernel(len(kept), _grain(lengths), owners, lengths, begins, ends, firsts, lasts, ordered)
     return firsts, lasts, ordered
 
 
@@ -266,9 +265,10 @@ def list_events(
     counts, wrong = np.empty((bins, batch), np.int64), np.empty((batch, bins), np.int64)
     units = batch * bins
     grain, parts = parts_of(units, int((lasts - firsts).sum()) * EVENT_WORK + units * (size >> 5))
-    rows, signs = int("y" in kept[0].dtype.names), int(polarities > 1)
+    options = {"ROWS": int("y" in kept[0].dtype.names), "SIGNS": int(polarities > 1)}
     words = -(-size // 32)
-    _kernel(list_events_kernel, dtypes.BY_NUMPY[counted], rows, signs)(
+    kinds = "int64 int64[1] int64[2] int64[2] int64[2] int32[1]* T[1]* int64[2]* int64[2]* int32[2]* int64[2]* int64[1]"
+    kernel_for(list_events_kernel, kinds, counted, **options)(
         units, grain if parts > 1 else 0, grain, owners, firsts, lasts, begins.reshape(bins, batch), places,
         values, counts, wrong, np.zeros((parts, size), np.int32), np.zeros((parts, words), np.int64),
         np.array([polarities, height, width, MOST[dtype], bins], np.int64),
@@ -296,19 +296,3 @@ def _addresses(recordings: list[Any]) -> tuple[Any, Any, list[Any]]:
 
 def _grain(lengths: Any) -> int:
     return int(int(lengths.sum()) >= PARALLEL_EVENTS)
-
-
-@functools.cache
-def _kernel(function: Any, dtype: Any, rows: int = 1, signs: int = 1) -> Any:
-    numbers, by_bin = (dtypes.int64, 1, False), (dtypes.int64, 2, False)
-    to_numbers, to_spans = (dtypes.int64, 1, True), (dtypes.int64, 2, True)
-    signature = {
-        span_events_kernel: (numbers, numbers, to_spans),
-        count_events_kernel: (numbers, numbers, by_bin, by_bin, (dtype, 1, True), to_numbers, numbers),
-        number_bins_kernel: (numbers, numbers, by_bin, by_bin, to_spans, to_spans, to_numbers),
-        list_events_kernel: (
-            *(dtypes.int64, numbers, by_bin, by_bin, by_bin, (dtypes.int32, 1, True), (dtype, 1, True)),
-            *(to_spans, to_spans, (dtypes.int32, 2, True), to_spans, numbers),
-        ),
-    }[function]
-    return build_function(function, signature, ROWS=rows, SIGNS=signs)

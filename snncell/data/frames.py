@@ -344,10 +344,7 @@ class ToFrame(Binning):
         return self._binned(events)
 
     def batch(self, samples: list[Any], steps: Steps = max) -> tuple[Any, Array]:
-        """The frames of several recordings, (T, B, P, H, W) or (T, B, P, W), and their numbers of frames, int64 (B,).
-
-        `steps` maps these numbers to T. Shorter recordings end with empty frames.
-        """
+        """The frames (T, B, P, H, W), or (T, B, P, W), of recordings, and their numbers, which `steps` maps to T."""
         found: list[Array] = []
 
         def noted(lengths: Array) -> int:

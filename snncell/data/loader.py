@@ -264,8 +264,7 @@ class Loader:
     def state(self, given: Size | None = None) -> dict[str, Any]:
         """The current position in the data, as a dict that can be saved as JSON, for `resume`.
 
-        Args: given: the number of batches that you have used in this epoch, at most its length. By default it is the
-            number that you took from the Loader, which is larger if you prefetch.
+        Args: given: the number of batches that you have used in this epoch; by default the number that you took.
         """
         place = self._place
         if given is not None:

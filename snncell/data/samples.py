@@ -209,7 +209,7 @@ def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.
     arrays = [on_host(sequence) for sequence in sequences]
     if not arrays:
         raise ArgumentError("padded: needs at least one sequence.")
-    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+    if steps is not None and steps < 1:
         raise ArgumentError(f"padded: steps must be an integer of at least 1, not {steps!r}.")
     if len({array.shape[1:] for array in arrays}) > 1 or not all(array.ndim for array in arrays):
         shapes = ", ".join(map(str, list(dict.fromkeys(array.shape for array in arrays))[:6]))

@@ -1,8 +1,7 @@
 """Worker threads and processes that prefetch batches and return them in order.
 
-A batch depends only on its number, so any worker can make it. With processes, each thread sends numbers to one process
-and waits for the batches, without holding the interpreter lock. The queues are `SimpleQueue`s, because their methods
-are C functions: an interrupt cannot leave their locks taken.
+With processes, each thread sends numbers of batches to one process and waits, without holding the interpreter lock. The
+queues are `SimpleQueue`s, because their methods are C functions: an interrupt cannot leave their locks taken.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class Ranks:
 def odd_rank(values: Sequence[Hashable]) -> tuple[int, int] | None:
     """The first rank with an unusual value, and the first rank with the most common value; None if all are equal.
 
-    All ranks get the same answer, so that all error messages name the same rank. Of two ranks, rank 1 is the odd one.
+    All ranks get the same answer, so that all error messages name the same rank.
     """
     usual, _ = Counter(values).most_common(1)[0]  # the first one for equal counts
     odd = next((rank for rank, value in enumerate(values) if value != usual), None)

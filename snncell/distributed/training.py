@@ -121,9 +121,8 @@ class Means:
 class Sharded(TrainStep):
     """A training step with the mean of the gradients of all shards, for one batch or several (gradient accumulation).
 
-    G = sum n g / sum n over the shards of all batches, with n samples in a shard. The batches of a shard are added in
-    their order, then the shards in the order of `Ranks.sum_shards`. Each shard starts with the statistics from before
-    the batch (such as BatchNorm's moving mean); afterwards they are the mean over all samples.
+    G = sum n g / sum n over the shards of all batches, with n samples in a shard. Each shard starts with the statistics
+    from before the batch (such as BatchNorm's moving mean); afterwards they are the mean over all samples.
     """
 
     def __init__(
@@ -186,10 +185,7 @@ class Sharded(TrainStep):
         self, named: list[tuple[str, Parameter]], changed: Array, after: dict[int, tuple[int, list[Array]]]
     ) -> None:
         layout = VectorLayout([(), *(p.shape for _, p in named)], [_WIDE] * (len(named) + 1))
-        values = {
-            shard: (count, [x for x, one in zip(all_of, changed, strict=True) if one])
-            for shard, (count, all_of) in after.items()
-        }
+        values = {s: (n, [x for x, one in zip(every, changed, strict=True) if one]) for s, (n, every) in after.items()}
         own = {shard: layout.vectors([np.ones(()), *few], float(count)) for shard, (count, few) in values.items()}
         samples, *sums = sharding.sum_over_shards(self.ranks, layout, own)
         means = [(x / samples).astype(p.dtype.dtype) for x, (_, p) in zip(sums, named, strict=True)]

@@ -18,7 +18,7 @@ from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.layers import Neurons
 from snncell.monitoring.monitor import Monitor
 from snncell.monitoring.recorder import Array, Recorded, RecordedCall
-from snncell.plot.axes import SMALL, axes_or_new, axes_size, label_axis, legend, name_rows, set_title, text_width
+from snncell.plot.axes import axes_or_new, label_axis, legend, name_rows, set_title, stacked_bars
 from snncell.tape.state import recording_on
 
 Execution = Literal["spiking", "dense", "one_pass"]
@@ -30,13 +30,11 @@ _PICO = 1e-12
 def joules_of(counts: Counts, work: Work, hardware: Hardware) -> dict[str, float]:
     """The energy of a layer by kind, in J."""
     equations = counts.multiplications * hardware.multiplication + counts.additions * hardware.addition
-    events = hardware.event_bytes * (
-        counts.events_read * hardware.access(work.inputs * hardware.event_bytes)
-        + counts.events_written * hardware.access(work.outputs * hardware.event_bytes)
-    )
-    values = hardware.value_bytes * (
-        counts.values_read * hardware.access(work.inputs * hardware.value_bytes)
-        + counts.values_written * hardware.access(work.outputs * hardware.value_bytes)
+    events = hardware.event_bytes, counts.events_read, counts.events_written
+    values = hardware.value_bytes, counts.values_read, counts.values_written
+    ends = sum(
+        size * (read * hardware.access(work.inputs * size) + written * hardware.access(work.outputs * size))
+        for size, read, written in (events, values)
     )
     moved = bytes_of(counts, hardware)
     energies = (
@@ -45,7 +43,7 @@ def joules_of(counts: Counts, work: Work, hardware: Hardware) -> dict[str, float
         equations if hardware.update is None else counts.updates * hardware.update,
         moved["weights"] * hardware.access(work.weights * hardware.weight_bytes),
         moved["states"] * hardware.access(work.states * hardware.state_bytes),
-        events + values,
+        ends,
     )
     return {kind: energy * _PICO for kind, energy in zip(KINDS, energies, strict=True)}
 
@@ -171,11 +169,9 @@ class Energy:
         return join_parts([table, "\n".join(line for line in lines if line.startswith(("without", *_LEFT_OUT)))])
 
 
-def _refuse_execution(execution: Any) -> None:
-    if execution not in EXECUTIONS:
-        raise ArgumentError(
-            f"Energy: execution must be one of {', '.join(map(repr, EXECUTIONS))}, not {show(execution)}."
-        )
+def _refuse_execution(given: Any) -> None:
+    if given not in EXECUTIONS:
+        raise ArgumentError(f"Energy: execution must be one of {', '.join(map(repr, EXECUTIONS))}, not {show(given)}.")
 
 
 def _sum_by_kind(parts: Sequence[Mapping[str, float]], kinds: Sequence[str]) -> dict[str, float]:
@@ -332,7 +328,6 @@ _LOOKS = {  # colour and hatch
     "weights": ("#E69F00", "////"), "states": ("#56B4E9", "...."), "inputs and outputs": ("#F0F0F0", ""),
 }  # fmt: skip
 _BESIDE: dict[Any, tuple[str, ...]] = {"both": ("dense", "one_pass"), None: ()}  # other values name one execution
-_THICK = 0.8  # thickness of a bar, in rows
 _APART = 0.5  # rows between layers
 
 
@@ -374,7 +369,11 @@ def energy_by_layer(
             labels.append(f"{name}, spiking" if execution == "spiking" else names[execution])
             bars.append([sum(getattr(part, execution)[kind] for part in parts) for kind in KINDS])
     axes = axes_or_new(ax, height=1.2 + 0.1 * len(executions) + 0.155 * (rows[-1] + 1))
-    _draw_bars(axes, np.array(rows), np.array(bars))
+    sums = np.array(bars).sum(1)
+    scale, unit = _unit_of(float(sums.max()) or _PICO)
+    columns = dict(zip(KINDS, np.array(bars).T / scale, strict=True))
+    stacked_bars(axes, rows, columns, _LOOKS, list(map(in_units, sums)))
+    label_axis(axes.xaxis, f"energy per sample ({unit})", f"energy ({unit})", unit)
     name_rows(axes, rows, labels)
     legend(axes, inside=False)
     totals = [f"{energy.hardware.name}, spiking: {in_units(energy.joules)}"]
@@ -382,26 +381,3 @@ def energy_by_layer(
     totals += [f"{other}{names[each]}: {in_units(getattr(energy, each))}" for each in executions[1:]]
     set_title(axes, title, "\n".join(totals))
     return axes
-
-
-def _draw_bars(axes: Any, rows: Any, bars: Any) -> None:
-    """Draw stacked bars with their sums at the end. Kinds that are 0 everywhere are left out of the legend."""
-    sums = bars.sum(1)
-    longest = float(sums.max()) or 1e-12
-    scale, unit = _unit_of(longest)
-    left = np.zeros(len(rows))
-    style = {"height": _THICK, "edgecolor": "0.2", "linewidth": 0.5}
-    for column, kind in enumerate(KINDS):
-        lengths, (colour, hatch) = bars[:, column] / scale, _LOOKS[kind]
-        if lengths.any():
-            axes.barh(rows, lengths, left=left, label=kind, facecolor=colour, hatch=hatch, **style)
-        left += lengths
-    texts = [in_units(total) for total in sums]
-    for row, total, text in zip(rows, sums, texts, strict=True):
-        options = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL}
-        axes.annotate(text, (total / scale, row), **options)
-    beside = 6.0 + max(text_width(text, SMALL) for text in texts)
-    wide = max(axes_size(axes)[0] - 60.0, 2.0 * beside)  # points: names of rows stand on the left
-    axes.set_xlim(0.0, longest / scale * wide / (wide - beside))
-    axes.set_ylim(rows[-1] + 0.7, -0.7)
-    label_axis(axes.xaxis, f"energy per sample ({unit})", f"energy ({unit})", unit)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError
 from snncell.nn.layers.conv import Conv1d, Conv2d, Conv2dTranspose
@@ -24,17 +23,13 @@ class Neurons:
     """The neurons of a network: the innermost Cells that have states or run over time."""
 
     def __init__(self, net: Cell) -> None:
-        if not isinstance(net, Cell):
-            raise ArgumentError(f"monitor: takes a network, a Cell, not {came(net)}.")
         self.net = net
         self.paths = dict(_all_paths(net, ""))  # all paths; a Cell that is used in several places has several
         self.structure = _structure(self.paths)
-        candidates = {
-            id(cell): cell
-            for cell in self.paths.values()
-            if hasattr(cell, "init_state") or getattr(cell, "whole_sequences", False)
-        }
-        candidates |= {id(cell.cell): cell.cell for cell in self.paths.values() if isinstance(cell, MultiStep)}
+        cells = list(self.paths.values())
+        neurons = [c for c in cells if hasattr(c, "init_state") or getattr(c, "whole_sequences", False)]
+        candidates = {id(cell): cell for cell in neurons}
+        candidates |= {id(cell.cell): cell.cell for cell in cells if isinstance(cell, MultiStep)}
         self.cells = {
             number: cell
             for number, cell in candidates.items()

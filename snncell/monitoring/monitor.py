@@ -118,9 +118,7 @@ class Monitor:
     @property
     def calls(self) -> list[dict[str, Recorded]]:
         """The recorded calls: quantity -> layer -> array."""
-        return [
-            {kind: self._recorded(kind, call) for kind in call.series if kind in KINDS} for call in self._recorder.calls
-        ]
+        return [{k: self._recorded(k, call) for k in call.series if k in KINDS} for call in self._recorder.calls]
 
     @property
     def spikes(self) -> Recorded:

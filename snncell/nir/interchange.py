@@ -1,7 +1,4 @@
-"""Convert NIR files (HDF5) and graphs of the package nir to a `Graph`, and back.
-
-Files are read by h5py and not by the package nir, because its reader follows every link and allocates any shape.
-"""
+"""Convert NIR files (by h5py, because nir's reader allocates any shape) and nir's graphs to a `Graph`, and back."""
 
 from __future__ import annotations
 

@@ -375,11 +375,8 @@ class FeedbackLoop(Cell):
         (some, *_) = sums
         dtype = some.dtype if some.dtype.is_float else float32
         blank = {name: ops.zeros((some.shape[1], *self.shapes[name]), dtype) for name in self.stage}
-        states = {
-            name: initial_states(getattr(self, self.places[name]), blank[name])
-            for name in self.stage
-            if self._has_states(name)
-        }
+        stateful = [name for name in self.stage if self._has_states(name)]
+        states = {name: initial_states(getattr(self, self.places[name]), blank[name]) for name in stateful}
         ys: dict[str, Tensor]
         seen = TRACING.trace is None and self._looked_into()
         _, ys = run_scan(self._step, (self._initial_values(blank), states), outer, who="Loop", one_by_one=seen)

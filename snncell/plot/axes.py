@@ -249,6 +249,24 @@ def colour_bar(axes: Any, image: Any, *names: str, **options: Any) -> Any:
     return bar
 
 
+def stacked_bars(
+    axes: Any, rows: Any, parts: dict[str, Any], looks: dict[str, tuple[str, str]], texts: list[str]
+) -> None:
+    """Draw bars of stacked parts, and a text at the end of each; parts that are 0 everywhere have no label."""
+    left = np.zeros(len(rows))
+    for name, lengths in parts.items():
+        (colour, hatch), style = looks[name], {"height": 0.8, "edgecolor": "0.2", "linewidth": 0.5}
+        if lengths.any():
+            axes.barh(rows, lengths, left=left, label=name, facecolor=colour, hatch=hatch, **style)
+        left = left + lengths
+    for row, end, text in zip(rows, left, texts, strict=True):
+        axes.annotate(text, (end, row), (3, 0), textcoords="offset points", va="center", fontsize=SMALL)
+    beside = 6.0 + max(text_width(text, SMALL) for text in texts)
+    wide = max(axes_size(axes)[0] - 60.0, 2.0 * beside)  # points: names of rows stand on the left
+    axes.set_xlim(0.0, (float(left.max()) or 1.0) * wide / (wide - beside))
+    axes.set_ylim(rows[-1] + 0.7, -0.7)
+
+
 # --- Legends ----------------------------------------------------------------------------------------------------------
 # Matplotlib's loc="best" alone is not enough. If no place is free, it puts the legend over the lines, for example over
 # six lines of `gradient_to_weight`. It also ignores the lines of a second axis, as in `training_curves`. Its

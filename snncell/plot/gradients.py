@@ -171,11 +171,9 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
                 f"p.asnumpy().copy()."
             )
     pairs = {name: (_numbers(old[name]), _numbers(value)) for name, value in new.items()}
-    for name, (one, other) in pairs.items():
-        if one.shape != other.shape:
-            raise ShapeError(
-                f"update_ratios: {name!r} has shape {one.shape} before the update, {other.shape} after it."
-            )
+    for name, (a, b) in pairs.items():
+        if a.shape != b.shape:
+            raise ShapeError(f"update_ratios: {name!r} has shape {a.shape} before the update, {b.shape} after it.")
     ratios = {}
     for name, (one, other) in (pairs if optimiser is None else _by_group(pairs, new, optimiser)).items():
         moved, size = float(np.linalg.norm(other - one)), float(np.linalg.norm(one))

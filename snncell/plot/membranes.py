@@ -81,10 +81,7 @@ def _complete(
 
 
 def before_reset(v: Array, above: Array, spikes: Array, v_threshold: Any) -> Array | None:
-    """The potential that decides about a spike: the input of the spike function plus the threshold.
-
-    It is None if it differs from v for neurons that did not fire, for example with a moving threshold.
-    """
+    """The input of the spike function plus the threshold; None if it is not v of neurons that did not fire."""
     if v_threshold is None or not v.size == above.size == spikes.size:
         return None
     threshold = sources.as_array(v_threshold, "membrane", "v_threshold")
@@ -333,8 +330,7 @@ def _key(curves: dict[str, dict[str, Array]]) -> list[Any]:
     if len(curves) == 1:
         return [Line2D([], [], label=kind, **_look(kind, 0, 1)) for kind in drawn]
     keys = [
-        Line2D([], [], label=drawing.legend_label(name), **drawing.line_style(number, 0))
-        for number, name in enumerate(curves)
+        Line2D([], [], label=drawing.legend_label(name), **drawing.line_style(n, 0)) for n, name in enumerate(curves)
     ]
     return keys + [Line2D([], [], label=kind, color="0.4", linestyle=_STYLES[kind]) for kind in drawn]
 

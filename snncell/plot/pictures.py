@@ -159,9 +159,8 @@ def _weights(facts: Facts) -> Section:
     if not values:
         return Section("Weights", "This network has no trainable Parameters.")
     height = 0.9 + 0.32 * len(values)
-    pictures = [
-        draw_picture("Histogram of the entries of each Parameter.", lambda ax: weight_histograms(values, ax), height)
-    ]
+    caption = "Histogram of the entries of each Parameter."
+    pictures = [draw_picture(caption, lambda ax: weight_histograms(values, ax), height)]
     if facts.differentiated:
         caption = "Norm of each Parameter's gradient, divided by the norm of the Parameter, on a logarithmic axis."
         if facts.updates is not None:

@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from snncell.plot.axes import SMALL, axes_or_new, axes_size, label_axis, legend, name_rows, set_title, text_width
+from snncell.plot.axes import axes_or_new, label_axis, legend, name_rows, set_title, stacked_bars
 
 MOST_ROWS = 16  # bars; further layers share the last one
 _REST = "between launches"  # the legend's name of time without a launch
-# Distinct in greyscale, like the bars of energies.
-_LOOKS = {
-    "forward": {"facecolor": "#0072B2", "hatch": ""},
-    "backward": {"facecolor": "#E69F00", "hatch": "////"},
-    "optimiser": {"facecolor": "#009E73", "hatch": "...."},
-    _REST: {"facecolor": "#F0F0F0", "hatch": ""},
-}
+_LOOKS = {  # colour and hatch, distinct in greyscale
+    "forward": ("#0072B2", ""), "backward": ("#E69F00", "////"), "optimiser": ("#009E73", "...."),
+    _REST: ("#F0F0F0", ""),
+}  # fmt: skip
 
 
 def draw_profile(profile: Any, ax: Any = None, title: str | None = None) -> Any:
@@ -31,24 +28,10 @@ def draw_profile(profile: Any, ax: Any = None, title: str | None = None) -> Any:
         seconds.append(sum(row.seconds for row in rest))
     places = np.arange(len(names))
     axes = axes_or_new(ax, height=1.0 + 0.17 * len(names))
-    left = np.zeros(len(names))
-    for track, look in _LOOKS.items():
-        lengths = np.array([part.get(track, 0.0) for part in parts])
-        if track == _REST:
-            lengths = np.array(seconds) - left
-            lengths[lengths < 1e-9] = 0.0
-        if lengths.any():
-            style = {"height": 0.75, "edgecolor": "0.2", "linewidth": 0.5, **look}
-            axes.barh(places, 1e3 * lengths, left=1e3 * left, label=track, **style)
-        left += lengths
-    texts = [f"{100 * own / sum(seconds):.2g} %" for own in seconds]
-    for place, own, text in zip(places, seconds, texts, strict=True):
-        options = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": SMALL}
-        axes.annotate(text, (1e3 * own, place), **options)
-    beside = 6.0 + max(text_width(text, SMALL) for text in texts)
-    wide = max(axes_size(axes)[0] - 60.0, 2.0 * beside)  # points: names of rows stand on the left
-    axes.set_xlim(0.0, 1e3 * max(seconds) * wide / (wide - beside))
-    axes.set_ylim(len(names) - 0.4, -0.6)
+    tracks = {track: 1e3 * np.array([part[track] for part in parts]) for track in _LOOKS if track != _REST}
+    left = 1e3 * np.array(seconds) - sum(tracks.values())
+    tracks[_REST] = np.where(left < 1e-6, 0.0, left)
+    stacked_bars(axes, places, tracks, _LOOKS, [f"{100 * own / sum(seconds):.2g} %" for own in seconds])
     name_rows(axes, places, names)
     label_axis(axes.xaxis, "median time in a step (ms)", "time (ms)", "ms")
     legend(axes)

@@ -142,10 +142,9 @@ def report(
 
 def _path_to_write(path: Any) -> Path:
     """Check that the file extension is known and the folder exists."""
-    place = Path(path) if isinstance(path, (str, os.PathLike)) else None
-    if place is None or place.suffix.lower() not in ENDINGS:
-        came = f"{path!r:.60}" if place is None else repr(place.name)
-        raise ArgumentError(f"report: path is a file named *.html or *.pdf, not {came}.")
+    place = Path(path)
+    if place.suffix.lower() not in ENDINGS:
+        raise ArgumentError(f"report: path is a file named *.html or *.pdf, not {place.name!r}.")
     if not place.parent.is_dir():
         raise ArgumentError(
             f"report: the folder {str(place.parent)!r} for {place.name!r} does not exist. Create it first."
@@ -257,13 +256,11 @@ def _table(table: Table) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    caption = escape(picture.caption)
-    if picture.figure is None:
-        return f"<figure><figcaption>{caption}</figcaption></figure>\n"
-    data = base64.b64encode(png(picture.figure)).decode("ascii")
-    return (
-        f'<figure><img alt="{caption}" src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>\n'
-    )
+    caption, image = escape(picture.caption), ""
+    if picture.figure is not None:
+        data = base64.b64encode(png(picture.figure)).decode("ascii")
+        image = f'<img alt="{caption}" src="data:image/png;base64,{data}">'
+    return f"<figure>{image}<figcaption>{caption}</figcaption></figure>\n"
 
 
 def png(figure: Any) -> bytes:

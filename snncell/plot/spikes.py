@@ -238,9 +238,8 @@ def animate(
     planes = _planes(array, sample, shape)
     backgrounds = _backgrounds(images, len(planes))
     steps = sources.step_numbers(spikes, name, len(planes), "spikes")
-    animation = _film(
-        drawing.axes_or_new(ax, 3.3, 3.3), planes, fade, backgrounds, steps, name if title is None else title, fps
-    )
+    title = name if title is None else title
+    animation = _film(drawing.axes_or_new(ax, 3.3, 3.3), planes, fade, backgrounds, steps, title, fps)
     if path is not None:
         animation.save(path, writer="pillow" if Path(path).suffix.lower() == ".gif" else "ffmpeg", fps=fps)
     return animation

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.base.arguments.shown import came, show
+from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError, cut
 from snncell.monitoring import Monitor
@@ -360,21 +360,9 @@ class _Trial:
 
 
 def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
-    """Check the loss, and that the optimiser belongs to this network."""
-    if not isinstance(net, Cell):
-        raise ArgumentError(f"report: net is a network, a Cell, not {came(net)}.")
-    if loss is not None and not callable(loss):
-        raise ArgumentError(
-            f"report: loss must be a function of the output and the target, such as nn.CrossEntropyLoss(), not "
-            f"{cut(show(loss), 60)}."
-        )
+    """Check that the optimiser belongs to this network, and has a loss."""
     if optimiser is None:
         return
-    if not isinstance(optimiser, Optimizer):
-        raise ArgumentError(
-            f"report: optimiser is one of nn's, such as nn.Adam(net.trainable_params()), not a "
-            f"{type(optimiser).__name__}."
-        )
     if loss is None:
         raise ArgumentError("report: optimiser needs a loss too, because its update needs gradients. Pass loss=...")
     known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}

@@ -467,10 +467,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
 def _blocking(facts: Facts, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     """Layers that stop gradients: silent ones that cannot fire or did not learn to, and narrow surrogates."""
     silent = {layer.name for layer in facts.layers if layer.silent}
-    quiet = [
-        ("silence", finding.layer)
-        for finding in findings
-        if finding.kind in ("dead", "silent output")
-        and (finding.severity == "alarm" or (finding.severity == "warning" and finding.layer in silent))
-    ]
-    return quiet + [("narrow surrogate", finding.layer) for finding in findings if finding.kind == "narrow surrogate"]
+    quiet = [each for each in findings if each.kind in ("dead", "silent output") and each.severity != "note"]
+    quiet = [each for each in quiet if each.severity == "alarm" or each.layer in silent]
+    narrow = [("narrow surrogate", each.layer) for each in findings if each.kind == "narrow surrogate"]
+    return [("silence", each.layer) for each in quiet] + narrow

@@ -107,10 +107,8 @@ def _is_kinked(cell: Any, doubles: Sequence[Any]) -> bool:
     directions = [rng.standard_normal(x.shape) if is_real(x) else None for x in doubles]
 
     def value(by: float) -> float:
-        moved = [
-            x if v is None else Tensor(x.asnumpy() + by * v).to(x.device)
-            for x, v in zip(doubles, directions, strict=True)
-        ]
+        pairs = zip(doubles, directions, strict=True)
+        moved = [x if v is None else Tensor(x.asnumpy() + by * v).to(x.device) for x, v in pairs]
         with replaying(key):
             out = function(*moved)
         return project(out, draw_gradients(structure.flatten(out)[0], np.random.default_rng(0)))

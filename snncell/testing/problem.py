@@ -46,8 +46,7 @@ class InFloat64:
     """Context manager: run Cells, their descendants and further Parameters in float64, and restore them afterwards.
 
     Inside, `astype("float32")` and `ops.zeros(shape)` give float64, too. Compiled functions of the Cells are put aside,
-    because they are for Parameters of another dtype. States that a Cell keeps between calls (`aside`) start at rest in
-    each evaluation, and the next evaluation undoes the writes of the last one.
+    because they are for another dtype. Each evaluation starts with kept states (`aside`) at rest.
     """
 
     def __init__(self, cells: Iterable[Any], parameters: Iterable[Parameter] = ()) -> None:

@@ -1,8 +1,7 @@
 """Search for the array, entry and time step where a gradient differs from finite differences.
 
-At a kink (equal values in a max-pooling window, a silent input of ReLU) several gradients are correct, and a finite
-difference across the kink differs from all of them. Therefore a failed comparison is repeated at random points near the
-inputs, at growing distances. It counts only where the function is smooth along the direction of the difference.
+At a kink (equal values in a max-pooling window, a silent input of ReLU) several gradients are correct. Therefore a
+failed comparison is repeated at random points near the inputs, and counts only where the function is smooth.
 """
 
 from __future__ import annotations
@@ -77,10 +76,7 @@ class Search:
         return bool(np.isfinite(self.problem.value(self.fn, self.point, self.problem.noted(self.fn, self.point))))
 
     def _smooth(self, direction: Sequence[Array | None], analytic: float, eps: float) -> bool:
-        """True if the slopes on both sides, at the full and a quarter step, differ by far less than the error.
-
-        A kink at the point makes the sides differ; a kink at some distance makes the two steps differ.
-        """
+        """True if there is no kink: slopes on both sides, at a full and a quarter step, differ less than the error."""
         noted = self.problem.noted(self.fn, self.point)
 
         def value(by: float) -> float:

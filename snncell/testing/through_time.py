@@ -122,9 +122,8 @@ def refuse_cut_gradients(problem: Problem, net: ObservedNet) -> None:
         if not cut:
             return
         cells = net.watched(problem.run)
-        where = next(
-            (path for path in net.deepest_first(cells) if _cut_places(net.cells[path], cells[path].calls[0])), None
-        )
+        places = (path for path in net.deepest_first(cells) if _cut_places(net.cells[path], cells[path].calls[0]))
+        where = next(places, None)
     names = ", ".join(problem.names[n] for n in cut)
     cause = "" if where is None else f" It ends in {net.layer(where)}, whose output has no path from its inputs."
     raise GradientCheckError(

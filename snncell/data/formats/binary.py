@@ -1,7 +1,4 @@
-"""Binary event files: N-MNIST's `.bin`, Prophesee RAW in EVT 2.0 and EVT 3.0, and Prophesee DAT.
-
-Source: docs.prophesee.ai, data encoding formats EVT 2.0, EVT 3.0 and DAT.
-"""
+"""Binary event files: N-MNIST's `.bin`, and Prophesee's RAW in EVT 2.0 and 3.0 and DAT (see docs.prophesee.ai)."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ def read(path: Any, sensor: Any, layout: TableLayout) -> Events:
 class SpikeFile:
     """A file in SHD's layout: labels, spikes, and class names (`keys`) and `speakers`, which are None if missing.
 
-    The file stays open after the first sample, because opening it takes longer than reading a sample. A forked process
-    can use it too: h5py forks under its lock, and HDF5 reads without a file position. A pickle leaves it out.
+    The file stays open after the first sample, because opening takes longer than reading one. A forked process can use
+    it, because h5py forks under its lock, and HDF5 reads without a file position; a pickle leaves it out.
     """
 
     def __init__(self, path: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from importlib import resources
 from itertools import pairwise
@@ -10,14 +9,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Lengths, NotNegative, Numbers, Size, Within
 from snncell.data.binning import RECORD
 from snncell.data.events import Events, sensor_of
 from snncell.data.random_numbers import Seed, generator, seed_or_draw
 from snncell.errors import ArgumentError, ShapeError, TensorIndexError
 from snncell.kernels.intrinsics.elements import row
-from snncell.kernels.numba.build import build_function, grain_of
+from snncell.kernels.numba.build import grain_of, kernel_for
 from snncell.tape.structure import on_host
 
 __all__ = ["EventCamera", "MovingDigits", "digits"]
@@ -39,11 +37,10 @@ def find_events_kernel(
     start: Any, stop: Any, film: Any, times: Any, levels: Any, noise: Any, noise_firsts: Any, limits: Any,
     numbers: Any, firsts: Any, words: Any,
 ) -> None:  # fmt: skip
-    """Find the events of each pixel: its light, linear between frames, leaves its level by a threshold.
+    """Find the events of each pixel of `film` (pixels, T), linear between frames: its light leaves its level.
 
-    `film` is (pixels, T), and `levels` are the pixels' initial levels. `noise` has sorted times, with the polarity in
-    the lowest bit; the times of a pixel start at `noise_firsts[pixel]`. If the last flag in `numbers` is set, pixel n
-    writes its events to `words` from event `firsts[n]` on; otherwise it writes their number to `firsts[n]`.
+    `noise` has sorted times, with the polarity in the lowest bit, from `noise_firsts[pixel]` on. With the last flag in
+    `numbers`, pixel n writes its events to `words` from event `firsts[n]` on; otherwise their number to `firsts[n]`.
     """
     on, off, leak = limits[0], limits[1], limits[2]
     refractory, width, writing = numbers[0], numbers[1], numbers[2]
@@ -99,21 +96,14 @@ def find_events(
     grain = grain_of(pixels) if film.size >= PARALLEL_SIZE else 0
     counts = np.zeros(pixels, np.int64)
     given = (film, times, levels, noise, noise_firsts, np.array(limits, np.float64))
-    kernel = _kernel()
+    kinds = "float32[2] int64[1] float64[1] int64[1] int64[1] float64[1] int64[1] int64[1]* int64[1]*"
+    kernel = kernel_for(find_events_kernel, kinds)
     kernel(pixels, grain, *given, np.array([refractory, width, 0], np.int64), counts, np.empty(0, np.int64))
     firsts = np.cumsum(counts) - counts
     words = np.empty((int(counts.sum()), 2), np.int64)
     if len(words):
         kernel(pixels, grain, *given, np.array([refractory, width, 1], np.int64), firsts, words.reshape(-1))
     return words
-
-
-@functools.cache
-def _kernel() -> Any:
-    numbers, floats, film = (dtypes.int64, 1, False), (dtypes.float64, 1, False), (dtypes.float32, 2, False)
-    written = (dtypes.int64, 1, True)
-    signature = (film, numbers, floats, numbers, numbers, floats, numbers, written, written)
-    return build_function(find_events_kernel, signature)
 
 
 class EventCamera:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable
 from typing import Annotated, Any
 
 import numpy as np
 
-from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import MOST, Count, Positive, Probability, Within
 from snncell.data.random_numbers import generator, seed_or_draw
 from snncell.errors import ArgumentError
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import row, strip, tail
-from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.build import kernel_for
 
 __all__ = ["poisson_patterns", "randman", "yin_yang"]
 
@@ -180,14 +178,9 @@ def multiply_waves(z: Any, coefficients: Any) -> Any:
     f = np.empty((units, z.shape[1]))
     parts = units * -(-z.shape[1] // BLOCK)
     grain = int(f.size * dim * harmonics >= PARALLEL_SIZE)
-    _kernel()(parts, grain, np.ascontiguousarray(z), coefficients.reshape(units * dim, 3 * harmonics), f)
+    kernel = kernel_for(multiply_waves_kernel, "float64[2] float64[2] float64[2]*")
+    kernel(parts, grain, np.ascontiguousarray(z), coefficients.reshape(units * dim, 3 * harmonics), f)
     return f
-
-
-@functools.cache
-def _kernel() -> Any:
-    rows = (dtypes.float64, 2, False)
-    return build_function(multiply_waves_kernel, (rows, rows, (dtypes.float64, 2, True)))
 
 
 # --- Yin-Yang: three classes in a circle that are not linearly separable ----------------------------------------------

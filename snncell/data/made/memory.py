@@ -1,7 +1,4 @@
-"""Synthetic working-memory tasks: delayed match, store-recall, cue accumulation, pulse order, delay XOR, and adding.
-
-All functions return arrays with time first. A step has no unit; the papers use 1 ms.
-"""
+"""Synthetic working-memory tasks, time first: delayed match, store-recall, cues, pulse order, delay XOR, adding."""
 
 from __future__ import annotations
 

@@ -57,11 +57,9 @@ class ToVoxelGrid(Transform):
     dtype: FloatDtype = np.float32
 
     def _of(self, events: Events) -> Any:
-        polarities = events.sensor_size[2]
-        if polarities > 2:
-            raise ArgumentError(
-                f"ToVoxelGrid: needs a sensor with one or two polarities, and this one has {polarities}."
-            )
+        count = events.sensor_size[2]
+        if count > 2:
+            raise ArgumentError(f"ToVoxelGrid: needs a sensor with one or two polarities, and this one has {count}.")
         kind = dtypes.as_dtype(self.dtype).dtype
         (width, height), bins = grid_of(events), self.n_time_bins
         places, pixels = places_of("ToVoxelGrid", events), width * height
@@ -70,7 +68,7 @@ class ToVoxelGrid(Transform):
             first, last = span(events)
             tau = bins * ((events["t"] - first) / max(last - first, 1))
             low = tau.astype(np.int64)
-            signs = np.where(events["p"] > 0, 1.0, -1.0) if polarities == 2 else np.ones(len(events))
+            signs = np.where(events["p"] > 0, 1.0, -1.0) if count == 2 else np.ones(len(events))
             for share, bin_of in ((1.0 - (tau - low), low), (tau - low, low + 1)):
                 inside = bin_of < bins
                 cells = bin_of[inside] * pixels + places[inside]

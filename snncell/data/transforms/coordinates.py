@@ -50,10 +50,8 @@ class TimeSkew(RandomTransform):
     offset: float | tuple[float, float] = 0.0
 
     def _draw(self, events: Events, rng: Generator) -> Events:
-        coefficient = base.draw_between(self.coefficient, rng)
-        return base.with_columns(
-            events, t=scale_times("TimeSkew", events["t"], coefficient, base.draw_between(self.offset, rng))
-        )
+        coefficient, offset = (base.draw_between(each, rng) for each in (self.coefficient, self.offset))
+        return base.with_columns(events, t=scale_times("TimeSkew", events["t"], coefficient, offset))
 
 
 @dataclass(frozen=True)
@@ -79,15 +77,13 @@ class TimeJitter(RandomTransform):
         return base.in_order(result) if self.sort_timestamps else result
 
 
-def scale_times(who: str, t: Any, factor: float, offset: float) -> Any:
-    """floor(factor t + offset); raises ArgumentError for times that are too large."""
-    if factor == 1.0 and offset == int(offset):
-        return t + int(offset)  # exact even above 2^53
-    times = np.floor(t * factor + offset)
+def scale_times(who: str, t: Any, factor: float, shift: float) -> Any:
+    """floor(factor t + shift); raises ArgumentError for times that are too large."""
+    if factor == 1.0 and shift == int(shift):
+        return t + int(shift)  # exact even above 2^53
+    times = np.floor(t * factor + shift)
     if not (np.abs(times) < FAR).all():
-        raise ArgumentError(
-            f"{who}: times {factor} t + {offset} are too large; they must stay below 2^62 microseconds."
-        )
+        raise ArgumentError(f"{who}: times {factor} t + {shift} are too large; they must stay below 2^62 microseconds.")
     return times.astype(np.int64)
 
 

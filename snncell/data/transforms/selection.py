@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Positive
 from snncell.data.events import Events
 from snncell.data.transforms import base
 from snncell.data.transforms.base import Generator, RandomTransform, Transform
 from snncell.errors import ArgumentError
-from snncell.kernels.numba.build import build_function
+from snncell.kernels.numba.build import kernel_for
 
 __all__ = [
     "CenterCrop", "CropTime", "Decimation", "Denoise", "DropEvent", "DropEventByArea", "DropEventByTime",
@@ -71,15 +69,9 @@ def keep_by_rule(rule: Rule, events: Any, size: tuple[int, int], number: int) ->
     pixels = np.full(pitch * (height + 2), 0 if rule == "decimate" else -LONGEST, np.int64)  # before all times
     result = np.zeros(len(events), np.bool_)
     times = np.ascontiguousarray(events["t"])
-    _kernel(rule)(1, 0, times, places, pixels, result.view(np.uint8), pitch, number)
+    kernel = kernel_for(RULES[rule], "int64[1] int64[1] int64[1]* uint8[1]* int64 int64")
+    kernel(1, 0, times, places, pixels, result.view(np.uint8), pitch, number)
     return result
-
-
-@functools.cache
-def _kernel(rule: Rule) -> Any:
-    numbers, number = (dtypes.int64, 1, False), dtypes.int64
-    signature = (numbers, numbers, (dtypes.int64, 1, True), (dtypes.uint8, 1, True), number, number)
-    return build_function(RULES[rule], signature)
 
 
 def _filter_events(who: str, events: Events, rule: Rule, number: int) -> Events:
