@@ -16,15 +16,14 @@ import numpy as np
 
 from snncell.base.frames import Place
 from snncell.compiler.explain import is_view
+from snncell.compiler.ir.program import operations_in
 from snncell.compiler.layers import layer_of
 from snncell.compiler.runtime.launches import LoopLaunch, OperationCall, PlanEntry, Segments, bytes_moved
 from snncell.compiler.runtime.loop_run import LoopRun
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.stepwise import StepLoop
 from snncell.compiler.scan import Scan
-from snncell.compiler.work import operations_in
 from snncell.kernels.cuda.runtime import runtime
-from snncell.kernels.products.csr import Rows
 from snncell.kernels.space import HOST
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
@@ -63,11 +62,10 @@ class TimedLaunch:
         """Multiplications and additions, if products use this share of their first operands."""
         return self.times * operations_in(self.instructions, used)
 
-    def look(self, x: Any, events: bool | None) -> None:
+    def look(self, density: float, events: bool) -> None:
         """Note the density of an operand, and whether only its nonzero elements are used."""
-        if events is not None:
-            self.densities.append(float(x.density if isinstance(x, Rows) else np.count_nonzero(x) / max(x.size, 1)))
-            self.paths.add("events" if events else "dense")
+        self.densities.append(density)
+        self.paths.add("events" if events else "dense")
 
 
 class LaunchEvent(NamedTuple):
@@ -103,9 +101,10 @@ class TimedPlan:
 
     def look(self, number: int, instruction: Instruction, arrays: Sequence[Any]) -> None:
         """Note the density of an instruction's first operand, if the CPU looks for events in it."""
-        if self.looking and self.on_host:  # on the device all are dense
-            events = instruction.op.takes_events(arrays, instruction.attrs)
-            self.launches[number].look(arrays[0] if arrays else None, events)
+        if not (self.looking and self.on_host):  # on the device all are dense
+            return
+        if (found := instruction.op.event_density(arrays, instruction.attrs)) is not None:
+            self.launches[number].look(*found)
 
     def number_of(
         self, instruction: Instruction, parent: int, times: int, arrays: Sequence[Any], results: Sequence[Any]
@@ -133,7 +132,7 @@ class TimedPlan:
         instructions = [x for entry in entries for x in entry.group.instructions]
         op, first = instructions[0].op, entries[0]
         name = first.name if isinstance(first, LoopLaunch) else op.loop.who if isinstance(op, Scan) else op.name
-        name += f" and {len(entries) - 1} more" if len(entries) > 1 else ""
+        name = f"{len(entries)} loops, {name}" if len(entries) > 1 else name
         shape = first.group.shape or instructions[0].outputs[0].shape
         moved = times * sum(map(bytes_moved, entries))
         number = len(self.launches)
@@ -215,4 +214,5 @@ class _TimedLoop(LoopRun):
         for instruction in (*self.schedule.products, *self.schedule.terms) if self.timed.looking else ():
             used = self.known.get(instruction.outputs[0])
             if used is not None and not hasattr(used, "ndim"):  # events instead of an array
-                self.timed.launches[self.number].look(self.known[instruction.inputs[0]], True)
+                x = self.known[instruction.inputs[0]]
+                self.timed.launches[self.number].look(np.count_nonzero(x) / max(x.size, 1), True)

@@ -15,7 +15,7 @@ from snncell.base.config import FINITE
 from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.explain import explain_loop, summarise_loop
 from snncell.compiler.ir.loop import Body, Loop, LoopOperation, LoopSummary, Recompute
-from snncell.compiler.ir.program import find_used_values, results_of, with_inputs
+from snncell.compiler.ir.program import find_used_values, operations_in, results_of, with_inputs
 from snncell.compiler.linearise import (
     Reverse,
     StepFunction,
@@ -169,6 +169,11 @@ class Scan(LoopOperation):
         """The bytes that it moves through memory, in addition to its inputs and outputs."""
         lowered, steps = self.lowered, attrs["steps"]
         return steps * lowered.loop_in(HOST).moved if lowered.has_loop else lowered.plan_in(HOST, steps).plan.moved()
+
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Those of a step, for each step; steps that are recomputed count twice."""
+        bodies = [self.loop.body, *([self.loop.recompute.forward] if self.loop.recompute else [])]
+        return float(attrs["steps"]) * sum(operations_in(canonical_step(body).instructions, used) for body in bodies)
 
     def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
         """The instruction without unused results and sums, and without inputs that are then unused."""

@@ -54,11 +54,24 @@ class _Product(OfLists):
             return (*shape[:-1], y.shape[-1]), y.dtype
         return ((y.shape[-1], shape[-1]) if turned else (shape[-1], y.shape[-1])), y.dtype
 
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Two for each element of the dense array and column of the other operand."""
+        return float(2.0 * used * math.prod(attrs["shape"]) * inputs[-1].shape[-1])
+
+    def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
+        """See `Primitive.event_density`."""
+        starts, places, values, y = arrays
+        density = csr.Rows(starts, places, values, attrs["shape"]).density
+        return density, density < self._limit(y, attrs)
+
+    def _limit(self, y: Any, attrs: dict[str, Any]) -> float:
+        *rows, elements = attrs["shape"]
+        dtype = np.dtype(dtypes.compute_dtype(y.dtype))
+        return csr.limit(math.prod(rows), elements, y.shape[-1], dtype, by_columns=self.by_columns)
+
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
         """Describe how the CPU computes it for operands of these sizes."""
-        (*rows, elements), y = attrs["shape"], inputs[-1]
-        dtype = np.dtype(dtypes.compute_dtype(y.dtype))
-        below = csr.limit(math.prod(rows), elements, y.shape[-1], dtype, by_columns=self.by_columns)
+        below = self._limit(inputs[-1], attrs)
         return [f"event-driven below {percent(below)} of listed elements, else by BLAS" if below > 0 else "by BLAS"]
 
 
@@ -119,6 +132,15 @@ class _Convolved(OfLists):
 
     def _specs(self, shape: Ints, dtype: Any, y: Any, **options: Any) -> tuple[Ints, Any]:
         return self._like.abstract((SimpleNamespace(shape=shape, dtype=y.dtype), y), options)[0]
+
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Those of the convolution of a dense array."""
+        return self._like.operations((SimpleNamespace(shape=attrs["shape"]), inputs[-1]), outputs, attrs, used)
+
+    def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
+        """See `Primitive.event_density`."""
+        starts, places, values, y = arrays
+        return self._like.event_density((csr.Rows(starts, places, values, attrs["shape"]), y), attrs)
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
         """Describe how the CPU computes it for operands of these sizes."""

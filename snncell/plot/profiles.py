@@ -31,7 +31,7 @@ def draw_profile(profile: Any, ax: Any = None, title: str | None = None) -> Any:
     tracks = {track: 1e3 * np.array([part[track] for part in parts]) for track in _LOOKS if track != _REST}
     left = 1e3 * np.array(seconds) - sum(tracks.values())
     tracks[_REST] = np.where(left < 1e-6, 0.0, left)
-    stacked_bars(axes, places, tracks, _LOOKS, [f"{100 * own / sum(seconds):.2g} %" for own in seconds])
+    stacked_bars(axes, places, tracks, _LOOKS, [f"{100 * own / sum(seconds):.1f} %" for own in seconds])
     name_rows(axes, places, names)
     label_axis(axes.xaxis, "median time in a step (ms)", "time (ms)", "ms")
     legend(axes)

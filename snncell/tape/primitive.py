@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -238,8 +239,15 @@ class Primitive:
         """The operations inside a composed operation (a loop), as lines of a Program."""
         return []
 
-    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
-        """Whether the CPU uses only the nonzero elements of the first of these arrays; None if it never does."""
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Multiplications and additions of the plain algorithm; `used` is the share of its events that a product uses.
+
+        By default one for each element.
+        """
+        return 0.0 if self.view else float(max(math.prod(x.shape) for x in (*inputs, *outputs) if hasattr(x, "shape")))
+
+    def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
+        """The share of nonzero elements of an operand, and whether the CPU uses these alone; None if it never does."""
         return None
 
     def moved(self, attrs: dict[str, Any]) -> int:

@@ -210,6 +210,18 @@ def test_density_and_path_of_events() -> None:
         assert launch.operations == pytest.approx(2 * 200 * 512 * 256 * (launch.density if path == "events" else 1.0))
 
 
+def test_density_of_event_lists() -> None:
+    dense = (RNG.random((200, 512)) < 0.02).astype(np.float32)
+    rows, places = np.nonzero(dense)
+    starts = np.concatenate([[0], np.cumsum((dense != 0).sum(1))])
+    values = dense[rows, places]
+    lists = snncell.data.EventLists(Tensor(starts), Tensor(places.astype(np.int32)), Tensor(values), dense.shape)
+    found = profile(nn.Dense(512, 256), lists, repeat=1)
+    (launch,) = [launch for launch in found.launches if launch.name == "matmul"]
+    assert launch.path == "events" and launch.density == pytest.approx(np.count_nonzero(dense) / dense.size)
+    assert launch.operations == pytest.approx(2 * 256 * np.count_nonzero(dense))
+
+
 def test_operations_of_convolutions_and_gradients() -> None:
     conv = nn.Conv2d(3, 5, 3, pad_mode="pad", padding=0)
     gradient = snncell.grad(lambda x: (conv(x) * conv(x)).sum(), 0, conv.trainable_params())

@@ -117,7 +117,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"runtime"},
         {"linearise", "nan_replay"},
         {"explain"},
-        {"layers", "scan", "work"},
+        {"layers", "scan"},
         {"clock", "compiled"},
         {"jit"},
         {"profile"},

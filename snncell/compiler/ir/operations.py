@@ -147,6 +147,10 @@ class Cast(Elementwise):
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         return [(inputs[0].shape, attrs["dtype"])]
 
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """None, because a conversion is no arithmetic."""
+        return 0.0
+
 
 class Reduction(FusibleOperation):
     """An operation that combines the elements along some axes."""

@@ -33,6 +33,11 @@ def as_rows(x: Any) -> Any:
     return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
+def _density(x: Any) -> float:
+    """The share of nonzero elements of an array, or of event lists."""
+    return float(np.count_nonzero(x) / max(x.size, 1) if isinstance(x, np.ndarray) else x.density)
+
+
 def _rows_of_steps(x: Any) -> Any:
     return x.reshape(len(x), math.prod(x.shape[1:-1]), x.shape[-1])
 
@@ -63,12 +68,17 @@ class Product(Primitive):
             return ["by BLAS: for operands of these sizes and dtypes, a search for events does not save time"]
         return [f"{_EVENTS_BELOW.format(percent(below))} in the first operand, else by BLAS"]
 
-    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
-        """See `Primitive.takes_events`; the arrays are those of one step of a loop, or of all steps."""
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Two for each element of the first operand and column of the second."""
+        return float(2.0 * used * math.prod(outputs[0].shape) * inputs[0].shape[-1])
+
+    def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
+        """See `Primitive.event_density`; the arrays are those of one step of a loop, or of all steps."""
         x, y = arrays
         if self.limit(x, y) <= 0 or not (x.shape[:-1] == y.shape[:-1] if self.by_columns else y.ndim == 2):
             return None
-        return matmul.takes_events(as_rows(x).T if self.by_columns else as_rows(x), as_rows(y))
+        rows = as_rows(x)
+        return _density(x), matmul.takes_events(rows.T if self.by_columns else rows, as_rows(y))
 
     def into(self, out: Any, x: Any, y: Any) -> None:
         """Compute the product into `out`, which is contiguous."""
@@ -151,6 +161,10 @@ class Contraction(Product):
         """Compute the product into `out`, which is contiguous."""
         matmul.matmul_into(out.T if self.turned else out, as_rows(x).T, as_rows(y))
 
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Two for each element of the first operand and column of the second."""
+        return float(2.0 * used * math.prod(inputs[0].shape) * inputs[1].shape[-1])
+
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
         return (y[-1], x[-1]) if self.turned else (x[-1], y[-1])
 
@@ -200,11 +214,16 @@ class ProductOfEvents(EventOperation):
     runs once, for all steps together, except in kernels that can take a row's events from such a list (`schedule.py`).
     """
 
-    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
-        """See `Primitive.takes_events`."""
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Two for each element of the first operand and column of the second."""
+        return float(2.0 * used * math.prod(inputs[0].shape) * inputs[-1].shape[-1])
+
+    def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
+        """See `Primitive.event_density`."""
         x, *lists, y = arrays
         left = as_rows(x).T if attrs["by_columns"] else as_rows(x)
-        return matmul.takes_known_events(left, matmul.MatrixEvents(*lists), as_rows(y), attrs["by_columns"])
+        known = matmul.takes_known_events(left, matmul.MatrixEvents(*lists), as_rows(y), attrs["by_columns"])
+        return _density(x), known
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
         """One product for all steps. If `by_columns`, it is their sum, because a step's product is one of its terms."""
@@ -252,6 +271,9 @@ def is_turned(instruction: Instruction) -> bool:
 
 
 # --- Convolutions -----------------------------------------------------------------------------------------------------
+
+
+Ints = tuple[int, ...]
 
 
 class BilinearOperation(Primitive):
@@ -319,14 +341,24 @@ class BilinearOperation(Primitive):
         dense = TILES if winograd.pays(self._correlation(x.shape, y.shape, attrs)) else SUMS
         return [f"{_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
 
-    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
-        """See `Primitive.takes_events`; the arrays are those of one step of a loop, or of all steps."""
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Two for each result (N, O, *P) and element of its window (C // groups, *K)."""
+        x, y, out = (value.shape for value in (*inputs, outputs[0]))
+        results, weight = self._results_and_weight(x, y, out)
+        return 2.0 * used * math.prod(results) * math.prod(weight[1:])
+
+    def _results_and_weight(self, x: Ints, y: Ints, out: Ints) -> tuple[Ints, Ints]:
+        """Which of the shapes of operands and result are those of the forward pass's results and of the weight."""
+        raise NotImplementedError
+
+    def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
+        """See `Primitive.event_density`; the arrays are those of one step of a loop, or of all steps."""
         rank = 2 + len(attrs["stride"])
         x, y = (a if a.ndim == rank else _merge_time(a) for a in arrays)
         if self.costs is None or self.limit(x, y, attrs) <= 0:
             return None
         shape = self._correlation(x.shape, y.shape, attrs)
-        return bool(direct.takes(x, y)) and events.pay(with_two_axes(x), shape, self.costs)
+        return _density(x), bool(direct.takes(x, y)) and events.pay(with_two_axes(x), shape, self.costs)
 
     def limit(self, x: Any, y: Any, attrs: dict[str, Any]) -> float:
         """The density of the first operand below which the convolution is event-driven; 0 or negative if never."""
@@ -361,6 +393,9 @@ class Convolution(BilinearOperation):
     def __init__(self) -> None:
         super().__init__("conv", direct.convolve, im2col.convolve)
 
+    def _results_and_weight(self, x: Ints, y: Ints, out: Ints) -> tuple[Ints, Ints]:
+        return out, y
+
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         return x[0], y[0]
 
@@ -377,6 +412,9 @@ class ConvolutionBack(BilinearOperation):
     def __init__(self) -> None:
         super().__init__("conv_back", direct.convolve_back, im2col.convolve_back)
 
+    def _results_and_weight(self, x: Ints, y: Ints, out: Ints) -> tuple[Ints, Ints]:
+        return x, y
+
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         return x[0], y[1] * groups
 
@@ -392,6 +430,9 @@ class ConvolutionWeight(BilinearOperation):
 
     def __init__(self) -> None:
         super().__init__("conv_weight", direct.convolve_weight, im2col.convolve_weight)
+
+    def _results_and_weight(self, x: Ints, y: Ints, out: Ints) -> tuple[Ints, Ints]:
+        return y, out
 
     def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
         return y[1], x[1] // groups

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from snncell.tape.parameter import Parameter, assign_all
@@ -109,6 +109,11 @@ def values_in(*instructions: Instruction) -> list[Value]:
 def results_of(*instructions: Instruction) -> list[Value]:
     """The Values that instructions compute."""
     return [value for instruction in instructions for value in instruction.outputs]
+
+
+def operations_in(instructions: Iterable[Instruction], used: float = 1.0) -> float:
+    """Multiplications and additions of the plain algorithm, if products use this share of their first operands."""
+    return sum(one.op.operations(one.inputs, one.outputs, one.attrs, used) for one in instructions)
 
 
 def makers_in(program: Program) -> dict[Value, Instruction]:

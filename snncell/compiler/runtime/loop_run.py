@@ -20,7 +20,7 @@ from snncell.compiler.backends.cuda_loop import CUDALoop
 from snncell.compiler.backends.event_products import events_by_column, gather_rows
 from snncell.compiler.ir.loop import Loop
 from snncell.compiler.ir.operations import Elementwise, Reduction, Reshape, is_elementwise
-from snncell.compiler.ir.program import Program, outside_of, values_in, with_inputs
+from snncell.compiler.ir.program import Program, operations_in, outside_of, values_in, with_inputs
 from snncell.compiler.runtime.plan import Plan
 from snncell.compiler.runtime.stepwise import StepLoop
 from snncell.compiler.schedule import LoopSchedule, is_on_sums, obstacle
@@ -158,7 +158,7 @@ def over_all_steps(
     ]
 
 
-class AllStepsOperation(Primitive):
+class _OfAllSteps(Primitive):
     """The operation of an instruction, lifted to whole sequences."""
 
     as_stored = EVERYWHERE
@@ -171,9 +171,13 @@ class AllStepsOperation(Primitive):
     def _all(self, *arrays: Any) -> Sequence[Any]:
         return over_all_steps(self.instruction.op.over_time, self.instruction, arrays, self.varying)
 
-    def takes_events(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> bool | None:
-        """See `Primitive.takes_events`."""
-        return self.instruction.op.takes_events(arrays, self.instruction.attrs)
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Those of one step, for each step."""
+        return float(outputs[0].shape[0]) * operations_in([self.instruction], used)
+
+    def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
+        """See `Primitive.event_density`."""
+        return self.instruction.op.event_density(arrays, self.instruction.attrs)
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """The same rule, which uses the operation's device implementation."""
@@ -225,7 +229,7 @@ class AllStepsPlan:
         elif isinstance(op, Reduction):
             attrs = {**attrs, "axis": tuple(axis + 1 for axis in attrs["axis"])}
         else:
-            op, attrs = AllStepsOperation(instruction, varying), {}
+            op, attrs = _OfAllSteps(instruction, varying), {}
         outputs = [self._sequence(value) for value in instruction.outputs]
         self.instructions.append(with_inputs(instruction, inputs, outputs, op, attrs))
 
