@@ -24,6 +24,7 @@ from benchmarks.load import Watch
 HERE = Path(__file__).resolve().parent
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 QUICK_ROUNDS = 3
+LOOK = 3.0  # seconds in which other processes are observed before a run
 
 
 def options() -> argparse.Namespace:
@@ -98,7 +99,7 @@ def measure(given: argparse.Namespace, wanted: list[str], limit: int) -> None:
     folder = given.write or (HERE / "results" if whole else None)
     publishes = not given.force and not given.quick and (folder is not None or given.cost_model)
     if publishes:
-        time.sleep(1.0)
+        time.sleep(LOOK)
         run.look()
         refuse(run.watch)
     if given.cost_model:

@@ -49,7 +49,7 @@ def reading() -> Reading | None:
     """The processor times since the start of the system, or None where there is no /proc."""
     if not Path("/proc/stat").exists():
         return None
-    tick = 1.0 / os.sysconf("SC_CLK_TCK")
+    now, tick = time.perf_counter(), 1.0 / os.sysconf("SC_CLK_TCK")
     cores, busy = {f"cpu{core}" for core in os.sched_getaffinity(0)}, 0
     for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
         name, *fields = line.split()
@@ -70,7 +70,7 @@ def reading() -> Reading | None:
         tree |= more
     own = sum(sum(times) for pid, (_, _, times) in found.items() if pid in tree)
     others = {(pid, name): tick * sum(times[:2]) for pid, (name, _, times) in found.items() if pid not in tree}
-    return Reading(time.perf_counter(), tick * busy, tick * own, others)
+    return Reading(now, tick * busy, tick * own, others)
 
 
 def load(before: Reading, after: Reading) -> Load:
