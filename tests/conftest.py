@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ PICTURES = (TESTS / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # No garbage collection while tests are imported and collected: it takes a third of that time, and finds nothing.
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Background processes of a shell script ignore Ctrl-C, and so would the processes that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -73,25 +76,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest takes out what is deselected by its marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    products: dict[tuple[Path, str], list[pytest.Function]] = {}
-    for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            products.setdefault((item.path, item.originalname), []).append(item)
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Select the cases of a test: at most `SNNCELL_CASES`, and those of `sampled(n)`; the others are slow.
+
+    Cases that are not selected become no tests at all, because creating a test takes as long as running a short one.
+    """
+    yield
+    cases: list[Any] = metafunc._calls  # pytest has no public name for it
+    parameters = [case.params for case in cases]
+    left_out: set[int] = set()
     most = int(os.environ.get("SNNCELL_CASES", sys.maxsize))
-    left_out: set[pytest.Item] = set()
-    for cases in products.values():
-        if most < len(cases):
-            kept = chosen([case.callspec.params for case in cases], most)
-            left_out.update(case for number, case in enumerate(cases) if number not in kept)
-        if sampled := cases[0].get_closest_marker("sampled"):
-            kept = chosen([case.callspec.params for case in cases], *sampled.args)
-            for number, case in enumerate(cases):
-                if number not in kept:
-                    case.add_marker(pytest.mark.slow)
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
+    if most < len(cases):
+        left_out |= set(range(len(cases))) - chosen(parameters, most)
+    if sampled := metafunc.definition.get_closest_marker("sampled"):
+        slow = set(range(len(cases))) - chosen(parameters, *sampled.args)
+        if metafunc.config.option.markexpr == "not slow" and not any("::" in arg for arg in metafunc.config.args):
+            left_out |= slow
+        for number in slow - left_out:
+            cases[number].marks.append(pytest.mark.slow.mark)
+    cases[:] = [case for number, case in enumerate(cases) if number not in left_out]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = ".".join(version("matplotlib").split(".")[:2])
     if here != PICTURES and not config.getoption("--mpl-generate-path"):
         other = pytest.mark.skip(reason=f"the pictures in tests/baseline are matplotlib {PICTURES}'s, this is {here}")
@@ -107,8 +115,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Exclude the collected tests and their imports from garbage collection, because tests collect garbage often."""
-    gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)  # the default, 700 new objects, costs a twentieth of all tests
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")

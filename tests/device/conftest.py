@@ -6,8 +6,10 @@ kernels that ran on the simulator to FILE, and `tests/kernels/test_cuda_ptx.py` 
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +44,36 @@ def pytest_sessionfinish() -> None:
         Path(os.environ["CUDA_KERNELS"]).write_bytes(pickle.dumps(list(_kernels.values())))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip these tests without a simulator or a GPU."""
-    reason = ""
+@functools.cache
+def reason_to_skip() -> str:
+    """The reason why no test of this folder can run: neither a simulator nor a GPU; empty if they can."""
     if not is_simulated():
         try:
             runtime()
         except DeviceError as error:
-            reason = f"no card here, and no simulator (NUMBA_ENABLE_CUDASIM=1): {error}"
+            return f"no card here, and no simulator (NUMBA_ENABLE_CUDASIM=1): {error}"
+    return ""
+
+
+class Skipped(pytest.Module):
+    """A test file that is skipped as a whole, because thousands of skipped tests take seconds in each process."""
+
+    def collect(self) -> Iterator[Any]:
+        """Skip the file."""
+        pytest.skip(reason_to_skip(), allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Skip the files of this folder without a simulator or a GPU."""
+    skipped = reason_to_skip() and Path(__file__).parent in module_path.parents
+    return Skipped.from_parent(parent, path=module_path) if skipped else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark these tests, and skip those on a card that need the simulator."""
+    folder = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent not in item.path.parents:
-            continue
-        item.add_marker(pytest.mark.gpu)
-        if reason:
-            item.add_marker(pytest.mark.skip(reason=reason))
-        elif not is_simulated() and item.get_closest_marker("simulator"):
-            item.add_marker(pytest.mark.skip(reason="looks into the simulator's memory"))
+        if str(item.path).startswith(folder):
+            item.add_marker(pytest.mark.gpu)
+            if not is_simulated() and item.get_closest_marker("simulator"):
+                item.add_marker(pytest.mark.skip(reason="looks into the simulator's memory"))

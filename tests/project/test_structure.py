@@ -25,7 +25,12 @@ from snncell.train import Callback
 
 ROOT = Path(snncell.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The syntax trees of all files; parsed on first use, because each test process imports this file."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 def module_of(path: Path) -> str:
@@ -253,7 +258,7 @@ def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
     """The snncell modules that a module imports; imports under TYPE_CHECKING count as well."""
     path = MODULES[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    pending: list[tuple[ast.AST, bool]] = [(TREES[path], False)]
+    pending: list[tuple[ast.AST, bool]] = [(trees()[path], False)]
     while pending:
         node, inside = pending.pop()
         if module in LAZY and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
@@ -345,7 +350,7 @@ def test_import_search_finds_each_kind() -> None:
 def test_only_one_file_inspects_frames() -> None:
     readers = {
         module_of(path)
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == "f_locals"
     }
@@ -403,13 +408,13 @@ def test_one_function_runs_passes_of_both_lists() -> None:
     callers = {
         (module, node.func.id)
         for module, path in MODULES.items()
-        for node in ast.walk(TREES[path])
+        for node in ast.walk(trees()[path])
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
     }
     assert callers == set()
     runs = [
         node
-        for node in ast.walk(TREES[MODULES["compiler.passes.simplify"]])
+        for node in ast.walk(trees()[MODULES["compiler.passes.simplify"]])
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "each.run"
     ]
     assert len(runs) == 1
@@ -440,7 +445,7 @@ COMPILERS = {"numba.njit", "numba.jit", "numba.vectorize", "numba.guvectorize", 
 
 def test_only_one_file_compiles_with_numba() -> None:
     homes = set()
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in COMPILERS:
                 homes.add(module_of(path))
@@ -451,7 +456,7 @@ def test_only_one_file_compiles_with_numba() -> None:
 
 
 def test_numba_is_never_imported_at_module_level() -> None:
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in tree.body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -472,7 +477,7 @@ def test_import_loads_no_heavy_package() -> None:
 
 
 def test_package_all_lists_every_name() -> None:
-    names = {alias.asname for node in TREES[ROOT / "__init__.py"].body for alias in getattr(node, "names", [])}
+    names = {alias.asname for node in trees()[ROOT / "__init__.py"].body for alias in getattr(node, "names", [])}
     shown = {name for name in names if name and not name.startswith("_")} | {
         *snncell._LAZY,
         "monitor",
@@ -488,7 +493,7 @@ def test_package_all_lists_every_name() -> None:
     "face", [snncell.nn, snncell.nn.neurons, snncell.surrogate, snncell.encode], ids=lambda face: face.__name__
 )
 def test_subpackage_exports_and_lists_its_imports(face: Any) -> None:
-    body = TREES[Path(face.__file__)].body
+    body = trees()[Path(face.__file__)].body
     lazy = [node for block in body if isinstance(block, ast.If) for node in block.body]  # for type checkers
     imports = [node for node in [*body, *lazy] if isinstance(node, ast.ImportFrom)]
     names = {alias.name for node in imports for alias in node.names if alias.asname == alias.name} - {"presets"}
@@ -533,7 +538,7 @@ def undocumented(body: list[ast.stmt], prefix: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_and_public_name_has_docstring(module: str) -> None:
-    tree = TREES[MODULES[module]]
+    tree = trees()[MODULES[module]]
     if tree.body:
         assert ast.get_docstring(tree), f"{module} has no docstring"
     assert list(undocumented(tree.body, "")) == []
@@ -555,7 +560,7 @@ CLASSES_DEFINED_TWICE = {
 
 def test_class_names_are_unique_in_package() -> None:
     homes: dict[str, set[str]] = {}
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, set()).add(module_of(path))
@@ -601,7 +606,7 @@ def test_functions_over_50_lines_are_listed() -> None:
     long = {
         f"{module}.{node.name}"
         for module, path in MODULES.items()
-        for node in functions(TREES[path])
+        for node in functions(trees()[path])
         if (node.end_lineno or 0) - node.lineno + 1 > 50
     }
     assert long <= LONG_FUNCTIONS.keys()
@@ -609,7 +614,7 @@ def test_functions_over_50_lines_are_listed() -> None:
 
 
 def test_backward_sweep_is_under_30_lines() -> None:
-    (sweep,) = [node for node in functions(TREES[MODULES["tape.backward"]]) if node.name == "sweep"]
+    (sweep,) = [node for node in functions(trees()[MODULES["tape.backward"]]) if node.name == "sweep"]
     assert sweep.end_lineno is not None
     code = sweep.end_lineno - sweep.body[1].lineno + 1  # after the docstring
     assert code < 30
@@ -627,7 +632,7 @@ def names_that_are_read() -> dict[str, set[str]]:
         module_of(path): {
             node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
         }
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
     }
 
 
@@ -643,7 +648,7 @@ def test_every_error_derives_from_snncell_and_builtin_error_and_is_used(kind: ty
 def test_no_builtin_error_is_raised_directly() -> None:
     # NotImplementedError marks a method that subclasses give; AttributeError is what __getattr__ must raise.
     allowed = {"NotImplementedError", "AttributeError"}
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
                 name = node.exc.func.id
