@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from snncell.compiler.ir.loop import Body, LoopParts, Step
 from snncell.compiler.ir.program import Program
-from snncell.compiler.passes.fuse_into_loops import fuse_into_loops, multiply_in_loops
+from snncell.compiler.passes.fuse_into_loops import fuse_into_loops, reduce_in_loops
 from snncell.compiler.passes.hoist import hoist
 from snncell.compiler.passes.product_operands import make_contiguous, share_event_lists, spikes_as_bool
+from snncell.compiler.passes.products_in_loops import multiply_in_loops
 from snncell.compiler.passes.push_reductions import push_reductions
 from snncell.compiler.passes.rematerialise import rematerialise
 from snncell.compiler.passes.simplify import (
@@ -41,6 +42,12 @@ PROGRAM_PASSES = (
         fuse_into_loops,
         "sums are next to loops",
         "loops contain the elementwise producers of their sequences, and the sums of their results",
+    ),
+    Pass(
+        reduce_in_loops,
+        "sums over time are in loops",
+        "loops compute sums of their sums over time that have few results",
+        (HOST,),
     ),
     Pass(
         make_contiguous,

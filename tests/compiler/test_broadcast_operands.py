@@ -12,6 +12,7 @@ from interpreting import interpreted
 import snncell
 from snncell import Tensor, jit, nn, ops, testing
 from snncell.compiler.backends import cpu_loop
+from snncell.kernels import loops
 
 __all__ = ["interpreted"]  # a fixture
 
@@ -57,8 +58,7 @@ def check(*operands: Tensor) -> None:
 
 def in_blocks(monkeypatch: pytest.MonkeyPatch, length: int, work: int = 1) -> None:
     """Divide loops into blocks of `length` elements, on all threads from `work` operations on."""
-    monkeypatch.setattr(cpu_loop, "BLOCK", length)
-    monkeypatch.setattr(cpu_loop, "LEAST_BLOCK", length)
+    monkeypatch.setattr(loops, "block_of", lambda elements: length)
     monkeypatch.setattr(cpu_loop, "PARALLEL_SIZE", work)
 
 

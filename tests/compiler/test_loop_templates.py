@@ -94,6 +94,7 @@ NOT_TEMPLATES = {
     "units",
     "total",
     "flush_condition",
+    "block_of",
 }  # parts of templates
 
 

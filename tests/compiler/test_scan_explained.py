@@ -17,9 +17,10 @@ from test_scan import NEURON, XS, C, Leaky, W, both, close, loop_of, normal, pla
 import snncell
 from snncell import Parameter, Tensor, explain, grad, jit, nn, ops, testing, value_and_grad
 from snncell.compiler.backends import cpu_loop
-from snncell.compiler.backends.cpu_loop import BLOCK, STACK
+from snncell.compiler.backends.cpu_loop import STACK
 from snncell.compiler.passes.simplify import canonical_step
 from snncell.errors import ArgumentError, BpropError, DTypeError, ShapeError, TraceError
+from snncell.kernels.loops import BLOCK, SLACK
 
 __all__ = ["plain"]  # a fixture
 
@@ -135,15 +136,15 @@ class Many(nn.Cell):
         return (ops.zeros_like(x),)
 
 
-@pytest.mark.parametrize("constants", [1, STACK // (8 * BLOCK), STACK // (8 * BLOCK) + 1, 30])
+@pytest.mark.parametrize("constants", [1, STACK // (8 * (BLOCK + SLACK)), STACK // (8 * (BLOCK + SLACK)) + 1, 30])
 def test_block_arrays_are_on_the_stack_while_there_is_room(sources, constants):
     net = nn.MultiStep(Many(constants))
     found = net(XS)
     with testing.unfused():
         np.testing.assert_allclose(found.asnumpy(), net(XS).asnumpy(), rtol=1e-12)
     (source,) = sources
-    assert source.count(" = strip(") == min(constants, STACK // (8 * BLOCK))
-    assert source.count(" = np.empty(") == max(0, constants - STACK // (8 * BLOCK))
+    assert source.count(" = strip(") == min(constants, STACK // (8 * (BLOCK + SLACK)))
+    assert source.count(" = np.empty(") == max(0, constants - STACK // (8 * (BLOCK + SLACK)))
 
 
 # --- explain ----------------------------------------------------------------------------------------------------------

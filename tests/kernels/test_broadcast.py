@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from snncell import dtype as dtypes
+from snncell.kernels.block_sums import block_sum
 from snncell.kernels.loops import SLACK
 from snncell.kernels.numba.build import build
 from snncell.kernels.numba.code import function_of
@@ -61,3 +62,56 @@ def test_compiled_equals_numpy(dtype: Any) -> None:
     kernel = build("tried", SOURCE, (*[dtypes.int64] * 6, (dtype, 1, False), (dtype, 1, True)))
     for lengths in LENGTHS:
         check(lambda *arguments: kernel(1, 0, *arguments), dtype.dtype, lengths)
+
+
+SUM = SOURCE.replace("fill_broadcast", "sum_broadcast").replace("tail(out, 0), tail(x, 0)", "tail(x, 0), tail(out, 0)")
+
+
+def check_sum(function: Any, dtype: Any, lengths: tuple[int, ...]) -> None:
+    """Whole numbers have the same sums in any order."""
+    outer, times, inner, each = lengths
+    for first, count in cases(*lengths):
+        terms = np.random.default_rng(count).integers(-50, 50, count).astype(dtype)
+        period = outer * times * inner * each
+        places = expected(np.arange(outer * inner), first % period, count, times, inner, each)
+        found, wanted = np.ones(outer * inner), np.ones(outer * inner)
+        function(first % period, count, *lengths, found, terms)
+        np.add.at(wanted, places, terms)
+        np.testing.assert_array_equal(found, wanted, str((first, count)))
+
+
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_sums_in_python_equal_numpy(lengths: tuple[int, ...]) -> None:
+    plain = function_of(Path("tried.py"), SUM, "tried")
+    check_sum(lambda *arguments: plain(0, 1, *arguments), np.float32, lengths)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=str)
+def test_compiled_sums_equal_numpy(dtype: Any) -> None:
+    kernel = build("tried", SUM, (*[dtypes.int64] * 6, (dtypes.float64, 1, True), (dtype, 1, False)))
+    for lengths in LENGTHS:
+        check_sum(lambda *arguments: kernel(1, 0, *arguments), dtype.dtype, lengths)
+
+
+SHAPES = [(3, 4, 5, 2), (1, 7, 1, 3), (2, 3, 3, 3, 2), (40,), (6, 1)]
+SUMS = [
+    (shape, axes)
+    for shape in SHAPES
+    for n in range(len(shape) + 1)
+    for axes in itertools.combinations(range(len(shape)), n)
+]
+
+
+@pytest.mark.parametrize(("shape", "axes"), SUMS, ids=str)
+def test_sums_by_blocks_equal_numpy(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(-50, 50, shape).astype(np.float64)
+    own, plain = block_sum(shape, axes), function_of(Path("tried.py"), SUM, "tried")
+    for block in (1, 5, 8, 16, 100):
+        for rows in (own.rows(block), own.outer):
+            parts = np.zeros((-(-x.size // block), rows * own.inner))
+            for n, row in enumerate(parts):
+                count = min(block, x.size - n * block)
+                terms = x.reshape(-1)[n * block :][:count]
+                plain(0, 1, n * block, count, rows, own.times, own.inner, own.each, row, terms)
+            np.testing.assert_array_equal(own.total(parts, rows, block), x.sum(axes, keepdims=True))

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from snncell.compiler.backends.cpu_loop import LEAST_BLOCK
+from snncell.kernels.loops import LEAST_BLOCK
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.products.matmul import PART_WORK
 

@@ -80,7 +80,7 @@ LOCAL: dict[tuple[str, str], str] = {
 INNER_FLOORS: dict[str, list[set[str]]] = {
     "kernels": [
         {"arrays"},
-        {"sums"},
+        {"block_sums", "sums"},
         {"loops"},
         {"intrinsics"},
         {"scalar", "numba"},
@@ -131,6 +131,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "compiler.passes": [
         {"simplify"},
         {"fuse_into_loops", "hoist", "product_operands", "push_reductions", "rematerialise"},
+        {"products_in_loops"},
     ],
     "compiler.backends": [
         {"expressions"},

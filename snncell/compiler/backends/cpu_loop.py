@@ -19,23 +19,21 @@ from snncell import dtype as dtypes
 from snncell.compiler.backends.event_products import BOUNDS, Gathered, Scattered
 from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, file_head, kind_of, sum_of_elements
 from snncell.compiler.backends.tile import KernelBlock, Scratch
-from snncell.compiler.ir.operations import is_elementwise
-from snncell.compiler.ir.program import results_of
+from snncell.compiler.ir.operations import Sum, is_elementwise
+from snncell.compiler.ir.program import results_of, values_in
 from snncell.compiler.schedule import LoopBackend, LoopSchedule, Phase, Stores, phases_of
 from snncell.kernels import loops
 from snncell.kernels.arrays import empty
+from snncell.kernels.block_sums import BlockSum, block_sum
 from snncell.kernels.numba.build import build
 from snncell.kernels.numba.policy import PARALLEL_SIZE
 from snncell.kernels.products.gathers import RowsOfEvents
 from snncell.kernels.scalar import ROW_IMPORTS
 from snncell.kernels.space import HOST
+from snncell.kernels.sums import NEAR
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
 
-# Elements per block. The state of a block stays in the L2 cache; in measurements, 4096 is within 10 % of the best size.
-# Small nets get smaller blocks, so that there are enough for all threads.
-BLOCK = loops.BLOCK
-LEAST_BLOCK = 512
 GROUP = 4  # the kernel multiplies this number of rows together, so a block has a multiple of it
 PRODUCTS_PER_ELEMENT = 8  # multiplications that cost as much as an element of plain arithmetic
 STACK = 33 << 12  # bytes of stack arrays: eight of float32
@@ -49,6 +47,7 @@ LEGEND = """
 # a0, ...      loop-invariant operands; s0, ...: numbers; n0_0, ...: lengths of axes
 # inner0, ...  rows of a gathered matrix (matrix0), with its events and sizes; -1 if x0 has the product already
 # last0, ...   the final states; o0, ...: results; q0, ...: sums over time; p0, ...: checkpoints
+# parts0, ...  sums over time and axes, a row per block; span0, times0, wide0, each0: see `sum_broadcast`
 """
 
 
@@ -82,11 +81,14 @@ class CPULoop(LoopBackend):
         if self.products:
             self.shapes += [value.shape for value in (*self.carry, *states)]
         self.shapes = list(dict.fromkeys(self.shapes))
-        self.block = block = KernelBlock(
-            self.shapes, self.rows, self.fixed, [*main.needs, *recomputed.needs], self.scratch
-        )
+        # The block's units: rows if there are products, otherwise elements.
+        self.units = self.shapes[0][0] if self.products else math.prod(self.shapes[0])
+        self.widths = [math.prod(shape[1:]) if self.products else 1 for shape in self.shapes]
+        needs = [*main.needs, *recomputed.needs]
+        self.block = block = KernelBlock(self.shapes, self.rows, self.fixed, needs, self.scratch)
         self.scalars = block.scalars
         self._take_products(schedule, block)
+        self._take_reductions(schedule)
 
         begin, step, move, finish = self._states_and_sums(block)
         step += self.scattered.fetches(self.rows, self.shapes[0], self.backwards)
@@ -130,6 +132,22 @@ class CPULoop(LoopBackend):
         numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
         self.gathered = Gathered(numbers, by_rows=bool(self.products))
 
+    def _take_reductions(self, schedule: LoopSchedule) -> None:
+        """Choose the sums over axes of totals that the kernel computes; other instructions need whole totals."""
+        self.reduced: list[tuple[Instruction, BlockSum, int]] = []  # with the rows of results for a block
+        whole = set(schedule.parts.sums)
+        for one in schedule.parts.reductions:
+            x = one.inputs[0]
+            if isinstance(one.op, Sum) and x in self.summed:
+                own, elements = block_sum(x.shape, one.attrs["axis"]), self._block() * self.widths[self.block.of(x)]
+                if own.pays(elements):
+                    # A strip of scattered or gathered products is not one run of elements.
+                    rows = own.outer if self.scattered or self.gathered else own.rows(elements)
+                    self.reduced.append((one, own, rows))
+                    continue
+            whole.update(values_in(one))
+        self.totals = [value for value in self.summed if value in whole]
+
     def _states_and_sums(self, block: KernelBlock) -> tuple[list[str], list[str], list[str], list[str]]:
         """Statements for states and sums: at a block's start, a step's start, a step's end, and a block's end."""
         begin, step, move, finish = [], list[str](), list[str](), list[str]()
@@ -140,15 +158,32 @@ class CPULoop(LoopBackend):
             if self.storing:
                 row = block.part(f"row(p{n}, turn // every)", value)
                 step += ["if turn % every == 0:", f"    copy({row}, w{n}, {count})"]
+        far = [n for n, value in enumerate(self.summed) if sum_of_elements(value).two_levels]
         for n, value in enumerate(self.summed):
             r, each = sum_of_elements(value), f"for i in range({block.count(value)}):"
-            begin.append(f"z{n} = {block.part(f'q{n}', value)}")
-            begin += [f"far{n} = {block.new(value, far_of(value))}"] * r.two_levels
-            begin += [each, f"    z{n}[i] = 0", *[f"    far{n}[i] = 0"] * r.two_levels]
+            whole = value in self.totals
+            total = block.part(f"q{self.totals.index(value)}", value) if whole else block.new(value)
+            begin += [f"z{n} = {total}", each, f"    z{n}[i] = 0"]
             if r.two_levels:
+                begin += [
+                    f"far{n} = {block.new(value, far_of(value))}",
+                    "if many:",
+                    f"    {each}",
+                    f"        far{n}[i] = 0",
+                ]
                 move += [each, *loops.indent(r.moved(f"far{n}[i]", f"z{n}[i]"))]
                 finish += [each, f"    z{n}[i] = {r.cast}({r.further(f'far{n}[i]', f'z{n}[i]')})"]
-        return begin, step, [loops.flush_condition("t", self.backwards), *loops.indent(move)] if move else [], finish
+        sums = []
+        for m, (one, _, _) in enumerate(self.reduced):
+            (x,) = one.inputs
+            operands = f"row(parts{m}, part), tail(z{self.summed.index(x)}, 0), low{block.of(x)}, {block.count(x)}"
+            sums.append(f"sum_broadcast({operands}, span{m}, times{m}, wide{m}, each{m})")
+        if not far:
+            return begin, step, [], sums
+        # A few terms are one partial sum, and adding it to the wide sum 0 does not change it.
+        begin.insert(0, f"many = steps > {NEAR}")
+        flush = [f"if many and {loops.flush_condition('t', self.backwards)}:", *loops.indent(move)]
+        return begin, step, flush, ["if many:", *loops.indent(finish), *sums]
 
     def _phases(self, instructions: list[Instruction], results: list[Value]) -> list[Phase]:
         """The phases of a step; a body without products is one phase, over the shape to which everything broadcasts."""
@@ -169,7 +204,10 @@ class CPULoop(LoopBackend):
         arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
         arguments += [(f"last{n}", flat(value, True)) for n, value in enumerate(self.carry)]
         arguments += [(f"o{n}", rows(value, True)) for n, value in enumerate(self.sequences)]
-        arguments += [(f"q{n}", flat(value, True)) for n, value in enumerate(self.summed)]
+        arguments += [(f"q{n}", flat(value, True)) for n, value in enumerate(self.totals)]
+        for n, (one, _, _) in enumerate(self.reduced):
+            arguments += [(f"{name}{n}", number) for name in ("span", "times", "wide", "each")]
+            arguments.append((f"parts{n}", (far_of(one.inputs[0]), 2, True)))
         if self.storing:
             arguments += [(f"p{n}", rows(value, True)) for n, value in enumerate(self.carry)]
         self.name = f"scan_{self.identifier[:48]}"
@@ -179,10 +217,7 @@ class CPULoop(LoopBackend):
         self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
         self._kernel: Any = None
         self.numbers = [as_scalar(value, dtype) for value, dtype in self.scalars]
-        # The block's units, and the cost of one, in elements of plain arithmetic.
-        self.units = self.shapes[0][0] if self.products else math.prod(self.shapes[0])
-        self.widths = [math.prod(shape[1:]) if self.products else 1 for shape in self.shapes]
-        self.cost = sum(self.widths)
+        self.cost = sum(self.widths)  # of a unit, in elements of plain arithmetic
         for instruction in instructions:
             if is_elementwise(instruction):
                 width = self.widths[self.block.spaces.get(instruction.outputs[0].shape, 0)]
@@ -201,7 +236,7 @@ class CPULoop(LoopBackend):
             rows = self._empty(after, steps + 1)
             rows[-1 if self.backwards else 0] = np.broadcast_to(known[before], before.shape).reshape(-1)
             ys[before], ys[after] = (rows[1:], rows[:-1]) if self.backwards else (rows[:-1], rows[1:])
-        sums = [self._empty(value) for value in self.summed]
+        sums = [self._empty(value) for value in self.totals]
         stored = [self._empty(value, -(-steps // self.every)) for value in self.carry if self.storing]
         how = self.scattered if self.scattered else self.gathered
         block = how.block(known, self.units, self._block())
@@ -219,21 +254,40 @@ class CPULoop(LoopBackend):
         arguments += operands
         rows = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.stored]
         arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
+        blocks = how.blocks(block, self.units) if self.units else 0
+        parts = self._parts(blocks)
         if self.units:
             rooms = {value: self.scattered.room(instruction, known, block) for value, instruction in near.items()}
             results = [rooms[value] if value in rooms else ys[value] for value in self.sequences]
             if self._kernel is None:
                 self._kernel = build(*self.kernels(steps)[0])
-            blocks = how.blocks(block, self.units)
             work = steps * self.units * self.cost + how.additions(known) // PRODUCTS_PER_ELEMENT
             grain = int(blocks > 1 and work >= PARALLEL_SIZE)
-            self._kernel(blocks, grain, *arguments, *self.numbers, *last, *results, *sums, *stored)
+            self._kernel(blocks, grain, *arguments, *self.numbers, *last, *results, *sums, *parts, *stored)
+        totals = {value: x.reshape(value.shape) for value, x in zip(self.totals, sums, strict=True)}
+        totals |= self._sums_of_blocks(parts, block[0])
         return (
             [array_to_store(value, x) for value, x in zip(self.carry, last, strict=True)],
             {value: array_to_store(value, y, steps) for value, y in ys.items()},
-            {value: x.reshape(value.shape) for value, x in zip(self.summed, sums, strict=True)} | grads,
+            totals | grads,
             [array_to_store(value, x, len(x)) for value, x in zip(self.carry, stored, strict=self.storing)],
         )
+
+    def _parts(self, blocks: int) -> list[Any]:
+        """The kernel's arguments for sums over axes: for each sum, four lengths, and an array of results."""
+        parts: list[Any] = []
+        for one, own, number in self.reduced:
+            results = np.zeros((blocks, number * own.inner), far_of(one.inputs[0]).dtype)
+            parts += [number, own.times, own.inner, own.each, results]
+        return parts
+
+    def _sums_of_blocks(self, parts: list[Any], block: int) -> dict[Value, Any]:
+        sums = {}
+        for (one, own, number), results in zip(self.reduced, parts[4::5], strict=True):
+            (out,) = one.outputs
+            total = own.total(results, number, block * self.widths[self.block.of(one.inputs[0])])
+            sums[out] = total.reshape(out.shape).astype(dtypes.compute_dtype(out.dtype))
+        return sums
 
     def _expanded(self, value: Value, array: Any, *steps: int) -> Any:
         """The array of an operand, broadcast along the axes that the kernel does not broadcast."""
@@ -260,12 +314,12 @@ class CPULoop(LoopBackend):
     def _block(self) -> int:
         # It depends only on the sizes, not on the number of threads, and so do the bits of the results.
         if self.products:
-            most = BLOCK // max(1, *self.widths) // GROUP
+            most = loops.BLOCK // max(1, *self.widths) // GROUP
             return GROUP * max(1, min(self.units // (8 * GROUP), most))
-        block = min(BLOCK, max(LEAST_BLOCK, self.units // 64))
+        block = loops.block_of(self.units)
         if self.recompute:
             rows = self.every * sum(value.dtype.itemsize for value in self.stored)
-            block = min(block, max(LEAST_BLOCK // 8, RECOMPUTED_BYTES // max(rows, 1)))
+            block = min(block, max(loops.LEAST_BLOCK // 8, RECOMPUTED_BYTES // max(rows, 1)))
         return block
 
 

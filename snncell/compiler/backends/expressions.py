@@ -245,7 +245,7 @@ def _axes_in_full(value: Value, shape: tuple[int, ...], uniform: bool) -> tuple[
 def _levels_of(pattern: Sequence[bool]) -> list[list[int]]:
     """Runs of axes along which an operand is present or broadcast, from the first one along which it is present."""
     levels = [list(run) for _, run in itertools.groupby(range(len(pattern)), lambda axis: pattern[axis])]
-    return [level for n, level in enumerate(levels) if n or pattern[0]]
+    return levels[1:] if len(levels) > 1 and not pattern[0] else levels
 
 
 def _with_few_levels(pattern: tuple[bool, ...]) -> tuple[bool, ...]:

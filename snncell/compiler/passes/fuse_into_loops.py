@@ -1,40 +1,42 @@
-"""Fusion into loops over time: elementwise producers of sequences, sums of results, and event-driven products."""
+"""Fusion into loops over time: elementwise producers and users of sequences, and sums of results."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopOperation, loop_of, with_body
-from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduction, Reshape, is_elementwise
-from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
-from snncell.compiler.ir.program import Program, Users, makers_in, results_of, users_of, values_in, with_inputs
+from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduction, Reshape, Sum, is_elementwise
+from snncell.compiler.ir.program import Program, Users, makers_in, users_of, values_in, with_inputs
 from snncell.compiler.passes.simplify import eliminate_dead_code
-from snncell.kernels.products.gathers import may_pay
+from snncell.kernels.block_sums import block_sum
+from snncell.kernels.loops import block_of
 from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Instruction
 
 
 def fuse_into_loops(program: Program) -> Program:
-    """Fuse elementwise producers and sums over time into neighbouring loops.
+    """Fuse elementwise producers, elementwise users and sums over time into neighbouring loops.
 
-        before: y = add(x, b); last, s = scan[v + y](v0, y); total = sum(s, axis=0)
-        after:  last, total = scan[v + (x + b), sums s](v0, x, b)
+        before: y = add(x, b); last, s = scan[v + y](v0, y); z = mul(s, w); total = sum(z, axis=0)
+        after:  last, total = scan[v + (x + b), sums s * w](v0, x, b, w)
 
-    For example, a bias added before a neuron, or a mean over time after it, would each read and write a whole sequence.
-    Inside of the loop they are a few instructions on registers. A producer is fused into every loop that reads its
-    sequence. Therefore all users must be loops that are single kernels, because any other user needs the sequence in
-    memory anyway. Loops that rematerialise states are left unchanged.
+    For example, a bias added before a neuron, the gradient of a factor, or a mean over time would each read and write a
+    whole sequence. Inside of the loop they are a few instructions on registers. A producer is fused into every loop
+    that reads its sequence. Therefore all users must be loops that are single kernels, because any other user needs the
+    sequence in memory anyway. Loops that rematerialise states are left unchanged.
     """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
-    return eliminate_dead_code(_fuse_sums(_fuse_producers(_cut_into_steps_first(program))))
+    return eliminate_dead_code(_fuse_sums(_fuse_producers(_cut_into_steps_first(_fuse_users(program)))))
 
 
-def _is_kernel(instruction: Instruction | None) -> bool:
+def is_kernel(instruction: Instruction | None) -> bool:
+    """True for a loop that becomes a single kernel."""
     return instruction is not None and isinstance(instruction.op, LoopOperation) and instruction.op.is_one_kernel()
 
 
@@ -49,7 +51,7 @@ def _cut_into_steps_first(program: Program) -> Program:
     for instruction in program.instructions:
         out = instruction.outputs[0]
         if _cuts_into_steps(instruction) and all(
-            user is not None and _is_kernel(user) and out in _sequences_of(user) for user in users.get(out, [None])
+            user is not None and is_kernel(user) and out in sequences_of(user) for user in users.get(out, [None])
         ):
             (batch,) = instruction.inputs
             instructions += _cut_producers(instruction, batch, {batch: out}, makers, users)
@@ -66,13 +68,18 @@ def _cuts_into_steps(instruction: Instruction) -> bool:
     return before[:1] not in ((), (1,)) and len(shape) == len(before) + 1 and shape[2:] == before[1:]
 
 
-def _sequences_of(instruction: Instruction) -> tuple[Any, ...]:
+def sequences_of(instruction: Instruction) -> tuple[Any, ...]:
+    """The sequences that a loop reads."""
     body = loop_of(instruction).body
     return instruction.inputs[len(body.carry) :][: len(body.xs)]
 
 
 def _cut_producers(
-    cut: Instruction, batch: Value, known: dict[Value, Value], makers: dict[Value, Instruction], users: Users
+    cut: Instruction,
+    batch: Value,
+    known: dict[Value, Value],
+    makers: dict[Value, Instruction],
+    users: Users,
 ) -> list[Instruction]:
     """Recompute `batch` as a sequence, from reshaped operands; `known` maps each batch (T B, ...) to its sequence."""
     maker, sequence = makers.get(batch), known[batch]
@@ -114,7 +121,7 @@ def _fuse_producers(program: Program) -> Program:
             producers[out] = instruction
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
     instructions = [
-        _with_producers(instruction, producers, order) if _is_kernel(instruction) else instruction
+        _with_producers(instruction, producers, order) if is_kernel(instruction) else instruction
         for instruction in program.instructions
     ]
     return program._replace(instructions=instructions)
@@ -125,7 +132,7 @@ def _takes(user: Instruction | None, sequence: Value, producers: dict[Value, Ins
     if user is None:
         return False
     if isinstance(user.op, LoopOperation):
-        return _is_kernel(user) and user.op.loop.recompute is None
+        return is_kernel(user) and user.op.loop.recompute is None
     out = user.outputs[0]
     return producers.get(out) is user and _is_sequence_for(sequence, out)
 
@@ -166,12 +173,12 @@ def _with_producers(
     # The walk above found the producers backwards. Sort them by their order in the Program, which respects their
     # dependencies.
     fused.sort(key=lambda numbered: numbered[0])
-    larger = _enlarged(instruction, [inside for _, inside in fused], xs, consts)
+    larger = enlarged(instruction, [inside for _, inside in fused], xs, consts)
     # A kernel with products cannot read operands with other rows. If fusion has added one, keep the original loop.
-    return larger if _is_kernel(larger) else instruction
+    return larger if is_kernel(larger) else instruction
 
 
-def _enlarged(
+def enlarged(
     instruction: Instruction,
     producers: list[Instruction],
     xs: Sequence[tuple[Any, Tensor]],
@@ -185,6 +192,109 @@ def _enlarged(
     return with_body(instruction, larger, inputs, instruction.outputs)
 
 
+# --- Users ------------------------------------------------------------------------------------------------------------
+
+
+def _fuse_users(program: Program) -> Program:
+    """Fuse elementwise instructions on the results of a loop into it, if it then stores no more sequences than before.
+
+    Such an instruction may only be summed over time, as in the gradient of a factor, or its result is stored instead of
+    its operand.
+    """
+    users = users_of(program)
+    order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}
+    moved: set[Instruction] = set()
+    instructions: list[Instruction] = []
+    for number, instruction in enumerate(program.instructions):
+        if instruction in moved:
+            continue
+        if is_kernel(instruction) and loop_of(instruction).recompute is None:
+            own = _users_to_fuse(instruction, program.instructions[number + 1 :], users, order)
+            larger = _with_users(instruction, own, users) if own else instruction
+            # A kernel with products cannot read operands with other rows.
+            if larger is not instruction and is_kernel(larger):
+                instruction = larger
+                moved.update(own)
+                order.update(dict.fromkeys(instruction.outputs, number))
+        instructions.append(instruction)
+    return program._replace(instructions=instructions)
+
+
+def _results_of_loop(instruction: Instruction) -> Sequence[Value]:
+    """The sequences that a loop computes."""
+    body = loop_of(instruction).body
+    return instruction.outputs[len(body.after) :][: len(body.ys)]
+
+
+def _users_to_fuse(
+    loop: Instruction,
+    following: Sequence[Instruction],
+    users: Users,
+    order: dict[Value, int],
+) -> list[Instruction]:
+    results, first = set(_results_of_loop(loop)), order[loop.outputs[0]]
+    shapes = {value.shape for value in results if len(value.shape) > 1 and value.shape[0] > 1}
+    while True:
+        inside, found = set(results), list[Instruction]()
+        for instruction in following:
+            values, out = values_in(instruction), instruction.outputs[0]
+            if not is_elementwise(instruction) or out.shape not in shapes or inside.isdisjoint(values):
+                continue
+            # The other operands must be computed before the loop, and have a row per step or be invariant.
+            others = [x for x in values if x not in inside]
+            known = all(
+                order.get(x, -1) < first and (len(x.shape) < len(out.shape) or x.shape[0] == out.shape[0])
+                for x in others
+            )
+            if known and len(found) < MAX_INSTRUCTIONS:
+                found.append(instruction)
+                inside.add(out)
+        stored = _stored(inside, found, users)
+        following = [one for one in found if one.outputs[0] not in stored or stored.isdisjoint(values_in(one))]
+        if len(following) == len(found):
+            return found
+
+
+def _stored(values: set[Value], fused: Sequence[Instruction], users: Users) -> set[Value]:
+    """The Values that a user outside of the loop needs, other than a sum over time."""
+    own = set(fused)
+    return {x for x in values if any(user is None or not (user in own or _adds_up(user)) for user in users.get(x, []))}
+
+
+def _with_users(instruction: Instruction, fused: Sequence[Instruction], users: Users) -> Instruction:
+    """The loop with instructions on its results fused into it."""
+    body = loop_of(instruction).body
+    first, last = len(body.after), len(body.carry) + len(body.xs)
+    xs = list(zip(instruction.inputs[len(body.carry) : last], body.xs, strict=True))
+    consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
+    rows = list(zip(_results_of_loop(instruction), body.ys, strict=True))
+    inner = {x: tensor._data for x, tensor in (*xs, *consts) if isinstance(x, Value)}
+    inner.update((value, body.trace.lift(y)) for value, y in rows)
+    inside: list[Instruction] = []
+    for one in fused:
+        out = one.outputs[0]
+        for x in values_in(one):
+            if x not in inner:
+                varies = _is_sequence_for(x, out)
+                inner[x] = Value(body.trace, x.shape[1:] if varies else x.shape, x.dtype)
+                (xs if varies else consts).append((x, wrap(inner[x])))
+        inner[out] = Value(body.trace, out.shape[1:], out.dtype)
+        inputs = [inner[x] if isinstance(x, Value) else x for x in one.inputs]
+        inside.append(with_inputs(one, inputs, [inner[out]]))
+        if any(user not in fused for user in users.get(out, [])):
+            rows.append((out, wrap(inner[out])))
+    larger = replace(
+        body,
+        xs=[x for _, x in xs],
+        consts=[x for _, x in consts],
+        ys=[y for _, y in rows],
+        fused_users=[*body.fused_users, *inside],
+    )
+    inputs = [*instruction.inputs[: len(body.carry)], *(x for x, _ in xs), *(x for x, _ in consts)]
+    outputs = [*instruction.outputs[:first], *(x for x, _ in rows), *instruction.outputs[first + len(body.ys) :]]
+    return with_body(instruction, larger, inputs, outputs)
+
+
 # --- Sums over time ---------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +306,7 @@ def _fuse_sums(program: Program) -> Program:
         if id(instruction) in replaced:
             rest = replaced[id(instruction)]
             instructions += [] if rest is None else [rest]
-        elif _is_kernel(instruction):
+        elif is_kernel(instruction):
             instructions.append(_with_sums(instruction, users, replaced))
         else:
             instructions.append(instruction)
@@ -211,9 +321,7 @@ def _with_sums(instruction: Instruction, users: Users, replaced: dict[int, Instr
         for user in users.get(value, []):
             if user is None or not _adds_up(user) or id(user) in replaced:
                 continue
-            axes = tuple(axis - 1 for axis in user.attrs["axis"] if axis)
-            if axes and dtypes.is_storage_only(value.dtype):
-                continue  # totals over time could be rounded or overflow before the sum over the other axes
+            axes = _other_axes(user)
             total = Value(value.trace, value.shape[1:], value.dtype) if axes else user.outputs[0]
             sums.append(y)
             fused_sums.append(user)
@@ -225,126 +333,73 @@ def _with_sums(instruction: Instruction, users: Users, replaced: dict[int, Instr
     return with_body(instruction, replace(body, sums=sums, fused_sums=fused_sums), instruction.inputs, outputs)
 
 
+def _other_axes(user: Instruction) -> tuple[int, ...]:
+    """The axes of a step that a sum over time reduces, too."""
+    return tuple(axis - 1 for axis in user.attrs["axis"] if axis)
+
+
 def _adds_up(user: Instruction) -> bool:
+    """True for a sum over time that a loop can compute, or the part of it over time."""
     return (
         isinstance(user.op, Reduction)
         and user.op.additive
         and 0 in user.attrs["axis"]
         and not user.attrs["keepdims"]
         and dtypes.is_float(user.inputs[0].dtype)
+        # Totals over time could be rounded or overflow before the sum over the other axes.
+        and not (_other_axes(user) and dtypes.is_storage_only(user.inputs[0].dtype))
     )
 
 
-def multiply_in_loops(program: Program) -> Program:
-    """Fuse event-driven products into loops: into the only loop that reads the product, or that computes its operand.
+def reduce_in_loops(program: Program) -> Program:
+    """Fuse sums of a step's axes into loops whose sums over time they reduce further.
 
-        before: e = events(x); i = product_of_events(x, e, w); last, s = scan[v + i](v0, i)
-        after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
+        before: last, total = scan[sums d](v0, x); bias = sum(total, axis=(0, 2, 3))
+        after:  last, bias = scan[sums sum(d, axis=(0, 2, 3))](v0, x)
 
-    Without this pass, the product writes the input current of all neurons and steps to memory, and the loop reads it.
-    This is more memory traffic than everything else in a spiking layer. The fused loop instead adds the matrix rows of
-    a step's events, for one block of neurons at a time. The columns of this block are a strip of the matrix that stays
-    in cache. The number of events is known only at run time. If there are many, or if the loop is not a single kernel,
-    the product runs as a whole before the loop (`hoist.py`). A product with other users is not fused, because it must
-    be written to memory anyway.
+    For example, this is the gradient of a bias or of a factor per channel. A kernel sums the elements of each block, so
+    it does not write the totals over time of all elements to memory. This pays if there are few results.
     """
     users = users_of(program)
-    taken = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
-    terms = {one.inputs[-1]: one for one in program.instructions if _may_be_term(one, users)}
-    if not taken and not terms:
-        return program
-    order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}
-    instructions: list[Instruction] = []
     moved: set[Instruction] = set()
+    instructions: list[Instruction] = []
     for instruction in program.instructions:
-        if instruction in moved:
-            continue
-        if isinstance(instruction.op, LoopOperation):
-            instruction = _with_terms(_with_products(instruction, taken), terms, moved, order)
-        instructions.append(instruction)
-    return eliminate_dead_code(program._replace(instructions=instructions))
+        if instruction not in moved:
+            instructions.append(_with_reductions(instruction, users, moved) if is_kernel(instruction) else instruction)
+    return program._replace(instructions=instructions)
 
 
-def _may_move(instruction: Instruction, users: Users) -> bool:
-    known = isinstance(instruction.op, ProductOfEvents) and not along_rows(instruction)
-    if not known and not (isinstance(instruction.op, Dot) and instruction.op.limit(*instruction.inputs) > 0):
-        return False
-    inner, width = instruction.inputs[-1].shape
-    if not may_pay(inner, width, instruction.inputs[-1].dtype, False):
-        return False
-    own_users = users.get(instruction.outputs[0], [])
-    user = own_users[0] if len(own_users) == 1 else None
-    if user is None or not _is_kernel(user) or loop_of(user).recompute is not None:
-        return False
-    return instruction.outputs[0] in _sequences_of(user) and len(instruction.outputs[0].shape) > 1
-
-
-def _with_products(instruction: Instruction, products: dict[Value, Instruction]) -> Instruction:
-    """The loop with products fused into it, in place of their sequences."""
-    body = loop_of(instruction).body
-    first, last = len(body.carry), len(body.carry) + len(body.xs)
-    xs: list[tuple[Value, Any]] = []
-    consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
-    inside: list[Instruction] = []
-    for sequence, slot in zip(instruction.inputs[first:last], body.xs, strict=True):
-        product = products.get(sequence)
-        if product is None:
-            xs.append((sequence, slot))
-            continue
-        x, *others = product.inputs
-        xs.append((x, wrap(Value(body.trace, x.shape[1:], x.dtype))))
-        consts += [(other, wrap(Value(body.trace, other.shape, other.dtype))) for other in others]
-        own = [tensor._data for _, tensor in (xs[-1], *consts[len(consts) - len(others) :])]
-        inside.append(with_inputs(product, own, [slot._data]))
-    return _enlarged(instruction, inside, xs, consts) if inside else instruction
-
-
-def _may_be_term(instruction: Instruction, users: Users) -> bool:
-    """True for an event-driven product x.T @ y, such as a weight gradient, if the sequence y has no other users."""
-    if not isinstance(instruction.op, ProductOfEvents) or not along_rows(instruction):
-        return False
-    x, y = instruction.inputs[0], instruction.inputs[-1]
-    return len(y.shape) > 1 and users[y] == [instruction] and may_pay(x.shape[-1], y.shape[-1], y.dtype, True)
-
-
-def _with_terms(
-    instruction: Instruction, terms: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
-) -> Instruction:
-    """The loop with the products x.T @ y of its results y fused into it as sums over time (see `_may_be_term`)."""
-    body = loop_of(instruction).body
-    if loop_of(instruction).recompute is not None or not _is_kernel(instruction):
+def _with_reductions(instruction: Instruction, users: Users, moved: set[Instruction]) -> Instruction:
+    loop = loop_of(instruction)
+    body = loop.body
+    if not body.carry or loop.recompute is not None:  # without states there is no loop
         return instruction
-    first, last, own = len(body.carry), len(body.carry) + len(body.xs), order[instruction.outputs[0]]
-    xs, consts = list(body.xs), list(body.consts)
-    sequences, fixed = list(instruction.inputs[first:last]), list(instruction.inputs[last:])
-    after, results = instruction.outputs[: len(body.after)], instruction.outputs[len(body.after) :]
-    rows, sums = list(zip(results, body.ys, strict=False)), list(results[len(body.ys) :])
+    first = len(body.after) + len(body.ys)
+    own = list(zip(instruction.outputs[first:], body.sums, strict=False))
+    kept: list[tuple[Value, Tensor]] = []
     inside: list[Instruction] = []
-    for value, y in list(rows):
-        term = terms.get(value)
-        # The other operands (the events of the layer's input) must be computed before the loop.
-        if term is None or any(order.get(x, -1) > own for x in term.inputs[:-1]) or value.shape[1:] != y.shape:
-            continue
-        x, *lists, _ = term.inputs
-        sequences.append(x)
-        xs.append(wrap(Value(body.trace, x.shape[1:], x.dtype)))
-        fixed += lists
-        consts += [wrap(Value(body.trace, other.shape, other.dtype)) for other in lists]
-        operands = [tensor._data for tensor in (xs[-1], *consts[len(consts) - len(lists) :])]
-        total = Value(body.trace, term.outputs[0].shape, term.outputs[0].dtype)
-        inside.append(with_inputs(term, [*operands, body.trace.lift(y)], [total]))
-        sums.append(term.outputs[0])
-        moved.add(term)
-        rows.remove((value, y))
+    for total, term in own:
+        sums = [one for one in users.get(total, []) if one is not None and _reduces_blocks(one)]
+        for one in dict.fromkeys(sums):
+            out = one.outputs[0]
+            inner = Value(body.trace, out.shape, out.dtype)
+            inside.append(with_inputs(one, [body.trace.lift(term)], [inner]))
+            kept.append((out, wrap(inner)))
+            moved.add(one)
+        if len(sums) < len(users.get(total, [])):
+            kept.append((total, term))
     if not inside:
         return instruction
-    larger = replace(
-        body,
-        xs=xs,
-        consts=consts,
-        ys=[y for _, y in rows],
-        sums=[*body.sums, *map(wrap, results_of(*inside))],
-        fused_users=[*body.fused_users, *inside],
-    )
-    inputs = [*instruction.inputs[:first], *sequences, *fixed]
-    return with_body(instruction, larger, inputs, [*after, *(value for value, _ in rows), *sums])
+    larger = replace(body, sums=[term for _, term in kept], fused_users=[*body.fused_users, *inside])
+    others = instruction.outputs[first + len(own) :]
+    outputs = [*instruction.outputs[:first], *(total for total, _ in kept), *others]
+    return with_body(instruction, larger, instruction.inputs, outputs)
+
+
+def _reduces_blocks(user: Instruction) -> bool:
+    """True for a sum of a step's axes with so few results that a loop should compute it."""
+    if not isinstance(user.op, Sum) or dtypes.is_storage_only(user.inputs[0].dtype):
+        return False
+    (x,) = user.inputs
+    pays = block_sum(x.shape, user.attrs["axis"]).pays(block_of(math.prod(x.shape)))
+    return pays and dtypes.is_float(x.dtype)

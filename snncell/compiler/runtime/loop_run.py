@@ -103,9 +103,9 @@ class LoopRun:
     def _reduce(self) -> None:
         """Compute the totals that the loop has not summed itself, and run the instructions on totals."""
         parts, space, totals = self.schedule.parts, self.space, self.totals
-        on_sums = filter(is_on_sums, parts.reductions)
+        on_sums = [one for one in parts.reductions if is_on_sums(one) and one.outputs[0] not in totals]
         operands = [x for one in on_sums for x in values_in(one) if one.op.additive or x not in parts.fixed]
-        for value in (*parts.summed, *parts.sums, *operands):
+        for value in (*parts.sums, *operands):
             if value not in totals and value in self.known:
                 array = self.known[value]
                 totals[value] = space.sum(array) if value in self.varying else space.times(array, self.steps)

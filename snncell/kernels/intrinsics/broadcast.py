@@ -1,4 +1,4 @@
-"""Broadcast operands of a block: the elements of a small array, laid out as the elements of a larger one."""
+"""Broadcast operands of a block: lay out a small array as elements of a larger one, and sum such elements again."""
 
 from __future__ import annotations
 
@@ -52,3 +52,50 @@ def fill_broadcast(
         length = least(done, count - done)
         move(tail(target, done), tail(target, 0), length)
         done += length
+
+
+@call_once
+def sum_broadcast(
+    target: Any, source: Any, first: int, count: int, rows: int, times: int, inner: int, each: int
+) -> None:
+    """The transpose of `fill_broadcast`: add each element of the source to the element of `target` that it repeats.
+
+    `target` (rows, inner) has the results of row n at n % rows. Therefore it needs only as many rows as the elements
+    belong to. The additions have a fixed order, in the dtype of `target`.
+    """
+    tile = inner * each
+    group = times * tile
+    row, place = first // group % rows, first % group
+    turn, column, length = place // tile, place % tile // each, each - place % each
+    done = 0
+    while done < count:
+        own, part = tail(target, row * inner + column), tail(source, done)
+        if each == 1:
+            length = least(inner - column, count - done)
+            for i in range(length):
+                own[i] += part[i]
+            column = inner
+        else:
+            length = least(length, count - done)
+            # Four sums, because each addition must wait for the previous one of the same sum.
+            whole = length // 4 * 4
+            a, b, c, d = own[0], 0 * own[0], 0 * own[0], 0 * own[0]
+            for i in range(0, whole, 4):
+                a += part[i]
+                b += part[i + 1]
+                c += part[i + 2]
+                d += part[i + 3]
+            for i in range(whole, length):
+                a += part[i]
+            own[0] = (a + b) + (c + d)
+            column += 1
+        done += length
+        length = each
+        if column == inner:
+            column = 0
+            turn += 1
+            if turn == times:
+                turn = 0
+                row += 1
+                if row == rows:
+                    row = 0

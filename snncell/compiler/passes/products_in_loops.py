@@ -1,0 +1,131 @@
+"""Fusion of event-driven products into loops over time, as inputs (gather) and as sums over time (scatter)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from snncell.compiler.ir.loop import LoopOperation, loop_of, with_body
+from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
+from snncell.compiler.ir.program import Program, Users, results_of, users_of, with_inputs
+from snncell.compiler.passes.fuse_into_loops import enlarged, is_kernel, sequences_of
+from snncell.compiler.passes.simplify import eliminate_dead_code
+from snncell.kernels.products.gathers import may_pay
+from snncell.tape.state import Value
+from snncell.tape.tensor import wrap
+from snncell.tape.tracing import Instruction
+
+
+def multiply_in_loops(program: Program) -> Program:
+    """Fuse event-driven products into loops: into the only loop that reads the product, or that computes its operand.
+
+        before: e = events(x); i = product_of_events(x, e, w); last, s = scan[v + i](v0, i)
+        after:  e = events(x); last, s = scan[v + product_of_events(x, e, w)](v0, x, e, w)
+
+    Without this pass, the product writes the input current of all neurons and steps to memory, and the loop reads it.
+    This is more memory traffic than everything else in a spiking layer. The fused loop instead adds the matrix rows of
+    a step's events, for one block of neurons at a time. The columns of this block are a strip of the matrix that stays
+    in cache. The number of events is known only at run time. If there are many, or if the loop is not a single kernel,
+    the product runs as a whole before the loop (`hoist.py`). A product with other users is not fused, because it must
+    be written to memory anyway.
+    """
+    users = users_of(program)
+    taken = {one.outputs[0]: one for one in program.instructions if _may_move(one, users)}
+    terms = {one.inputs[-1]: one for one in program.instructions if _may_be_term(one, users)}
+    if not taken and not terms:
+        return program
+    order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}
+    instructions: list[Instruction] = []
+    moved: set[Instruction] = set()
+    for instruction in program.instructions:
+        if instruction in moved:
+            continue
+        if isinstance(instruction.op, LoopOperation):
+            instruction = _with_terms(_with_products(instruction, taken), terms, moved, order)
+        instructions.append(instruction)
+    return eliminate_dead_code(program._replace(instructions=instructions))
+
+
+def _may_move(instruction: Instruction, users: Users) -> bool:
+    known = isinstance(instruction.op, ProductOfEvents) and not along_rows(instruction)
+    if not known and not (isinstance(instruction.op, Dot) and instruction.op.limit(*instruction.inputs) > 0):
+        return False
+    inner, width = instruction.inputs[-1].shape
+    if not may_pay(inner, width, instruction.inputs[-1].dtype, False):
+        return False
+    own_users = users.get(instruction.outputs[0], [])
+    user = own_users[0] if len(own_users) == 1 else None
+    if user is None or not is_kernel(user) or loop_of(user).recompute is not None:
+        return False
+    return instruction.outputs[0] in sequences_of(user) and len(instruction.outputs[0].shape) > 1
+
+
+def _with_products(instruction: Instruction, products: dict[Value, Instruction]) -> Instruction:
+    """The loop with products fused into it, in place of their sequences."""
+    body = loop_of(instruction).body
+    first, last = len(body.carry), len(body.carry) + len(body.xs)
+    xs: list[tuple[Value, Any]] = []
+    consts = list(zip(instruction.inputs[last:], body.consts, strict=True))
+    inside: list[Instruction] = []
+    for sequence, slot in zip(instruction.inputs[first:last], body.xs, strict=True):
+        product = products.get(sequence)
+        if product is None:
+            xs.append((sequence, slot))
+            continue
+        x, *others = product.inputs
+        xs.append((x, wrap(Value(body.trace, x.shape[1:], x.dtype))))
+        consts += [(other, wrap(Value(body.trace, other.shape, other.dtype))) for other in others]
+        own = [tensor._data for _, tensor in (xs[-1], *consts[len(consts) - len(others) :])]
+        inside.append(with_inputs(product, own, [slot._data]))
+    return enlarged(instruction, inside, xs, consts) if inside else instruction
+
+
+def _may_be_term(instruction: Instruction, users: Users) -> bool:
+    """True for an event-driven product x.T @ y, such as a weight gradient, if the sequence y has no other users."""
+    if not isinstance(instruction.op, ProductOfEvents) or not along_rows(instruction):
+        return False
+    x, y = instruction.inputs[0], instruction.inputs[-1]
+    return len(y.shape) > 1 and users[y] == [instruction] and may_pay(x.shape[-1], y.shape[-1], y.dtype, True)
+
+
+def _with_terms(
+    instruction: Instruction, terms: dict[Value, Instruction], moved: set[Instruction], order: dict[Value, int]
+) -> Instruction:
+    """The loop with the products x.T @ y of its results y fused into it as sums over time (see `_may_be_term`)."""
+    body = loop_of(instruction).body
+    if loop_of(instruction).recompute is not None or not is_kernel(instruction):
+        return instruction
+    first, last, own = len(body.carry), len(body.carry) + len(body.xs), order[instruction.outputs[0]]
+    xs, consts = list(body.xs), list(body.consts)
+    sequences, fixed = list(instruction.inputs[first:last]), list(instruction.inputs[last:])
+    after, results = instruction.outputs[: len(body.after)], instruction.outputs[len(body.after) :]
+    rows, sums = list(zip(results, body.ys, strict=False)), list(results[len(body.ys) :])
+    inside: list[Instruction] = []
+    for value, y in list(rows):
+        term = terms.get(value)
+        # The other operands (the events of the layer's input) must be computed before the loop.
+        if term is None or any(order.get(x, -1) > own for x in term.inputs[:-1]) or value.shape[1:] != y.shape:
+            continue
+        x, *lists, _ = term.inputs
+        sequences.append(x)
+        xs.append(wrap(Value(body.trace, x.shape[1:], x.dtype)))
+        fixed += lists
+        consts += [wrap(Value(body.trace, other.shape, other.dtype)) for other in lists]
+        operands = [tensor._data for tensor in (xs[-1], *consts[len(consts) - len(lists) :])]
+        total = Value(body.trace, term.outputs[0].shape, term.outputs[0].dtype)
+        inside.append(with_inputs(term, [*operands, body.trace.lift(y)], [total]))
+        sums.append(term.outputs[0])
+        moved.add(term)
+        rows.remove((value, y))
+    if not inside:
+        return instruction
+    larger = replace(
+        body,
+        xs=xs,
+        consts=consts,
+        ys=[y for _, y in rows],
+        sums=[*body.sums, *map(wrap, results_of(*inside))],
+        fused_users=[*body.fused_users, *inside],
+    )
+    inputs = [*instruction.inputs[:first], *sequences, *fixed]
+    return with_body(instruction, larger, inputs, [*after, *(value for value, _ in rows), *sums])

@@ -1,0 +1,86 @@
+"""Sums over axes of an array by blocks of its flat elements: the results that belong to a block, and their sum.
+
+A kernel adds the elements of each block to a row of results (`intrinsics/broadcast.py`). A row has room for the results
+of one block only, so the rows together are much smaller than the array:
+
+    sum of (8, 64, 1024) over axes 0 and 2, blocks of 4096     128 rows of 6 of the 64 channels
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+FEWER = 4  # a row of results is shorter than a block by this factor at least, otherwise the sum is not worth it
+
+
+class BlockSum(NamedTuple):
+    """The sum of an array of a `shape` to the shape `kept`, with length 1 along summed axes.
+
+    The elements in order are (outer, times, inner, each), all of them again and again. The results are (outer, inner).
+    """
+
+    shape: tuple[int, ...]
+    kept: tuple[int, ...]
+    outer: int
+    times: int
+    inner: int
+    each: int
+
+    def rows(self, block: int) -> int:
+        """The number of rows of results to which a block of elements belongs."""
+        return max(1, min(self.outer, block // (self.times * self.inner * self.each) + 2))
+
+    def pays(self, block: int) -> bool:
+        """True if there are much fewer results in a block than elements."""
+        return self.rows(block) * self.inner * FEWER <= block
+
+    def total(self, parts: Any, rows: int, block: int) -> Any:
+        """The sum in the shape `kept`, from the results of all blocks; row n of a block's results is at n % rows."""
+        if rows == self.outer:
+            sums = np.add.reduce(parts, 0)
+        else:
+            first = np.arange(len(parts))[:, None] * block // (self.times * self.inner * self.each)
+            row = (first + (np.arange(rows) - first) % rows) % self.outer
+            places = row[:, :, None] * self.inner + np.arange(self.inner)
+            sums = np.bincount(places.reshape(-1), parts.reshape(-1), self.outer * self.inner)  # in order
+        axes = tuple(axis for axis, n in enumerate(self.shape) if self.kept[axis] != n)
+        return sums.reshape(self._results()).sum(axes, keepdims=True).reshape(self.kept)
+
+    def _results(self) -> tuple[int, ...]:
+        """The shape of (outer, inner): `kept`, or with some summed axes if it has too many levels."""
+        return _results(self.shape, self.kept)
+
+
+def block_sum(shape: tuple[int, ...], axes: tuple[int, ...]) -> BlockSum:
+    """The sum of an array over axes."""
+    kept = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
+    levels = _levels(shape, _results(shape, kept))
+    own = [math.prod(shape[axis] for axis in level) for level in levels]
+    if len(own) == 1:
+        return BlockSum(shape, kept, 1, 1, *((own[0], 1) if _has(shape, kept, levels[0]) else (1, own[0])))
+    if len(own) == 2:  # the results are a run of elements each
+        return BlockSum(shape, kept, own[0], 1, 1, own[1])
+    return BlockSum(shape, kept, *(own if len(own) == 4 else (*own, 1)))
+
+
+def _has(shape: tuple[int, ...], kept: tuple[int, ...], level: list[int]) -> bool:
+    return all(kept[axis] == shape[axis] for axis in level)
+
+
+def _levels(shape: tuple[int, ...], kept: tuple[int, ...]) -> list[list[int]]:
+    """Runs of kept and summed axes, from the first kept one on; axes of length 1 belong to any run."""
+    axes = [axis for axis, n in enumerate(shape) if n != 1]
+    levels = [list(run) for _, run in itertools.groupby(axes, lambda axis: kept[axis] == shape[axis])]
+    return levels[1:] if len(levels) > 1 and not _has(shape, kept, levels[0]) else levels or [[]]
+
+
+def _results(shape: tuple[int, ...], kept: tuple[int, ...]) -> tuple[int, ...]:
+    """`kept`, with more axes in full if it has more than the four levels kept, summed, kept, summed."""
+    levels = _levels(shape, kept)
+    if len(levels) <= 4:
+        return kept
+    return tuple(n if axis >= levels[2][0] else own for axis, (n, own) in enumerate(zip(shape, kept, strict=True)))
