@@ -261,13 +261,9 @@ def signature_difference(old: Any, new: Any) -> str:
     if before != now:
         return "one call takes a gradient, has smooth spikes or a monitor, and another does not"
     if tree == new_tree:
-        names = structure.paths(tree)
-        pairs = zip(names, specs, new_specs, strict=True)
-        return "; ".join(
-            f"{name} is {a[1]}{list(a[0])} in one call and {b[1]}{list(b[0])} in another"
-            for name, a, b in pairs
-            if a != b
-        )
+        pairs = zip(structure.paths(tree), specs, new_specs, strict=True)
+        differ = [(name, f"{a[1]}{list(a[0])}", f"{b[1]}{list(b[0])}") for name, a, b in pairs if a != b]
+        return "; ".join(f"{name} is {a} in one call and {b} in another" for name, a, b in differ)
     values = zip(structure.statics(tree), structure.statics(new_tree), strict=False)
     changes = [f"{a!r} in one call and {b!r} in another" for a, b in values if a != b or type(a) is not type(b)]
     return "a fixed argument is " + changes[0] if changes else "the arguments have another structure"

@@ -151,6 +151,10 @@ def _fault_without_place(loop: ReplayedSteps, direction: str, what: str, spot: S
 # --- Forward ----------------------------------------------------------------------------------------------------------
 
 
+def _eager(loop: ReplayedSteps) -> AbstractContextManager[Any]:
+    return settings(trace=None, tape=None, smooth=loop.smooth)
+
+
 def _restore(loop: ReplayedSteps) -> AbstractContextManager[Any]:
     return Restoring(dict, undoing([p.write_of(p._data) for p in loop.written]))
 
@@ -159,14 +163,7 @@ def _forward(loop: ReplayedSteps, states: Sequence[Tensor], xs: Sequence[Tensor]
     """Run the steps with checks; return the states before each step, in the order of execution."""
     arrays = [x._data for x in states]
     before = []
-    eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with (
-        EFFECTS_LOCK,
-        on_device_of(*states, *xs),
-        settings(**eager),
-        _restore(loop),
-        at_home(loop.place, sys._getframe()),
-    ):
+    with EFFECTS_LOCK, on_device_of(*states, *xs), _eager(loop), _restore(loop), at_home(loop.place, sys._getframe()):
         for turn in loop.turns(xs[0].shape[0]):
             before.append(arrays)
             carry, slices = _inputs_of_turn(loop, arrays, xs, turn)
@@ -233,8 +230,7 @@ def _backward(
     of_states = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}
-    eager = {"trace": None, "tape": None, "smooth": loop.smooth}
-    with EFFECTS_LOCK, on_device_of(*xs), settings(**eager), _restore(loop), at_home(loop.place, sys._getframe()):
+    with EFFECTS_LOCK, on_device_of(*xs), _eager(loop), _restore(loop), at_home(loop.place, sys._getframe()):
         for turn, arrays in zip(loop.turns(xs[0].shape[0])[::-1], before[::-1], strict=True):
             arriving = [*of_states, *(None if x is None else wrap(x._data[turn, ...]) for x in seeds)]
             tape = Tape()

@@ -333,9 +333,8 @@ def _for_each_place(name: str, windows: Windows, image: str, values: str, lines:
         where += lines
     where = nest(range(count), where, "m")
     head = [f"target, given, own = row({image}, plane), row({values}, plane), row(places, plane)"]
-    return function(
-        name, [*sizes_of(windows), "x", "places", "out"], units("plane", [*head, *(_clear(count) * cleared), *where])
-    )
+    body = units("plane", [*head, *(_clear(count) * cleared), *where])
+    return function(name, [*sizes_of(windows), "x", "places", "out"], body)
 
 
 def spread_windows(name: str, windows: Windows, divisor: int) -> str:

@@ -106,9 +106,8 @@ def einsum(equation: str, *arrays: Any) -> Any:
     """`np.einsum(equation, *arrays)` with blocked sums, except where it is a matrix product."""
     kind, (left, out) = arrays[0].dtype, equation.split("->")
     terms = left.split(",")
-    lengths = {
-        letter: n for term, x in zip(terms, arrays, strict=True) for letter, n in zip(term, x.shape, strict=True)
-    }
+    axes_of = [zip(term, x.shape, strict=True) for term, x in zip(terms, arrays, strict=True)]
+    lengths = {letter: n for axes in axes_of for letter, n in axes}
     summed = [letter for letter in lengths if letter not in out]
     if kind == far(kind) or math.prod([lengths[letter] for letter in summed]) <= LONG:
         return np.einsum(equation, *arrays, optimize=len(arrays) > 1)

@@ -173,6 +173,5 @@ def with_body(instruction: Instruction, body: Body, inputs: Sequence[Any], outpu
     """Copy the instruction of a loop with another body (all of its ys are results), inputs and outputs."""
     op = instruction.op
     assert isinstance(op, LoopOperation)  # the callers have checked it
-    return with_inputs(
-        instruction, inputs, outputs, op.with_loop(replace(op.loop, body=body, result_count=len(body.ys)))
-    )
+    loop = replace(op.loop, body=body, result_count=len(body.ys))
+    return with_inputs(instruction, inputs, outputs, op.with_loop(loop))

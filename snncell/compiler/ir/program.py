@@ -163,9 +163,8 @@ def interpret(program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
     known.update((value, parameter) for parameter, value in program.parameters.items())
     known.update((value, wrap(array)) for array, value in program.constants)
     for instruction in program.instructions:
-        out = instruction.op.bind(
-            *(known[x] if isinstance(x, Value) else x for x in instruction.inputs), **instruction.attrs
-        )
+        operands = [known[x] if isinstance(x, Value) else x for x in instruction.inputs]
+        out = instruction.op.bind(*operands, **instruction.attrs)
         known.update(zip(instruction.outputs, out if instruction.op.multiple else (out,), strict=True))
     # Before the writes, because an output that is a Parameter's Value is its old value.
     results = [snapshot(known[value]) for value in program.outputs]

@@ -152,10 +152,8 @@ def over_all_steps(
         arrays = [HOST.widened(x) if isinstance(x, np.ndarray) else x for x in arrays]
     out = rule(arrays, varying, instruction.attrs)
     outs = out if instruction.op.multiple else (out,)
-    return [
-        part if space_of(part) is DEVICE else np.asarray(part, value.dtype)
-        for part, value in zip(outs, instruction.outputs, strict=True)
-    ]
+    pairs = zip(outs, instruction.outputs, strict=True)
+    return [part if space_of(part) is DEVICE else np.asarray(part, value.dtype) for part, value in pairs]
 
 
 class _OfAllSteps(Primitive):

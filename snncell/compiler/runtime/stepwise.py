@@ -174,8 +174,6 @@ class _StepRun:
         for number, rows in self.copied:
             rows[place] = results[number]
         count = len(self.plan.may_be_views)
-        after = [
-            self.plan.space.copy(state) if may_be_view else state
-            for state, may_be_view in zip(results[:count], self.plan.may_be_views, strict=True)
-        ]
-        return [*after, *results[count + self.collected :]]
+        after = zip(results[:count], self.plan.may_be_views, strict=True)
+        states = [self.plan.space.copy(state) if may_be_view else state for state, may_be_view in after]
+        return [*states, *results[count + self.collected :]]

@@ -100,8 +100,7 @@ class PythonState(ReachableValues):
 
     def _called(self, value: Any) -> str:
         """The name of a container or array, in parentheses."""
-        names = (name for name, held in self._named() if held is value)
-        name = next(names, None)
+        name = next((name for name, held in self._named() if held is value), None)
         return "" if name is None else f" ({name})"
 
     def _named(self) -> Iterator[tuple[str, Any]]:

@@ -197,9 +197,8 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
     # process several images at a time if this saves work.
     while rows > 1 and next(layouts(axes, rows, 1)).chunk(channels) < min(channels, LEAST_CHUNK):
         rows = -(-rows // 2)
-    layout = min(
-        layouts(axes, rows, min(MOST_TOGETHER, images)), key=lambda x: x.cycles(channels, outputs, rows, across.results)
-    )
+    possible = layouts(axes, rows, min(MOST_TOGETHER, images))
+    layout = min(possible, key=lambda x: x.cycles(channels, outputs, rows, across.results))
     chunk = layout.chunk(channels)
     split_blocks = blocks
     bands = -(-down.results // rows)

@@ -275,11 +275,8 @@ def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> 
     dense = terms * own / LANES * reach * DENSE + (channels * pixels + own * results) * COPIED
     if winograd.pays(shape):
         dense = min(dense, winograd.cycles(shape))
-    fixed = (
-        (own * results + own * terms / max(1, images)) * MOVED
-        + channels * pixels * LOOKED
-        + results * panels * costs.pixel
-    )
+    fixed = (own * results + own * terms / max(1, images)) * MOVED + channels * pixels * LOOKED
+    fixed += results * panels * costs.pixel
     far = costs.far if terms * min(own, VECTORS * LANES) * itemsize > NEAR else 1
     each = terms * results * (EVENT * panels + ADDED * far * vectors)
     return float((dense - fixed) / each) if each else 0.0

@@ -221,11 +221,8 @@ class PlaneLayout(NamedTuple):
 def layouts(axes: Axes, rows: int, most: int) -> Iterator[PlaneLayout]:
     """The possible layouts for bands of `rows` rows of results, or for up to `most` whole images."""
     down, across = axes
-    for by_row, by_column in (
-        (Views.shifted, Views.shifted),
-        (Views.shifted, Views.spread),
-        (Views.spread, Views.spread),
-    ):
+    ways = (Views.shifted, Views.shifted), (Views.shifted, Views.spread), (Views.spread, Views.spread)
+    for by_row, by_column in ways:
         high, wide = by_row(down), by_column(across)
         own = rows + high.reach - down.results
         for together in range(1, most + 1 if rows == down.results else 2):

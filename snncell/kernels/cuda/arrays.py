@@ -222,13 +222,10 @@ class DeviceArray:
     def broadcast_to(self, shape: Sequence[int]) -> DeviceArray:
         """Broadcast to a shape, as NumPy does: add leading axes, and expand axes of length 1."""
         added = len(shape) - self.ndim
-        own = zip(self.shape, self.strides, tuple(shape)[max(added, 0) :], strict=True)
+        own = list(zip(self.shape, self.strides, tuple(shape)[max(added, 0) :], strict=False))
         if added < 0 or any(n not in (1, want) for n, _, want in own):
             raise ShapeError(f"shape {self.shape} does not broadcast to {tuple(shape)}.")
-        strides = [
-            0 if n == 1 and want != 1 else stride
-            for n, stride, want in zip(self.shape, self.strides, tuple(shape)[added:], strict=True)
-        ]
+        strides = [0 if n == 1 and want != 1 else stride for n, stride, want in own]
         return self.view(shape, [0] * added + strides)
 
     def __getitem__(self, index: Any) -> DeviceArray:

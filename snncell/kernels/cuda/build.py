@@ -71,9 +71,8 @@ def _load_kernel(name: str, source: str, code: str, signature: tuple[Any, ...], 
 
     def make() -> tuple[bytes, Any]:
         function = function_of(path, source, name)
-        cubin, _ = _link_ptx(
-            policy.compile_ptx(function, name, signature, device.capability, launch_bounds), device.capability
-        )
+        ptx = policy.compile_ptx(function, name, signature, device.capability, launch_bounds)
+        cubin, _ = _link_ptx(ptx, device.capability)
         return cubin, device.load(cubin, name)
 
     facts = (path.stem, name, signature, launch_bounds, device.capability, policy.CUDA_FMA, _versions())
@@ -178,9 +177,8 @@ def kernel(name: str, parameters: tuple[tuple[str, Any], ...], body: str) -> Any
     used = [code for code in _CASTS if code in body]
     casts = "\n".join(f"{code} = np.{np.dtype(code).type.__name__}" for code in used)
     names = ", ".join(["count", *(parameter for parameter, _ in parameters)])
-    lines = (
-        f"def {name}({names}):\n    i = cuda.grid(1)\n    if i < count:\n" + indent(body.strip("\n"), " " * 8) + "\n"
-    )
+    lines = f"def {name}({names}):\n    i = cuda.grid(1)\n    if i < count:\n"
+    lines += indent(body.strip("\n"), " " * 8) + "\n"
     called = [function for function in _FUNCTIONS if f"{function}(" in body]
     imports = f"from math import {', '.join(called)}\n\n" if called else ""
     source = _HEAD.format(name=name, casts=casts, imports=imports) + lines

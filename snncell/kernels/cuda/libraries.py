@@ -100,10 +100,8 @@ class Blas:
             kind = int(self._types[element])
             gemm = gemm_arguments(out, a, b, sizes)
             transposed = (int(cublas.Operation.T if turned else cublas.Operation.N) for turned in gemm.turned)
-            operands = [
-                (x.block.pointer + x.offset, kind, leading, x.stride)
-                for x, leading in zip((gemm.first, gemm.second, out), gemm.leading, strict=True)
-            ]
+            matrices = zip((gemm.first, gemm.second, out), gemm.leading, strict=True)
+            operands = [(x.block.pointer + x.offset, kind, leading, x.stride) for x, leading in matrices]
             zero, one = (number.ctypes.data for number in self._factors[factor])
             cublas.gemm_strided_batched_ex_64(
                 *(self._handle, *transposed, *gemm.sizes, one),

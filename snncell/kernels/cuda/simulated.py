@@ -119,10 +119,8 @@ class SimulatedRuntime(Runtime):
         # A card does not check the arguments, and would read wrong bytes if they do not match the signature.
         if len(arguments) != len(kernel.signature):
             raise DTypeError(f"{kernel.name}: got {len(arguments)} arguments for {len(kernel.signature)} parameters.")
-        values = [
-            _argument(f"{kernel.name}, argument {number}", argument, parameter)
-            for number, (argument, parameter) in enumerate(zip(arguments, kernel.signature, strict=True))
-        ]
+        pairs = enumerate(zip(arguments, kernel.signature, strict=True))
+        values = [_argument(f"{kernel.name}, argument {n}", argument, parameter) for n, (argument, parameter) in pairs]
         if grid:
             with self._launching:
                 run = _run_interacting if kernel.threads_meet else _run_independent
@@ -149,11 +147,8 @@ class SimulatedRuntime(Runtime):
         real, complex_ = (np.float64, np.complex128) if double else (np.float32, np.complex64)
         read = _flat(source, np.dtype(real if kind == "r2c" else complex_))[: batch * shapes[0]]
         written = _flat(target, np.dtype(real if kind == "c2r" else complex_))[: batch * shapes[1]]
-        functions = {
-            "c2c": transforms.ifft if inverse else transforms.fft,
-            "r2c": transforms.rfft,
-            "c2r": transforms.irfft,
-        }
+        complex_fft = transforms.ifft if inverse else transforms.fft
+        functions = {"c2c": complex_fft, "r2c": transforms.rfft, "c2r": transforms.irfft}
         norm = "forward" if kind == "c2r" or inverse else "backward"  # normalise the other direction, so not this one
         if batch:
             written[:] = functions[kind](read.reshape(batch, shapes[0]), n=length, norm=norm).reshape(-1)
@@ -195,12 +190,9 @@ def _flat(place: Place, dtype: Any) -> Any:
 def _view_matrices(matrix: Matrix, rows: int, columns: int, batch: int, dtype: Any) -> Any:
     if matrix.turned:
         rows, columns = columns, rows
-    size = np.dtype(dtype).itemsize
-    view = np.lib.stride_tricks.as_strided(
-        _flat((matrix.block, matrix.offset), np.dtype(dtype)),
-        (batch, rows, columns),
-        (matrix.stride * size, matrix.leading * size, size),
-    )
+    flat, size = _flat((matrix.block, matrix.offset), np.dtype(dtype)), np.dtype(dtype).itemsize
+    strides = matrix.stride * size, matrix.leading * size, size
+    view = np.lib.stride_tricks.as_strided(flat, (batch, rows, columns), strides)
     return view.transpose(0, 2, 1) if matrix.turned else view
 
 

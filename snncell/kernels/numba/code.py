@@ -168,11 +168,8 @@ class _Source:
     def join(self) -> str:
         """Return the complete text."""
         head = [*sorted(self.imports), *([""] if self.imports and self.constants else []), *self.constants.values()]
-        parts = [
-            "\n".join(head),
-            *(each.strip("\n") for each in self.functions.values()),
-            "\n".join(self.aliases.values()),
-        ]
+        functions = [each.strip("\n") for each in self.functions.values()]
+        parts = ["\n".join(head), *functions, "\n".join(self.aliases.values())]
         return "\n\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -195,12 +195,8 @@ def product(rows: Rows, y: Any, *, by_columns: bool = False, turned: bool = Fals
 def _split(rows: Rows, dtype: Any) -> matmul.MatrixEvents:
     count, room, units = rows.count, len(rows.places), -(-rows.count // ROWS)
     blocks = -(-rows.elements // DEPTH)
-    found = matmul.MatrixEvents(
-        empty((room,), np.dtype(np.int16)),
-        empty((room,), dtype),
-        np.empty((blocks, count), np.int64),
-        np.empty((blocks, count), np.int32),
-    )
+    lists = empty((room,), np.dtype(np.int16)), empty((room,), dtype)
+    found = matmul.MatrixEvents(*lists, np.empty((blocks, count), np.int64), np.empty((blocks, count), np.int32))
     graded = np.empty(units, np.int32)
     source = rows.astype(dtype) if dtypes.is_storage_only(rows.dtype) else rows
     kinds = "int64[1] int32[1] S[1] int16[1]* T[1]* int64[2]* int32[2]* int32[1]*"

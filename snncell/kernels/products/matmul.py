@@ -305,12 +305,9 @@ def _sort_by_columns(found: MatrixEvents, k: int, total: int) -> MatrixEvents:
     if len(offsets) > 1:
         np.cumsum(np.add.reduceat(found.counts.sum(0), np.arange(0, m, DEPTH))[:-1], out=offsets[1:])
     shape = len(offsets), k
-    columns = MatrixEvents(
-        empty((total,), np.dtype(np.int16)),
-        found.values if found.values.size == 1 else empty((total,), kind),
-        np.empty(shape, np.int64),
-        np.empty(shape, np.int32),
-    )
+    values = found.values if found.values.size == 1 else empty((total,), kind)
+    places = empty((total,), np.dtype(np.int16))
+    columns = MatrixEvents(places, values, np.empty(shape, np.int64), np.empty(shape, np.int32))
     grain = int(4 * total >= PARALLEL_SIZE)
     arguments = *_in_a_row(found), offsets, *_in_a_row(columns)
     kernel(sort_events, kind)(len(offsets), grain, *arguments)
@@ -338,17 +335,9 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
     grain = -(-units // PANELS)
     panels = empty((-(-units // grain) if packs else 1, depth * width), y.dtype)
     kernel(add_events, y.dtype)(
-        units,
-        grain if count * n >= 4 * PARALLEL_SIZE else 0,
-        *_in_a_row(found),
-        y.T if y_turned else y,
-        int(y_turned),
-        out.T if turned else out,
-        int(turned),
-        rows,
-        int(packs),
-        grain,
-        panels,
+        *(units, grain if count * n >= 4 * PARALLEL_SIZE else 0, *_in_a_row(found)),
+        *(y.T if y_turned else y, int(y_turned), out.T if turned else out, int(turned)),
+        *(rows, int(packs), grain, panels),
     )
 
 
