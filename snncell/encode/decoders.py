@@ -38,9 +38,7 @@ def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
 
 
 def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None = None) -> Tensor:
-    """Firing rate in spikes per step, or per second if dt is the step in seconds: (T, B, ...) -> (B, ...).
-
-    It is 0 for a sample of length 0.
+    """Firing rate per step, or per second if dt is the step in seconds: (T, B, ...) -> (B, ...); 0 without steps.
 
     Example:
         >>> snncell.encode.firing_rate([[1.0], [0.0], [1.0], [0.0]], dt=0.001).tolist()

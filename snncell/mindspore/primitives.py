@@ -221,10 +221,7 @@ class Conv2D(PrimitiveClass):
 
 
 class Dropout2D(PrimitiveClass):
-    """Set whole channels to 0 with probability 1 - keep_prob, at every call; returns (result, mask).
-
-    See `ops.dropout2d`.
-    """
+    """Set channels to 0 with probability 1 - keep_prob at every call; returns (result, mask). See `ops.dropout2d`."""
 
     function = staticmethod(random.dropout2d)
 

@@ -157,9 +157,7 @@ class CellList(_Sequence):
 
 
 class CellDict(_Container):
-    """Dictionary of Cells whose Parameters belong to the network; your `construct` calls them.
-
-    Use it for named branches of a network.
+    """Dictionary of Cells whose Parameters belong to the network, for named branches, which your `construct` calls.
 
     Args:
         cells: a dict, a CellDict, or pairs (name, cell). The order is kept.

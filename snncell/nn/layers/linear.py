@@ -165,9 +165,7 @@ class Bilinear(BiDense):
 
 @with_fields
 class Embedding(Cell):
-    """Embedding: look up rows of a learned table by integers, (...) -> (..., embedding_size).
-
-    Use it for tokens or other categories.
+    """Embedding of tokens: look up rows of a learned table by integers, (...) -> (..., embedding_size).
 
     Example:
         >>> nn.Embedding(100, 8)(Tensor([[1, 5, 2]])).shape

@@ -214,15 +214,13 @@ class LayerNorm(Cell):
         self.gamma, self.beta = create_pair(gamma_init, beta_init, self.normalized_shape, dtype)
 
     def construct(self, x: Tensor) -> Tensor:
-        if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
-            raise ShapeError(
-                f"{self!r}: the input has shape {x.shape}, but its last axes must be {self.normalized_shape}."
-            )
-        first = x.ndim - len(self.normalized_shape)
+        shape, first = self.normalized_shape, x.ndim - len(self.normalized_shape)
+        if x.shape[-len(shape) :] != shape:
+            raise ShapeError(f"{self!r}: the input has shape {x.shape}, but its last axes must be {shape}.")
         for axis in (self.begin_norm_axis, self.begin_params_axis):
             if axis >= 0 and axis != first:
                 raise ShapeError(
-                    f"{self!r}: in an input of shape {x.shape}, the axes {self.normalized_shape} begin with axis "
+                    f"{self!r}: in an input of shape {x.shape}, the axes {shape} begin with axis "
                     f"{first}, not {axis} (begin_norm_axis={self.begin_norm_axis}, "
                     f"begin_params_axis={self.begin_params_axis}). Leave both at -1."
                 )

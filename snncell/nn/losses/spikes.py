@@ -96,7 +96,7 @@ class CrossEntropyOverTime(ClassLoss):
 
     def likelihood(self, log_p: Tensor, labels: Any) -> Tensor:
         """The loss from log-probabilities (B, C); its mean divides by the sum of weights."""
-        hard = self.one_hot(labels, log_p)
+        hard, who = self.one_hot(labels, log_p), type(self).__name__
         classes = log_p.shape[1]
         target = hard
         if self.label_smoothing:
@@ -104,10 +104,8 @@ class CrossEntropyOverTime(ClassLoss):
         if self.weight is None:
             return self.reduced(-(log_p * target).sum(1))
         if (shape := tuple(np.shape(self.weight))) != (classes,):
-            raise ShapeError(
-                f"{type(self).__name__}: weight must have one number for each of {classes} classes, not shape {shape}."
-            )
-        weight = as_tensor(self.weight, type(self).__name__).astype(log_p.dtype)
+            raise ShapeError(f"{who}: weight must have one number for each of {classes} classes, not shape {shape}.")
+        weight = as_tensor(self.weight, who).astype(log_p.dtype)
         each = -(log_p * target * weight).sum(1)
         return each.sum() / (hard * weight).sum() if self.reduction == "mean" else self.reduced(each)
 

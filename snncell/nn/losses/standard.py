@@ -97,10 +97,7 @@ class L1Loss(ReducibleLoss):
 
 @with_fields
 class HuberLoss(_OperationLoss, operation=ops.huber_loss):
-    """Huber loss: d^2 / 2 if d = |logits - labels| is at most delta, else delta (d - delta / 2).
-
-    Use it for regression with outliers.
-    """
+    """Huber loss, for outliers: d^2 / 2 if d = |logits - labels| is at most delta, else delta (d - delta / 2)."""
 
     reduction: Reduction = MEAN
     delta: Positive = field(1.0, meaning="the distance at which the loss changes from quadratic to linear")
@@ -289,9 +286,7 @@ class MarginRankingLoss(ReducibleLoss):
 
 @with_fields
 class CosineEmbeddingLoss(ReducibleLoss):
-    """Cosine embedding loss: 1 - cos if the target is 1, max(0, cos - margin) if it is -1.
-
-    See `ops.cosine_embedding_loss`.
+    """Cosine embedding loss: 1 - cos if the target is 1, else max(0, cos - margin); see `ops.cosine_embedding_loss`.
 
     Inputs: input1, input2: (N, D); target: 1 or -1, (N,).
     """
@@ -305,9 +300,7 @@ class CosineEmbeddingLoss(ReducibleLoss):
 
 @with_fields
 class TripletMarginLoss(ReducibleLoss):
-    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin).
-
-    See `ops.triplet_margin_loss`.
+    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin); see `ops.triplet_margin_loss`.
 
     Inputs: anchor, positive, negative: vectors (..., D) of one shape.
     """
