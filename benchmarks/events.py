@@ -66,7 +66,9 @@ def in_turns(*functions: Run) -> list[float]:
     clock = time.process_time if os.environ.get("NUMBA_NUM_THREADS") == "1" else time.perf_counter
     times: list[list[float]] = [[] for _ in functions]
     begun = time.perf_counter()
-    while len(times[0]) < 3 or (time.perf_counter() - begun < LEAST_TIME * len(functions) and len(times[0]) < 100):
+    while (fewest := min(map(len, times))) < 3 or (
+        fewest < 100 and time.perf_counter() - begun < LEAST_TIME * len(functions)
+    ):
         for kept, function in zip(times, functions, strict=True):
             for _ in range(5):  # the first of them after another kernel, which leaves other things in the caches
                 start = clock()
