@@ -1159,6 +1159,28 @@ def calls(words: list[str]) -> list[tuple[str, str, str]]:
     return found
 
 
+def most_different(times: int = 3, more: int = 4) -> list[tuple[str, str, str]]:
+    """About half of all calls, without those that repeat the check of an annotation.
+
+    It includes all values that the callable itself has to deal with: Tensors, arrays, and values that make sense. The
+    check of an annotation refuses most others. Each of those is passed to `times` arguments of each annotation, and
+    each argument gets at least `more` of them, in turn.
+    """
+    found, turn = [], 0
+    seen: collections.Counter[tuple[str, str, str]] = collections.Counter()
+    for subject in subjects():
+        for p in arguments_of(subject):
+            kind = entry_for(subject.owner, p.name, p.annotation)[0]
+            refused = [wrong for wrong in WRONG if wrong not in SENSE[kind] | TENSORS | ARRAYS]
+            in_turn = {refused[(turn + n) % len(refused)] for n in range(more if refused else 0)}
+            turn += more
+            for wrong in WRONG:
+                seen[str(p.annotation), kind, wrong] += 1
+                if wrong not in refused or wrong in in_turn or seen[str(p.annotation), kind, wrong] <= times:
+                    found.append((subject.name, p.name, wrong))
+    return found
+
+
 # --- many -------------------------------------------------------------------------------------------------------------
 
 
