@@ -147,6 +147,31 @@ def test_unrecordable_step_runs_by_plain_launches_and_warns(always: list[Any], m
     assert "one CUDA graph, but not possible: the card does not capture today" in explain(step, x, detail="launches")
 
 
+def test_profile_times_launches_and_leaves_the_graph_alone(always: list[Any]) -> None:
+    results = []
+    for profiled in (False, True):
+        snncell.set_seed(3)
+        weight = Parameter(normal(4, 3, seed=1), name="w")
+
+        @jit
+        def step(x: Tensor, weight: Parameter = weight) -> Tensor:
+            value, (grad,) = value_and_grad(
+                lambda x: ops.tanh(x @ weight + ops.normal((2, 3), 0.0, 1.0)).sum(), None, [weight]
+            )(x)
+            ops.assign(weight, weight - 0.1 * grad)
+            return value  # type: ignore[no-any-return]
+
+        x, losses = normal(2, 4), []
+        for _ in range(4):
+            losses.append(float(step(x)))
+            if profiled:
+                found = snncell.profile(step, x, repeat=2)
+                assert found.device == "GPU" and all(launch.seconds > 0 for launch in found.launches)
+                assert {"forward", "backward"} <= {launch.track for launch in found.launches}
+        results.append([*losses, weight.asnumpy().tolist()])
+    assert results[0] == results[1] and len(always) == 6
+
+
 def test_step_is_recorded_only_if_launches_cost_more_than_copies() -> None:
     assert graph_pays(20, 1000)
     assert not graph_pays(1, 0)
