@@ -135,3 +135,48 @@ def test_second_order_gradients_equal_the_tape() -> None:
         expected = snncell.grad(total, (0, 1, 2))(*operands)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-10)
+
+
+# --- Users of results -------------------------------------------------------------------------------------------------
+
+# Functions of a result y of a loop, of an array of one step and of a sequence, and the number of loops that are left.
+USERS: dict[str, tuple[Any, int]] = {
+    "stored": (lambda y, a, c: y * a + c, 0),
+    "summed": (lambda y, a, c: (y * c).sum(0), 0),
+    "summed over other axes": (lambda y, a, c: (y * c).sum((0, 1, 3, 4)), 0),
+    "two sums of one term": (lambda y, a, c: (y.sum((0, 1, 3, 4)), y.sum((0, 1, 2, 3)), y.sum(0)), 0),
+    "two results": (lambda y, a, c: (y * a, ops.square(y) - c), 0),
+    "with the result itself": (lambda y, a, c: (y, y * a), 1),
+    "with the result, then a sum": (lambda y, a, c: (y, (y * a).sum(0)), 0),
+    "a chain of stored results": (lambda y, a, c: (y, y * a, (y * a) * y * 2.0 + c), 1),
+    "along time": (lambda y, a, c: y * a.reshape((1, *a.shape)), 1),
+    "a sum first": (lambda y, a, c: y * y.sum(0), 1),
+    "another loop": (lambda y, a, c: y * nn.MultiStep(nn.IFNode())(y + c), 0),
+    "a wider shape": (lambda y, a, c: y * a.reshape((2, 1, 1, 3, 2, 5)), 1),
+    "booleans": (lambda y, a, c: ops.where(y > 0.0, a, c), 0),
+}
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("name", USERS)
+def test_elementwise_users_of_a_loop_equal_the_tape(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_blocks(monkeypatch, 60)
+    function, left = USERS[name]
+    operands = made((STEPS, *STEP), np.float64), made(STEP, np.float64, 1), made((STEPS, *STEP), np.float64, 2)
+
+    def whole(x: Tensor, a: Tensor, c: Tensor) -> Any:
+        return function(nn.MultiStep(nn.LIFNode())(x * 1.5), a, c)
+
+    found = jit(whole)(*operands)
+    with testing.unfused():
+        expected = whole(*operands)
+    for a, b in zip(*(x if isinstance(x, tuple) else (x,) for x in (found, expected)), strict=True):
+        np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-13, strict=True)
+    assert f" {left} loop{'s' * (left != 1)}, " in snncell.explain(jit(whole), *operands, detail="launches")
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_gradients_of_operands_are_computed_in_the_backward_loop() -> None:
+    operands = made((STEPS, *STEP), np.float32), made((3, 1, 1), np.float32, 1), made((5,), np.float32, 2)
+    text = snncell.explain(jit(gradients), *operands, detail="launches")
+    assert text.splitlines()[0].startswith("gradients: 0 loops, 2 loops over time")

@@ -327,10 +327,22 @@ def move(target: Any, source: Any, count: int) -> None:
     target[:count] = source[:count]
 
 
-@_vector_by_vector(move, "ArrayPart", "ArrayPart", "Integer")
-def _move_vector(vectors: Vectors, first: Any, target: Any, source: Any, count: Any) -> None:
-    mask = vectors.below(vectors.builder.sub(count, first))
-    vectors.store(vectors.load_masked(vectors.at(source, first), mask), vectors.at(target, first))
+@lowers(move, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
+def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    target, source, count = operands
+    vectors = Vectors(builder, target)
+    count = context.cast(builder, count, signature.args[2], types.int64)
+    whole = builder.and_(count, int_constant(-vectors.lanes))
+
+    def one(first: Any, _: list[Any]) -> list[Any]:
+        vectors.store(vectors.load(vectors.at(source, first)), vectors.at(target, first))
+        return []
+
+    vectors.loop(whole, vectors.lanes, [], one, maybe_none=True)
+    with builder.if_then(builder.icmp_signed("<", whole, count)):  # only the last vector needs a mask
+        mask = vectors.below(builder.sub(count, whole))
+        vectors.store(vectors.load_masked(vectors.at(source, whole), mask), vectors.at(target, whole))
+    return context.get_dummy_value()
 
 
 def move_every_second(target: Any, source: Any, count: int) -> None:
