@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+LONG = 64  # elements that a kernel should add at a time
 FEWER = 4  # a row of results is shorter than a block by this factor at least, otherwise the sum is not worth it
 
 
@@ -21,6 +22,7 @@ class BlockSum(NamedTuple):
     """The sum of an array of a `shape` to the shape `kept`, with length 1 along summed axes.
 
     The elements in order are (outer, times, inner, each), all of them again and again. The results are (outer, inner).
+    If they are short, `inner` has several repetitions, `fold`, of the real results, which are added last.
     """
 
     shape: tuple[int, ...]
@@ -29,10 +31,11 @@ class BlockSum(NamedTuple):
     times: int
     inner: int
     each: int
+    fold: int = 1
 
     def rows(self, block: int) -> int:
         """The number of rows of results to which a block of elements belongs."""
-        return max(1, min(self.outer, block // (self.times * self.inner * self.each) + 2))
+        return max(1, min(self.outer, block // self._group() + 2))
 
     def pays(self, block: int) -> bool:
         """True if there are much fewer results in a block than elements."""
@@ -40,15 +43,22 @@ class BlockSum(NamedTuple):
 
     def total(self, parts: Any, rows: int, block: int) -> Any:
         """The sum in the shape `kept`, from the results of all blocks; row n of a block's results is at n % rows."""
+        if not parts.size:
+            return np.zeros(self.kept, parts.dtype)
         if rows == self.outer:
             sums = np.add.reduce(parts, 0)
         else:
-            first = np.arange(len(parts))[:, None] * block // (self.times * self.inner * self.each)
+            first = np.arange(len(parts))[:, None] * block // self._group()
             row = (first + (np.arange(rows) - first) % rows) % self.outer
             places = row[:, :, None] * self.inner + np.arange(self.inner)
             sums = np.bincount(places.reshape(-1), parts.reshape(-1), self.outer * self.inner)  # in order
         axes = tuple(axis for axis, n in enumerate(self.shape) if self.kept[axis] != n)
+        sums = sums.reshape(self.outer, self.fold, -1).sum(1)
         return sums.reshape(self._results()).sum(axes, keepdims=True).reshape(self.kept)
+
+    def _group(self) -> int:
+        """The elements that belong to a row of results."""
+        return max(1, self.times * self.inner * self.each)
 
     def _results(self) -> tuple[int, ...]:
         """The shape of (outer, inner): `kept`, or with some summed axes if it has too many levels."""
@@ -60,11 +70,15 @@ def block_sum(shape: tuple[int, ...], axes: tuple[int, ...]) -> BlockSum:
     kept = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
     levels = _levels(shape, _results(shape, kept))
     own = [math.prod(shape[axis] for axis in level) for level in levels]
-    if len(own) == 1:
-        return BlockSum(shape, kept, 1, 1, *((own[0], 1) if _has(shape, kept, levels[0]) else (1, own[0])))
+    if len(own) == 1 and not _has(shape, kept, levels[0]):
+        return BlockSum(shape, kept, 1, 1, 1, own[0])
     if len(own) == 2:  # the results are a run of elements each
         return BlockSum(shape, kept, own[0], 1, 1, own[1])
-    return BlockSum(shape, kept, *(own if len(own) == 4 else (*own, 1)))
+    if len(own) == 4:
+        return BlockSum(shape, kept, *own)
+    outer, times, inner = own if len(own) == 3 else (1, 0, own[0])  # 0 for any number of repetitions
+    fold = next(n for n in range(max(1, LONG // max(1, inner)), 0, -1) if times % n == 0)
+    return BlockSum(shape, kept, outer, max(1, times // fold), inner * fold, 1, fold)
 
 
 def _has(shape: tuple[int, ...], kept: tuple[int, ...], level: list[int]) -> bool:

@@ -120,6 +120,14 @@ def test_shapes_of_every_size_equal_the_tape(name: str) -> None:
         check(made(shape, np.float32), made(own, np.float32, 1), made(own, np.float32, 2))
 
 
+@pytest.mark.parametrize("shape", [(3, 0, 4, 5), (3, 2, 4, 0)], ids=str)
+def test_empty_arrays_have_gradients_of_zeros(shape: tuple[int, ...]) -> None:
+    operands = made(shape, np.float32), made((4, 1), np.float32, 1), made((shape[3],), np.float32, 2)
+    found = jit(gradients)(*operands)
+    assert [x.shape for x in found] == [x.shape for x in operands]
+    assert not any(np.any(x.asnumpy()) for x in found)
+
+
 @pytest.mark.usefixtures("interpreted")
 def test_second_order_gradients_equal_the_tape() -> None:
     layer = nn.MultiStep(nn.LIFNode())

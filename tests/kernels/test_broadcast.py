@@ -94,7 +94,7 @@ def test_compiled_sums_equal_numpy(dtype: Any) -> None:
         check_sum(lambda *arguments: kernel(1, 0, *arguments), dtype.dtype, lengths)
 
 
-SHAPES = [(3, 4, 5, 2), (1, 7, 1, 3), (2, 3, 3, 3, 2), (40,), (6, 1)]
+SHAPES = [(3, 4, 5, 2), (1, 7, 1, 3), (2, 3, 3, 3, 2), (40,), (6, 1), (), (0, 3), (2, 0, 4)]
 SUMS = [
     (shape, axes)
     for shape in SHAPES
