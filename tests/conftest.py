@@ -36,8 +36,6 @@ PICTURES = (TESTS / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # No garbage collection while tests are imported and collected: it takes a third of that time, and finds nothing.
-    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Background processes of a shell script ignore Ctrl-C, and so would the processes that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -74,6 +72,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "tests/device" if file.startswith("tests/device/") else file
 
     return Files(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Pause garbage collection while tests are imported and collected: it takes a third of that time for nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -117,7 +125,6 @@ def pytest_collection_finish() -> None:
     """Exclude the collected tests and their imports from garbage collection, because tests collect garbage often."""
     gc.freeze()
     gc.set_threshold(10_000)  # the default, 700 new objects, costs a twentieth of all tests
-    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")
