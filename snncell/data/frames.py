@@ -68,18 +68,20 @@ def to_frames(
         n_bins: the number of bins of equal length. With t0 and t1 the times of the first and the last event, and the
             length D = t1 - t0 + 1 in microseconds, an event is in bin floor((t - t0) n_bins / D).
         window: the length of a bin in microseconds. Bin b is [t0 + b s, t0 + b s + window) with s = window - overlap.
-        count: the number of consecutive events in a bin, in the order of the array, with s = count - overlap.
+        count: the number of consecutive events in a bin, in the order of the array. Bin b begins at event b (count -
+            overlap).
         overlap: how much of a bin the next one repeats, in microseconds or events; less than a bin.
         last: "keep" or "drop" a last window or count that is not full.
-        dtype: of the counts; real, with uint8 as default because it needs little memory. Counts stop at the largest n
-            such that the dtype represents all integers up to n, for example 255 for uint8. bool shows any event.
+        dtype: the dtype of the counts, bool, integer or real. The default, uint8, needs little memory. Counts stop at
+            the largest n such that the dtype represents all integers up to n, for example 255 for uint8. With bool, an
+            element is True if there was an event.
         start: the time in microseconds at which the first bin begins, instead of t0. Earlier events are left out.
         end: the time in microseconds at which the last bin ends. Events from this time on are left out. With `start`
             and `end`, all recordings have the same number of frames, for example for the 100 ms after a trigger.
     Returns: (T, P, H, W), or (T, P, W) for events without y. A batch gives (T, B, ...), and shorter recordings end with
         empty frames. A recording without events has T = 0 windows, or `n_bins` empty bins.
-    Raises: ArgumentError for arguments that contradict each other, such as `count` with a time `start`, for events
-        outside of the sensor, and for a batch with several sensors.
+    Raises: ArgumentError for arguments that contradict each other, for example `count` (events) and `start` (a time),
+        for events outside of the sensor, and for a batch with several sensors.
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
         >>> frames = snncell.data.to_frames(events, n_bins=5)
@@ -124,7 +126,10 @@ class Bins(NamedTuple):
         return "y" in (self.recordings[0].dtype.names or ())
 
     def refuse(self, who: str, wrong: Array) -> None:
-        """Raise ArgumentError for the first event outside of the sensor; `wrong` (B,) has their indices, or -1."""
+        """Raise ArgumentError for the first event outside of the sensor.
+
+        `wrong` (B,) has the index of the first such event of each recording, or -1.
+        """
         for n in np.flatnonzero(wrong >= 0)[:1]:
             event = self.recordings[n][int(wrong[n])]
             names = [name for name in ("x", "y", "p") if name in (event.dtype.names or ())]
@@ -170,20 +175,20 @@ def _spans(who: str, binning: Binning, recordings: list[Events]) -> tuple[Array,
 
 
 def check_bins(who: str, binning: Binning) -> tuple[str, int]:
-    """The chosen binning, "n_bins", "window" or "count", and its number."""
+    """The chosen binning, "n_bins", "window" or "count", and the value of this argument."""
     overlap, start, end = binning.overlap, binning.start, binning.end
     given = {way: size for way in ("n_bins", "window", "count") if (size := getattr(binning, way)) is not None}
     if len(given) != 1:
         named = " and ".join(given) or "none"
-        raise ArgumentError(f"{who}: give one of n_bins, window (microseconds) and count (events), not {named}.")
+        raise ArgumentError(f"{who}: give one of n_bins, window (microseconds) and count (events); you gave {named}.")
     ((way, size),) = given.items()
     if not 0 <= overlap < size or (overlap and way == "n_bins"):
-        limit = "n_bins allows none" if way == "n_bins" else f"it must be at least 0 and below {way} = {size}"
+        limit = "it must be 0 with n_bins" if way == "n_bins" else f"it must be at least 0 and below {way} = {size}"
         raise ArgumentError(f"{who}: overlap is {overlap}, but {limit}.")
     if way == "count" and (start, end) != (None, None):
         raise ArgumentError(
-            f"{who}: start and end are times, but count={size} makes bins by number of events. Leave out one of them, "
-            f"or crop the events first, data.CropTime(min=..., max=...)(events)."
+            f"{who}: start and end are times, but count={size} makes bins by number of events. Leave out start and "
+            f"end, or crop the events first, data.CropTime(min=..., max=...)(events)."
         )
     if start is not None and end is not None and end <= start:
         raise ArgumentError(f"{who}: end={end} is not after start={start} (microseconds).")
@@ -247,8 +252,8 @@ def to_event_lists(
 
     You can pass the result to layers, which then compute without an array of all pixels. Arguments, bins, counts,
     shapes and errors are those of `to_frames`, and `to_event_lists(...).to_dense()` equals its frames. Each row of the
-    lists is a frame, in which pixel (p, y, x) has index (p H + y) W + x. Zeros pad indices and values to one of a few
-    lengths, two per power of two, so that a jitted step is traced for few shapes only.
+    lists is a frame, in which pixel (p, y, x) has index (p H + y) W + x. Zeros pad indices and values to a length of 1,
+    2, 3, 4, 6, 8, 12, ..., so that a jitted step is traced for few shapes only.
 
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], y=[0, 0, 2], p=[1, 0, 1], sensor_size=(2, 3, 2))
@@ -344,7 +349,10 @@ class ToFrame(Binning):
         return self._binned(events)
 
     def batch(self, samples: list[Any], steps: Steps = max) -> tuple[Any, Array]:
-        """The frames (T, B, P, H, W), or (T, B, P, W), of recordings, and their numbers, which `steps` maps to T."""
+        """The frames of a batch, (T, B, P, H, W) or (T, B, P, W), and the number of frames of each recording (B,).
+
+        `steps` maps these numbers to T.
+        """
         found: list[Array] = []
 
         def noted(lengths: Array) -> int:

@@ -35,7 +35,8 @@ LOOKED_AT = 256  # samples whose lengths decide an integer `buckets`
 class Maker:
     """Compute a batch of a Loader from its number alone, so that any worker can make any batch.
 
-    `seed` is for the order and the transforms. `cut` maps the size of a batch to slices, each of which becomes a batch.
+    `seed` holds two integers, for the order and the transforms. `cut` maps the size of a batch to numbered slices, for
+    example one for each device, and each slice becomes a batch. Without `cut`, a batch is whole.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Maker:
         raise failed
 
     def sample(self, index: int, wait: bool) -> Any:
-        """A transformed sample. With `wait`, the transform stops before its part `batch`."""
+        """A transformed sample. With `wait`, the part of the transform that takes whole batches is left to `_of`."""
         with self._drawing(index) as generator, self._named(index):
             sample = self.dataset[index]
             name, value = first_entry(sample)
@@ -121,7 +122,7 @@ class Maker:
         where = f"sample {sample} of the {type(self.dataset).__name__}"
         try:
             yield
-        except StopIteration as error:  # it would silently end the generators that it passes
+        except StopIteration as error:  # otherwise it would silently end the generators of the Loader
             raise ArgumentError(
                 f"Loader: the data set, the transform or collate raised StopIteration for {where}, for example by "
                 f"next() of an exhausted iterator. Give next() a default, next(iterator, None)."
@@ -147,38 +148,44 @@ class _Step:
 class Loader:
     """Data loader: iterate over a data set in batches of Tensors, time first.
 
-    The first entry of a sample is a sequence (T_n, ...). The Loader pads these with zeros to (T, B, ...) and adds their
-    lengths (B,). For example, samples (x, y) become batches (x, lengths, y), which nets, losses, decoders and
-    `train.fit` accept. T is one of a few lengths, so that a jitted step is traced for few shapes.
+    The first entry of a sample is a sequence (T_n, ...). The Loader pads the sequences of a batch with zeros to (T, B,
+    ...) and adds their lengths (B,). For example, samples (x, y) become batches (x, lengths, y), which nets, losses,
+    decoders and `train.fit` accept. T is one of a few lengths, so that a jitted step is traced for few shapes.
 
-    In epoch e (0, 1, ...), the order of the samples depends only on (seed, e), and the random numbers of a transform
-    for sample i only on (seed, e, i), whatever `workers`, `processes`, `prefetch` and `batch_size` are.
+    Each pass over the Loader is an epoch. In epoch e (0, 1, ...), the order of the samples depends only on (seed, e).
+    The random numbers of a transform for sample i depend only on (seed, e, i), so `workers`, `processes`, `prefetch`
+    and `batch_size` do not change them.
 
     Args:
         dataset: any object with `len` and `[i]`, such as a PyTorch data set. A sample is an array, a tuple or list, or
             a dict. Tensors of other frameworks count as arrays.
         batch_size: B. The last batch may be smaller.
         shuffle: shuffle the samples anew in each epoch.
-        transform: a function of a sample's first entry. Operations of snncell draw from the sample's random numbers in
-            it, and an argument `rng` gets the sample's NumPy generator. A transform with a method `batch`, such as
-            `ToFrame` or a `Compose` that ends with it, transforms a whole batch at once, with the same result.
+        transform: a function of a sample's first entry. If it has an argument `rng`, it gets the sample's NumPy
+            generator. Random operations of snncell use the sample's random numbers too, with or without `rng`. A
+            transform with a method `batch`, such as `ToFrame` or a `Compose` that ends with it, transforms a whole
+            batch at once, with the same result.
         collate: a function of the list of samples that replaces padding and stacking. Its arrays become Tensors.
-        workers: the number of threads that make batches while your code computes; 0 makes each batch on request.
+        workers: the number of threads that make batches while your code computes. With 0, your own thread makes each
+            batch when the loop asks for it.
         processes: run each worker in a separate process, for transforms that hold Python's global interpreter lock. If
             the system cannot fork processes, data set, transform and collate are pickled. Each process seeds
             `np.random`, `random` and `torch` by (seed, e, i) before sample i, so you can draw from these too. A
-            transform must use `rng` instead of its own Generator, whose copies would all draw the same numbers.
+            transform must use `rng` and not keep a Generator, because every process would have a copy and draw the same
+            numbers.
         prefetch: the number of batches made ahead, at least one per worker.
-        seed: of the order and the transforms. By default each epoch draws one, which `set_seed` makes repeatable.
+        seed: the seed of the order and of the transforms. By default each epoch draws a new seed, and you can repeat
+            these with `set_seed`.
         drop_last: leave out a last batch that is not full.
-        buckets: the lengths T to pad to, or their number n: then the Loader measures up to 256 samples and chooses n
+        buckets: the lengths T to pad to. If you pass an integer n, the Loader measures up to 256 samples and chooses n
             quantiles of their lengths. By default T is one of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..., and a batch whose
             samples have equal lengths is not padded.
         sequences: the entries that are sequences, by number or name; by default the first. With () there are no
             lengths, and every entry is stacked to (B, ...).
         lengths: add the lengths after the first sequence.
-    Raises: ArgumentError for a data set without `len` or `[i]`, no possible batch, or invalid buckets; with processes,
-        for a transform that keeps a Generator, or objects that must be pickled and cannot be.
+    Raises: ArgumentError for a data set without `len` or `[i]`, fewer samples than a batch needs, or invalid buckets.
+        With processes, also for a transform that keeps a Generator, and for an object that cannot be pickled if the
+        system does not fork.
 
     Iteration raises ShapeError for samples with different shapes, ArgumentError for samples longer than the largest
     bucket, DTypeError for samples that cannot become arrays, and WorkerError if a process dies. Errors from the data
@@ -238,7 +245,11 @@ class Loader:
         return self._batches(None)
 
     def in_parts(self, cut: Callable[[int], dict[int, slice]]) -> Iterator[tuple[int, dict[int, Any]]]:
-        """Iterate over (batch size, {number: part}). Each part is padded separately, and only its samples are read."""
+        """Iterate over batches in parts, for example one part for each device.
+
+        An item is (batch size, {number: part}), with the parts that `cut` selects. Each part is padded separately, and
+        samples that are in no part are not read.
+        """
         return self._batches(cut)
 
     def _batches(self, cut: Callable[[int], dict[int, slice]] | None) -> Iterator[Any]:
@@ -264,14 +275,15 @@ class Loader:
     def state(self, given: Size | None = None) -> dict[str, Any]:
         """The current position in the data, as a dict that can be saved as JSON, for `resume`.
 
-        Args: given: the number of batches that you have used in this epoch; by default the number that you took.
+        Args: given: the number of batches that you have used in this epoch. You need it if you took more batches than
+            you used, for example because you prefetch. By default all of them count as used.
         """
         place = self._place
         if given is not None:
             batch = self._begun.batch + given
             if batch > len(self):
                 raise ArgumentError(
-                    f"Loader: state: given is {given}, but this pass has only {len(self) - self._begun.batch} batches."
+                    f"Loader: state: given is {given}, but only {len(self) - self._begun.batch} batches were left."
                 )
             over = batch == len(self)
             place = _Place(self._begun.epoch + 1, 0, None) if over else replace(self._begun, batch=batch)
@@ -279,7 +291,10 @@ class Loader:
         return {**kept, "quantiles": list(self._quantiles), **self._fixed()}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Continue from a `state` of the same data set and settings: the next epoch is the rest of that one."""
+        """Continue from a `state`: the next iteration returns the rest of its epoch.
+
+        If the state belongs to another data set or other settings, ArgumentError names the difference.
+        """
         fixed = self._fixed()
         wrong = [name for name in fixed if not isinstance(state, dict) or state.get(name) != fixed[name]]
         if wrong:

@@ -34,7 +34,7 @@ class Subset(View):
         except ValueError:  # nested lists of different lengths
             places = np.asarray(None)
         if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
-            raise ArgumentError(f"Subset: indices is a list of positions in the data set, not {brief(indices)}.")
+            raise ArgumentError(f"Subset: indices must be a list of positions in the data set, not {brief(indices)}.")
         count = len(dataset)
         if places.size and not (-count <= places.min() and places.max() < count):
             raise ArgumentError(
@@ -68,7 +68,8 @@ def random_split(
             that add up to 1. If fractions do not give whole numbers, the first parts get one more sample each.
         seed: the seed of the random order. Without it you can control the order by `snncell.set_seed`.
     Returns:
-        A list with a part for each length: a `Subset`, or for a tuple of arrays a tuple of arrays, as `fit` takes both.
+        A list with a part for each length. A part is a `Subset`, or a tuple of arrays if you passed one. `fit` takes
+        both.
     Example:
         >>> x, y = ops.uniform((10, 3)), ops.arange(10)
         >>> training, validation = snncell.data.random_split((x, y), [0.8, 0.2], seed=0)
@@ -103,7 +104,7 @@ def _part_sizes(lengths: Any, count: int) -> list[int]:
     numbers = all(isinstance(size, (int, float, np.number)) and not isinstance(size, bool) for size in sizes)
     if not sizes or not numbers or not all(size >= 0 for size in sizes):
         raise ArgumentError(
-            f"random_split: lengths is a list of numbers of samples, such as "
+            f"random_split: lengths must be a list of numbers of samples, such as "
             f"[{max(count - 10, 0)}, {min(count, 10)}], or of fractions, such as [0.8, 0.2], not {brief(lengths)}."
         )
     total = sum(sizes)

@@ -88,13 +88,14 @@ class Energy:
     The estimate covers arithmetic and memory accesses; docs/energy.md lists what it leaves out.
 
     Attributes:
-        hardware: for the spiking network.
-        baseline: hardware for the other two.
-        samples, steps: of the counted call; single samples may be shorter.
-        mean_steps: mean number of steps of a sample; only these are counted.
+        hardware: the hardware of the spiking network.
+        baseline: the hardware of the other two.
+        samples, steps: the number of samples and time steps of the counted call. A sample may have fewer steps.
+        mean_steps: the mean number of steps of a sample, without padding; only these are counted.
         reuse: True if dense products read each weight once per pass.
-        layers: by path, weights and neurons in the order of their calls.
-        uncounted: weights outside of the counted layers; their accesses and spikes are not counted.
+        layers: a mapping from paths to the energies of layers with weights and of neurons, in the order of their calls.
+        uncounted: paths of weights that belong to no counted layer; the estimate leaves out their products and
+            accesses.
         untraced: neurons with equations that could not be traced; their arithmetic is not counted.
         unseen: spiking layers that run their time steps internally, and are not counted.
     """
@@ -157,7 +158,7 @@ class Energy:
             *cut_lines(_text_table(self)),
         ]
         for passes, other in ((f"{steps} passes", self.dense), ("one pass", self.one_pass)):
-            ratio = f"{other / self.joules:.3g} times as much" if self.joules > 0 else "the spiking net takes nothing"
+            ratio = f"{other / self.joules:.3g} times as much" if self.joules > 0 else "the spiking net needs none"
             lines.append(f"without spikes{beside}, {passes}: {in_units(other)}, {ratio}")
         left_out = zip(_LEFT_OUT, (self.uncounted, self.unseen, self.untraced), strict=True)
         return "\n".join(lines + [f"{words}: {', '.join(names)}" for words, names in left_out if names])
@@ -195,7 +196,7 @@ def in_units(joules: float) -> str:
 
 
 _HEAD = ("layer", "MACs", "ACs", "updates", "bytes moved", "spiking", "dense", "one pass")
-_LEFT_OUT = ("weights not followed", "spiking layers not counted", "equations not counted")
+_LEFT_OUT = ("weights not counted", "spiking layers not counted", "equations not counted")
 
 
 def _rows(energy: Energy) -> list[list[str]]:
@@ -277,14 +278,15 @@ def synops_per_sample(neurons: Neurons, call: RecordedCall) -> float:
 def energy(
     net: Cell, *inputs: Any, hardware: Any = "45nm", baseline: Any = None, reuse: bool = True, **options: Any
 ) -> Energy:
-    """Estimate the energy of a network per sample: run it once, count, and multiply by the energies of a hardware.
+    """Estimate the energy of a network per sample: count operations in one call, and multiply by their energies.
 
-    Use it to report joules, MACs and synaptic operations. It is `Monitor.energy` of the call `net(*inputs, **options)`.
+    Use it to report joules, MACs and synaptic operations. The result is `Monitor.energy` of the call `net(*inputs,
+    **options)`.
 
     Args:
         net: the network.
-        inputs: for a call of the network, (T, B, ...); the estimate is the mean over the B samples.
-        hardware: a name of `HARDWARE`, or a `Hardware`.
+        inputs: the inputs of the network, (T, B, ...). The estimate is the mean over the B samples.
+        hardware: a name in `HARDWARE`, or a `Hardware`.
         baseline: hardware for the network without spikes; `hardware` by default.
         reuse: True if dense products read each weight, input and output once per pass; False if each
             multiply-accumulate reads its weight and its input again.
@@ -306,11 +308,11 @@ def energy(
 
 
 def synops(net: Cell, *inputs: Any, **options: Any) -> float:
-    """Count synaptic operations (SynOps) per sample: products of layers with an input that is not 0.
+    """Count synaptic operations (SynOps) per sample: the multiplications of a weight by an input that is not 0.
 
     Args:
         net: the network.
-        inputs: for a call of the network, (T, B, ...); the result is the mean over the B samples.
+        inputs: the inputs of the network, (T, B, ...). The result is the mean over the B samples.
         options: further arguments of the call by name, such as `lengths`.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(4, 3), nn.MultiStep(nn.IFNode()))
@@ -346,8 +348,8 @@ def energy_by_layer(
     Args:
         energy: the result of `monitoring.energy` or `Monitor.energy`.
         ax, title: the Axes to draw on (new Axes by default), and the title, by default the sums of all layers.
-        beside: "one_pass", an ANN of the same layers without time; "dense", the same steps with all products; "both";
-            or None, the spiking network alone.
+        beside: the bars below that of the spiking network: "one_pass" for an ANN of the same layers without time,
+            "dense" for the same steps with all products, "both", or None for no other bars.
     Raises: ArgumentError if `energy` is not an Energy, or for another `beside`.
     """
     if not energy.layers:

@@ -6,7 +6,7 @@ Energy, LayerEnergy, Work, Counts  an energy estimate, its layers, and their cou
 Hardware, HARDWARE, Price, PRICES  published energies per operation
 Cost                               the operations of a layer with weights
 
-`snncell.energy` defines all names except the first line. It is imported when you first use one of them.
+`snncell.energy` defines all names except those of the first line. It is imported when you first use one of them.
 """
 
 import typing as _typing

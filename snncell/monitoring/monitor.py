@@ -22,25 +22,28 @@ from snncell.tape.state import CHECKING, settings
 class Monitor:
     """Record spikes, potentials and gradients of a network while it runs: `with snncell.monitor(net) as m:`.
 
-    Use it to see why a network does not learn, how often its neurons fire, or how much it costs, eagerly, under `jit`,
-    in graph mode and during `train.fit`. A monitor does not change results. Loops over time stay one kernel, because
-    records are additional results of the kernels. The first call with a monitor is traced and compiled again.
+    Use it to see why a network does not learn, how often its neurons fire, or how much it costs. A monitor works in
+    eager mode, under `jit`, in graph mode and during `train.fit`. It does not change results. Loops over time stay one
+    kernel, because records are additional results of the kernels. The first call with a monitor is traced and compiled
+    again.
 
     A layer is a neuron at one place of the network, for example a neuron in `nn.MultiStep`, in `ops.scan`, in a Python
     loop over time, or `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it: "layer1" for
     `self.layer1 = nn.MultiStep(nn.LIFNode())`.
 
     Args:
-        net: the network. Each call of it starts a new record. If you call only parts of it, one record holds all.
-        spikes: the output of each neuron at each step (the first one of several). True selects all layers; you can
-            also pass the name or the Cell of a layer, or of a Cell around layers, or a list of these.
+        net: the network. Each call of it starts a new record. If you call only parts of it, one record holds the calls
+            of all parts.
+        spikes: the output of each neuron at each step (the first output if there are several). True selects all layers.
+            You can also pass a layer by its name or its Cell, a Cell that contains layers, or a list of these. `v`,
+            `above` and `grad` take the same values.
         v: the potential after each step, after the reset. For a neuron without a state `v`, its first state.
         above: the input of the spike function. For the library's neurons this is the potential before the reset minus
             the threshold.
-        grad: the gradient with respect to the input current of the neuron at each step, through all later steps, if you
-            compute one within the context; a second one replaces the first.
+        grad: the gradient with respect to the input current of the neuron at each step, through all later steps. You
+            must compute the gradient within the context; a second gradient replaces the first.
         inputs: the inputs of Dense and Conv layers, and the steps of neurons. `costs`, `synops` and `energy` need them.
-            All neurons and samples are recorded.
+            The options `neurons` and `samples` do not limit them.
         every: record only each `every`-th step, to save memory.
         neurons: the number of recorded neurons per layer, evenly spaced, or a list of their indices. In a layer of
             images, an index counts over channels, rows and columns. Then records have shape (T, B, neurons).
@@ -56,7 +59,7 @@ class Monitor:
     the values of the padding.
 
     Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
-    the selected part.
+    the part that you select by `every`, `neurons` and `samples`, for the last `calls` calls.
 
     Attributes:
         spikes, v, above, grad: arrays (T, B, ...) of the last call, by layer.
@@ -148,7 +151,10 @@ class Monitor:
         return self._recorder.cells[layer]
 
     def spike_function(self, name: Any) -> Cell | None:
-        """The spike function of a layer, the Cell with a bprop whose input is `above`, or else the neuron's own."""
+        """The spike function of a layer: the Cell with a bprop whose input is `above`; None without one.
+
+        If `above` was not recorded, it is the neuron's own spike function.
+        """
         cell, called = self.cell(name), self._recorder.fires_by.get(self._resolve(name))
         if any(called is below for below in spike_functions(cell)):
             return called
@@ -226,7 +232,7 @@ class Monitor:
                     f"such as nn.Dense or a neuron in nn.MultiStep."
                 )
             mend = "None of them ran" if call.order else "Call the network within the monitor"
-            mend = mend if self._recorder.inputs else "monitor(net, inputs=True)"
+            mend = mend if self._recorder.inputs else "Use monitor(net, inputs=True)"
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
         return call
 
@@ -259,7 +265,7 @@ class Monitor:
             return self._why_no_gradient(name)
         if kind == "above":
             fires = spike_functions(self._recorder.cells[name])
-            return "It did not fire." if fires else "It has no spike function, a Cell with a bprop."
+            return "It did not fire." if fires else "It has no spike function (a Cell with a bprop)."
         return "The last call did not record it."
 
     def _why_no_gradient(self, name: str) -> str:
@@ -268,9 +274,9 @@ class Monitor:
             return f"The last call has no gradient, but an earlier one has: m.calls[{held[-1]}]['grad'][{name!r}]."
         return (
             "The last call has no gradient. It may be an evaluation, which train.fit runs after each epoch: then use "
-            "monitor(net, grad=True, calls=None), and read m.calls[i]['grad']. Otherwise compute the gradient within "
-            "the monitor (snncell.grad, value_and_grad), of a value that depends on the layer, with respect to "
-            "something before the layer."
+            "monitor(net, grad=True, calls=None), and read m.calls[i]['grad']. Otherwise call snncell.grad or "
+            "value_and_grad within the monitor. The loss must depend on the layer, and the gradient must be with "
+            "respect to a Parameter or an input before the layer."
         )
 
     def __repr__(self) -> str:

@@ -1,4 +1,7 @@
-"""Convert NIR files (by h5py, because nir's reader allocates any shape) and nir's graphs to a `Graph`, and back."""
+"""Convert NIR files and graphs of the package nir to a `Graph`, and back.
+
+Files are read by h5py, because the reader of nir allocates memory for any shape that a damaged file contains.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ class _Reader:
             raise NirError(f"{path} stores its elements in another file, which is not allowed")
         filters = [layout.get_filter(i)[0] for i in range(layout.get_nfilters())]
         if any(one not in FILTERS for one in filters) or len(set(filters)) != len(filters):
-            raise NirError(f"{path} is compressed by HDF5 filters {filters}. Supported are {FILTERS}, each once")
+            raise NirError(f"{path} has the HDF5 filters {filters}. Only {FILTERS} are supported, each at most once")
         if item.shape is None:
             raise NirError(f"{path} is empty")
         text = self.h5py.check_string_dtype(item.dtype)
@@ -175,7 +178,7 @@ def write_graph(graph: Graph, shapes: dict[str, tuple[Any, Any]], nir: Any) -> A
         name: write_graph(node, shapes, nir) if isinstance(node, Graph) else _object(node, shapes, nir)
         for name, node in graph.nodes.items()
     }
-    # nir's type check refuses groups and windows that are not square; we have checked the types already.
+    # nir's type check refuses grouped convolutions and windows that are not square; we have checked the types already.
     return nir.NIRGraph(nodes=nodes, edges=list(graph.edges), metadata=dict(graph.metadata), type_check=False)
 
 

@@ -51,27 +51,28 @@ def from_nir(
     v + dt / tau (v_leak - v + r x)                      method="euler"
     v + (1 - exp(-dt / tau)) (v_leak - v + r x)          method="exponential", the exact solution for a constant x
 
-    In a cycle of the graph, one edge delays its signal by one step. If the cycle is one neuron with feedback through
-    weights, the neuron becomes an `nn.Recurrent`.
+    In a cycle of the graph, one edge delays its signal by one step, because no node of the cycle could be computed
+    first otherwise. If the cycle is one neuron with feedback through weights, the neuron becomes an `nn.Recurrent`.
 
     Args:
         graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset; it is then 0.
         dt: the time step in seconds. In each step, IF neurons add r x dt, so they fire too rarely if dt is too small.
-            `from_nir` warns if one step with all inputs at 1 does not lift an IF neuron to its threshold (to a tenth of
-            it if r dt is at least 1), and names the dt that the weights imply. For example, sinabs writes r = 1 and
-            weights for dt=1.
+            `from_nir` therefore sets all inputs to 1 and warns if one step does not lift an IF neuron to its threshold
+            (or, for r dt >= 1, to a tenth of it). The warning names the dt that the weights imply. For example, sinabs
+            writes r = 1 and weights for dt=1.
         method: "euler" or "exponential"; the default is the method in the graph's metadata, or "euler". For Euler's
-            method, `from_nir` warns if dt is above a fifth of a time constant, unless the graph was written for it.
+            method, `from_nir` warns if dt is above a fifth of a time constant, unless the graph was written for this
+            dt.
         reset: the reset of neurons whose metadata do not name one. "value" sets v to v_reset, as in nir 1.0.8 and in
             all known files; "subtract" subtracts v_threshold, as in the text of nir 1.0.4.
         learnable: names of neuron parameters to learn, such as "tau" or ("tau_mem", "v_threshold"), and "delay" for
             Delay nodes. Times are learned in steps. Weights are always Parameters.
         surrogate_function: the spike function; `surrogate.ATan()` by default.
-        dtype: of Parameters.
+        dtype: the dtype of Parameters.
         lossy: True to accept a graph that snncell cannot reproduce exactly, for example one with a delay that is not a
             multiple of dt. The attribute `lost` of the result lists the differences.
     Returns: A Cell, whose child Cells have the names of the nodes. Its attribute `error` is the largest dt / tau.
-    Raises: NirError if the graph is damaged, inconsistent or not supported, with the name of the node.
+    Raises: NirError if the graph is damaged, inconsistent or not supported; the message names the node.
     Source: Pedersen et al., "Neuromorphic intermediate representation", Nature Communications 2024.
     Example:
         >>> import nir, numpy as np

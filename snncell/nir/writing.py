@@ -43,13 +43,15 @@ def to_nir(
     Args:
         net: a `SequentialCell`, or your own Cell, if its `construct` only calls Cells and adds their results. It can
             also be a result of `from_nir`; then the graph keeps its names, and every number that you have not changed.
-        dt: seconds of a time step.
+        dt: the time step in seconds.
         input_shape: shape of one sample at one time step, (N,) or (C, H, W), without time and batch.
         method: the method with which readers integrate the equations, "euler" as in other frameworks, or "exponential".
             By default the method of `from_nir` for an imported network, else "euler".
         lossy: whether to replace features that NIR cannot describe by similar ones. `losses(graph)` lists them.
-    Returns: An `nir.NIRGraph`. Its metadata has dt, method, reset and comparison.
-    Raises: NirError for features that NIR cannot describe, with their path and the replacement for lossy=True.
+    Returns: An `nir.NIRGraph`. Its metadata contains what NIR itself leaves open: dt, the method, the reset, and
+        whether a neuron fires at v = v_threshold.
+    Raises: NirError for features that NIR cannot describe. The message names their path, and the similar feature that
+        lossy=True would write.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 2), nn.MultiStep(nn.LIFNode(tau=10.0, reset="zero")))
         >>> graph = snncell.nir.to_nir(net, dt=1e-3, input_shape=3)

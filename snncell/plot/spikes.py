@@ -33,7 +33,8 @@ def raster(
     """Raster plot: a mark for each spike, with time on the horizontal and neurons (or samples) on the vertical axis.
 
     Args:
-        spikes: a monitor, or an array (T, N), or (T, B, ...) with `sample` or `neuron`. Nonzero elements are spikes.
+        spikes: an array (T, N), or (T, B, ...) with `sample` or `neuron`; a mapping from layer names to such arrays; or
+            a monitor. Nonzero elements are spikes.
         ax, title: the Axes to draw on (new Axes by default), and the title, by default layer and number of spikes.
         colour: the colour of the marks. If there are several classes, each of them has its own colour instead.
         layer: the name of a layer, for a monitor or a mapping.
@@ -41,9 +42,10 @@ def raster(
         neuron: the index of the neuron to draw, within its layer. Each sample then becomes a row.
         classes: a label for each row. The plot groups the rows by class and shows the class names.
         psth: the width of a bin in steps, if you also want a histogram (see `psth`) in the lower part of the panel. Its
-            Axes are the last Axes of the figure. A piece of each line next to the rows shows the class of that line.
-    Raises: ShapeError for another number of axes, or if the number of classes is not that of rows; ArgumentError for a
-        layer that does not fire, or NaN.
+            Axes are the last Axes of the figure. If there are several classes, it has a line for each, and a short
+            piece of this line is next to the rows of the class.
+    Raises: ShapeError if spikes have another number of axes, or if `classes` does not have one label for each row;
+        ArgumentError for a layer that does not fire, or NaN.
     """
     name, array = sources.one_layer(spikes, "spikes", layer, "raster")
     sample = 0 if sources.is_monitor(spikes) and sample is None and neuron is None else sample
@@ -112,7 +114,7 @@ def _draw_raster(axes: Any, rows: Array, steps: Array, groups: list[ClassRows], 
 
 
 def _append_psth(axes: Any, rows: Array, edges: Array, width: int, groups: list[ClassRows]) -> None:
-    """Draw the histogram below the raster, and a sample of each class's line to the right of its rows."""
+    """Draw the histogram below the raster, and a piece of each class's line to the right of its rows."""
     from matplotlib.lines import Line2D
 
     below = drawing.axes_or_new(_split_place(axes, (3, 1.2)))
@@ -228,8 +230,10 @@ def animate(
             below.
         fade: the fraction of a spike's opacity that remains after a step, at least 0 and below 1.
         shape: (H, W) or (C, H, W) of the neurons. By default (T, N) becomes the rectangle closest to a square.
-        layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample; for a monitor 0.
-    Returns: Matplotlib's FuncAnimation, to which you must keep a reference. Its Axes are `ax` or `animation._fig.axes`.
+        layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample, 0 by default for a
+            monitor.
+    Returns: Matplotlib's FuncAnimation. You must keep a reference to it, because Python otherwise deletes it and the
+        animation stops. Its Axes are `ax` or `animation._fig.axes`.
     Raises: ShapeError if the neurons or images do not fit the plane; ArgumentError for a missing ffmpeg.
     """
     _check_film(path, fps, fade)
@@ -248,10 +252,10 @@ def animate(
 def _check_film(path: str | Path | None, fps: float, fade: float) -> None:
     check_positive(fps, "animate", "fps")
     if not 0.0 <= fade < 1.0:
-        raise ArgumentError(f"animate: fade is a number of at least 0 and below 1, not {fade!r}.")
+        raise ArgumentError(f"animate: fade must be a number of at least 0 and below 1, not {fade!r}.")
     ending = ".gif" if path is None else Path(path).suffix.lower()
     if ending not in (".gif", ".mp4"):
-        raise ArgumentError(f"animate: path ends in .gif or .mp4, not {str(path)!r}.")
+        raise ArgumentError(f"animate: path must end in .gif or .mp4, not {str(path)!r}.")
     if ending == ".mp4":
         from matplotlib.animation import FFMpegWriter
 
@@ -266,7 +270,7 @@ def _planes(array: Array, sample: int | None, shape: tuple[int, ...] | None) -> 
     """Spikes as (T, C, H, W), with C at most 3."""
     if sample is not None:
         if array.ndim < 3:
-            raise ShapeError(f"animate: sample chooses from (T, B, ...), not from shape {array.shape}.")
+            raise ShapeError(f"animate: sample needs spikes of shape (T, B, ...), not {array.shape}.")
         array = sources.sample_of(array, sample, "animate")
     spikes = sources.as_spikes(array, "animate")
     if spikes.ndim == 2 and shape is None:
@@ -276,7 +280,7 @@ def _planes(array: Array, sample: int | None, shape: tuple[int, ...] | None) -> 
     if shape is not None:
         if spikes.ndim < 2 or len(shape) not in (2, 3) or math.prod(shape) != math.prod(spikes.shape[1:]):
             raise ShapeError(
-                f"animate: shape is (H, W) or (C, H, W) of the {math.prod(spikes.shape[1:])} neurons, not {shape!r}."
+                f"animate: shape must be (H, W) or (C, H, W) of {math.prod(spikes.shape[1:])} neurons, not {shape!r}."
             )
         spikes = spikes.reshape(len(spikes), *shape)
     if spikes.ndim not in (3, 4):
@@ -297,7 +301,9 @@ def _backgrounds(images: Any, steps: int) -> Array | None:
     if pictures.ndim == 2:
         pictures = pictures[None]
     if pictures.ndim != 3 or len(pictures) not in (1, steps) or not pictures.size:
-        raise ShapeError(f"animate: images are (h, w), or ({steps}, h, w), one for each step, not {np.shape(images)}.")
+        raise ShapeError(
+            f"animate: images must be (h, w), or ({steps}, h, w), one for each step, not {np.shape(images)}."
+        )
     return pictures
 
 

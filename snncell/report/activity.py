@@ -290,7 +290,7 @@ def wide_surrogates(facts: Facts) -> Iterator[Measurement]:
 
 
 def large_potentials(facts: Facts) -> Iterator[Measurement]:
-    """Measure potentials many thresholds away from their start, or large ones if no threshold is known."""
+    """Measure potentials many thresholds away from their initial value, or large ones if no threshold is known."""
     for layer in facts.layers:
         if layer.heights is not None:
             yield from _in_thresholds(layer, layer.heights)

@@ -54,8 +54,8 @@ _FIRED_TOO_OFTEN = (
     " In the last {worst.steps} of {it.shape[0]} steps, {everywhere:%} did so over all samples, and {worst.share:%} in "
     "sample {worst.sample}.",
     " In sample {sample.sample}, {sample.share:%} did so in the last {sample.steps} of {it.shape[0]} steps",
-    ", with potentials more than {far} thresholds above the start",
-    "; more than {limit:%} did in {beyond} of {it.shape[1]:sample}.",
+    ", with potentials more than {far} thresholds above their initial value",
+    "; more than {limit:%} of the neurons did so in {beyond} of {it.shape[1]:sample}.",
 )
 _LESS = (
     "Lower the input or the weights before the layer, raise v_threshold, or normalise the current (nn.BatchNorm1d "
@@ -65,10 +65,11 @@ _WAKE = "Raise the input or the weights before the layer, lower v_threshold, or 
 _WIDER = "a lower sharpness of {it.slope.name}, or a surrogate with long tails such as surrogate.ATan()"
 _NARROW = (
     "the derivative of {it.slope.name} is below {nothing} of its peak at {share:%} of the steps of neurons that fire, "
-    "because it reaches {it.slope.width} from the threshold and their potentials spread over {spread} to either side."
+    "because it is nearly 0 beyond a distance of {it.slope.width} from the threshold, but their potentials spread over "
+    "+-{spread} (5th to 95th percentile)."
 )
 _RUN_AWAY = (
-    "in sample {sample}, mean |v| grows from {early} in the second quarter of the steps to {late} in the last one",
+    "in sample {sample}, mean |v| grows from {early} in the second quarter of the steps to {late} in the last quarter",
     ", at a threshold of {threshold}",
     "; it grows by a factor of ten or more in {many:sample}.",
     " The spectral radius of the feedback weights is {radius}.",
@@ -82,8 +83,8 @@ _GROWS_BACKWARDS = (
     "the gradient grows by a factor of {factor} per step backwards through time, {total} over {steps} steps."
 )
 _SHRINKS_BACKWARDS = (
-    "the gradient shrinks to {factor} per step backwards through time: the first steps receive {total} of the gradient "
-    "of the last steps."
+    "the gradient shrinks by a factor of {factor} per step backwards through time: the first steps receive {total} of "
+    "the gradient of the last steps."
 )
 _TINY_UPDATES = "one update changes weights by at most {largest} of their size, so the network will learn very slowly."
 _STANDS = "the training loss hardly falls: {first} in epoch 1, {last} in epoch {epochs}"
@@ -95,7 +96,7 @@ _STOP = "Stop earlier (train.fit(patience=...)), or regularise with weight_decay
 _RATE_GOES = "{name} changes from {first} in epoch 1 to {last} in epoch {epochs}"
 
 # Limits for the growth of a gradient from the last step to the first. A sum over time grows linearly. In networks that
-# learn, resets and adaptation multiply the gradient by some hundreds over a sequence. A factor of a thousand is a
+# learn, resets and adaptation multiply the gradient by several hundred over a sequence. A factor of a thousand is a
 # fault. At a million, float32 loses the gradient of late steps.
 _EXPLODING = above(warning=1e3, alarm=1e6)
 # If the gradient shrinks to less than this from the last step to the first, early steps do not influence the weights.
@@ -112,7 +113,7 @@ RULES: dict[str, Rule] = {
         "Clean the data, for example with np.nan_to_num, or drop these samples.",
     ),
     "not finite: in a layer": alarm(
-        ("{what} from step {step} on in its {quantity}, {bad} of {size} entries at that step.", _FOLLOWS),
+        ("its {quantity} is {what} from step {step} on, in {bad} of {size} entries at that step.", _FOLLOWS),
         "snncell.set_context(check_finite=True) names the neuron and the operation. Look for a division by zero, a "
         "logarithm or a root in its step, and for potentials that grow without limit.",
     ),
@@ -125,7 +126,7 @@ RULES: dict[str, Rule] = {
         _OF_GRADIENTS,
     ),
     "not finite: in a weight's gradient": alarm(
-        ("{bad} of {size} entries are {what} in its gradient.", _FOLLOWS), _OF_GRADIENTS
+        ("{bad} of {size} entries of its gradient are {what}.", _FOLLOWS), _OF_GRADIENTS
     ),
     # --- the loss -----------------------------------------------------------------------------------------------------
     "mis-scaled loss: a sum": graded(
@@ -171,14 +172,14 @@ RULES: dict[str, Rule] = {
         (
             "the training loss is {loss} in epoch {epoch}, far above the {facts.guessing} of guessing",
             ", and {last} in epoch {epochs}",
-            ": the network is confident in wrong answers, as after a learning rate that is too high.",
+            ": the network is confident in wrong answers. A usual cause is a learning rate that is too high.",
         ),
         "Start again from new weights with a learning rate a hundred times lower. If the loss was already as large "
         "before the first update, scale the outputs down.",
     ),
     # --- over the epochs ----------------------------------------------------------------------------------------------
     "loss curve: not finite": alarm(
-        "the training loss is not finite since epoch {epoch}.", f"Lower the learning rate, or clip {_CLIPPED}."
+        "the training loss is not finite from epoch {epoch} on.", f"Lower the learning rate, or clip {_CLIPPED}."
     ),
     "loss curve: stands": note(_STANDS + ".", "If the network has not learned the task yet, see the other findings."),
     "loss curve: stands at chance": warning(
@@ -202,7 +203,7 @@ RULES: dict[str, Rule] = {
         left=below(warning=0.05),
     ),
     "growth: not finite": alarm(
-        "{name} is not finite since epoch {epoch}.",
+        "{name} is not finite from epoch {epoch} on.",
         "Find the origin: snncell.set_context(check_finite=True) names the first operation that is not finite.",
     ),
     "growth: in every epoch": graded(
@@ -270,11 +271,11 @@ RULES: dict[str, Rule] = {
     "exploding recurrence: a gradient": graded(
         (
             _GROWS_BACKWARDS,
-            " The spectral radius of the feedback weights is {radius}. Times the surrogate's derivative (root mean "
-            "square), a step multiplies the gradient by about {feedback}.",
+            " The spectral radius of the feedback weights is {radius}. Together with the surrogate's derivative (root "
+            "mean square), they multiply the gradient by about {feedback} per step.",
         ),
-        "Scale the feedback weights down (spectral radius times mean derivative below 1), use a lower or wider "
-        f"surrogate, or clip the {_CLIPPED}.",
+        "Scale the feedback weights down (spectral radius times mean derivative below 1), use a surrogate with a "
+        f"smaller derivative, or clip the {_CLIPPED}.",
         total=_EXPLODING,
     ),
     "exploding gradient: through time": graded(
@@ -283,14 +284,15 @@ RULES: dict[str, Rule] = {
             " The feedback does not amplify it: a step multiplies by about {feedback}.",
             " Its reset multiplies the gradient of a neuron at the threshold by {reset}.",
         ),
-        "Use a lower or wider surrogate, because reset and adaptation multiply the gradient by its derivative, detach "
-        f"the reset (detach_reset=True), truncate the sequence (nn.Truncated), or clip the {_CLIPPED}.",
+        "Reset and adaptation multiply the gradient by the derivative of the surrogate. Use a surrogate with a smaller "
+        "derivative, detach the reset (detach_reset=True), truncate the sequence (nn.Truncated), or clip the "
+        f"{_CLIPPED}.",
         total=_EXPLODING,
     ),
     "vanishing gradient: through time": graded(
         _SHRINKS_BACKWARDS,
-        "Use a wider surrogate, or detach the reset (detach_reset=True), which reduces the gradient at every step. A "
-        "readout over all time steps, such as a mean, gives early steps a direct gradient.",
+        "Use a wider surrogate, or detach the reset (detach_reset=True), because the gradient through the reset "
+        "reduces the sum at every step. A readout over all steps, such as a mean, gives early steps a direct gradient.",
         total=below(warning=_VANISHING),
         follows=True,
     ),
@@ -408,8 +410,8 @@ RULES: dict[str, Rule] = {
     "large potentials": warning(
         (
             "in sample {worst.sample} the potentials of {worst.share:%} of the neurons are more than {thresholds} "
-            "thresholds {side} their start, in the last {worst.steps} of {it.shape[0]} steps (root mean square). The "
-            "largest is {largest} thresholds away.",
+            "thresholds {side} their initial value, in the last {worst.steps} of {it.shape[0]} steps (root mean "
+            "square). The largest is {largest} thresholds away.",
             " The surrogate is flat at {flat:%} of these steps.",
         ),
         "Scale the inputs or the weights before the layer down (for example, pixels of 0 to 255 by 1 / 255), normalise "
@@ -432,8 +434,8 @@ RULES: dict[str, Rule] = {
         "as nn.ParametricLIFNode does.",
     ),
     "constant out of range: a step keeps too much": graded(
-        "a step of the {it.neuron} multiplies a small change of the potential by {leak:.5g}, measured at rest without "
-        "input, so potentials grow without input, by a factor of {growth} in {steps:step}.",
+        "a step of the {it.neuron} multiplies a small change of the potential by {leak:.5g} (measured at rest). So "
+        "potentials grow even without input, by a factor of {growth} in {steps:step}.",
         "Keep the factor of the potential at 1 or below. For a learned factor, use ops.sigmoid of a Parameter.",
         leak=above(warning=1.005),  # the measurement is in float32, and half a percent is more than rounding
     ),
@@ -453,7 +455,7 @@ def diagnose(facts: Facts) -> tuple[Finding, ...]:
     for rule, finding in rules:
         if finding is None:
             continue
-        # A finding that is caused by a layer without gradients, at its place or later, is only a note.
+        # Make the finding a note if its cause is a layer that stops gradients, this layer or a later one.
         place = names.index(finding.layer) if finding.layer in names else 0
         causes = [(what, name) for what, name in blocking if rule.follows and names.index(name) >= place]
         if causes:

@@ -136,7 +136,7 @@ def _bad_layers(facts: Facts) -> list[Measurement]:
         bad = [(_bad_steps(x)[0], quantity, x) for quantity, x in recorded if x is not None and not all_finite(x)]
         if bad:
             step, quantity, x = min(bad, key=lambda each: each[0])
-            numbers = _count_bad(x[step]) | {"what": "NaN" if np.isnan(x[step]).any() else "an infinite number"}
+            numbers = _count_bad(x[step]) | {"what": "NaN" if np.isnan(x[step]).any() else "infinite"}
             places.append(make_measurement("not finite: in a layer", layer, step=step, quantity=quantity, **numbers))
     return sorted(places, key=lambda place: place.numbers.get("step", 0))
 

@@ -70,7 +70,7 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
         return self._train(X, y, anew=not (self.warm_start and self.__sklearn_is_fitted__()))
 
     def _train(self, X: Any, y: Any, anew: bool, epochs: int | None = None) -> Self:  # noqa: N803
-        """Train for `epochs`, or if None for the epochs of the settings with early stopping."""
+        """Train for `epochs`. If it is None, the settings decide about the number of epochs and early stopping."""
         settings: dict[str, Any] = self.get_params(deep=False)
         # Check the settings by the annotations of `__init__` here, because scikit-learn forbids it in `__init__`.
         plan_of(SpikingEstimator.__init__).taken(type(self).__name__, (), settings)
@@ -166,25 +166,31 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
 class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
     """Spiking network classifier for scikit-learn: predict classes from a table of numbers.
 
-    Use it in pipelines, cross-validation and grid search like any other classifier. Values should be about as large as
-    a threshold, 1, so put a StandardScaler before it. Layers of spiking neurons receive the encoded samples for T time
+    Use it in pipelines, cross-validation and grid search like any other classifier. With the default encoder, features
+    should be about as large as the threshold, 1, so put a StandardScaler before the classifier. The other encoders need
+    values in [0, 1], for example from a MinMaxScaler. Layers of spiking neurons receive the encoded samples for T time
     steps. A last layer of weights gives scores z(t). `train.fit` minimises the cross-entropy of softmax(mean over t of
     z).
 
     Args:
-        hidden: number of neurons in each layer, or in the only layer.
+        hidden: the number of neurons in each layer, or one integer for a single layer.
         network: a function (n_features, n_outputs) that makes your own network instead. The Cell gets the output of the
             encoder, (T, B, n_features), and must return (T, B, n_outputs) or (B, n_outputs).
-        neuron: for each layer: a name in `snncell.nn`, a class, or a neuron that is copied.
-        surrogate: spike function, given in the same ways, from `snncell.surrogate`; None keeps that of the neuron.
+        neuron: the neuron of each layer: a name in `snncell.nn`, a class or function without arguments, or a neuron,
+            which is copied for each layer.
+        surrogate: the spike function in the same forms, from `snncell.surrogate`. None keeps the one of the neuron.
         encoder: "current" for a constant current; "rate", "latency" or "phase" for spikes from values in [0, 1]; a
             function (x, steps) of samples (B, F) that returns (T, B, ...); or None, for a network that takes (B, F).
-        steps, epochs, batch_size: T, the number of epochs, and the samples for each training step.
+        steps: T, the number of time steps for which the network sees a sample.
+        epochs, batch_size: the number of epochs, and of samples in each training step.
         optimizer: a name in `snncell.nn`, a class, or a function (params, learning_rate) that makes an optimiser.
-        learning_rate, weight_decay: a number, or a schedule that counts training steps; None keeps the default decay.
+        learning_rate: a number, or a schedule that counts training steps.
+        weight_decay: the weight decay of the optimiser; None keeps its default.
         early_stopping: whether to validate on a part of the samples and keep the epoch with the lowest loss.
-        validation_fraction, patience: that part, and the epochs without improvement before training stops.
-        callbacks, fit_options: for `train.fit`; its further arguments, such as {"clip_norm": 1.0}.
+        validation_fraction: the part of the samples used for validation.
+        patience: the number of epochs without improvement before training stops.
+        callbacks: the callbacks of `train.fit`.
+        fit_options: further arguments of `train.fit`, such as {"clip_norm": 1.0}.
         warm_start: whether `fit` continues with the network and the optimiser of the last call.
         random_state: an integer for reproducible weights, sample order and random spikes; a RandomState of NumPy; or
             None. It does not affect other random numbers of snncell.
@@ -196,7 +202,10 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         history_: records of `train.fit`, one for each epoch.
         n_iter_: number of epochs.
         n_features_in_, feature_names_in_: as in all of scikit-learn.
-    Note: there are no sample weights, because a weight of 2 differs from a batch that contains the sample twice.
+    Raises: ArgumentError for invalid settings, and for values outside of the encoder's range. `fit` raises it, because
+        scikit-learn does not allow checks in `__init__`.
+    Note: there are no sample weights. scikit-learn requires that a weight of 2 has the same effect as two copies of the
+        sample, but a second copy also changes the batches.
     Source: the protocol of Buitinck et al., "API design for machine learning software", 2013.
     Example:
         >>> from sklearn.datasets import make_blobs

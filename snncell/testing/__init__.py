@@ -1,7 +1,8 @@
 """Gradient checks: compare gradients and custom gradients with finite differences, for you and for snncell's own tests.
 
 All checks compute in float64, where an error of 0.1 % in a gradient is much larger than rounding. A check returns a
-result to print. A wrong gradient is an error that says where it is and, after some experiments, why.
+result to print. If a gradient is wrong, it raises an error that names the place. The check then also looks for the
+cause by experiments, and the error names it.
 """
 
 from snncell.base.arguments.guard import guard as _guard

@@ -28,23 +28,24 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
 
     A Cell with a method `primitive(*inputs)`, such as a surrogate, is compared with the gradient of that smooth
     function. Any other Cell is compared with the tape's gradient of its `construct` or, if an operation in it has none,
-    with finite differences. At a kink several gradients are correct, so a failed comparison there is repeated at random
-    points near the inputs. `internal_params` are checked, too. No other trainable Parameter may have a gradient.
+    with finite differences. At a kink, such as 0 for ReLU, several gradients are correct, so a failed comparison there
+    is repeated at random points near the inputs. The gradients of the Parameters in `internal_params` are checked, too.
+    If the output depends on another trainable Parameter, the check fails, because bprop returns no gradient for it.
 
     Args:
         cell: a Cell with a `bprop`. Its Parameters are float64 during the check.
         inputs: its arguments; float Tensors are converted to float64.
         rtol, atol: the tolerance for each entry: atol + rtol * its size.
         seed: the seed of the random `dout`.
-    Returns: The comparisons, to print: for each input and Parameter the worst relative difference.
-    Raises: GradientCheckError with the Cell, the input, the worst entry, and the ratio if it is the same in all
-        entries, or with the missing Parameter.
+    Returns: A result to print: the worst relative difference for each input and Parameter.
+    Raises: GradientCheckError, which names the Cell, the input and the worst entry, and the ratio of the two gradients
+        if it is the same in all entries; or the Parameter without a gradient.
     Example:
         >>> print(snncell.testing.check_bprop(snncell.surrogate.ATan(), Tensor([-1.0, 0.5])).rows[0].name)
         input 0
     """
     if isinstance(cell, type):
-        raise ArgumentError(f"check_bprop: cell is a Cell, not {came(cell)}.")
+        raise ArgumentError(f"check_bprop: cell must be a Cell, not {came(cell)}.")
     if getattr(cell, "bprop", None) is None:
         raise GradientError(f"check_bprop: cell must have a bprop to check, but {came(cell)} has no bprop.")
     doubles = [to_float64(as_data(x)) for x in inputs]
@@ -128,7 +129,7 @@ def _refuse_forgotten(
     try:
         _, pull = vjp(function, *doubles, weights=(parameter,))
         gradient = pull(*douts)[1][0].asnumpy()
-        source = f"the tape's gradient of {uses_it} for it"
+        source = f"the tape's gradient of {uses_it} with respect to it"
     except (GradientError, BpropError):
         gradient = _parameter_slope(function, parameter, doubles, douts)
         source = "its derivative by finite differences, along a random direction,"

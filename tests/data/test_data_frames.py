@@ -208,11 +208,11 @@ def test_large_times_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, "give one of n_bins, window .* and count .*, not none"),
-        ({"n_bins": 3, "window": 4}, "not n_bins and window"),
+        ({}, "give one of n_bins, window .* and count .*; you gave none"),
+        ({"n_bins": 3, "window": 4}, "you gave n_bins and window"),
         ({"window": 3, "overlap": 3}, "overlap is 3, but it must be at least 0 and below window = 3"),
         ({"count": 3, "overlap": -1}, "overlap is -1, but it must be at least 0 and below count = 3"),
-        ({"n_bins": 3, "overlap": 1}, "overlap is 1, but n_bins allows none"),
+        ({"n_bins": 3, "overlap": 1}, "overlap is 1, but it must be 0 with n_bins"),
         ({"n_bins": 3, "start": 5, "end": 5}, "end=5 is not after start=5"),
         ({"count": 3, "end": 5}, r"start and end are times, but count=3 .* crop the events first, data.CropTime"),
         ({"n_bins": 3, "start": 2**63}, f"start is an integer, not {2**63}"),

@@ -72,9 +72,9 @@ def test_arrays_without_a_tuple_name_the_right_call() -> None:
         ([1, 2, 3], [2, 2], "lengths add up to 4; they must add up to the 3 samples of the data set, or to 1"),
         ([1, 2, 3], [0.5, 0.4], "lengths add up to 0.9"),
         ([1, 2, 3], [0.5, 2.5], "lengths=.0.5, 2.5. are numbers of samples, .* each must be a whole number"),
-        ([1, 2, 3], [-1, 4], "lengths is a list of numbers of samples"),
-        ([1, 2, 3], 0.5, "lengths is a list of numbers of samples"),
-        ([1, 2, 3], [], "lengths is a list of numbers of samples"),
+        ([1, 2, 3], [-1, 4], "lengths must be a list of numbers of samples"),
+        ([1, 2, 3], 0.5, "lengths must be a list of numbers of samples"),
+        ([1, 2, 3], [], "lengths must be a list of numbers of samples"),
         (iter([1]), [1], "random_split: a data set must support"),
         ((np.zeros(3), np.zeros(2)), [3], "the arrays have different lengths: 2, 3"),
     ],
@@ -92,7 +92,7 @@ def test_indices_outside_of_the_data_set_raise() -> None:
 
 @pytest.mark.parametrize("indices", [int, 3, [0.5], ["a"], [[0]], [[0], [0, 1]], None, "01", [True]])
 def test_indices_of_invalid_types_raise(indices: Any) -> None:
-    with pytest.raises(ArgumentError, match="Subset: indices is a list of positions"):
+    with pytest.raises(ArgumentError, match="Subset: indices must be a list of positions"):
         data.Subset([1, 2], indices)
 
 

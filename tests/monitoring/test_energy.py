@@ -425,7 +425,7 @@ def test_untraceable_neuron_is_named():
 def test_weights_inside_neurons_are_counted_and_named():
     net = nn.SequentialCell(nn.Dense(6, 5), nn.PSN(4))
     found = monitoring.energy(net, spikes_of(np.random.default_rng(0), 4, 2, 6))
-    assert found.uncounted == ("1.weight",) and repr(found).endswith("weights not followed: 1.weight")
+    assert found.uncounted == ("1.weight",) and repr(found).endswith("weights not counted: 1.weight")
     assert found.counts().multiplications == 20 * 4  # each step sees all four
 
 

@@ -494,8 +494,8 @@ def test_worst_sample_and_last_third_of_steps_reveal_hidden_faults():
     assert set(found) == {"saturated", "large potentials", "constant out of range"}
     assert found["saturated"].text.startswith("0 % of 128 neurons fired at more than 95 % of the time steps")
     assert (
-        "In sample 5, 27 % did so in the last 33 of 100 steps, with potentials more than 50 thresholds above the "
-        "start; " in found["saturated"].text
+        "In sample 5, 27 % did so in the last 33 of 100 steps, with potentials more than 50 thresholds above "
+        "their initial value; " in found["saturated"].text
     )
     assert "in sample 5 the potentials of 27 % of the neurons" in found["large potentials"].text
     assert "The largest is 367 thresholds" in found["large potentials"].text
@@ -569,7 +569,7 @@ WORDS = [
     (
         net(layer("a", v=with_nan(layer().v, 37)), layer("b")),
         "not finite",
-        "NaN from step 37 on in its potential, 3 of 160",
+        "its potential is NaN from step 37 on, in 3 of 160",
     ),
     (net(loss=12.8, halves=6.4), "mis-scaled loss", "12.8 for the whole batch, 6.4 for half of it"),
     (net(weights=[weight(update=0.5)]), "learning rate", "by 5 times its size"),
@@ -713,7 +713,7 @@ def test_sample_axis_is_identified(shape, samples, axis):
 
 def test_growing_state_over_many_steps_is_found_without_overflow():
     facts = Facts([LayerFacts("a", leak=1.5, v=np.zeros((5000, 1, 1)))])
-    assert "potentials grow without input, by a factor of inf in 5000 steps" in text_of(facts, "constant out of range")
+    assert "grow even without input, by a factor of inf in 5000 steps" in text_of(facts, "constant out of range")
 
 
 def test_empty_log_column_gives_no_finding():

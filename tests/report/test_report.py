@@ -161,7 +161,7 @@ def test_dead_layer_is_described(sick):
 
 def test_origin_of_nan_is_described():
     (finding,) = [f for f in found(nan_at_37()[0]) if f.kind == "not finite"]
-    assert "NaN from step 37 on in its potential, 48 of 384 entries at that step" in finding.text
+    assert "its potential is NaN from step 37 on, in 48 of 384 entries at that step" in finding.text
 
 
 # --- healthy nets -----------------------------------------------------------------------------------------------------

@@ -220,7 +220,7 @@ def test_check_bprop_of_cell_without_bprop_raises():
 
 
 def test_check_bprop_of_class_raises():
-    message = r"check_bprop: cell is a Cell, not the class ATan; create an instance: surrogate\.ATan\("
+    message = r"check_bprop: cell must be a Cell, not the class ATan; create an instance: surrogate\.ATan\("
     with pytest.raises(ArgumentError, match=message):
         testing.check_bprop(surrogate.ATan, X)
 
