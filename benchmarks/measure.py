@@ -83,12 +83,11 @@ def peak(row: Row, contestant: str, changes: dict[str, Any]) -> int:
 
     Counted are inputs, results and all in between; imports and compilers hardly are.
     """
-    make = row.contestants[contestant]
     for _ in range(2):
-        make(*row.given(row.checked)).once()
+        row.make(contestant, row.given(row.checked)).once()
     gc.collect()
     before = resident("VmRSS")
-    result = make(*row.given(row.resized(changes))).once()
+    result = row.make(contestant, row.given(row.resized(changes))).once()
     found = resident("VmHWM") - before
     del result
     return found
@@ -96,7 +95,7 @@ def peak(row: Row, contestant: str, changes: dict[str, Any]) -> int:
 
 def peak_in_fresh_process(row: Row, contestant: str, changes: dict[str, Any]) -> float | None:
     """`peak`, in a process of its own; None where the system does not tell, or memory does not suffice."""
-    if ("," in contestant and contestant not in row.contestants) or not Path("/proc/self/status").exists():
+    if not Path("/proc/self/status").exists():
         return None
     done = _in_fresh_process(f"told_peak({row.name!r}, {contestant!r}, {changes!r})")
     return None if done.returncode else float(done.stdout.split()[-1])

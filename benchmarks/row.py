@@ -37,6 +37,10 @@ class Contestant:
         """Run it, with its preparation."""
         return self.run() if self.before is None else self.run(self.before())
 
+    def on_one_thread(self) -> Contestant:
+        """The same contestant of PyTorch with one thread."""
+        return Contestant(one_thread(self.run), None, self.before and one_thread(self.before))
+
     def results(self) -> dict[str, Any]:
         return self.run() if self.found is None else self.found()
 
@@ -74,6 +78,8 @@ class Row:
 
     def make(self, name: str, given: tuple[Any, ...]) -> Contestant:
         """A contestant for the arrays of the row."""
+        if name == ONE_THREAD:
+            return self.contestants[PYTORCH](*given).on_one_thread()
         if name not in COMPILED:
             return self.contestants[name](*given)
         with compiling(COMPILED[name]):
@@ -87,9 +93,7 @@ class Row:
             forget_compiled()
         made = {name: self.make(name, given) for name in (*names, *compiled)}
         if PYTORCH in made:
-            several = made[PYTORCH]
-            before = several.before and one_thread(several.before)
-            made[ONE_THREAD] = Contestant(one_thread(several.run), None, before)
+            made[ONE_THREAD] = made[PYTORCH].on_one_thread()
         return made
 
     def resized(self, changes: dict[str, Any]) -> Any:
