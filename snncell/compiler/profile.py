@@ -258,7 +258,10 @@ class Profile:
 
     def __str__(self) -> str:
         head, rows = self._table()
-        widths, words = _WIDTHS[self._detail], len(head) - _NUMBERS[self._detail]
+        words = len(head) - _NUMBERS[self._detail]
+        widths = [max(map(len, column)) + 2 for column in zip(head, *rows, strict=True)]
+        names = max(1, words - 1)  # columns that may be cut: layers, and names of launches
+        widths[:names] = [min(width, (WIDTH - sum(widths[names:])) // names) for width in widths[:names]]
         lines = [self._title(), ""]
         for cells in (head, *rows):
             line = ""
@@ -361,7 +364,6 @@ class Profile:
 
 _TITLES = "MB", "Mflop", "x bound", "nonzero"
 _NUMBERS = {"layers": 9, "launches": 6}  # the columns with numbers
-_WIDTHS = {"layers": (33, 8, 8, 9, 10, 11, 8, 8, 9, 14), "launches": (32, 26, 10, 7, 7, 7, 7, 8, 14)}
 
 
 def _times(row: LayerTime | LaunchTime) -> tuple[str, str]:
