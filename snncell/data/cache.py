@@ -278,7 +278,9 @@ class Cached(View):
     ) -> None:
         check_dataset("Cached", dataset)
         if key is not None and not _is_key(key):
-            raise ArgumentError(f"Cached: key is a string, a number, or a tuple of them, not a {type(key).__name__}.")
+            raise ArgumentError(
+                f"Cached: key must be a string, a number, or a tuple of them, not a {type(key).__name__}."
+            )
         self.dataset, self.transform = dataset, transform
         digest = _Digest(Path(folder))
         digest.add({"dataset": dataset} if key is None else {"key": key})

@@ -131,8 +131,8 @@ class EventFolder(Recordings):
         transform: a function of the events, whose result replaces them in `[i]`.
     Attributes:
         classes: the names of the subfolders.
-        labels: of all samples, int64.
-        paths: of all samples.
+        labels: the labels of all samples, int64.
+        paths: the files of all samples.
     """
 
     def __init__(
@@ -238,8 +238,8 @@ class SHD(Samples):
     Attributes:
         sensor_size: (700, 1, 1).
         classes: the names in `/extra/keys`. If the file has none, the label numbers as strings.
-        labels: of all samples, int64, below 65,536.
-        speakers: of all samples, int64, or None if the file has none.
+        labels: the labels of all samples, int64, below 65,536.
+        speakers: the speakers of all samples, int64, or None if the file has none.
     Raises: FileError if h5py or the file is missing, and for a damaged file, with the HDF5 dataset and the index in it.
     Source: Cramer et al., The Heidelberg spiking data sets for the systematic evaluation of spiking neural networks,
     2022.
@@ -295,7 +295,7 @@ class DVSGesture(Samples):
     Attributes:
         sensor_size: (128, 128, 2).
         classes: the 11 gestures. Label 0 is class 1 of the label files.
-        labels: of all samples, int64.
+        labels: the labels of all samples, int64.
     Raises: FileError for missing recordings or invalid labels, and from `[i]` for a damaged file.
     Source: Amir et al., A low power, fully event-based gesture recognition system, 2017.
     """

@@ -243,13 +243,13 @@ class Counts:
     """Operations and memory accesses per sample, in operations and words.
 
     Attributes:
-        macs, acs: multiply-accumulates of products, and accumulates caused by spikes.
+        macs, acs: the number of multiply-accumulates of products, and of accumulates that spikes cause.
         updates: time steps of neurons.
-        multiplications, additions: of neuron equations, and additions of biases.
-        weights_read: weights and biases.
-        states_read, states_written: neuron states, and sums to which accumulates add.
-        values_read, values_written: inputs and outputs that are numbers.
-        events_read, events_written: inputs and outputs that are spike addresses.
+        multiplications, additions: the operations in neuron equations, and the additions of biases.
+        weights_read: the weights and biases that are read.
+        states_read, states_written: accesses of neuron states, and of sums to which accumulates add.
+        values_read, values_written: accesses of inputs and outputs that are numbers.
+        events_read, events_written: accesses of inputs and outputs that are spike addresses.
     """
 
     macs: float = 0.0

@@ -18,7 +18,7 @@ class Price(NamedTuple):
 
     Attributes:
         operation: such as "add" or "read 64 bits, 8 kB SRAM".
-        precision: of the operands; "" if the source names none.
+        precision: the precision of the operands; "" if the source names none.
         picojoules: energy of one operation.
         node: technology, such as "45 nm, 0.9 V".
         source: publication.
@@ -83,9 +83,10 @@ class Hardware:
         update: energy of a whole time step of a neuron; it replaces multiplications and additions.
         memories: pairs (capacity in bytes, pJ per byte read or written), ascending. An array lies in the smallest one
             that holds it, else in the last. Empty if the other figures already include memory accesses.
-        weight_bytes, state_bytes, value_bytes: bytes of a weight, of a state or a sum, of an activation that is not a
-            spike.
-        event_bytes: bytes of the address of a spike.
+        weight_bytes: the number of bytes of a weight.
+        state_bytes: the number of bytes of a neuron state, or of a sum.
+        value_bytes: the number of bytes of an activation that is not a spike.
+        event_bytes: the number of bytes of the address of a spike.
         source: publication.
     Example:
         >>> mine = snncell.energy.Hardware("mine", mac=1.2, ac=0.3, update=4.0, weight_bytes=1)

@@ -413,7 +413,7 @@ def _places(neurons: Any) -> int | tuple[int, ...] | None:
     elif not isinstance(neurons, bool) and isinstance(neurons, int) and neurons > 0:
         return neurons
     raise ArgumentError(
-        f"monitor: neurons is a number of them from each layer, or a list of indices, not {show(neurons)}."
+        f"monitor: neurons must be a number of neurons for each layer, or a list of indices, not {show(neurons)}."
     )
 
 

@@ -33,7 +33,7 @@ def axes_or_new(ax: Any, width: float = COLUMN, height: float = 2.2) -> Any:
         ax = plt.subplots(figsize=(width, height), layout="constrained", dpi=200)[1]
     if not all(hasattr(ax, name) for name in ("xaxis", "yaxis", "tick_params")):
         raise ArgumentError(
-            f"plot: ax is one Axes to draw on, not a {type(ax).__name__}. For a figure pass figure.subplots() or "
+            f"plot: ax must be one Axes to draw on, not a {type(ax).__name__}. For a figure pass figure.subplots() or "
             f"figure.axes[0], for an array of Axes one of them, axes[0] or axes[0, 0]; or leave ax out."
         )
     ax.tick_params(which="both", labelsize=SMALL)

@@ -183,7 +183,9 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
 
 def _by_group(pairs: dict[str, tuple[Array, Array]], new: dict[str, Any], optimiser: Any) -> dict[str, Any]:
     if not isinstance(optimiser, Optimizer):
-        raise ArgumentError(f"update_ratios: optimiser is one of snncell.nn, such as nn.Adam, not {came(optimiser)}.")
+        raise ArgumentError(
+            f"update_ratios: optimiser must be one of snncell.nn, such as nn.Adam, not {came(optimiser)}."
+        )
     numbers = optimiser.group_numbers()
     groups: dict[str, Any] = {f"group {n}": ([], []) for n in range(len(optimiser.groups))}
     for name, pair in pairs.items():
@@ -213,7 +215,7 @@ def gradient_to_weight(
     named = _transpose_ratios(ratios)
     low, high = band
     if not 0.0 < low < high < np.inf:
-        raise ArgumentError(f"gradient_to_weight: band is (low, high) with 0 < low < high, not {band!r}.")
+        raise ArgumentError(f"gradient_to_weight: band must be (low, high) with 0 < low < high, not {band!r}.")
     axes = drawing.axes_or_new(ax, height=2.2 + 0.14 * (len(named) // 2))
     for number, (name, values) in enumerate(named.items()):
         array = as_array(values, "gradient_to_weight", "ratios")

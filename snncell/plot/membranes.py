@@ -134,7 +134,9 @@ def _levels(v_threshold: Any, numbers: Array) -> Array | None:
     if levels.size > count > 0 and numbers.max() < levels.size and not sources.all_there(numbers):
         levels = levels[numbers]  # only some neurons of the layer were recorded
     if levels.size not in (1, count):
-        raise ShapeError(f"membrane: v_threshold is one number or one for each of {count} neurons, not {levels.size}.")
+        raise ShapeError(
+            f"membrane: v_threshold must be one number or one for each of {count} neurons, not {levels.size}."
+        )
     return np.broadcast_to(levels, (count,))
 
 
@@ -180,7 +182,7 @@ def surrogate(
     cells = _name_surrogates(surrogates)
     low, high = map(float, range)
     if not (np.isfinite([low, high]).all() and low < high):
-        raise ArgumentError(f"surrogate: range is (low, high), two finite numbers that rise, not {range!r}.")
+        raise ArgumentError(f"surrogate: range must be (low, high), two finite numbers that rise, not {range!r}.")
     x = np.linspace(low, high, 501)
     axes = drawing.axes_or_new(ax, height=2.2 + 0.12 * len(cells))
     curves = {name: _curves(x, cell) for name, cell in cells.items()}

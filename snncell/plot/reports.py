@@ -144,7 +144,7 @@ def _path_to_write(path: Any) -> Path:
     """Check that the file extension is known and the folder exists."""
     place = Path(path)
     if place.suffix.lower() not in ENDINGS:
-        raise ArgumentError(f"report: path is a file named *.html or *.pdf, not {place.name!r}.")
+        raise ArgumentError(f"report: path must be a file named *.html or *.pdf, not {place.name!r}.")
     if not place.parent.is_dir():
         raise ArgumentError(
             f"report: the folder {str(place.parent)!r} for {place.name!r} does not exist. Create it first."

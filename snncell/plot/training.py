@@ -99,7 +99,7 @@ def _select_curves(columns: dict[str, Array], names: Sequence[str] | None) -> di
         return {name: columns[name] for name in shown if not name.startswith("learning_rate")}
     for name in names:
         if name not in columns and name not in map(_plain_name, columns):
-            raise ArgumentError(f"training_curves: names are of {', '.join(columns)}; there is no {show(name)}.")
+            raise ArgumentError(f"training_curves: names must be among {', '.join(columns)}; there is no {show(name)}.")
     return {name: values for name, values in columns.items() if name in names or _plain_name(name) in names}
 
 
@@ -160,7 +160,7 @@ def _mark_best(
     if name is None:
         return []
     if name not in curves:
-        raise ArgumentError(f"training_curves: best is one of {', '.join(curves)}; there is no {name!r}.")
+        raise ArgumentError(f"training_curves: best must be one of {', '.join(curves)}; there is no {name!r}.")
     values = -curves[name] if "accuracy" in name else curves[name]
     if not np.isfinite(values).any():
         return []

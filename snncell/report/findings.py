@@ -69,9 +69,9 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ArgumentError(f"Finding: kind is one of {', '.join(map(repr, KINDS))}, not {self.kind!r}.")
+            raise ArgumentError(f"Finding: kind must be one of {', '.join(map(repr, KINDS))}, not {self.kind!r}.")
         if self.severity not in SEVERITIES:
-            raise ArgumentError(f"Finding: severity is one of {', '.join(SEVERITIES)}, not {self.severity!r}.")
+            raise ArgumentError(f"Finding: severity must be one of {', '.join(SEVERITIES)}, not {self.severity!r}.")
 
     def __str__(self) -> str:
         place = f"{self.layer}: " if self.layer else ""

@@ -705,7 +705,10 @@ BEFORE = {
     "another name": ({"spikes": ["layer3"]}, r"spikes: 'layer3' is not in Net"),
     "no neuron in it": ({"grad": "dense1"}, r"grad: 'dense1' contains no neuron"),
     "every 0": ({"every": 0}, r"monitor: every"),
-    "no neurons": ({"neurons": []}, r"neurons is a number of them from each layer, or a list of indices, not \[\]"),
+    "no neurons": (
+        {"neurons": []},
+        r"neurons must be a number of neurons for each layer, or a list of indices, not \[\]",
+    ),
     "calls": ({"calls": 0}, r"monitor: calls"),
 }
 

@@ -289,7 +289,7 @@ def test_surrogate_plot_of_invalid_object_raises():
     with pytest.raises(errors.ArgumentError, match="there is no spike function to draw"):
         plot.surrogate([])
     with pytest.raises(
-        errors.ArgumentError, match=r"range is \(low, high\), two finite numbers that rise, not \(1, 1\)"
+        errors.ArgumentError, match=r"range must be \(low, high\), two finite numbers that rise, not \(1, 1\)"
     ):
         plot.surrogate(surrogate.ATan(), range=(1, 1))
 

@@ -99,7 +99,7 @@ def test_gradient_to_weight_with_invalid_data_raises():
             plot.gradient_to_weight(nothing)
     with pytest.raises(errors.ShapeError, match=r"the ratios of 'a' must be \(updates,\), not \(\)"):
         plot.gradient_to_weight({"a": 1e-3})
-    with pytest.raises(errors.ArgumentError, match=r"band is \(low, high\) with 0 < low < high, not \(0, 1\)"):
+    with pytest.raises(errors.ArgumentError, match=r"band must be \(low, high\) with 0 < low < high, not \(0, 1\)"):
         plot.gradient_to_weight({"a": [1e-3]}, band=(0, 1))
 
 
@@ -332,7 +332,7 @@ def test_training_curves_of_invalid_log_raise(tmp_path):
         errors.ShapeError, match=r"each name needs one value per epoch, not 'loss': \(3,\), 'acc': \(2,\)"
     ):
         plot.training_curves({"loss": LOSS, "acc": [0.1, 0.2]})
-    with pytest.raises(errors.ArgumentError, match=r"best is one of loss, accuracy, .* there is no 'f1'"):
+    with pytest.raises(errors.ArgumentError, match=r"best must be one of loss, accuracy, .* there is no 'f1'"):
         plot.training_curves(history(), best="f1")
 
 

@@ -642,9 +642,9 @@ def test_finding_prints_as_sentence_and_checks_its_arguments():
     finding = Finding("dead", "lif1", "alarm", "90 % never fired.", "Lower v_threshold.")
     assert str(finding) == "alarm: lif1: 90 % never fired. Lower v_threshold."
     assert str(Finding("accuracy", "", "note", "all right.")) == "note: all right."
-    with pytest.raises(errors.ArgumentError, match=r"kind is one of 'not finite', .*, not 'deaf'"):
+    with pytest.raises(errors.ArgumentError, match=r"kind must be one of 'not finite', .*, not 'deaf'"):
         Finding("deaf", "", "note", "")
-    with pytest.raises(errors.ArgumentError, match="severity is one of alarm, warning, note, not 'bad'"):
+    with pytest.raises(errors.ArgumentError, match="severity must be one of alarm, warning, note, not 'bad'"):
         Finding("dead", "", "bad", "")
 
 

@@ -674,7 +674,9 @@ MISTAKES = {
     "a log that is missing": refused("^report: log: there is no file 'nolog.csv'. Give", log=lambda: "nolog.csv"),
     "a file that is no log": refused("^report: log: .*test_report.py' is not a log", log=lambda: __file__),
     "no log": refused("log must be the result of train.fit", log=lambda: 3),
-    "another ending": refused(r"path is a file named \*.html or \*.pdf, not 'report.docx'", path=lambda: "report.docx"),
+    "another ending": refused(
+        r"path must be a file named \*.html or \*.pdf, not 'report.docx'", path=lambda: "report.docx"
+    ),
     "no folder": refused("the folder 'nowhere' for 'r.html' does not exist", path=lambda: "nowhere/r.html"),
     "no path": refused("^report: path is a str or a PathLike, not 3", path=lambda: 3),
 }
