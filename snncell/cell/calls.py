@@ -75,8 +75,9 @@ def _signature_of(construct: Callable[..., Any]) -> _Signature:
 
 
 def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Convert the inputs of a call: arrays become Tensors, in args and, in place, in kwargs. For layers of this package
-    it also checks the inputs against their annotations, and raises a CallError.
+    """Convert the arrays among the inputs of a call to Tensors: return new args, and change kwargs in place.
+
+    For layers of this package it also checks the inputs against their annotations, and raises a CallError.
     """
     function = getattr(getattr(cell, "construct", None), "__func__", None)
     try:
@@ -104,8 +105,9 @@ def _tensors_of_lists(value: Any, kind: Kind | None) -> Any:
 
 
 def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise an operation's error again with the layer, its inputs and its constants in the message, because "div:
-    shapes (2, 8) and (7,) do not broadcast" does not tell you that the tau of a LIFNode is wrong.
+    """Raise an operation's error again with the layer, its inputs and its constants in the message.
+
+    For example, "div: shapes (2, 8) and (7,) do not broadcast" does not tell you that the tau of a LIFNode is wrong.
     """
     function = getattr(cell.construct, "__func__", None)
     if not isinstance(error, SnncellError) or function is None or not ours(function):
@@ -228,9 +230,10 @@ def _check_signature(cell: Any, names: list[str]) -> None:
 
 
 class _Reverse:
-    """The backward pass of one call of a Cell with a bprop. Its inputs have `names` and the structure `tree`;
-    `parameters` of the Cell and its descendants are hidden inputs. `key` is the random state before the call, for
-    bprop_debug.
+    """The backward pass of one call of a Cell with a bprop.
+
+    The inputs of the call have these `names` and the structure `tree`. The `parameters` of the Cell and its descendants
+    are hidden inputs. `key` is the random state before the call; bprop_debug restores it to repeat the call.
     """
 
     def __init__(self, cell: Any, names: list[str], tree: Any, parameters: list[Parameter], key: Any) -> None:
@@ -356,7 +359,7 @@ class _Reverse:
         except SnncellError:
             raise self.error(
                 f"returned a gradient of shape {grad.shape} for {what} of shape {x.shape}; it must have the input's "
-                f"shape, or one that broadcasting the input gives"
+                f"shape, or a shape that the input broadcasts to"
             ) from None
 
     def _gradient_of_parameter(self, parameter: Parameter, of_parameters: dict[Parameter, Tensor]) -> Any:
@@ -373,7 +376,7 @@ class _Reverse:
         return refuse
 
     def _debug(self, tensors: Any, inputs: list[Any], dout: Any, leaves: Any, of_parameters: dict[Any, Any]) -> None:
-        """Compare the gradients with the reference, with the random numbers of the call."""
+        """Compare the gradients with those of the primitive or construct, for the random numbers of the call."""
         if TRACING.trace is not None:
             raise TraceError(
                 f"{self.name}.bprop_debug compares values, which do not exist while jit traces. Run eagerly."

@@ -114,15 +114,17 @@ class Hooked:
         return HookHandle(self, "_hooks", Hook(hook_fn, with_kwargs, always_call), prepend)
 
     def register_backward_pre_hook(self, hook_fn: Callable[[Any, tuple[Any, ...]], Any]) -> HookHandle:
-        """Call `hook_fn(cell, grad_output)` before the backward pass of each call. The result of `hook_fn`, if not
-        None, replaces grad_output, the tuple of the gradients of the outputs.
+        """Call `hook_fn(cell, grad_output)` before the backward pass of each call.
+
+        grad_output is a tuple with the gradients of the outputs. The result of `hook_fn`, if not None, replaces it.
         """
         return HookHandle(self, "_backward_pre_hooks", Hook(hook_fn))
 
     def register_backward_hook(self, hook_fn: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]) -> HookHandle:
-        """Call `hook_fn(cell, grad_input, grad_output)` after the backward pass of each call, with two tuples: the
-        gradients of the inputs and of the outputs. Its result, if not None, replaces grad_input. If no input needs a
-        gradient, these are None and the result is ignored.
+        """Call `hook_fn(cell, grad_input, grad_output)` after the backward pass of each call.
+
+        The arguments are two tuples: the gradients of the inputs and of the outputs. The result of `hook_fn`, if not
+        None, replaces grad_input. If no input needs a gradient, grad_input has only None, and the result is ignored.
         """
         return HookHandle(self, "_backward_hooks", Hook(hook_fn))
 

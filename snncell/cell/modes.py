@@ -212,7 +212,8 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
     With `cell.quantisers` they are rounded to grids. With `cell.compute_dtype` they have that dtype, and results become
     float32 again unless the Cell has `narrow_out`. A Cell never has both. Gradients reach the Parameters through the
-    conversions. Construct must not set an attribute, because it runs on a copy of the Cell.
+    conversions. If construct sets an attribute, an ArgumentError is raised: construct runs on a copy of the Cell, so
+    the attribute would be lost.
     """
     inner = object.__new__(type(cell))  # a copy of the Cell with Tensors in place of its Parameters
     inner.__dict__.update(cell.__dict__)

@@ -194,8 +194,8 @@ class Derived:
 
     Arithmetic with it gives another one, so you can pass Parameters to conversions of time constants. For example,
     `1.0 - decay_from_tau(tau)` is learned if `tau` is. A comparison raises an error, because it needs a number at once.
-    Parts are Parameters, numbers and others of this class. The function is defined in a module, so that it can be
-    pickled; `name` is the user's name for the constant, for errors.
+    Parts are Parameters, numbers and other Derived constants. The function must be defined in a module, so that it can
+    be pickled. Error messages contain `name`, the user's name for the constant.
     """
 
     __array_ufunc__ = None  # so that NumPy arrays leave arithmetic to this class

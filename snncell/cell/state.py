@@ -140,7 +140,7 @@ class HasState(Tree):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
-        """Load Parameters and buffers by attribute path. If one does not fit, nothing is loaded (CheckpointError).
+        """Load Parameters and buffers by attribute path. If one of them does not fit, nothing is loaded.
 
         Args:
             state_dict: the result of `state_dict` or `load_checkpoint`; values are Tensors or arrays.

@@ -79,9 +79,7 @@ def tuple_of(value: Any, count: int, name: str, argument: str, least: int) -> In
 def padding_widths(
     lengths: Ints, size: Ints, stride: Ints, dilation: Ints, mode: str, padding: Any, name: str
 ) -> tuple[tuple[int, int], ...]:
-    """The number of elements to add before and after each axis. "valid" adds none. "same" adds as many as an output of
-    length ceil(S / stride) needs, the odd one at the end. "pad" adds `padding`: one int, one per axis, or pairs.
-    """
+    """The number of elements to add before and after each axis, as `conv` describes them for each `mode`."""
     count = len(lengths)
     if mode not in ("same", "valid", "pad"):
         raise ArgumentError(f'{name}: pad_mode is "same", "valid" or "pad", not {mode!r}.')
@@ -125,9 +123,12 @@ def conv(
         x: (N, C, *S), a Tensor or event lists with one row per n.
         weight: (O, C // groups, *K).
         stride, dilation: an int, or one per axis.
-        pad_mode, padding: see `padding_widths`.
+        pad_mode: "valid" adds no padding. "same" adds as many zeros as an output of length ceil(S / stride) needs; if
+            their number is odd, one more at the end than at the beginning. "pad" adds `padding`.
+        padding: for pad_mode "pad", the number of zeros: an int for all sides, one per axis for both of its sides, or
+            two per axis, (before, after, before, after, ...).
         groups: split the channels into that many groups. Each output channel depends on one group.
-        name: for errors.
+        name: the name of the operation in error messages.
     Returns: (N, O, *P).
     """
     if isinstance(x, EventLists):
@@ -202,7 +203,7 @@ def _with_bias(x: Any, weight: Any, bias: Any, count: int, **options: Any) -> Te
     name = f"conv{count}d"
     x, weight = x if isinstance(x, EventLists) else as_tensor(x, name), as_tensor(weight, name)
     if weight.ndim != count + 2:
-        raise ShapeError(f"{name}: the weight needs {count + 2} axes, its shape is {weight.shape}.")
+        raise ShapeError(f"{name}: the weight needs {count + 2} axes, but its shape is {weight.shape}.")
     out = conv(x, weight, name=name, **options)
     return out if bias is None else out + _bias_of(bias, weight.shape[0], count, name)
 
@@ -235,7 +236,8 @@ def conv_transpose2d(
         stride, dilation: an int, or a pair.
         pad_mode: "valid" gives length (H - 1) stride + (KH - 1) dilation + 1, and "same" gives H stride. "pad" removes
             `padding` from both sides of the "valid" result and adds `output_padding` at the end.
-        padding, output_padding: for "pad".
+        padding: for pad_mode "pad", as for `conv`.
+        output_padding: the number of elements to add at the end of each axis: an int, or a pair.
         groups: split the channels into that many groups.
     """
     name = "conv_transpose2d"
@@ -259,7 +261,7 @@ def conv_transpose2d(
 def _cut_of(whole: list[int], same: list[int], mode: str, padding: Any, output_padding: Any) -> list[tuple[int, int]]:
     """For each axis, the start of the result in the full output, and its end relative to the full output's end."""
     name = "conv_transpose2d"
-    if mode == "same":  # cut both sides, the odd element at the end, or extend the end
+    if mode == "same":  # cut both sides, and one more element at the end if the number is odd; or extend the end
         return [(max(w - s, 0) // 2, s - w + max(w - s, 0) // 2) for w, s in zip(whole, same, strict=True)]
     pairs = padding_widths((1, 1), (1, 1), (1, 1), (1, 1), mode, padding, name)
     extra = tuple_of(output_padding, 2, name, "output_padding", 0)
@@ -280,7 +282,7 @@ def _as_pair(value: int | tuple[int, ...], name: str, argument: str, least: int 
 
 
 class _Places:
-    """The sliding windows of an image: for each element of a window, its slices over all windows."""
+    """The sliding windows of an image. `slices[k]` selects element k of every window from the padded image."""
 
     def __init__(
         self, name: str, image: tuple[int, ...], kernel: Pair, dilation: Pair, padding: PaddingSize, stride: Pair
@@ -315,7 +317,7 @@ def unfold(x: Numbers, kernel_size: Pair, dilation: Pair = 1, padding: PaddingSi
     """
     tensor = as_tensor(x, "unfold")
     if tensor.ndim != 4:
-        raise ShapeError(f"unfold: takes images (N, C, H, W), the shape is {tensor.shape}.")
+        raise ShapeError(f"unfold: takes images (N, C, H, W), but the shape is {tensor.shape}.")
     places = _Places("unfold", tensor.shape[2:], kernel_size, dilation, padding, stride)
     (above, left), (n, channels) = places.padding, tensor.shape[:2]
     padded = pad(tensor, (left, left, above, above))
@@ -329,6 +331,7 @@ def fold(
 ) -> Tensor:
     """Sum columns back into an image, the adjoint of `unfold`: (N, C * kh * kw, L) -> (N, C, H, W). Overlaps add up.
 
+    Raises: ShapeError if the number of columns L differs from the number of windows.
     Args:
         x: (N, C * kh * kw, L).
         output_size: (H, W), or one integer for both.

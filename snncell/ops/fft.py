@@ -78,7 +78,10 @@ def rfft(x: Numbers) -> Tensor:
 
 
 def irfft(x: Numbers, n: int | None = None) -> Tensor:
-    """Inverse of `rfft`: a real signal of length n (default 2 (K - 1)) from a half spectrum (..., K = n // 2 + 1)."""
+    """Inverse of `rfft`: a real signal (..., n) from a half spectrum (..., K). By default n = 2 (K - 1).
+
+    A ShapeError is raised unless K = n // 2 + 1.
+    """
     tensor = _signal(x, "irfft")
     length = 2 * (tensor.shape[-1] - 1) if n is None else as_int(n, "irfft", "n")
     if tensor.shape[-1] != length // 2 + 1 or length < 1:
@@ -94,7 +97,7 @@ def _of_complex(op: Primitive, x: Any, **options: int) -> Tensor:
 def _signal(x: Any, name: str) -> Tensor:
     tensor = as_float(x, name)
     if not tensor.ndim or not tensor.shape[-1]:
-        raise ShapeError(f"{name}: needs a last axis of at least one element, the shape is {tensor.shape}.")
+        raise ShapeError(f"{name}: needs a last axis of at least one element, but the shape is {tensor.shape}.")
     return tensor
 
 

@@ -39,9 +39,11 @@ __all__ = ["gather", "gather_elements", "gather_nd", "index_select", "one_hot"]
 
 
 class _Lookup(Primitive):
-    """An operation that checks integer positions: on the CPU in `evaluate`, on a GPU in eager calls only, because the
-    check waits for the device. A Program on a GPU reads NaN for a position out of range (-1 for integers, False for
-    booleans), and adds nothing to a sum. `check(lowest, highest, arrays, attrs)` checks the input number `of`.
+    """An operation that checks integer positions.
+
+    On the CPU, `evaluate` checks them. On a GPU, only eager calls check them, because the check waits for the device. A
+    compiled Program on a GPU reads NaN for a position out of range (-1 for integers, False for booleans), and adds
+    nothing to a sum. `check(lowest, highest, arrays, attrs)` raises the error for the input number `of`.
     """
 
     def __init__(self, name: str, evaluate: Callable[..., Any], check: Callable[..., None], of: int) -> None:
@@ -201,7 +203,10 @@ def _(indices: Any, depth: int, axis: int, dtype: Any, name: str | tuple[str, st
 def one_hot(
     indices: Numbers, depth: Size, on_value: float | Tensor = 1.0, off_value: float | Tensor = 0.0, axis: int = -1
 ) -> Tensor:
-    """One-hot encoding: `on_value` at each index in [0, depth) along a new axis of length depth, else `off_value`."""
+    """One-hot encoding: `on_value` at each index along a new axis of length `depth`, `off_value` elsewhere.
+
+    An index outside of [0, depth) raises an ArgumentError.
+    """
     tensor = as_tensor(indices, "one_hot", "indices")
     if tensor.dtype.category != 1:
         raise DTypeError(f"one_hot: takes integers, not {tensor.dtype}. Convert them: indices.astype('int64').")

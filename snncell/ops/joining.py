@@ -89,7 +89,10 @@ def _split_unchecked(x: Tensor, sizes: Sequence[int], axis: int) -> tuple[Tensor
 
 
 def split(x: Numbers, split_size_or_sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-    """Split `x` along an axis: into pieces of one length (the last may be shorter), or of lengths that fill it."""
+    """Split `x` along an axis: into pieces of one length (the last may be shorter), or of the given lengths.
+
+    The sum of the given lengths must be the length of the axis; otherwise a ShapeError is raised.
+    """
     tensor = as_tensor(x, "split")
     number = as_axis(axis, tensor.ndim, "split")
     length = tensor.shape[number]
@@ -136,7 +139,10 @@ def _with_leading_axes(tensors: Any, least: int, name: str) -> list[Tensor]:
 
 
 def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
-    """Select `length` slices along an axis, beginning at `start`, which may be negative to count from the end."""
+    """Select `length` slices along an axis, beginning at `start`, which may be negative to count from the end.
+
+    A range beyond the end of the axis raises a ShapeError.
+    """
     tensor = as_tensor(x, "narrow")
     number = as_axis(axis, tensor.ndim, "narrow")
     first, count, n = as_int(start, "narrow", "start"), as_int(length, "narrow", "length"), tensor.shape[number]

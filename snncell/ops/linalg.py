@@ -46,8 +46,8 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 @_dot.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     def of_matrix() -> Tensor:
-        # For a column-major matrix, such as w.T in a layer: the gradient of w then has the memory layout of w. In a
-        # trace, `passes/product_operands.py` decides.
+        # If y is column-major, such as w.T in a layer, compute the transposed product: the gradient of w then has the
+        # memory layout of w. In a trace, `passes/product_operands.py` makes this choice.
         if isinstance(y._data, np.ndarray) and y._data.flags.f_contiguous and not y._data.flags.c_contiguous:
             return sh.transpose(_turned.bind(conj(x), dout))
         return _contraction.bind(conj(x), dout)
@@ -70,8 +70,8 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
     """Matrix product over the last axis of `x` and the last but one of `y`; leading axes are a batch.
 
     Shapes are `(..., n, k) @ (..., k, m) -> (..., n, m)`, and batch axes broadcast. A vector counts as one row or
-    column, and its axis is dropped from the result. Event lists `x` have rows along the last axis, and `y` then has one
-    or two axes. Other shapes raise a ShapeError.
+    column, and its axis is dropped from the result. `x` can be event lists whose rows are vectors, of shape (..., k);
+    `y` must then have one or two axes. Other shapes raise a ShapeError.
     """
     if isinstance(x, EventLists):
         return multiply_lists(x, y)
@@ -125,7 +125,7 @@ _einsum = Primitive("einsum", lambda *arrays, equation: BLAS.run(sums.einsum, eq
 
 
 def _einsum_of_steps(arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any], *, summed: bool) -> Any:
-    """The results of all steps, or with `summed` their sum: the steps are one more letter."""
+    """The results of all time steps, or with `summed` their sum. The time axis gets a letter of its own."""
     left, out = attrs["equation"].split("->")
     letter = next(c for c in string.ascii_letters if c not in left)
     terms = [letter * varies + term for term, varies in zip(left.split(","), varying, strict=True)]
@@ -146,7 +146,7 @@ def _(*args: Any, equation: str) -> Grads:
     def gradient(position: int) -> Tensor:
         others = [conj(x) for i, x in enumerate(operands) if i != position]
         other_terms = [term for i, term in enumerate(terms) if i != position]
-        # A letter of this operand alone was summed, so the gradient is constant along it.
+        # If a letter occurs only in this operand, the forward pass sums over it, so the gradient is constant along it.
         for letter, length in zip(terms[position], operands[position].shape, strict=True):
             if letter not in out and not any(letter in term for term in other_terms):
                 with on_device_of(dout):
@@ -155,7 +155,7 @@ def _(*args: Any, equation: str) -> Grads:
         spread = f"{','.join([out, *other_terms])}->{terms[position]}"
         return _einsum.bind(dout, *others, equation=spread)
 
-    return [lambda i=i: gradient(i) for i in range(len(operands))]  # a default, because a closure would see the last i
+    return [lambda i=i: gradient(i) for i in range(len(operands))]  # `i=i`: a closure would see the last i
 
 
 def einsum(equation: str, *operands: Numbers) -> Tensor:
@@ -180,8 +180,8 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
         for letter, length in zip(term, x.shape, strict=True):
             if lengths.setdefault(letter, length) != length:
                 raise ShapeError(
-                    f"einsum({equation!r}): {letter!r} is {length} in operand {position} of shape {x.shape}, "
-                    f"{lengths[letter]} before."
+                    f"einsum({equation!r}): {letter!r} has length {length} in operand {position} of shape {x.shape}, "
+                    f"but length {lengths[letter]} in an earlier axis."
                 )
     for position, term in enumerate(terms):
         for letter in dict.fromkeys(term):
@@ -255,7 +255,7 @@ def diag(x: Numbers, diagonal: int = 0) -> Tensor:
     if tensor.ndim == 2:
         return sh.diagonal(tensor, shift)
     if tensor.ndim != 1:
-        raise ShapeError(f"diag: takes (N,) or (N, M), the shape is {tensor.shape}.")
+        raise ShapeError(f"diag: takes (N,) or (N, M), but the shape is {tensor.shape}.")
     n = tensor.size + abs(shift)
     padded = pad(tensor, (abs(shift), 0)) if shift else tensor
     # Select instead of multiplying by 0 and 1, because infinity times 0 is NaN.
@@ -264,19 +264,19 @@ def diag(x: Numbers, diagonal: int = 0) -> Tensor:
 
 
 def tril(x: Numbers, diagonal: int = 0) -> Tensor:
-    """Lower triangle of matrices (..., N, M) up to a diagonal, with zeros above it."""
+    """Lower triangle of matrices (..., N, M) up to a diagonal (an offset as in `diag`), with zeros above it."""
     return _triangle(x, diagonal, np.tril)
 
 
 def triu(x: Numbers, diagonal: int = 0) -> Tensor:
-    """Upper triangle of matrices (..., N, M) from a diagonal on, with zeros below it."""
+    """Upper triangle of matrices (..., N, M) from a diagonal (an offset as in `diag`) on, with zeros below it."""
     return _triangle(x, diagonal, np.triu)
 
 
 def _triangle(x: Numbers, shift: int, part: Any) -> Tensor:
     tensor = as_tensor(x, part.__name__)
     if tensor.ndim < 2:
-        raise ShapeError(f"{part.__name__}: takes matrices (..., N, M), the shape is {tensor.shape}.")
+        raise ShapeError(f"{part.__name__}: takes matrices (..., N, M), but the shape is {tensor.shape}.")
     mask = part(np.ones(tensor.shape[-2:], bool), as_int(shift, part.__name__, "diagonal"))
     return where(new.array_beside(mask, tensor), tensor, _zero(tensor))
 
@@ -289,7 +289,7 @@ def mT(x: Numbers) -> Tensor:  # noqa: N802 (NumPy's name)
     """Matrix transpose: swap the last two axes of (..., N, M)."""
     tensor = as_tensor(x, "mT")
     if tensor.ndim < 2:
-        raise ShapeError(f"mT: takes matrices (..., N, M), the shape is {tensor.shape}.")
+        raise ShapeError(f"mT: takes matrices (..., N, M), but the shape is {tensor.shape}.")
     return sh.swapaxes(tensor, -1, -2)
 
 
@@ -305,7 +305,10 @@ def outer(x: Numbers, vec2: Numbers) -> Tensor:
 
 
 def inner(x: Numbers, other: Numbers) -> Tensor:
-    """Inner product over the last axis of both: (..., N) and (--, N) give (..., --). Numbers are multiplied."""
+    """Inner product over the last axes: (*A, N) and (*B, N) give (*A, *B). A number multiplies the other operand.
+
+    Last axes of different lengths raise a ShapeError.
+    """
     a, b = _as_operands(x, other, "inner")
     if not a.ndim or not b.ndim:
         return a * b
@@ -316,7 +319,10 @@ def inner(x: Numbers, other: Numbers) -> Tensor:
 
 
 def dot(x: Numbers, other: Numbers) -> Tensor:
-    """NumPy's dot product: the sum over the last axis of `x` and the last but one of `other`."""
+    """NumPy's dot product: the sum over the last axis of `x` and the last but one (or the only one) of `other`.
+
+    Different lengths of these axes raise a ShapeError.
+    """
     a, b = _as_operands(x, other, "dot")
     if a.ndim < 2 and b.ndim < 2:
         return inner(a, b)
@@ -341,7 +347,7 @@ def mv(x: Numbers, vec: Numbers) -> Tensor:
     """Product of a matrix (N, K) and a vector (K,); other shapes raise a ShapeError."""
     vector = as_tensor(vec, "mv", "vec")
     if vector.ndim != 1:
-        raise ShapeError(f"mv: vec is a vector (K,), the shape is {vector.shape}.")
+        raise ShapeError(f"mv: vec is a vector (K,), but the shape is {vector.shape}.")
     return matmul(_as_matrix(x, "mv"), vector)
 
 
@@ -385,15 +391,15 @@ def _is(number: object, value: int) -> bool:
 def _as_matrix(x: Numbers, name: str, argument: str = "x") -> Tensor:
     tensor = as_tensor(x, name, argument)
     if tensor.ndim != 2:
-        raise ShapeError(f"{name}: takes matrices (N, M), the shape of {argument} is {tensor.shape}.")
+        raise ShapeError(f"{name}: takes matrices (N, M), but the shape of {argument} is {tensor.shape}.")
     return tensor
 
 
 def matrix_power(x: Numbers, n: int) -> Tensor:
-    """Power of square matrices (..., N, N) by repeated squaring, for n >= 0; n = 0 gives the identity."""
+    """Power of square matrices (..., N, N) by repeated squaring. n = 0 gives the identity, n < 0 an ArgumentError."""
     tensor, power = as_tensor(x, "matrix_power"), as_int(n, "matrix_power", "n")
     if tensor.ndim < 2 or tensor.shape[-1] != tensor.shape[-2]:
-        raise ShapeError(f"matrix_power: takes square matrices (..., N, N), the shape is {tensor.shape}.")
+        raise ShapeError(f"matrix_power: takes square matrices (..., N, N), but the shape is {tensor.shape}.")
     if power < 0:
         raise ArgumentError(f"matrix_power: n must be at least 0, not {power}. Invert first, with np.linalg.inv.")
     result, square = None, tensor

@@ -260,10 +260,10 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin), with d along the last axis.
+    """Triplet margin loss: max(0, d(anchor, positive) - d(anchor, negative) + margin), with a distance d.
 
     Args:
-        anchor, positive, negative: vectors (..., D) of one shape.
+        anchor, positive, negative: vectors of one shape (..., D); d is their distance along the last axis.
         margin: how much closer to the anchor the positive should be.
         p: the order of the distance, (sum |a - b + eps|^p)^(1 / p).
         eps: keeps the distance of equal vectors above 0, because its derivative at 0 is taken as 0.
@@ -360,7 +360,8 @@ def cross_entropy(
 
     Args:
         x: logits (N, C) or (N, C, ...).
-        target: integers (N,) or (N, ...) in [0, C), or else an ArgumentError; or probabilities of the shape of x.
+        target: integers (N,) or (N, ...) from 0 to C - 1, or probabilities of the shape of x. An integer out of range
+            raises an ArgumentError.
         weight: (C,), a weight per class. The mean is then divided by the sum of the weights.
         ignore_index: a target that does not contribute, for example for padded time steps.
         label_smoothing: e in [0, 1). Targets become (1 - e) target + e / C, which discourages overconfidence.

@@ -92,7 +92,10 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
 
 
 def clip_by_value(x: Any, clip_value_min: Numbers | None = None, clip_value_max: Numbers | None = None) -> Any:
-    """Limit a Tensor, or each Tensor in a tuple or list, to [clip_value_min, clip_value_max], like `ops.clip`."""
+    """Limit a Tensor, or each Tensor in a tuple or list, to [clip_value_min, clip_value_max].
+
+    You can leave out one bound. Without bounds, or for a minimum above the maximum, an ArgumentError is raised.
+    """
     if not isinstance(x, (tuple, list)):
         return ar.clip(x, clip_value_min, clip_value_max)
     return tuple(clip_by_value(part, clip_value_min, clip_value_max) for part in x)

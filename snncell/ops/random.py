@@ -3,8 +3,10 @@
 The generator is NumPy's Philox, keyed by the seed and the number of the call. Each element uses its own 64-bit word:
 
 - uniform: 53 bits of the word for float64, 24 bits of half a word for float32, as in NumPy.
-- normal: the Box-Muller method makes two numbers of two words, in float64. On a GPU the last bit may differ.
-- integers: the upper half of the product of the word and the number n of integers, with probabilities 1 / n +- 2^-64.
+- normal: the Box-Muller method computes two numbers from two words, in float64. On a GPU the last bit may differ,
+  because its logarithm and sine do.
+- integers: the upper half of the product of the word and the number n of integers. Probabilities deviate from 1 / n by
+  at most 2^-64.
 - permutations: the order of the words.
 
 The key of the next draw is a Parameter without a gradient, so a jitted function draws new numbers each time it runs:
@@ -331,7 +333,7 @@ def multinomial(x: Numbers, num_samples: Count, replacement: bool = True) -> Ten
     """
     weights, count = as_tensor(x, "multinomial"), as_int(num_samples, "multinomial", "num_samples")
     if weights.ndim not in (1, 2):
-        raise ShapeError(f"multinomial: takes weights (N,) or (B, N), the shape is {weights.shape}.")
+        raise ShapeError(f"multinomial: takes weights (N,) or (B, N), but the shape is {weights.shape}.")
     if weights.dtype.category == 3:
         raise DTypeError("multinomial: weights are real numbers. Take ops.abs(x) first.")
     if isinstance(weights._data, np.ndarray):
@@ -411,7 +413,7 @@ def dropout2d(x: Numbers, keep_prob: Probability = 0.5) -> tuple[Tensor, Tensor]
     keep = probability(keep_prob, "Dropout2D", "keep_prob")
     tensor = as_float(x, "Dropout2D")
     if tensor.ndim < 3:
-        raise ShapeError(f"Dropout2D: takes (N, C, ...), the shape is {tensor.shape}.")
+        raise ShapeError(f"Dropout2D: takes (N, C, ...), but the shape is {tensor.shape}.")
     channels = (*tensor.shape[:2], *(1,) * (tensor.ndim - 2))
     with on_device_of(tensor):
         drawn = _uniform.bind(next_key(), shape=channels, dtype=np.dtype(np.float32))

@@ -162,7 +162,10 @@ def permute(x: Numbers, *axis: Any) -> Tensor:
 
 
 def moveaxis(x: Numbers, source: Axes, destination: Axes) -> Tensor:
-    """Move the axes `source` to as many positions `destination`; the other axes keep their order."""
+    """Move the axes `source` to the positions `destination`; the other axes keep their order.
+
+    Different numbers of axes, or an axis given twice, raise a ShapeError.
+    """
     tensor = as_tensor(x, "moveaxis")
     moved = [as_axis(a, tensor.ndim, "moveaxis", "source") for a in as_ints(source, "moveaxis", "source")]
     places = [as_axis(a, tensor.ndim, "moveaxis", "destination") for a in as_ints(destination, "moveaxis", "axis")]
@@ -213,7 +216,7 @@ def broadcast_unchecked(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def broadcast_to(x: Numbers, shape: Lengths) -> Tensor:
-    """Broadcast `x` along axes of length 1 and new leading axes; -1 keeps a length."""
+    """Broadcast `x` to `shape` along axes of length 1 and new leading axes. A length of -1 keeps the length of x."""
     tensor = as_tensor(x, "broadcast_to")
     target = as_ints(shape, "broadcast_to", "shape")
     extra = len(target) - tensor.ndim

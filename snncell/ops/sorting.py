@@ -146,12 +146,13 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
 
 
 def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Quantile: the value below which a fraction q of the elements lies, with linear interpolation; NaN next to a NaN.
+    """Quantile: the value below which a fraction q of the elements lies, with linear interpolation.
 
     Args:
         q: a number in [0, 1], or several, which become the first axis of the result.
         axis: by default the flattened elements are used.
         keepdims: keep the axis with length 1.
+    Returns: The quantiles along the axis. A quantile of elements that contain a NaN is NaN.
     """
     tensor = as_float(x, "quantile")
     try:

@@ -26,10 +26,13 @@ def watch_input(x: Tensor) -> Tensor:
 def sweep(
     entries: list[Entry], cotangents: dict[Entry, list[Tensor | None]], sources: set[Entry], release: bool
 ) -> dict[Entry, list[Tensor | None]]:
-    """Walk `entries`, which are in the order of the forward pass, backwards, emptying the list, and add up the
-    gradients that reach `sources`. `cotangents` are the gradients of the outputs of some entries; those of the sources
-    are added. Only entries that depend on a source get a gradient, and the walk ends there. `release` frees the
-    entries.
+    """Walk `entries` backwards, and add up the gradients that reach `sources`. Return `cotangents`.
+
+    Args:
+        entries: in the order of the forward pass. The walk removes all of them from this list.
+        cotangents: the gradients of the outputs of some entries. The walk adds the gradients of the sources.
+        sources: the entries where the walk ends. Only entries that depend on a source get a gradient.
+        release: whether to free the entries.
     """
     dependent = set(sources)
     for entry in entries:
@@ -66,9 +69,15 @@ def pullback(
 ) -> list[Tensor | None]:
     """Vector-Jacobian product: the gradients of `inputs` from those of `outs`; None where no gradient arrives.
 
-    The sweep of `entries` ends at `inputs` and at `ends`. If several inputs are the same tape output, `once` gives the
-    gradient only to the first, so that a sum over the inputs is correct. `own` (default: all) are the inputs whose
-    gradient is complete after this sweep, so that it calls their hooks; another sweep completes the others.
+    Args:
+        entries: those between inputs and outputs, in the order of the forward pass. The sweep empties this list.
+        outs, douts: the outputs, and the gradient of each, or None.
+        inputs, ends: the Tensors, and the additional entries, where the sweep ends.
+        once: if several inputs are the same tape output, only the first gets the gradient, so that a caller can add the
+            gradients of the inputs.
+        release: whether to free the entries.
+        own: the inputs whose gradient is complete after this sweep; their hooks are called. By default all. Another
+            sweep completes the others, and calls their hooks.
     """
     cotangents: dict[Entry, list[Tensor | None]] = {}
     for out, dout in zip(outs, douts, strict=True):
@@ -137,13 +146,13 @@ def with_zeros(entry: Entry, douts: Sequence[Tensor | None]) -> tuple[Tensor, ..
 
 
 def apply_hooks(entry: Entry, douts: list[Tensor | None]) -> list[Tensor | None]:
-    """Call the hooks on an entry's outputs, and return their gradients."""
+    """Call the hooks on an entry's outputs; return `douts` with the gradients that the hooks replaced."""
     for index, hook in tuple((entry.hooks or {}).values()):
         before = douts[index]
         if before is None or (after := hook(before)) is None:
             continue
         if not isinstance(after, Tensor):
-            raise GradientError(f"A hook on a Tensor returns a gradient, a Tensor, or None, not {came(after)}.")
+            raise GradientError(f"A hook on a Tensor must return a new gradient (a Tensor) or None, not {came(after)}.")
         if after.shape != before.shape or not after.dtype.is_float:
             raise GradientError(
                 f"A hook on a Tensor of shape {before.shape} returned a gradient of shape {after.shape} and dtype "

@@ -103,8 +103,10 @@ def _layer(cells: list[Any], paths: dict[int, str]) -> tuple[str, str]:
 
 
 def place_at(floor: FrameType | None, home: SourceLine, arguments: bool) -> SourceLine:
-    """The line of the user's code that is running, with the Cells, and their `arguments` if asked for. The walk up the
-    stack ends at `floor`, the frame that replays a loop called at `home`; the line for everything above it is `home`.
+    """The line of the user's code that is running, with the Cells that run there, and with `arguments` their arguments.
+
+    While a loop is replayed, `floor` is the frame of the replay and `home` the line that called the loop. The walk up
+    the stack ends at `floor`, and frames above it are reported as `home`.
     """
     frame: FrameType | None = sys._getframe(1)
     line, caller, about, backward = "", "", "", False

@@ -62,7 +62,7 @@ def note(label: Label, x: Tensor | None = None) -> None:
 
 
 def noting(notes: list[Note]) -> AbstractContextManager[Any]:
-    """Context manager: collect the notes while the body is traced."""
+    """Context manager: collect the Tensors that monitors note while a function is traced."""
     return settings(notes=notes)
 
 
@@ -80,8 +80,10 @@ class NotedResults:
             self.positions.append((label, None if x is None else known[id(x._data)]))
 
     def pass_on(self, results: Sequence[Tensor], events: Events, steps: tuple[int, ...] = ()) -> Sequence[Tensor]:
-        """Note the extra results of a run, the last of `results`, and return the function's own results. The forward
-        pass adds `events` of this run, which the backward pass uses for gradients. `steps` are those of a time loop.
+        """Note the extra results of a run, which are the last of `results`; return the function's own results.
+
+        The forward pass adds the events of this run to `events`, and the backward pass notes gradients for these
+        events. `steps` contains the number of steps if the run is a time loop.
         """
         for label, position in self.positions:
             event = label.event
@@ -197,7 +199,7 @@ class HookBackward:
     Args:
         hook_fn: a function of a tuple with one gradient for each input. Its result replaces them: a tuple, or a Tensor
             for a single input; None keeps them.
-        cell_id: a name for errors.
+        cell_id: a name that error messages contain.
     Raises: GradientError if `hook_fn` is not a function, or returns anything else.
     Example:
         >>> double = ops.HookBackward(lambda gradients: gradients[0] * 2.0)

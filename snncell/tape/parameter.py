@@ -25,7 +25,7 @@ class Owner(NamedTuple):
     """An attribute of a Cell that holds a Parameter or a Cell."""
 
     cell: weakref.ref[Any]
-    label: str  # for errors, such as "Dense.weight"
+    label: str  # the name in error messages, such as "Dense.weight"
     key: str  # the attribute's name; for an item of a list followed by ".position"
 
 
@@ -364,8 +364,8 @@ def commit(writes: Sequence[Write]) -> None:
 def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", in_range: bool = False) -> None:
     """Assign to several Parameters. If one of the values does not fit, none is assigned.
 
-    The values are projected into the ranges of the Parameters, unless `in_range`. If a range ends at another Parameter
-    of the pairs, the new value of that Parameter counts. `what` is the caller, for errors.
+    Each value is projected into the range of its Parameter, unless the caller knows that all are `in_range`. If a range
+    ends at another Parameter of the pairs, the new value of that Parameter counts. Errors name `what`, the caller.
     """
     for parameter, value in pairs:
         parameter.refuse(value, what)
@@ -392,7 +392,7 @@ def _write(pairs: Sequence[tuple[Parameter, Tensor]], what: str) -> None:
 
 
 def together(undo: Undo) -> AbstractContextManager[Any]:
-    """Context manager: write Parameters as a transaction, which `undo.clear()`, the last line of the body, commits. If
+    """Context manager: write Parameters as a transaction, which `undo.clear()`, the last line of the block, commits. If
     an error or an interruption comes before that, all Parameters get their old values back.
     """
     undo.outer = RECORDING.undo

@@ -357,8 +357,10 @@ def _join_results(results: Arrays) -> Any:
 
 
 def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs: Any = None) -> Any:
-    """Run `forward`, which returns Tensors in any structure, unrecorded, and record it as one tape entry. The backward
-    pass with respect to `inputs` is `op.pull(entry, douts)`. The entry stores `attrs` and the structure of the output.
+    """Record `forward` as one tape entry with a custom backward pass; its own operations are not recorded.
+
+    `forward()` returns Tensors in any structure. `op.pull(entry, douts)` returns a gradient for each of `inputs`. For
+    `pull`, the entry stores the pair of `attrs` and the structure of the output.
     """
     tape = RECORDING.tape
     # Only a Composite may be moved out of a loop's body. A user's forward may draw random numbers or write to

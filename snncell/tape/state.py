@@ -29,7 +29,7 @@ Hooks = dict[int, tuple[int, Hook]]  # by hook number: the index of the output, 
 
 
 class _Operation(Protocol):
-    """The part of an operation that the tape uses; `name` is for errors."""
+    """The part of an operation that the tape uses; error messages contain `name`."""
 
     @property
     def name(self) -> str: ...

@@ -43,9 +43,11 @@ class Tensor:
         const_arg: MindSpore's argument for its graph compiler; without effect.
         device: "CPU" or "GPU"; by default the device of `set_context`.
         input_data: MindSpore's name for data.
-    Raises: ShapeError for ragged lists; DTypeError for data that are not numbers; ArgumentError if an array does not
-        export its elements, such as a PyTorch tensor with requires_grad, if you pass data together with shape or init,
-        or if you pass only some of shape, dtype and init.
+    Raises:
+        ShapeError: for ragged lists.
+        DTypeError: for data that are not numbers.
+        ArgumentError: if you pass data together with shape or init, if you pass only some of shape, dtype and init, or
+            if an array does not export its elements. For example, a PyTorch tensor with requires_grad does not.
     Example:
         >>> Tensor([[1.0, 2.0]]) * 2
         Tensor(shape=[1, 2], dtype=Float32, value=
@@ -132,7 +134,7 @@ class Tensor:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """The number of bytes from one element to the next along each axis; contiguous if the Tensor is traced."""
+        """The number of bytes from one element to the next along each axis. While jit traces: as if contiguous."""
         found: tuple[int, ...] | None = getattr(self._data, "strides", None)
         return found or tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
 
@@ -150,8 +152,9 @@ class Tensor:
 
         Args:
             places: the index in the flattened Tensor, `x.item(3)`, or one along each axis, `x.item(0, 1)` or
-                `x.item((0, 1))`. Any other number of indices raises a ShapeError, one out of range a TensorIndexError.
-            index: the same as a keyword.
+                `x.item((0, 1))`. You can leave it out if there is only one element.
+            index: the same, as a keyword argument: `x.item(index=3)`.
+        Raises: ShapeError for any other number of indices; TensorIndexError for an index out of range.
         """
         if unknown:
             raise CallError(f"Tensor.item: has no argument {next(iter(unknown))}. It takes index.")
@@ -257,7 +260,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ShapeError("len() of a Tensor without axes (shape ()).")
+            raise ShapeError("A Tensor of shape () has no axis, so it has no len(). Use x.size to count its elements.")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -437,13 +440,13 @@ def _select_data(data: Any, input_data: Any, dtype: Any, shape: Any, init: Any) 
         return given[0]
     if given:
         raise ArgumentError(
-            "Tensor: give data, Tensor(data, dtype), or a shape with a rule for the values, Tensor(shape=..., "
-            "dtype=..., init=...), not both; and data once."
+            "Tensor: data is given twice, or together with shape or init. Write either Tensor(data, dtype) or "
+            "Tensor(shape=..., dtype=..., init=...)."
         )
     missing = [name for name, value in (("shape", shape), ("dtype", dtype), ("init", init)) if value is None]
     if missing:
         raise ArgumentError(
-            f"Tensor: shape, dtype and init are given together; {' and '.join(missing)} is missing. "
+            f"Tensor: shape, dtype and init must be given together; {' and '.join(missing)} is missing. "
             'Write Tensor(shape=(2, 3), dtype=snncell.float32, init="zeros"), or ops.zeros((2, 3)).'
         )
     return Tensor._initial_values(init, shape, dtype)

@@ -52,8 +52,9 @@ class Instruction:
 class Trace:
     """The instructions of a function, the arrays and Parameters that it reads, and the Parameters that it writes.
 
-    The Values of finished traces in `parents` become inputs (`captures`) of this one when they are used. `taped` tells
-    whether gradients will be taken through the function, and `who` is the caller, for errors.
+    `parents` are finished traces. If the function uses one of their Values, this Value becomes an input of the new
+    trace (see `captures`). `taped` tells whether a gradient of the function will be computed. Error messages name
+    `who`, the caller.
     """
 
     def __init__(self, parents: tuple[Trace, ...] = (), taped: bool = False, who: str = "snncell.jit") -> None:
@@ -105,8 +106,9 @@ class Trace:
             return self.parameters[parameter]
         if self.taped and x._entry is not None and not x._entry.released:
             raise OutsideTensorError(
-                f"A jitted function uses a Tensor from outside, through which a gradient is being taken. The gradient "
-                f"would be lost, because the Tensor is a constant here. Pass it as an argument.\n  at {user_line()}"
+                f"A jitted function uses a Tensor from outside, and you are computing a gradient that depends on this "
+                f"Tensor. Its gradient would be lost, because it is a constant here. Pass it as an argument.\n"
+                f"  at {user_line()}"
             )
         if id(data) not in self.constants:
             self.constants[id(data)] = (data, Value(self, data.shape, data.dtype))
@@ -152,7 +154,7 @@ class Trace:
         return False
 
     def stepping_out(self) -> AbstractContextManager[Any]:
-        """Context manager: run the body outside of this trace."""
+        """Context manager: suspend this trace."""
         return settings(trace=None)
 
 
@@ -161,7 +163,8 @@ class BodyTrace(Trace):
 
     Tensors, Parameters and Values from outside of the step become inputs (`captures`). If all operands of an operation
     come from outside, it runs once, before the loop, and the outer tape records it. Parameters that the step writes
-    become states; `carried` are the known ones. `tape` records the operations, or is None if no gradient is needed.
+    become states; `carried` are those that an earlier trace found. `tape` records the operations, or is None if no
+    gradient is needed.
     """
 
     def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:
@@ -238,6 +241,6 @@ class BodyTrace(Trace):
         return type(x) is not Tensor and (x in self.carried or x in self.written or x.born_in is self)
 
     def stepping_out(self) -> AbstractContextManager[Any]:
-        """Context manager: run the body outside of the loop."""
+        """Context manager: suspend this trace, and record on the outer tape instead."""
         trace, tape = self.around
         return settings(trace=trace, tape=tape if RECORDING.tape is not None or self.tape is None else None)

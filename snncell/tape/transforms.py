@@ -417,7 +417,7 @@ class GradOperation:
         return wraps(fn, lambda *args, **kwargs: both(*args, **kwargs)[1])
 
     def with_value(self, fn: Callable[..., Any], weights: Any = None, who: str = "GradOperation") -> Callable[..., Any]:
-        """A function that returns `(value, gradients)` from one run of `fn`; `who` is the caller, for errors."""
+        """A function that returns `(value, gradients)` from one run of `fn`. Errors name `who`, the caller."""
         _list_weights(weights, who)
         if self.get_by_list and weights is None and not hasattr(fn, "trainable_params"):
             raise GradientError(

@@ -204,7 +204,7 @@ def test_invalid_arguments_of_random_operations_raise():
         ops.normal(2.5)
     with pytest.raises(ShapeError, match=r"uniform: shape \(-1,\) has a negative length"):
         ops.uniform((-1,))
-    with pytest.raises(ShapeError, match=r"Dropout2D: takes \(N, C, ...\), the shape is \(2, 3\)"):
+    with pytest.raises(ShapeError, match=r"Dropout2D: takes \(N, C, ...\), but the shape is \(2, 3\)"):
         ops.dropout2d(ops.ones((2, 3)))
     with pytest.raises(ArgumentError, match=r"randperm: n .*-1"):
         ops.randperm(-1)

@@ -340,7 +340,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: X.searchsorted(X[0]), r"searchsorted: rows of shape \(2, 2\) and values of shape \(2,\) do not fit"),
     (lambda: X.multinomial(3, False), r"cannot draw 3 different position\(s\) from a row with 2 positive weight\(s\)"),
     (lambda: (-X).multinomial(1), "weights must be finite and not negative"),
-    (lambda: ops.unfold(X, 2), r"unfold: takes images \(N, C, H, W\), the shape is \(2, 2\)"),
+    (lambda: ops.unfold(X, 2), r"unfold: takes images \(N, C, H, W\), but the shape is \(2, 2\)"),
     (lambda: ops.unfold(ops.ones((1, 1, 2, 2)), 3), r"windows of \(3, 3\) do not fit an image of \(2, 2\)"),
     (lambda: ops.fold(ops.ones((1, 4, 3)), 3, 2), r"fold: takes columns \(N, C \* 4, 4\) for these windows"),
     (lambda: ops.clip_by_global_norm([]), "x must be a tuple or list of at least one Tensor"),
