@@ -5,8 +5,9 @@
 
 The backward step is the sweep of the step's tape, traced after the step itself. It rematerialises the Values of the
 forward step that it needs from the cheapest saved Values (`passes/rematerialise.py`), here u. Its states are the
-gradients of the step's states, and it runs in the other direction of time. It is a body like any other, with a backward
-step too. If an outer tape records, `find_needed_inputs` finds the additional Values that higher orders need.
+gradients of the step's states, and it runs in the other direction of time. It is a body like any other, so it has a
+backward step too. If an outer tape records, `find_needed_inputs` finds the additional Values that gradients of higher
+orders need.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Reverse:
     float_states: list[int]  # the forward states that have a gradient, which are this body's states, in this order
     seeded: list[int]  # the forward outputs with gradients, which are this body's last sequences and constants
     has_gradient: list[bool]  # for each input of the forward step, whether its gradient is a result
-    noted: NotedResults  # the notes taken in it, which are its last results
+    noted: NotedResults  # Tensors that monitors note in it (`tape/hooks.py`), which are its last results
 
 
 # --- The step ---------------------------------------------------------------------------------------------------------
@@ -132,16 +133,18 @@ def save_for_backward(body: Body) -> Body:
         with recording_on(None):
             reverse = linearise(body, [out.dtype.is_float for out in body.outs])
     except Exception:
-        # A bprop may raise although the gradient is never used, so the error must wait until it is. Save the states,
-        # from which any backward step can be computed.
+        # A bprop may raise although the gradient is never used. So do not raise here: the backward pass, if there is
+        # one, raises the error again. Save the states, from which any backward step can be computed.
         return body.saving_states()
     return choose_saved(replace(body, reverse=reverse))
 
 
 def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
     """Trace the backward step of a body that was traced under a tape.
+
     `has_dout` tells for each output whether it receives a gradient; states always do, because their gradient flows from
-    step to step. Forward Values are rematerialised from the saved values, or from the states if no values were saved.
+    step to step. The backward step rematerialises the forward Values that it needs from the saved values, or from the
+    states if no values were saved.
     """
     seeded = [n for n in range(len(body.after), len(body.outs)) if has_dout[n]]
     as_saved_for = body.reverse is not None and not body.sums and seeded == body.reverse.seeded
@@ -203,7 +206,11 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:
-    """True if a backward step, or a gradient of higher order, for example of a Cell's bprop, reads unsaved states."""
+    """True if a backward step, or a gradient of higher order, reads states that were not saved.
+
+    A gradient of higher order may read states that the backward step does not. For example, a bprop may call a Cell
+    that has another bprop, which reads a state.
+    """
     own = reverse.body
     program, states = canonical_step(own), [x._data for x in body.carry]
     if not find_used_values(program).difference(program.inputs).isdisjoint(states):
@@ -232,8 +239,10 @@ def or_zeros(grad: Tensor | None, spec: tuple[tuple[int, ...], Any]) -> Tensor:
 def find_needed_inputs(
     trace: BodyTrace, outs: Iterable[Tensor], among: Sequence[Tensor], given: Sequence[Tensor] = ()
 ) -> set[Value]:
-    """Find the Values `among` the candidate inputs that gradients of `outs` need; none unless an outer tape records.
-    The `trace` of a step or of its backward step computes `outs`. Gradients stop at the `given` Tensors.
+    """Find the inputs whose values are needed for gradients of `outs`. The set is empty unless an outer tape records.
+
+    The candidates are the Tensors `among`. The `trace` of a step or of its backward step computes `outs`. Gradients
+    stop at the `given` Tensors.
     """
     if RECORDING.tape is None:
         return set()
@@ -246,7 +255,7 @@ def find_needed_inputs(
         operands += [value for parameter, value in trace.carried.items() if parameter.dtype.is_float]
         # It is called again, and may read any Value that it has captured from outside of the loop.
         operands += [value for _, value in trace.captures.values()]
-    if any(isinstance(entry.op, LoopOperation) for entry in entries):  # the step of an inner loop may read them
+    if any(isinstance(entry.op, LoopOperation) for entry in entries):  # an inner loop may read untaped inputs
         operands += [x._data for x in among if x._entry is None]
     inside = [x for x in operands if isinstance(x, Value) and x.trace in trace.lineage]
     known = {x._data for x in given}

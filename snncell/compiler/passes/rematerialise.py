@@ -47,7 +47,7 @@ class StorableValues(NamedTuple):
     storable: Collection[Value]
 
     def of(self, value: Value) -> int:
-        """The cost of a Value: 8 for each byte read or written, plus 1, so that at equal bytes fewer Values win."""
+        """The cost of a Value: 8 for each byte read or written, plus 1 to prefer fewer Values at equal bytes."""
         size: int = math.prod(value.shape) * value.dtype.itemsize
         if value in self.inputs or value in self.written:
             return 8 * size + 1  # read
@@ -55,9 +55,9 @@ class StorableValues(NamedTuple):
 
 
 def rematerialise(program: Program) -> Program:
-    """Add the values to store for the backward step to the outputs of the step, if it has a backward step."""
+    """If the step has a backward step, add the values that this needs to the outputs of the step, to be stored."""
     step = program.step
-    assert isinstance(step, Step)  # only the steps of loops come here
+    assert isinstance(step, Step)  # BODY_PASSES run for the steps of loops only
     body = step.body
     if body.saved is None and body.reverse is not None:
         body = body.saving(values_to_save(body, body.reverse.body))
@@ -107,8 +107,10 @@ def minimum_cut(
 
     Args:
         reverse: the traced instructions of the forward and the backward step, before any are merged.
+        gradients: the results of the backward step.
         forward: the Values that the step computes.
         taped: pairs of an operand and a result between which gradients flow.
+        costs: the Values that may be in the cut, and the cost of each.
     """
     edges, flow = list(taped), _Flow()
     successors: dict[Value, list[Value]] = {}

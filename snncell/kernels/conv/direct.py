@@ -2,9 +2,11 @@
 
 Images are copied, with their padding, into planes, whose rows are `pitch` elements apart. Element k of all windows is
 then a plane shifted by `offsets[k]`, and a tile of results is a sum of shifted planes times weights. The elements
-between two rows of results are computed too and then dropped. If that costs more than copying, there is one plane per
-element of the window, as long as the results. A kernel runs its units from `start` to `stop`. If it takes `grain`, its
-scratch memory has a row for each part of `grain` units. Each result is one sum in a fixed order, for the same bits.
+between two rows of results are computed too and then dropped. If that costs more than copying, each element of the
+window gets its own plane, which has only the elements that the results need.
+
+A kernel runs its units from `start` to `stop`. If it takes `grain`, its scratch memory has a row for each part of
+`grain` units. Each result is one sum in a fixed order, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ For results, the events of an image are sorted by pixel, so that the events in o
 pixel of the results is the sum of a row of weights for each event in its window. For the gradient of the weights, the
 events are sorted by channel. The gradient of a weight, for all outputs, is the sum over the channel's events of a row
 of the result gradient. The sums of WIDTH outputs stay in registers over all events (`intrinsics/panels.py`), in an
-order that depends only on the sizes. Units and scratch memory are as in `direct.py`.
+order that depends only on the sizes. Kernels have the units and the scratch memory of `direct.py`.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class Views(NamedTuple):
 
     @classmethod
     def spread(cls, axis: Axis) -> Views:
-        """One plane per element of the window, as long as the results."""
+        """One plane per element of the window; its length is the number of results."""
         return cls(axis.places, tuple((k, 0) for k in range(len(axis.places))), axis.results)
 
 

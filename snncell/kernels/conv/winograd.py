@@ -1,12 +1,14 @@
 """Winograd convolutions: fewer multiplications, and a cost model for the sizes where they are faster.
 
-An image is cut into input tiles, one for each 2x2 block of results, which overlap if the window is larger than the
-stride. Each tile is transformed to points (`transforms.py`). A convolution then becomes one matrix product per point:
-weights (outputs, channels) times tiles (channels, tiles). The weight gradient is also one product per point: the
-gradient of the results (outputs, tiles) times tiles (tiles, channels). A kernel processes as many tiles together, also
-of several images, as fit into the cache. Units, scratch memory and bits are as in `direct.py`. Sums at the points have
-fewer terms than direct sums, so windows of three lose no precision. If a pixel is NaN or infinite, all results of its
-tiles are NaN.
+An image is cut into input tiles, one for each 2x2 block of results. The tiles overlap if the window is larger than the
+stride. `transforms.py` transforms each tile to its *points*, the numbers that are multiplied. For example, a tile of a
+3x3 window has 16 points. A convolution then becomes one matrix product per point: weights (outputs, channels) times
+tiles (channels, tiles). The weight gradient is also one product per point: the gradient of the results (outputs, tiles)
+times tiles (tiles, channels). A kernel processes as many tiles together, also of several images, as fit into the cache.
+
+Kernels have the units and the scratch memory of `direct.py`. Each result is one sum in a fixed order, so the bits do
+not depend on the number of threads. Sums at the points have fewer terms than direct sums, so windows of three lose no
+precision. If a pixel is NaN or infinite, all results of its tiles are NaN.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ weights_of_points: Any = None
 
 
 def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, geometry: Any) -> None:
-    """`direct.pack_weights` for transformed weights: for each point and channel, eight rows interleaved.
+    """Pack transformed weights as `direct.pack_weights` does: interleave eight rows for each point and channel.
 
     The end of each row of `packed` is scratch memory for one window.
     """
@@ -62,7 +64,7 @@ def correlate_tiles(
     start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, out: Any, points: Any,
     sums: Any, geometry: Any,
 ) -> None:  # fmt: skip
-    """Compute results from images and packed weights. A unit has a range of output channels, and of images or rows."""
+    """Compute results from images and packed weights. A unit is a range of output channels, and of images or rows."""
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
     count, top, left, down, high = geometry[10], geometry[11], geometry[12], geometry[13], geometry[14]
@@ -107,7 +109,7 @@ def contract_tiles(
 ) -> None:  # fmt: skip
     """Compute the weight gradient at the points, from images and the result gradient.
 
-    A unit has a range of images, of channels and of outputs. Its row of `partial` gets, for each point, the sums over
+    A unit is a range of images, of channels and of outputs. Its row of `partial` gets, for each point, the sums over
     its images, in tiles of four outputs by four channels.
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
@@ -183,8 +185,8 @@ Ints = tuple[int, ...]
 
 UNITS = 8  # enough units to balance the load of threads
 CACHED = 1 << 17  # elements of images and results at all points that fit into the L2 cache together
-# The number of tiles processed together, so that each loaded weight is used often: the minimum, and the target as long
-# as enough UNITS remain.
+# The number of tiles that are processed together, so that each loaded weight is used often: the minimum, and the wanted
+# number. The wanted number is reduced down to the minimum if there would be fewer than UNITS units.
 TILES = 48, 96
 LONG_SUMS = 256  # the minimum number of tiles whose products are summed in registers before the lanes are reduced
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the sums over parts of the images
@@ -232,7 +234,11 @@ def _sizes(shape: Shape, tiling: Tiling) -> list[int]:
 
 @functools.lru_cache(maxsize=512)
 def pays(shape: Shape) -> bool:
-    """True if Winograd is faster than direct sums. This ignores the number of images, so that no bits depend on it."""
+    """True if a Winograd convolution is faster than a direct one.
+
+    The decision does not depend on the number of images, so that the results of one image have the same bits in any
+    batch.
+    """
     if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not takes(shape):
         return False
     terms = shape.channels * 8 * -(-shape.outputs // 8) * math.prod(shape.window)
@@ -295,7 +301,7 @@ def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> ConvolutionPlan:
 
 
 def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
-    """See `direct._correlate`."""
+    """Compute results into `out`; the arguments are those of `direct._correlate`."""
     tiling, window = _tiling(shape, x.dtype), shape.window
     plan = _plan(shape, tiling, out.shape[2:])
     taps = math.prod(window)

@@ -168,7 +168,11 @@ def build_function(kernel: Callable[..., Any], signature: Sequence[Any], **given
 
 
 def signature_of(kinds: str, *named: Any) -> tuple[Any, ...]:
-    """Parse a signature: "int64 T[1] S[2]*" has an integer and arrays of dtypes in `named`; * marks a written one."""
+    """Parse the signature of a kernel from text.
+
+    For example, in "int64 T[1] S[2]*" the first argument is an integer and the others are arrays of one and two axes.
+    The star marks an array that the kernel writes. T and S stand for the dtypes in `named`.
+    """
     of_letter = dict(zip("TS", named, strict=False))
     signature: list[Any] = []
     for kind in kinds.split():
@@ -248,7 +252,10 @@ class KernelBatch:
         self._free: list[_Call] = []
 
     def __call__(self, arrays: Sequence[Any], grain: int) -> None:
-        """Run all kernels on C-contiguous arrays: in order, or, if `grain` is not 0, in any order on all threads."""
+        """Run all kernels: in order on this thread, or, if `grain` is not 0, in any order on all threads.
+
+        `arrays` are the arrays of all kernels, C-contiguous, of any shape with the right number of elements.
+        """
         call = self._free.pop() if self._free else _Call(self.kernels)  # another thread may be in a call, too
         call.objects[:] = list(map(id, arrays))
         call.objects += DATA

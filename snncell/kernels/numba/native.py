@@ -96,7 +96,10 @@ def _caller() -> tuple[Callable[[bytes], int], Any]:
 
 
 class Kernel(Protocol):
-    """A compiled kernel. It runs its units on this thread, or, if `grain` is not 0, `grain` at a time on all."""
+    """A compiled kernel: a function `(units, grain, *arguments)` of NumPy arrays and Python numbers.
+
+    It runs `units` units on the calling thread, or, if `grain` is not 0, on all threads, `grain` units at a time.
+    """
 
     loaded: bool  # True if the code came from disk, False if it was compiled now
 

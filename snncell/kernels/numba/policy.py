@@ -39,7 +39,10 @@ def compiles() -> bool:
 
 
 def compile_kernel(function: Callable[..., Any], *, threads: bool = False) -> tuple[Code | None, Linked]:
-    """Compile `(start, stop, slots)`; return its code, None if valid only in this process, and the code linked."""
+    """Compile a generated function `(start, stop, slots)`; `threads` says that it has a `prange`.
+
+    Returns: The code, or None if it is valid only in this process; and the same code linked.
+    """
     types: Any = import_once("numba.types")  # imported here because it would double the time of `import snncell`
     lock: Any = import_once("numba.core.compiler_lock").global_compiler_lock
     import_array_functions()
@@ -183,7 +186,10 @@ def compile_ptx(
     launch_bounds: tuple[int, ...] | None = None,
     fma: bool = CUDA_FMA,
 ) -> str:
-    """Compile to PTX, without a card or a driver; the signature and the launch bounds are as for `cuda.build.build`."""
+    """Compile a generated function to PTX for a compute capability and newer cards, without a card or a driver.
+
+    The signature and the launch bounds are those of `cuda.build.build`.
+    """
     compiler: Any = import_once("numba.cuda.compiler")
     nvvm: Any = import_once("numba.cuda.cudadrv.nvvm")
     types: Any = import_once("numba.types")

@@ -94,7 +94,10 @@ _thread = _ThreadClaims()
 
 
 def claim(path: Path, told: Callable[[], None] = lambda: None) -> None:
-    """Claim a file before compiling it. If another process compiles it, call `told`, and wait; then look again."""
+    """Claim a file before compiling it.
+
+    If another process is compiling the file, call `told`, and wait until it is done. The caller should then look again.
+    """
     place, end, pause = _place(path), time.monotonic() + LONGEST, PAUSES[0]
     while not _make_claim(place):
         if not is_foreign_claim(place):

@@ -2,8 +2,8 @@
 
 BLAS's own threads spin for a while after each product. During that time, loops get half a core, and on a busy machine a
 step takes many times as long. BLAS also splits sums by its number of threads, so bits would depend on it. Therefore
-BLAS gets one thread while snncell uses it. Large products are cut into parts, the same for any number of threads, and
-worker threads that sleep while they wait compute them.
+BLAS gets one thread while snncell uses it. snncell cuts large products into parts, which are the same for any number of
+threads. Its own worker threads compute the parts, and they sleep while they wait for work.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Blas:
             library.set_number(number)
 
     def _blas_libraries(self) -> list[_Library]:
-        """The BLAS libraries that NumPy may use: those loaded at the first call. Later ones are other packages'."""
+        """The BLAS libraries that NumPy may use: those loaded at the first call. Others belong to other packages."""
         if self._libraries is None:
             # Only on first use, because a search through all loaded libraries takes milliseconds.
             controllers = import_once("threadpoolctl").ThreadpoolController().select(user_api="blas").lib_controllers
