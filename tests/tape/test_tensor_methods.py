@@ -312,7 +312,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda: X.repeat(2), r"repeat: 1 number\(s\) for a Tensor of shape \(2, 2\)"),
     (lambda: X.diff(-1), "diff: n is at least 0, not -1"),
     (lambda: X.diagonal(0, 1, 1), "diagonal: axis1 and axis2 must be different axes, not 1 twice"),
-    (lambda: X.mm(Tensor([1.0])), r"mm: takes matrices \(N, M\), the shape of mat2 is \(1,\)"),
+    (lambda: X.mm(Tensor([1.0])), r"mm: takes matrices \(N, M\), but the shape of mat2 is \(1,\)"),
     (lambda: X.outer(X), r"outer: takes two vectors, not shapes \(2, 2\)"),
     (lambda: X.mv(X), "mv: vec is a vector"),
     (lambda: X.matrix_power(-1), r"matrix_power: n must be at least 0, not -1\. Invert first"),
