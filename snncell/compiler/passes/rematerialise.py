@@ -106,11 +106,9 @@ def minimum_cut(
     backward may give a gradient to an input that its forward ignores, so that no instruction has this edge.
 
     Args:
-        reverse: the traced instructions of the forward and the backward step, before any are merged.
-        gradients: the results of the backward step.
-        forward: the Values that the step computes.
+        reverse: the traced instructions of both steps, before any are merged.
+        gradients, forward: the results of the backward step, and all Values that the forward step computes.
         taped: pairs of an operand and a result between which gradients flow.
-        costs: the Values that may be in the cut, and the cost of each.
     """
     edges, flow = list(taped), _Flow()
     successors: dict[Value, list[Value]] = {}
