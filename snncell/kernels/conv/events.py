@@ -187,19 +187,10 @@ MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all
 SAMPLES = 4096  # elements, in whole rows of images, from which the density is estimated
 # The cost model, in cycles fitted to measured times: DENSE and ADDED per vector of sums, dense and per event; EVENT per
 # event in a window and panel; COPIED per element that the dense algorithm copies; LOOKED per element that is scanned;
-# MOVED per element that is transposed between channels and pixels.
-DENSE, ADDED, EVENT, COPIED, LOOKED, MOVED = 0.9, 1.75, 1.7, 0.2, 1.0, 0.6
+# MOVED per element that is transposed between channels and pixels; PIXEL per pixel of the results and panel.
+DENSE, ADDED, EVENT, COPIED, LOOKED, MOVED, PIXEL = 0.9, 1.75, 1.7, 0.2, 1.0, 0.6, 60.0
 NEAR = 1 << 19  # bytes of a panel that fit into the L2 cache
-
-
-class ConvolutionCosts(NamedTuple):
-    """The costs that depend on the kind of the product: results, or gradients of weights."""
-
-    pixel: float  # cycles per pixel of the results and panel
-    far: float  # the slow-down of a vector if its panel is larger than NEAR
-
-
-OF_RESULTS, OF_WEIGHTS = ConvolutionCosts(60.0, 2.0), ConvolutionCosts(0.0, 1.35)
+OF_RESULTS, OF_WEIGHTS = 2.0, 1.35  # the slow-down of a vector if its panel is larger, by the kind of the product
 
 
 class Grid(NamedTuple):
@@ -253,9 +244,9 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
     return np.array([*itertools.chain(*lines, *parts)], np.int64), len(lines), len(parts)
 
 
-def pay(x: Any, shape: Shape, costs: ConvolutionCosts = OF_RESULTS) -> bool:
+def pay(x: Any, shape: Shape, slow_down: float = OF_RESULTS) -> bool:
     """True if images are sparse enough that an event-driven convolution is faster than a dense one."""
-    below = limit(shape, max(4, x.dtype.itemsize), costs) if x.size else 0.0  # bytes are converted to floats
+    below = limit(shape, max(4, x.dtype.itemsize), slow_down) if x.size else 0.0  # bytes are converted to floats
     if below <= 0 or isinstance(x, Rows):
         return below > 0 and x.density < below
     rows = x.reshape(-1, x.shape[-1])
@@ -264,7 +255,7 @@ def pay(x: Any, shape: Shape, costs: ConvolutionCosts = OF_RESULTS) -> bool:
 
 
 @functools.lru_cache(maxsize=512)
-def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> float:
+def limit(shape: Shape, itemsize: int, slow_down: float = OF_RESULTS) -> float:
     """The density of images below which an event-driven convolution is faster; 0 or negative if it never is."""
     images, _, channels, own, (down, across) = shape
     pixels, results = down.length * across.length, down.results * across.results
@@ -276,8 +267,8 @@ def limit(shape: Shape, itemsize: int, costs: ConvolutionCosts = OF_RESULTS) -> 
     if winograd.pays(shape):
         dense = min(dense, winograd.cycles(shape))
     fixed = (own * results + own * terms / max(1, images)) * MOVED + channels * pixels * LOOKED
-    fixed += results * panels * costs.pixel
-    far = costs.far if terms * min(own, VECTORS * LANES) * itemsize > NEAR else 1
+    fixed += results * panels * PIXEL
+    far = slow_down if terms * min(own, VECTORS * LANES) * itemsize > NEAR else 1
     each = terms * results * (EVENT * panels + ADDED * far * vectors)
     return float((dense - fixed) / each) if each else 0.0
 
