@@ -321,7 +321,7 @@ class Compiled:
 
 
 def _hooks_taken_from(stand_ins: Sequence[Tensor], entries: Sequence[Entry | None]) -> list[tuple[int, Hook]]:
-    """Take the hooks that a function registers on its own arguments, with the numbers of the arguments.
+    """Remove the hooks that a function registers on its own arguments; return them with the arguments' numbers.
     Each call registers them on the actual arguments, because only outside of the function are the gradients complete.
     """
     hooks: list[tuple[int, Hook]] = []

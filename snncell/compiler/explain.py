@@ -270,7 +270,10 @@ def signature_difference(old: Any, new: Any) -> str:
 
 
 def kernels_on_device(program: Program) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
-    """Name, source and signature of each device kernel of a Program, without a card; loops step by step have none."""
+    """Name, source and signature of each device kernel of a Program. You can read and compile them without a card.
+
+    A loop that runs step by step has no kernel itself.
+    """
     for group in fuse(optimise(program, DEVICE)):
         op = group.instructions[0].op
         if isinstance(op, LoopOperation):

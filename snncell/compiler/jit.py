@@ -116,7 +116,10 @@ def refuse_other_arguments(signature: Sequence[Tensor | None], args: Sequence[An
 
 
 def reduce_jitted(jitted: Any, make: Any) -> Any:
-    """The value for `__reduce__`: `make` with its arguments, or the name under which Python finds the function."""
+    """The value for `__reduce__`: `make` with its arguments, or the name under which Python finds the function.
+
+    A function that Python cannot find by name, such as a lambda, raises a JitPickleError.
+    """
     function = jitted.fn  # pickle itself handles Cells and methods
     if isinstance(function, FunctionType):
         named: Any = sys.modules.get(function.__module__)
@@ -140,7 +143,8 @@ STORM = 8  # more traces than this of one function are probably a mistake
 class Jitted:
     """The result of `jit`: a callable with the arguments and results of the function it wraps.
 
-    With more than `limit` signatures, the oldest is dropped. A `signature` accepts only arguments like its Tensors.
+    With more than `limit` signatures, the oldest one is dropped. If `signature` is set, only arguments like its
+    Tensors are accepted.
     """
 
     def __init__(
@@ -396,7 +400,7 @@ def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Expla
 
 
 def as_jitted(who: str, fn: Any) -> Jitted:
-    """A jitted function unchanged, and the compiled form of another function or Cell; `who` is for errors."""
+    """Return a jitted function unchanged; compile any other function or Cell. Errors name `who`, the caller."""
     if not callable(fn) or isinstance(fn, (Tensor, type)):
         raise TraceError(f"{who}: fn must be a function or a Cell, not {came(fn)}.")
     return fn if isinstance(fn, Jitted) else Jitted(fn)

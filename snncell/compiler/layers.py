@@ -131,7 +131,7 @@ def _direction_of(rows: dict[str, Layer], instruction: Instruction) -> Direction
 
 
 def layer_of(instructions: Sequence[Instruction]) -> tuple[str, bool]:
-    """The layer of a launch: that of most of its instructions; and whether it belongs to the backward pass."""
+    """The layer with most of a launch's instructions, and whether the launch belongs to the backward pass."""
     return Counter((x.line.layer, x.line.backward) for x in instructions).most_common(1)[0][0]
 
 

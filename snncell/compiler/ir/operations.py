@@ -148,7 +148,7 @@ class Cast(Elementwise):
         return [(inputs[0].shape, attrs["dtype"])]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """None, because a conversion is no arithmetic."""
+        """0, because a conversion is not counted as arithmetic."""
         return 0.0
 
 
