@@ -78,7 +78,9 @@ def euler_step(cell: Any, x: Any, v: Any) -> Any:
     if cell.quantisers is not None:
         rate = cell.quantisers.rate(tau)
         return v + (x - leak) * rate if cell.decay_input else v - leak * rate + x
-    return v + (x - leak) / tau if cell.decay_input else v - leak / tau + x
+    if cell.decay_input:
+        return v + (x - leak) / tau
+    return v - leak / tau + x
 
 
 class EulerLeak(Neuron):
