@@ -245,6 +245,26 @@ def test_second_order_gradients_through_products_in_loops_are_correct() -> None:
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.usefixtures("eager_for_events")
+@pytest.mark.parametrize("axis", [None, 0, (0, 1), 2])
+@pytest.mark.parametrize("steps", [1, 20, 40])  # beyond 32 steps, sums over time have partial sums in float64
+def test_sums_of_a_loop_with_a_product_equal_those_of_each_step(steps: int, axis: Any) -> None:
+    rng = np.random.default_rng(steps)
+    net = nn.SequentialCell(nn.Dense(16, 100), nn.MultiStep(nn.LIFNode(v_threshold=0.3)))
+    x = spikes(rng, (steps, 7, 16), 0.2, np.float32)
+    scale = Tensor(rng.standard_normal((steps, 7, 100), np.float32))
+
+    def loss(x: Tensor) -> Tensor:
+        return ((net(x) * scale).sum(axis) ** 2).sum()
+
+    run = grad(loss, None, net.trainable_params())
+    with unfused():
+        expected = [loss(x), *run(x)]
+    for found, other in zip([jit(loss)(x), *jit(run)(x)], expected, strict=True):
+        size = max(1.0, float(np.abs(other.asnumpy()).max()))
+        np.testing.assert_allclose(found.asnumpy(), other.asnumpy(), rtol=1e-4, atol=1e-5 * size)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.bool_])
 def test_integer_matrices_multiply_in_a_loop(dtype: Any) -> None:

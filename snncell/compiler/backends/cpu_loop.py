@@ -167,7 +167,7 @@ class CPULoop(LoopBackend):
             if r.two_levels:
                 begin += [
                     f"far{n} = {block.new(value, far_of(value))}",
-                    "if many:",
+                    "if is_long:",
                     f"    {each}",
                     f"        far{n}[i] = 0",
                 ]
@@ -181,9 +181,9 @@ class CPULoop(LoopBackend):
         if not far:
             return begin, step, [], sums
         # A few terms are one partial sum, and adding it to the wide sum 0 does not change it.
-        begin.insert(0, f"many = steps > {NEAR}")
-        flush = [f"if many and {loops.flush_condition('t', self.backwards)}:", *loops.indent(move)]
-        return begin, step, flush, ["if many:", *loops.indent(finish), *sums]
+        begin.insert(0, f"is_long = steps > {NEAR}")
+        flush = [f"if is_long and {loops.flush_condition('t', self.backwards)}:", *loops.indent(move)]
+        return begin, step, flush, ["if is_long:", *loops.indent(finish), *sums]
 
     def _phases(self, instructions: list[Instruction], results: list[Value]) -> list[Phase]:
         """The phases of a step; a body without products is one phase, over the shape to which everything broadcasts."""
