@@ -170,7 +170,10 @@ def test_tensor_accepts_data_input_data_and_a_device():
         (lambda: Tensor(dtype=ms.float32, init="ones"), "shape is missing"),
         (lambda: Tensor(init="ones"), "shape and dtype is missing"),
         (lambda: Tensor([1.0], shape=(1,)), "data is given twice, or together with shape"),
-        (lambda: Tensor(input_data=[1.0], shape=(1,), dtype=ms.float32, init="ones"), "data is given twice, or together with shape"),
+        (
+            lambda: Tensor(input_data=[1.0], shape=(1,), dtype=ms.float32, init="ones"),
+            "data is given twice, or together with shape",
+        ),
         (lambda: Tensor([1.0], input_data=[1.0]), "data is given twice"),
         (lambda: Tensor(shape=(2,), dtype=ms.float32, init="nothing"), "init .*not 'nothing'"),
         (lambda: Tensor(shape=(2,), dtype=ms.float32, init=initializer("ones", (3,))), "has shape"),
