@@ -37,9 +37,9 @@ class BlockSum(NamedTuple):
         """The number of rows of results to which a block of elements belongs."""
         return max(1, min(self.outer, block // self._group() + 2))
 
-    def pays(self, block: int) -> bool:
-        """True if there are much fewer results in a block than elements."""
-        return self.rows(block) * self.inner * FEWER <= block
+    def pays(self, block: int, rows: int | None = None) -> bool:
+        """True if a block has many more elements than results, in as many rows as it needs or in `rows`."""
+        return (self.rows(block) if rows is None else rows) * self.inner * FEWER <= block
 
     def total(self, parts: Any, rows: int, block: int) -> Any:
         """The sum in the shape `kept`, from the results of all blocks; row n of a block's results is at n % rows."""

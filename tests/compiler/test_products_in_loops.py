@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interpreting import plainly
 
 import snncell
 from snncell import Tensor, explain, explain_passes, grad, jit, nn, ops
+from snncell.compiler.backends.cpu_loop import CPULoop
 from snncell.kernels.products import gathers, matmul
 from snncell.testing import unfused
 
@@ -263,6 +265,27 @@ def test_sums_of_a_loop_with_a_product_equal_those_of_each_step(steps: int, axis
     for found, other in zip([jit(loss)(x), *jit(run)(x)], expected, strict=True):
         size = max(1.0, float(np.abs(other.asnumpy()).max()))
         np.testing.assert_allclose(found.asnumpy(), other.asnumpy(), rtol=1e-4, atol=1e-5 * size)
+
+
+@pytest.mark.usefixtures("eager_for_events")
+def test_sums_of_many_samples_need_no_row_for_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts_of, sizes = CPULoop._parts, list[int]()
+
+    def parts(self: CPULoop, blocks: int) -> list[Any]:
+        found = parts_of(self, blocks)
+        sizes.append(sum(x.size for x in found[4::5]))
+        return found
+
+    monkeypatch.setattr(CPULoop, "_parts", parts)
+    rng = np.random.default_rng(0)
+    net = nn.SequentialCell(nn.Dense(6, 20), nn.MultiStep(nn.LIFNode(v_threshold=0.3)))
+    x, scale = spikes(rng, (2, 2000, 6), 0.2, np.float32), Tensor(rng.standard_normal((2, 2000, 20), np.float32))
+    with plainly():
+        found = jit(lambda x: (net(x) * scale).sum((0, 2)))(x)
+    with unfused():
+        expected = (net(x) * scale).sum((0, 2))
+    np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-4, atol=1e-5)
+    assert max(sizes) <= 2000 * 20
 
 
 @pytest.mark.sampled(2)

@@ -94,6 +94,14 @@ def test_compiled_sums_equal_numpy(dtype: Any) -> None:
         check_sum(lambda *arguments: kernel(1, 0, *arguments), dtype.dtype, lengths)
 
 
+def test_infinite_sums_stay_infinite() -> None:
+    plain, found = function_of(Path("tried.py"), SUM, "tried"), np.zeros(2)
+    terms = np.ones(16)
+    terms[[1, 6]] = np.inf, -np.inf
+    plain(0, 1, 0, 16, 1, 2, 2, 4, found, terms)  # each result belongs to two runs of four elements
+    np.testing.assert_array_equal(found, [np.inf, -np.inf])
+
+
 SHAPES = [(3, 4, 5, 2), (1, 7, 1, 3), (2, 3, 3, 3, 2), (40,), (6, 1), (), (0, 3), (2, 0, 4)]
 SUMS = [
     (shape, axes)

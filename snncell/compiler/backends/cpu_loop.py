@@ -140,9 +140,9 @@ class CPULoop(LoopBackend):
             x = one.inputs[0]
             if isinstance(one.op, Sum) and x in self.summed:
                 own, elements = block_sum(x.shape, one.attrs["axis"]), self._block() * self.widths[self.block.of(x)]
-                if own.pays(elements):
-                    # A strip of scattered or gathered products is not one run of elements.
-                    rows = own.outer if self.scattered or self.gathered else own.rows(elements)
+                # A strip of scattered or gathered products is not one run of elements.
+                rows = own.outer if self.scattered or self.gathered else own.rows(elements)
+                if own.pays(elements, rows):
                     self.reduced.append((one, own, rows))
                     continue
             whole.update(values_in(one))

@@ -79,7 +79,7 @@ def sum_broadcast(
             length = least(length, count - done)
             # Four sums, because each addition must wait for the previous one of the same sum.
             whole = length // 4 * 4
-            a, b, c, d = own[0], 0 * own[0], 0 * own[0], 0 * own[0]
+            a, b, c, d = own[0], 0.0, 0.0, 0.0  # not 0 * own[0], because an infinite sum would become NaN
             for i in range(0, whole, 4):
                 a += part[i]
                 b += part[i + 1]
