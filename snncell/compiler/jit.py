@@ -399,8 +399,8 @@ def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Expla
     return as_jitted("explain_passes", fn).explain_passes(*inputs, **kwargs)
 
 
-def as_jitted(who: str, fn: Any) -> Jitted:
-    """Return a jitted function unchanged; compile any other function or Cell. Errors name `who`, the caller."""
+def as_jitted(who: str, fn: Any, argument: str = "fn") -> Jitted:
+    """Return a jitted function unchanged; compile any other function or Cell. Errors name the caller and argument."""
     if not callable(fn) or isinstance(fn, (Tensor, type)):
-        raise TraceError(f"{who}: fn must be a function or a Cell, not {came(fn)}.")
+        raise TraceError(f"{who}: {argument} must be a function or a Cell, not {came(fn)}.")
     return fn if isinstance(fn, Jitted) else Jitted(fn)

@@ -153,7 +153,7 @@ def profile(
     owner: Any = getattr(step, "__func__", None)
     if isinstance(step, MethodType) and isinstance(owner, Jitted):  # a decorated method
         inputs, step = (step.__self__, *inputs), owner
-    jitted = as_jitted("profile", step)
+    jitted = as_jitted("profile", step, "step")
     if TRACING.trace is not None:
         raise TraceError(f"profile: {jitted.name} is being traced. Call snncell.profile outside of jitted functions.")
     if FINITE or TRACING.unfused:

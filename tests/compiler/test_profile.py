@@ -301,7 +301,7 @@ def test_plot_draws_a_bar_for_each_layer() -> None:
         (
             lambda: profile(nn.ReLU, ops.ones(2)),
             TraceError,
-            r"profile: fn must be a function or a Cell, not .*nn\.ReLU",
+            r"profile: step must be a function or a Cell, not .*nn\.ReLU",
         ),
         (lambda: profile(3, ops.ones(2)), TraceError, r"profile: .*, not a int"),
         (lambda: profile(lambda x: x, ops.ones(2)), ArgumentError, r"<lambda> runs no kernel .* Pass what it computes"),
