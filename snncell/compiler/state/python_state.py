@@ -223,7 +223,7 @@ def holds_traced_tensor(value: Any, trace: Trace | None, depth: int = 3) -> bool
 
 _NAMES = {id(NUMPYS): "np.random", id(PYTHONS): "Python's random"}
 _PATIENCE = 2.0  # seconds that a trace waits for each loading thread to finish its current sample
-_LOOK = 0.005  # seconds after which the draws of another thread are detected
+_LOOK, _LOOKS = 0.005, 40  # seconds between two looks at the draws of another thread, and the most looks
 
 # The lock of each loading thread, by its identifier; the thread holds it while it runs the user's transforms.
 LOADING: dict[int, Any] = {}
@@ -276,8 +276,11 @@ class RandomStates:
         if not self.alone or threading.active_count() == 1:
             return not self.alone
         present = of(generator)
-        time.sleep(_LOOK)
-        return bool(of(generator) != present)
+        for _ in range(_LOOKS):  # on a busy machine, a thread may get no time for long
+            time.sleep(_LOOK)
+            if of(generator) != present:
+                return True
+        return False
 
 
 def _draw_error(who: str, name: str, every: str) -> TraceError:
