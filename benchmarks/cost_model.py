@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 import snncell
-from benchmarks.machine import blas_rate, copy_bandwidth, median_seconds
+from benchmarks.machine import median_seconds
 from benchmarks.row import OURS
 from benchmarks.rows import ROWS
 from snncell import Tensor, nn
+from snncell.kernels.limits import copy_bandwidth, product_rate
 
 FLOAT = 4  # bytes
 
@@ -119,7 +120,7 @@ def adam(n: int) -> Kernel:
 
 def table(quick: bool) -> str:
     """A line for each kernel: bytes, operations, its bound, its time, and their ratio."""
-    bandwidth, rate = copy_bandwidth(), blas_rate(256 if quick else 2048)
+    bandwidth, rate = copy_bandwidth(), product_rate()
     lines = [
         f"Copies: {bandwidth / 1e9:.1f} GB/s read and written. BLAS: {rate / 1e9:.0f} GFLOP/s.",
         "",

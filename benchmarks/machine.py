@@ -11,11 +11,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from benchmarks.peers import versions
 
@@ -80,24 +77,6 @@ def _memory() -> int:
         return 0
 
 
-# --- limits -----------------------------------------------------------------------------------------------------------
-
-
-def copying(size: int = 64_000_000) -> Callable[[], Any]:
-    """A copy of so many bytes by all cores."""
-    source, target = (np.ones(size, np.uint8) for _ in range(2))
-    parts = list(zip(np.array_split(target, cores()), np.array_split(source, cores()), strict=True))
-    pool = ThreadPoolExecutor(cores())
-    return lambda: list(pool.map(lambda part: np.copyto(*part), parts))
-
-
-def multiplying(n: int = 2048) -> Callable[[], Any]:
-    """A product of n x n matrices of float32 by BLAS, on the threads that it chooses."""
-    a, b = (np.random.default_rng(seed).standard_normal((n, n), np.float32) for seed in range(2))
-    out = np.empty_like(a)
-    return lambda: np.matmul(a, b, out=out)
-
-
 def median_seconds(run: Callable[[], Any], rounds: int = 9) -> float:
     """The median time of a call, after one that does not count."""
     run()
@@ -107,17 +86,6 @@ def median_seconds(run: Callable[[], Any], rounds: int = 9) -> float:
         run()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
-
-
-def copy_bandwidth() -> float:
-    """Bytes per second, read and written."""
-    size = 64_000_000
-    return 2 * size / median_seconds(copying(size))
-
-
-def blas_rate(n: int = 2048) -> float:
-    """Floating-point operations per second."""
-    return 2 * n**3 / median_seconds(multiplying(n))
 
 
 def resident(field: str) -> int:
