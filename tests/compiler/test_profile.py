@@ -36,10 +36,12 @@ class Net(nn.Cell):
         return self.head(self.flat(self.lif(self.norm(self.conv(x))))).mean(0)
 
 
-def training() -> tuple[nn.Cell, nn.Adam, Callable[..., Any], tuple[Tensor, Tensor]]:
+def training(
+    network: type[nn.Cell] = Net, seed: int = 0
+) -> tuple[nn.Cell, nn.Adam, Callable[..., Any], tuple[Tensor, Tensor]]:
     """A network, its optimiser, a jitted training step and a batch."""
-    snncell.set_seed(0)
-    net, loss = Net(), nn.CrossEntropyLoss()
+    snncell.set_seed(seed)
+    net, loss = network(), nn.CrossEntropyLoss()
     optimiser = nn.Adam(net.trainable_params(), 1e-2)
     gradients = value_and_grad(lambda x, y: loss(net(x), y), None, optimiser.parameters)
 
@@ -91,17 +93,7 @@ def test_profiling_does_not_change_training() -> None:
             return super().construct(x + 0.1 * ops.normal(x.shape, 0.0, 1.0))
 
     def trained(profiled: bool) -> list[Any]:
-        snncell.set_seed(3)
-        net, loss = Noisy(), nn.CrossEntropyLoss()
-        optimiser = nn.Adam(net.trainable_params(), 1e-2)
-        gradients = value_and_grad(lambda x, y: loss(net(x), y), None, optimiser.parameters)
-
-        def step(x: Tensor, y: Tensor) -> Tensor:
-            value, grads = gradients(x, y)
-            optimiser(grads)
-            return value
-
-        step = jit(step)
+        net, optimiser, step, _ = training(Noisy, seed=3)
         x = Tensor(np.random.default_rng(1).random((4, 3, 1, 6, 6), np.float32))
         results = []
         for _ in range(3):

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(is_simulated(), reason="in the simulator nothing is compiled"),
     pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="NUMBA_DISABLE_JIT=1 compiles nothing"),
 ]
-CAPABILITIES = [(7, 5), (9, 0)]  # the oldest and the newest; `test_kernels_run_in_the_simulator_compile` has 8.0
+CAPABILITIES = [(7, 5), (8, 0), (9, 0)]
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
