@@ -189,7 +189,7 @@ class AxonalDelay(Cell):
     num_features: Annotated[Count, field(meaning="C")]
     max_delay: Annotated[Count, field(meaning="the longest delay, in steps")]
     delay_init: Init | None = field(
-        None, meaning="initial delays in steps, (C,); None draws them uniformly from [0, max_delay]", keep=False
+        None, meaning="initial delays in steps, (C,), all in [0, max_delay]; None draws them uniformly", keep=False
     )
     learnable: bool = field(True, meaning="whether to train the delays", keep=False)
     dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the delays", keep=False)
@@ -251,7 +251,7 @@ class WinnerTakeAll(Cell):
         [0.  0.9 0.  0.4]
     """
 
-    k: int = field(1, meaning="the number of winners", convert=check_count)
+    k: int = field(1, meaning="the number of winners, at most the length of the axis", convert=check_count)
     axis: int = field(-1, meaning="the axis of the competition; time and batch are axes 0 and 1")
     straight_through: bool = field(False, meaning="whether losers have a gradient too")
 
