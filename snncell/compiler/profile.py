@@ -106,7 +106,7 @@ def profile(
     detail: Literal["layers", "launches"] = "layers",
     **kwargs: Any,
 ) -> Profile:
-    """Profiler: measure the time of each layer and of each launch of a compiled step.
+    """Profiler: measure the time of each layer and of each launch (the call of a kernel) in a compiled step.
 
     Use it to find out where the time of a training step goes. You can print the result, show it in a notebook, draw it
     by `.plot()`, and open it in Perfetto (https://ui.perfetto.dev) after `.save("trace.json")`. `snncell.explain`
@@ -121,16 +121,17 @@ def profile(
     60 ms with 40 launches. On a GPU they take more, because the host has to wait for each launch. The output states how
     much longer a step takes with the clocks.
 
-    The bound of a launch is the larger of two times: its bytes at the bandwidth of a copy, and its operations at
-    the rate of a large matrix product. Both rates are measured once, at the first profile. A launch at 1.2 times its
-    bound cannot become much faster, a launch at 10 times can. Operations are those of the plain algorithm: 2 n k m for
-    a matrix product, those of the events alone if only events are used, and one for each element of an elementwise
-    operation. So Winograd convolutions, and data in a cache, can have less than 1 times the bound.
+    The bound of a launch is the larger of two times: its bytes at the bandwidth of a copy, and its operations at the
+    rate of a large matrix product. Both rates are measured once, at the first profile. A launch at 1.2 times its bound
+    cannot become much faster, a launch at 10 times can. Operations are those of the plain algorithm: 2 n k m for a
+    matrix product, fewer if it computes with the nonzero elements only, and one for each element of an elementwise
+    operation. A launch can take less time than its bound if it needs fewer operations, like a Winograd convolution, or
+    if its data are in a cache.
 
     Args:
         step: a function or Cell. If it is not jitted, its compiled form is profiled, and the output says so.
-        inputs, kwargs: arguments of one call. Shapes and dtypes choose among the signatures for which `step` is
-            compiled, and the density of spikes chooses the path of events or the dense one.
+        inputs, kwargs: arguments of one call. Use real data: the shapes and dtypes decide which compiled version of
+            `step` runs, and the number of spikes decides whether matrix products use events or all elements.
         repeat: the number of timed runs; times are medians.
         detail: "layers" prints a row for each layer, "launches" a row for each launch.
 

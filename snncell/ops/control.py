@@ -49,8 +49,8 @@ def scan(
         init: the first carry, Tensors in any structure.
         xs: a Tensor (T, ...), or a structure of Tensors with the same T.
         reverse: run from the last step to the first. The ys keep the order of xs.
-        checkpoint_every: save the carry every that many steps, and rematerialise the steps between them in the backward
-            pass, which saves memory. By default each step saves as few values as the backward pass needs.
+        checkpoint_every: the number of steps from one saved carry to the next. The backward pass recomputes the steps
+            between them, which saves memory. By default each step saves as few values as the backward pass needs.
     Returns: The last carry, and the ys stacked along a first axis of length T.
     Raises: ShapeError if the lengths of xs differ, or a state changes its shape; DTypeError if a state changes its
         dtype; ArgumentError for xs without a Tensor or of length 0.

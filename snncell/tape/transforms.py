@@ -219,8 +219,8 @@ def value_and_grad(
         has_aux: True if `fn` returns `(loss, *aux)`; only `loss` is differentiated.
         return_ids: True to return each gradient as a pair `(position, gradient)`, or `(name, gradient)` for a
             Parameter, for `get_grad`.
-        sens_param: True to pass the gradient to start from, with the value's shape and dtype, as the last argument or
-            as `sens=`.
+        sens_param: True to pass the returned function the gradient from which the backward pass starts, in the shape
+            and dtype of the value, as its last argument or as `sens=`.
     Returns: A function with `fn`'s arguments that returns `(value, gradients)`.
     Raises: GradientError for an argument that is not a float Tensor, a weight that is not a Parameter, or an output
         without a gradient; DTypeError for a `sens` of another dtype than the value.

@@ -132,7 +132,8 @@ class Membrane(Ranged, Cell):
                 a surrogate, pass an object of `snncell.surrogate`. If you pass a Parameter, training learns it: the
                 neuron computes its own constants from it. With requires_grad=False the Parameter stays fixed.
         Returns:
-            a neuron, maybe of another class. By default it avoids defects, which as_shipped=True reproduces:
+            a neuron, maybe of another class. It corrects these defects of the frameworks, unless you pass
+            as_shipped=True:
 
             - snnTorch: Leaky and Synaptic with reset_delay=False and "subtract" swallow a spike if the remaining
               potential is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.

@@ -106,8 +106,8 @@ class LIFNode(EulerLeak):
     factor, use `LeakyNode`. To learn tau, pass `learnable="tau"` or use `ParametricLIFNode`.
 
     The defaults tau=2.0 and decay_input=True are SpikingJelly's. Each step then forgets half of the potential, which
-    suits inputs of few steps; hundreds of steps need a longer tau. With decay_input=True that also weakens the input,
-    so you should then raise the weights or pass decay_input=False.
+    suits inputs of few steps; hundreds of steps need a longer tau. With decay_input=True a longer tau also divides the
+    input by more, so you should then raise the weights or pass decay_input=False.
 
     Inputs: x, v: the input and the potential, both of shape (B, ...). `nn.MultiStep(node)` takes the input (T, B, ...).
     Returns: (s, v): the spikes, 0 or 1, and the potential after the reset, in the shape and dtype of x.

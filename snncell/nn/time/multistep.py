@@ -97,9 +97,9 @@ class MultiStep(Cell):
     """Run a neuron over time: (T, B, ...) -> (T, B, ...).
 
     This is the usual way to use a neuron in a network, for example `nn.SequentialCell(nn.Dense(784, 100),
-    nn.MultiStep(nn.LIFNode()))`. It traces the step once per signature of inputs. If all operations are elementwise,
-    apart from products of states and weights, it compiles one forward and one backward kernel with the time loop
-    inside; `snncell.explain` shows this. Because the step is traced:
+    nn.MultiStep(nn.LIFNode()))`. It traces the step once for each combination of input shapes and dtypes. If all
+    operations are elementwise, apart from products of states and weights, it compiles one forward and one backward
+    kernel with the time loop inside; `snncell.explain` shows this. Because the step is traced:
 
     - Python code in the Cell runs once, not at each step. A branch on the value of a Tensor is an error.
     - If a Python value that the Cell reads changes between calls, the step is traced again, as by `snncell.jit`.
@@ -111,8 +111,8 @@ class MultiStep(Cell):
         cell: a Cell of one step, `construct(x, *states) -> (output, *states)`. The output can be any structure of
             Tensors. For example, return `((spike, v), *states)` to record potentials next to spikes.
         return_states: return `(y, (state, ...))` with the last states, instead of y.
-        checkpoint_every: save the states only every that many steps, and rematerialise the steps between them in the
-            backward pass, which saves memory; see `ops.scan`. By default each step saves its states.
+        checkpoint_every: the number of steps from one saved state to the next. The backward pass recomputes the steps
+            between them, which saves memory; see `ops.scan`. By default each step saves its states.
     Inputs:
         x: (T, B, ...).
         states: the initial states. By default they come from `cell.init_state(x[0])`, or are zeros.
