@@ -84,7 +84,7 @@ SIZES = [
 def test_products_of_events_equal_numpy(
     small_too: None, monkeypatch: pytest.MonkeyPatch, m: int, k: int, n: int, density: float, dtype: Any, weighted: bool
 ) -> None:
-    monkeypatch.setattr(matmul, "_density", lambda x: 0.0)  # small matrices may exceed the density by chance
+    monkeypatch.setattr(matmul, "estimate_density", lambda x: 0.0)  # small matrices may exceed the density by chance
     rng = np.random.default_rng(m + k + n)
     x = events(rng, (m, k), density, dtype, weighted)
     y, d = rng.normal(size=(k, n)).astype(dtype), rng.normal(size=(m, n)).astype(dtype)
@@ -119,7 +119,7 @@ def test_event_at_any_position_is_used(small_too: None, where: int) -> None:
 
 
 def test_rows_can_have_more_events_than_a_byte_counts(small_too: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matmul, "_density", lambda x: 0.0)
+    monkeypatch.setattr(matmul, "estimate_density", lambda x: 0.0)
     x = np.zeros((3, 600), np.float32)
     x[1, :300] = 1.0
     y, d = np.ones((600, 16), np.float32), np.ones((3, 16), np.float32)
@@ -235,6 +235,16 @@ def test_density_selects_the_path(paths: list[str], density: float) -> None:
         "columns" if density < reverse else "blas",
     ]
     assert 0.2 <= reverse <= forward <= 0.6
+
+
+@pytest.mark.parametrize("axis", range(4))
+@pytest.mark.parametrize("shape", [(32, 64, 16, 16), (64, 32, 32, 32), (20, 2, 48, 48), (100, 8, 40, 30)])
+def test_estimated_density_does_not_depend_on_the_place_of_spikes(shape: tuple[int, ...], axis: int) -> None:
+    of_place = np.linspace(0, 0.5, shape[axis]).reshape([-1 if n == axis else 1 for n in range(4)])
+    x = (np.random.default_rng(0).random(shape) < of_place).astype(np.float32)
+    x[..., 0, :] = 0  # an empty border
+    assert matmul.estimate_density(x) == pytest.approx(np.count_nonzero(x) / x.size, rel=0.08)
+    assert matmul.estimate_density(x[0, 0, :2]) == np.count_nonzero(x[0, 0, :2]) / x[0, 0, :2].size
 
 
 CASES: dict[str, tuple[Any, Any]] = {

@@ -34,6 +34,7 @@ from snncell.kernels.intrinsics.elements import move, row, strip, tail, zero
 from snncell.kernels.intrinsics.panels import VECTORS, add_rows, turn
 from snncell.kernels.numba.build import kernel_for, run_in_parts
 from snncell.kernels.products.csr import Rows
+from snncell.kernels.products.matmul import estimate_density
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 
@@ -184,7 +185,6 @@ Ints = tuple[int, ...]
 PARTS = 16  # the number of parts of the images; large gradients split the channels instead
 MOST_SLOPES = 1 << 18  # bytes of result gradients processed at once, a part of the L2 cache
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all parts
-SAMPLES = 4096  # elements, in whole rows of images, from which the density is estimated
 # The cost model, in cycles fitted to measured times: DENSE and ADDED per vector of sums, dense and per event; EVENT per
 # event in a window and panel; COPIED per element that the dense algorithm copies; LOOKED per element that is scanned;
 # MOVED per element that is transposed between channels and pixels; PIXEL per pixel of the results and panel.
@@ -247,11 +247,7 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
 def pay(x: Any, shape: Shape, slow_down: float = OF_RESULTS) -> bool:
     """True if images are sparse enough that an event-driven convolution is faster than a dense one."""
     below = limit(shape, max(4, x.dtype.itemsize), slow_down) if x.size else 0.0  # bytes are converted to floats
-    if below <= 0 or isinstance(x, Rows):
-        return below > 0 and x.density < below
-    rows = x.reshape(-1, x.shape[-1])
-    some = rows[:: max(1, rows.size // SAMPLES)]
-    return bool(np.count_nonzero(some) < below * some.size)
+    return below > 0 and (x.density if isinstance(x, Rows) else estimate_density(x)) < below
 
 
 @functools.lru_cache(maxsize=512)

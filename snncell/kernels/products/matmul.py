@@ -171,8 +171,8 @@ def add_events(
 PART_WORK = 1 << 24  # multiplications per part: a third of a millisecond, ten times the cost of starting a part
 MOST_PARTS = 64
 LEAST_SIDE = 256  # the minimum side of a part: in narrower ones, BLAS spends as much time on packing as on the product
-SAMPLES = 4096  # elements from which the density is estimated, in whole rows
-SAMPLED_ROWS = 16  # the minimum number of these rows
+SAMPLES, RUN = 16384, 64  # elements from which the density is estimated, in runs
+GOLDEN = 0.6180339887498949  # the distance between two runs, as a fraction of the array
 UNITS = 16  # if an event-driven product has fewer strips of columns than this, its rows are cut too
 UNIT_ROWS = 256  # the minimum number of rows of a unit
 PANELS = 32  # the maximum number of panels; a thread that finishes early takes more units
@@ -228,14 +228,14 @@ def takes_events(x: Any, y: Any) -> bool:
     """True if the product of two matrices is event-driven, by an estimate of the density of `x`."""
     by_columns = not x.flags.c_contiguous
     spikes, below = x.T if by_columns else x, limit_of(x, y, by_columns)
-    return bool(below > 0 and spikes.flags.c_contiguous and _density(spikes) < below)
+    return bool(below > 0 and spikes.flags.c_contiguous and estimate_density(spikes) < below)
 
 
 def events_of(x: Any, *, dtype: Any, below: float) -> MatrixEvents:
     """Find the events of a matrix, for several products of dtype `dtype`; none if its density is not below `below`.
     `x` has floats, bytes, or booleans, which count as 0 and 1.
     """
-    if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and _density(x) < below:
+    if x.flags.c_contiguous and x.size and dtype in (np.float32, np.float64) and estimate_density(x) < below:
         return _all_events(x, dtype)
     return MatrixEvents(*(np.empty((0, 0), kind) for kind in (np.int16, dtype, np.int64, np.int32)))
 
@@ -371,10 +371,18 @@ def _slices(length: int, parts: int) -> list[slice]:
     return [slice(length * part // parts, length * (part + 1) // parts) for part in range(parts)]
 
 
-def _density(x: Any) -> float:
-    """Estimate the fraction of nonzero elements from some of the rows."""
-    rows = x[:: max(1, min(x.size // SAMPLES, len(x) // SAMPLED_ROWS))]
-    return float(np.count_nonzero(rows != 0) / max(1, rows.size))  # `!= 0` because counting floats is four times slower
+def estimate_density(x: Any) -> float:
+    """Estimate the fraction of nonzero elements of a contiguous array, from runs of elements.
+
+    The distance between runs is not a whole number of rows or images. With every n-th row instead, for example, all
+    samples could be the first rows of images, at whose border there are fewer spikes.
+    """
+    elements = x.reshape(-1)
+    if x.size > SAMPLES:
+        runs = elements[: x.size // RUN * RUN].reshape(-1, RUN)
+        elements = runs[(np.arange(SAMPLES // RUN) * GOLDEN % 1 * len(runs)).astype(np.int64)]
+    # `!= 0` because counting floats is four times slower
+    return float(np.count_nonzero(elements != 0) / max(1, elements.size))
 
 
 # The signature of each kernel.
