@@ -1,5 +1,5 @@
 """The pipeline from a Python function to results. `jit` and `MultiStep` trace the function to a Program, passes rewrite
-it, and a plan replays the kernels. In eager mode operations run at once, and a tape records them for the gradients.
+it, and a plan replays the kernels. In eager mode operations run immediately, and a tape records them for the gradients.
 """
 
 from pathlib import Path

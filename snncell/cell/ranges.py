@@ -193,7 +193,7 @@ class Derived:
     """A constant computed from Parameters, `function(*parts)`; operations evaluate it at each use.
 
     Arithmetic with it gives another one, so you can pass Parameters to conversions of time constants. For example,
-    `1.0 - decay_from_tau(tau)` is learned if `tau` is. A comparison raises an error, because it needs a number at once.
+    `1.0 - decay_from_tau(tau)` is learned if `tau` is. A comparison raises an error, because it needs its value now.
     Parts are Parameters, numbers and other Derived constants. The function must be defined in a module, so that it can
     be pickled. Error messages contain `name`, the user's name for the constant.
     """

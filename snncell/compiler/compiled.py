@@ -284,7 +284,7 @@ class Compiled:
         if not taped:
             self.traced = program_of_trace(trace, outputs)
             self.plans = Plans(canonicalise(self.traced))
-            self.plans.of([leaf._data for leaf in leaves])  # compile now, so that errors are raised at once
+            self.plans.of([leaf._data for leaf in leaves])  # compile now, so that errors are raised immediately
 
     def up_to_date(self) -> bool:
         """True if nothing that was traced, forward or backward, has changed since."""

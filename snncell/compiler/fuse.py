@@ -53,12 +53,12 @@ def fuse(program: Program) -> list[FusionGroup]:
     """Group the instructions of a Program, in an order in which the groups can run.
 
     Each instruction goes into the earliest legal group, or into a new one at the end. A group is legal if it runs over
-    the same shape, if all inputs of the instruction are ready when it starts or come from it, and if it shares an
-    operand or a result with the instruction, unless they have a single element.
+    the same shape, if each input of the instruction is computed before the group or in it, and if the group reads or
+    computes an operand of the instruction. The last condition does not apply to loops over a single element.
 
-    Then each loop sinks into the first loop that uses one of its results, if that is legal, because an operand may come
-    from a loop that was opened later than the instruction's group. Finally, loops rematerialise Values that would pass
-    through memory, if that moves fewer bytes.
+    Then each loop is merged into the first loop that uses one of its results, if that is legal. The first phase cannot
+    do this, because it never moves an instruction to a group that was opened later. Finally, loops rematerialise Values
+    that would pass through memory, if that moves fewer bytes.
     """
     groups: list[FusionGroup] = []
     group_of: dict[Value, int] = {}  # the group that computes each Value
@@ -86,7 +86,7 @@ def fuse(program: Program) -> list[FusionGroup]:
             group.axes = axes
             reduced.update(instruction.outputs)
         group_of.update(dict.fromkeys(instruction.outputs, index))
-    groups = _sunk(groups, reduced)
+    groups = _merge_into_users(groups, reduced)
     used = set(program.results())
     for group in reversed(groups):
         group.settle(used)
@@ -94,7 +94,7 @@ def fuse(program: Program) -> list[FusionGroup]:
     return _rematerialise_groups(groups, program)
 
 
-def _sunk(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
+def _merge_into_users(groups: list[FusionGroup], reduced: set[Value]) -> list[FusionGroup]:
     """Merge each group into the first group that uses one of its results, if that is legal."""
     # Only the first one, because the group must run before all of its users.
     later: list[FusionGroup] = []  # the groups after this one, in reverse order

@@ -3,8 +3,8 @@
     step      (v; x) -> (v'; s)             h = v + (x - v) / tau; u = h - 1; s = u > 0; v' = h * (1 - stop_gradient(s))
     backward  (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
 
-The backward step is the sweep of the step's tape, traced after the step itself. It rematerialises the Values of the
-forward step that it needs from the cheapest saved Values (`passes/rematerialise.py`), here u. Its states are the
+The backward step is the backward pass over the step's tape, traced after the step itself. It rematerialises the Values
+of the forward step that it needs from the cheapest saved Values (`passes/rematerialise.py`), here u. Its states are the
 gradients of the step's states, and it runs in the other direction of time. It is a body like any other, so it has a
 backward step too. If an outer tape records, `find_needed_inputs` finds the additional Values that gradients of higher
 orders need.
@@ -68,7 +68,7 @@ def trace_body(
         # A step may store a value for later steps, for example a mask. Then it is traced again, with this value.
         changes = state.changes()
         if earlier is not None and (changes or _differ(earlier[1], body)):
-            raise _count_words(who, next(iter(earlier[0].values())).words)
+            raise _make_leak_error(who, next(iter(earlier[0].values())).words)
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing and not changes:
             if TRACING.trace is None:
@@ -78,7 +78,7 @@ def trace_body(
         carried += missing
 
 
-def _count_words(who: str, words: str) -> TraceError:
+def _make_leak_error(who: str, words: str) -> TraceError:
     return TraceError(
         f"{who}: {words} is read and changed by a step, but a step is traced only once, so all steps would see the "
         f"same value. Return it as a state, or make it a Parameter (requires_grad=False) and write to it by ops.assign."
@@ -202,7 +202,7 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
             )
         state.refuse_leaks(trace, who)
         for change in state.changes().values():
-            raise _count_words(who, change.words)
+            raise _make_leak_error(who, change.words)
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:

@@ -1,9 +1,9 @@
 """The compiler's passes, in order: one list over Programs, and one over the bodies of loops.
 
 `snncell.explain_passes` shows a Program after each pass, then the step of each of its loops. The docstring of a pass
-has an example, the reason why it pays, and the conditions under which it is legal. A trace goes through the CANONICAL
-passes at once. The other passes of PROGRAM_PASSES run when a plan is made, because they depend on the device. The saved
-values of a body are chosen when it is traced, and its instructions are placed when its loop is scheduled.
+has an example, the reason why it pays, and the conditions under which it is legal. The CANONICAL passes run as soon as
+a trace is complete. The other passes of PROGRAM_PASSES run when a plan is made, because they depend on the device. The
+saved values of a body are chosen when it is traced, and its instructions are placed when its loop is scheduled.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ PROGRAM_PASSES = (
     Pass(
         reduce_in_loops,
         "sums over time are in loops",
-        "loops compute sums of their sums over time that have few results",
+        "if a sum over time is summed further to few results, the loop does this too",
         (HOST,),
     ),
     Pass(
         make_contiguous,
-        "products are final",
+        "no later pass replaces products",
         "operands that several products use as rows are contiguous, so that they are copied at most once",
     ),
     Pass(
         share_event_lists,
-        "products are final",
+        "no later pass replaces products",
         "products of one matrix share one list of its events",
         (HOST,),  # on the device products are dense
     ),
@@ -69,23 +69,23 @@ PROGRAM_PASSES = (
     ),
     Pass(
         multiply_in_loops,
-        "loops contain all other producers of their sequences; products and their events are final",
+        "loops contain all other producers of their sequences; no later pass replaces products or event lists",
         "loops contain the products that only they use",
         (HOST,),
     ),
-    Pass(begin_early, "instructions are final", "operations that run in the background start as early as possible"),
+    Pass(begin_early, "it is the last pass", "operations that run in the background start as early as possible"),
 )
 
 BODY_PASSES = (
     Pass(
         rematerialise,
-        "no instructions have been merged: the backward step recomputes the whole step",
+        "no pass has merged instructions yet, so the trace of the backward step contains the whole forward step",
         "the step returns the cheapest values from which its backward step can recompute the others",
     ),
     *CANONICAL,
     Pass(
         hoist,
-        "the users of a Value are all users of its expression",
+        "no two instructions compute the same, so users of an expression are the users of one Value",
         "each instruction has a place: before, in or after the loop",
     ),
 )

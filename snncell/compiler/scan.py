@@ -51,7 +51,7 @@ def run_scan(
     names: Sequence[str] = (),
     events: Events | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Trace `f`, run it over the sequences, and return last states and results; `events` gets the notes of this run."""
+    """Trace `f`, run it over the sequences, and return last states and results; `events` gets records for monitors."""
     with on_device_of(*carry, *xs):  # new arrays of the body are created in the space of its operands
         body, written = trace_body(f, carry, xs, backwards, who)
     every = every if body.carry else None  # a loop without states has no checkpoints
@@ -93,7 +93,7 @@ class Scan(LoopOperation):
 
     multiple = True
     as_stored = EVERYWHERE
-    watched = False  # `bind` does not check the results, because `run` checks them and finds the faulty step
+    watched = False  # `bind` does not search the results for NaN, because `run_scan` does, and finds the step
     observed: ReplayedSteps | None = None  # the function of its steps, while `check_finite` is on
 
     def __init__(self, loop: Loop) -> None:
@@ -102,7 +102,7 @@ class Scan(LoopOperation):
         body = loop.body
         self.saves = (True,) * (len(body.carry) + len(body.xs) + len(body.consts))
         self.saves_out = True
-        self.events: Events = {}  # notes of its run, for monitors
+        self.events: Events = {}  # records of its run, for monitors
         self._schedule: LoopSchedule | None = None
         self._lowered: Lowered | None = None
         self.over_time = None if body.carry else Nested(loop)
@@ -171,7 +171,7 @@ class Scan(LoopOperation):
         return steps * lowered.loop_in(HOST).moved if lowered.has_loop else lowered.plan_in(HOST, steps).plan.moved()
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Those of a step, for each step; steps that are recomputed count twice."""
+        """The arithmetic operations of all steps; steps that the backward pass recomputes count twice."""
         bodies = [self.loop.body, *([self.loop.recompute.forward] if self.loop.recompute else [])]
         return float(attrs["steps"]) * sum(operations_in(canonical_step(body).instructions, used) for body in bodies)
 
@@ -220,9 +220,9 @@ class Scan(LoopOperation):
         with on_device_of(*entry.inputs):
             reverse = linearise(body, [dout is not None for dout in douts[:results]])
             if interval is None and lacks_states(body, reverse):
-                # The saved values are sufficient for the backward pass from the results. In higher orders, the saved
-                # values receive gradients too, which may need other Values that only the states determine. Therefore
-                # the loop runs again and collects the states.
+                # The saved values are sufficient for gradients of the results. In higher orders, the saved values
+                # themselves receive gradients, and these may need Values that were not saved. Therefore the loop runs
+                # again and collects the states, from which all Values can be computed.
                 sums = len(body.after) + len(body.ys)
                 body = body.saving_states()
                 outs = Scan(Loop(body, self.loop.result_count, who)).bind_all(*entry.inputs, steps=steps)
@@ -257,8 +257,8 @@ class Scan(LoopOperation):
         return grads
 
     def _pull_whole(self, entry: Entry, douts: list[Tensor | None]) -> Sequence[Any]:
-        """The gradients of a backward pass with checkpoints, computed from the same pass without checkpoints.
-        They do not help here, because each rematerialised state receives a gradient. So all states are stored.
+        """The gradients of a backward pass with checkpoints, computed from the same pass with all states stored.
+        Checkpoints would not save memory here, because each rematerialised state receives a gradient.
         """
         assert self.loop.recompute is not None  # the callers have checked it
         forward, body, who = self.loop.recompute.forward, self.loop.body, self.loop.who
@@ -318,7 +318,7 @@ class Nested:
     """The rule `over_time` of a loop without states: inside of an outer loop, both become one loop.
 
     outer loop of T steps, in each of them M      one loop of T M steps
-    sequence (M, ...), of each (T, M, ...)        sequence (T M, ...)
+    sequence (M, ...) of each outer step          sequence (T M, ...)
     constant (...)                                the same constant
     constant of each outer step, (T, ...)         sequence (T M, ...), each row M times
     """

@@ -46,10 +46,11 @@ class LoopSchedule:
     loop: list[Instruction]  # the instructions in the loop that results depend on
     invariant: list[Instruction]  # loop-invariant instructions (r)
     prologue: list[Instruction]  # instructions on whole sequences before the loop (r)
-    # Products before the loop that only the loop uses. If the first operand has few events, a kernel may gather their
-    # rows at each step instead (`backends/event_products.py`).
+    # Products before the loop that only the loop uses. If the first operand has few events, a kernel may gather at each
+    # step: it adds the matrix rows of the step's events (`backends/event_products.py`).
     products: list[Instruction]
-    # Products of events and a sequence of the loop without other users, as sums after the loop; a kernel may scatter.
+    # Sums over time of products of events and a sequence of the loop that nothing else uses, for example the gradient
+    # of a weight. They run after the loop, or a kernel may scatter: it adds each step's terms to the sum.
     terms: list[Instruction]
     summed: list[Value]  # Values that the loop sums; a sequence from before the loop is summed without a loop
     rows: list[Value]  # the sequences of which the loop loads a row at each step (r)
@@ -86,7 +87,8 @@ def schedule(loop: Loop) -> LoopSchedule:
     varying = {*(x._data for x in body.xs), *results_of(*prologue)}
     again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     own = [*carry, *states]  # the forward's states are not operands: the kernel rematerialises them
-    # Separately, because a Value may be computed before the loop for one of them, and in the loop by the other.
+    # One call for each step, because the backward step may compute a Value in the loop that the forward step computes
+    # before it, or the other way round.
     loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
     loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
@@ -358,7 +360,8 @@ class Stores:
                 continue  # it is unchanged, or was permuted above
             at, needed = made_in.get(value, 0), last_read.get(carry[n], -1)
             product = value in made_in and self.phases[at].product
-            # An elementwise loop reads each element before it writes it, but a product reads other rows later.
+            # An elementwise loop reads an element before it writes it, so it may overwrite its operand. A product may
+            # not, because it reads a whole row of its operand for each element that it writes.
             free = needed < at or (needed == at and not product)
             if value in made_in and value not in self.direct and free and not (product and value in sequences):
                 self.direct[value] = n

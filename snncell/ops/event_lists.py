@@ -134,7 +134,7 @@ class _Convolved(OfLists):
         return self._like.abstract((SimpleNamespace(shape=shape, dtype=y.dtype), y), options)[0]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Those of the convolution of a dense array."""
+        """The arithmetic operations of the convolution of a dense array."""
         return self._like.operations((SimpleNamespace(shape=attrs["shape"]), inputs[-1]), outputs, attrs, used)
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:

@@ -113,7 +113,7 @@ def fit(
         callbacks: see `train.Callback`; they are called in this order.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
             `fit` finishes the current step, writes the file and returns, or SIGTERM has its usual effect. A second
-            signal acts at once. Without a checkpoint, Ctrl-C raises KeyboardInterrupt.
+            signal acts immediately. Without a checkpoint, Ctrl-C raises KeyboardInterrupt.
         resume: True to continue from the file `checkpoint`, or the path of another file to continue from. Weights,
             moments, step, sample order and log continue with the same bits, also within an epoch.
         log: a file, .csv or .jsonl, with a line for each epoch.
@@ -454,8 +454,8 @@ _USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGT
 def note_signals(stop: Callable[[str], None]) -> Iterator[None]:
     """Context manager: Ctrl-C and SIGTERM call `stop`, so that the training ends after its present step.
 
-    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal takes effect at once. The user's
-    handlers stay in place. Python handles signals on the main thread only, so on others this does nothing.
+    SIGTERM, by which schedulers end a job, is raised again afterwards. A second signal takes effect immediately. The
+    user's handlers stay in place. Python handles signals on the main thread only, so on others this does nothing.
     """
     received: list[int] = []
 

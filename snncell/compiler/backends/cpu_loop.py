@@ -36,7 +36,7 @@ from snncell.tape.tracing import Instruction
 
 GROUP = 4  # the kernel multiplies this number of rows together, so a block has a multiple of it
 PRODUCTS_PER_ELEMENT = 8  # multiplications that cost as much as an element of plain arithmetic
-STACK = 33 << 12  # bytes of stack arrays: eight of float32
+STACK = 33 << 12  # bytes of stack arrays, enough for eight blocks of float32
 RECOMPUTED_BYTES = 1 << 19  # cache for the rematerialised states of a segment
 
 
@@ -45,7 +45,7 @@ LEGEND = """
 # n            units (elements, or rows if there are products), in blocks of `block` units, with per0, ... elements each
 # x0, ...      the sequences, a row per step, with strides h0, ...: 1, or 0 if one row serves all steps
 # a0, ...      loop-invariant operands; s0, ...: numbers; n0_0, ...: lengths of axes
-# inner0, ...  rows of a gathered matrix (matrix0), with its events and sizes; -1 if x0 has the product already
+# inner0, ...  number of rows of matrix0, which is gathered by its events; -1 if the product was computed into x0
 # last0, ...   the final states; o0, ...: results; q0, ...: sums over time; p0, ...: checkpoints
 # parts0, ...  sums over time and axes, a row per block; span0, times0, wide0, each0: see `sum_broadcast`
 """
@@ -133,14 +133,14 @@ class CPULoop(LoopBackend):
         self.gathered = Gathered(numbers, by_rows=bool(self.products))
 
     def _take_reductions(self, schedule: LoopSchedule) -> None:
-        """Choose the sums over axes of totals that the kernel computes; other instructions need whole totals."""
+        """Choose the sums over time and axes that the kernel computes; other instructions read whole sums over time."""
         self.reduced: list[tuple[Instruction, BlockSum, int]] = []  # with the rows of results for a block
         whole = set(schedule.parts.sums)
         for one in schedule.parts.reductions:
             x = one.inputs[0]
             if isinstance(one.op, Sum) and x in self.summed:
                 own, elements = block_sum(x.shape, one.attrs["axis"]), self._block() * self.widths[self.block.of(x)]
-                # A strip of scattered or gathered products is not one run of elements.
+                # The elements of a block are not contiguous if products are scattered or gathered.
                 rows = own.outer if self.scattered or self.gathered else own.rows(elements)
                 if own.pays(elements, rows):
                     self.reduced.append((one, own, rows))
@@ -180,7 +180,7 @@ class CPULoop(LoopBackend):
             sums.append(f"sum_broadcast({operands}, span{m}, times{m}, wide{m}, each{m})")
         if not far:
             return begin, step, [], sums
-        # A few terms are one partial sum, and adding it to the wide sum 0 does not change it.
+        # A sum of a few steps needs no second level: z is then the only partial sum, and far would add it to 0.
         begin.insert(0, f"is_long = steps > {NEAR}")
         flush = [f"if is_long and {loops.flush_condition('t', self.backwards)}:", *loops.indent(move)]
         return begin, step, flush, ["if is_long:", *loops.indent(finish), *sums]

@@ -7,14 +7,14 @@
         ...
         w0[i] = t3
 
-An array of the block has the `count<k>` elements from `low<k>` to `high<k>` of a Value whose shape is the k-th space of
-the kernel. The name of an array is a letter and a number, but never the name of a cast in generated files (b1, f4, i8,
-...).
+The shapes of a kernel's Values are numbered, and called its spaces. For a Value of the k-th shape, an array of the
+block has the `count<k>` elements from `low<k>` to `high<k>`. The name of an array is a letter and a number, but never
+the name of a cast in generated files (b1, f4, i8, ...).
 
 Operands from outside are rows of sequences, and constants:
 
-    all    one element per element of the kernel     r0_0[i]    the array or row, from the block's first element on
-    some   for example, one per neuron of a batch    r0_0[i]    an array of the block, filled by `fill_broadcast`
+    all    the shape of the kernel                   r0_0[i]    the array or row, from the block's first element on
+    some   broadcast, as one number per neuron       r0_0[i]    an array of the block, filled by `fill_broadcast`
     one    a scalar                                  r0_0       a number
 
 The index of a broadcast operand's element would cost divisions, and the loop over the elements would not be vectorised.

@@ -102,8 +102,8 @@ def minimum_cut(
     """The Values that the backward step reads, in the order of the step.
 
     The graph has an edge from each operand of an instruction to its result. It also has the edges of the tape, along
-    which gradients flow, because a gradient must not pass through a stored Value, whose operands are unknown. A custom
-    backward may give a gradient to an input that its forward ignores, so that no instruction has this edge.
+    which gradients flow, because a gradient cannot flow on from a stored Value to its operands. Some of these edges
+    belong to no instruction: a custom backward may give a gradient to an input that its forward ignores.
 
     Args:
         reverse: the traced instructions of both steps, before any are merged.

@@ -170,7 +170,7 @@ class _OfAllSteps(Primitive):
         return over_all_steps(self.instruction.op.over_time, self.instruction, arrays, self.varying)
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Those of one step, for each step."""
+        """The arithmetic operations of all steps."""
         return float(outputs[0].shape[0]) * operations_in([self.instruction], used)
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:

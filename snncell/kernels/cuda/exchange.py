@@ -278,7 +278,7 @@ class _Borrowed:
         self.device = runtime()
 
     def __del__(self) -> None:
-        self.device.settle(self.block.owner)  # the other library may reuse the memory at once, on another stream
+        self.device.settle(self.block.owner)  # the other library may reuse the memory immediately, on another stream
 
 
 class _Exported:

@@ -209,7 +209,7 @@ class _Graph:
 
 
 class _Staging:
-    """Uploads through pinned memory: the caller may change the array at once, while the card is still busy."""
+    """Uploads through pinned memory: the caller may change the array immediately, while the card is still busy."""
 
     # Arrays are copied into one half of the pinned memory until it is full. Then the other half is filled, as soon as
     # the card has read its previous contents.
@@ -233,7 +233,7 @@ class _Staging:
                 if self._used == half:
                     device.call("cuEventRecord", self._events[self._half], device.stream)
                     self._half, self._used = 1 - self._half, 0
-                    device.call("cuEventSynchronize", self._events[self._half])  # returns at once if never recorded
+                    device.call("cuEventSynchronize", self._events[self._half])  # returns immediately if never recorded
                 size = min(array.size - done, half - self._used)
                 start = self._half * half + self._used
                 self._bytes[start : start + size] = array[done : done + size]
