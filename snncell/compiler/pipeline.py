@@ -18,10 +18,13 @@ from snncell.compiler.passes.product_operands import make_contiguous, share_even
 from snncell.compiler.passes.products_in_loops import multiply_in_loops
 from snncell.compiler.passes.push_reductions import push_reductions
 from snncell.compiler.passes.rematerialise import rematerialise
+from snncell.compiler.passes.separate_steps import separate_steps
 from snncell.compiler.passes.simplify import (
     CANONICAL,
     Pass,
     begin_early,
+    drop_broadcasts,
+    eliminate_common_subexpressions,
     eliminate_dead_code,
     fold_constants,
     run_passes,
@@ -39,8 +42,14 @@ PROGRAM_PASSES = (
         "sums over time come before products, next to the loops that can absorb them",
     ),
     Pass(
-        fuse_into_loops,
+        separate_steps,
         "sums are next to loops",
+        "elementwise instructions and sums next to loops have a time axis",
+    ),
+    Pass(eliminate_common_subexpressions, "", "no two instructions compute the same"),
+    Pass(
+        fuse_into_loops,
+        "instructions next to loops have a time axis",
         "loops contain the elementwise producers of their sequences, and the sums of their results",
     ),
     Pass(
@@ -48,6 +57,11 @@ PROGRAM_PASSES = (
         "sums over time are in loops",
         "if a sum over time is summed further to few results, the loop does this too",
         (HOST,),
+    ),
+    Pass(
+        drop_broadcasts,
+        "loops contain the broadcasts along time that they read",
+        "elementwise instructions broadcast their operands themselves",
     ),
     Pass(
         make_contiguous,

@@ -147,7 +147,18 @@ def test_second_order_gradients_equal_the_tape() -> None:
 
 # --- Users of results -------------------------------------------------------------------------------------------------
 
+
+def merged(x: Tensor) -> Tensor:
+    return x.reshape((x.shape[0] * x.shape[1], *x.shape[2:]))
+
+
+def of_centred(y: Tensor, c: Tensor) -> Tensor:
+    """A result in two passes over `c`, as the gradient of a normalisation."""
+    return c * (y * c).sum((0, 2, 3)).reshape((1, -1, 1, 1))
+
+
 # Functions of a result y of a loop, of an array of one step and of a sequence, and the number of loops that are left.
+# "Merged" ones reshape steps and batch into one axis, as `nn.TimeDistributed` does.
 USERS: dict[str, tuple[Any, int]] = {
     "stored": (lambda y, a, c: y * a + c, 0),
     "summed": (lambda y, a, c: (y * c).sum(0), 0),
@@ -161,6 +172,13 @@ USERS: dict[str, tuple[Any, int]] = {
     "a sum first": (lambda y, a, c: y * y.sum(0), 1),
     "another loop": (lambda y, a, c: y * nn.MultiStep(nn.IFNode())(y + c), 0),
     "a wider shape": (lambda y, a, c: y * a.reshape((2, 1, 1, 3, 2, 5)), 1),
+    "merged, stored": (lambda y, a, c: (merged(y) * 3.0 - 1.0) * merged(c), 0),
+    "merged, summed": (lambda y, a, c: (merged(y) * merged(c)).sum((0, 2, 3)), 0),
+    "merged, summed with lengths kept": (lambda y, a, c: (merged(y) * merged(c)).sum((0, 1, 2), keepdims=True), 0),
+    "merged, two sums that are one": (lambda y, a, c: (merged(y).sum((0, 2)), (-merged(y) * 2.0).sum((0, 2))), 1),
+    "merged, summed except the batch": (lambda y, a, c: merged(y).sum((1, 2)), 1),
+    "merged in another way": (lambda y, a, c: y.reshape((3, 4, 3, 5)).sum((0, 1)), 1),
+    "merged, with a cheap producer that has other users": (lambda y, a, c: of_centred(merged(y), merged(c) - 0.5), 1),
     "booleans": (lambda y, a, c: ops.where(y > 0.0, a, c), 0),
 }
 

@@ -11,6 +11,7 @@ from interpreting import emitted, interpreted, op_names, traced
 
 from snncell import Parameter, Tensor, jit, ops
 from snncell.compiler.ir.program import substitute, values_in
+from snncell.compiler.pipeline import optimise
 from snncell.testing import unfused
 
 __all__ = ["interpreted"]  # a fixture
@@ -107,3 +108,18 @@ def test_substitution_renames_inputs_outputs_and_writes() -> None:
     assert renamed.outputs[1] is x and renamed.written[p] is x
     assert y in program.results() and program.instructions[1].inputs[1] is y  # the old instruction is unchanged
     assert substitute(program, {}) is program
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_elementwise_instructions_read_the_source_of_a_broadcast() -> None:
+    def centred(x: Tensor) -> Tensor:
+        return x - ops.broadcast_to(x.sum(0), x.shape)
+
+    def repeated(x: Tensor) -> Tensor:
+        return ops.exp(ops.broadcast_to(x.sum(0), x.shape))  # nothing else has the shape of the result
+
+    x = Tensor(np.arange(6.0).reshape(2, 3))
+    assert op_names(optimise(traced(centred, x))) == ["sum", "sub"]
+    assert op_names(optimise(traced(repeated, x))) == ["sum", "broadcast_to", "exp"]
+    for function in (centred, repeated):
+        assert bits(jit(function)(x).asnumpy()) == bits(function(x).asnumpy())

@@ -130,7 +130,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "compiler.ir": [{"program"}, {"loop", "operations"}, {"product"}],
     "compiler.passes": [
         {"simplify"},
-        {"fuse_into_loops", "hoist", "product_operands", "push_reductions", "rematerialise"},
+        {"hoist", "product_operands", "push_reductions", "rematerialise", "separate_steps"},
+        {"fuse_into_loops"},
         {"products_in_loops"},
     ],
     "compiler.backends": [

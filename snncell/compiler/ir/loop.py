@@ -175,3 +175,19 @@ def with_body(instruction: Instruction, body: Body, inputs: Sequence[Any], outpu
     assert isinstance(op, LoopOperation)  # the callers have checked it
     loop = replace(op.loop, body=body, result_count=len(body.ys))
     return with_inputs(instruction, inputs, outputs, op.with_loop(loop))
+
+
+def is_kernel(instruction: Instruction | None) -> bool:
+    """True for a loop that becomes a single kernel."""
+    return instruction is not None and isinstance(instruction.op, LoopOperation) and instruction.op.is_one_kernel()
+
+
+def sequences_of(instruction: Instruction) -> tuple[Any, ...]:
+    """The sequences that a loop reads."""
+    body = loop_of(instruction).body
+    return instruction.inputs[len(body.carry) :][: len(body.xs)]
+
+
+def is_sequence_for(x: Value, out: Value) -> bool:
+    """True if an operand has the time axis of the producer's result `out`, and is not broadcast along it."""
+    return len(x.shape) == len(out.shape) and x.shape[0] == out.shape[0]

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from snncell import dtype as dtypes
-from snncell.compiler.ir.loop import LoopOperation, loop_of, with_body
-from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Elementwise, Reduction, Reshape, Sum, is_elementwise
-from snncell.compiler.ir.program import Program, Users, makers_in, users_of, values_in, with_inputs
+from snncell.compiler.ir.loop import LoopOperation, is_kernel, is_sequence_for, loop_of, with_body
+from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Reduction, Sum, is_elementwise
+from snncell.compiler.ir.program import Program, Users, users_of, values_in, with_inputs
+from snncell.compiler.passes.separate_steps import is_cheap
 from snncell.compiler.passes.simplify import eliminate_dead_code
 from snncell.kernels.block_sums import block_sum
 from snncell.kernels.loops import block_of
@@ -28,78 +29,12 @@ def fuse_into_loops(program: Program) -> Program:
     For example, a bias added before a neuron, the gradient of a factor, or a mean over time would each read and write a
     whole sequence. Inside of the loop they are a few instructions on registers. A producer is fused into every loop
     that reads its sequence. Therefore all users must be loops that are single kernels, because any other user needs the
-    sequence in memory anyway. Loops that rematerialise states are left unchanged.
+    sequence in memory anyway, except if the producer is cheap and elementwise users compute it again, too. Loops that
+    rematerialise states are left unchanged.
     """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
-    return eliminate_dead_code(_fuse_sums(_fuse_producers(_cut_into_steps_first(_fuse_users(program)))))
-
-
-def is_kernel(instruction: Instruction | None) -> bool:
-    """True for a loop that becomes a single kernel."""
-    return instruction is not None and isinstance(instruction.op, LoopOperation) and instruction.op.is_one_kernel()
-
-
-# --- Reshapes between producers and loops -----------------------------------------------------------------------------
-
-
-def _cut_into_steps_first(program: Program) -> Program:
-    """Move a reshape (T B, ...) -> (T, B, ...) before its elementwise producers if only loops read the sequence."""
-    users = users_of(program)
-    makers = makers_in(program)
-    instructions: list[Instruction] = []
-    for instruction in program.instructions:
-        out = instruction.outputs[0]
-        if _cuts_into_steps(instruction) and all(
-            user is not None and is_kernel(user) and out in sequences_of(user) for user in users.get(out, [None])
-        ):
-            (batch,) = instruction.inputs
-            instructions += _cut_producers(instruction, batch, {batch: out}, makers, users)
-        else:
-            instructions.append(instruction)
-    return program._replace(instructions=instructions)
-
-
-def _cuts_into_steps(instruction: Instruction) -> bool:
-    """True for a reshape (T B, ...) -> (T, B, ...)."""
-    if not isinstance(instruction.op, Reshape):
-        return False
-    shape, before = instruction.outputs[0].shape, instruction.inputs[0].shape
-    return before[:1] not in ((), (1,)) and len(shape) == len(before) + 1 and shape[2:] == before[1:]
-
-
-def sequences_of(instruction: Instruction) -> tuple[Any, ...]:
-    """The sequences that a loop reads."""
-    body = loop_of(instruction).body
-    return instruction.inputs[len(body.carry) :][: len(body.xs)]
-
-
-def _cut_producers(
-    cut: Instruction,
-    batch: Value,
-    known: dict[Value, Value],
-    makers: dict[Value, Instruction],
-    users: Users,
-) -> list[Instruction]:
-    """Recompute `batch` as a sequence, from reshaped operands; `known` maps each batch (T B, ...) to its sequence."""
-    maker, sequence = makers.get(batch), known[batch]
-    # The operands with a batch axis.
-    own = [x for x in dict.fromkeys(values_in(maker)) if _is_sequence_for(x, batch)] if maker else []
-    if (
-        maker is None
-        or not isinstance(maker.op, Elementwise)
-        or not is_elementwise(maker)
-        # If the result has other users, recomputing it must not need more memory traffic than reading it.
-        or (len(users[batch]) > 1 and (maker.op.slow_calls or len(own) > 1))
-    ):
-        return [with_inputs(cut, [batch], [sequence], attrs={"shape": sequence.shape})]
-    instructions: list[Instruction] = []
-    for x in own:
-        if x not in known:
-            known[x] = Value(x.trace, (*sequence.shape[:2], *x.shape[1:]), x.dtype)
-            instructions += _cut_producers(cut, x, known, makers, users)
-    inputs = [known[x] if isinstance(x, Value) and x in own else x for x in maker.inputs]
-    return [*instructions, with_inputs(maker, inputs, [sequence])]
+    return eliminate_dead_code(_fuse_sums(_fuse_producers(_fuse_users(program))))
 
 
 # --- Producers --------------------------------------------------------------------------------------------------------
@@ -117,7 +52,8 @@ def _fuse_producers(program: Program) -> Program:
         # Each operand must be a sequence with the same number of steps, or loop-invariant.
         ndim, steps = len(out.shape), out.shape[0]
         per_step = all(len(x.shape) < ndim or x.shape[0] == steps for x in values_in(instruction))
-        if per_step and all(_takes(user, out, producers) for user in users.get(out, [None])):
+        takes = [_takes(user, out, producers) for user in users.get(out, [None])]
+        if per_step and (all(takes) or (any(takes) and is_cheap(instruction) and _only_fused(out, users))):
             producers[out] = instruction
     order = {id(instruction): number for number, instruction in enumerate(program.instructions)}
     instructions = [
@@ -127,6 +63,11 @@ def _fuse_producers(program: Program) -> Program:
     return program._replace(instructions=instructions)
 
 
+def _only_fused(sequence: Value, users: Users) -> bool:
+    """True if no user needs the sequence in memory: loops and elementwise instructions recompute it."""
+    return all(user is not None and (is_elementwise(user) or is_kernel(user)) for user in users[sequence])
+
+
 def _takes(user: Instruction | None, sequence: Value, producers: dict[Value, Instruction]) -> bool:
     """True if a user of a sequence can absorb its producer: a loop, or another producer that is fused."""
     if user is None:
@@ -134,12 +75,7 @@ def _takes(user: Instruction | None, sequence: Value, producers: dict[Value, Ins
     if isinstance(user.op, LoopOperation):
         return is_kernel(user) and user.op.loop.recompute is None
     out = user.outputs[0]
-    return producers.get(out) is user and _is_sequence_for(sequence, out)
-
-
-def _is_sequence_for(x: Value, out: Value) -> bool:
-    """True if an operand has the time axis of the producer's result `out`, and is not broadcast along it."""
-    return len(x.shape) == len(out.shape) and x.shape[0] == out.shape[0]
+    return producers.get(out) is user and is_sequence_for(sequence, out)
 
 
 def _with_producers(
@@ -163,7 +99,7 @@ def _with_producers(
         inputs: list[Any] = []
         for x in producer.inputs:
             if isinstance(x, Value) and x not in inner:
-                varies = _is_sequence_for(x, sequence)
+                varies = is_sequence_for(x, sequence)
                 inner[x] = Value(body.trace, x.shape[1:] if varies else x.shape, x.dtype)
                 (waiting if varies else consts).append((x, wrap(inner[x])))
             inputs.append(inner[x] if isinstance(x, Value) else x)
@@ -275,7 +211,7 @@ def _with_users(instruction: Instruction, fused: Sequence[Instruction], users: U
         out = one.outputs[0]
         for x in values_in(one):
             if x not in inner:
-                varies = _is_sequence_for(x, out)
+                varies = is_sequence_for(x, out)
                 inner[x] = Value(body.trace, x.shape[1:] if varies else x.shape, x.dtype)
                 (xs if varies else consts).append((x, wrap(inner[x])))
         inner[out] = Value(body.trace, out.shape[1:], out.dtype)

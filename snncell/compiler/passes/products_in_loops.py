@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from snncell.compiler.ir.loop import LoopOperation, loop_of, with_body
+from snncell.compiler.ir.loop import LoopOperation, is_kernel, loop_of, sequences_of, with_body
 from snncell.compiler.ir.product import Dot, ProductOfEvents, along_rows
 from snncell.compiler.ir.program import Program, Users, results_of, users_of, with_inputs
-from snncell.compiler.passes.fuse_into_loops import enlarged, is_kernel, sequences_of
+from snncell.compiler.passes.fuse_into_loops import enlarged
 from snncell.compiler.passes.simplify import eliminate_dead_code
 from snncell.kernels.products.gathers import may_pay
 from snncell.tape.state import Value

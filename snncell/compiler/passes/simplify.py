@@ -22,6 +22,7 @@ from snncell.compiler.ir.operations import Broadcast, Cast, Elementwise, Reshape
 from snncell.compiler.ir.product import Contraction
 from snncell.compiler.ir.program import (
     Program,
+    makers_in,
     program_of_trace,
     rename_inputs,
     substitute,
@@ -108,6 +109,33 @@ def _identical_value(instruction: Instruction, makers: dict[Value, Instruction])
             return _operand(maker)
         maker = makers.get(_operand(maker))
     return None
+
+
+def drop_broadcasts(program: Program) -> Program:
+    """Use the source of a broadcast in elementwise instructions whose results keep their shapes.
+
+        before: m = broadcast_to(mean, x.shape); y = sub(x, m)
+        after:  y = sub(x, mean)
+
+    The `bprop` of a sum broadcasts the gradient to the shape of the operand. A generated loop would copy this view to
+    memory, element by element. Loops over time read it without a copy, therefore this pass runs after their fusion.
+    """
+    makers = makers_in(program)
+    return program._replace(instructions=[without_broadcasts(one, makers) for one in program.instructions])
+
+
+def without_broadcasts(instruction: Instruction, makers: dict[Value, Instruction]) -> Instruction:
+    """An elementwise instruction on the sources of its broadcast operands, if its result keeps its shape."""
+    if not isinstance(instruction.op, Elementwise):
+        return instruction
+    for place, x in enumerate(instruction.inputs):
+        maker = makers.get(x) if isinstance(x, Value) else None
+        if maker is not None and isinstance(maker.op, Broadcast):
+            inputs = [*instruction.inputs[:place], _operand(maker), *instruction.inputs[place + 1 :]]
+            shapes = [y.shape for y in inputs if isinstance(y, Value)]
+            if np.broadcast_shapes(*shapes) == instruction.outputs[0].shape:
+                instruction = with_inputs(instruction, inputs)
+    return instruction
 
 
 def _in_order(axes: Sequence[int]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from snncell.kernels.intrinsics.builtins import call_once, least
-from snncell.kernels.intrinsics.elements import move, repeat, tail
+from snncell.kernels.intrinsics.elements import move, repeat, strip, tail
+from snncell.kernels.loops import LANES
 
 
 @call_once
@@ -67,6 +68,7 @@ def sum_broadcast(
     group = times * tile
     row, place = first // group % rows, first % group
     turn, column, length = place // tile, place % tile // each, each - place % each
+    sums = strip(LANES, target)
     done = 0
     while done < count:
         own, part = tail(target, row * inner + column), tail(source, done)
@@ -77,17 +79,17 @@ def sum_broadcast(
             column = inner
         else:
             length = least(length, count - done)
-            # Four sums, because each addition must wait for the previous one of the same sum.
-            whole = length // 4 * 4
-            a, b, c, d = own[0], 0.0, 0.0, 0.0  # not 0 * own[0], because an infinite sum would become NaN
-            for i in range(0, whole, 4):
-                a += part[i]
-                b += part[i + 1]
-                c += part[i + 2]
-                d += part[i + 3]
-            for i in range(whole, length):
-                a += part[i]
-            own[0] = (a + b) + (c + d)
+            # A sum per lane, because each addition must wait for the previous one of the same sum.
+            for lane in range(LANES):
+                sums[lane] = 0
+            whole = length - length % LANES
+            for base in range(0, whole, LANES):
+                for lane in range(LANES):
+                    sums[lane] += part[base + lane]
+            for lane in range(length - whole):
+                sums[lane] += part[whole + lane]
+            for lane in range(LANES):
+                own[0] += sums[lane]
             column += 1
         done += length
         length = each
