@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interpreting import traced
 
 import snncell
 from snncell import Tensor, explain, grad, jit, nn, ops
+from snncell.compiler.ir.operations import Broadcast, Reshape
+from snncell.compiler.ir.program import makers_in
+from snncell.compiler.pipeline import optimise
 
 T, B, N = 7, 3, 5
 
@@ -203,6 +207,16 @@ def test_image_normalisation_is_fused_into_the_neuron_loop() -> None:
     text = snncell.explain(step, x, detail="launches")
     loop = text[text.index("in the loop:") : text.index("backward of")]
     assert "mul add norm.py" in " ".join(loop.split()) and "return (x - mean) * scale + beta" in loop, text
+
+
+def test_a_training_step_with_normalisation_copies_no_broadcast() -> None:
+    norm = nn.TimeDistributed(nn.BatchNorm2d(CHANNELS)).set_train()
+    net = nn.SequentialCell([nn.MultiStep(nn.LIFNode()), norm, nn.MultiStep(nn.LIFNode())])
+    x = ops.normal((STEPS, BATCH, *WHOLE[1:]))
+    program = optimise(traced(snncell.grad(lambda x: (net(x) ** 2).mean()), x))
+    makers = makers_in(program)
+    reshaped = [makers.get(one.inputs[0]) for one in program.instructions if isinstance(one.op, Reshape)]
+    assert reshaped and not any(maker is not None and isinstance(maker.op, Broadcast) for maker in reshaped)
 
 
 def test_producers_with_other_consumers_are_not_moved() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopOperation, is_kernel, is_sequence_for, sequences_of
-from snncell.compiler.ir.operations import Elementwise, Reshape, Sum, is_elementwise
+from snncell.compiler.ir.operations import Broadcast, Elementwise, Reshape, Sum, is_elementwise
 from snncell.compiler.ir.program import Program, Users, makers_in, users_of, values_in, with_inputs
 from snncell.compiler.passes.simplify import eliminate_dead_code, without_broadcasts
 from snncell.tape.state import Value
@@ -58,7 +58,7 @@ def _separate_after_loops(program: Program) -> Program:
         if merge is None or not batches or instruction is merge:
             add(number, instruction)
             continue
-        instruction = without_broadcasts(instruction, makers)  # a reshaped broadcast would be a copy
+        instruction = _read_small_operands(instruction, makers)
         steps = separate[batches[0]].shape[:2]
         if len({separate[x].shape[:2] for x in batches}) > 1:
             add(number, instruction)
@@ -182,6 +182,9 @@ def _cut_producers(
 ) -> list[Instruction]:
     """Recompute `batch` as a sequence, from reshaped operands; `known` maps each batch (T B, ...) to its sequence."""
     maker, sequence = makers.get(batch), known[batch]
+    if maker is not None and isinstance(maker.op, Broadcast) and not is_sequence_for(maker.inputs[0], batch):
+        return [with_inputs(maker, maker.inputs, [sequence], attrs={"shape": sequence.shape})]
+    maker = _read_small_operands(maker, makers) if maker else None
     # The operands with a batch axis.
     own = [x for x in dict.fromkeys(values_in(maker)) if is_sequence_for(x, batch)] if maker else []
     if (
@@ -198,6 +201,12 @@ def _cut_producers(
             instructions += _cut_producers(cut, x, known, makers, users)
     inputs = [known[x] if isinstance(x, Value) and x in own else x for x in maker.inputs]
     return [*instructions, with_inputs(maker, inputs, [sequence])]
+
+
+def _read_small_operands(instruction: Instruction, makers: dict[Value, Instruction]) -> Instruction:
+    """The instruction without broadcasts of its operands, because a broadcast that is reshaped would be a copy."""
+    first, *rest = without_broadcasts(instruction, makers)
+    return instruction if rest else first
 
 
 def is_cheap(instruction: Instruction) -> bool:

@@ -22,7 +22,6 @@ from snncell.compiler.ir.operations import Broadcast, Cast, Elementwise, Reshape
 from snncell.compiler.ir.product import Contraction
 from snncell.compiler.ir.program import (
     Program,
-    makers_in,
     program_of_trace,
     rename_inputs,
     substitute,
@@ -112,30 +111,44 @@ def _identical_value(instruction: Instruction, makers: dict[Value, Instruction])
 
 
 def drop_broadcasts(program: Program) -> Program:
-    """Use the source of a broadcast in elementwise instructions whose results keep their shapes.
+    """Use the sources of broadcasts in elementwise instructions, and broadcast the result if it is smaller then.
 
-        before: m = broadcast_to(mean, x.shape); y = sub(x, m)
-        after:  y = sub(x, mean)
+        before: m = broadcast_to(mean, x.shape); y = sub(x, m)           m = broadcast_to(a, shape); y = exp(m)
+        after:  y = sub(x, mean)                                         y = broadcast_to(exp(a), shape)
 
     The `bprop` of a sum broadcasts the gradient to the shape of the operand. A generated loop would copy this view to
     memory, element by element. Loops over time read it without a copy, therefore this pass runs after their fusion.
     """
-    makers = makers_in(program)
-    return program._replace(instructions=[without_broadcasts(one, makers) for one in program.instructions])
+    makers: dict[Value, Instruction] = {}
+    instructions: list[Instruction] = []
+    for instruction in program.instructions:
+        for one in without_broadcasts(instruction, makers):
+            instructions.append(one)
+            makers.update(dict.fromkeys(one.outputs, one))
+    return program._replace(instructions=instructions)
 
 
-def without_broadcasts(instruction: Instruction, makers: dict[Value, Instruction]) -> Instruction:
-    """An elementwise instruction on the sources of its broadcast operands, if its result keeps its shape."""
+def without_broadcasts(instruction: Instruction, makers: dict[Value, Instruction]) -> list[Instruction]:
+    """An elementwise instruction on the sources of its broadcast operands, then perhaps a broadcast of its result."""
     if not isinstance(instruction.op, Elementwise):
-        return instruction
-    for place, x in enumerate(instruction.inputs):
-        maker = makers.get(x) if isinstance(x, Value) else None
-        if maker is not None and isinstance(maker.op, Broadcast):
-            inputs = [*instruction.inputs[:place], _operand(maker), *instruction.inputs[place + 1 :]]
-            shapes = [y.shape for y in inputs if isinstance(y, Value)]
-            if np.broadcast_shapes(*shapes) == instruction.outputs[0].shape:
-                instruction = with_inputs(instruction, inputs)
-    return instruction
+        return [instruction]
+    makers_of_inputs = [makers.get(x) if isinstance(x, Value) else None for x in instruction.inputs]
+    broadcast = next((one for one in makers_of_inputs if one is not None and isinstance(one.op, Broadcast)), None)
+    if broadcast is None:
+        return [instruction]
+    inputs = [
+        x if maker is None or not isinstance(maker.op, Broadcast) else _operand(maker)
+        for x, maker in zip(instruction.inputs, makers_of_inputs, strict=True)
+    ]
+    (out,) = instruction.outputs
+    shape = np.broadcast_shapes(*(x.shape for x in inputs if isinstance(x, Value)))
+    if shape == out.shape:
+        return [with_inputs(instruction, inputs)]
+    small = Value(out.trace, shape, out.dtype)
+    return [
+        with_inputs(instruction, inputs, [small]),
+        with_inputs(broadcast, [small], [out], attrs={"shape": out.shape}),
+    ]
 
 
 def _in_order(axes: Sequence[int]) -> bool:

@@ -106,9 +106,13 @@ class BatchStatistics(Cell):
             raise ShapeError(
                 f"{self!r}: an input of shape {x.shape} has {values} per channel, but a variance needs two or more."
             )
-        # With keepdims=True this is the same mean that `ops.var` computes, so the compiler merges both.
-        mean, var = ops.mean(x, axes, keepdims=True), ops.var(x, axes)
-        mean = mean.reshape(var.shape)
+        # Var(x) = Var(x - c) = E[(x - c)^2] - E[x - c]^2 for any c, so one pass over x gives both statistics. With the
+        # first sample's mean as c, cancellation enlarges the rounding error by at most the number of samples.
+        first = ops.stop_gradient(ops.mean(x[:1], axes, keepdims=True))
+        distance = x - first
+        offset, squares = ops.mean(distance, axes, keepdims=True), ops.mean(ops.square(distance), axes, keepdims=True)
+        shape = tuple(x.shape[axis] for axis in range(x.ndim) if axis in self.kept)
+        mean, var = (first + offset).reshape(shape), ops.relu(squares - ops.square(offset)).reshape(shape)
         self.follow(mean, var * (count / (count - 1)))
         return mean, var
 
