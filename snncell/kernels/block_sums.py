@@ -21,8 +21,8 @@ FEWER = 4  # a row of results is shorter than a block by this factor at least, o
 class BlockSum(NamedTuple):
     """The sum of an array of a `shape` to the shape `kept`, with length 1 along summed axes.
 
-    The elements in order are (outer, times, inner, each), all of them again and again. The results are (outer, inner).
-    If they are short, `inner` has several repetitions, `fold`, of the real results, which are added last.
+    The array is read as (repetitions, outer, times, inner, each) and summed to the results (outer, inner). If there are
+    few results, `inner` contains each of them `fold` times, and these copies are added last.
     """
 
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class BlockSum(NamedTuple):
         return max(1, min(self.outer, block // self._group() + 2))
 
     def pays(self, block: int, rows: int | None = None) -> bool:
-        """True if a block has many more elements than results, in as many rows as it needs or in `rows`."""
+        """True if a block has many more elements than results, in `rows` rows, by default as many as it needs."""
         return (self.rows(block) if rows is None else rows) * self.inner * FEWER <= block
 
     def total(self, parts: Any, rows: int, block: int) -> Any:

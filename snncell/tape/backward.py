@@ -73,8 +73,8 @@ def pullback(
         entries: those between inputs and outputs, in the order of the forward pass. The sweep empties this list.
         outs, douts: the outputs, and the gradient of each, or None.
         inputs, ends: the Tensors, and the additional entries, where the sweep ends.
-        once: if several inputs are the same tape output, only the first gets the gradient, so that a caller can add the
-            gradients of the inputs.
+        once: if several inputs are the same output of an entry, return its gradient for the first and None for the
+            others, so that a caller that adds the gradients counts it once.
         release: whether to free the entries.
         own: the inputs whose gradient is complete after this sweep; their hooks are called. By default all. Another
             sweep completes the others, and calls their hooks.

@@ -86,20 +86,23 @@ def fit(
     Args:
         net: the network, called with the inputs of a batch. `fit` compiles it, so encoders in it cannot check the range
             of their input. It trains in training mode, evaluates in prediction mode, and restores both. Each `Stateful`
-            is reset before a pass over the data. A loss or accuracy with an argument `lengths` gets that of construct.
+            is reset before a pass over the data. If `construct` has an argument `lengths`, a loss or accuracy with such
+            an argument gets the same lengths.
         loss: a function or a Cell. It gets the net's output and the target, and returns a number.
         optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
         data: a tuple of arrays (inputs, ..., target) with one entry per sample, which `fit` shuffles and batches. Or an
             iterable of batches (inputs, ..., target) that can be iterated many times, such as `train.Batches`, a
             `data.Loader` or PyTorch's. Arrays are anything that `Tensor` takes; batches may contain tuples, lists and
-            dicts. Draw your own batches by `ops.randperm`, so that a resume, which cannot check them, repeats them.
+            dicts. If you shuffle batches yourself, use `ops.randperm`: a resumed training cannot check their order, but
+            then it repeats it.
         epochs: the total number of epochs, including those before a resume.
         validation: data to evaluate after each epoch. The records give these numbers the prefix "test_".
         test_every: the number of epochs between evaluations, or a list of the epochs that end with an evaluation.
         batch_size: the batch size, if the data are arrays.
         accuracy: a function of the net's output and the target, to record its mean; None for no accuracy.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
-            of these by the name to show. "spikes", "synops", "energy" and other `Monitored` metrics need `validation`.
+            from the names in the record to these. "spikes", "synops", "energy" and other `Monitored` metrics need
+            `validation`.
         firing_rate: one or more Cells whose output is spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
         accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
@@ -112,7 +115,7 @@ def fit(
             of `monitor` is then "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
-            `fit` finishes the current step, writes the file and returns, or SIGTERM has its usual effect. A second
+            `fit` finishes the current step and writes the file. Then it returns, or SIGTERM ends the process. A second
             signal acts immediately. Without a checkpoint, Ctrl-C raises KeyboardInterrupt.
         resume: True to continue from the file `checkpoint`, or the path of another file to continue from. Weights,
             moments, step, sample order and log continue with the same bits, also within an epoch.
@@ -120,12 +123,14 @@ def fit(
         progress: whether to show a progress bar.
         prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
             default it does so for arrays and `train.Batches` if this is faster, and never with a GPU, where the host
-            works in parallel anyway. Pass True for other data only if they depend on nothing that a step changes, such
-            as weights or a monitor. Data that use snncell's random numbers draw the same numbers, because they wait.
+            works in parallel anyway. Pass True for other data only if they do not depend on anything that a step
+            changes, such as weights or a monitor. Random numbers of snncell are allowed: such data wait for the step,
+            and draw the same numbers as without a thread.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and all data. `fit` cuts each batch into shards; gradients, numbers and BatchNorm's
             statistics are means over all samples in a fixed order, so any number of ranks gives the same bits. A loss
-            or metric gets one shard, so a mean in it is the shard's. Rank 0 writes files. If a rank stops, all stop.
+            or metric is called with one shard, so its mean is over the samples of this shard only. Rank 0 writes files.
+            If a rank stops, all stop.
         test: an older name of `validation`.
     Returns: A `Result`, with the history.
     Raises:

@@ -162,8 +162,8 @@ class IndexSpace:
     `uniform` operand are equal, so it is broadcast along all axes. `sizes` has the length of each merged axis, and
     `kept` is False for a reduced axis. `present[value]` is False for each axis along which the operand is broadcast.
 
-    If `nested`, an operand has the few levels of `repeats`. For this, the caller must broadcast some of them to
-    `expanded[value]`, a shape.
+    If `nested`, each operand must have the few levels of `repeats`. An operand with more levels is in `expanded`, with
+    the shape to which the caller must broadcast it.
     """
 
     def __init__(

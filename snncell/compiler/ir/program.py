@@ -48,7 +48,7 @@ def with_inputs(
     op: Primitive | None = None,
     attrs: dict[str, Any] | None = None,
 ) -> Instruction:
-    """Copy an instruction, because other Programs may share it, with other inputs (results, op, attributes)."""
+    """Copy an instruction with other inputs, results, op or attributes, because other Programs may share it."""
     attrs = instruction.attrs if attrs is None else attrs
     new = Instruction(op or instruction.op, tuple(inputs), attrs, instruction.line)
     new.outputs = instruction.outputs if outputs is None else tuple(outputs)
@@ -112,7 +112,7 @@ def results_of(*instructions: Instruction) -> list[Value]:
 
 
 def operations_in(instructions: Iterable[Instruction], used: float = 1.0) -> float:
-    """Multiplications and additions of the plain algorithm, if products use this share of their first operands."""
+    """Count multiplications and additions; `used` is the share of their first operands that products compute with."""
     return sum(one.op.operations(one.inputs, one.outputs, one.attrs, used) for one in instructions)
 
 

@@ -6,11 +6,11 @@
     conv(broadcast(x), w)         ->  broadcast(conv(x, w))          an image that is shown at every step
     conv_weight(broadcast(x), y)  ->  conv_weight(x, sum_t(y))       the gradient of its weights
 
-Before a convolution, a reshape merges the steps with the batch; the pass removes the reshape that separates them again.
-For T steps, the product has 1 / T of the work. The remaining sum is next to the loop that computes the spikes, and the
-next pass, `fuse_into_loops`, fuses it into this loop. Results are the same up to rounding, so the pass applies to
-floats only, without float16 and bfloat16, in which a sum over time can overflow or lose digits. It also skips products
-with another user, which needs the full product.
+A convolution of a sequence is preceded by a reshape (T, B, ...) -> (T B, ...) and followed by its inverse; the pass
+sees through both. For T steps, the product has 1 / T of the work. The remaining sum is next to the loop that computes
+the spikes, and the next pass, `fuse_into_loops`, fuses it into this loop. Results are the same up to rounding, so the
+pass applies to floats only, without float16 and bfloat16, in which a sum over time can overflow or lose digits. It also
+skips products with another user, which needs the full product.
 """
 
 from __future__ import annotations

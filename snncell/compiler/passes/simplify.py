@@ -68,9 +68,9 @@ def drop_identities(program: Program) -> Program:
         after:  y = exp(x)
 
     Such instructions come from code for the general case: one `bprop` negates a gradient, and the next one negates it
-    again. Identities of numbers, such as `x * 1.0` and `x - 0.0`, are kept. A kernel takes numbers as arguments, and a
-    Program does not distinguish a literal 1.0 from a time constant that is 1.0 at present, whose change would compile
-    another kernel.
+    again. Identities of numbers, such as `x * 1.0` and `x - 0.0`, are kept. A number can be a literal 1.0 or a time
+    constant that is 1.0 at present, and a Program does not distinguish them. If the pass dropped it, another value of
+    the constant would need another kernel. Now it is only another argument.
     """
     replaced: dict[Value, Value] = {}
     makers: dict[Value, Instruction] = {}

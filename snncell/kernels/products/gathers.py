@@ -81,7 +81,7 @@ def sort_by_column(
 CACHED = 1 << 20  # bytes of a strip of the matrix: it stays in the L2 cache over all steps
 ROWS = 512  # rows of a block in the scatter; row numbers have 16 bits
 LEAST_STRIP, MOST_STRIP = 64, 1024  # columns
-DEEPEST = DEPTH  # the most rows of a matrix or gradient: with more, strips are too narrow, or must be cut in depth
+DEEPEST = DEPTH  # the most rows of a matrix or gradient; with more, a strip that fits into the cache is too narrow
 FEWEST = 32, 128  # the fewest columns of a matrix, and of a gradient: with fewer, the search for events dominates
 
 

@@ -118,8 +118,8 @@ class Conv1d(_Conv):
 class Conv2d(_Conv):
     """2D convolution over (N, C, H, W); see `ops.conv2d`. The weight is (O, C // group, KH, KW).
 
-    For sequences (T, B, C, H, W), wrap it in `TimeDistributed`. Lengths can be an int or a pair, and `padding` also
-    (top, bottom, left, right).
+    For sequences (T, B, C, H, W), wrap it in `TimeDistributed`. kernel_size, stride, padding and dilation can be an int
+    or a pair (rows, columns), and padding also (top, bottom, left, right).
 
     Example:
         >>> nn.Conv2d(3, 8, 5, stride=2)(ops.ones((1, 3, 32, 32))).shape

@@ -158,8 +158,8 @@ class Neuron(Membrane):
         None,
         None,
         "when the reset acts, because frameworks differ in it. None: in the step of the spike. "
-        '"reset": in the next step. A reset to a value acts at its beginning; a subtraction acts at its end, so that '
-        "the subtracted amount has not decayed. "
+        '"reset": in the next step, a reset to a value at the beginning of this step, and a subtraction at its end, so '
+        "that the subtracted amount does not decay in it. "
         '"reset+input": at the end of the next step, after its input. '
         '"spike": as "reset", and the spike too is returned one step later. '
         "With a delay, the state is the potential before the reset",

@@ -44,7 +44,7 @@ class Stateful(Cell):
     Checkpoints do not contain the states. A jitted function updates them, and is traced again for other batch sizes.
 
     Args:
-        cell: a neuron `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one. Hooks and subclasses work.
+        cell: a neuron `construct(x, *states) -> (output, *states)`, or a `MultiStep` of one; it may have hooks.
     Inputs: x: one step (B, ...), or a chunk (T, B, ...) for a `MultiStep`.
     Returns: The output. `states` has the states.
     Raises: ArgumentError unless `cell` is a neuron; ShapeError if the batch size or the shape of a sample changes.
