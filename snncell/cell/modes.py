@@ -157,7 +157,8 @@ class Modes(Tree):
         for name in kwargs:
             if name not in _OF_CLUSTERS:
                 raise ArgumentError(
-                    f"recompute: takes no {name!r}; of MindSpore's other arguments it takes {', '.join(_OF_CLUSTERS)}."
+                    f"recompute: unknown argument {name!r}. MindSpore's arguments that it accepts are "
+                    f"{', '.join(_OF_CLUSTERS)}."
                 )
         self._recomputed = True
         return self

@@ -372,7 +372,7 @@ class Ending:
                     self.origin = origin, by_exit = word[2:]
                     how, more = ("sys.exit", "") if by_exit else ("an error", f" See the message of rank {origin}.")
                     self.caused = RankError(
-                        f"fit: rank {origin} has left it by {how}, and rank {self.comm.rank} waits for it.{more}"
+                        f"fit: rank {origin} has left fit by {how}, and rank {self.comm.rank} waits for it.{more}"
                     )
                     raise self.caused
             if rank not in self.left and (word := self._receive(rank, _LEFT)):

@@ -158,7 +158,7 @@ def choose_rows(array: Array, sample: int | None, neuron: int | None, who: str, 
     if sample is not None and neuron is not None:
         raise ArgumentError(f"{who}: sample={sample} and neuron={neuron} select a single row. Pass only one of them.")
     if array.ndim < 3:
-        raise ShapeError(f"{who}: sample and neuron choose from (T, B, ...), not from shape {array.shape}.")
+        raise ShapeError(f"{who}: to select a sample or a neuron, pass (T, B, ...), not shape {array.shape}.")
     flat = array.reshape(*array.shape[:2], math.prod(array.shape[2:]))
     if neuron is not None:
         return flat[:, :, neuron_positions(neuron, numbers, who)[0]]

@@ -190,8 +190,8 @@ def prepare(
     if not found:
         names = ", ".join(kind.__name__ for kind in LAYERS)
         raise ArgumentError(
-            f"prepare: {type(net).__name__} has nothing to round: layers with weights ({names}) for weights "
-            f"and activations, neurons (nn.Neuron, nn.LINode) for states."
+            f"prepare: {type(net).__name__} has nothing to round. weights and activations need layers with "
+            f"weights ({names}), states need neurons (nn.Neuron, nn.LINode)."
         )
     for path, cell in found:
         _refuse_cell(path, cell)

@@ -171,7 +171,7 @@ def _count_places(structure: Any) -> int | None:
 def _match(structure: Any, tree: Any, what: str) -> list[Tensor]:
     if isinstance(structure, Static):
         if flatten(tree)[0]:
-            raise GradientError(f"{what} is {came(tree)}, but there is no Tensor in this position. Leave it out.")
+            raise GradientError(f"{what} is {came(tree)}, but the output has no Tensor in this position. Leave it out.")
         return []
     if isinstance(structure, Leaf):
         if not isinstance(tree, Tensor):

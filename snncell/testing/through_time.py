@@ -47,7 +47,7 @@ def check_through_time(
       notes a spike that differs because its potential equals the threshold up to rounding.
 
     Args:
-        net: a Cell, or a function, such as a loss, whose body names the Cells that it calls.
+        net: a Cell, or a function that calls Cells by their names, for example a loss.
         inputs: the arguments, for example x (T, B, ...). Float Tensors are converted to float64 and checked.
         weights: the Parameters to check. Default: all trainable ones; () for none.
         detached: True if stopped gradients, such as a detached reset, are intended. Finite differences then keep the
@@ -67,7 +67,7 @@ def check_through_time(
     owners = cells_of_function(net)
     if not owners:
         raise ArgumentError(
-            f"{WHO}: takes a Cell, or a function whose body names the Cells that it calls, not {net!r:.60}. Use "
+            f"{WHO}: takes a Cell, or a function that calls Cells by their names, not {net!r:.60}. Use "
             f"check_grads for any other function."
         )
     cells = ObservedNet(owners)

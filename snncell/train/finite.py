@@ -47,7 +47,7 @@ def refuse_epoch(
             hint = nan_in(training.data, "the data") or cause() or "Check whether the data are finite."
             raise TrainingError(
                 f"fit: after epoch {epoch} {bad} of {parameter.size} elements of Parameter {path!r} are NaN or inf. "
-                f"The loss may still be finite, because a spike of NaN is 0. {hint} "
+                f"The loss may still be finite, because a NaN potential does not spike. {hint} "
                 f"snncell.set_context(check_finite=True) names the first NaN or inf.{file}"
             )
 
@@ -65,7 +65,9 @@ def refuse_test_loss(training: Training, value: float, checkpoint: File | None) 
 def warn_of_nan(test: Any) -> None:
     """Warn about NaN in the test data, because the loss of a spiking net may hide it."""
     if bad := nan_in(test, "the test data"):
-        warnings.warn(f"fit: {bad} A spike of NaN is 0, so the test loss may be finite.", RuntimeWarning, stacklevel=5)
+        warnings.warn(
+            f"fit: {bad} A NaN potential does not spike, so the test loss may be finite.", RuntimeWarning, stacklevel=5
+        )
 
 
 def nan_in(data: Any, who: str) -> str:

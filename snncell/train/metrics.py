@@ -61,7 +61,7 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
     if over_time(scores, target):
         summed = zero_after_end(scores, lengths, "accuracy").sum(0)
     elif lengths is not None:
-        raise ShapeError(f"accuracy: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
+        raise ShapeError(f"accuracy: lengths need outputs over time (T, B, C), but these have shape {scores.shape}.")
     if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:
         counts = ops.not_equal(target, ignore_index)
         classes = summed.shape[-1]
@@ -186,7 +186,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
     if over_time(scores, target):
         scores = zero_after_end(scores, lengths, who).sum(0)
     elif lengths is not None:
-        raise ShapeError(f"{who}: lengths are of outputs (T, B, C), and these have shape {scores.shape}.")
+        raise ShapeError(f"{who}: lengths need outputs over time (T, B, C), but these have shape {scores.shape}.")
     counts, classes = ops.greater_equal(target, 0), scores.shape[-1]
     label = hot(ops.select(counts, target, 0), classes, -1, label_words(who, classes, True))
     numbers = counts.astype("float32")

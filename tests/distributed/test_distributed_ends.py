@@ -63,7 +63,7 @@ def test_invalid_calls_raise_on_all_ranks_and_training_continues(odd: str, tmp_p
 ENDED = {
     "raising": r"ValueError: the disk of rank 1 is full[\s\S]*rank 1 of 2 has ended by ValueError; this ends the job",
     "leaving": r"RankError: distributed: rank 1 has ended its program, and rank 0 waits for it",
-    "leaving_fit": r"rank 1 has left fit by sys.exit\(0\)[\s\S]*rank 1 has left it by sys.exit, and rank 0",
+    "leaving_fit": r"rank 1 has left fit by sys.exit\(0\)[\s\S]*rank 1 has left fit by sys.exit, and rank 0",
     "different": r"RankError: distributed.init: the ranks pass different \(shards, fast\): .*4, False.*5, False",
     "other_rate": r"RankError: fit: the optimiser of rank 1 differs from that of rank 0",
 }
@@ -88,7 +88,7 @@ def test_error_caught_by_one_rank_reaches_waiting_ranks(tmp_path: Path) -> None:
         assert f"rank 1, attempt {attempt}: ValueError: the disk of rank 1 is full" in out
         for rank in (0, 2):
             # Even if another rank, which has since ended by an error itself, reported the error.
-            assert f"rank {rank}, attempt {attempt}: RankError: fit: rank 1 has left it by an error" in out
+            assert f"rank {rank}, attempt {attempt}: RankError: fit: rank 1 has left fit by an error" in out
     assert all(f"rank {rank}: 2 epochs" in out for rank in range(3))
 
 

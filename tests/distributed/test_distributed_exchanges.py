@@ -150,7 +150,7 @@ def test_rank_can_end_after_taking_part(pair: Any) -> None:
 def test_failed_rank_is_waited_for_only_after_new_start(pair: Any) -> None:
     with pytest.raises(ValueError, match=r"^full$"), pair[1].together():
         raise ValueError("full")
-    words = "fit: rank 1 has left it by an error, and rank 0 waits for it"
+    words = "fit: rank 1 has left fit by an error, and rank 0 waits for it"
     with pytest.raises(RankError, match=words), pair[0].together():
         pair[0].wait([Never()])
 
@@ -169,7 +169,7 @@ def test_relayed_error_names_rank_that_failed(error: Any, words: str) -> None:
     with pytest.raises(type(error)), second.together():
         raise error
     for ranks in (first, third):  # the last one hears of the first one's error before that of the second
-        with pytest.raises(RankError, match=f"rank 1 has left it {words}, and rank {ranks.rank}"), ranks.together():
+        with pytest.raises(RankError, match=f"rank 1 has left fit {words}, and rank {ranks.rank}"), ranks.together():
             ranks.ending.refuse_waiting()
 
 

@@ -305,7 +305,7 @@ def test_accuracy_of_padded_batches_equals_single_samples(padding):
         assert call(x, Tensor(LABELS), lengths=Tensor(LENGTHS)).item() == np.float32(np.mean(alone))
     hot = np.eye(CLASSES)[LABELS]
     assert train.accuracy(x, Tensor(hot), lengths=LENGTHS).item() == pytest.approx(np.mean(alone))
-    with pytest.raises(errors.ShapeError, match=r"lengths are of outputs \(T, B, C\)"):
+    with pytest.raises(errors.ShapeError, match=r"lengths need outputs over time \(T, B, C\)"):
         train.accuracy(x[0], Tensor(LABELS), lengths=LENGTHS)
 
 

@@ -318,7 +318,7 @@ ERRORS: dict[str, tuple[str, Callable[[], Any]]] = {
     "nothing": ("pass weights, states or activations", lambda: Q.prepare(network())),
     "no layer": ("SequentialCell has nothing to round", lambda: Q.prepare(nn.SequentialCell(), Q.Uniform(4))),
     "no neuron": (
-        "neurons .nn.Neuron, nn.LINode. for states",
+        "states need neurons .nn.Neuron, nn.LINode.",
         lambda: Q.prepare(nn.Dense(1, 1), states=Q.FixedPoint()),
     ),
     "twice": (

@@ -463,7 +463,7 @@ def test_net_is_restored_bit_for_bit(second):
 
 
 def test_function_without_cells_raises():
-    with pytest.raises(ArgumentError, match="takes a Cell, or a function whose body names the Cells"):
+    with pytest.raises(ArgumentError, match="takes a Cell, or a function that calls Cells by their names"):
         testing.check_through_time(lambda x: x * 2.0, X)
 
 
