@@ -45,7 +45,7 @@ class TreePlace(Home):
 
 
 def take(cell: Any, key: str, member: Any) -> None:
-    """Name a Parameter, or a Cell and all its descendants, after becoming an attribute of `cell`."""
+    """Name a Parameter, or a Cell and its descendants, that has become the attribute `key` of `cell`."""
     if cell._naming.names_children:
         _hold(cell, key, member)
         _elect(member)

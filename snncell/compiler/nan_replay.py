@@ -93,9 +93,10 @@ def look_at_gradients(
     douts: Sequence[Any],
     grads: Sequence[Any],
 ) -> None:
-    """Raise NotFiniteError, naming the first faulty step, if `grads` of a loop's inputs are not finite.
-    The inputs are the `states`, the `sequences`, and constants, which are `captured` as the step has captured them, so
-    that Parameters have names. `douts` are the gradients, or None, of the last states and of the collected results.
+    """Raise NotFiniteError, naming the first faulty step, if `grads` of a loop's inputs are not finite. The inputs are
+    as many states and sequences as `states` and `sequences` say, then constants. `captured` has the outer Tensors of
+    the constants, so that errors can name Parameters. `douts` are the gradients, or None, of the last states and of the
+    collected results.
     """
     faults = _faults(grads, (*inputs, *douts))
     if not faults:

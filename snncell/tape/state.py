@@ -151,7 +151,7 @@ class Value:
 
 
 class Watch(Protocol):
-    """A monitor of the calls of Cells. The labels and events of its notes are in `hooks.py`."""
+    """A monitor, which notes Tensors in calls of Cells; `hooks.py` defines the labels of the notes."""
 
     wishes: Hashable  # the quantities that it records, and the part of each
 
@@ -166,7 +166,7 @@ class Watch(Protocol):
         """The selected part of a Tensor whose first axis is time."""
 
     def take(self, label: Any, x: Any) -> None:
-        """Record a note."""
+        """Note a Tensor under a label."""
 
 
 class Undo(list[Write]):

@@ -119,7 +119,7 @@ class PythonState(ReachableValues):
                 )
 
     def warn_of_steps(self, who: str) -> None:
-        """Warn of clocks and files that the code reads, and of numbers that it assigns: a trace does so only once."""
+        """Warn if the code reads a clock or a file, or assigns a number, because a trace does this only once."""
         for name in sorted(self.outside):
             warn_of(
                 f"{who}: {name} is called inside a function that is traced. This happens only once, not at each call "
@@ -367,7 +367,7 @@ class Dependencies:
 @contextmanager
 def state_read_by(roots: Iterable[Any], who: str, every: str = "each call") -> Iterator[PythonState]:
     """A context for a trace, with the Python state that functions can read; random draws in it raise an error.
-    `roots` are the functions and the objects in their arguments; `every` is the unit that would see the same numbers.
+    `roots` are the functions and the objects in their arguments. Errors name `every`, for example "each step".
     """
     state = PythonState(roots)
     state.refuse_iterators(who)

@@ -64,7 +64,7 @@ _ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...)
 _GENERATORS = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 NUMPYS: Any = np.random.mtrand._rand  # the generator of np.random.normal and others
 PYTHONS: Any = random._inst  # the generator of random.random and others
-# Attributes of a class that an attribute of the instance does not hide, or that Python stores in the instance.
+# Kinds of class attributes that an instance's attribute does not hide; a cached_property creates this attribute.
 _DESCRIPTORS = (property, cached_property, MemberDescriptorType)
 NUMBERS = (bool, int, float)
 _APPENDABLE = (list, dict, set, deque)

@@ -61,8 +61,8 @@ def sum_broadcast(
 ) -> None:
     """The transpose of `fill_broadcast`: add each element of the source to the element of `target` that it repeats.
 
-    `target` (rows, inner) has the results of row n at n % rows. Therefore it needs only as many rows as the elements
-    belong to. The additions have a fixed order, in the dtype of `target`.
+    `target` (rows, inner) is reused like a ring: it has the results of row n at n % rows. Therefore it needs only the
+    rows to which these `count` elements belong. The additions have a fixed order, in the dtype of `target`.
     """
     tile = inner * each
     group = times * tile
