@@ -144,6 +144,22 @@ def test_images_one_row_or_pixel_past_a_vector_or_tile(path: str) -> None:
 
 
 @compiled
+@pytest.mark.parametrize("outputs", [1, 3, 4, 8, 12])
+def test_results_that_fill_whole_vectors_are_computed_in_place(outputs: int) -> None:
+    """The sums go to the output itself, and the gradient is read from its own memory, without copies."""
+    rng = np.random.default_rng(outputs)
+    for size, window in ((16, 1), (16, 3), (28, 3)):
+        x = rng.normal(size=(3, 5, size, size)).astype(np.float32)
+        weight = rng.normal(size=(outputs, 5, window, window)).astype(np.float32)
+        dout = rng.normal(size=(3, outputs, size, size)).astype(np.float32)
+        options = {"stride": (1, 1), "before": (window // 2,) * 2, "dilation": (1, 1), "groups": 1}
+        with by("sums"):
+            values = three(direct, x, weight, dout, options)
+        for value, expected in zip(values, three(im2col, x, weight, dout, options), strict=True):
+            np.testing.assert_allclose(value, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+
+
+@compiled
 def test_large_layers_in_chunks_bands_and_splits() -> None:
     """Sizes at which planes exceed the cache, or with few images for many channels."""
     rng = np.random.default_rng(3)

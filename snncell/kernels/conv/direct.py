@@ -3,7 +3,8 @@
 Images are copied, with their padding, into planes, whose rows are `pitch` elements apart. Element k of all windows is
 then a plane shifted by `offsets[k]`, and a tile of results is a sum of shifted planes times weights. The elements
 between two rows of results are computed too and then dropped. If that costs more than copying, each element of the
-window gets its own plane, which has only the elements that the results need.
+window gets its own plane, which has only the elements that the results need. If such results fill whole vectors, they
+are computed in the output itself, and a gradient of results is read from its own memory.
 
 A kernel runs its units from `start` to `stop`. If it takes `grain`, its scratch memory has a row for each part of
 `grain` units. Each result is one sum in a fixed order, so the bits do not depend on the number of threads.
@@ -77,6 +78,7 @@ def correlate(
     out_first, out_plane, out_down, out_across = geometry[20], geometry[21], geometry[22], geometry[23]
     together, chunk = geometry[24], geometry[25]
     blocks, area, taps = (outputs + 7) // 8, rows * pitch, count // channels
+    adjacent = out_across == 1 and out_down == out_width and pitch == out_width
     image, total = row(planes, start // grain), row(sums, start // grain)
     for unit in range(start, stop):
         split, number = unit % splits, unit // splits
@@ -88,28 +90,29 @@ def correlate(
         first_block = split * split_blocks
         for begin in range(0, channels, chunk):
             some = least(chunk, channels - begin)
-            # Clear the end of each plane, where vectors read past the last row, and rows share their padding. This
-            # comes first, because it also clears the start of the next plane.
-            for plane in range(some * by_rows * by_columns):
-                zero(tail(image, plane * apart + there * area), apart - there * area)
-            for n in range(there):
-                member = (first + n) * groups + group
-                fill_planes(
-                    tail(image, n * area), tail(x, 0), (member * channels + begin) * height * width, some, apart,
-                    height, width, down, across, tail(views, 0), by_rows, by_columns, first_row * down, rows, pitch,
-                )  # fmt: skip
+            fill_planes(
+                image, tail(x, 0), ((first * groups + group) * channels + begin) * height * width, there,
+                groups * channels * height * width, some, apart, height, width, down, across, tail(views, 0), by_rows,
+                by_columns, first_row * down, rows, pitch,
+            )  # fmt: skip
             for block in range(first_block, least(blocks, first_block + split_blocks)):
-                # If the kernel processes channels in chunks, it must keep the sums of all blocks for the next chunk.
-                own_sums = tail(total, (block - first_block) * 8 * wide if chunk < channels else 0)
                 own = tail(row(packed, group * blocks + block), begin * taps * 8)
                 present = least(8, outputs - 8 * block)
-                multiply_rows(own_sums, wide, own, present, image, tail(offsets, 0), some * taps, begin)
+                place = out_first + ((first * groups + group) * outputs + 8 * block) * out_plane + first_row * out_down
+                if adjacent and there == 1 and ahead == wide and (present == 8 or present == 4 or present == 1):
+                    # Whole tiles of adjacent results are computed in the output itself.
+                    multiply_rows(
+                        tail(out, place), out_plane, wide, own, present, image, tail(offsets, 0), some * taps, begin
+                    )  # fmt: skip
+                    continue
+                # If the kernel processes channels in chunks, it must keep the sums of all blocks for the next chunk.
+                own_sums = tail(total, (block - first_block) * 8 * wide if chunk < channels else 0)
+                multiply_rows(own_sums, wide, wide, own, present, image, tail(offsets, 0), some * taps, begin)
                 if begin + chunk >= channels:
                     for n in range(there):
-                        place = out_first + (((first + n) * groups + group) * outputs + 8 * block) * out_plane
                         put_rows(
-                            tail(out, place + first_row * out_down), tail(own_sums, n * area), present, out_plane, wide,
-                            some_rows, out_width, pitch, out_down, out_across,
+                            tail(out, place + n * groups * outputs * out_plane), tail(own_sums, n * area), present,
+                            out_plane, wide, some_rows, out_width, pitch, out_down, out_across,
                         )  # fmt: skip
 
 
@@ -129,6 +132,8 @@ def contract(
     parts, splits, split_channels, together = geometry[16], geometry[17], geometry[18], geometry[19]
     area = rows * pitch
     plain = by_rows + by_columns  # the view of a gradient, which has no padding
+    pixels = out_rows * out_width
+    in_place = together == 1 and pitch == out_width and pixels % 16 == 0 and (outputs % 4 == 0 or outputs == 1)
     for unit in range(start, stop):
         image, slope, own = row(planes, start // grain), row(slopes, start // grain), row(partial, unit)
         split, number = unit % splits, unit // splits
@@ -140,28 +145,27 @@ def contract(
         last = (part + 1) * images // parts
         for begin in range(part * images // parts, last, together):
             there = least(together, last - begin)
-            # Clear the end of each plane first, because this also clears the start of the next one. The elements
-            # between rows are multiplied too, by a gradient of 0, so they must be finite.
-            for plane in range(some * by_rows * by_columns):
-                zero(tail(image, plane * apart + there * area), apart - there * area)
-            for r in range(outputs):
-                zero(tail(slope, r * apart + there * area), apart - there * area)
-            for n in range(there):
-                member = (begin + n) * groups + group
-                fill_planes(
-                    tail(image, n * area), tail(x, 0), (member * channels + first) * height * width, some, apart,
-                    height, width, down, across, tail(views, 0), by_rows, by_columns, 0, rows, pitch,
-                )  # fmt: skip
-                fill_planes(
-                    tail(slope, n * area), tail(gradient, 0), member * outputs * out_rows * out_width, outputs, apart,
-                    out_rows, out_width, 1, 1, tail(views, plain), 1, 1, 0, rows, pitch,
-                )  # fmt: skip
+            # The elements between rows are multiplied too, by a gradient of 0, so they must be finite.
+            member = begin * groups + group
+            fill_planes(
+                image, tail(x, 0), (member * channels + first) * height * width, there,
+                groups * channels * height * width, some, apart, height, width, down, across, tail(views, 0), by_rows,
+                by_columns, 0, rows, pitch,
+            )  # fmt: skip
+            if in_place:
+                slopes_here = tail(gradient, member * outputs * pixels)
+                add_products(own, slopes_here, outputs, pixels, image, tail(offsets, 0), terms, pixels)
+                continue
+            fill_planes(
+                slope, tail(gradient, 0), member * outputs * pixels, there, groups * outputs * pixels, outputs, apart,
+                out_rows, out_width, 1, 1, tail(views, plain), 1, 1, 0, rows, pitch,
+            )  # fmt: skip
             wide = ((there - 1) * area + (out_rows - 1) * pitch + out_width + 15) // 16 * 16
             add_products(own, slope, outputs, apart, image, tail(offsets, 0), terms, wide)
 
 
 def add_parts(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:
-    """Sum the gradients of weights over the parts of the images. A unit is four outputs of a group."""
+    """Sum the gradients of weights over the parts of the images, overwriting `partial`. A unit is four outputs."""
     groups, channels, taps, outputs = geometry[1], geometry[2], geometry[12], geometry[13]
     parts, splits, split_channels = geometry[16], geometry[17], geometry[18]
     fours = (outputs + 3) // 4
@@ -170,14 +174,15 @@ def add_parts(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> N
         for split in range(splits):
             some = least(split_channels, channels - split * split_channels) * taps
             terms = (some + 3) // 4
+            total = tail(row(partial, group * splits + split), r * terms * 16)
+            for part in range(1, parts):
+                more = tail(row(partial, (part * groups + group) * splits + split), r * terms * 16)
+                for place in range(16 * terms):
+                    total[place] = total[place] + more[place]
             for n in range(least(4, outputs - 4 * r)):
                 target = tail(out, ((group * outputs + 4 * r + n) * channels + split * split_channels) * taps)
                 for k in range(some):
-                    place = (r * terms + k // 4) * 16 + k % 4 * 4 + n
-                    total = partial[group * splits + split, place]
-                    for part in range(1, parts):
-                        total += partial[(part * groups + group) * splits + split, place]
-                    target[k] = total
+                    target[k] = total[4 * k + n]
 
 
 Ints = tuple[int, ...]
@@ -333,6 +338,8 @@ def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Ax
         tiles = split_channels * taps / 4 * fours
         multiplied = tiles * (pixels / LANES * 16 * (1.25 if full else 1.0) + TILE_CYCLES)
         slopes = FILL_CYCLES * outputs * layout.together * layout.rows * -(-layout.pitch // LANES)
+        if layout.adjacent(down.results, across.results):
+            slopes = 0
         return (multiplied + slopes + layout.fill_cycles(split_channels)) / layout.together
 
     layout = min(layouts(axes, down.results, min(MOST_TOGETHER, -(-images // parts))), key=cost)
@@ -378,6 +385,6 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     kernel = kernel_for(contract, "int64 T[1] T[1] int64[1] int64[1] T[2]* T[2]* T[2]* int64[1]", dout.dtype)
     operands = flat(images), flat(dout), plan.offsets, plan.views, partial
     run_in_parts(kernel, plan.units, plan.work, operands, [(size, dout.dtype) for size in plan.rooms], plan.geometry)
-    kernel = kernel_for(add_parts, "T[2] T[1]* int64[1]", dout.dtype)
+    kernel = kernel_for(add_parts, "T[2]* T[1]* int64[1]", dout.dtype)
     kernel(groups * plan.blocks, int(partial.size > 1 << 18), partial, out.reshape(-1), plan.geometry)
     return out

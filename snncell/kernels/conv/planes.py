@@ -8,45 +8,77 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from snncell.kernels.intrinsics.builtins import call_once, least
-from snncell.kernels.intrinsics.elements import move, move_every_second, put, tail, zero
+from snncell.kernels.intrinsics.elements import move, move_between, move_every_second, put, tail, zero
 
 # --- Kernel functions: copy rows into padded planes, and results out of them ------------------------------------------
 
 
 @call_once
 def fill_planes(
-    target: Any, source: Any, first: int, channels: int, apart: int, height: int, width: int, down: int, across: int,
-    views: Any, by_rows: int, by_columns: int, skipped: int, rows: int, pitch: int,
+    target: Any, source: Any, first: int, images: int, between: int, channels: int, apart: int, height: int, width: int,
+    down: int, across: int, views: Any, by_rows: int, by_columns: int, skipped: int, rows: int, pitch: int,
 ) -> None:  # fmt: skip
-    """Copy `channels` images of (height, width) into padded planes; the first image starts at `source[first]`.
+    """Copy `channels` of (height, width) of some images into padded planes.
 
-    `views` has the `by_rows` numbers p and then the `by_columns` numbers q. Each pair is a plane, whose element (i, j)
-    is element (i down + p, j across + q) of the image, or 0 outside of it. Planes are `apart` elements apart in
-    `target`, and the first `skipped` rows of the image are left out.
+    The first image starts at `source[first]`, and the next ones are `between` elements further. `views` has the
+    `by_rows` numbers p and then the `by_columns` numbers q. Each pair is a plane, whose element (i, j) is element
+    (i down + p, j across + q) of the image, or 0 outside of it. Planes are `apart` elements apart in `target`, with
+    zeros after the rows of the last image. The first `skipped` rows of the images are left out.
     """
-    for channel in range(channels):
-        for a in range(by_rows):
-            for b in range(by_columns):
-                plane = ((channel * by_rows + a) * by_columns + b) * apart
-                origin = views[by_rows + b]
-                low = least(pitch, (across - 1 - origin) // across if origin < 0 else 0)
-                high = least(pitch, (width - 1 - origin) // across + 1 if origin < width else 0)
-                for i in range(rows):
-                    place, y = plane + i * pitch, i * down + views[a] + skipped
-                    # In ascending order, because vector stores past an end are overwritten by the next store.
-                    if y < 0 or y >= height or high <= low:
-                        zero(tail(target, place), pitch)
-                    else:
-                        begin = first + (channel * height + y) * width + low * across + origin
-                        zero(tail(target, place), low)
-                        if across == 1:
-                            move(tail(target, place + low), tail(source, begin), high - low)
-                        elif across == 2:
-                            move_every_second(tail(target, place + low), tail(source, begin), high - low)
-                        else:
-                            for j in range(high - low):
-                                target[place + low + j] = source[begin + j * across]
-                        zero(tail(target, place + high), pitch - high)
+    area = rows * pitch
+    for plane in range(channels * by_rows * by_columns):
+        # First, because this also clears the start of the next plane. Vectors read past the last row, and rows share
+        # their padding.
+        zero(tail(target, plane * apart + images * area), apart - images * area)
+    for n in range(images):
+        for channel in range(channels):
+            begin = first + n * between + channel * height * width
+            for a in range(by_rows):
+                for b in range(by_columns):
+                    plane = ((channel * by_rows + a) * by_columns + b) * apart + n * area
+                    fill_plane(
+                        tail(target, plane), source, begin, height, width, down, across, views[a] + skipped,
+                        views[by_rows + b], rows, pitch,
+                    )  # fmt: skip
+
+
+@call_once
+def fill_plane(
+    target: Any, source: Any, first: int, height: int, width: int, down: int, across: int, top: int, left: int,
+    rows: int, pitch: int,
+) -> None:  # fmt: skip
+    """Copy elements (top + i down, left + j across) of an image, or 0 outside of it, to row i and column j."""
+    low, high = -left, width - left
+    if across > 1:  # a branch, because divisions take long
+        low, high = (across - 1 - left) // across, (width - 1 - left) // across + 1
+    low = least(pitch, low if left < 0 else 0)
+    high = least(pitch, high if left < width else 0)
+    if down == 1 and across == 1 and left == 0 and pitch == width:
+        # The rows are adjacent in the image, with rows of zeros before and after them.
+        above = least(rows, -top if top < 0 else 0)
+        below = least(rows, height - top if height > top else 0)
+        below = above if below < above else below
+        zero(target, above * pitch)
+        if below > above:
+            move(tail(target, above * pitch), tail(source, first + (top + above) * width), (below - above) * pitch)
+        zero(tail(target, below * pitch), (rows - below) * pitch)
+        return
+    for i in range(rows):
+        place, y = i * pitch, i * down + top
+        # In ascending order, because vector stores past an end are overwritten by the next store.
+        if y < 0 or y >= height or high <= low:
+            zero(tail(target, place), pitch)
+        elif across == 1:
+            move_between(tail(target, place), source, first + y * width + left, low, high, pitch)
+        else:
+            begin = first + y * width + low * across + left
+            zero(tail(target, place), low)
+            if across == 2:
+                move_every_second(tail(target, place + low), tail(source, begin), high - low)
+            else:
+                for j in range(high - low):
+                    target[place + low + j] = source[begin + j * across]
+            zero(tail(target, place + high), pitch - high)
 
 
 @call_once
@@ -75,7 +107,7 @@ Axes = Any  # tuple[Axis, Axis]
 
 CACHED = 1 << 18  # bytes of planes: a part of the L2 cache, within the reach of the L1 TLB
 LANES = 16  # elements of the longest vector
-FILL_CYCLES = 6  # per vector copied to a plane; a fused multiply-add of a vector takes one
+FILL_CYCLES = 6  # per vector copied to a plane or from it; a fused multiply-add of a vector takes one
 
 
 class Sizes(NamedTuple):
@@ -200,6 +232,10 @@ class PlaneLayout(NamedTuple):
         wide = ((self.together - 1) * self.rows + out_rows - 1) * self.pitch + out_width
         return -(-wide // LANES) * LANES
 
+    def adjacent(self, out_rows: int, out_width: int) -> bool:
+        """True if the computed elements are results only, so that they need not be copied."""
+        return self.together == 1 and self.pitch == out_width and out_rows * out_width % LANES == 0
+
     def chunk(self, channels: int) -> int:
         """The number of channels whose planes fit into the cache."""
         return max(1, min(channels, CACHED // (4 * self.planes * self.apart)))
@@ -211,7 +247,8 @@ class PlaneLayout(NamedTuple):
         terms = channels * len(self.down.of_tap) * len(self.across.of_tap)
         chunks = -(-channels // self.chunk(channels))
         multiplied = -(-outputs // 8) * 8 * (terms + 4 * chunks) * wide
-        return (multiplied + self.fill_cycles(channels)) / self.together
+        copied = 0 if self.adjacent(rows, width) else outputs * self.together * rows * -(-width // LANES)
+        return (multiplied + self.fill_cycles(channels) + FILL_CYCLES * copied) / self.together
 
     def fill_cycles(self, channels: int) -> float:
         """Estimate the cycles for copying."""

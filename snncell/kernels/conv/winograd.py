@@ -90,7 +90,7 @@ def correlate_tiles(
                 own = tail(row(packed, group * blocks + block), p * channels * 8)
                 target = tail(total, p * sums_apart + (block - first_block) * 8 * long)
                 present = least(8, outputs - 8 * block)
-                multiply_rows(target, long, own, present, tail(tiles, p * apart), tail(offsets, 0), channels, 0)
+                multiply_rows(target, long, long, own, present, tail(tiles, p * apart), tail(offsets, 0), channels, 0)
         for r in range(8 * first_block, least(outputs, 8 * last_block)):
             for n in range(there):
                 place = out_first + (((first + n) * groups + group) * outputs + r) * out_plane

@@ -345,6 +345,31 @@ def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> An
     return context.get_dummy_value()
 
 
+def move_between(target: Any, source: Any, first: int, low: int, high: int, count: int) -> None:
+    """Copy `source[first + i]` to `target[i]` for i from `low` to `high`; `first` may be negative.
+    All other elements below `count` become zeros, and more up to the end of a vector.
+    """
+    target[:count] = 0
+    target[low:high] = source[first + low : first + high]
+
+
+@lowers(move_between, "ArrayPart", "ArrayPart", *["Integer"] * 4, result=same_parts)
+def _lower_move_between(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    target, source, begin, low, high, count = operands
+    vectors = Vectors(builder, target)
+    wide = builder.sub(high, low)
+
+    def one(first: Any, _: list[Any]) -> list[Any]:
+        mask = vectors.between(builder.sub(first, low), wide)
+        vectors.store(
+            vectors.load_masked(builder.gep(source, [builder.add(begin, first)]), mask), vectors.at(target, first)
+        )
+        return []
+
+    vectors.loop(count, vectors.lanes, [], one)
+    return context.get_dummy_value()
+
+
 def move_every_second(target: Any, source: Any, count: int) -> None:
     """`move` for elements 0, 2, 4, ... of the source."""
     target[:count] = source[: 2 * count : 2]

@@ -275,34 +275,36 @@ tile_1_128, tile_1_16 = _tile(1, 128), _tile(1, 16)
 
 @call_once
 def multiply_rows(
-    sums: Any, wide: int, weights: Any, rows: int, image: Any, offsets: Any, count: int, more: int
+    sums: Any, step: int, wide: int, weights: Any, rows: int, image: Any, offsets: Any, count: int, more: int
 ) -> None:
-    """`sums[r, i] = sum over k of weights[k, r] image[offsets[k] + i]` for up to PACK rows; `wide` is 16 n."""
+    """`sums[r, i] = sum over k of weights[k, r] image[offsets[k] + i]` for up to PACK rows; `wide` is 16 n.
+    Rows of `sums` are `step` apart. Eight rows are written for five to eight, and four for two to four.
+    """
     done = 0
     while done < wide:
         left, target, pixels = wide - done, tail(sums, done), tail(image, done)
         if rows > 4:
             if left >= 48 and left != 64:  # 64 is better split into two tiles of 32
-                tile_8_48(target, wide, weights, pixels, offsets, count, more)
+                tile_8_48(target, step, weights, pixels, offsets, count, more)
                 done += 48
             elif left >= 32:
-                tile_8_32(target, wide, weights, pixels, offsets, count, more)
+                tile_8_32(target, step, weights, pixels, offsets, count, more)
                 done += 32
             else:
-                tile_8_16(target, wide, weights, pixels, offsets, count, more)
+                tile_8_16(target, step, weights, pixels, offsets, count, more)
                 done += 16
         elif rows > 1:
             if left >= 48:
-                tile_4_48(target, wide, weights, pixels, offsets, count, more)
+                tile_4_48(target, step, weights, pixels, offsets, count, more)
                 done += 48
             else:
-                tile_4_16(target, wide, weights, pixels, offsets, count, more)
+                tile_4_16(target, step, weights, pixels, offsets, count, more)
                 done += 16
         elif left >= 128:
-            tile_1_128(target, wide, weights, pixels, offsets, count, more)
+            tile_1_128(target, step, weights, pixels, offsets, count, more)
             done += 128
         else:
-            tile_1_16(target, wide, weights, pixels, offsets, count, more)
+            tile_1_16(target, step, weights, pixels, offsets, count, more)
             done += 16
 
 
