@@ -13,7 +13,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, testing
-from snncell.kernels.conv import direct, events, im2col, winograd
+from snncell.kernels.conv import depthwise, direct, events, im2col, winograd
 from snncell.kernels.conv.planes import Axis, Shape
 from snncell.kernels.numba import build
 from snncell.kernels.numba.policy import number_of_threads
@@ -22,13 +22,13 @@ COMPILED = os.environ.get("NUMBA_DISABLE_JIT") != "1"
 compiled = pytest.mark.skipif(not COMPILED, reason="without the compiler there is one path, by windows")
 
 
-PATHS = ("sums", "tiles", "events")
+PATHS = ("sums", "tiles", "taps", "events")
 
 
 def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dict[str, Any]]:
     """Images, a weight, a gradient of the results, and options, of random sizes.
 
-    "tiles" gets sizes that it supports.
+    "tiles" and "taps" get sizes that they support.
     """
     axes, groups = int(rng.integers(1, 3)), int(rng.choice([1, 1, 1, 2, 3]))
     channels, outputs = (groups * int(n) for n in rng.integers(1, 20, 2))
@@ -43,6 +43,14 @@ def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dic
         stride, dilation = ((1, 2) if size == (2, 3) else (1, 1), (2, 2))[int(rng.choice([0, 0, 1]))], (1, 1)
         dtype = "float32" if size == (2, 3) or stride == (2, 2) else dtype
         before = (*before, 1)[:2]
+    if path == "taps":
+        groups, outputs = channels, channels
+        size = ((2, 5), (3, 3))[int(rng.choice([0, 1, 1]))]
+        stride, dilation, before = (
+            (int(rng.integers(1, 4)), int(rng.integers(1, 3))),
+            (*dilation, 2)[:2],
+            (*before, 1)[:2],
+        )
     reach = [(k - 1) * d + 1 for k, d in zip(size, dilation, strict=True)]
     lengths = [max(1, r - 2 * p) + int(rng.integers(0, 20)) for r, p in zip(reach, before, strict=True)]
     count = tuple((n + 2 * p - r) // s + 1 for n, p, r, s in zip(lengths, before, reach, stride, strict=True))
@@ -70,6 +78,8 @@ def by(path: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(events, "pay", lambda *_: path == "events")
         patch.setattr(winograd, "pays", lambda shape: path == "tiles" and winograd.takes(shape))
+        if path != "taps":
+            patch.setattr(depthwise, "takes", lambda shape: False)
         yield
 
 
@@ -137,6 +147,8 @@ def test_images_one_row_or_pixel_past_a_vector_or_tile(path: str) -> None:
         weight = rng.normal(size=(16, 16, 3, 3)).astype(np.float32)
         dout = rng.normal(size=(2, 16, *size)).astype(np.float32)
         options = {"stride": (1, 1), "before": (1, 1), "dilation": (1, 1), "groups": 1}
+        if path == "taps":
+            weight, options["groups"] = weight[:, :1], 16
         with by(path):
             values = three(direct, x, weight, dout, options)
         for value, expected in zip(values, three(im2col, x, weight, dout, options), strict=True):
@@ -183,6 +195,21 @@ def test_nan_and_inf_affect_only_windows_that_contain_them(path: str) -> None:
     bad = ~np.isfinite(y)
     assert bad[0, :, 3:6, 3:6].all() and bad[0].sum() == 5 * 9
     assert bad[1, :, :2, :2].all() and bad[1].sum() == 5 * 4
+
+
+@compiled
+def test_nan_and_inf_of_depthwise_images_affect_only_their_windows() -> None:
+    x = np.zeros((2, 3, 9, 9), np.float32)
+    x[0, 1, 4, 4], x[1, 2, 0, 0] = np.nan, np.inf
+    y = ops.conv2d(Tensor(x), Tensor(np.ones((3, 1, 3, 3), np.float32)), pad_mode="same", groups=3).asnumpy()
+    bad = ~np.isfinite(y)
+    assert bad[0, 1, 3:6, 3:6].all() and bad[0].sum() == 9
+    assert bad[1, 2, :2, :2].all() and bad[1].sum() == 4
+    x = np.ones((2, 3, 9, 40), np.float32)
+    x[:, :, 1::2], x[..., 1::2], x[..., 30:] = np.inf, np.inf, np.nan
+    options = {"stride": (2, 2), "before": (0, 0), "dilation": (1, 1), "groups": 3}
+    slope = direct.convolve_weight(x, np.ones((2, 3, 5, 15), np.float32), size=(1, 1), **options)
+    np.testing.assert_array_equal(slope, np.full((3, 1, 1, 1), 2 * 5 * 15), "pixels outside of all windows")
 
 
 def test_second_order_gradients_with_strides_and_groups() -> None:

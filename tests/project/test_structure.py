@@ -98,8 +98,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "kernels.products": [{"device"}, {"matmul"}, {"csr", "gathers"}],
     "kernels.conv": [
-        {"event_lists", "im2col", "planes", "transforms"},
-        {"winograd"},
+        {"event_lists", "im2col", "planes", "taps", "transforms"},
+        {"depthwise", "winograd"},
         {"events"},
         {"direct"},
     ],
@@ -579,6 +579,7 @@ LONG_FUNCTIONS = {
     "base.config.set_context": "two thirds of it say what each setting means",
     "ops.conv.conv": "a third of it says what each argument means",
     "data.made.classification.poisson_patterns": "two thirds of it say what each argument means",
+    "kernels.conv.taps.contraction": "a kernel twice: in the words of NumPy, and in the instructions of LLVM",
     "kernels.conv.transforms._rows_of_tiles": "a kernel twice: in the words of NumPy, and in the instructions of LLVM",
     "kernels.conv.transforms.put_results": "a kernel twice: in the words of NumPy, and in the instructions of LLVM",
     "data.made.classification.randman": "two thirds of it say what each argument means",

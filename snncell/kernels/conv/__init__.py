@@ -1,1 +1,1 @@
-"""Convolutions: direct, Winograd, event-driven and by im2col."""
+"""Convolutions: direct, Winograd, depthwise, event-driven and by im2col."""

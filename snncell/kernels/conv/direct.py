@@ -21,7 +21,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import empty
-from snncell.kernels.conv import events, winograd
+from snncell.kernels.conv import depthwise, events, winograd
 from snncell.kernels.conv.planes import (
     CACHED,
     FILL_CYCLES,
@@ -234,10 +234,18 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
     )
 
 
+def _other_algorithm(shape: Shape) -> Any:
+    """The module that computes a convolution faster than the kernels here, or None."""
+    if depthwise.takes(shape):
+        return depthwise
+    return winograd if winograd.pays(shape) else None
+
+
 def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
     """Correlate x (N, groups C, H, W) with weights into `out`; `layout` and `sources` are for `pack_weights`."""
-    if winograd.pays(shape):
-        winograd.correlate(x, weights, layout, sources, out, shape)
+    other = _other_algorithm(shape)
+    if other is not None:
+        other.correlate(x, weights, layout, sources, out, shape)
         return
     plan = _plan(*shape, out.shape[2:])
     packed = empty((shape.groups * plan.blocks, 8 * len(sources)), x.dtype)
@@ -377,8 +385,9 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
         events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out
     images = _floats(images, dout.dtype)
-    if winograd.pays(shape):
-        winograd.contract(images, dout, out, shape)
+    other = _other_algorithm(shape)
+    if other is not None:
+        other.contract(images, dout, out, shape)
         return out
     plan = _weight_plan(*shape)
     partial = empty((plan.units, plan.partial), dout.dtype)

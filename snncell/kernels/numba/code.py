@@ -28,7 +28,7 @@ from snncell.kernels.numba import files, policy, progress, store
 from snncell.kernels.numba.native import Code, Linked, link
 
 # Modules whose functions kernels import; `library_digest` covers them.
-LIBRARY = tuple(f"snncell.kernels.{name}" for name in ("intrinsics.", "scalar", "conv.transforms"))
+LIBRARY = tuple(f"snncell.kernels.{name}" for name in ("intrinsics.", "scalar", "conv.transforms", "conv.taps"))
 # Numba settings that change the generated code, in addition to Numba's version and the processor.
 _SETTINGS = (
     *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "DISABLE_INTEL_SVML"),
@@ -184,7 +184,8 @@ def library_digest() -> str:
     """A hash of the modules that affect the code of a generated file, besides the file itself."""
     # These are the modules that it may import, the templates of loops, and the compilation pipeline.
     folder = Path(__file__).parents[1]
-    modules = [folder / name for name in ("numba/passes.py", "loops.py", "scalar.py", "conv/transforms.py")]
+    files = "numba/passes.py", "loops.py", "scalar.py", "conv/transforms.py", "conv/taps.py"
+    modules = [folder / name for name in files]
     modules += sorted((folder / "intrinsics").glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in modules)).hexdigest()
 

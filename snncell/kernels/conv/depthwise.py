@@ -1,0 +1,127 @@
+"""Depthwise convolutions: one input and one output channel per group, computed without copies of images.
+
+`taps.py` computes a plane of results, or adds to the weight gradient of a channel. Sums have a fixed order, so the bits
+do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from snncell.kernels.arrays import empty
+from snncell.kernels.conv import taps as taps_of
+from snncell.kernels.conv.planes import Shape, flat
+from snncell.kernels.conv.taps import Taps
+from snncell.kernels.intrinsics.elements import row, tail
+from snncell.kernels.numba.build import PARALLEL_WORK, grain_of, kernel_for
+
+# --- Kernels ----------------------------------------------------------------------------------------------------------
+
+# Functions of `taps.py`, which `_kernel` generates for the taps of a kernel.
+correlate_plane: Any = None
+add_taps: Any = None
+
+
+def correlate_planes(
+    start: Any, stop: Any, x: Any, weights: Any, places: Any, blank: Any, out: Any, geometry: Any
+) -> None:
+    """Compute results. A unit is one channel of an image."""
+    groups, height, width, down = geometry[0], geometry[1], geometry[2], geometry[3]
+    rows, columns, first, plane, pitch = geometry[4], geometry[5], geometry[6], geometry[7], geometry[8]
+    for unit in range(start, stop):
+        correlate_plane(
+            tail(out, unit * plane + first), pitch, tail(x, unit * height * width), row(weights, unit % groups),
+            tail(places, 0), tail(blank, 0), height, width, down, rows, columns,
+        )  # fmt: skip
+
+
+def contract_planes(
+    start: Any, stop: Any, x: Any, gradient: Any, places: Any, blank: Any, partial: Any, geometry: Any
+) -> None:
+    """Compute the weight gradient. A unit is a channel of a range of images; its row of `partial` gets its sums."""
+    groups, height, width, down = geometry[0], geometry[1], geometry[2], geometry[3]
+    rows, columns, images, parts = geometry[4], geometry[5], geometry[6], geometry[7]
+    for unit in range(start, stop):
+        group, part = unit % groups, unit // groups
+        first, end = part * images // parts, (part + 1) * images // parts
+        member = first * groups + group
+        add_taps(
+            row(partial, unit), end - first, tail(gradient, member * rows * columns), groups * rows * columns,
+            tail(x, member * height * width), groups * height * width, tail(places, 0), tail(blank, 0), height, width,
+            down, rows, columns,
+        )  # fmt: skip
+
+
+Ints = tuple[int, ...]
+
+UNITS = 16  # enough units to balance the load of threads
+MOST_TAPS = 49  # code is generated for each tap
+
+
+def takes(shape: Shape) -> bool:
+    """True for one input and one output channel per group, windows up to 7x7, and steps of columns up to 2."""
+    across = shape.axes[1]
+    known = shape.channels == shape.outputs == 1 and math.prod(shape.window) <= MOST_TAPS
+    return known and max(across.stride, across.step) <= 2
+
+
+def _taps(shape: Shape, dtype: Any) -> Taps:
+    across = shape.axes[1]
+    wide = min(64, max(16, 1 << (across.results * dtype.itemsize - 1).bit_length()))
+    return Taps(shape.window, across.stride, across.step, wide)
+
+
+def _operands(shape: Shape, dtype: Any) -> tuple[Any, Any]:
+    """The places of the taps, and the zeros of a row outside of the image."""
+    places = np.array([*shape.axes[0].places, *shape.axes[1].places], np.int64)
+    return places, np.zeros(shape.axes[1].length, dtype)
+
+
+def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
+    """Compute results into `out`; the arguments are those of `direct._correlate`."""
+    down, across = shape.axes
+    height, width = out.shape[2:]
+    own = flat(weights)[np.arange(shape.groups)[:, None] * layout[1] + sources]
+    geometry = [
+        *(shape.groups, down.length, across.length, down.stride, down.results, across.results),
+        *(down.first * width + across.first, height * width, down.step * width),
+    ]
+    units = shape.images * shape.groups
+    kernel = _kernel(correlate_planes, _taps(shape, x.dtype), x.dtype)
+    operands = flat(x), own, *_operands(shape, x.dtype), out.reshape(-1)
+    kernel(units, _grain(shape, units), *operands, np.array(geometry, np.int64))
+
+
+def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
+    """Compute the gradient of weights into `out`: see `direct.convolve_weight`."""
+    down, across = shape.axes
+    taps = _taps(shape, x.dtype)
+    parts = max(1, min(shape.images, -(-UNITS // shape.groups)))
+    units, lanes = parts * shape.groups, taps.wide // x.dtype.itemsize
+    partial = empty((units, math.prod(shape.window) * lanes), x.dtype)
+    partial[...] = 0
+    geometry = [
+        *(shape.groups, down.length, across.length, down.stride, down.results, across.results, shape.images, parts),
+    ]
+    kernel = _kernel(contract_planes, taps, x.dtype)
+    operands = flat(x), flat(dout), *_operands(shape, x.dtype), partial
+    kernel(units, _grain(shape, units), *operands, np.array(geometry, np.int64))
+    out[...] = partial.reshape(parts, *out.shape, lanes).sum((0, -1))
+
+
+def _grain(shape: Shape, units: int) -> int:
+    work = shape.images * shape.groups * math.prod(shape.window) * math.prod(axis.results for axis in shape.axes)
+    return grain_of(units) if work > PARALLEL_WORK else 0
+
+
+@functools.cache
+def _kernel(function: Any, taps: Taps, dtype: Any) -> Any:
+    if function is correlate_planes:
+        kinds, made = "T[1] T[2] int64[1] T[1] T[1]* int64[1]", {"correlate_plane": taps_of.correlation}
+    else:
+        kinds, made = "T[1] T[1] int64[1] T[1] T[2]* int64[1]", {"add_taps": taps_of.contraction}
+    return kernel_for(function, kinds, dtype, **{name: functools.partial(make, taps) for name, make in made.items()})

@@ -1,0 +1,175 @@
+"""Sums over the elements of a window, the taps, for one plane of an image: kernel functions of depthwise convolutions.
+
+A vector of results is a sum of vectors of the image, each times its weight. Vectors at the border of an image are
+loaded with a mask, because padding is not in memory. For the weight gradient, each tap has a vector of sums, and its
+lanes are added at the end.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from snncell.kernels.intrinsics.builtins import Vectors, int_constant, lowers, registers
+from snncell.kernels.intrinsics.panels import cut
+
+
+class Taps(NamedTuple):
+    """The window of a depthwise convolution along two axes, and the vectors that compute it."""
+
+    window: tuple[int, int]
+    stride: int  # between columns of the image, 1 or 2
+    step: int  # between columns of results in the output, 1 or 2
+    wide: int  # bytes of a vector
+
+
+def _views(x: Any, taps: Taps, places: Any, sizes: tuple[int, ...]) -> Any:
+    """The elements (rows, columns) of an image for each tap, with padding."""
+    height, width, down, rows, columns = sizes
+    image, found = x[: height * width].reshape(height, width), np.zeros((*taps.window, rows, columns), x.dtype)
+    for a, b, i, j in np.ndindex(found.shape):
+        y, z = i * down + places[a], j * taps.stride + places[taps.window[0] + b]
+        if 0 <= y < height and 0 <= z < width:
+            found[a, b, i, j] = image[y, z]
+    return found
+
+
+def _loader(vectors: Vectors, taps: Taps, places: Any, blank: Any, sizes: Any, first: Any) -> Any:
+    """Emit code that loads columns from `first` on: `loaded(image, row, a)` has a vector for each column of taps."""
+    builder, lanes = vectors.builder, vectors.lanes
+    height, width, down, _, columns = sizes
+    begins, masks = [], []
+    for b in range(taps.window[1]):
+        place = builder.load(vectors.at(places, taps.window[0] + b))
+        begin = builder.add(builder.mul(first, int_constant(taps.stride)), place)
+        end = builder.add(builder.mul(builder.sub(columns, int_constant(1)), int_constant(taps.stride)), place)
+        end = builder.add(end, int_constant(1))  # elements after the last result are not used, and may be infinite
+        end = builder.select(builder.icmp_signed("<", end, width), end, width)
+        parts = [builder.add(begin, int_constant(n * lanes)) for n in range(taps.stride)]
+        begins.append(parts)
+        masks.append([vectors.between(part, end) for part in parts])
+    lines = [builder.load(vectors.at(places, a)) for a in range(taps.window[0])]
+
+    def loaded(image: Any, number: Any, a: int) -> list[Any]:
+        y = builder.add(builder.mul(number, down), lines[a])
+        inside = builder.icmp_unsigned("<", y, height)
+        line = builder.select(inside, builder.gep(image, [builder.mul(y, width)]), blank)
+        found = []
+        for parts, own in zip(begins, masks, strict=True):
+            each = [vectors.load_masked(builder.gep(line, [x]), mask) for x, mask in zip(parts, own, strict=True)]
+            order = range(0, taps.stride * lanes, taps.stride)
+            found.append(each[0] if taps.stride == 1 else vectors.shuffled(*each, order))
+        return found
+
+    return loaded
+
+
+@functools.cache
+def correlation(taps: Taps) -> Callable[..., None]:
+    """A kernel function: `target[i, j] = sum over a, b of weights[a, b] image[i down + p[a], j stride + q[b]]`.
+    `places` has the numbers p and then the numbers q. Elements outside of the image (height, width) are 0. Rows of the
+    target are `pitch` elements apart, and `blank` has `width` zeros.
+    """
+
+    def correlate(
+        target: Any, pitch: int, image: Any, weights: Any, places: Any, blank: Any, height: int, width: int, down: int,
+        rows: int, columns: int,
+    ) -> None:  # fmt: skip
+        found = _views(image, taps, places, (height, width, down, rows, columns))
+        total = np.einsum("abij,ab->ij", found, weights[: math.prod(taps.window)].reshape(taps.window))
+        for i in range(rows):
+            target[i * pitch : i * pitch + taps.step * (columns - 1) + 1 : taps.step] = total[i]
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        target, pitch, image, weights, places, blank, *sizes = operands
+        vectors = Vectors(builder, target, taps.wide)
+        rows, columns = sizes[3:]
+        factors = [vectors.spread(builder.load(vectors.at(weights, n))) for n in range(math.prod(taps.window))]
+
+        def block(first: Any, _: list[Any]) -> list[Any]:
+            loaded = _loader(vectors, taps, places, blank, sizes, first)
+            left = builder.mul(builder.sub(columns, first), int_constant(taps.step))
+            left = builder.sub(left, int_constant(taps.step - 1))
+
+            def line(number: Any, _: list[Any]) -> list[Any]:
+                each = [x for a in range(taps.window[0]) for x in loaded(image, number, a)]
+                total = builder.fmul(factors[0], each[0])
+                for factor, x in zip(factors[1:], each[1:], strict=True):
+                    total = vectors.added(factor, x, total)
+                start = builder.add(builder.mul(number, pitch), builder.mul(first, int_constant(taps.step)))
+                for n in range(taps.step):
+                    skipped = int_constant(n * vectors.lanes)
+                    mask, part = vectors.below(builder.sub(left, skipped)), total
+                    if taps.step > 1:
+                        spread = [(n * vectors.lanes + lane) // taps.step for lane in range(vectors.lanes)]
+                        mask, part = builder.and_(mask, vectors.every_second()), vectors.shuffled(total, total, spread)
+                    vectors.store_masked(part, builder.gep(target, [builder.add(start, skipped)]), mask)
+                return []
+
+            vectors.loop(rows, 1, [], line)
+            return []
+
+        vectors.loop(columns, vectors.lanes, [], block)
+        return context.get_dummy_value()
+
+    parts = ["ArrayPart"] * 4
+    lowers(correlate, "ArrayPart", "Integer", *parts, *["Integer"] * 5, result="none")(lower)
+    return correlate
+
+
+@functools.cache
+def contraction(taps: Taps) -> Callable[..., None]:
+    """A kernel function: add the products of gradients `slopes` (rows, columns) and of images to the sums of each tap.
+    Images are `between` elements apart, and gradients `slopes_between`. A tap has a vector of sums, and lane n has the
+    sum over the columns n, n + lanes, ... See `correlation` for the other arguments.
+    """
+
+    def contract(
+        sums: Any, images: int, slopes: Any, slopes_between: int, image: Any, between: int, places: Any, blank: Any,
+        height: int, width: int, down: int, rows: int, columns: int,
+    ) -> None:  # fmt: skip
+        lanes, sizes = taps.wide // sums.dtype.itemsize, (height, width, down, rows, columns)
+        for n in range(images):
+            found = _views(image[n * between :], taps, places, sizes).reshape(-1, rows, columns)
+            products = found * slopes[n * slopes_between :][: rows * columns].reshape(rows, columns)
+            for lane in range(lanes):
+                sums[lane : lane + len(products) * lanes : lanes] += products[:, :, lane::lanes].sum((1, 2))
+
+    def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+        sums, images, slopes, slopes_between, image, between, places, blank, *sizes = operands
+        vectors = Vectors(builder, sums, taps.wide)
+        rows, columns = sizes[3:]
+        most = (24 if registers()[0] == 32 else 8) // max(1, taps.wide // registers()[1])
+        for part in cut(taps.window[0], max(1, most // taps.window[1])):
+            numbers = [taps.window[1] * a + b for a in part for b in range(taps.window[1])]
+
+            def block(first: Any, totals: list[Any], part: range = part) -> list[Any]:
+                mask = vectors.below(builder.sub(columns, first))
+                loaded = _loader(vectors, taps, places, blank, sizes, first)
+
+                def plane(member: Any, totals: list[Any]) -> list[Any]:
+                    own = builder.gep(slopes, [builder.add(builder.mul(member, slopes_between), first)])
+                    here = builder.gep(image, [builder.mul(member, between)])
+
+                    def line(number: Any, totals: list[Any]) -> list[Any]:
+                        slope = vectors.load_masked(builder.gep(own, [builder.mul(number, columns)]), mask)
+                        each = [x for a in part for x in loaded(here, number, a)]
+                        return [vectors.added(slope, x, total) for x, total in zip(each, totals, strict=True)]
+
+                    return vectors.loop(rows, 1, totals, line)
+
+                return vectors.loop(images, 1, totals, plane)
+
+            places_of_sums = [vectors.at(sums, n * vectors.lanes) for n in numbers]
+            totals = [vectors.load(place) for place in places_of_sums]
+            for total, place in zip(vectors.loop(columns, vectors.lanes, totals, block), places_of_sums, strict=True):
+                vectors.store(total, place)
+        return context.get_dummy_value()
+
+    parts = ["ArrayPart", "Integer"] * 3
+    lowers(contract, *parts, *["ArrayPart"] * 2, *["Integer"] * 5, result="none")(lower)
+    return contract
