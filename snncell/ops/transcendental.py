@@ -322,14 +322,18 @@ def _(y: Tensor, x: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: share * along, lambda: -share * across
 
 
-# A number equals its own half only if it is 0 or infinite.
+# A number equals its own half only if it is 0 or infinite. As in IEEE 754, an infinite side outweighs a NaN.
 @elementwise("float")
 def hypot(x: Any, y: Any) -> Any:
     """Length of the vector (x, y): sqrt(x^2 + y^2), without overflow. The gradient at (0, 0) is 0."""
     return where(
-        (minimum(abs(x), abs(y)) == 0.0) | (0.5 * maximum(abs(x), abs(y)) == maximum(abs(x), abs(y))),
-        maximum(abs(x), abs(y)),
-        maximum(abs(x), abs(y)) * sqrt(1.0 + (minimum(abs(x), abs(y)) / maximum(abs(x), abs(y))) ** 2),
+        (y == 0.0) | (x != 0.0) & (0.5 * x == x),
+        abs(x),
+        where(
+            (x == 0.0) | (0.5 * y == y),
+            abs(y),
+            maximum(abs(x), abs(y)) * sqrt(1.0 + (minimum(abs(x), abs(y)) / maximum(abs(x), abs(y))) ** 2),
+        ),
     )
 
 
