@@ -89,10 +89,13 @@ class RunParameters:
         return getattr(self, name, default)
 
 
+def _evaluation(record: dict[str, Any]) -> dict[str, Any]:
+    """The results of the evaluation after an epoch; {} if there was none."""
+    return {name.removeprefix("test_"): x for name, x in record.items() if name.startswith("test_")}
+
+
 def _last_evaluation(_args: RunParameters, training: Any) -> dict[str, Any]:
-    records = [training.record, *reversed(training.history)]
-    found = ({k.removeprefix("test_"): x for k, x in one.items() if k.startswith("test_")} for one in records)
-    return next(filter(None, found), {})
+    return next(filter(None, map(_evaluation, [training.record, *reversed(training.history)])), {})
 
 
 _POSITION: dict[str, Callable[[RunParameters, Any], Any]] = {  # attributes that are computed when they are read
@@ -143,7 +146,7 @@ class RunContext:
 
 
 class LossMonitor(Callback):
-    """Print the loss of batches, "epoch: 1 step: 32, loss is 0.51", and evaluation results after each epoch.
+    """Print the loss of batches, "epoch: 1 step: 32, loss is 0.51", and the results of each evaluation.
 
     Args:
         per_print_times: the number of batches between prints; 0 for no prints. Each print waits for its batch.
@@ -175,8 +178,9 @@ class LossMonitor(Callback):
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
         args = run_context.original_args()
-        if args.valid_dataset is not None and args.metrics:
-            found = {name: args.eval_results[name] for name in args.metrics if name in args.eval_results}
+        results = _evaluation(run_context._training.record)
+        if results and args.metrics:
+            found = {name: results[name] for name in args.metrics if name in results}
             print(f"Eval result: epoch {args.cur_epoch_num}, metrics: {found}", flush=True)
 
 
@@ -213,7 +217,7 @@ class History(Callback):
 
     Attributes:
         epoch: {"epoch": [...]}, the numbers of the epochs.
-        history: {"net_output": [...], ...}, a list by name with an entry for each epoch.
+        history: {"net_output": [...], ...}, a list by name with an entry for each epoch; None without an evaluation.
     Example:
         >>> net, history = nn.Dense(1, 1, weight_init="zeros", bias_init="zeros"), snncell.train.History()
         >>> model = snncell.train.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.25))
@@ -227,16 +231,15 @@ class History(Callback):
         self.epoch: dict[str, list[int]] = {"epoch": []}
 
     def __repr__(self) -> str:
-        last = [f"{name}={values[-1]!s:.12}" for name, values in self.history.items() if values]
+        last = [f"{name}={values[-1]!s:.12}" for name, values in self.history.items() if values[-1] is not None]
         return f"History({len(self.epoch['epoch'])} epochs{'; last: ' if last else ''}{', '.join(last)})"
 
     def _repr_html_(self) -> str:
-        epochs = len(self.epoch["epoch"])
-        columns = [  # evaluations may begin after the first epoch; from then on, each epoch has an entry
-            [""] * (epochs - len(values)) + [str(value) for value in values]
+        columns = [
+            ["" if value is None else str(value) for value in values]
             for values in (self.epoch["epoch"], *self.history.values())
         ]
-        rows = list(zip(*columns, strict=False))[-ROWS:]
+        rows = list(zip(*columns, strict=True))[-ROWS:]
         return titled_table(repr(self), ("epoch", *self.history), rows, numbers=len(columns))
 
     def on_train_begin(self, run_context: RunContext) -> None:
@@ -244,10 +247,11 @@ class History(Callback):
 
     def on_train_epoch_end(self, run_context: RunContext) -> None:
         args = run_context.original_args()
+        results = {f"eval_{name}": value for name, value in _evaluation(run_context._training.record).items()}
+        entry = {"net_output": float(args.net_outputs.item()), **results}
+        for name in {**self.history, **entry}:
+            self.history.setdefault(name, [None] * len(self.epoch["epoch"])).append(entry.get(name))
         self.epoch["epoch"].append(args.cur_epoch_num)
-        self.history.setdefault("net_output", []).append(float(args.net_outputs.item()))
-        for name, value in args.eval_results.items():
-            self.history.setdefault(f"eval_{name}", []).append(value)
 
 
 EventFunction = Annotated[Callable[[RunContext], None] | None, Own()]

@@ -448,6 +448,17 @@ def test_monitors_print_expected_lines(capsys):
     assert history.history["net_output"][-1] == float(printed[5].rpartition(" ")[2])
 
 
+def test_epochs_without_evaluation_have_no_results(capsys):
+    net, adam = made()
+    model, history = train.Model(net, LOSS, adam, {"accuracy"}), train.History()
+    result = model.fit(5, batches(), batches(False), 2, [train.LossMonitor(0), history])
+    found = [record.get("test_accuracy") for record in result.history]
+    assert [value is None for value in found] == [True, False, True, False, True]
+    assert history.epoch["epoch"] == [1, 2, 3, 4, 5] and history.history["eval_accuracy"] == found
+    assert re.findall(r"Eval result: epoch (\d)", capsys.readouterr().out) == ["2", "4"]
+    assert "eval" not in repr(history) and "None" not in history._repr_html_()
+
+
 def test_nonfinite_loss_ends_training():
     net, adam = made()
     data = [(X[:8] * np.float32("nan"), LABELS[:8])]
