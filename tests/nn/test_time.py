@@ -327,6 +327,13 @@ def test_recurrent_accepts_only_cells(given, message):
         nn.Recurrent(*given)
 
 
+def test_feedback_of_another_width_raises_with_its_layer(recurrent):
+    net, _, x = recurrent
+    net.cell.feedback = nn.Dense(5, 4)
+    with pytest.raises(ShapeError, match=r"feedback Dense\(input_channels=5, output_channels=4, .* returns \(1, 4\)"):
+        net(x)
+
+
 def test_recurrent_states_are_the_output_and_the_neuron_states(recurrent):
     net, _, x = recurrent
     net.return_states = True

@@ -220,7 +220,15 @@ class Recurrent(Cell):
         self.feedback = feedback
 
     def construct(self, x: Tensor, out: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
-        after: tuple[Tensor, ...] = self.cell(x + self.feedback(out), *states)
+        fed = self.feedback(out)
+        try:
+            total = x + fed
+        except ShapeError:
+            raise ShapeError(
+                f"Recurrent: the feedback {self.feedback!r} returns {fed.shape}, which cannot be added to the input of "
+                f"shape {x.shape}. Use a layer from the neuron's output to its input, for example nn.Dense(n, n)."
+            ) from None
+        after: tuple[Tensor, ...] = self.cell(total, *states)
         return (after[0], *after)
 
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
