@@ -76,10 +76,10 @@ def random_split(
         >>> training[0].shape, validation[1].shape
         ((8, 3), (2,))
     """
-    if hasattr(lengths, "shape") and isinstance(seed, (list, tuple)):
+    if hasattr(seed, "__len__"):
         raise ArgumentError(
-            "random_split: lengths is an array, and seed a list. To split several arrays together, pass them as one "
-            "tuple: random_split((x, y), [0.8, 0.2])."
+            f"random_split: seed is an integer, not {brief(seed)}. To split several arrays together, pass them as one "
+            f"tuple: random_split((x, y), [0.8, 0.2])."
         )
     arrays = isinstance(dataset, tuple) and bool(dataset) and all(hasattr(part, "shape") for part in dataset)
     if not arrays:

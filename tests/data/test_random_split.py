@@ -59,11 +59,14 @@ def test_subset_is_a_data_set_with_the_same_sensor() -> None:
         part[3]
     with pytest.raises(ArgumentTypeError, match=r"Subset: an index must be an integer, not slice\(0, 2, None\)"):
         part[0:2]
+    with pytest.raises(ArgumentTypeError, match=r"Subset: an index must be an integer, not array\(\[0\]\)"):
+        part[np.array([0])]
 
 
 def test_arrays_without_a_tuple_name_the_right_call() -> None:
-    with pytest.raises(ArgumentError, match=r"pass them as one tuple: random_split\(\(x, y\), \[0.8, 0.2\]\)"):
-        data.random_split(np.zeros((4, 3)), np.arange(4), [3, 1])
+    for given in ((np.zeros((4, 3)), np.arange(4), [3, 1]), ([0, 1, 2, 3], [3, 1, 0, 2], np.array([3, 1]))):
+        with pytest.raises(ArgumentError, match=r"pass them as one tuple: random_split\(\(x, y\), \[0.8, 0.2\]\)"):
+            data.random_split(*given)
 
 
 @pytest.mark.parametrize(
