@@ -102,14 +102,15 @@ def tables(part: str, fine: list[Seen], planted: dict[str, list[Seen]]) -> list[
     ill = [(name, seen) for name, all_seen in planted.items() for seen in all_seen]
     named = sum(seen.names(SICKNESSES[name].kinds) for name, seen in ill)
     anything = sum(bool(seen.more_than_notes() or seen.refused) for _, seen in ill)
+    of_ill, of_fine = max(len(ill), 1), max(len(fine), 1)
     warned, alarmed = (sum(bool(found(seen)) for seen in fine) for found in (Seen.more_than_notes, Seen.alarms))
     lines = [
         TITLES[part],
         "",
-        f"- of {len(ill)} faulty networks, the report named the fault of {named} ({named / len(ill):.0%}), and had a "
-        f"finding for {anything} ({anything / len(ill):.0%})",
-        f"- of {len(fine)} healthy networks, {warned} got a warning or an alarm ({warned / len(fine):.0%}), "
-        f"{alarmed} an alarm ({alarmed / len(fine):.0%})",
+        f"- of {len(ill)} faulty networks, the report named the fault of {named} ({named / of_ill:.0%}), and had a "
+        f"finding for {anything} ({anything / of_ill:.0%})",
+        f"- of {len(fine)} healthy networks, {warned} got a warning or an alarm ({warned / of_fine:.0%}), "
+        f"{alarmed} an alarm ({alarmed / of_fine:.0%})",
         "",
         "| fault | networks | named | by an alarm | no finding | kinds that name it |",
         "| --- | --- | --- | --- | --- | --- |",
