@@ -367,7 +367,8 @@ def explain(fn: Callable[..., Any], *inputs: Any, detail: Detail = "layers", **k
     Args:
         fn: a function or Cell, jitted or not.
         inputs, kwargs: arguments like those that you will call it with; only shapes, dtypes and Python values count.
-        detail: "layers", "launches" or "program".
+        detail: "layers", "launches" or "program". If `fn` has an argument of this name, too, wrap it:
+            `explain(lambda x: fn(x, detail=2), x)`.
 
     Returns: A string that a notebook shows as a table, and a console as it is.
 
