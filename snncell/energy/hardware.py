@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from snncell.base.arguments.kinds import ExtendedReal, NotNegative
@@ -146,7 +145,7 @@ _MACHINES = (
     _chip("truenorth", "synaptic event, with all that the chip does", _MEROLLA),
     _chip("odin", "synaptic operation, with the update of its neuron", _FRENKEL),
 )
-HARDWARE: Mapping[str, Hardware] = MappingProxyType({each.name: each for each in _MACHINES})
+HARDWARE: Mapping[str, Hardware] = {each.name: each for each in _MACHINES}
 
 
 def hardware_of(given: Any, who: str, name: str = "hardware") -> Hardware:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pickle
 import subprocess
 import sys
 
@@ -437,6 +438,7 @@ def test_every_price_has_a_source_and_is_unique():
     names = [(row.operation, row.precision, row.node) for row in monitoring.PRICES]
     assert len(set(names)) == len(names)
     assert all(each.source in {row.source for row in monitoring.PRICES} for each in monitoring.HARDWARE.values())
+    assert pickle.loads(pickle.dumps(monitoring.HARDWARE)) == monitoring.HARDWARE
 
 
 @compiled
