@@ -116,7 +116,8 @@ def fit(
         callbacks: see `train.Callback`; they are called in this order.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
             `fit` finishes the current step and writes the file. Then it returns, or SIGTERM ends the process. A second
-            signal acts immediately. Without a checkpoint, Ctrl-C raises KeyboardInterrupt.
+            Ctrl-C raises KeyboardInterrupt at once, and a second SIGTERM ends the process at once. Without a
+            checkpoint, the first one does so.
         resume: True to continue from the file `checkpoint`, or the path of another file to continue from. Weights,
             moments, step, sample order and log continue with the same bits, also within an epoch.
         log: a file, .csv or .jsonl, with a line for each epoch.
