@@ -127,7 +127,8 @@ class Updating(NamedTuple):
     parameter: Any
 
 
-Mark = Running | Reversing | Updating
+Mark = Running | Reversing | Updating  # information for errors, read from a frame
+
 _TELLERS: dict[CodeType, tuple[type, Callable[[Mapping[str, Any]], Mark | None]]] = {}
 _machinery: tuple[str, ...] = ()  # beginnings of paths, for `str.startswith`
 

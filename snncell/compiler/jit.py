@@ -385,9 +385,10 @@ def explain(fn: Callable[..., Any], *inputs: Any, detail: Detail = "layers", **k
 def explain_passes(fn: Callable[..., Any], *inputs: Any, **kwargs: Any) -> Explanation:
     """Show the Program that `fn` becomes for these inputs after each compiler pass, as text.
 
-    The first Program is the traced one. The steps of its loops over time follow, also after each pass: the values that
-    a step stores for the backward pass, and the instructions before, in and after the loop. A pass without effect is
-    one line, "no change". Nothing is run. `snncell/compiler/pipeline.py` lists the passes, with the purpose of each.
+    The first Program is the traced one. For each of its loops over time, the Program of one time step follows, also
+    after each pass. It shows the values that a step stores for the backward pass, and the instructions before, in and
+    after the loop. A pass without effect is one line, "no change". Nothing is run. `snncell/compiler/pipeline.py` lists
+    the passes, with the purpose of each.
 
     Args:
         fn: a function or Cell, jitted or not.

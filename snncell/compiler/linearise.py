@@ -68,7 +68,7 @@ def trace_body(
         # A step may store a value for later steps, for example a mask. Then it is traced again, with this value.
         changes = state.changes()
         if earlier is not None and (changes or _differ(earlier[1], body)):
-            raise _make_leak_error(who, next(iter(earlier[0].values())).words)
+            raise _make_change_error(who, next(iter(earlier[0].values())).words)
         missing = [p for p in body.trace.written if all(p is not q for q in carried)]
         if not missing and not changes:
             if TRACING.trace is None:
@@ -78,7 +78,7 @@ def trace_body(
         carried += missing
 
 
-def _make_leak_error(who: str, words: str) -> TraceError:
+def _make_change_error(who: str, words: str) -> TraceError:
     return TraceError(
         f"{who}: {words} is read and changed by a step, but a step is traced only once, so all steps would see the "
         f"same value. Return it as a state, or make it a Parameter (requires_grad=False) and write to it by ops.assign."
@@ -202,7 +202,7 @@ def _own_state(body: Body, trace: BodyTrace) -> Iterator[None]:
             )
         state.refuse_leaks(trace, who)
         for change in state.changes().values():
-            raise _make_leak_error(who, change.words)
+            raise _make_change_error(who, change.words)
 
 
 def lacks_states(body: Body, reverse: Reverse) -> bool:

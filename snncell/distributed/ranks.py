@@ -26,8 +26,8 @@ Node = tuple[int, int]  # a range of shards: first, last + 1
 _SUM = "a sum over all shards"  # name of the exchange of gradients, losses or statistics
 LARGE = 1 << 16  # bytes; for larger sums, each rank adds a part of the elements
 PAUSE = 2e-4  # seconds between two calls of the progress thread, because each takes the core from kernels
-# Message tags: the program of a rank has ended; it has left `fit` by an error; a part of a vector; never sent; it waits
-# for long in an exchange.
+# Message tags: the program of a rank has ended; it has left `fit` by an error; a part of a vector; no message has this
+# tag, with which a rank polls MPI; a rank waits for long in an exchange.
 _LEFT, _FAILED, _PART, _NOTHING, _WAITS = 1, 2, 3, 4, 5
 
 
@@ -270,7 +270,7 @@ def add_nodes(node: Node, known: dict[Node, Any]) -> Any:
 
 # --- the end of a job: a failing rank ends all of them, and a finished rank waits for the others ----------------------
 
-_WORDS = 4  # length of a message: part, exchanges; for an error also its first rank, and 1 for sys.exit
+_WORDS = 4  # numbers in a message: part, exchanges; for an error also the rank that failed first, and 1 for sys.exit
 TOLD = 0.3  # seconds for the launcher to forward output, because it drops unread output when the job ends
 SILENT = 30.0  # seconds before a waiting rank prints a message
 GRACE = 3.0  # seconds earlier, when it asks the other ranks whether they wait too

@@ -69,8 +69,8 @@ def _watch(x: Tensor) -> Tensor:
     """`x` as a new source of gradients, so that other uses of `x` do not count. An outer tape still sees `x`."""
     if RECORDING.tape is not None and x._entry is not None:
         return alias.bind(x)
-    # In a trace, make the source a Value. An array with an entry would look like a Tensor from outside of the trace
-    # that another gradient flows through.
+    # In a trace, make the source a Value. If it were an array with an entry, the trace would take it for an outer
+    # Tensor with a gradient of its own.
     data = in_trace(x)
     return wrap(data, Entry.source(data))
 

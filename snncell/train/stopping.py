@@ -268,7 +268,8 @@ class EMA(Callback):
 
     It averages the Parameters that the optimiser trains. Training steps continue from w. The Parameters hold the
     average only during an evaluation, so `EarlyStopping` and `fit(monitor=...)` keep the average as the best weights.
-    Checkpoints contain both; `load_state` loads w, and `fit(resume=file)` with the epochs already done the average.
+    Checkpoints contain both. `load_state` loads w. To load the average, call `fit(resume=file)` with `epochs` equal to
+    the number of epochs already done.
 
     Args:
         decay: d, in [0, 1). It averages over about the last 1 / (1 - d) steps.

@@ -88,7 +88,8 @@ class SynapseFilter(Ranged, Cell):
         i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]
 
     Args:
-        tau: time constant in steps, above 0: a number, or an array for (B, ...), as (N,) or per channel (C, 1, 1).
+        tau: time constant in steps, above 0: a number, or an array that broadcasts to (B, ...): for example, (N,), or
+            (C, 1, 1) for one per channel.
         learnable: whether to train the time constant.
         scale_input: whether to multiply the input by 1 - d; not available with convention="spikingjelly".
         convention: "exact", or "spikingjelly", which needs tau above 1.

@@ -144,7 +144,7 @@ class TETLoss(CrossEntropyOverTime):
 
     Use it to train deep networks of few steps, for which it generalises better than a loss of the mean output.
 
-    Inputs, Raises: as for `CERateLoss`; the outputs are the outputs of the last layer at each step.
+    Inputs, Raises: as for `CERateLoss`, but outputs can be potentials or currents as well as spikes.
     Source: Deng et al., "Temporal Efficient Training of Spiking Neural Network via Gradient Re-weighting", ICLR 2022;
     with mse_weight = 0 temporal_efficient_training_cross_entropy of SpikingJelly.
     Example:
@@ -279,11 +279,13 @@ class MSECountLoss(_TargetRateLoss):
 class MSERateLoss(_TargetRateLoss):
     """Squared error of firing rates: MSE(mean_t s[t], r).
 
-    The target r is correct_rate for the label's neurons and incorrect_rate for others. A class has its neurons' mean.
+    The target r is correct_rate for the label's neurons and incorrect_rate for others. The rate of a class is the mean
+    over its neurons.
 
     Inputs, Raises: as for `CERateLoss`.
-    Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a count,
-    sparsity T, which no rate reaches for T > 1 / sparsity; use correct_rate = sparsity here.
+    Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a
+    number of spikes, sparsity T, which is above 1, the largest rate, if T > 1 / sparsity; use correct_rate = sparsity
+    here.
     Example:
         >>> nn.MSERateLoss(0.5, 0.0)(ops.ones((4, 1, 2)), Tensor([1])).item()  # (1^2 + 0.5^2) / 2
         0.625

@@ -40,7 +40,8 @@ class STDP(Cell):
     Use it for unsupervised local learning without gradients. With bounds="hard", w is then clipped to [w_min, w_max].
     Spikes of the same step do not pair. The change is the mean over the batch; a batch of one follows the paper.
 
-    The weights are a state: pass a layer's to the first step and `ops.assign` the last, or use `PlasticDense`.
+    The weights are a state. Pass the weights of a layer to the first step, and write the last ones back by
+    `ops.assign`. Or use `PlasticDense`, which starts a run with its own weights.
 
     Inputs:
         pre: presynaptic spikes, 0 or 1, (B, I).
