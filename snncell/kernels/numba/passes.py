@@ -3,13 +3,15 @@
 By default, Numba makes a library for each called function. LLVM optimises it and generates machine code, and does both
 again after inlining the function into its caller. Its pipeline also has passes for closures, array expressions and
 inlined overloads, which kernels do not use. In the pipeline here, a callee is typed and lowered once, and LLVM first
-sees it as part of the kernel.
+sees it as part of the kernel. Two changes save a quarter of the rest: types of calls are looked up once per process,
+and there is no static single assignment before type inference. Therefore a variable of a kernel must have one type.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from snncell.base.signals import import_once
@@ -36,7 +38,6 @@ class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
         for one in (
             untyped.TranslateByteCode,
             untyped.FixupArgs,
-            untyped.ReconstructSSA,
             typed.NopythonTypeInference,
             typed.PreLowerStripPhis,
             *([typed.IRLegalization] if self.state.flags.nrt else []),  # finds the last use of each variable
@@ -47,6 +48,32 @@ class Pipeline(compiler.CompilerBase):  # type: ignore[misc]
             manager.add_pass(one, one.__name__)
         manager.finalize()
         return [manager]
+
+
+class TypesOfCalls:
+    """Numba's typing context, which looks up each combination of a function and the types of its arguments once."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._found: dict[Any, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def resolve_function_type(self, function: Any, arguments: Any, named: Any) -> Any:
+        """The signature of a call, or None if there is none."""
+        found = None if named else self._found.get((function, arguments))
+        if found is None:
+            found = self._context.resolve_function_type(function, arguments, named)
+            if not named:
+                self._found[function, arguments] = found
+        return found
+
+
+@cache
+def types_of_calls() -> TypesOfCalls:
+    """The typing context of all kernels."""
+    return TypesOfCalls(registry.cpu_target.typing_context)
 
 
 class Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
@@ -144,8 +171,7 @@ def _compile_function(
     function: Callable[..., Any], arguments: Any, returns: Any, library: Any, flags: Any, passes: Any = Pipeline
 ) -> Any:
     target = registry.cpu_target
+    types_in = types_of_calls() if passes is Pipeline else target.typing_context
     own = library(target.target_context.codegen(), function.__name__)
     own.enable_object_caching()
-    return compiler.compile_extra(
-        target.typing_context, target.target_context, function, arguments, returns, flags, {}, own, passes
-    )
+    return compiler.compile_extra(types_in, target.target_context, function, arguments, returns, flags, {}, own, passes)
