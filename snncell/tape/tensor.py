@@ -139,7 +139,10 @@ class Tensor:
         return found or tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
-        """The elements as a read-only NumPy array, without a copy. `np.array(t)` makes a copy that you can write to."""
+        """The elements as a read-only NumPy array, without a copy. `np.array(t)` makes a copy that you can write to.
+
+        Gradients do not flow through NumPy arrays, so compute with `snncell.ops` in functions that you differentiate.
+        """
         array = self._concrete("asnumpy()")
         # Lock the owner of the memory too, because otherwise a user could set the flag of the view again.
         array.flags.writeable = False
