@@ -82,14 +82,13 @@ class Neurons:
             choice_words = repr(choice) if isinstance(choice, str) else f"the {type(choice).__name__} given"
             raise ArgumentError(
                 f"monitor: {what}: {choice_words} is not in {type(self.net).__name__}. Its neurons are "
-                f"{', '.join(self.names())}; or give True for all of them."
+                f"{self.listed()}; or give True for all of them."
             )
         assert isinstance(cell, Cell)
         neurons = [id(below) for _, below in cell.cells_and_names() if id(below) in self.cells]
         if not neurons:
             raise ArgumentError(
-                f"monitor: {what}: {choice!r:.60} contains no neuron. The network's neurons are "
-                f"{', '.join(self.names())}."
+                f"monitor: {what}: {choice!r:.60} contains no neuron. The network's neurons are {self.listed()}."
             )
         return neurons
 
@@ -98,6 +97,11 @@ class Neurons:
         named = {name: (cell, self.paths.get(name) is not cell) for name, cell in reversed(self.named.items())}
         run = [cell for cell, by_its_runner in named.values() if by_its_runner]
         return [name for name, (cell, ran) in named.items() if ran or not any(cell is other for other in run)]
+
+    def listed(self) -> str:
+        """The names for messages, with the layers that cannot be recorded."""
+        unseen = f" (not recorded, because they run their time steps themselves: {', '.join(self.unseen)})"
+        return (", ".join(self.names()) or "none") + (unseen if self.unseen else "")
 
 
 def layer_name(path: str, cell: Cell) -> str:

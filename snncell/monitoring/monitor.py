@@ -258,7 +258,7 @@ class Monitor:
             return "The network was not called while the monitor was recording: call it within `with monitor(...):`."
         if name not in self._recorder.cells:
             others = ", ".join(self._recorder.cells) or "none"
-            return f"Recorded layers: {others}; the network's neurons: {', '.join(self._recorder.neurons.names())}."
+            return f"Recorded layers: {others}; the network's neurons: {self._recorder.neurons.listed()}."
         if id(self._recorder.cells[name]) not in self._recorder.chosen_ids[kind]:
             return f"Record it with monitor(net, {kind}=True)."
         if kind == "grad":

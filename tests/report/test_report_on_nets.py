@@ -153,6 +153,11 @@ def test_monitor_and_energy_name_unrecordable_layers():
         net[0](ops.ones((3, 5)))
         net[1](ops.ones((7, 3, 5)))
     assert recorded.unseen == ("0 (EventPropLIF)",) and "0 (EventPropLIF): not recorded" in repr(recorded)
+    reason = r"neurons.* 1 \(not recorded, because they run their time steps themselves: 0 \(EventPropLIF\)\)"
+    with pytest.raises(errors.RecordError, match=reason):
+        recorded.spikes["0"]
+    with pytest.raises(errors.ArgumentError, match=reason):
+        snncell.monitor(net, spikes="0")
 
 
 def test_spikes_of_eprop_are_recorded():
