@@ -73,7 +73,7 @@ class View:
 
     def _number(self, index: Any) -> int:
         length, who = len(self), type(self).__name__
-        if isinstance(index, bool) or getattr(index, "ndim", 0) or not hasattr(index, "__index__"):
+        if isinstance(index, bool) or getattr(index, "ndim", 0) > 0 or not hasattr(index, "__index__"):
             raise ArgumentTypeError(
                 f"{who}: an index must be an integer, not {index!r:.80}. For several samples, use "
                 f"snncell.data.Subset(dataset, [0, 1, 2])."
