@@ -89,7 +89,7 @@ def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         args = tuple([_tensors_of_lists(x, plan.kind_at(place)) for place, x in enumerate(args, 1)])
         kwargs |= {name: _tensors_of_lists(x, plan.names.get(name)) for name, x in kwargs.items()}
     except SnncellError as error:
-        tell_call(cell, error, args, kwargs)
+        raise_with_layer(cell, error, args, kwargs)
         raise
     try:
         return plan.taken(type(cell).__name__, (cell, *args), kwargs, 1)[1:]
@@ -104,7 +104,7 @@ def _tensors_of_lists(value: Any, kind: Kind | None) -> Any:
     return as_data(value)
 
 
-def tell_call(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def raise_with_layer(cell: Any, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise an operation's error again with the layer, its inputs and its constants in the message.
 
     For example, "div: shapes (2, 8) and (7,) do not broadcast" does not tell you that the tau of a LIFNode is wrong.

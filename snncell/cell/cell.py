@@ -14,10 +14,10 @@ from snncell.cell.calls import (
     innermost_call,
     order_inputs,
     prepare_inputs,
+    raise_with_layer,
     refuse_arguments,
     refuse_other_names,
     run_with_bprop,
-    tell_call,
 )
 from snncell.cell.hooks import Hooked, HookHandle as HookHandle, Passage, after_call, after_failure, before_call
 from snncell.cell.modes import Modes, run_with_others
@@ -186,7 +186,7 @@ class Cell(Hooked, Modes, HasState):
             after_failure(self, args, kwargs)
             if isinstance(error, TypeError):
                 refuse_arguments(self, args, kwargs)
-            tell_call(self, error, args, kwargs)
+            raise_with_layer(self, error, args, kwargs)
             raise
         except BaseException:
             after_failure(self, args, kwargs)

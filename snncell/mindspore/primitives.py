@@ -47,7 +47,7 @@ class PrimitiveClass:
         try:
             return function(*operands, **named, **self.options)
         except Exception as error:
-            plan.tell(error, who, operands, named | self.options)
+            plan.raise_with_call(error, who, operands, named | self.options)
             raise
 
     def __repr__(self) -> str:

@@ -97,9 +97,9 @@ def test_results_can_be_inputs_of_next_step(always: list[Any]) -> None:
 
 
 def test_released_results_are_not_copied(always: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    parted: list[Any] = []
-    part = plans.Lent.part
-    monkeypatch.setattr(plans.Lent, "part", lambda self: parted.append(self) or part(self))
+    detached: list[Any] = []
+    detach = plans.GraphMemory.detach
+    monkeypatch.setattr(plans.GraphMemory, "detach", lambda self: detached.append(self) or detach(self))
     p = Parameter(normal(3))
 
     @jit
@@ -110,10 +110,10 @@ def test_released_results_are_not_copied(always: list[Any], monkeypatch: pytest.
     x = normal(3, seed=1)
     for _ in range(5):
         float(step(x))
-    assert always and not parted
+    assert always and not detached
     held = p.value()
     step(x)
-    assert len(parted) == 1
+    assert len(detached) == 1
     del held
 
 

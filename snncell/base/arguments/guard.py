@@ -148,7 +148,7 @@ class ArgumentKinds:
             if words:
                 warn_of(words)
 
-    def tell(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def raise_with_call(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise an error from inside a call again with the call and its arguments, unless it names them already."""
         if isinstance(error, SnncellError):
             if self.closed and (told := from_inside(error, who, self.given(args, kwargs))):
@@ -285,7 +285,7 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
                 return function(*args, **kwargs)
             except Exception as error:
                 if face or getattr(type(args[0]), name) is check_and_call:  # not the method of a base class
-                    plan.tell(error, who, args, kwargs)
+                    plan.raise_with_call(error, who, args, kwargs)
                 raise
         except Exception as error:
             hide_frames(error)

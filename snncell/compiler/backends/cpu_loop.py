@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from snncell import dtype as dtypes
-from snncell.compiler.backends.event_products import BOUNDS, Gathered, Scattered
+from snncell.compiler.backends.event_products import BOUNDS, EventGather, EventScatter
 from snncell.compiler.backends.expressions import as_scalar, cost_of, far_of, file_head, kind_of, sum_of_elements
 from snncell.compiler.backends.tile import KernelBlock, Scratch
 from snncell.compiler.ir.operations import Sum, is_elementwise
@@ -91,16 +91,16 @@ class CPULoop(LoopBackend):
         self._take_reductions(schedule)
 
         begin, step, move, finish = self._states_and_sums(block)
-        step += self.scattered.fetches(self.rows, self.shapes[0], self.backwards)
-        step += self.gathered.step(self.backwards)
-        array_of = self.gathered.array_of | {value: f"w{n}" for n, value in enumerate(self.carry)}
+        step += self.scatter.fetches(self.rows, self.shapes[0], self.backwards)
+        step += self.gather.step(self.backwards)
+        array_of = self.gather.array_of | {value: f"w{n}" for n, value in enumerate(self.carry)}
         for n, value in enumerate(states):
             begin.append(f"kept{n} = {block.new(value, rows='every')}")
             step.append(f"k{n} = row(kept{n}, turn)")
             array_of[value] = f"k{n}"
         targets = [f"w{n}" for n in range(len(self.carry))]
-        step += block.step(main, array_of, targets, self.sequences, self.summed, self.scattered.near())
-        step += self.scattered.step(self.backwards) + move
+        step += block.step(main, array_of, targets, self.sequences, self.summed, self.scatter.near())
+        step += self.scatter.step(self.backwards) + move
         once, steps = list[str](), list[str]()
         if self.recompute:
             # Once per segment: load its first state, a checkpoint, and rematerialise the others from it.
@@ -111,12 +111,12 @@ class CPULoop(LoopBackend):
             array_of = {value: f"k{n}" for n, value in enumerate(states)}
             steps += block.step(recomputed, array_of, [f"l{n}" for n in range(len(states))], [], [])
         # This must come after all other text, which may still allocate arrays.
-        bounds = [*BOUNDS, *block.prepare] if self.scattered else self.gathered.begin(block.prepare, self.scratch)
+        bounds = [*BOUNDS, *block.prepare] if self.scatter else self.gather.begin(block.prepare, self.scratch)
         begin = [*bounds, *begin]
         if self.recompute:
             lines = loops.scan_recomputing(begin, once, steps, step, self.backwards, finish)
         else:
-            outside = {"around": self.scattered.around(), "after": self.scattered.after()}
+            outside = {"around": self.scatter.around(), "after": self.scatter.after()}
             lines = loops.scan_loop(begin, step, self.backwards, finish, **outside)
         self._finish(lines, [*self.recomputed, *self.instructions], [*states, *self.carry])
 
@@ -124,13 +124,13 @@ class CPULoop(LoopBackend):
         """Choose the products around the loop that may be fused into the kernel."""
         terms = [] if self.products else schedule.terms
         own = [x for x in terms if x.inputs[-1] in self.sequences and x.inputs[-1].shape in self.shapes]
-        self.scattered = Scattered(own, self.sequences)
+        self.scatter = EventScatter(own, self.sequences)
         # A broadcast operand cannot be gathered, because it has no row for each row of the block. If products are
         # scattered, the kernel does not gather: the products before the loop are then computed separately.
         products = [] if own else schedule.products
         taken = [value for value in results_of(*products) if value.shape in self.shapes]
         numbers = {value: (self.rows.index(value), block.of(value)) for value in taken}
-        self.gathered = Gathered(numbers, by_rows=bool(self.products))
+        self.gather = EventGather(numbers, by_rows=bool(self.products))
 
     def _take_reductions(self, schedule: LoopSchedule) -> None:
         """Choose the sums over time and axes that the kernel computes; other instructions read whole sums over time."""
@@ -141,7 +141,7 @@ class CPULoop(LoopBackend):
             if isinstance(one.op, Sum) and x in self.summed:
                 own, elements = block_sum(x.shape, one.attrs["axis"]), self._block() * self.widths[self.block.of(x)]
                 # The elements of a block are not contiguous if products are scattered or gathered.
-                rows = own.outer if self.scattered or self.gathered else own.rows(elements)
+                rows = own.outer if self.scatter or self.gather else own.rows(elements)
                 if own.pays(elements, rows):
                     self.reduced.append((one, own, rows))
                     continue
@@ -199,7 +199,7 @@ class CPULoop(LoopBackend):
         for n, value in enumerate(self.rows):
             arguments += [(f"x{n}", rows(value, False)), (f"h{n}", number)]
         arguments += [(f"a{n}", flat(value, False)) for n, value in enumerate(self.fixed)]
-        arguments += [*self.gathered.arguments(), *self.scattered.arguments()]
+        arguments += [*self.gather.arguments(), *self.scatter.arguments()]
         arguments += [(f"p{n}", rows(value, False)) for n, value in enumerate(self.stored)]
         arguments += [(f"s{n}", dtypes.BY_NUMPY[dtype]) for n, (_, dtype) in enumerate(self.scalars)]
         arguments += [(f"last{n}", flat(value, True)) for n, value in enumerate(self.carry)]
@@ -212,7 +212,7 @@ class CPULoop(LoopBackend):
             arguments += [(f"p{n}", rows(value, True)) for n, value in enumerate(self.carry)]
         self.name = f"scan_{self.identifier[:48]}"
         self.signature = tuple(kind for _, kind in arguments)
-        more = ROW_IMPORTS if self.products or self.gathered or self.scattered else ""
+        more = ROW_IMPORTS if self.products or self.gather or self.scatter else ""
         head = file_head(instructions, [*others, *self.rows, *self.fixed], self.summed, more) + LEGEND
         self.source = f"{head}\n\n{loops.function(self.name, [name for name, _ in arguments], lines)}"
         self._kernel: Any = None
@@ -230,7 +230,7 @@ class CPULoop(LoopBackend):
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """Run the kernel."""
         last = [self._empty(value) for value in self.carry]
-        near = {instruction.inputs[-1]: instruction for instruction in self.scattered.events(known)}
+        near = {instruction.inputs[-1]: instruction for instruction in self.scatter.events(known)}
         ys = {value: self._empty(value, steps) for value in self.sequences if value not in near}
         for before, after in self.shifted.items():
             rows = self._empty(after, steps + 1)
@@ -238,7 +238,7 @@ class CPULoop(LoopBackend):
             ys[before], ys[after] = (rows[1:], rows[:-1]) if self.backwards else (rows[:-1], rows[1:])
         sums = [self._empty(value) for value in self.totals]
         stored = [self._empty(value, -(-steps // self.every)) for value in self.carry if self.storing]
-        how = self.scattered if self.scattered else self.gathered
+        how = self.scatter if self.scatter else self.gather
         block = how.block(known, self.units, self._block())
         arguments: list[Any] = [steps, self.units, block[0], self.every]
         for width, sizes in zip(self.widths, self.block.sizes, strict=True):
@@ -249,16 +249,16 @@ class CPULoop(LoopBackend):
             arguments += rows_array(self._expanded(value, array_to_compute(value, known), steps), steps)
         for value in self.fixed:
             arguments.append(np.ascontiguousarray(self._expanded(value, array_to_compute(value, known))).reshape(-1))
-        arguments += self.gathered.operands(known, block)
-        operands, grads = self.scattered.operands(known, block)
+        arguments += self.gather.operands(known, block)
+        operands, grads = self.scatter.operands(known, block)
         arguments += operands
         rows = [np.ascontiguousarray(array_to_compute(x, known)) for x in self.stored]
         arguments += [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
         blocks = how.blocks(block, self.units) if self.units else 0
         parts = self._parts(blocks)
         if self.units:
-            rooms = {value: self.scattered.room(instruction, known, block) for value, instruction in near.items()}
-            results = [rooms[value] if value in rooms else ys[value] for value in self.sequences]
+            arrays = {value: self.scatter.scratch(instruction, known, block) for value, instruction in near.items()}
+            results = [arrays[value] if value in arrays else ys[value] for value in self.sequences]
             if self._kernel is None:
                 self._kernel = build(*self.kernels(steps)[0])
             work = steps * self.units * self.cost + how.additions(known) // PRODUCTS_PER_ELEMENT

@@ -39,7 +39,7 @@ def gather_rows(instruction: Instruction, known: dict[Value, Any]) -> RowsOfEven
     return gather_events(as_rows(x), lists, matrix)
 
 
-class Gathered:
+class EventGather:
     """Gather: add the matrix rows of a step's events where the loop would load its input.
 
         for each block of neurons:
@@ -69,11 +69,11 @@ class Gathered:
     def begin(self, prepare: list[str], scratch: Scratch) -> list[str]:
         """The statements at the start of a block: its bounds, `prepare`, and scratch arrays for gathered rows."""
         if not self.values or self.by_rows:
-            rooms = [scratch.array(f"count{space}", kind_of(value).dtype) for value, (_, space) in self.values.items()]
-            return [*loops.BLOCKS, *prepare, *(f"near{n} = {room}" for n, room in enumerate(rooms))]
-        rooms = [scratch.array(str(loops.BLOCK), kind_of(value).dtype) for value in self.values]
+            arrays = [scratch.array(f"count{space}", kind_of(value).dtype) for value, (_, space) in self.values.items()]
+            return [*loops.BLOCKS, *prepare, *(f"near{n} = {array}" for n, array in enumerate(arrays))]
+        arrays = [scratch.array(str(loops.BLOCK), kind_of(value).dtype) for value in self.values]
         held = f"held = {loops.BLOCK} // count0"  # there is only one space
-        return [*GATHER_HEAD, *prepare, held, *(f"near{n} = {room}" for n, room in enumerate(rooms))]
+        return [*GATHER_HEAD, *prepare, held, *(f"near{n} = {array}" for n, array in enumerate(arrays))]
 
     def step(self, backwards: bool) -> list[str]:
         """The statements at the start of a step."""
@@ -168,7 +168,7 @@ def events_by_column(instruction: Instruction, known: dict[Value, Any], steps: i
     return sort_events(as_rows(known[x]), [known[value] for value in lists], instruction.outputs[0].dtype, width, steps)
 
 
-class Scattered:
+class EventScatter:
     """Scatter: compute the gradient of a matrix in the loop, from a sequence with few events and a result of the loop.
 
         for each strip of neurons:
@@ -279,7 +279,7 @@ class Scattered:
         """The number of strips."""
         return -(-block[1] // block[0])
 
-    def room(self, instruction: Instruction, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
+    def scratch(self, instruction: Instruction, known: dict[Value, Any], block: tuple[int, int, int]) -> Any:
         """A scratch array for the rows of a block, in the place of the sequence: one row per strip."""
         out = instruction.outputs[0]
         return empty((self.blocks(block, 0), known[out].held * known[out].group * block[0]), kind_of(out).dtype)

@@ -124,12 +124,12 @@ class LoopRun:
 
 def gathers(loop: LoopKernel, instruction: Instruction) -> bool:
     """True for a product that the loop's kernel may gather itself, instead of reading its result."""
-    return isinstance(loop, CPULoop) and instruction.outputs[0] in loop.gathered
+    return isinstance(loop, CPULoop) and instruction.outputs[0] in loop.gather
 
 
 def adds_up(loop: LoopKernel, instruction: Instruction) -> bool:
     """True for a product over all steps that the loop's kernel may scatter itself."""
-    return isinstance(loop, CPULoop) and instruction in loop.scattered
+    return isinstance(loop, CPULoop) and instruction in loop.scatter
 
 
 def _evaluate(instruction: Instruction, known: dict[Value, Any]) -> Sequence[Any]:

@@ -200,7 +200,7 @@ LAUNCH = 3e-6  # the approximate time of a launch on the host, in seconds
 COPIED = 5e11  # the approximate bandwidth of a copy on the card, in bytes per second
 
 
-class Lent:
+class GraphMemory:
     """Memory of a graph that is lent to the holder of a result, in the place of a `Memory`."""
 
     __slots__ = ("__weakref__", "block", "own")
@@ -209,7 +209,7 @@ class Lent:
         self.block = block
         self.own: Memory | None = None
 
-    def part(self) -> None:
+    def detach(self) -> None:
         """Replace the graph's memory by a copy, for all arrays that refer to this object."""
         if self.own is not None:
             return
@@ -237,7 +237,7 @@ class RecordedPlan:
         self._inputs: list[DeviceArray] = []  # the graph's arrays of the arguments
         self._values: dict[Parameter, DeviceArray] = {}  # the graph's arrays of the Parameters
         self._results: list[DeviceArray] = []  # the graph's arrays of the results
-        self._lent: list[Lent] = []
+        self._lent: list[GraphMemory] = []
 
     def replay(self, arrays: Sequence[Any]) -> list[Any]:
         """Run the plan: write the Parameters, and return the results."""
@@ -307,7 +307,7 @@ class RecordedPlan:
             self._copied_value[parameter] = parameter._data
         # Assign the graph's arrays to the Parameters before it is played, while they still have the old values. Then
         # only the graph changes them, all at once, even if an interruption comes at any point.
-        lent: dict[int, Lent] = {}
+        lent: dict[int, GraphMemory] = {}
         results = [self._hand_out(x, lent) for x in self._results]
         handed_out = {parameter: self._hand_out(self._values[parameter], lent) for parameter in self.written}
         self._lent = [*self._lent, *lent.values()]
@@ -317,8 +317,8 @@ class RecordedPlan:
         self._lent = list(lent.values())
         return results
 
-    def _hand_out(self, array: DeviceArray, lent: dict[int, Lent]) -> DeviceArray:
-        memory = lent.setdefault(id(array.memory), Lent(array.memory.block))
+    def _hand_out(self, array: DeviceArray, lent: dict[int, GraphMemory]) -> DeviceArray:
+        memory = lent.setdefault(id(array.memory), GraphMemory(array.memory.block))
         return DeviceArray(memory, array.offset, array.shape, array.strides, array.dtype)
 
     def _part(self) -> None:
@@ -333,7 +333,7 @@ class RecordedPlan:
         for lent in list(self._lent):
             # 4 references: the list, its copy, the loop, and this call; plus one per private array.
             if sys.getrefcount(lent) > 4 + private[id(lent)]:
-                lent.part()
+                lent.detach()
 
 
 def _argument(n: int, array: Any) -> Any:

@@ -254,7 +254,7 @@ def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape
     pack(len(packed), int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
     kernel = kernel_for(correlate, "int64 T[1] T[2] int64[1] int64[1] T[1]* T[2]* T[2]* int64[1]", x.dtype)
     operands = flat(x), packed, plan.offsets, plan.views, out.reshape(-1)
-    run_in_parts(kernel, plan.units, plan.work, operands, [(size, x.dtype) for size in plan.rooms], plan.geometry)
+    run_in_parts(kernel, plan.units, plan.work, operands, [(size, x.dtype) for size in plan.scratch], plan.geometry)
 
 
 def takes(x: Any, y: Any) -> bool:
@@ -393,7 +393,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     partial = empty((plan.units, plan.partial), dout.dtype)
     kernel = kernel_for(contract, "int64 T[1] T[1] int64[1] int64[1] T[2]* T[2]* T[2]* int64[1]", dout.dtype)
     operands = flat(images), flat(dout), plan.offsets, plan.views, partial
-    run_in_parts(kernel, plan.units, plan.work, operands, [(size, dout.dtype) for size in plan.rooms], plan.geometry)
+    run_in_parts(kernel, plan.units, plan.work, operands, [(size, dout.dtype) for size in plan.scratch], plan.geometry)
     kernel = kernel_for(add_parts, "T[2]* T[1]* int64[1]", dout.dtype)
     kernel(groups * plan.blocks, int(partial.size > 1 << 18), partial, out.reshape(-1), plan.geometry)
     return out

@@ -288,8 +288,8 @@ def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
     kinds = f"int64 {_IMAGES} T[2] int64[1] int64[1] T[1]* int32[2]* T[2]* int64[1]"
     kernel = _kernel(convolve_events, kinds, out.dtype, images[0].dtype, listed=isinstance(x, Rows))
     operands = *images, panels, np.arange(pixels), pieces, out.reshape(-1)
-    rooms = (3 * room + pixels + 1 + near, np.int32), (2 * room + near, out.dtype)
-    run_in_parts(kernel, len(x) * groups, math.inf, operands, rooms, np.array(numbers, np.int64))
+    scratch = (3 * room + pixels + 1 + near, np.int32), (2 * room + near, out.dtype)
+    run_in_parts(kernel, len(x) * groups, math.inf, operands, scratch, np.array(numbers, np.int64))
 
 
 def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> None:
@@ -313,9 +313,9 @@ def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> N
     kernel = _kernel(correlate_events, kinds, out.dtype, images[0].dtype, listed=isinstance(x, Rows))
     operands = *images, flat(dout), grid.phases, grid.bases, grid.firsts, grid.offsets, grid.taps, partial
     slopes, lists = together * grid.size * step + LANES, 3 * room + split_channels * phases + 1 + LANES
-    rooms = (slopes, out.dtype), (lists, np.int32), (2 * room, out.dtype)
+    scratch = (slopes, out.dtype), (lists, np.int32), (2 * room, out.dtype)
     geometry = np.array(numbers, np.int64)
-    run_in_parts(kernel, units * splits, math.inf, operands, rooms, geometry)
+    run_in_parts(kernel, units * splits, math.inf, operands, scratch, geometry)
     units = groups * -(-terms // _lanes(out))
     unpack = _kernel(weights_from_panels, "T[2] T[1]* int64[1]", out.dtype)
     unpack(units, int(partial.size > 1 << 18), partial, out.reshape(-1), geometry)

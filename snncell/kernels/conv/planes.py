@@ -157,7 +157,7 @@ class ConvolutionPlan(NamedTuple):
     views: Any
     units: int  # of the multiplying kernel
     blocks: int  # of weights, with eight outputs for a correlation, and four for a weight gradient
-    rooms: Ints  # the number of elements in the two scratch arrays of a part
+    scratch: Ints  # the number of elements in the two scratch arrays of a part
     work: int  # the number of multiplications
     partial: int = 0  # the number of partial sums of a unit, for a weight gradient
 

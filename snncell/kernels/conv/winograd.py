@@ -152,15 +152,15 @@ def contract_tiles(
                 )  # fmt: skip
 
 
-def weights_of_tiles(start: Any, stop: Any, partial: Any, rooms: Any, out: Any, geometry: Any) -> None:
-    """Transform `partial` to the weight gradient, overwriting `partial` and `rooms`. A unit is four outputs."""
+def weights_of_tiles(start: Any, stop: Any, partial: Any, scratch: Any, out: Any, geometry: Any) -> None:
+    """Transform `partial` to the weight gradient, overwriting `partial` and `scratch`. A unit is four outputs."""
     groups, channels, outputs, count = geometry[1], geometry[2], geometry[5], geometry[10]
     parts, splits, split_channels, cuts, fours = geometry[15], geometry[16], geometry[17], geometry[18], geometry[19]
     taps, all_fours = geometry[24], (outputs + 3) // 4
     for unit in range(start, stop):
         group, first = unit // all_fours, unit % all_fours
         cut, r = first // fours, first % fours
-        room = row(rooms, unit)
+        points = row(scratch, unit)
         for split in range(splits):
             some = least(split_channels, channels - split * split_channels)
             terms = (some + 3) // 4
@@ -173,12 +173,12 @@ def weights_of_tiles(start: Any, stop: Any, partial: Any, rooms: Any, out: Any, 
                         for lane in range(16):
                             there = p * terms * fours * 16 + place + lane
                             own[there] = own[there] + more[there]
-                weights_of_points(room, 16, tail(own, place), terms * fours * 16, 16)
+                weights_of_points(points, 16, tail(own, place), terms * fours * 16, 16)
                 for c in range(least(4, some - 4 * k)):
                     for n in range(least(4, outputs - 4 * first)):
                         pair = (group * outputs + 4 * first + n) * channels + split * split_channels + 4 * k + c
                         for tap in range(taps):
-                            out[pair * taps + tap] = room[16 * tap + 4 * c + n]
+                            out[pair * taps + tap] = points[16 * tap + 4 * c + n]
 
 
 Ints = tuple[int, ...]
@@ -313,8 +313,8 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     geometry = np.array([shape.outputs, *layout, shape.channels, taps, _points(shape)], np.int64)
     pack = _kernel(pack_points, tiling, x.dtype)
     pack(plan.blocks, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
-    operands, rooms = (flat(x), packed, plan.offsets, out.reshape(-1)), [(size, x.dtype) for size in plan.rooms]
-    run_in_parts(_kernel(correlate_tiles, tiling, x.dtype), plan.units, plan.work, operands, rooms, plan.geometry)
+    operands, scratch = (flat(x), packed, plan.offsets, out.reshape(-1)), [(size, x.dtype) for size in plan.scratch]
+    run_in_parts(_kernel(correlate_tiles, tiling, x.dtype), plan.units, plan.work, operands, scratch, plan.geometry)
 
 
 @functools.lru_cache(maxsize=512)
@@ -357,11 +357,11 @@ def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     tiling = _tiling(shape, x.dtype)
     plan = _weight_plan(shape, tiling)
     partial = empty((plan.units, plan.partial), x.dtype)
-    operands, rooms = (flat(x), flat(dout), plan.offsets, partial), [(size, x.dtype) for size in plan.rooms]
-    run_in_parts(_kernel(contract_tiles, tiling, x.dtype), plan.units, plan.work, operands, rooms, plan.geometry)
-    room = empty((plan.blocks, 16 * math.prod(shape.window)), x.dtype)
+    operands, scratch = (flat(x), flat(dout), plan.offsets, partial), [(size, x.dtype) for size in plan.scratch]
+    run_in_parts(_kernel(contract_tiles, tiling, x.dtype), plan.units, plan.work, operands, scratch, plan.geometry)
+    at_points = empty((plan.blocks, 16 * math.prod(shape.window)), x.dtype)
     add = _kernel(weights_of_tiles, tiling, x.dtype)
-    add(plan.blocks, int(partial.size > 1 << 18), partial, room, out.reshape(-1), plan.geometry)
+    add(plan.blocks, int(partial.size > 1 << 18), partial, at_points, out.reshape(-1), plan.geometry)
 
 
 # The signature of each kernel, and the functions that are generated for its tiling.

@@ -292,11 +292,11 @@ class _Exported:
         self.device.settle(self.memory, everywhere=True)
 
 
-def _still(array: DeviceArray) -> DeviceArray:
-    """The array in memory with a fixed address: memory that belongs to a recording is copied."""
-    part = getattr(array.memory, "part", None)
-    if part is not None:
-        part()
+def _detach_from_graph(array: DeviceArray) -> DeviceArray:
+    """Copy the memory of a CUDA graph, so that the array's address and elements stay the same."""
+    detach = getattr(array.memory, "detach", None)
+    if detach is not None:
+        detach()
     return array
 
 
@@ -328,7 +328,7 @@ def adopt_array(source: Any) -> DeviceArray:
 
 def interface_of(array: DeviceArray) -> dict[str, Any]:
     """The value of `__cuda_array_interface__` of a DeviceArray."""
-    array = _still(array)
+    array = _detach_from_graph(array)
     strides = tuple(step * array.dtype.itemsize for step in array.strides)
     # Numba's simulator has no stream, because its operations run synchronously.
     return interface(array.pointer, array.shape, strides, array.dtype, stream=runtime().stream, readonly=True)
@@ -336,7 +336,7 @@ def interface_of(array: DeviceArray) -> dict[str, Any]:
 
 def device_capsule(array: DeviceArray, stream: int | None) -> Any:
     """A DLPack capsule of a DeviceArray; the memory is ready on return, unless the consumer does not want to wait."""
-    array = _still(array)
+    array = _detach_from_graph(array)
     if must_wait(stream):
         runtime().synchronize()
     strides = tuple(step * array.dtype.itemsize for step in array.strides)

@@ -61,11 +61,11 @@ def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
 
 
 def run_in_parts(
-    kernel: Callable[..., Any], units: int, work: float, operands: Sequence[Any], rooms: Sequence[Any], geometry: Any
+    kernel: Callable[..., Any], units: int, work: float, operands: Sequence[Any], scratch: Sequence[Any], geometry: Any
 ) -> None:
-    """Call a kernel `(grain, *operands, *memory, geometry)`; `rooms`: size and dtype of each part's scratch memory."""
+    """Call a kernel `(grain, *operands, *memory, geometry)`; `scratch`: size and dtype of the memory of each part."""
     grain, parts = parts_of(units, work)
-    memory = [empty((parts, size), np.dtype(dtype)) for size, dtype in rooms]
+    memory = [empty((parts, size), np.dtype(dtype)) for size, dtype in scratch]
     kernel(units, grain if parts > 1 else 0, grain, *operands, *memory, geometry)
 
 

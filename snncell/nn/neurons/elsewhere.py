@@ -74,7 +74,7 @@ def make_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
     try:
         return _make_learnable(preset, checked, f"{who}: {name}")
     except SnncellError as error:
-        plan.tell(error, who, (), {"framework": name, **settings})
+        plan.raise_with_call(error, who, (), {"framework": name, **settings})
         raise
 
 
