@@ -56,10 +56,10 @@ def from_nir(
 
     Args:
         graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset; it is then 0.
-        dt: the time step in seconds. In each step, IF neurons add r x dt, so they fire too rarely if dt is too small.
-            `from_nir` therefore sets all inputs to 1 and warns if one step does not lift an IF neuron to its threshold
-            (or, for r dt >= 1, to a tenth of it). The warning names the dt that the weights imply. For example, sinabs
-            writes r = 1 and weights for dt=1.
+        dt: the time step in seconds, also of your input. It may differ from the one in the metadata. In each step, IF
+            neurons add r x dt, so they fire too rarely if dt is too small. `from_nir` therefore sets all inputs to 1
+            and warns if one step does not lift an IF neuron to its threshold (or, for r dt >= 1, to a tenth of it).
+            The warning names the dt that the weights imply. For example, sinabs writes r = 1 and weights for dt=1.
         method: "euler" or "exponential"; the default is the method in the graph's metadata, or "euler". For Euler's
             method, `from_nir` warns if dt is above a fifth of a time constant, unless the graph was written for this
             dt.
