@@ -205,10 +205,18 @@ def test_wrong_number_of_returned_states_raises():
         def construct(self, x, v):
             return x, v, v
 
+    class Defaults(nn.Cell):
+        def construct(self, x, v=0.0):
+            return x, v
+
     with pytest.raises(ArgumentError, match=r"Loses\.construct took 1 state.*\(output, v\).*it returned Tensor"):
         nn.MultiStep(Loses())(currents())
     with pytest.raises(ArgumentError, match=r"Gains\.construct took 1 state.*returned 3 values"):
         nn.MultiStep(Gains())(currents())
+    with pytest.raises(
+        ArgumentError, match=r"\(output,\); it returned 2 values\. An argument with a default, here v, is"
+    ):
+        nn.MultiStep(Defaults())(currents())
 
 
 def test_states_must_be_given_if_the_signature_is_unclear():

@@ -204,9 +204,11 @@ class MultiStep(Cell):
                 )
             if not isinstance(result, tuple) or len(result) != len(carry) + 1:
                 got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+                own, optional = names[: len(carry)], ", ".join(names[len(carry) :])
+                hint = f" An argument with a default, here {optional}, is no state." if optional else ""
                 raise ArgumentError(
                     f"MultiStep: {name}.construct took {len(carry)} state(s) and must return "
-                    f"({', '.join(['output', *names])}{'' if names else ','}); it returned {got}."
+                    f"({', '.join(['output', *own])}{'' if own else ','}); it returned {got}.{hint}"
                 )
             return tuple(result[1:]), result[0]
 
