@@ -333,6 +333,8 @@ def test_explain_names_the_algorithm_for_these_sizes() -> None:
         assert re.match(rf"event-driven below \d+ % of .* {tiles}$", said((4, 32, 14, 14), dtype, 32)[0])
         assert re.match(rf"event-driven below \d+ % of .* {sums}", said((4, 32, 14, 14), dtype, 32, stride=2)[0])
     assert said((0, 32, 14, 14), snncell.float32, 32)[0].endswith(tiles)
-    assert said((4, 32, 14, 14), snncell.float32, 32, groups=32)[0].startswith("as sums over shifted images")
+    assert said((4, 32, 14, 14), snncell.float32, 32, groups=32)[0].startswith(
+        "as sums over the window, channel by channel"
+    )
     assert re.match(rf"event-driven .* {sums}", said((4, 32, 60), snncell.float32, 32)[0])
     assert said((2, 8, 5, 5), snncell.complex64, 8) == ["a product of the images' windows"]

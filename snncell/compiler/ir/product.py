@@ -338,7 +338,8 @@ class BilinearOperation(Primitive):
         if len(attrs["stride"]) > 2 or np.dtype(x.dtype).kind == "c":
             return [WINDOWS]
         below = self.limit(x, y, attrs)
-        dense = TILES if winograd.pays(self._correlation(x.shape, y.shape, attrs)) else SUMS
+        module = direct.other_algorithm(self._correlation(x.shape, y.shape, attrs))
+        dense = SUMS if module is None else TILES if module is winograd else CHANNELS
         return [f"{_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
@@ -375,6 +376,7 @@ class BilinearOperation(Primitive):
 WINDOWS = "a product of the images' windows"
 SUMS = "as sums over shifted images, in tiles that stay in registers"
 TILES = "by Winograd's tiles of 2x2 results"
+CHANNELS = "as sums over the window, channel by channel"
 
 
 def _axes(images: tuple[int, ...], window: tuple[int, ...], count: tuple[int, ...], attrs: dict[str, Any]) -> Any:

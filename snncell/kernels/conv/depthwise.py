@@ -72,7 +72,8 @@ def takes(shape: Shape) -> bool:
 def _taps(shape: Shape, dtype: Any) -> Taps:
     across = shape.axes[1]
     wide = min(64, max(16, 1 << (across.results * dtype.itemsize - 1).bit_length()))
-    return Taps(shape.window, across.stride, across.step, wide)
+    rows, columns = shape.window
+    return Taps((rows, columns), across.stride, across.step, wide)
 
 
 def _operands(shape: Shape, dtype: Any) -> tuple[Any, Any]:

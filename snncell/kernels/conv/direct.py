@@ -234,7 +234,7 @@ def _plan(images: int, groups: int, channels: int, outputs: int, axes: Axes, out
     )
 
 
-def _other_algorithm(shape: Shape) -> Any:
+def other_algorithm(shape: Shape) -> Any:
     """The module that computes a convolution faster than the kernels here, or None."""
     if depthwise.takes(shape):
         return depthwise
@@ -243,7 +243,7 @@ def _other_algorithm(shape: Shape) -> Any:
 
 def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
     """Correlate x (N, groups C, H, W) with weights into `out`; `layout` and `sources` are for `pack_weights`."""
-    other = _other_algorithm(shape)
+    other = other_algorithm(shape)
     if other is not None:
         other.correlate(x, weights, layout, sources, out, shape)
         return
@@ -385,7 +385,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
         events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out
     images = _floats(images, dout.dtype)
-    other = _other_algorithm(shape)
+    other = other_algorithm(shape)
     if other is not None:
         other.contract(images, dout, out, shape)
         return out

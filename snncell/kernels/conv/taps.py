@@ -62,7 +62,7 @@ def _loader(vectors: Vectors, taps: Taps, places: Any, blank: Any, sizes: Any, f
         for parts, own in zip(begins, masks, strict=True):
             each = [vectors.load_masked(builder.gep(line, [x]), mask) for x, mask in zip(parts, own, strict=True)]
             order = range(0, taps.stride * lanes, taps.stride)
-            found.append(each[0] if taps.stride == 1 else vectors.shuffled(*each, order))
+            found.append(each[0] if taps.stride == 1 else vectors.shuffled(each[0], each[1], order))
         return found
 
     return loaded
