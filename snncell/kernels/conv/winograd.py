@@ -49,15 +49,22 @@ def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, 
     blocks = (rows + 7) // 8
     for unit in range(start, stop):
         own = row(packed, unit)
-        window = tail(own, points * channels * 8)
+        windows = tail(own, points * (channels * 8 + 16))
         first = unit // blocks * group + unit % blocks * 8 * apart
         present = least(8, rows - unit % blocks * 8)
-        for c in range(channels):
-            for k in range(taps):
-                place = first + sources[c * taps + k]
-                for r in range(8):
-                    window[8 * k + r] = weights[place + r * apart] if r < present else 0
-            points_of_weights(tail(own, 8 * c), 8 * channels, window, 8, 8)
+        for begin in range(0, channels, 16):
+            end = least(channels, begin + 16)
+            for n in range((end - begin) * taps):
+                place = first + sources[begin * taps + n]
+                if present == 8:
+                    for r in range(8):
+                        windows[8 * n + r] = weights[place + r * apart]
+                else:
+                    for r in range(8):
+                        windows[8 * n + r] = weights[place + r * apart] if r < present else 0
+            for c in range(begin, end):
+                window = tail(windows, 8 * (c - begin) * taps)
+                points_of_weights(tail(own, 8 * c), channels * 8 + 16, window, 8, 8)
 
 
 def correlate_tiles(
@@ -87,7 +94,7 @@ def correlate_tiles(
         last_block = least(blocks, first_block + split_blocks)
         for p in range(count):
             for block in range(first_block, last_block):
-                own = tail(row(packed, group * blocks + block), p * channels * 8)
+                own = tail(row(packed, group * blocks + block), p * (channels * 8 + 16))
                 target = tail(total, p * sums_apart + (block - first_block) * 8 * long)
                 present = least(8, outputs - 8 * block)
                 multiply_rows(target, long, long, own, present, tail(tiles, p * apart), tail(offsets, 0), channels, 0)
@@ -127,7 +134,7 @@ def contract_tiles(
         first, first_output = split * split_channels, cut * fours * 4
         some, present = least(split_channels, channels - first), least(fours * 4, outputs - first_output)
         terms = (some + 3) // 4
-        zero(own, count * terms * fours * 16)
+        zero(own, count * (terms * fours * 16 + 16))
         begin, end = part * images // parts, (part + 1) * images // parts
         for step in range((end - begin + together - 1) // together * bands):
             first_image, first_row = begin + step // bands * together, step % bands * band_rows
@@ -145,7 +152,7 @@ def contract_tiles(
                 columns, long,
             )  # fmt: skip
             for p in range(count):
-                target = tail(own, p * terms * fours * 16)
+                target = tail(own, p * (terms * fours * 16 + 16))
                 add_products(
                     target, tail(slope, p * slopes_apart), present, wide, tail(tiles, p * apart), tail(offsets, 0),
                     terms, long,
@@ -164,16 +171,16 @@ def weights_of_tiles(start: Any, stop: Any, partial: Any, scratch: Any, out: Any
         for split in range(splits):
             some = least(split_channels, channels - split * split_channels)
             terms = (some + 3) // 4
-            own = row(partial, (group * cuts + cut) * splits + split)
+            point = terms * fours * 16 + 16
+            own = tail(row(partial, (group * cuts + cut) * splits + split), r * terms * 16)
+            for part in range(1, parts):
+                more = tail(row(partial, ((part * groups + group) * cuts + cut) * splits + split), r * terms * 16)
+                for p in range(count):
+                    total, term = tail(own, p * point), tail(more, p * point)
+                    for k in range(16 * terms):
+                        total[k] = total[k] + term[k]
             for k in range(terms):
-                place = (r * terms + k) * 16
-                for part in range(1, parts):
-                    more = row(partial, ((part * groups + group) * cuts + cut) * splits + split)
-                    for p in range(count):
-                        for lane in range(16):
-                            there = p * terms * fours * 16 + place + lane
-                            own[there] = own[there] + more[there]
-                weights_of_points(points, 16, tail(own, place), terms * fours * 16, 16)
+                weights_of_points(points, 16, tail(own, 16 * k), point, 16)
                 for c in range(least(4, some - 4 * k)):
                     for n in range(least(4, outputs - 4 * first)):
                         pair = (group * outputs + 4 * first + n) * channels + split * split_channels + 4 * k + c
@@ -309,7 +316,7 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     orders = [np.argsort(axis.places) for axis in shape.axes]
     order = (orders[0][:, None] * window[1] + orders[1]).reshape(-1)
     sources = np.ascontiguousarray(sources.reshape(-1, taps)[:, order]).reshape(-1)
-    packed = empty((plan.blocks, _points(shape) * shape.channels * 8 + taps * 8), x.dtype)
+    packed = empty((plan.blocks, _points(shape) * (shape.channels * 8 + LANES) + 16 * taps * 8), x.dtype)
     geometry = np.array([shape.outputs, *layout, shape.channels, taps, _points(shape)], np.int64)
     pack = _kernel(pack_points, tiling, x.dtype)
     pack(plan.blocks, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
@@ -322,7 +329,7 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
     (rows, columns), all_fours = _tiles(shape), -(-shape.outputs // 4)
     images, groups, channels = shape.images, shape.groups, shape.channels
     most = MOST_PARTIAL // max(1, groups * channels * _points(shape) * shape.outputs)
-    parts = max(1, min(images, -(-UNITS // groups), most))
+    parts = max(1, min(images, -(-UNITS // groups), most, images * rows * columns // LONG_SUMS))
     # Memory for partial sums limits the number of parts. If these are too few units, split the channels or the outputs
     # too, although some tiles are then transformed several times.
     wanted = -(-UNITS // (parts * groups))
@@ -348,7 +355,7 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
         groups * all_fours,
         (_points(shape) * (split_channels * wide + LANES), _points(shape) * (4 * fours * wide + LANES)),
         _work(shape),
-        _points(shape) * terms * fours * 16,
+        _points(shape) * (terms * fours * 16 + 16),
     )
 
 
