@@ -253,7 +253,7 @@ def _agree_on_specs(ranks: Ranks, found: Sequence[Sequence[Kind]]) -> list[Kind]
     if kinds and (odd := odd_rank([json.dumps(kind) for kind in kinds])):
         (rank, kind), (other, usual) = of_ranks[odd[0]], of_ranks[odd[1]]
         raise ShapeError(
-            f"distributed.mean_gradients: gradients of a shard on rank {rank} are {kind}, but of one on rank "
-            f"{other} {usual}."
+            f"distributed.mean_gradients: gradients of a shard on rank {rank} are {kind}, but those of a shard on "
+            f"rank {other} are {usual}."
         )
     return [(tuple(shape), dtypes.as_dtype(name).dtype) for shape, name in kinds[0]] if kinds else []

@@ -290,7 +290,7 @@ class _Trial:
         value = self.loss(out) if target is None else self.loss(out, target)
         if not isinstance(value, Tensor) or value.size != 1:
             got = f"of shape {value.shape}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-            raise ShapeError(f'The loss is one number, not {got}: reduction="mean", or its .mean().')
+            raise ShapeError(f'The loss must be one number, not {got}. Use reduction="mean", or loss.mean().')
         return value.reshape(())
 
     def halves(self) -> float | None:

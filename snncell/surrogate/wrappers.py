@@ -94,7 +94,7 @@ class Scaled(Wrapper):
     def __init__(self, surrogate_function: Any, scale: Any = 1.0) -> None:
         super().__init__(surrogate_function, scale=scale)
         if isinstance(scale, (Tensor, Derived)):
-            raise ArgumentError(f"Scaled: scale is a number, which is not learned, not {scale!r}.")
+            raise ArgumentError(f"Scaled: scale must be a number, because it is not learned, not {scale!r}.")
 
     def construct(self, x: Tensor) -> Any:
         return self.surrogate_function.construct(x)

@@ -144,7 +144,7 @@ class Checkpoint(Callback):
 
     def resume(self, state: dict[str, Any], training: Training) -> None:
         if state.keys() != {"value"} or not isinstance(state["value"], (int, float)) or math.isnan(state["value"]):
-            raise ArgumentError(f"Checkpoint: the state is {str(state)[:200]}, which it never is.")
+            raise ArgumentError(f"Checkpoint: the saved state {str(state)[:200]} is not valid.")
         self.value = state["value"]
 
 

@@ -220,7 +220,9 @@ def measure(
             others["firing_rate"] = spikes.rate_of(lengths)
         value = _result_of("loss", score_output(loss, output, target, lengths))
         if value.size != 1:
-            raise ShapeError(f'The loss is one number, not of shape {value.shape}: reduction="mean", or its .mean().')
+            raise ShapeError(
+                f'The loss must be one number, not of shape {value.shape}. Use reduction="mean", or loss.mean().'
+            )
         return value, others
 
     return measured

@@ -134,8 +134,8 @@ def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
     now = [float(rate) for rate in optimiser.rates()]
     if now[0] == 0.0 and any(now):
         raise ArgumentError(
-            f"find_learning_rate: the learning rate of the optimiser's first group is 0, and the others, {now[1:]}, "
-            f"have no proportion to it. Put a group that learns first."
+            f"find_learning_rate: the learning rate of the optimiser's first group is 0, so the rates of the others, "
+            f"{now[1:]}, cannot be scaled with it. Put a group that learns first."
         )
     probe, groups = copy.copy(optimiser), optimiser.groups
     # An optimiser refuses to set its groups, because jitted steps depend on them. The copy has no step yet.

@@ -147,7 +147,7 @@ class EarlyStopping(Callback):
         counts: list[Any] = [notes.get(name) for name in ("best_epoch", "waited")]
         whole = len(notes) == 3 and is_number(best) and best == best
         if not whole or not all(is_count(n) and n <= len(training.history) for n in counts):
-            raise ArgumentError(f"EarlyStopping: the state is {str(notes)[:200]}, which it never is.")
+            raise ArgumentError(f"EarlyStopping: the saved state {str(notes)[:200]} is not valid.")
         own = values_to_keep(training.net, training.loss) if notes["best_epoch"] else {}
         refuse_misfit(own, weights, "EarlyStopping: the state", ArgumentError)
         self.best, self.best_epoch, self.waited = notes["best"], notes["best_epoch"], notes["waited"]
@@ -257,7 +257,7 @@ class ReduceLROnPlateau(Callback):
     def resume(self, state: dict[str, Any], training: Training) -> None:
         numbers = [state.get(name) for name in ("best", "waited", "cooling")]
         if len(state) != 3 or not all(isinstance(x, (int, float)) and not math.isnan(x) for x in numbers):
-            raise ArgumentError(f"ReduceLROnPlateau: the state is {str(state)[:200]}, which it never is.")
+            raise ArgumentError(f"ReduceLROnPlateau: the saved state {str(state)[:200]} is not valid.")
         self.best, self.waited, self.cooling = state["best"], state["waited"], state["cooling"]
 
 

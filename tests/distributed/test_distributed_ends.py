@@ -32,7 +32,7 @@ REFUSED = {
     "other_net": r"RankError: fit: the net of rank ODD differs from that of rank \d: ",
     "other_order": r"RankError: fit: rank ODD has a different batch than rank \d. All ranks must get the same batches",
     "drawing": r"RankError: fit: rank ODD has drawn a different number of random numbers than rank \d",
-    "shapes": r"ShapeError: distributed.mean_gradients: gradients of a shard on rank ODD are .*4.*, but of one on",
+    "shapes": r"ShapeError: distributed.mean_gradients: gradients of a shard on rank ODD are .*4.*, but those of",
     "other_shards": r"CheckpointError: load_state: .* was written with another setting: shards was 8 and is 4",
     "stateful": r"ArgumentError: fit: a Stateful keeps states from batch to batch",
     "counting": r"ArgumentError: fit: Parameter '\w+.seen', int64, is not trained, but shards of a batch give it diff",

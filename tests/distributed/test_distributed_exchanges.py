@@ -360,7 +360,9 @@ def test_invalid_gradients_raise(grads: Any, samples: Any, error: Any, words: st
 @pytest.mark.usefixtures("alone")
 def test_shard_gradients_with_different_shapes_raise() -> None:
     if job.join_job("a test").shards > 1:
-        with pytest.raises(ShapeError, match=r"gradients of a shard on rank 0 are .*4.* but of one on rank 0 .*3"):
+        with pytest.raises(
+            ShapeError, match=r"gradients of a shard on rank 0 are .*4.* but those of a shard on rank 0 .*3"
+        ):
             distributed.mean_gradients([(ops.ones(3),), (ops.ones(4),)])
 
 

@@ -650,7 +650,9 @@ MISTAKES = {
     "no array": refused("the batch is x or .x, y., arrays or Tensors", batch=lambda: object()),
     "no loss": refused("^report: loss is a function, not 3", loss=lambda: 3),
     "losses of samples": refused(
-        "The loss is one number, not of shape", errors.ShapeError, loss=lambda: nn.CrossEntropyLoss(reduction="none")
+        "The loss must be one number, not of shape",
+        errors.ShapeError,
+        loss=lambda: nn.CrossEntropyLoss(reduction="none"),
     ),
     "no optimiser": refused("^report: optimiser is an Optimizer, not 0.1", optimiser=lambda: 0.1),
     "an optimiser of another net": refused(

@@ -615,7 +615,7 @@ def test_traced_tensor_as_constant_raises_if_its_gradient_would_be_lost():
 
 
 def test_scale_cannot_be_a_parameter():
-    with pytest.raises(ArgumentError, match=r"Scaled: scale is a number, which is not learned, not Param"):
+    with pytest.raises(ArgumentError, match=r"Scaled: scale must be a number, because it is not learned, not Param"):
         surrogate.Scaled(surrogate.ATan(), Parameter(2.0))
 
 

@@ -782,7 +782,7 @@ def test_loss_must_be_scalar_and_samplewise_accuracy_is_averaged():
 
     found = train.fit(net, nn.CrossEntropyLoss(), optimiser, data, 1, accuracy=right, progress=False)
     assert found.best["accuracy"] == pytest.approx(4 / 6)
-    with pytest.raises(ShapeError, match=r"The loss is one number, not of shape \(6,\): reduction=\"mean\""):
+    with pytest.raises(ShapeError, match=r"The loss must be one number, not of shape \(6,\)\. Use reduction=\"mean\""):
         train.fit(net, nn.CrossEntropyLoss(reduction="none"), optimiser, data, 1, progress=False)
 
 
