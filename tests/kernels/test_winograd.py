@@ -40,36 +40,47 @@ def test_transform_matrices_compute_two_results_and_gradients(window: int, strid
 def test_transforms_of_one_channel_equal_its_convolution(window: tuple[int, int], stride: tuple[int, int]) -> None:
     """The transforms run as NumPy code here; kernels contain the same formulas as LLVM instructions."""
     rng = np.random.default_rng(window[0] + stride[0])
-    image, weight = rng.normal(size=(9, 11)), rng.normal(size=window)
+    images, weight = rng.normal(size=(3, 9, 11)), rng.normal(size=window)
     before = (window[0] // 2, window[1] // 3)
-    count = tuple((n + 2 * p - k) // s + 1 for n, p, k, s in zip(image.shape, before, window, stride, strict=True))
+    height, width = images.shape[1:]
+    count = tuple((n + 2 * p - k) // s + 1 for n, p, k, s in zip((height, width), before, window, stride, strict=True))
     rows, columns = (-(-n // 2) for n in count)
-    tiling = Tiling(window, stride, int(rng.integers(1, 3)), int(rng.integers(1, rows + 1)))
-    many, pitch = math.prod(map(points, window, stride)), tiling.step * count[1] + 1
-    apart = tiling.rows * rows * columns + 8
-    tiles, at_points, out = np.zeros(many * apart), np.empty(many * 8), np.full(2 * rows * pitch, np.nan)
-    transforms.of_images(tiling)(
-        tiles, apart, apart, image.reshape(-1), 1, 0, 1, *image.shape, -before[0], -before[1], rows, columns, 0
+    shared = int(rng.integers(1, 4))  # images share a vector, or some rows of one image do
+    tiling = Tiling(
+        window, stride, int(rng.integers(1, 3)), rows if shared > 1 else int(rng.integers(1, rows + 1)), shared
     )
+    many, pitch = math.prod(map(points, window, stride)), tiling.step * count[1] + 1
+    apart, plane = tiling.rows * 3 * rows * columns + 8, 2 * rows * pitch
+    tiles, at_points, out = np.zeros(many * apart), np.empty(many * 8), np.full(3 * plane, np.nan)
+    transforms.of_images(tiling)(
+        tiles, apart, apart, images.reshape(-1), 3, height * width, 1, height, width, -before[0], -before[1], rows,
+        columns, 0,
+    )  # fmt: skip
     eight = np.repeat(weight.reshape(-1), 8)
     transforms.of_weights(tiling)(at_points, 8, eight, 8, 8)
     products = (tiles.reshape(many, apart) * at_points.reshape(many, 8)[:, :1]).reshape(-1)
-    for i in range(0, rows, tiling.rows):
-        lines = min(count[0] - 2 * i, 2 * (rows - i))
-        transforms.put_results(tiling)(out[2 * i * pitch :], pitch, products[i * columns :], apart, count[1], lines)
+    for n in range(0, 3, shared):
+        for i in range(0, rows, tiling.rows):
+            lines = min(count[0] - 2 * i, 2 * (rows - i))
+            transforms.put_results(tiling)(
+                out[n * plane + 2 * i * pitch :], pitch, products[(n * rows + i) * columns :], apart, count[1], lines,
+                plane, 3 - n,
+            )  # fmt: skip
     options: dict[str, Any] = {"stride": stride, "before": before, "dilation": (1, 1), "groups": 1}
-    expected = im2col.convolve(image[None, None], weight[None, None], count=count, **options)
-    lines = out.reshape(-1, pitch)
-    np.testing.assert_allclose(lines[: count[0], : pitch - 1 : tiling.step], expected[0, 0], atol=1e-11)
+    expected = im2col.convolve(images[:, None], weight[None, None], count=count, **options)
+    lines = out.reshape(3, -1, pitch)
+    np.testing.assert_allclose(lines[:, : count[0], : pitch - 1 : tiling.step], expected[:, 0], atol=1e-11)
     assert np.isnan(lines).sum() == lines.size - expected.size, "nothing but results is put"
     # The weight gradient sums the products of the tiles of both, and transforms the sum back from the points.
-    slope = rng.normal(size=count)
+    slope = rng.normal(size=(3, *count))
     slopes = np.zeros(many * apart)
-    transforms.of_slopes(tiling)(slopes, apart, apart, slope.reshape(-1), 1, 0, 1, *count, 0, 0, rows, columns, 0)
-    both = (tiles * slopes).reshape(many, apart)[:, : rows * columns].sum(1)
+    transforms.of_slopes(tiling)(
+        slopes, apart, apart, slope.reshape(-1), 3, math.prod(count), 1, *count, 0, 0, rows, columns, 0
+    )
+    both = (tiles * slopes).reshape(many, apart)[:, : 3 * rows * columns].sum(1)
     found = np.empty(window[0] * window[1] * 16)
     transforms.to_weights(tiling)(found, 16, np.repeat(both, 16), 16, 16)
-    expected = im2col.convolve_weight(image[None, None], slope[None, None], size=window, **options)
+    expected = im2col.convolve_weight(images[:, None], slope[:, None], size=window, **options)
     np.testing.assert_allclose(found.reshape(*window, 16)[..., 0], expected[0, 0], atol=1e-11)
 
 
@@ -81,6 +92,7 @@ def test_any_partition_of_images_and_channels_equals_the_reference(seed: int, mo
     monkeypatch.setattr(winograd, "CACHED", int(rng.choice([1, 1 << 12, 1 << 17])))
     monkeypatch.setattr(winograd, "TILES", (int(rng.choice([1, 16, 48])), int(rng.choice([1, 16, 96]))))
     monkeypatch.setattr(winograd, "UNITS", int(rng.choice([1, 8, 30])))
+    monkeypatch.setattr(winograd, "NEAR", int(rng.choice([1, 1 << 12, 1 << 16])))
     monkeypatch.setattr(winograd, "LONG_SUMS", int(rng.choice([1, 16, 256])))
     monkeypatch.setattr(winograd, "MOST_PARTIAL", int(rng.choice([1, 1 << 12, 1 << 20])))
     monkeypatch.setattr(winograd, "_plan", winograd._plan.__wrapped__)
@@ -92,6 +104,24 @@ def test_any_partition_of_images_and_channels_equals_the_reference(seed: int, mo
     for value, expected in zip(values, three(im2col, *wide, options), strict=True):
         scale = np.abs(expected).max(initial=1e-30) * (1e-5 if x.dtype == np.float32 else 1e-13)
         np.testing.assert_allclose(value, expected, rtol=0, atol=scale)
+
+
+@compiled
+@pytest.mark.parametrize(("size", "stride"), [((4, 4), 1), ((2, 2), 1), ((4, 4), 2)])
+def test_small_images_share_vectors(size: tuple[int, int], stride: int) -> None:
+    """The tiles of four images of one tile, or of two of four tiles, are transformed together."""
+    rng = np.random.default_rng(6)
+    x, weight = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 9, *size), (10, 9, 3, 3)))
+    count = tuple(-(-n // stride) for n in size)
+    dout = rng.normal(size=(5, 10, *count)).astype(np.float32)
+    options = {"stride": (stride,) * 2, "before": (1, 1), "dilation": (1, 1), "groups": 1}
+    with by("tiles"):
+        values = three(direct, x, weight, dout, options)
+        alone = three(direct, x[3:4], weight, dout[3:4], options)
+    for value, expected in zip(values, three(im2col, x, weight, dout, options), strict=True):
+        np.testing.assert_allclose(value, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+    for value, expected in zip(alone[:2], values[:2], strict=True):
+        np.testing.assert_array_equal(value[0], expected[3])
 
 
 @compiled

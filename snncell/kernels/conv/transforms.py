@@ -71,6 +71,7 @@ class Tiling(NamedTuple):
     stride: tuple[int, int] = (1, 1)  # along each axis
     step: int = 1  # the distance between columns of results in the output, 1 or 2
     rows: int = 1  # the number of rows of tiles that share a vector, each with an equal part of its lanes
+    images: int = 1  # the number of images whose tiles share a vector; if there are several, `rows` are all of an image
 
     @property
     def matrices(self) -> tuple[Transforms, Transforms]:
@@ -126,19 +127,19 @@ def _transpose_factors(matrix: Matrix) -> Matrix:
 def of_images(tiling: Tiling) -> Callable[..., None]:
     """A kernel function that transforms tiles of images to points: see `_tiles`."""
     down, across = tiling.matrices
-    return _tiles(down.images, across.images, (2 * tiling.stride[0], 2 * tiling.stride[1]), tiling.rows)
+    return _tiles(down.images, across.images, (2 * tiling.stride[0], 2 * tiling.stride[1]), tiling)
 
 
 @functools.cache
 def of_slopes(tiling: Tiling) -> Callable[..., None]:
     """A kernel function that transforms tiles of a gradient of results to points: see `_tiles`."""
     down, across = tiling.matrices
-    return _tiles(_transpose_factors(down.results), _transpose_factors(across.results), (2, 2), tiling.rows)
+    return _tiles(_transpose_factors(down.results), _transpose_factors(across.results), (2, 2), tiling)
 
 
-def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) -> Callable[..., None]:
-    transform, points = _rows_of_tiles(down, across, steps, together), len(down) * len(across)
-    high = steps[0]
+def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], tiling: Tiling) -> Callable[..., None]:
+    transform, points = _rows_of_tiles(down, across, steps, tiling), len(down) * len(across)
+    high, together, shared = steps[0], tiling.rows, tiling.images
 
     @call_once
     def fill_tiles(
@@ -150,12 +151,14 @@ def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) 
         zeros after the last tile up to `end`.
         """
         for c in range(channels):
-            for n in range(images):
+            for n in range(0, images, shared):
                 image = tail(x, n * between + c * height * width)
                 for i in range(0, rows, together):
                     # In ascending order, because vector stores past the end of a row are overwritten by the next row.
-                    first = c * wide + (n * rows + i) * columns
-                    transform(tail(tiles, first), apart, image, height, width, top + high * i, left, columns)
+                    first, line = c * wide + (n * rows + i) * columns, top + high * i
+                    transform(
+                        tail(tiles, first), apart, image, images - n, between, height, width, line, left, columns
+                    )  # fmt: skip
             for p in range(points):
                 for t in range(images * rows * columns, end):
                     tiles[p * apart + c * wide + t] = 0
@@ -163,48 +166,56 @@ def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) 
     return fill_tiles
 
 
-def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], together: int) -> Callable[..., None]:
+def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], tiling: Tiling) -> Callable[..., None]:
     """A kernel function: `down` times each of `count` tiles times `across`, transposed.
-    It processes `together` rows of tiles, which fill a vector. The first tile begins at (top, left) of an image, and
-    the others are `steps` further down and across, with zeros outside of the image. Element p of all tiles goes to
-    `target[p * target_apart:]`. The last vector may store garbage after the last tile.
+    It processes the rows of tiles that fill a vector, of up to `images`, which are `between` elements apart. The first
+    tile begins at (top, left) of an image, and the others are `steps` further down and across, with zeros outside of
+    the image. Element p of all tiles goes to `target[p * target_apart:]`. The last vector may store garbage after the
+    last tile.
     """
-    high, wide, step = len(down[0]), len(across[0]), steps[1]
+    high, wide, step, together = len(down[0]), len(across[0]), steps[1], tiling.rows * tiling.images
 
     def transform(
-        target: Any, target_apart: int, image: Any, height: int, width: int, top: int, left: int, count: int
-    ) -> None:
-        for row in range(together):
+        target: Any, target_apart: int, image: Any, images: int, between: int, height: int, width: int, top: int,
+        left: int, count: int,
+    ) -> None:  # fmt: skip
+        for row in range(tiling.rows * min(images, tiling.images)):
             padded = np.zeros((high, step * count + wide), target.dtype)
             for a, b in np.ndindex(padded.shape):
-                y = top + row * steps[0] + a
+                n, line = divmod(row, tiling.rows)
+                y = top + line * steps[0] + a
                 if 0 <= y < height and 0 <= left + b < width:
-                    padded[a, b] = image[y * width + left + b]
+                    padded[a, b] = image[n * between + y * width + left + b]
             tiles = [[padded[a, b : b + step * count : step] for b in range(wide)] for a in range(high)]
             for p, values in enumerate(np.einsum("pa,qb,abt->pqt", down, across, tiles).reshape(-1, count)):
                 place = p * target_apart + row * count
                 target[place : place + count] = values
 
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        target, target_apart, image, height, width, top, left, count = operands
+        target, target_apart, image, images, between, height, width, top, left, count = operands
         vectors, pairs = _vectors(builder, target)
         # The input of a vector of tiles comes in steps of `parts` vectors. Each row of tiles gets `own_lanes` of their
         # lanes.
         parts = step // 2
         own_lanes = parts * pairs.lanes // together
 
-        def loaded(line: Any, column: Any) -> Any:
+        def loaded(n: int, line: Any, column: Any) -> Any:
+            """Load elements of a row of image `n`."""
             there = builder.icmp_unsigned("<", line, height)
+            if n:
+                there = builder.and_(there, builder.icmp_signed("<", int_constant(n), images))
             mask = pairs.between(column, builder.select(there, width, int_constant(0)))
-            return pairs.load_masked(builder.gep(image, [builder.add(builder.mul(line, width), column)]), mask)
+            first = builder.add(builder.mul(between, int_constant(n)), builder.mul(line, width))
+            return pairs.load_masked(builder.gep(image, [builder.add(first, column)]), mask)
 
         def part(number: int, line: Any, column: Any) -> Any:
             """Load vector `number` of `parts`: consecutive elements of one row, or of several rows."""
             begin, found = number * pairs.lanes, None
             for first in range(0, pairs.lanes, min(own_lanes, pairs.lanes)):
                 row, inside = divmod(begin + first, own_lanes)
+                n, row = divmod(row, tiling.rows)
                 here = builder.add(line, int_constant(row * steps[0]))
-                more = loaded(here, builder.add(column, int_constant(inside - first)))
+                more = loaded(n, here, builder.add(column, int_constant(inside - first)))
                 order = [lane if lane < first else pairs.lanes + lane for lane in range(pairs.lanes)]
                 found = more if found is None else pairs.shuffled(found, more, order)
             return found
@@ -226,7 +237,7 @@ def _rows_of_tiles(down: Matrix, across: Matrix, steps: tuple[int, int], togethe
         vectors.loop(count, vectors.lanes, [], one)
         return context.get_dummy_value()
 
-    integers = ["Integer"] * 5
+    integers = ["Integer"] * 7
     lowers(transform, "ArrayPart", "Integer", "ArrayPart", *integers, result="none")(lower)
     return transform
 
@@ -277,41 +288,49 @@ def _by_elements(down: Matrix, across: Matrix) -> Callable[..., None]:
 @functools.cache
 def put_results(tiling: Tiling) -> Callable[..., None]:
     """A kernel function that transforms products at the points, `apart` elements apart, to a row of tiles of results.
-    Results go to `target`, with `columns` per row, rows `pitch` apart, and `lines` rows, two for each row of tiles.
-    Nothing else is written.
+    Results go to `target`, with `columns` per row, rows `pitch` apart, and `lines` rows, two for each row of tiles. If
+    several images share a vector, these are the results of up to `images`, which are `between` elements apart. Nothing
+    else is written.
     """
     down, across = (axis.results for axis in tiling.matrices)
     points, step = (len(down[0]), len(across[0])), tiling.step
 
-    def put(target: Any, pitch: int, source: Any, apart: int, columns: int, lines: int) -> None:
+    def put(
+        target: Any, pitch: int, source: Any, apart: int, columns: int, lines: int, between: int, images: int
+    ) -> None:
         tiles = (columns + 1) // 2
-        for row in range(tiling.rows):
+        for row in range(tiling.rows * min(images, tiling.images)):
             values = [source[p * apart + row * tiles :][:tiles] for p in range(points[0] * points[1])]
             results = np.einsum("pa,qb,abt->ptq", down, across, np.array(values).reshape(*points, tiles)).reshape(2, -1)
             for n in range(2):
-                if 2 * row + n < lines:
-                    target[(2 * row + n) * pitch :][: step * columns : step] = results[n, :columns]
+                image, line = divmod(row, tiling.rows)
+                if 2 * line + n < lines:
+                    target[image * between + (2 * line + n) * pitch :][: step * columns : step] = results[n, :columns]
 
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        target, pitch, source, apart, columns, lines = operands
+        target, pitch, source, apart, columns, lines, between, images = operands
         vectors, pairs = _vectors(builder, target)
         order = [lane for t in range(vectors.lanes) for lane in (t, vectors.lanes + t)]
 
-        def goal(line: int, column: Any) -> tuple[Any, Any]:
+        def goal(image: int, line: int, column: Any) -> tuple[Any, Any]:
             """The address of the results of a row, and the number of elements from there on; 0 after the last row."""
             there = builder.and_(
                 builder.icmp_signed("<", int_constant(line), lines), builder.icmp_signed("<", column, columns)
             )
+            if image:
+                there = builder.and_(there, builder.icmp_signed("<", int_constant(image), images))
             count = builder.mul(builder.sub(columns, column), int_constant(step))
             place = builder.add(builder.mul(pitch, int_constant(line)), builder.mul(column, int_constant(step)))
+            place = builder.add(place, builder.mul(between, int_constant(image)))
             return builder.gep(target, [place]), builder.select(there, count, int_constant(0))
 
         def put_row(results: Any, n: int, first: Any) -> None:
             """Store row `n` of the results of a vector of tiles, for each row of tiles in it."""
-            own_lanes = pairs.lanes // tiling.rows
+            own_lanes = pairs.lanes // (tiling.rows * tiling.images)
             for begin in range(0, pairs.lanes, min(own_lanes, pairs.lanes // step)):
                 row, inside = divmod(begin, own_lanes)
-                place, count = goal(2 * row + n, builder.add(first, int_constant(inside)))
+                image, line = divmod(row, tiling.rows)
+                place, count = goal(image, 2 * line + n, builder.add(first, int_constant(inside)))
                 # With step 1, store the vector and mask the lanes before `begin`; with step 2, spread the lanes first.
                 shift = int_constant(-begin if step == 1 else 0)
                 mask = pairs.between(shift, count)
@@ -333,7 +352,7 @@ def put_results(tiling: Tiling) -> Callable[..., None]:
         pairs.loop(columns, pairs.lanes, [], one)
         return context.get_dummy_value()
 
-    lowers(put, "ArrayPart", "Integer", "ArrayPart", "Integer", "Integer", "Integer", result="none")(lower)
+    lowers(put, "ArrayPart", "Integer", "ArrayPart", *["Integer"] * 5, result="none")(lower)
     return put
 
 

@@ -49,22 +49,19 @@ def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, 
     blocks = (rows + 7) // 8
     for unit in range(start, stop):
         own = row(packed, unit)
-        windows = tail(own, points * (channels * 8 + 16))
+        window = tail(own, points * (channels * 8 + 16))
         first = unit // blocks * group + unit % blocks * 8 * apart
         present = least(8, rows - unit % blocks * 8)
-        for begin in range(0, channels, 16):
-            end = least(channels, begin + 16)
-            for n in range((end - begin) * taps):
-                place = first + sources[begin * taps + n]
-                if present == 8:
+        for c in range(channels):
+            for k in range(taps):
+                place = first + sources[c * taps + k]
+                if present == 8:  # without a branch for each row
                     for r in range(8):
-                        windows[8 * n + r] = weights[place + r * apart]
+                        window[8 * k + r] = weights[place + r * apart]
                 else:
                     for r in range(8):
-                        windows[8 * n + r] = weights[place + r * apart] if r < present else 0
-            for c in range(begin, end):
-                window = tail(windows, 8 * (c - begin) * taps)
-                points_of_weights(tail(own, 8 * c), channels * 8 + 16, window, 8, 8)
+                        window[8 * k + r] = weights[place + r * apart] if r < present else 0
+            points_of_weights(tail(own, 8 * c), channels * 8 + 16, window, 8, 8)
 
 
 def correlate_tiles(
@@ -77,8 +74,8 @@ def correlate_tiles(
     count, top, left, down, high = geometry[10], geometry[11], geometry[12], geometry[13], geometry[14]
     bands, band_rows, together, wide = geometry[15], geometry[16], geometry[17], geometry[18]
     splits, split_blocks, out_first, out_plane = geometry[19], geometry[20], geometry[21], geometry[22]
-    out_down = geometry[23]
-    blocks, apart, sums_apart = (outputs + 7) // 8, channels * wide + 16, split_blocks * 8 * wide + 16
+    out_down, near_blocks, shared = geometry[23], geometry[24], geometry[25]
+    blocks, apart, sums_apart = (outputs + 7) // 8, channels * wide + 16, near_blocks * 8 * wide + 16
     tiles, total = row(points, start // grain), row(sums, start // grain)
     for unit in range(start, stop):
         split, number = unit % splits, unit // splits
@@ -90,24 +87,25 @@ def correlate_tiles(
             groups * channels * height * width, channels, height, width, top + down * first_row, left, rows, columns, 0,
         )  # fmt: skip
         long = (there * rows * columns + 15) // 16 * 16
-        first_block = split * split_blocks
-        last_block = least(blocks, first_block + split_blocks)
-        for p in range(count):
-            for block in range(first_block, last_block):
-                own = tail(row(packed, group * blocks + block), p * (channels * 8 + 16))
-                target = tail(total, p * sums_apart + (block - first_block) * 8 * long)
-                present = least(8, outputs - 8 * block)
-                multiply_rows(target, long, long, own, present, tail(tiles, p * apart), tail(offsets, 0), channels, 0)
-        for r in range(8 * first_block, least(outputs, 8 * last_block)):
-            for n in range(there):
-                place = out_first + (((first + n) * groups + group) * outputs + r) * out_plane
-                for i in range(0, rows, high):
-                    line = 2 * (first_row + i)
-                    put_results(
-                        tail(out, place + line * out_down), out_down,
-                        tail(total, (r - 8 * first_block) * long + (n * rows + i) * columns), sums_apart, out_width,
-                        least(out_rows - line, 2 * (rows - i)),
-                    )  # fmt: skip
+        last_block = least(blocks, (split + 1) * split_blocks)
+        for low in range(split * split_blocks, last_block, near_blocks):  # their sums fit into the cache
+            end = least(last_block, low + near_blocks)
+            for p in range(count):
+                for block in range(low, end):
+                    own = tail(row(packed, group * blocks + block), p * (channels * 8 + 16))
+                    target = tail(total, p * sums_apart + (block - low) * 8 * long)
+                    pixels, present = tail(tiles, p * apart), least(8, outputs - 8 * block)
+                    multiply_rows(target, long, long, own, present, pixels, tail(offsets, 0), channels, 0)
+            for r in range(8 * low, least(outputs, 8 * end)):
+                for n in range(0, there, shared):
+                    place = out_first + (((first + n) * groups + group) * outputs + r) * out_plane
+                    for i in range(0, rows, high):
+                        line = 2 * (first_row + i)
+                        put_results(
+                            tail(out, place + line * out_down), out_down,
+                            tail(total, (r - 8 * low) * long + (n * rows + i) * columns), sums_apart, out_width,
+                            least(out_rows - line, 2 * (rows - i)), groups * outputs * out_plane, there - n,
+                        )  # fmt: skip
 
 
 def contract_tiles(
@@ -195,6 +193,7 @@ CACHED = 1 << 17  # elements of images and results at all points that fit into t
 # The number of tiles that are processed together, so that each loaded weight is used often: the minimum, and the wanted
 # number. The wanted number is reduced down to the minimum if there would be fewer than UNITS units.
 TILES = 48, 96
+NEAR = 1 << 16  # elements of results at all points that fit into the L2 cache in addition to the images
 LONG_SUMS = 256  # the minimum number of tiles whose products are summed in registers before the lanes are reduced
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the sums over parts of the images
 LONGEST_STEP = 2  # the largest stride, and the largest step of results
@@ -217,12 +216,14 @@ def _tiles(shape: Shape) -> Ints:
 
 
 def _tiling(shape: Shape, dtype: Any) -> Tiling:
-    """The tiling of a convolution; short rows of tiles are combined until they fill a vector."""
+    """The tiling of a convolution; short rows of tiles, and small images, are combined until they fill a vector."""
     down, across = shape.axes
     wide = WIDE // dtype.itemsize
-    columns = _tiles(shape)[1]
+    rows, columns = _tiles(shape)
     window = len(down.places), len(across.places)
-    return Tiling(window, (down.stride, across.stride), across.step, 1 if wide % columns else wide // columns)
+    together = 1 if wide % columns else wide // columns
+    images = together // rows if together % rows == 0 else 1
+    return Tiling(window, (down.stride, across.stride), across.step, together // max(1, images), max(1, images))
 
 
 def _work(shape: Shape) -> int:
@@ -283,18 +284,19 @@ def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> ConvolutionPlan:
     (rows, columns), blocks = _tiles(shape), -(-shape.outputs // 8)
     wanted = max(TILES[1], CACHED // ((shape.channels + shape.outputs) * _points(shape)))
     wanted = min(wanted, max(TILES[0], shape.images * shape.groups * rows * columns // UNITS))
-    band_rows = max(1, min(rows, wanted // columns))
+    band_rows = rows if tiling.images > 1 else max(1, min(rows, wanted // columns))
     bands = -(-rows // band_rows)
     together = 1 if bands > 1 else max(1, min(shape.images, wanted // (rows * columns)))
     members = -(-shape.images // together) * bands * shape.groups
     split_blocks = -(-blocks // max(1, min(blocks, UNITS // members)))
     splits = -(-blocks // split_blocks)
     wide = -(-together * band_rows * columns // LANES) * LANES
+    near_blocks = max(1, min(split_blocks, NEAR // (_points(shape) * 8 * wide)))
     height, width = out_plane
     down, across = shape.axes
     geometry = [
         *(*_sizes(shape, tiling), bands, band_rows, together, wide, splits, split_blocks),
-        *(down.first * width + across.first, height * width, down.step * width),
+        *(down.first * width + across.first, height * width, down.step * width, near_blocks, tiling.images),
     ]
     return ConvolutionPlan(
         np.array(geometry, np.int64),
@@ -302,7 +304,7 @@ def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> ConvolutionPlan:
         None,
         members * splits,
         shape.groups * blocks,
-        (_points(shape) * (shape.channels * wide + LANES), _points(shape) * (split_blocks * 8 * wide + LANES)),
+        (_points(shape) * (shape.channels * wide + LANES), _points(shape) * (near_blocks * 8 * wide + LANES)),
         _work(shape),
     )
 
@@ -316,7 +318,7 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     orders = [np.argsort(axis.places) for axis in shape.axes]
     order = (orders[0][:, None] * window[1] + orders[1]).reshape(-1)
     sources = np.ascontiguousarray(sources.reshape(-1, taps)[:, order]).reshape(-1)
-    packed = empty((plan.blocks, _points(shape) * (shape.channels * 8 + LANES) + 16 * taps * 8), x.dtype)
+    packed = empty((plan.blocks, _points(shape) * (shape.channels * 8 + LANES) + taps * 8), x.dtype)
     geometry = np.array([shape.outputs, *layout, shape.channels, taps, _points(shape)], np.int64)
     pack = _kernel(pack_points, tiling, x.dtype)
     pack(plan.blocks, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
@@ -337,7 +339,7 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
     splits, cuts = min(pairs, key=lambda pair: pair[1] * channels + pair[0] * shape.outputs)
     split_channels, fours = -(-channels // min(splits, -(-channels // 8))), -(-all_fours // cuts)
     splits, cuts = -(-channels // split_channels), -(-all_fours // fours)
-    band_rows = max(1, min(rows, -(-LONG_SUMS // columns)))
+    band_rows = rows if tiling.images > 1 else max(1, min(rows, -(-LONG_SUMS // columns)))
     bands = -(-rows // band_rows)
     together = 1 if bands > 1 else max(1, min(-(-images // parts), -(-LONG_SUMS // (rows * columns))))
     wide = -(-together * band_rows * columns // LANES) * LANES
