@@ -201,7 +201,7 @@ LEAST_CHANNELS = 8  # the minimum number of channels and of outputs
 # The cost model, in cycles fitted to measured times. MULTIPLIED is per multiplication, and PACKED per point of a
 # transformed weight. TRANSFORMED is for the transform of eight tiles to one point, per term along each axis (see
 # `_mean_terms`).
-MULTIPLIED, TRANSFORMED, PACKED = 1.15 / LANES, 0.64, 0.4
+MULTIPLIED, TRANSFORMED, PACKED = 1.15 / LANES, 0.45, 0.4
 BATCH = 16  # an assumed number of images that share the transform of the weights
 GAIN = 0.98  # a margin, because direct sums of small images, or with strides, take longer than the model says
 
@@ -258,7 +258,8 @@ def cycles(shape: Shape) -> float:
     (rows, columns), at = _tiles(shape), _points(shape)
     pairs = shape.channels * 8 * -(-shape.outputs // 8)
     high = 1 if 8 % columns else 8 // columns
-    vectors = (shape.channels + shape.outputs) * -(-rows // high) * -(-columns // 8)
+    per_image = rows / high if high % rows == 0 else -(-rows // high)  # vectors of small images are shared
+    vectors = (shape.channels + shape.outputs) * per_image * -(-columns // 8)
     transforms = TRANSFORMED * sum(map(_mean_terms, shape.axes)) * at * vectors
     return pairs * at * (rows * columns * MULTIPLIED + PACKED / BATCH) + transforms
 
