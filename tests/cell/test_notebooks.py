@@ -258,7 +258,7 @@ def test_results_are_shown_as_tables(tmp_path):
 
 def test_epochs_without_evaluation_have_empty_cells():
     history = train.History()
-    history.epoch["epoch"], history.history = [1, 2, 3], {"net_output": [0.5, 0.25, 0.1], "eval_loss": [0.7, 0.6]}
+    history.epoch["epoch"], history.history = [1, 2, 3], {"net_output": [0.5, 0.25, 0.1], "eval_loss": [None, 0.7, 0.6]}
     assert html_of(history).rows[-3:] == [["1", "0.5", ""], ["2", "0.25", "0.7"], ["3", "0.1", "0.6"]]
     fitted = train.Result(
         [{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5, "test_loss": 2.0}, {"epoch": 3, "loss": 0.2}]
