@@ -190,9 +190,7 @@ Ints = tuple[int, ...]
 
 UNITS = 8  # enough units to balance the load of threads
 CACHED = 1 << 17  # elements of images and results at all points that fit into the L2 cache together
-# The number of tiles that are processed together, so that each loaded weight is used often: the minimum, and the wanted
-# number. The wanted number is reduced down to the minimum if there would be fewer than UNITS units.
-TILES = 48, 96
+TILES = 48  # the minimum number of tiles that are processed together, so that each loaded weight is used often
 NEAR = 1 << 16  # elements of results at all points that fit into the L2 cache in addition to the images
 LONG_SUMS = 256  # the minimum number of tiles whose products are summed in registers before the lanes are reduced
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the sums over parts of the images
@@ -283,8 +281,8 @@ def takes(shape: Shape) -> bool:
 @functools.lru_cache(maxsize=512)
 def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> ConvolutionPlan:
     (rows, columns), blocks = _tiles(shape), -(-shape.outputs // 8)
-    wanted = max(TILES[1], CACHED // ((shape.channels + shape.outputs) * _points(shape)))
-    wanted = min(wanted, max(TILES[0], shape.images * shape.groups * rows * columns // UNITS))
+    wanted = CACHED // ((shape.channels + shape.outputs) * _points(shape))
+    wanted = max(TILES, min(wanted, shape.images * shape.groups * rows * columns // UNITS))
     band_rows = rows if tiling.images > 1 else max(1, min(rows, wanted // columns))
     bands = -(-rows // band_rows)
     together = 1 if bands > 1 else max(1, min(shape.images, wanted // (rows * columns)))
