@@ -5,6 +5,8 @@ stride. `transforms.py` transforms each tile to its *points*, the numbers that a
 3x3 window has 16 points. A convolution then becomes one matrix product per point: weights (outputs, channels) times
 tiles (channels, tiles). The weight gradient is also one product per point: the gradient of the results (outputs, tiles)
 times tiles (tiles, channels). A kernel processes as many tiles together, also of several images, as fit into the cache.
+The weight gradient transforms the images again. To keep the points of the forward pass would take four times the memory
+of the images for a 3x3 window, and writing and reading them takes longer than the second transform.
 
 Kernels have the units and the scratch memory of `direct.py`. Each result is one sum in a fixed order, so the bits do
 not depend on the number of threads. Sums at the points have fewer terms than direct sums, so windows of three lose no
@@ -285,7 +287,11 @@ def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> ConvolutionPlan:
     wanted = max(TILES, min(wanted, shape.images * shape.groups * rows * columns // UNITS))
     band_rows = rows if tiling.images > 1 else max(1, min(rows, wanted // columns))
     bands = -(-rows // band_rows)
-    together = 1 if bands > 1 else max(1, min(shape.images, wanted // (rows * columns)))
+    least_images = max(1, wanted // (rows * columns))
+    # Up to two images more if their tiles fill vectors better.
+    several = range(least_images, least_images + 3)
+    together = min(several, key=lambda n: -(-n * rows * columns // LANES) / n)
+    together = 1 if bands > 1 else min(shape.images, together)
     members = -(-shape.images // together) * bands * shape.groups
     split_blocks = -(-blocks // max(1, min(blocks, UNITS // members)))
     splits = -(-blocks // split_blocks)
