@@ -54,9 +54,9 @@ class Cell(Hooked, Modes, HasState):
     If you set a Cell, a Parameter, or a list or tuple of them as an attribute, it belongs to this Cell. Items that you
     append to such a list later belong to it as well; call `update_parameters_name()` to name them.
 
-    Attributes hold values of the last call. Use `self.save_for_bprop(...)` to keep values of one call for its `bprop`.
-    In `bprop`, `self.w` is the present value of a Parameter. In a time loop and in a jitted function it is the value of
-    the forward pass.
+    Each call overwrites the attributes that `construct` sets. Use `self.save_for_bprop(...)` to keep values of one call
+    for its `bprop`. If a Parameter `self.w` is written after the forward pass, `bprop` reads the new value, but in a
+    time loop and in a jitted function it reads the value of the forward pass.
     """
 
     bprop_debug: bool

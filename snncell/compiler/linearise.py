@@ -3,11 +3,11 @@
     step      (v; x) -> (v'; s)             h = v + (x - v) / tau; u = h - 1; s = u > 0; v' = h * (1 - stop_gradient(s))
     backward  (dv'; u, ds) -> (dv; dx)      s = u > 0; dh = ds * surrogate(u) + dv' * (1 - s); dx = dh / tau; ...
 
-The backward step is the backward pass over the step's tape, traced after the step itself. It rematerialises the Values
-of the forward step that it needs from the cheapest saved Values (`passes/rematerialise.py`), here u. Its states are the
-gradients of the step's states, and it runs in the other direction of time. It is a body like any other, so it has a
-backward step too. If an outer tape records, `find_needed_inputs` finds the additional Values that gradients of higher
-orders need.
+The backward step is the backward pass over the step's tape, traced after the step itself. It needs Values
+of the forward step, and rematerialises them from saved Values, here u. `passes/rematerialise.py` chooses the cheapest
+Values to save. The states of the backward step are the gradients of the step's states, and it runs in the other
+direction of time. It is a body like any other, so it has a backward step too. If an outer tape records,
+`find_needed_inputs` finds the additional Values that gradients of higher orders need.
 """
 
 from __future__ import annotations
@@ -40,11 +40,14 @@ StepFunction = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[T
 
 @dataclass(frozen=True, eq=False)
 class Reverse:
-    """The backward step of a body."""
+    """The backward step of a body.
+
+    Its states are the gradients of `float_states`. Its last sequences and constants are the gradients of `seeded`.
+    """
 
     body: Body
-    float_states: list[int]  # the forward states that have a gradient, which are this body's states, in this order
-    seeded: list[int]  # the forward outputs with gradients, which are this body's last sequences and constants
+    float_states: list[int]  # the numbers of the forward states that have a gradient
+    seeded: list[int]  # the numbers of the forward outputs whose gradients it gets
     has_gradient: list[bool]  # for each input of the forward step, whether its gradient is a result
     noted: NotedResults  # Tensors that monitors note in it (`tape/hooks.py`), which are its last results
 

@@ -39,7 +39,7 @@ def sweep(
         if entry.released:
             raise GradientError(
                 "This gradient belongs to a computation that an outer gradient has finished and freed. Call pull "
-                "inside the outer gradient, or record the computation separately."
+                "inside the function of the outer gradient, or call vjp outside of it."
             )
         if not dependent.isdisjoint(entry.parents):
             dependent.add(entry)

@@ -28,9 +28,9 @@ def fuse_into_loops(program: Program) -> Program:
 
     For example, a bias added before a neuron, the gradient of a factor, or a mean over time would each read and write a
     whole sequence. Inside of the loop they are a few instructions on registers. A producer is fused into every loop
-    that reads its sequence. Therefore all users must be loops that are single kernels, because any other user needs the
-    sequence in memory anyway, except if the producer is cheap and elementwise users compute it again, too. Loops that
-    rematerialise states are left unchanged.
+    that reads its sequence. This pays if all users are loops that are single kernels, because the sequence is then not
+    written to memory. If the producer is cheap, there may also be elementwise users, which compute it again. In the
+    backward loop of `checkpoint_every`, which recomputes states, only sums are fused.
     """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
@@ -110,7 +110,8 @@ def _with_producers(
     # dependencies.
     fused.sort(key=lambda numbered: numbered[0])
     larger = enlarged(instruction, [inside for _, inside in fused], xs, consts)
-    # A kernel with products cannot read operands with other rows. If fusion has added one, keep the original loop.
+    # A kernel with products works on blocks of rows, so all Values that it computes must have the same rows. If this
+    # is not true after fusion, keep the original loop.
     return larger if is_kernel(larger) else instruction
 
 
@@ -134,8 +135,8 @@ def enlarged(
 def _fuse_users(program: Program) -> Program:
     """Fuse elementwise instructions on the results of a loop into it, if it then stores no more sequences than before.
 
-    Such an instruction may only be summed over time, as in the gradient of a factor, or its result is stored instead of
-    its operand.
+    This holds in two cases: the instruction is only summed over time, as in the gradient of a factor, or the loop
+    stores its result instead of its operand.
     """
     users = users_of(program)
     order = {value: number for number, one in enumerate(program.instructions) for value in one.outputs}
@@ -147,7 +148,7 @@ def _fuse_users(program: Program) -> Program:
         if is_kernel(instruction) and loop_of(instruction).recompute is None:
             own = _users_to_fuse(instruction, program.instructions[number + 1 :], users, order)
             larger = _with_users(instruction, own, users) if own else instruction
-            # A kernel with products cannot read operands with other rows.
+            # If the rows of a kernel with products then differ, keep the original loop (see `_with_producers`).
             if larger is not instruction and is_kernel(larger):
                 instruction = larger
                 moved.update(own)
@@ -275,7 +276,7 @@ def _other_axes(user: Instruction) -> tuple[int, ...]:
 
 
 def _adds_up(user: Instruction) -> bool:
-    """True for a sum over time that a loop can compute, or the part of it over time."""
+    """True for a sum over time, perhaps also over other axes, if a loop can compute its part over time."""
     return (
         isinstance(user.op, Reduction)
         and user.op.additive
@@ -288,7 +289,7 @@ def _adds_up(user: Instruction) -> bool:
 
 
 def reduce_in_loops(program: Program) -> Program:
-    """Fuse sums of a step's axes into loops whose sums over time they reduce further.
+    """Fuse a sum over axes of the step into the loop that computes the sum over time.
 
         before: last, total = scan[sums d](v0, x); bias = sum(total, axis=(0, 2, 3))
         after:  last, bias = scan[sums sum(d, axis=(0, 2, 3))](v0, x)

@@ -25,8 +25,9 @@ def separate_steps(program: Program) -> Program:
         before: y = add(x, b); last, s = scan(v0, reshape(y, (T, B, C))); total = sum(reshape(s, (T B, C)), axis=(0,))
         after:  y = add(reshape(x, (T, B, C)), b); last, s = scan(v0, y); total = sum(s, axis=(0, 1))
 
-    A reshape is inserted wherever another instruction needs the batch. The order of the elements is the same, so the
-    bits of elementwise results are, too.
+    Here a batch is an array (T B, ...), and its sequence is the array (T, B, ...) of the same elements. A reshape is
+    inserted wherever another instruction needs the batch. The elements keep their order, so elementwise results have
+    the same bits as before.
     """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program
@@ -34,11 +35,11 @@ def separate_steps(program: Program) -> Program:
 
 
 def _separate_after_loops(program: Program) -> Program:
-    """Keep the axes of a loop's results in the elementwise instructions and sums that follow a reshape of them."""
+    """Move reshapes (T, B, ...) -> (T B, ...) of loop results after the elementwise instructions and sums on them."""
     users = users_of(program)
     makers = makers_in(program)
     separate: dict[Value, Value] = {}  # maps a batch (T B, ...) to its sequence (T, B, ...)
-    place: dict[Value, int] = {}  # the number of the instruction that computes a Value, or that it follows
+    place: dict[Value, int] = {}  # a Value's place in the new order: the number of an old instruction
     numbered: list[tuple[int, Instruction]] = []
     merge: Instruction | None = None
 
@@ -127,7 +128,7 @@ def _commutes_with_sum(instruction: Instruction, axes: Sequence[int]) -> bool:
     op, out, values = instruction.op, instruction.outputs[0], values_in(instruction)
     if not is_elementwise(instruction) or any(x.dtype != out.dtype for x in values):
         return False
-    # Sums of storage formats could overflow.
+    # Without its factor, a sum that is stored as float16 could overflow.
     if not dtypes.is_float(out.dtype) or dtypes.is_storage_only(out.dtype):
         return False
     varying = [isinstance(x, Value) and x.shape == out.shape for x in instruction.inputs]

@@ -69,8 +69,8 @@ def drop_identities(program: Program) -> Program:
 
     Such instructions come from code for the general case: one `bprop` negates a gradient, and the next one negates it
     again. Identities of numbers, such as `x * 1.0` and `x - 0.0`, are kept. A number can be a literal 1.0 or a time
-    constant that is 1.0 at present, and a Program does not distinguish them. If the pass dropped it, another value of
-    the constant would need another kernel. Now it is only another argument.
+    constant that is 1.0 at present, and a Program does not distinguish them. If the pass dropped `x * 1.0`, a new value
+    of the constant would need another kernel. As it is kept, the new value is only another argument.
     """
     replaced: dict[Value, Value] = {}
     makers: dict[Value, Instruction] = {}
@@ -111,13 +111,14 @@ def _identical_value(instruction: Instruction, makers: dict[Value, Instruction])
 
 
 def drop_broadcasts(program: Program) -> Program:
-    """Use the sources of broadcasts in elementwise instructions, and broadcast the result if it is smaller then.
+    """Read the sources of broadcasts in elementwise instructions, and broadcast a result that is then too small.
 
         before: m = broadcast_to(mean, x.shape); y = sub(x, m)           m = broadcast_to(a, shape); y = exp(m)
         after:  y = sub(x, mean)                                         y = broadcast_to(exp(a), shape)
 
     The `bprop` of a sum broadcasts the gradient to the shape of the operand. A generated loop would copy this view to
-    memory, element by element. Loops over time read it without a copy, therefore this pass runs after their fusion.
+    memory, element by element. A loop over time that contains the broadcast reads the source without a copy. Therefore
+    this pass runs after fusion into loops, and drops only the broadcasts that remain.
     """
     makers: dict[Value, Instruction] = {}
     instructions: list[Instruction] = []
@@ -274,11 +275,11 @@ def begin_early(program: Program) -> Program:
 
 
 class Pass(NamedTuple):
-    """A function Program -> Program, which does not modify its argument; it requires and guarantees properties."""
+    """A function Program -> Program, which does not modify its argument."""
 
     run: Callable[[Program], Program]
-    needs: str
-    leaves: str
+    needs: str  # the properties that it requires of a Program, as a text for readers; no code checks them
+    leaves: str  # the properties that it guarantees, in the same form
     spaces: tuple[Space, ...] = (HOST, DEVICE)  # the spaces of arrays for which it runs
 
     @property

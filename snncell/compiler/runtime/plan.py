@@ -41,7 +41,11 @@ from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, Value, here, in_turn,
 
 
 class Plan:
-    """The launches of one Program for arrays in `space`, `recorded` as a CUDA graph unless it is a step of a loop."""
+    """The launches of one Program for arrays in `space`.
+
+    If `recorded` is True, a plan on the device becomes a CUDA graph where that is faster. It is False for plans that a
+    loop runs.
+    """
 
     def __init__(self, program: Program, space: Space = HOST, recorded: bool = False) -> None:
         self.program = program
@@ -49,7 +53,7 @@ class Plan:
         slots = Slots()
         # Broadcast constants stay broadcast, because loops read a single element of them.
         constants = {value: space.constant(array) for array, value in program.constants}
-        # Test sizes and strides, which exist on the host and on the device.
+        # All elements are equal if there is only one, or if all strides are 0. The device has sizes and strides, too.
         uniform = {
             value: array
             for value, array in constants.items()
@@ -111,7 +115,7 @@ class Plan:
         return results
 
     def carry_out(self, arrays: Sequence[Any], into: dict[int, Any] | None = None) -> list[Any]:
-        """`replay` with floating-point warnings already off; `into` has arrays to fill for some of the `targets`."""
+        """`replay` with floating-point warnings already off; `into` maps some slots of `targets` to arrays to fill."""
         values = [parameter.value_in(self.space) for parameter, _ in self.parameters]
         results, written = self.computed(arrays, values, into)
         if self.written:
@@ -201,7 +205,7 @@ COPIED = 5e11  # the approximate bandwidth of a copy on the card, in bytes per s
 
 
 class GraphMemory:
-    """Memory of a graph that is lent to the holder of a result, in the place of a `Memory`."""
+    """Memory of a graph that is lent to the holders of a result; their arrays refer to it instead of a `Memory`."""
 
     __slots__ = ("__weakref__", "block", "own")
 
@@ -261,7 +265,7 @@ class RecordedPlan:
         self._inputs, self._values, self._results = [], {}, []
 
     def _record(self, arrays: Sequence[Any]) -> None:
-        """Run once in a new arena, so that it has enough memory, and once more for the recording."""
+        """Run once to fill a new arena with memory, then record a second run, which cannot allocate new memory."""
         device = runtime()
         arguments = [_argument(n, x) for n, x in enumerate(arrays)]
         read = [_value(p) for p in self.read]
@@ -305,8 +309,8 @@ class RecordedPlan:
         for parameter, value in values.items():
             self._values[parameter][...] = value
             self._copied_value[parameter] = parameter._data
-        # Assign the graph's arrays to the Parameters before it is played, while they still have the old values. Then
-        # only the graph changes them, all at once, even if an interruption comes at any point.
+        # Assign the graph's arrays to the Parameters before the graph is played, while the arrays still have the old
+        # values. Then the graph changes all values at once, and an interruption cannot leave only some of them new.
         lent: dict[int, GraphMemory] = {}
         results = [self._hand_out(x, lent) for x in self._results]
         handed_out = {parameter: self._hand_out(self._values[parameter], lent) for parameter in self.written}
@@ -322,7 +326,7 @@ class RecordedPlan:
         return DeviceArray(memory, array.offset, array.shape, array.strides, array.dtype)
 
     def _part(self) -> None:
-        """Copy the memory that the graph is about to overwrite for its holders, found by reference counts."""
+        """Give the holders of lent memory a copy before the graph overwrites it; reference counts find the holders."""
         unchanged = {id(p._data): p for p in self.written if p._data is self._copied_value[p]}
         # For each memory, the number of its arrays that only Parameters and the graph hold.
         private: Counter[int] = Counter()

@@ -63,7 +63,11 @@ def parts_of(units: int, work: float = math.inf) -> tuple[int, int]:
 def run_in_parts(
     kernel: Callable[..., Any], units: int, work: float, operands: Sequence[Any], scratch: Sequence[Any], geometry: Any
 ) -> None:
-    """Call a kernel `(grain, *operands, *memory, geometry)`; `scratch`: size and dtype of the memory of each part."""
+    """Call a kernel `(grain, *operands, *memory, geometry)` that needs scratch memory.
+
+    Each array of `memory` has one row for each part, and a kernel uses row `start // grain`. `scratch` lists the size
+    and dtype of these rows. `geometry` contains integers, such as strides and numbers of channels.
+    """
     grain, parts = parts_of(units, work)
     memory = [empty((parts, size), np.dtype(dtype)) for size, dtype in scratch]
     kernel(units, grain if parts > 1 else 0, grain, *operands, *memory, geometry)

@@ -3,8 +3,9 @@
 By default, Numba makes a library for each called function. LLVM optimises it and generates machine code, and does both
 again after inlining the function into its caller. Its pipeline also has passes for closures, array expressions and
 inlined overloads, which kernels do not use. In the pipeline here, a callee is typed and lowered once, and LLVM first
-sees it as part of the kernel. Two changes save a quarter of the rest: types of calls are looked up once per process,
-and there is no static single assignment before type inference. Therefore a variable of a kernel must have one type.
+sees it as part of the kernel. Two more changes save a quarter of the remaining compile time: types of calls are looked
+up once per process, and there is no static single assignment before type inference. Therefore a variable of a kernel
+must have one type.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def compile_threads(function: Callable[..., Any], arguments: tuple[Any, ...]) ->
 
 
 def register_pending() -> None:
-    """Pass the functions, types and lowerings that kernel modules have registered on to Numba."""
+    """Register with Numba the functions, types and lowerings in PENDING, where kernel modules have put them."""
     array_types: Any = import_once("snncell.kernels.intrinsics.array_types")
     while PENDING:
         how, function, *rest = PENDING.pop(0)

@@ -2,7 +2,7 @@
 
 The events are found once for the whole product (`matmul.py`), if its cost model prefers events. The matrix is stored in
 strips of columns. A strip stays in the L2 cache for all steps. For the transposed product, the events are sorted by
-column, for as many rows as stay in the cache. The limits in `may_pay` come from measurements.
+column within blocks of rows that stay in the cache. The limits in `may_pay` come from measurements.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ def sort_by_column(
 ) -> None:  # fmt: skip
     """Sort the events of each block by column: write rows within the block to `own`, and values to `of_own`.
 
-    The matrix has one row `t * samples + sample` for each step and sample. The events of a row begin at its entry of
-    `starts` in `places` and `values`. A unit is a block of `sizes[0]` steps and `sizes[1]` samples, whose sorted events
-    begin at its entry of `bases`. `firsts` (blocks, k + 1), initially zero, gets the index of each column's first
-    event. `free` (blocks, k) is overwritten. `values` may have one element, the value of all events.
+    The matrix has one row `t * samples + sample` for each step and sample. The events of row n begin at index
+    `starts[n]` of `places` and `values`. A unit is a block of `sizes[0]` steps and `sizes[1]` samples. Its sorted
+    events begin at index `bases[unit]` of `own` and `of_own`. `firsts` (blocks, k + 1), initially zero, gets the index
+    of each column's first event. `free` (blocks, k) is overwritten. `values` may have one element, the value of all
+    events.
     """
     steps, held, group = len(counts) // samples, sizes[0], sizes[1]
     chunks = (steps + held - 1) // held
@@ -79,7 +80,7 @@ def sort_by_column(
 
 
 CACHED = 1 << 20  # bytes of a strip of the matrix: it stays in the L2 cache over all steps
-ROWS = 512  # rows of a block in the scatter; row numbers have 16 bits
+ROWS = 512  # rows of a block of sorted events; row numbers have 16 bits
 LEAST_STRIP, MOST_STRIP = 64, 1024  # columns
 DEEPEST = DEPTH  # the most rows of a matrix or gradient; with more, a strip that fits into the cache is too narrow
 FEWEST = 32, 128  # the fewest columns of a matrix, and of a gradient: with fewer, the search for events dominates
