@@ -226,10 +226,10 @@ D = np.ones((256, 64), np.float32)
 
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
 def test_density_selects_the_path(paths: list[str], density: float) -> None:
-    x = spikes(density)
-    forward, reverse = matmul.limit_of(x, W, False), matmul.limit_of(x.T, D, True)
-    np.testing.assert_array_equal(matmul.matmul(x, W), x @ W)
-    np.testing.assert_array_equal(matmul.matmul(x.T, D), x.T @ D)
+    x, w, d = spikes(density, (1024, 200)), np.ones((200, 256), np.float32), np.ones((1024, 256), np.float32)
+    forward, reverse = matmul.limit_of(x, w, False), matmul.limit_of(x.T, d, True)
+    np.testing.assert_array_equal(matmul.matmul(x, w), x @ w)
+    np.testing.assert_array_equal(matmul.matmul(x.T, d), x.T @ d)
     assert paths == [
         "rows" if density < forward else "blas",
         "columns" if density < reverse else "blas",
@@ -372,7 +372,7 @@ def test_gradients_equal_those_of_the_dense_product(
 ) -> None:
     rng = np.random.default_rng(0)
     x = Tensor(events(rng, (256, 128), 0.03, np.float32))
-    w = Tensor(rng.normal(size=(128, 64)).astype(np.float32))
+    w = Tensor(rng.normal(size=(128, 256)).astype(np.float32))
 
     def total(x: Any, w: Any) -> Any:
         y = ops.matmul(x, w)

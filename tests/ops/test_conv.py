@@ -76,7 +76,7 @@ def three(module: Any, x: Any, weight: Any, dout: Any, options: dict[str, Any]) 
 def by(path: str) -> Iterator[None]:
     """Compute all convolutions with one algorithm, if it supports them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(events, "pay", lambda *_: path == "events")
+        patch.setattr(events, "pay", lambda *_, **__: path == "events")
         patch.setattr(winograd, "pays", lambda shape: path == "tiles" and winograd.takes(shape))
         if path != "taps":
             patch.setattr(depthwise, "takes", lambda shape: False)
@@ -278,6 +278,20 @@ def test_only_sparse_images_use_the_event_algorithm() -> None:
         x = (rng.random(shape) < density).astype(np.float32)
         assert events.pay(x, Shape(8, 1, 32, 32, (axis, axis))) is expected
     assert not events.pay(np.zeros(shape, np.float32), Shape(8, 32, 1, 1, (axis, axis)))  # depthwise: too few products
+
+
+def test_density_limit_does_not_depend_on_the_number_of_images() -> None:
+    axis = Axis(16, 1, (-1, 0, 1), 16)
+    for itemsize in (4, 8):
+        limits = {events.limit(Shape(images, 1, 32, 64, (axis, axis)), itemsize) for images in (1, 2, 100)}
+        assert len(limits) == 1 and 0.1 < limits.pop() < 0.5
+
+
+@pytest.mark.parametrize(("place", "stride"), [((-1, 0, 1), 1), ((0,), 1), ((-4, -2, 0), 2), ((9, 10), 3), ((-9,), 1)])
+def test_elements_of_windows_inside_of_the_image_are_counted(place: tuple[int, ...], stride: int) -> None:
+    for results in (1, 4, 20):
+        inside = sum(0 <= q * stride + p < 8 for p in place for q in range(results))
+        assert events._inside(Axis(8, stride, place, results)) == inside
 
 
 @pytest.mark.parametrize("mean", [False, True])

@@ -288,8 +288,7 @@ class BilinearOperation(Primitive):
 
     extent: str  # the attribute with the lengths of the result
     batched: tuple[bool, bool]  # whether each operand has a batch axis, which time can be merged with
-    # The slow-down by large weights in the cost model of events, if the convolution can be event-driven.
-    slow_down: float | None = None
+    of_weights: bool | None = None  # True for the gradient of weights; None if events are never used
     total: Sum  # the sum over one operand, for the gradient of a weight if the other operand is repeated
 
     def __init__(self, name: str, fast: Any, general: Any) -> None:
@@ -356,17 +355,17 @@ class BilinearOperation(Primitive):
         """See `Primitive.event_density`; the arrays are those of one step of a loop, or of all steps."""
         rank = 2 + len(attrs["stride"])
         x, y = (a if a.ndim == rank else _merge_time(a) for a in arrays)
-        if self.slow_down is None or self.limit(x, y, attrs) <= 0:
+        if self.of_weights is None or self.limit(x, y, attrs) <= 0:
             return None
         shape = self._correlation(x.shape, y.shape, attrs)
-        return _density(x), bool(direct.takes(x, y)) and events.pay(with_two_axes(x), shape, self.slow_down)
+        return _density(x), bool(direct.takes(x, y)) and events.pay(with_two_axes(x), shape, self.of_weights)
 
     def limit(self, x: Any, y: Any, attrs: dict[str, Any]) -> float:
         """The density of the first operand below which the convolution is event-driven; 0 or negative if never."""
-        if self.slow_down is None or len(attrs["stride"]) > 2 or np.dtype(y.dtype).kind != "f":
+        if self.of_weights is None or len(attrs["stride"]) > 2 or np.dtype(y.dtype).kind != "f":
             return 0.0
         shape = self._correlation(x.shape, y.shape, attrs)
-        return events.limit(shape, max(4, np.dtype(y.dtype).itemsize), self.slow_down)
+        return events.limit(shape, max(4, np.dtype(y.dtype).itemsize), self.of_weights)
 
     def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
         """The shape of the equivalent correlation."""
@@ -390,7 +389,7 @@ def _merge_time(x: Any) -> Any:
 class Convolution(BilinearOperation):
     """(N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
 
-    extent, batched, slow_down = "count", (True, False), events.OF_RESULTS
+    extent, batched, of_weights = "count", (True, False), False
 
     def __init__(self) -> None:
         super().__init__("conv", direct.convolve, im2col.convolve)
@@ -428,7 +427,7 @@ class ConvolutionBack(BilinearOperation):
 class ConvolutionWeight(BilinearOperation):
     """(N, C, *S), (N, O, *P) -> (O, C // groups, *size)."""
 
-    extent, batched, slow_down = "size", (True, True), events.OF_WEIGHTS
+    extent, batched, of_weights = "size", (True, True), True
 
     def __init__(self) -> None:
         super().__init__("conv_weight", direct.convolve_weight, im2col.convolve_weight)

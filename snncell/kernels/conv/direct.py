@@ -381,7 +381,7 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     sizes = sizes_of(x.shape, size, stride, dilation, before, dout.shape[2:])
     images = with_two_axes(x)
     shape = Shape(len(x), groups, channels, outputs, axes_of(sizes))
-    if events.pay(images, shape, events.OF_WEIGHTS):
+    if events.pay(images, shape, of_weights=True):
         events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out
     images = _floats(images, dout.dtype)

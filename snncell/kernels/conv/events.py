@@ -18,7 +18,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.kernels.arrays import ALIGNMENT, empty
-from snncell.kernels.conv import event_lists, winograd
+from snncell.kernels.conv import event_lists, transforms, winograd
 from snncell.kernels.conv.event_lists import (
     add_to_terms,
     clear_terms,
@@ -28,7 +28,7 @@ from snncell.kernels.conv.event_lists import (
     rows_of_pixels,
     sort_by_key,
 )
-from snncell.kernels.conv.planes import LANES, Shape, Sizes, flat
+from snncell.kernels.conv.planes import LANES, Axis, Shape, Sizes, flat
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import move, row, strip, tail, zero
 from snncell.kernels.intrinsics.panels import VECTORS, add_rows, turn
@@ -185,12 +185,14 @@ Ints = tuple[int, ...]
 PARTS = 16  # the number of parts of the images; large gradients split the channels instead
 MOST_SLOPES = 1 << 18  # bytes of result gradients processed at once, a part of the L2 cache
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all parts
-# The cost model, in cycles fitted to measured times: DENSE and ADDED per vector of sums, dense and per event; EVENT per
-# event in a window and panel; COPIED per element that the dense algorithm copies; LOOKED per element that is scanned;
-# MOVED per element that is transposed between channels and pixels; PIXEL per pixel of the results and panel.
-DENSE, ADDED, EVENT, COPIED, LOOKED, MOVED, PIXEL = 0.9, 1.75, 1.7, 0.2, 1.0, 0.6, 60.0
-NEAR = 1 << 19  # bytes of a panel that fit into the L2 cache
-OF_RESULTS, OF_WEIGHTS = 2.0, 1.35  # the slow-down of a vector if its panel is larger, by the kind of the product
+# The cost model, in cycles of one thread per image and group, fitted to ratios of measured times for 130 shapes, with
+# AVX-512 and with AVX2 (`benchmarks/events.py`). Dense algorithms cost one cycle per vector of multiplications and per
+# copied element, and WEIGHT per weight (at all Winograd points) that is packed, or summed over parts of the images.
+# Events cost CALL more per call; MOVED per element that is scanned, or transposed between channels and pixels; WINDOW
+# per result, panel and row of the window; PACKED per weight that is packed; SUMMED per vector of weights that is summed
+# over parts; and per event in a window, EVENT for each panel and ADDED for each vector of sums.
+WEIGHT, CALL, MOVED, WINDOW, PACKED, SUMMED, EVENT, ADDED = 4.0, 10_000.0, 1.8, 8.0, 4.0, 20.0, 2.2, 2.0
+BATCH = 16  # an assumed number of images that share the packed weights
 
 
 class Grid(NamedTuple):
@@ -244,29 +246,56 @@ def _pieces_of(sizes: Sizes) -> tuple[Any, int, int]:
     return np.array([*itertools.chain(*lines, *parts)], np.int64), len(lines), len(parts)
 
 
-def pay(x: Any, shape: Shape, slow_down: float = OF_RESULTS) -> bool:
+def pay(x: Any, shape: Shape, of_weights: bool = False) -> bool:
     """True if images are sparse enough that an event-driven convolution is faster than a dense one."""
-    below = limit(shape, max(4, x.dtype.itemsize), slow_down) if x.size else 0.0  # bytes are converted to floats
+    below = limit(shape, max(4, x.dtype.itemsize), of_weights) if x.size else 0.0  # bytes are converted to floats
     return below > 0 and (x.density if isinstance(x, Rows) else estimate_density(x)) < below
 
 
 @functools.lru_cache(maxsize=512)
-def limit(shape: Shape, itemsize: int, slow_down: float = OF_RESULTS) -> float:
-    """The density of images below which an event-driven convolution is faster; 0 or negative if it never is."""
-    images, _, channels, own, (down, across) = shape
-    pixels, results = down.length * across.length, down.results * across.results
+def limit(shape: Shape, itemsize: int, of_weights: bool = False) -> float:
+    """The density of images below which an event-driven convolution is faster; 0 or negative if it never is.
+
+    It is for the gradient of the weights if `of_weights`, else for results. For results it does not depend on the
+    number of images, so that the results of one image have the same bits in any batch of this density.
+    """
+    images, groups, channels, outputs, axes = shape
+    elements, results = channels * math.prod(axis.length for axis in axes), math.prod(axis.results for axis in axes)
+    lanes = ALIGNMENT // itemsize
+    size, vectors, panels = LANES / lanes, -(-outputs // lanes), -(-outputs // (VECTORS * lanes))
     terms = channels * math.prod(shape.window)
-    vectors, panels = -(-own // LANES), -(-own // (VECTORS * LANES))
-    # Costs per image and group. The dense algorithm also computes the padding of windows at the border.
-    reach = math.prod(axis.results + size - 1 for axis, size in zip((down, across), shape.window, strict=True))
-    dense = terms * own / LANES * reach * DENSE + (channels * pixels + own * results) * COPIED
+    each = channels * math.prod(map(_inside, axes)) * (EVENT * panels + ADDED * vectors)
+
+    fixed = MOVED * size * (elements + lanes * vectors * results)
     if winograd.pays(shape):
-        dense = min(dense, winograd.cycles(shape))
-    fixed = (own * results + own * terms / max(1, images)) * MOVED + channels * pixels * LOOKED
-    fixed += results * panels * PIXEL
-    far = slow_down if terms * min(own, VECTORS * LANES) * itemsize > NEAR else 1
-    each = terms * results * (EVENT * panels + ADDED * far * vectors)
-    return float((dense - fixed) / each) if each else 0.0
+        points = math.prod(transforms.points(own, axis.stride) for axis, own in zip(axes, shape.window, strict=True))
+        weights, copied, dense = channels * outputs * points, outputs * results, winograd.cycles(shape)
+    else:
+        # The padding of windows at the border is multiplied too.
+        weights, copied = terms * outputs, elements + outputs * results
+        reach = math.prod(axis.results + own - 1 for axis, own in zip(axes, shape.window, strict=True))
+        dense = terms * -(-outputs // 8) * 8 * reach / LANES
+    if of_weights:
+        each_call = CALL + SUMMED * terms * vectors * _parts(images, PARTS, groups * terms * lanes * vectors)
+        weights, share = weights * _parts(images, winograd.UNITS, groups * weights), max(1, images)
+    else:
+        each_call, share = CALL + PACKED * size * terms * outputs, BATCH
+        fixed += WINDOW * (shape.window[0] + 1) * results * panels
+    fixed, dense = fixed + each_call / share, dense + WEIGHT * weights / share
+    return float((size * (dense + copied) - fixed) / each) if each else 0.0
+
+
+def _inside(axis: Axis) -> int:
+    """The number of pairs of a result and an element of its window that is inside of the image."""
+    lows = (-(place // axis.stride) for place in axis.places)
+    highs = ((axis.length - 1 - place) // axis.stride + 1 for place in axis.places)
+    pairs = zip(lows, highs, strict=True)
+    return sum(max(0, min(axis.results, high) - max(0, low)) for low, high in pairs)
+
+
+def _parts(images: int, most: int, weights: int) -> int:
+    """The number of parts of the images for a weight gradient."""
+    return max(1, min(images, most, MOST_PARTIAL // max(1, weights)))
 
 
 def convolve(x: Any, weight: Any, out: Any, sizes: Sizes, groups: int) -> None:
@@ -296,7 +325,7 @@ def convolve_weight(x: Any, dout: Any, out: Any, sizes: Sizes, groups: int) -> N
     """Compute the gradient of the weight into `out`, by the events of the images, which may be bytes or Rows."""
     channels, outputs, terms = x.shape[1] // groups, len(out) // groups, math.prod(out.shape[1:])
     width, pixels = _width(outputs, out), math.prod(x.shape[2:])
-    units = max(1, min(len(x), PARTS, MOST_PARTIAL // (groups * terms * width)))
+    units = _parts(len(x), PARTS, groups * terms * width)
     split_channels = -(-channels // min(channels, -(-PARTS // units)))
     splits = -(-channels // split_channels)
     grid = _grid_of(sizes)

@@ -402,22 +402,20 @@ def kernel(function: Any, dtype: Any, *spikes: Any) -> Any:
 # --- The cost model: the density at which an event-driven product is as fast as BLAS ----------------------------------
 
 # Both times are estimated from the sizes alone, in nanoseconds on one thread for float32; for float64, costs that
-# depend on bytes double. The rates are measured by `benchmarks/events.py` and fitted to sizes from 100 to 25600 rows
-# and 20 to 4096 columns. On another machine both times differ, but their ratio differs less. The L2 cache limits the
-# speed of an event-driven product, which loads a row of the panel from it for each event. Arithmetic limits the speed
-# of BLAS.
+# depend on bytes double. The constants are fitted to the measured ratio of both times (`benchmarks/events.py`) for 200
+# to 8000 rows and 10 to 4096 columns, and include the time to load operands that are not in a cache. On another machine
+# both times differ, but their ratio differs less. The L2 cache limits the speed of an event-driven product, which loads
+# a row of the panel from it for each event. Arithmetic limits the speed of BLAS.
 
 # Costs of events: CALLS and SORTED_CALLS per product, without and with the sort by columns; LOOK per element of the
-# sparse operand; LIST and SORT per event; ADD_NEAR and ADD per event and column, for a panel in the L1 or the L2 cache;
-# PACK per element of the dense operand; ROW per row of the result in each strip and panel.
-CALLS, SORTED_CALLS = 14_000.0, 20_000.0
-LOOK, LIST, SORT = 0.067, 0.69, 1.56
-ADD_NEAR, ADD = 0.030, 0.045
-PACK, ROW = 0.16, 16.0
-NEAR = 32768  # bytes of a panel that fit into the L1 cache
+# sparse operand; LIST and SORT per event; ADD per event and column; PACK per element of the dense operand; ROW per row
+# of the result in each strip and panel.
+CALLS, SORTED_CALLS = 34_000.0, 57_000.0
+LOOK, LIST, SORT, ADD = 0.52, 0.6, 3.0, 0.041
+PACK, ROW = 0.62, 21.0
 
-# Costs of BLAS: per multiplication, and per element of the left operand, the right operand, and the result.
-MULTIPLY, LEFT, RIGHT, RESULT = 0.0207, 0.096, 0.48, 0.27
+# Costs of BLAS: per multiplication, and per element of the operands and of the result.
+MULTIPLY, ELEMENT = 0.0207, 0.62
 
 LEAST = 0.02  # if the limit is lower than this, the search for events is not worth its time
 FEWEST = 4, 8  # the fewest rows, and contracted rows: for fewer, BLAS is memory-bound, and the model does not hold
@@ -434,10 +432,9 @@ def limit(m: int, k: int, n: int, dtype: Any, by_columns: bool) -> float:
     size = dtype.itemsize / 4
     lanes = 64 // dtype.itemsize
     padded, width = -(-n // lanes) * lanes, VECTORS * lanes
-    dense = size * (MULTIPLY * m * k * n + LEFT * m * k + RIGHT * k * n + RESULT * m * n)
+    dense = size * (MULTIPLY * m * k * n + ELEMENT * (m * k + k * n + m * n))
     fixed = (SORTED_CALLS if by_columns else CALLS) + LOOK * m * k + size * PACK * k * n
     fixed += ROW * m * -(-n // width) * -(-k // DEPTH)
-    near = min(k, DEPTH) * width * dtype.itemsize <= NEAR
-    event = LIST + SORT * by_columns + size * padded * (ADD_NEAR if near else ADD)
+    event = LIST + SORT * by_columns + size * padded * ADD
     below = (dense - fixed) / (m * k * event)
     return min(1.0, below) if below >= LEAST else 0.0
