@@ -133,7 +133,7 @@ def contract(
     area = rows * pitch
     plain = by_rows + by_columns  # the view of a gradient, which has no padding
     pixels = out_rows * out_width
-    in_place = together == 1 and pitch == out_width and pixels % 16 == 0 and (outputs % 4 == 0 or outputs == 1)
+    in_place = pitch == out_width and pixels % 16 == 0 and (outputs % 4 == 0 or outputs == 1)
     for unit in range(start, stop):
         image, slope, own = row(planes, start // grain), row(slopes, start // grain), row(partial, unit)
         split, number = unit % splits, unit // splits
@@ -154,14 +154,17 @@ def contract(
             )  # fmt: skip
             if in_place:
                 slopes_here = tail(gradient, member * outputs * pixels)
-                add_products(own, slopes_here, outputs, pixels, image, tail(offsets, 0), terms, pixels)
+                add_products(
+                    own, slopes_here, outputs, pixels, image, tail(offsets, 0), terms, pixels, there,
+                    groups * outputs * pixels, area,
+                )  # fmt: skip
                 continue
             fill_planes(
                 slope, tail(gradient, 0), member * outputs * pixels, there, groups * outputs * pixels, outputs, apart,
                 out_rows, out_width, 1, 1, tail(views, plain), 1, 1, 0, rows, pitch,
             )  # fmt: skip
             wide = ((there - 1) * area + (out_rows - 1) * pitch + out_width + 15) // 16 * 16
-            add_products(own, slope, outputs, apart, image, tail(offsets, 0), terms, wide)
+            add_products(own, slope, outputs, apart, image, tail(offsets, 0), terms, wide, 1, 0, 0)
 
 
 def add_parts(start: Any, stop: Any, partial: Any, out: Any, geometry: Any) -> None:
@@ -191,6 +194,7 @@ LEAST_UNITS = 16  # enough units to balance the load of threads
 LEAST_CHUNK = 16  # the planes of this many channels should fit into the cache
 MOST_TOGETHER = 16  # the maximum number of images whose planes are adjacent
 MOST_PIXELS = 640  # four rows of a gradient and four of an image of this length fit into the L1 cache
+LEAST_PIXELS = 256  # the minimum number of pixels whose products are summed in registers before the lanes are reduced
 TILE_CYCLES = 64  # to reduce the lanes of sixteen vectors
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the sums over parts of the images
 
@@ -334,20 +338,23 @@ def convolve_back(
 def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> ConvolutionPlan:
     down, across = axes
     taps, fours = len(down.places) * len(across.places), -(-outputs // 4)
-    # Split the images into parts first. If that gives too many partial sums, split the channels too.
-    parts = max(1, min(images, -(-LEAST_UNITS // groups), MOST_PARTIAL // max(1, groups * channels * taps * outputs)))
+    # Split the images into parts first. If that gives short or too many partial sums, split the channels too.
+    most = MOST_PARTIAL // max(1, groups * channels * taps * outputs)
+    most = min(most, images * down.results * across.results // LEAST_PIXELS)
+    parts = max(1, min(images, -(-LEAST_UNITS // groups), most))
     splits = min(-(-channels // 8), -(-LEAST_UNITS // (parts * groups)))
     split_channels = -(-channels // splits)
     splits = -(-channels // split_channels)
 
     def cost(layout: PlaneLayout) -> float:
-        pixels = layout.pixels(down.results, across.results)
+        in_place = layout.adjacent(down.results, across.results)
+        pixels: int = layout.pixels(down.results, across.results)
+        if in_place:
+            pixels = layout.together * down.results * across.results
         full = (layout.size(split_channels) + outputs * layout.apart) * 4 > CACHED or pixels > MOST_PIXELS
         tiles = split_channels * taps / 4 * fours
         multiplied = tiles * (pixels / LANES * 16 * (1.25 if full else 1.0) + TILE_CYCLES)
-        slopes = FILL_CYCLES * outputs * layout.together * layout.rows * -(-layout.pitch // LANES)
-        if layout.adjacent(down.results, across.results):
-            slopes = 0
+        slopes = 0 if in_place else FILL_CYCLES * outputs * layout.together * layout.rows * -(-layout.pitch // LANES)
         return (multiplied + slopes + layout.fill_cycles(split_channels)) / layout.together
 
     layout = min(layouts(axes, down.results, min(MOST_TOGETHER, -(-images // parts))), key=cost)

@@ -233,8 +233,8 @@ class PlaneLayout(NamedTuple):
         return -(-wide // LANES) * LANES
 
     def adjacent(self, out_rows: int, out_width: int) -> bool:
-        """True if the computed elements are results only, so that they need not be copied."""
-        return self.together == 1 and self.pitch == out_width and out_rows * out_width % LANES == 0
+        """True if an image's computed elements are results only, in whole vectors, so that they need not be copied."""
+        return self.pitch == out_width and out_rows * out_width % LANES == 0
 
     def chunk(self, channels: int) -> int:
         """The number of channels whose planes fit into the cache."""
@@ -247,7 +247,8 @@ class PlaneLayout(NamedTuple):
         terms = channels * len(self.down.of_tap) * len(self.across.of_tap)
         chunks = -(-channels // self.chunk(channels))
         multiplied = -(-outputs // 8) * 8 * (terms + 4 * chunks) * wide
-        copied = 0 if self.adjacent(rows, width) else outputs * self.together * rows * -(-width // LANES)
+        in_place = self.together == 1 and self.adjacent(rows, width)
+        copied = 0 if in_place else outputs * self.together * rows * -(-width // LANES)
         return (multiplied + self.fill_cycles(channels) + FILL_CYCLES * copied) / self.together
 
     def fill_cycles(self, channels: int) -> float:

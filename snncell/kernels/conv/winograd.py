@@ -155,7 +155,7 @@ def contract_tiles(
                 target = tail(own, p * (terms * fours * 16 + 16))
                 add_products(
                     target, tail(slope, p * slopes_apart), present, wide, tail(tiles, p * apart), tail(offsets, 0),
-                    terms, long,
+                    terms, long, 1, 0, 0,
                 )  # fmt: skip
 
 

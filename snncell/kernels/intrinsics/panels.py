@@ -312,37 +312,46 @@ def multiply_rows(
 
 
 def _adder(rows: int) -> Callable[..., None]:
-    """A kernel function: `out[k, r] += sum over i of slopes[r, i] image[offsets[k] + i]` for four k and `rows` r.
-    Rows of `out` have four elements, and rows of `slopes` are `step` apart; `count` is a multiple of 16.
+    """A kernel function: `out[k, r] += sum over n, i of slopes[n, r, i] image[n, offsets[k] + i]`, four k, `rows` r.
+    Rows of `out` have four elements, and rows of `slopes` are `step` apart; `count` is a multiple of 16. There are
+    `images` n, with slopes `across` elements apart and images `between`.
     """
 
-    def add(out: Any, slopes: Any, step: int, image: Any, offsets: Any, count: int) -> None:
-        for k in range(4):
-            for r in range(rows):
-                pixels = image[offsets[k] : offsets[k] + count]
-                out[4 * k + r] += (slopes[r * step : r * step + count] * pixels).sum()
+    def add(
+        out: Any, slopes: Any, step: int, image: Any, offsets: Any, count: int, images: int, across: int, between: int
+    ) -> None:
+        for n in range(images):
+            for k in range(4):
+                pixels = image[n * between + offsets[k] :][:count]
+                for r in range(rows):
+                    out[4 * k + r] += (slopes[n * across + r * step :][:count] * pixels).sum()
 
     def lower(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-        out, slopes, step, image, offsets, count = operands
+        out, slopes, step, image, offsets, count, images, across, between = operands
         vectors = Vectors(builder, out)
         shifted = [vectors.at(image, builder.load(vectors.at(offsets, k))) for k in range(4)]
         firsts = [vectors.at(slopes, builder.mul(step, int_constant(r))) for r in range(rows)]
         for part in cut(4, 4 if registers()[0] == 32 else 2):
 
-            def term(i: Any, sums: list[Any], part: range = part) -> list[Any]:
-                b = [vectors.load(vectors.at(shifted[k], i)) for k in part]
-                a = [vectors.load(vectors.at(firsts[r], i)) for r in range(rows)]
-                pairs = [(x, y) for y in b for x in a]
-                return [vectors.added(x, y, c) for (x, y), c in zip(pairs, sums, strict=True)]
+            def plane(n: Any, sums: list[Any], part: range = part) -> list[Any]:
+                pixels = [vectors.at(shifted[k], builder.mul(n, between)) for k in part]
+                lines = [vectors.at(first, builder.mul(n, across)) for first in firsts]
 
-            sums = vectors.loop(count, vectors.lanes, [vectors.zero] * (rows * len(part)), term)
+                def term(i: Any, sums: list[Any]) -> list[Any]:
+                    b, a = ([vectors.load(vectors.at(each, i)) for each in both] for both in (pixels, lines))
+                    pairs = [(x, y) for y in b for x in a]
+                    return [vectors.added(x, y, c) for (x, y), c in zip(pairs, sums, strict=True)]
+
+                return vectors.loop(count, vectors.lanes, sums, term)
+
+            sums = vectors.loop(images, 1, [vectors.zero] * (rows * len(part)), plane)
             four = [[*sums[rows * k : rows * k + rows], *[vectors.zero] * (4 - rows)] for k in range(len(part))]
             for number, total in enumerate(_totals(vectors, [total for own in four for total in own])):
                 place = vectors.at(out, 4 * part[0] + number * vectors.lanes)
                 vectors.store(builder.fadd(vectors.load(place), total), place)
         return context.get_dummy_value()
 
-    lowers(add, *["ArrayPart", "ArrayPart", "Integer"] * 2, result="none")(lower)
+    lowers(add, *["ArrayPart", "ArrayPart", "Integer"] * 2, *["Integer"] * 3, result="none")(lower)
     return add
 
 
@@ -350,15 +359,18 @@ add_products_4, add_products_1 = _adder(4), _adder(1)
 
 
 @call_once
-def add_products(out: Any, slopes: Any, rows: int, step: int, image: Any, offsets: Any, terms: int, count: int) -> None:
-    """For each of `terms`, add the products of `rows` of slopes and four shifted images, summed over the pixels."""
+def add_products(
+    out: Any, slopes: Any, rows: int, step: int, image: Any, offsets: Any, terms: int, count: int, images: int,
+    across: int, between: int,
+) -> None:  # fmt: skip
+    """For each of `terms`, add the products of `rows` of slopes and four shifts of images, summed over the pixels."""
     for r in range(0, rows, 4):
         for k in range(terms):
             target, shifts = tail(out, (r // 4 * terms + k) * 16), tail(offsets, 4 * k)
             if rows == 1:
-                add_products_1(target, slopes, step, image, shifts, count)
+                add_products_1(target, slopes, step, image, shifts, count, images, across, between)
             else:
-                add_products_4(target, tail(slopes, r * step), step, image, shifts, count)
+                add_products_4(target, tail(slopes, r * step), step, image, shifts, count, images, across, between)
 
 
 def _totals(vectors: Vectors, sums: list[Any]) -> list[Any]:
