@@ -14,7 +14,8 @@ from snncell.compiler.ir.loop import Body, LoopParts, Step
 from snncell.compiler.ir.program import Program
 from snncell.compiler.passes.fuse_into_loops import fuse_into_loops, reduce_in_loops
 from snncell.compiler.passes.hoist import hoist
-from snncell.compiler.passes.product_operands import make_contiguous, share_event_lists, spikes_as_bool
+from snncell.compiler.passes.narrow import narrow_to_bytes
+from snncell.compiler.passes.product_operands import make_contiguous, share_event_lists
 from snncell.compiler.passes.products_in_loops import multiply_in_loops
 from snncell.compiler.passes.push_reductions import push_reductions
 from snncell.compiler.passes.rematerialise import rematerialise
@@ -76,9 +77,9 @@ PROGRAM_PASSES = (
     ),
     Pass(eliminate_dead_code, "", "each instruction is needed for a result", (HOST,)),
     Pass(
-        spikes_as_bool,
-        "event lists are shared",
-        "spikes that only event-driven products use leave their loops as booleans",
+        narrow_to_bytes,
+        "event lists are shared; loops contain all elementwise users of their results",
+        "whole numbers up to 255 are bytes if all of their users can read bytes",
         (HOST,),
     ),
     Pass(

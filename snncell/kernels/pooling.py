@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from snncell.dtype import BYTES
 from snncell.kernels.arrays import empty
 from snncell.kernels.loops import function, indent, nest, units
 from snncell.kernels.numba.build import build, grain_of, signature_of
@@ -143,7 +144,7 @@ class Joined(NamedTuple):
 _BEST = ["{p}best = {v}", "{p}found = {at}"]
 _CHOSEN = ["{p}best = v if better else {p}best", "{p}found = {at} if better else {p}found"]
 MAX = Joined(
-    ["{p}best = value(-np.inf)", "{p}found = place(0)"],
+    ["{p}best = nothing[0]", "{p}found = place(0)"],
     _BEST,
     # A NaN is better than every number, and nothing is better than NaN. So the first of the largest elements is found.
     ["v = {v}", "better = (not (v <= {p}best)) & ({p}best == {p}best)", *_CHOSEN],
@@ -364,17 +365,24 @@ def shape_after_pooling(shape: Sequence[int], windows: Windows) -> Ints:
 
 
 def max_pool(x: Any, windows: Windows) -> tuple[Any, Any]:
-    """The largest element of each window and its position, the first of several; padding counts as -inf."""
-    shape = shape_after_pooling(x.shape, windows)
-    out, places = empty(shape, x.dtype), empty(shape, place_dtype(windows))
-    _reduce("max_pool", x, windows, -math.inf, (out, places))
-    return out, places
+    """The largest element of each window and its position, the first of several; padding counts as -inf.
+    Booleans, and bytes up to 127, have the results and positions of floats.
+    """
+    places = empty(shape_after_pooling(x.shape, windows), place_dtype(windows))
+    return _largest("max_pool", x, windows, places), places
 
 
 def largest(x: Any, windows: Windows) -> Any:
-    """The largest element of each window without its position, in half the time."""
+    """The largest element of each window without its position, in half the time; see `max_pool`."""
+    return _largest("largest", x, windows)
+
+
+def _largest(name: str, x: Any, windows: Windows, *places: Any) -> Any:
     out = empty(shape_after_pooling(x.shape, windows), x.dtype)
-    _reduce("largest", x, windows, -math.inf, (out,))
+    if x.dtype in BYTES:  # as signed bytes, of which -1 is less than every element
+        _reduce(name, x.view(np.int8), windows, -1, (out.view(np.int8), *places))
+    else:
+        _reduce(name, x, windows, -math.inf, (out, *places))
     return out
 
 

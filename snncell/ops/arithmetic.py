@@ -12,6 +12,7 @@ the bprop returns it as a function, so that the tape computes it only when it is
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,8 @@ where.proportional = lambda inputs, varying: (
     and all(varies or (type(x) in (int, float) and x == 0) for x, varies in zip(inputs[1:], varying[1:], strict=True))
 )
 
+where.upper_bound = max
+
 select = where
 gt, ge, lt, le, eq, ne = greater, greater_equal, less, less_equal, equal, not_equal
 
@@ -227,6 +230,7 @@ def neg(x: Any) -> Any:
 add.additive = sub.additive = neg.additive = True
 mul.proportional = lambda inputs, varying: sum(varying) == 1
 div.proportional = lambda inputs, varying: list(varying) == [True, False]
+add.upper_bound, mul.upper_bound = operator.add, operator.mul
 subtract, multiply, divide, true_divide = sub, mul, div, div
 floor_divide, remainder, negative = floor_div, mod, neg
 
@@ -368,6 +372,9 @@ def minimum(x: Any, y: Any) -> Any:
 @minimum.def_bprop
 def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
     return lambda: dout * _share(less(x, y), equal(x, y)), lambda: dout * _share(greater(x, y), equal(x, y))
+
+
+maximum.upper_bound = minimum.upper_bound = max
 
 
 def _share(wins: Tensor, ties: Tensor) -> Tensor:

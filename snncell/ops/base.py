@@ -14,11 +14,10 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.guard import refuse_name
 from snncell.base.arguments.kinds import Dtype, Lengths, Numbers, Size
 from snncell.base.arguments.shown import brief, from_inside, show
-from snncell.compiler.ir.operations import Cast, Elementwise
+from snncell.compiler.ir.operations import CAST, Elementwise
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError
-from snncell.kernels.products import device
 from snncell.tape.event_lists import EventLists
-from snncell.tape.primitive import EVERYWHERE, Primitive
+from snncell.tape.primitive import Primitive
 from snncell.tape.state import RECORDING, TRACING, Value, requested_dtype, stale
 from snncell.tape.tensor import Tensor, on_device_of, place_array, snapshot, to_array, wrap
 
@@ -221,36 +220,7 @@ def as_tensor(x: Any, name: str, argument: str = "x") -> Tensor:
         raise type(error)(f"{name}: {argument}: {error}") from None
 
 
-class _Cast(Cast):
-    """Conversion to another dtype, with a gradient that is converted back."""
-
-    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        (x,) = arrays
-        if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":  # a boolean also depends on the imaginary part
-            x = device.real(x)
-        return x if x.dtype == attrs["dtype"] else super().on_device([x], attrs)
-
-
-def _cast(x: Any) -> Any:
-    return x
-
-
-cast_primitive = _Cast(_cast, "same")
-cast_primitive.name = "cast"
-cast_primitive.as_stored = EVERYWHERE
-
-
-def _cast_array(x: Any, dtype: Any) -> Any:
-    if x.dtype.kind != "c" or dtype.kind in "cb":
-        return x.astype(dtype)
-    return x.real.astype(dtype)  # NumPy would warn that it discards the imaginary part
-
-
-cast_primitive.evaluate = _cast_array
-cast_primitive.additive = True  # up to rounding, for floats; gradients of other dtypes are never added
-
-
-cast_primitive.def_bprop(lambda _x, _out, dout, *, dtype: (dout,))  # the tape casts a gradient to its input's dtype
+CAST.def_bprop(lambda _x, _out, dout, *, dtype: (dout,))  # the tape casts a gradient to its input's dtype
 
 
 def astype(x: Numbers, dtype: Dtype) -> Tensor:
@@ -259,7 +229,7 @@ def astype(x: Numbers, dtype: Dtype) -> Tensor:
     target = requested_dtype(dtype)
     if tensor._data.dtype == target.dtype:
         return snapshot(tensor)
-    return cast_primitive.bind(tensor, dtype=target.dtype)
+    return CAST.bind(tensor, dtype=target.dtype)
 
 
 def as_float(x: Any, name: str) -> Tensor:

@@ -74,6 +74,7 @@ def _index_behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
 for _op in (_getitem, _put):
     with_axis_of_steps(_op, _index_behind_steps)
     _op.additive = True
+_getitem.selects = True
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:

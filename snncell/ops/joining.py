@@ -30,7 +30,7 @@ def _concat(*arrays: Any, axis: int, sizes: tuple[int, ...]) -> Any:
 
 
 with_axis_of_steps(_concat, axis_behind_steps)
-_concat.additive = True
+_concat.additive = _concat.selects = True
 _concat.def_bprop(lambda *_inputs, axis, sizes: _split_unchecked(_inputs[-1], sizes, axis))  # the last one is dout
 
 

@@ -80,6 +80,7 @@ _pick = Pooling(pooling.pick, lambda _, places, windows: places.shape)
 _largest = Pooling(pooling.largest, _pool_windows)
 _sum_pool = Pooling(pooling.sum_pool, _pool_windows)
 _spread = Pooling(pooling.spread, _image)
+_max_pool.selects = _largest.selects = True
 _sum_pool.additive = _spread.additive = True
 _unpool.proportional = _pick.proportional = lambda inputs, varying: not varying[1]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Dtype, Numbers
-from snncell.compiler.ir.operations import Reduction, Sum
+from snncell.compiler.ir.operations import CAST, Reduction, Sum
 from snncell.errors import DTypeError, ShapeError
 from snncell.kernels import sums
 from snncell.kernels.cuda import functions as lines
@@ -30,7 +30,6 @@ from snncell.ops.base import (
     as_number,
     as_tensor,
     astype,
-    cast_primitive,
     to_compute_dtype,
 )
 from snncell.ops.gathering import gather_elements
@@ -69,7 +68,7 @@ _any.no_gradient()
 _all.no_gradient()
 
 # Arithmetic for lower layers, which cannot import `ops`: on the device, and in plans that compute all steps at once.
-DEVICE.arithmetic.update({"add": ar.add, "mul": ar.mul, "sum": _sum, "min": _min, "max": _max, "cast": cast_primitive})
+DEVICE.arithmetic.update({"add": ar.add, "mul": ar.mul, "sum": _sum, "min": _min, "max": _max, "cast": CAST})
 
 
 @_sum.def_bprop

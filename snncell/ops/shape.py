@@ -237,7 +237,7 @@ def _flip(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 with_axis_of_steps(_flip, lambda attrs, steps: {"axes": tuple(axis + 1 for axis in attrs["axes"])})
-_flip.additive = True
+_flip.additive = _flip.selects = True
 _flip.def_bprop(lambda _x, _out, dout, *, axes: (_flip.bind(dout, axes=axes),))
 
 

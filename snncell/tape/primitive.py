@@ -64,6 +64,9 @@ class Primitive:
     as_stored: tuple[str, ...] = ()
     watched = True  # whether `check_finite` checks its results; a loop checks its own
     view = False  # whether it only reorders or reshapes elements without moving them
+    selects = False  # whether the elements of its first result are elements of its operands, whatever their dtype
+    # The largest result for operands of whole numbers from 0 to the arguments, if all results are whole numbers from 0.
+    upper_bound: Callable[..., int] | None = None
     outside = False  # whether it communicates with other processes, so it cannot be part of a CUDA graph
     early = False  # whether to run it as soon as its operands exist, because it starts asynchronous work
     device_evaluate: Callable[..., Any] | None = None  # the forward pass on the GPU, set by `def_there`

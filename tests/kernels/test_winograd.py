@@ -53,7 +53,7 @@ def test_transforms_of_one_channel_equal_its_convolution(window: tuple[int, int]
     apart, plane = tiling.rows * 3 * rows * columns + 8, 2 * rows * pitch
     tiles, at_points, out = np.zeros(many * apart), np.empty(many * 8), np.full(3 * plane, np.nan)
     transforms.of_images(tiling)(
-        tiles, apart, apart, images.reshape(-1), 3, height * width, 1, height, width, -before[0], -before[1], rows,
+        tiles, apart, apart, images.reshape(-1), images, 3, height * width, 1, height, width, -before[0], -before[1], rows,
         columns, 0,
     )  # fmt: skip
     eight = np.repeat(weight.reshape(-1), 8)
@@ -75,7 +75,7 @@ def test_transforms_of_one_channel_equal_its_convolution(window: tuple[int, int]
     slope = rng.normal(size=(3, *count))
     slopes = np.zeros(many * apart)
     transforms.of_slopes(tiling)(
-        slopes, apart, apart, slope.reshape(-1), 3, math.prod(count), 1, *count, 0, 0, rows, columns, 0
+        slopes, apart, apart, slope.reshape(-1), slope, 3, math.prod(count), 1, *count, 0, 0, rows, columns, 0
     )
     both = (tiles * slopes).reshape(many, apart)[:, : 3 * rows * columns].sum(1)
     found = np.empty(window[0] * window[1] * 16)

@@ -132,7 +132,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"simplify"},
         {"hoist", "product_operands", "push_reductions", "rematerialise", "separate_steps"},
         {"fuse_into_loops"},
-        {"products_in_loops"},
+        {"narrow", "products_in_loops"},
     ],
     "compiler.backends": [
         {"expressions"},

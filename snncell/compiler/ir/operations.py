@@ -23,6 +23,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels import sums
+from snncell.kernels.products import device
 from snncell.kernels.scalar import LOOP, NUMPY, SLOW
 from snncell.kernels.space import space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
@@ -144,12 +145,39 @@ class Elementwise(FusibleOperation):
 class Cast(Elementwise):
     """Conversion to the dtype in its attributes."""
 
+    as_stored = EVERYWHERE
+    additive = True  # up to rounding, for floats; gradients of other dtypes are never added
+    upper_bound = staticmethod(lambda x: x)
+
+    def __init__(self) -> None:
+        super().__init__(_cast, "same")
+        self.name, self.evaluate = "cast", _cast_array
+
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         return [(inputs[0].shape, attrs["dtype"])]
+
+    def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        (x,) = arrays
+        if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":  # a boolean also depends on the imaginary part
+            x = device.real(x)
+        return x if x.dtype == attrs["dtype"] else super().on_device([x], attrs)
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
         """0, because a conversion is not counted as arithmetic."""
         return 0.0
+
+
+def _cast(x: Any) -> Any:
+    return x
+
+
+def _cast_array(x: Any, dtype: Any) -> Any:
+    if x.dtype.kind != "c" or dtype.kind in "cb":
+        return x.astype(dtype)
+    return x.real.astype(dtype)  # NumPy would warn that it discards the imaginary part
+
+
+CAST = Cast()
 
 
 class Reduction(FusibleOperation):
@@ -262,7 +290,7 @@ class ViewOperation(Primitive):
     """The same elements in another shape or order, copied only if no strides describe the result."""
 
     as_stored = EVERYWHERE
-    view = additive = True
+    view = selects = additive = True
 
 
 class Reshape(ViewOperation):
@@ -304,7 +332,7 @@ class Contiguous(Primitive):
     """The same elements contiguous in memory; the array itself if it is contiguous already."""
 
     as_stored = EVERYWHERE
-    view = True
+    view = selects = True
     differentiable = False
 
     def __init__(self) -> None:

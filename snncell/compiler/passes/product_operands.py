@@ -8,25 +8,17 @@ matrix for events (nonzero elements). A search in booleans or bytes reads a quar
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
-import numpy as np
-
-from snncell.compiler.ir.loop import LoopOperation, loop_of, with_body
-from snncell.compiler.ir.operations import CONTIGUOUS, Cast, Reshape
+from snncell.compiler.ir.operations import CONTIGUOUS, Reshape
 from snncell.compiler.ir.product import (
     EVENTS,
     PRODUCT_OF_EVENTS,
-    BilinearOperation,
     Contraction,
     Dot,
-    EventOperation,
     casts_bytes,
 )
-from snncell.compiler.ir.program import Program, Users, makers_in, rename_inputs, results_of, users_of, with_inputs
-from snncell.compiler.passes.simplify import canonical_step
+from snncell.compiler.ir.program import Program, makers_in, rename_inputs, results_of, users_of, with_inputs
 from snncell.tape.state import Value
-from snncell.tape.tensor import wrap
 from snncell.tape.tracing import Instruction
 
 
@@ -78,7 +70,7 @@ def share_event_lists(program: Program) -> Program:
 
     A matrix with a single product has nothing to share, and BLAS multiplies matrices that are too small for
     event-driven products (`kernels/products/matmul.py`). However, a matrix cast from bytes gets a list even for a
-    single product. With it, `spikes_as_bool` finds the events in the bytes and removes the cast.
+    single product. With it, `narrow_to_bytes` finds the events in the bytes and removes the cast.
     """
     limits: dict[Value, list[float]] = {}
     for instruction in program.instructions:
@@ -110,73 +102,3 @@ def share_event_lists(program: Program) -> Program:
 
 def _limit_of(instruction: Instruction) -> float:
     return instruction.op.limit(*instruction.inputs) if isinstance(instruction.op, (Dot, Contraction)) else 0.0
-
-
-def spikes_as_bool(program: Program) -> Program:
-    """Return booleans from loops for spikes that only event-driven products use, and remove casts of bytes.
-
-        before: loop gives s = cast(v > 1, float32); e = events(s)
-        after:  loop gives b = v > 1;                e = events(b)
-        before: x = cast(frames, float32); e = events(x); y = product_of_events(x, e, w)
-        after:  b = contiguous(frames);    e = events(b); y = product_of_events(b, e, w)
-
-    The comparison before the cast has the same events in a quarter of the bytes. Spikes with another user, also through
-    a view, stay floats, as do spikes that the loop returns twice, because booleans would then be additional bytes.
-    """
-    if not any(isinstance(instruction.op, EventOperation | BilinearOperation) for instruction in program.instructions):
-        return program
-    users = users_of(program)
-    as_bool: dict[Value, Value] = {}  # maps spikes as floats to spikes as booleans or bytes
-    instructions: list[Instruction] = []
-    for instruction in program.instructions:
-        if isinstance(instruction.op, LoopOperation):
-            instructions.append(_with_bools(instruction, users, as_bool))
-        elif casts_bytes(instruction) and _all_look_for_events(instruction.outputs[0], users, images=True):
-            # The cast also made them contiguous, for example batch-first data. If they are contiguous, this is free.
-            (x,) = instruction.inputs
-            as_bool[instruction.outputs[0]] = rows = Value(x.trace, x.shape, x.dtype)
-            instructions.append(with_inputs(instruction, [x], [rows], CONTIGUOUS, {}))
-        elif instruction.inputs and instruction.inputs[0] in as_bool:
-            first, outputs = as_bool[instruction.inputs[0]], instruction.outputs
-            if instruction.op.view:
-                as_bool[outputs[0]] = Value(first.trace, outputs[0].shape, first.dtype)
-                outputs = (as_bool[outputs[0]],)
-            instructions.append(with_inputs(instruction, [first, *instruction.inputs[1:]], outputs))
-        else:
-            instructions.append(instruction)
-    return program._replace(instructions=instructions)
-
-
-def _with_bools(instruction: Instruction, users: Users, as_bool: dict[Value, Value]) -> Instruction:
-    """A loop that returns booleans for the spikes that no user needs as floats."""
-    body = loop_of(instruction).body
-    ys, outputs, first = list(body.ys), list(instruction.outputs), len(body.after)
-    inside = canonical_step(body)
-    makers = makers_in(inside)
-    for n, value in enumerate(inside.outputs[first : first + len(ys)]):
-        cast, out = makers.get(value), instruction.outputs[first + n]
-        if cast is None or not isinstance(cast.op, Cast) or not _all_look_for_events(out, users):
-            continue
-        (comparison,) = cast.inputs
-        # If it is an output twice, the loop also returns it as floats: as a state, or as another result.
-        if comparison.dtype.kind == "b" and inside.outputs.count(value) == 1:
-            ys[n] = wrap(comparison)
-            outputs[first + n] = as_bool[out] = Value(out.trace, out.shape, np.dtype(bool))
-    if outputs == list(instruction.outputs):
-        return instruction
-    return with_body(instruction, replace(body, ys=ys), instruction.inputs, outputs)
-
-
-def _all_look_for_events(value: Value, users: Users, images: bool = False) -> bool:
-    """True if only event-driven products (`images`: and convolutions) read a Value or its views, as first operand."""
-
-    def looks(user: Instruction | None) -> bool:
-        # In s.T @ s, for example, the second operand must be floats.
-        if user is None or user.inputs[0] is not value or value in user.inputs[1:]:
-            return False
-        if images and isinstance(user.op, BilinearOperation):
-            return user.op.limit(value, user.inputs[1], user.attrs) > 0
-        of_view = user.op.view and _all_look_for_events(user.outputs[0], users, images)
-        return isinstance(user.op, EventOperation) or of_view
-
-    return value in users and all(map(looks, users[value]))

@@ -67,7 +67,7 @@ def pack_weights(start: Any, stop: Any, weights: Any, sources: Any, packed: Any,
 
 def correlate(
     start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, views: Any, out: Any, planes: Any, sums: Any,
-    geometry: Any,
+    lines: Any, geometry: Any,
 ) -> None:  # fmt: skip
     """Compute results from images and packed weights. A unit has a range of output channels, and of images or rows."""
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
@@ -79,7 +79,7 @@ def correlate(
     together, chunk = geometry[24], geometry[25]
     blocks, area, taps = (outputs + 7) // 8, rows * pitch, count // channels
     adjacent = out_across == 1 and out_down == out_width and pitch == out_width
-    image, total = row(planes, start // grain), row(sums, start // grain)
+    image, total, line = row(planes, start // grain), row(sums, start // grain), row(lines, start // grain)
     for unit in range(start, stop):
         split, number = unit % splits, unit // splits
         first_row, group = number % bands * band_rows, number // bands % groups
@@ -91,7 +91,7 @@ def correlate(
         for begin in range(0, channels, chunk):
             some = least(chunk, channels - begin)
             fill_planes(
-                image, tail(x, 0), ((first * groups + group) * channels + begin) * height * width, there,
+                image, tail(x, 0), line, ((first * groups + group) * channels + begin) * height * width, there,
                 groups * channels * height * width, some, apart, height, width, down, across, tail(views, 0), by_rows,
                 by_columns, first_row * down, rows, pitch,
             )  # fmt: skip
@@ -118,7 +118,7 @@ def correlate(
 
 def contract(
     start: Any, stop: Any, grain: Any, x: Any, gradient: Any, offsets: Any, views: Any, partial: Any, planes: Any,
-    slopes: Any, geometry: Any,
+    slopes: Any, lines: Any, geometry: Any,
 ) -> None:  # fmt: skip
     """Compute the gradient of weights from images and the gradient of results.
 
@@ -136,6 +136,7 @@ def contract(
     in_place = pitch == out_width and pixels % 16 == 0 and (outputs % 4 == 0 or outputs == 1)
     for unit in range(start, stop):
         image, slope, own = row(planes, start // grain), row(slopes, start // grain), row(partial, unit)
+        line = row(lines, start // grain)
         split, number = unit % splits, unit // splits
         group, part = number % groups, number // groups
         first = split * split_channels
@@ -148,7 +149,7 @@ def contract(
             # The elements between rows are multiplied too, by a gradient of 0, so they must be finite.
             member = begin * groups + group
             fill_planes(
-                image, tail(x, 0), (member * channels + first) * height * width, there,
+                image, tail(x, 0), line, (member * channels + first) * height * width, there,
                 groups * channels * height * width, some, apart, height, width, down, across, tail(views, 0), by_rows,
                 by_columns, 0, rows, pitch,
             )  # fmt: skip
@@ -160,8 +161,8 @@ def contract(
                 )  # fmt: skip
                 continue
             fill_planes(
-                slope, tail(gradient, 0), member * outputs * pixels, there, groups * outputs * pixels, outputs, apart,
-                out_rows, out_width, 1, 1, tail(views, plain), 1, 1, 0, rows, pitch,
+                slope, tail(gradient, 0), line, member * outputs * pixels, there, groups * outputs * pixels, outputs,
+                apart, out_rows, out_width, 1, 1, tail(views, plain), 1, 1, 0, rows, pitch,
             )  # fmt: skip
             wide = ((there - 1) * area + (out_rows - 1) * pitch + out_width + 15) // 16 * 16
             add_products(own, slope, outputs, apart, image, tail(offsets, 0), terms, wide, 1, 0, 0)
@@ -247,18 +248,19 @@ def other_algorithm(shape: Shape) -> Any:
 
 def _correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
     """Correlate x (N, groups C, H, W) with weights into `out`; `layout` and `sources` are for `pack_weights`."""
-    other = other_algorithm(shape)
+    x, other = _dense(x, weights.dtype, shape), other_algorithm(shape)
     if other is not None:
         other.correlate(x, weights, layout, sources, out, shape)
         return
-    plan = _plan(*shape, out.shape[2:])
-    packed = empty((shape.groups * plan.blocks, 8 * len(sources)), x.dtype)
+    plan, dtype = _plan(*shape, out.shape[2:]), weights.dtype
+    packed = empty((shape.groups * plan.blocks, 8 * len(sources)), dtype)
     geometry = np.array([shape.outputs, *layout, len(sources)], np.int64)
-    pack = kernel_for(pack_weights, "T[1] int64[1] T[2]* int64[1]", x.dtype)
+    pack = kernel_for(pack_weights, "T[1] int64[1] T[2]* int64[1]", dtype)
     pack(len(packed), int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
-    kernel = kernel_for(correlate, "int64 T[1] T[2] int64[1] int64[1] T[1]* T[2]* T[2]* int64[1]", x.dtype)
+    kinds = "int64 S[1] T[2] int64[1] int64[1] T[1]* T[2]* T[2]* T[2]* int64[1]"
+    kernel = kernel_for(correlate, kinds, dtype, x.dtype)
     operands = flat(x), packed, plan.offsets, plan.views, out.reshape(-1)
-    run_in_parts(kernel, plan.units, plan.work, operands, [(size, x.dtype) for size in plan.scratch], plan.geometry)
+    run_in_parts(kernel, plan.units, plan.work, operands, plan.memory(x, dtype), plan.geometry)
 
 
 def takes(x: Any, y: Any) -> bool:
@@ -268,11 +270,11 @@ def takes(x: Any, y: Any) -> bool:
     return here and x.ndim <= 4 and compiles()
 
 
-def _floats(images: Any, dtype: Any) -> Any:
-    """Convert images of bytes to the dtype of the results, and Rows to dense images."""
+def _dense(images: Any, dtype: Any, shape: Shape) -> Any:
+    """Convert Rows to dense images, and bytes to floats for depthwise kernels, which cannot read them."""
     if isinstance(images, Rows):
         return fill_rows(images, dtype)
-    if images.dtype == dtype:
+    if images.dtype == dtype or not depthwise.takes(shape):
         return images
     floats = empty(images.shape, dtype)
     floats[...] = images
@@ -302,7 +304,6 @@ def convolve(x: Any, weight: Any, *, stride: Ints, before: Ints, dilation: Ints,
         events.convolve(images, weight, results, sizes, groups)
         return out
     terms = math.prod(weight.shape[1:])
-    images = _floats(images, weight.dtype)
     _correlate(images, weight, (terms, terms * shape.outputs), np.arange(terms), results, shape)
     return out
 
@@ -312,7 +313,7 @@ def convolve_back(
 ) -> Any:
     """See `im2col.convolve_back`."""
     per_group, outputs = weight.shape[1], len(weight) // groups
-    out = empty((len(dout), per_group * groups, *lengths), dout.dtype)
+    out = empty((len(dout), per_group * groups, *lengths), weight.dtype)
     if not out.size:
         return out
     sizes = sizes_of(out.shape, weight.shape[2:], stride, dilation, before, dout.shape[2:])
@@ -391,16 +392,17 @@ def convolve_weight(x: Any, dout: Any, *, stride: Ints, before: Ints, dilation: 
     if events.pay(images, shape, of_weights=True):
         events.convolve_weight(images, with_two_axes(dout), out, sizes, groups)
         return out
-    images = _floats(images, dout.dtype)
+    images = _dense(images, dout.dtype, shape)
     other = other_algorithm(shape)
     if other is not None:
         other.contract(images, dout, out, shape)
         return out
     plan = _weight_plan(*shape)
     partial = empty((plan.units, plan.partial), dout.dtype)
-    kernel = kernel_for(contract, "int64 T[1] T[1] int64[1] int64[1] T[2]* T[2]* T[2]* int64[1]", dout.dtype)
+    kinds = "int64 S[1] T[1] int64[1] int64[1] T[2]* T[2]* T[2]* T[2]* int64[1]"
+    kernel = kernel_for(contract, kinds, dout.dtype, images.dtype)
     operands = flat(images), flat(dout), plan.offsets, plan.views, partial
-    run_in_parts(kernel, plan.units, plan.work, operands, [(size, dout.dtype) for size in plan.scratch], plan.geometry)
+    run_in_parts(kernel, plan.units, plan.work, operands, plan.memory(images, dout.dtype), plan.geometry)
     kernel = kernel_for(add_parts, "T[2]* T[1]* int64[1]", dout.dtype)
     kernel(groups * plan.blocks, int(partial.size > 1 << 18), partial, out.reshape(-1), plan.geometry)
     return out

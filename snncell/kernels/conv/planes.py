@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from snncell.kernels.intrinsics.builtins import call_once, least
-from snncell.kernels.intrinsics.elements import move, move_between, move_every_second, put, tail, zero
+from snncell.kernels.intrinsics.elements import convert, move, move_between, move_every_second, put, tail, zero
 
 # --- Kernel functions: copy rows into padded planes, and results out of them ------------------------------------------
 
 
 @call_once
 def fill_planes(
-    target: Any, source: Any, first: int, images: int, between: int, channels: int, apart: int, height: int, width: int,
-    down: int, across: int, views: Any, by_rows: int, by_columns: int, skipped: int, rows: int, pitch: int,
+    target: Any, source: Any, lines: Any, first: int, images: int, between: int, channels: int, apart: int, height: int,
+    width: int, down: int, across: int, views: Any, by_rows: int, by_columns: int, skipped: int, rows: int, pitch: int,
 ) -> None:  # fmt: skip
     """Copy `channels` of (height, width) of some images into padded planes.
 
     The first image starts at `source[first]`, and the next ones are `between` elements further. `views` has the
     `by_rows` numbers p and then the `by_columns` numbers q. Each pair is a plane, whose element (i, j) is element
     (i down + p, j across + q) of the image, or 0 outside of it. Planes are `apart` elements apart in `target`, with
-    zeros after the rows of the last image. The first `skipped` rows of the images are left out.
+    zeros after the rows of the last image. The first `skipped` rows of the images are left out. `lines` has memory for
+    a channel of an image of bytes.
     """
     area = rows * pitch
     for plane in range(channels * by_rows * by_columns):
@@ -37,17 +39,21 @@ def fill_planes(
                 for b in range(by_columns):
                     plane = ((channel * by_rows + a) * by_columns + b) * apart + n * area
                     fill_plane(
-                        tail(target, plane), source, begin, height, width, down, across, views[a] + skipped,
-                        views[by_rows + b], rows, pitch,
+                        tail(target, plane), tail(source, begin), lines, height, width, down, across,
+                        views[a] + skipped, views[by_rows + b], rows, pitch,
                     )  # fmt: skip
 
 
 @call_once
 def fill_plane(
-    target: Any, source: Any, first: int, height: int, width: int, down: int, across: int, top: int, left: int,
+    target: Any, source: Any, lines: Any, height: int, width: int, down: int, across: int, top: int, left: int,
     rows: int, pitch: int,
 ) -> None:  # fmt: skip
     """Copy elements (top + i down, left + j across) of an image, or 0 outside of it, to row i and column j."""
+    skipped = top if top > 0 else 0
+    height = least(height, top + (rows - 1) * down + 1) - skipped  # of the rows that are needed
+    height, top = height if height > 0 else 0, top - skipped
+    image = convert(lines, tail(source, skipped * width), height * width)
     low, high = -left, width - left
     if across > 1:  # a branch, because divisions take long
         low, high = (across - 1 - left) // across, (width - 1 - left) // across + 1
@@ -60,7 +66,7 @@ def fill_plane(
         below = above if below < above else below
         zero(target, above * pitch)
         if below > above:
-            move(tail(target, above * pitch), tail(source, first + (top + above) * width), (below - above) * pitch)
+            move(tail(target, above * pitch), tail(image, (top + above) * width), (below - above) * pitch)
         zero(tail(target, below * pitch), (rows - below) * pitch)
         return
     for i in range(rows):
@@ -69,15 +75,15 @@ def fill_plane(
         if y < 0 or y >= height or high <= low:
             zero(tail(target, place), pitch)
         elif across == 1:
-            move_between(tail(target, place), source, first + y * width + left, low, high, pitch)
+            move_between(tail(target, place), image, y * width + left, low, high, pitch)
         else:
-            begin = first + y * width + low * across + left
+            begin = y * width + low * across + left
             zero(tail(target, place), low)
             if across == 2:
-                move_every_second(tail(target, place + low), tail(source, begin), high - low)
+                move_every_second(tail(target, place + low), tail(image, begin), high - low)
             else:
                 for j in range(high - low):
-                    target[place + low + j] = source[begin + j * across]
+                    target[place + low + j] = image[begin + j * across]
             zero(tail(target, place + high), pitch - high)
 
 
@@ -157,9 +163,13 @@ class ConvolutionPlan(NamedTuple):
     views: Any
     units: int  # of the multiplying kernel
     blocks: int  # of weights, with eight outputs for a correlation, and four for a weight gradient
-    scratch: Ints  # the number of elements in the two scratch arrays of a part
+    scratch: Ints  # the number of elements in the first two scratch arrays of a part
     work: int  # the number of multiplications
     partial: int = 0  # the number of partial sums of a unit, for a weight gradient
+
+    def memory(self, x: Any, dtype: Any, images: int = 1) -> list[tuple[int, Any]]:
+        """The size and dtype of each scratch array; the last one is for a channel of `images` of bytes, as floats."""
+        return [(size, dtype) for size in (*self.scratch, 1 if x.dtype == dtype else images * math.prod(x.shape[2:]))]
 
 
 class Views(NamedTuple):
@@ -273,8 +283,9 @@ def flat(x: Any) -> Any:
 
 
 def with_two_axes(x: Any) -> Any:
-    """Images (N, C, L) as (N, C, 1, L)."""
-    return x if x.ndim == 4 else x.reshape(*x.shape[:2], 1, x.shape[2])
+    """Images (N, C, L) as (N, C, 1, L), and booleans as bytes."""
+    x = x if x.ndim == 4 else x.reshape(*x.shape[:2], 1, x.shape[2])
+    return x.view(np.uint8) if x.dtype == bool and isinstance(x, np.ndarray) else x
 
 
 def two(values: Ints, filler: int) -> Ints:

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.kernels.intrinsics.builtins import Vectors, call_once, int_constant, lowers
-from snncell.kernels.intrinsics.elements import tail
+from snncell.kernels.intrinsics.builtins import Vectors, call_once, int_constant, least, lowers
+from snncell.kernels.intrinsics.elements import convert, line_of, tail
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -139,26 +139,32 @@ def of_slopes(tiling: Tiling) -> Callable[..., None]:
 
 def _tiles(down: Matrix, across: Matrix, steps: tuple[int, int], tiling: Tiling) -> Callable[..., None]:
     transform, points = _rows_of_tiles(down, across, steps, tiling), len(down) * len(across)
-    high, together, shared = steps[0], tiling.rows, tiling.images
+    high, tall, together, shared = steps[0], len(down[0]), tiling.rows, tiling.images
 
     @call_once
     def fill_tiles(
-        tiles: Any, apart: int, wide: int, x: Any, images: int, between: int, channels: int, height: int, width: int,
-        top: int, left: int, rows: int, columns: int, end: int,
+        tiles: Any, apart: int, wide: int, x: Any, plane: Any, images: int, between: int, channels: int, height: int,
+        width: int, top: int, left: int, rows: int, columns: int, end: int,
     ) -> None:  # fmt: skip
         """Transform `rows` rows of tiles for `channels` of `images`; the first tile is at (top, left).
         The images are `between` elements apart. Point p of channel c begins at `tiles[p * apart + c * wide]`, with
-        zeros after the last tile up to `end`.
+        zeros after the last tile up to `end`. `plane` has memory for a channel of the images that share a vector, if
+        they are bytes.
         """
+        skipped = top if top > 0 else 0
+        lines = least(height, top + high * (rows - 1) + tall) - skipped
+        lines = lines if lines > 0 else 0
+        step = between if line_of(x) == line_of(plane) else lines * width  # between converted images
         for c in range(channels):
             for n in range(0, images, shared):
-                image = tail(x, n * between + c * height * width)
+                own = tail(x, n * between + (c * height + skipped) * width)
+                image = convert(plane, own, lines * width)
+                for m in range(1, least(shared, images - n)):
+                    convert(tail(plane, m * lines * width), tail(own, m * between), lines * width)
                 for i in range(0, rows, together):
                     # In ascending order, because vector stores past the end of a row are overwritten by the next row.
-                    first, line = c * wide + (n * rows + i) * columns, top + high * i
-                    transform(
-                        tail(tiles, first), apart, image, images - n, between, height, width, line, left, columns
-                    )  # fmt: skip
+                    first, line = c * wide + (n * rows + i) * columns, top - skipped + high * i
+                    transform(tail(tiles, first), apart, image, images - n, step, lines, width, line, left, columns)
             for p in range(points):
                 for t in range(images * rows * columns, end):
                     tiles[p * apart + c * wide + t] = 0

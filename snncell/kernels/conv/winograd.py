@@ -68,7 +68,7 @@ def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, 
 
 def correlate_tiles(
     start: Any, stop: Any, grain: Any, x: Any, packed: Any, offsets: Any, out: Any, points: Any,
-    sums: Any, geometry: Any,
+    sums: Any, planes: Any, geometry: Any,
 ) -> None:  # fmt: skip
     """Compute results from images and packed weights. A unit is a range of output channels, and of images or rows."""
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
@@ -78,14 +78,14 @@ def correlate_tiles(
     splits, split_blocks, out_first, out_plane = geometry[19], geometry[20], geometry[21], geometry[22]
     out_down, near_blocks, shared = geometry[23], geometry[24], geometry[25]
     blocks, apart, sums_apart = (outputs + 7) // 8, channels * wide + 16, near_blocks * 8 * wide + 16
-    tiles, total = row(points, start // grain), row(sums, start // grain)
+    tiles, total, plane = row(points, start // grain), row(sums, start // grain), row(planes, start // grain)
     for unit in range(start, stop):
         split, number = unit % splits, unit // splits
         first_row, group = number % bands * band_rows, number // bands % groups
         first = number // bands // groups * together
         there, rows = least(together, images - first), least(band_rows, tile_rows - first_row)
         tiles_of_images(
-            tiles, apart, wide, tail(x, (first * groups + group) * channels * height * width), there,
+            tiles, apart, wide, tail(x, (first * groups + group) * channels * height * width), plane, there,
             groups * channels * height * width, channels, height, width, top + down * first_row, left, rows, columns, 0,
         )  # fmt: skip
         long = (there * rows * columns + 15) // 16 * 16
@@ -112,7 +112,7 @@ def correlate_tiles(
 
 def contract_tiles(
     start: Any, stop: Any, grain: Any, x: Any, gradient: Any, offsets: Any, partial: Any, points: Any,
-    slopes: Any, geometry: Any,
+    slopes: Any, planes: Any, geometry: Any,
 ) -> None:  # fmt: skip
     """Compute the weight gradient at the points, from images and the result gradient.
 
@@ -125,7 +125,7 @@ def contract_tiles(
     parts, splits, split_channels, cuts, fours = geometry[15], geometry[16], geometry[17], geometry[18], geometry[19]
     together, wide, bands, band_rows = geometry[20], geometry[21], geometry[22], geometry[23]
     apart, slopes_apart = split_channels * wide + 16, 4 * fours * wide + 16
-    tiles, slope = row(points, start // grain), row(slopes, start // grain)
+    tiles, slope, plane = row(points, start // grain), row(slopes, start // grain), row(planes, start // grain)
     for unit in range(start, stop):
         own = row(partial, unit)
         split, number = unit % splits, unit // splits
@@ -142,14 +142,14 @@ def contract_tiles(
             long = (there * rows * columns + 15) // 16 * 16  # padded with zeros to whole vectors
             member = first_image * groups + group
             tiles_of_images(
-                tiles, apart, wide, tail(x, (member * channels + first) * height * width), there,
+                tiles, apart, wide, tail(x, (member * channels + first) * height * width), plane, there,
                 groups * channels * height * width, some, height, width, top + down * first_row, left, rows, columns,
                 long,
             )  # fmt: skip
             tiles_of_slopes(
                 slope, slopes_apart, wide, tail(gradient, (member * outputs + first_output) * out_rows * out_width),
-                there, groups * outputs * out_rows * out_width, present, out_rows, out_width, 2 * first_row, 0, rows,
-                columns, long,
+                plane, there, groups * outputs * out_rows * out_width, present, out_rows, out_width, 2 * first_row, 0,
+                rows, columns, long,
             )  # fmt: skip
             for p in range(count):
                 target = tail(own, p * (terms * fours * 16 + 16))
@@ -316,19 +316,23 @@ def _plan(shape: Shape, tiling: Tiling, out_plane: Ints) -> ConvolutionPlan:
 
 def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape: Shape) -> None:
     """Compute results into `out`; the arguments are those of `direct._correlate`."""
-    tiling, window = _tiling(shape, x.dtype), shape.window
+    dtype = weights.dtype
+    tiling, window = _tiling(shape, dtype), shape.window
     plan = _plan(shape, tiling, out.shape[2:])
     taps = math.prod(window)
     # The transforms need the weights of a window in ascending order of their places.
     orders = [np.argsort(axis.places) for axis in shape.axes]
     order = (orders[0][:, None] * window[1] + orders[1]).reshape(-1)
     sources = np.ascontiguousarray(sources.reshape(-1, taps)[:, order]).reshape(-1)
-    packed = empty((plan.blocks, _points(shape) * (shape.channels * 8 + LANES) + taps * 8), x.dtype)
+    packed = empty((plan.blocks, _points(shape) * (shape.channels * 8 + LANES) + taps * 8), dtype)
     geometry = np.array([shape.outputs, *layout, shape.channels, taps, _points(shape)], np.int64)
-    pack = _kernel(pack_points, tiling, x.dtype)
+    pack = _kernel(pack_points, tiling, dtype)
     pack(plan.blocks, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
-    operands, scratch = (flat(x), packed, plan.offsets, out.reshape(-1)), [(size, x.dtype) for size in plan.scratch]
-    run_in_parts(_kernel(correlate_tiles, tiling, x.dtype), plan.units, plan.work, operands, scratch, plan.geometry)
+    operands, kernel = (
+        (flat(x), packed, plan.offsets, out.reshape(-1)),
+        _kernel(correlate_tiles, tiling, dtype, x.dtype),
+    )
+    run_in_parts(kernel, plan.units, plan.work, operands, plan.memory(x, dtype, tiling.images), plan.geometry)
 
 
 @functools.lru_cache(maxsize=512)
@@ -368,13 +372,14 @@ def _weight_plan(shape: Shape, tiling: Tiling) -> ConvolutionPlan:
 
 def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     """Compute the gradient of weights into `out`: see `direct.convolve_weight`."""
-    tiling = _tiling(shape, x.dtype)
+    dtype = dout.dtype
+    tiling = _tiling(shape, dtype)
     plan = _weight_plan(shape, tiling)
-    partial = empty((plan.units, plan.partial), x.dtype)
-    operands, scratch = (flat(x), flat(dout), plan.offsets, partial), [(size, x.dtype) for size in plan.scratch]
-    run_in_parts(_kernel(contract_tiles, tiling, x.dtype), plan.units, plan.work, operands, scratch, plan.geometry)
-    at_points = empty((plan.blocks, 16 * math.prod(shape.window)), x.dtype)
-    add = _kernel(weights_of_tiles, tiling, x.dtype)
+    partial = empty((plan.units, plan.partial), dtype)
+    operands, kernel = (flat(x), flat(dout), plan.offsets, partial), _kernel(contract_tiles, tiling, dtype, x.dtype)
+    run_in_parts(kernel, plan.units, plan.work, operands, plan.memory(x, dtype, tiling.images), plan.geometry)
+    at_points = empty((plan.blocks, 16 * math.prod(shape.window)), dtype)
+    add = _kernel(weights_of_tiles, tiling, dtype)
     add(plan.blocks, int(partial.size > 1 << 18), partial, at_points, out.reshape(-1), plan.geometry)
 
 
@@ -382,11 +387,11 @@ def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
 _KERNELS: dict[Any, tuple[str, dict[str, Any]]] = {
     pack_points: ("T[1] int64[1] T[2]* int64[1]", {"points_of_weights": transforms.of_weights}),
     correlate_tiles: (
-        "int64 T[1] T[2] int64[1] T[1]* T[2]* T[2]* int64[1]",
+        "int64 S[1] T[2] int64[1] T[1]* T[2]* T[2]* T[2]* int64[1]",
         {"tiles_of_images": transforms.of_images, "put_results": transforms.put_results},
     ),
     contract_tiles: (
-        "int64 T[1] T[1] int64[1] T[2]* T[2]* T[2]* int64[1]",
+        "int64 S[1] T[1] int64[1] T[2]* T[2]* T[2]* T[2]* int64[1]",
         {"tiles_of_images": transforms.of_images, "tiles_of_slopes": transforms.of_slopes},
     ),
     weights_of_tiles: ("T[2]* T[2]* T[1]* int64[1]", {"weights_of_points": transforms.to_weights}),
@@ -394,6 +399,6 @@ _KERNELS: dict[Any, tuple[str, dict[str, Any]]] = {
 
 
 @functools.cache
-def _kernel(function: Any, tiling: Tiling, dtype: Any) -> Any:
+def _kernel(function: Any, tiling: Tiling, *named: Any) -> Any:
     kinds, made = _KERNELS[function]
-    return kernel_for(function, kinds, dtype, **{name: functools.partial(make, tiling) for name, make in made.items()})
+    return kernel_for(function, kinds, *named, **{name: functools.partial(make, tiling) for name, make in made.items()})

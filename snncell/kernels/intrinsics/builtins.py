@@ -153,6 +153,13 @@ class Vectors:
         loaded.align = self.bytes
         return loaded
 
+    def load_bytes(self, pointer: Any) -> Any:
+        """Load a vector of unsigned bytes, and convert them to floats."""
+        kind = ir.VectorType(ir.IntType(8), self.lanes)
+        loaded = self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
+        loaded.align = 1
+        return self.builder.uitofp(loaded, self.type)
+
     def load_each(self, pointer: Any, number: int) -> list[Any]:
         """Load `number` consecutive vectors."""
         return [self.load(self.at(pointer, n * self.lanes)) for n in range(number)]

@@ -370,6 +370,38 @@ def _lower_move_between(context: Any, builder: Any, signature: Any, operands: An
     return context.get_dummy_value()
 
 
+def convert(target: Any, source: Any, count: int) -> Any:
+    """Convert `count` bytes to the dtype of `target`, and return `target`; return `source` if it has that dtype."""
+    if source.dtype == target.dtype:
+        return source
+    target[:count] = source[:count]
+    return target
+
+
+@lowers(convert, "ArrayPart", "ArrayPart", "Integer", result=lambda target, source, count: target)
+def _lower_convert(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
+    target, source, count = operands
+    if signature.args[0] == signature.args[1]:
+        return source
+    vectors = Vectors(builder, target)
+    count = context.cast(builder, count, signature.args[2], types.int64)
+    whole = builder.and_(count, int_constant(-vectors.lanes))
+
+    def one(first: Any, _: list[Any]) -> list[Any]:
+        vectors.store(vectors.load_bytes(vectors.at(source, first)), vectors.at(target, first))
+        return []
+
+    def last(n: Any, _: list[Any]) -> list[Any]:
+        place = builder.add(whole, n)
+        number = builder.uitofp(builder.load(vectors.at(source, place)), vectors.element)
+        builder.store(number, vectors.at(target, place))
+        return []
+
+    vectors.loop(whole, vectors.lanes, [], one, maybe_none=True)
+    vectors.loop(builder.sub(count, whole), 1, [], last, maybe_none=True)
+    return target
+
+
 def move_every_second(target: Any, source: Any, count: int) -> None:
     """`move` for elements 0, 2, 4, ... of the source."""
     target[:count] = source[: 2 * count : 2]
