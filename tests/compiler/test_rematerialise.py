@@ -235,12 +235,14 @@ def test_spikes_with_other_consumers_are_floats(small_too: None) -> None:
     assert not any(out.dtype == bool for step in program.instructions for out in step.outputs)
 
 
-def test_spikes_that_are_states_are_floats(small_too: None) -> None:
+@pytest.mark.parametrize("recurrent", [True, False])
+def test_spikes_that_are_stored_as_states_are_floats(small_too: None, recurrent: bool) -> None:
     net = nn.MultiStep(nn.Recurrent(nn.LIFNode(tau=2.0), nn.Dense(20, 20)))
     w = Parameter(np.ones((20, 20), np.float32))
-    program = optimise(traced(value_and_grad(lambda x: ops.square(net(x) @ w).sum(), 0, w), ops.ones((6, 4, 20))))
+    weights = [*net.trainable_params(), w] if recurrent else [w]  # the former need the states before each step
+    program = optimise(traced(value_and_grad(lambda x: ops.square(net(x) @ w).sum(), 0, weights), ops.ones((6, 4, 20))))
     assert [step.op.name for step in program.instructions].count("events") == 1
-    assert not any(out.dtype == bool for step in program.instructions for out in step.outputs)
+    assert any(out.dtype == bool for step in program.instructions for out in step.outputs) != recurrent
 
 
 def test_small_products_are_not_prepared() -> None:

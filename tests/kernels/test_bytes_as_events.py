@@ -171,6 +171,9 @@ def test_second_order_gradients_equal_those_of_floats() -> None:
         ((3, 8, 11, 9), {"out_channels": 16, "kernel_size": 3, "stride": 2, "pad_mode": "valid"}),
         ((2, 4, 12, 12), {"out_channels": 8, "kernel_size": 3, "dilation": 2, "group": 2}),
         ((0, 2, 9, 9), {"out_channels": 8, "kernel_size": 3}),
+        ((5, 16, 13, 70), {"out_channels": 16, "kernel_size": 3}),
+        ((2, 9, 12, 13), {"out_channels": 24, "kernel_size": 5, "stride": 2}),
+        ((3, 4, 14, 19), {"out_channels": 9, "kernel_size": 4, "stride": 3}),
     ],
 )
 def test_convolutions_of_bytes_equal_those_of_floats(

@@ -142,6 +142,22 @@ def with_gradient(function: Any, x: Any, weights: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.parametrize("seed", range(60))
+def test_max_pool_of_bytes_has_the_elements_and_places_of_floats(seed: int) -> None:
+    case, rng = random_pool(seed), np.random.default_rng(seed)
+    largest, dtype = [(1, np.bool_), (1, np.uint8), (127, np.uint8)][seed % 3]
+    x = (rng.integers(0, largest + 1, case.shape) * (rng.random(case.shape) < 0.4)).astype(dtype)
+    if seed % 5 == 0:
+        x = np.asarray(x.swapaxes(0, -1).copy().swapaxes(0, -1))  # not contiguous
+    found, places = pooling.max_pool(x, case.windows)
+    expected, others = pooling.max_pool(x.astype(np.float32), case.windows)
+    assert found.dtype == pooling.largest(x, case.windows).dtype == dtype
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(places, others)
+    np.testing.assert_array_equal(pooling.largest(x, case.windows), expected)
+
+
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(120))
 def test_max_pool_equals_loops(seed: int) -> None:
     case = random_pool(seed)

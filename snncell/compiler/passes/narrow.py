@@ -9,7 +9,6 @@ that look for spikes read and write them all, and they are stored for the backwa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,7 @@ from snncell.compiler.ir.operations import CAST, CONTIGUOUS, Cast, is_elementwis
 from snncell.compiler.ir.product import BilinearOperation, EventOperation, casts_bytes
 from snncell.compiler.ir.program import Program, makers_in, rename_inputs, users_of, values_in, with_inputs
 from snncell.compiler.passes.fuse_into_loops import enlarged, is_kernel, sequences_of
-from snncell.compiler.passes.simplify import canonical_step
+from snncell.compiler.passes.simplify import FOLDED_BYTES, canonical_step
 from snncell.dtype import BYTES, is_float
 from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, wrap
@@ -43,6 +42,7 @@ def upper_bounds(program: Program, known: Bounds | None = None) -> dict[Value, i
     results of a loop have the bounds that its step has, given the bounds of its sequences.
     """
     bounds = dict(known or {})
+    bounds.update((x, 1) for array, x in program.constants if _is_zeros_or_ones(array))
     for instruction in program.instructions:
         if isinstance(instruction.op, LoopOperation):
             bounds.update(_bounds_of_results(instruction, bounds))
@@ -54,8 +54,16 @@ def upper_bounds(program: Program, known: Bounds | None = None) -> dict[Value, i
 def _bound_of(x: Any, bounds: Bounds) -> int | None:
     if isinstance(x, Value):
         return bounds.get(x, LARGEST.get(x.dtype))
-    # The bounds of other numbers are unused, because the dtype of a result would depend on a constant that may change.
-    return int(x) if x in (0, 1) and math.copysign(1, x) > 0 else None
+    # Other numbers have no bound, because the dtype of a result would depend on a constant that a user may change.
+    return 1 if _is_zeros_or_ones(np.asarray(x)) else None
+
+
+def _is_zeros_or_ones(array: Any) -> bool:
+    """True for a host array, not too large, in which all elements are 0 or all are 1, as in `where(spikes, 1, 0)`."""
+    if not isinstance(array, np.ndarray) or not 0 < array.nbytes <= FOLDED_BYTES or array.dtype.kind not in "biuf":
+        return False
+    first = array.flat[0]
+    return first in (0, 1) and not np.signbit(first) and bool((array == first).all())
 
 
 def _bound_of_result(instruction: Instruction, bounds: Bounds) -> int | None:
@@ -145,10 +153,12 @@ class _Choice:
         """True if the instruction that computes a Value can give bytes."""
         if isinstance(maker.op, LoopOperation):
             step, body = self._step_of(maker), loop_of(maker).body
-            ys = step.outputs[len(body.after) :][: len(body.ys)]
-            y = ys[maker.outputs.index(x) - len(body.after)]
-            # If the loop returns it twice, it may also be needed as floats, and bytes would be additional.
-            return ys.count(y) == 1 and y in makers_in(step)
+            after, ys = step.outputs[: len(body.after)], step.outputs[len(body.after) :][: len(body.ys)]
+            y = ys[maker.outputs.index(x) - len(after)]
+            # If the loop also stores it as floats, bytes would be additional: as another result, or as a state, if the
+            # states before each step are results, because they share an array with the states after it.
+            states = {last for first, last in zip(step.inputs, after, strict=False) if first in ys}
+            return ys.count(y) == 1 and y not in states and y in makers_in(step)
         if maker.op.selects:
             return x is maker.outputs[0] and all(
                 operand in chosen for operand in values_in(maker) if is_float(operand.dtype)
