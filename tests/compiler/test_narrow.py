@@ -55,6 +55,14 @@ def many(h: Tensor) -> Tensor:
     return spikes
 
 
+def overflowing(h: Tensor) -> Tensor:
+    """0 or -128, which 128 is as a signed byte."""
+    spikes = fires(h)
+    for _ in range(7):
+        spikes = spikes + spikes
+    return spikes.astype("int8").astype(h.dtype)
+
+
 def loop(x: Tensor, fire: Callable[[Tensor], Tensor] = with_surrogate) -> Tensor:
     """Spikes of neurons that leak; each step is one kernel."""
 
@@ -165,7 +173,7 @@ def test_spikes_that_are_needed_as_floats_stay_floats(user: str) -> None:
     ("fire", "expected"),
     [
         (fires, "bool"), (with_surrogate, "bool"), (selected, "uint8"), (counted, "uint8"), (graded, "float32"),
-        (halved, "float32"), (signed, "float32"), (many, "float32"),
+        (halved, "float32"), (signed, "float32"), (many, "float32"), (overflowing, "float32"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("neurons", [loop, with_slices])

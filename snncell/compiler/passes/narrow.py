@@ -26,8 +26,9 @@ from snncell.tape.state import Value
 from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Instruction
 
-LARGEST = {np.dtype(bool): 1, np.dtype(np.uint8): 255}  # by dtype
-SIGNED = 127  # the largest number of a signed byte; pooling compares bytes with -1
+BYTE = 255  # the largest number of a byte
+SIGNED = 127  # and of a signed one; pooling compares bytes with -1
+LARGEST = {np.dtype(bool): 1, np.dtype(np.uint8): BYTE}  # by dtype
 
 # --- Value range analysis ---------------------------------------------------------------------------------------------
 
@@ -76,7 +77,7 @@ def _bound_of_result(instruction: Instruction, bounds: Bounds) -> int | None:
     if not known or len(known) < len(own):
         return None
     bound = op.upper_bound(*known) if op.upper_bound is not None else max(known)
-    return bound if bound <= LARGEST[np.dtype(np.uint8)] else None
+    return bound if bound <= (SIGNED if out.dtype == np.int8 else BYTE) else None
 
 
 def _bounds_of_results(instruction: Instruction, bounds: Bounds) -> dict[Value, int]:
