@@ -32,28 +32,28 @@ def fill_planes(
         # First, because this also clears the start of the next plane. Vectors read past the last row, and rows share
         # their padding.
         zero(tail(target, plane * apart + images * area), apart - images * area)
+    top, last = least(views[0], views[by_rows - 1]), views[0] if views[0] > views[by_rows - 1] else views[by_rows - 1]
+    begin = skipped + top if skipped + top > 0 else 0
+    needed = least(height, skipped + last + (rows - 1) * down + 1) - begin
+    needed = needed if needed > 0 else 0
     for n in range(images):
         for channel in range(channels):
-            begin = first + n * between + channel * height * width
+            own = tail(source, first + n * between + (channel * height + begin) * width)
+            image = convert(lines, own, needed * width)
             for a in range(by_rows):
                 for b in range(by_columns):
                     plane = ((channel * by_rows + a) * by_columns + b) * apart + n * area
                     fill_plane(
-                        tail(target, plane), tail(source, begin), lines, height, width, down, across,
-                        views[a] + skipped, views[by_rows + b], rows, pitch,
+                        tail(target, plane), image, needed, width, down, across, views[a] + skipped - begin,
+                        views[by_rows + b], rows, pitch,
                     )  # fmt: skip
 
 
 @call_once
 def fill_plane(
-    target: Any, source: Any, lines: Any, height: int, width: int, down: int, across: int, top: int, left: int,
-    rows: int, pitch: int,
-) -> None:  # fmt: skip
+    target: Any, image: Any, height: int, width: int, down: int, across: int, top: int, left: int, rows: int, pitch: int
+) -> None:
     """Copy elements (top + i down, left + j across) of an image, or 0 outside of it, to row i and column j."""
-    skipped = top if top > 0 else 0
-    height = least(height, top + (rows - 1) * down + 1) - skipped  # of the rows that are needed
-    height, top = height if height > 0 else 0, top - skipped
-    image = convert(lines, tail(source, skipped * width), height * width)
     low, high = -left, width - left
     if across > 1:  # a branch, because divisions take long
         low, high = (across - 1 - left) // across, (width - 1 - left) // across + 1
