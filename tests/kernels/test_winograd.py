@@ -53,8 +53,8 @@ def test_transforms_of_one_channel_equal_its_convolution(window: tuple[int, int]
     apart, plane = tiling.rows * 3 * rows * columns + 8, 2 * rows * pitch
     tiles, at_points, out = np.zeros(many * apart), np.empty(many * 8), np.full(3 * plane, np.nan)
     transforms.of_images(tiling)(
-        tiles, apart, apart, images.reshape(-1), images, 3, height * width, 1, height, width, -before[0], -before[1], rows,
-        columns, 0,
+        tiles, apart, apart, images.reshape(-1), images, 3, height * width, 1, height, width, -before[0], -before[1],
+        rows, columns, 0,
     )  # fmt: skip
     eight = np.repeat(weight.reshape(-1), 8)
     transforms.of_weights(tiling)(at_points, 8, eight, 8, 8)
