@@ -80,6 +80,7 @@ def correlate(
     blocks, area, taps = (outputs + 7) // 8, rows * pitch, count // channels
     adjacent = out_across == 1 and out_down == out_width and pitch == out_width
     image, total, line = row(planes, start // grain), row(sums, start // grain), row(lines, start // grain)
+    filled = -1
     for unit in range(start, stop):
         split, number = unit % splits, unit // splits
         first_row, group = number % bands * band_rows, number // bands % groups
@@ -90,25 +91,24 @@ def correlate(
         first_block = split * split_blocks
         for begin in range(0, channels, chunk):
             some = least(chunk, channels - begin)
-            fill_planes(
-                image, tail(x, 0), line, ((first * groups + group) * channels + begin) * height * width, there,
-                groups * channels * height * width, some, apart, height, width, down, across, tail(views, 0), by_rows,
-                by_columns, first_row * down, rows, pitch,
-            )  # fmt: skip
+            if number != filled or chunk < channels:  # consecutive units have the same planes
+                fill_planes(
+                    image, tail(x, 0), line, ((first * groups + group) * channels + begin) * height * width, there,
+                    groups * channels * height * width, some, apart, height, width, down, across, tail(views, 0),
+                    by_rows, by_columns, first_row * down, rows, pitch,
+                )  # fmt: skip
+                filled = number
             for block in range(first_block, least(blocks, first_block + split_blocks)):
                 own = tail(row(packed, group * blocks + block), begin * taps * 8)
                 present = least(8, outputs - 8 * block)
                 place = out_first + ((first * groups + group) * outputs + 8 * block) * out_plane + first_row * out_down
-                if adjacent and there == 1 and ahead == wide and (present == 8 or present == 4 or present == 1):
-                    # Whole tiles of adjacent results are computed in the output itself.
-                    multiply_rows(
-                        tail(out, place), out_plane, wide, own, present, image, tail(offsets, 0), some * taps, begin
-                    )  # fmt: skip
-                    continue
                 # If the kernel processes channels in chunks, it must keep the sums of all blocks for the next chunk.
-                own_sums = tail(total, (block - first_block) * 8 * wide if chunk < channels else 0)
-                multiply_rows(own_sums, wide, wide, own, present, image, tail(offsets, 0), some * taps, begin)
-                if begin + chunk >= channels:
+                own_sums, step = tail(total, (block - first_block) * 8 * wide if chunk < channels else 0), wide
+                in_place = adjacent and there == 1 and ahead == wide and (present == 8 or present == 4 or present == 1)
+                if in_place:  # whole tiles of adjacent results are computed in the output itself
+                    own_sums, step = tail(out, place), out_plane
+                multiply_rows(own_sums, step, wide, own, present, image, tail(offsets, 0), some * taps, begin)
+                if begin + chunk >= channels and not in_place:
                     for n in range(there):
                         put_rows(
                             tail(out, place + n * groups * outputs * out_plane), tail(own_sums, n * area), present,
@@ -349,14 +349,14 @@ def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Ax
 
     def cost(layout: PlaneLayout) -> float:
         in_place = layout.adjacent(down.results, across.results)
-        pixels: int = layout.pixels(down.results, across.results)
+        pixels = layout.pixels(down.results, across.results)
         if in_place:
             pixels = layout.together * down.results * across.results
         full = (layout.size(split_channels) + outputs * layout.apart) * 4 > CACHED or pixels > MOST_PIXELS
         tiles = split_channels * taps / 4 * fours
         multiplied = tiles * (pixels / LANES * 16 * (1.25 if full else 1.0) + TILE_CYCLES)
         slopes = 0 if in_place else FILL_CYCLES * outputs * layout.together * layout.rows * -(-layout.pitch // LANES)
-        return (multiplied + slopes + layout.fill_cycles(split_channels)) / layout.together
+        return float((multiplied + slopes + layout.fill_cycles(split_channels)) / layout.together)
 
     layout = min(layouts(axes, down.results, min(MOST_TOGETHER, -(-images // parts))), key=cost)
     terms = -(-split_channels * taps // 4) * 4

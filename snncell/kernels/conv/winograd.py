@@ -26,7 +26,7 @@ from snncell.kernels.conv import transforms
 from snncell.kernels.conv.planes import LANES, Axis, ConvolutionPlan, Shape, flat
 from snncell.kernels.conv.transforms import LONGEST, WIDE, Tiling, points
 from snncell.kernels.intrinsics.builtins import least
-from snncell.kernels.intrinsics.elements import row, tail, zero
+from snncell.kernels.intrinsics.elements import prefetch, row, tail, zero
 from snncell.kernels.intrinsics.panels import add_products, multiply_rows
 from snncell.kernels.numba.build import kernel_for, run_in_parts
 
@@ -55,6 +55,9 @@ def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, 
         first = unit // blocks * group + unit % blocks * 8 * apart
         present = least(8, rows - unit % blocks * 8)
         for c in range(channels):
+            ahead = first + sources[least(c + 8, channels - 1) * taps]
+            for r in range(8):
+                prefetch(tail(weights, ahead + r * apart))
             for k in range(taps):
                 place = first + sources[c * taps + k]
                 if present == 8:  # without a branch for each row
@@ -79,15 +82,19 @@ def correlate_tiles(
     out_down, near_blocks, shared = geometry[23], geometry[24], geometry[25]
     blocks, apart, sums_apart = (outputs + 7) // 8, channels * wide + 16, near_blocks * 8 * wide + 16
     tiles, total, plane = row(points, start // grain), row(sums, start // grain), row(planes, start // grain)
+    filled = -1
     for unit in range(start, stop):
         split, number = unit % splits, unit // splits
         first_row, group = number % bands * band_rows, number // bands % groups
         first = number // bands // groups * together
         there, rows = least(together, images - first), least(band_rows, tile_rows - first_row)
-        tiles_of_images(
-            tiles, apart, wide, tail(x, (first * groups + group) * channels * height * width), plane, there,
-            groups * channels * height * width, channels, height, width, top + down * first_row, left, rows, columns, 0,
-        )  # fmt: skip
+        if number != filled:  # consecutive units have the same tiles
+            tiles_of_images(
+                tiles, apart, wide, tail(x, (first * groups + group) * channels * height * width), plane, there,
+                groups * channels * height * width, channels, height, width, top + down * first_row, left, rows,
+                columns, 0,
+            )  # fmt: skip
+            filled = number
         long = (there * rows * columns + 15) // 16 * 16
         last_block = least(blocks, (split + 1) * split_blocks)
         for low in range(split * split_blocks, last_block, near_blocks):  # their sums fit into the cache
