@@ -57,6 +57,11 @@ class Cell(Hooked, Modes, HasState):
     Each call overwrites the attributes that `construct` sets. Use `self.save_for_bprop(...)` to keep values of one call
     for its `bprop`. If a Parameter `self.w` is written after the forward pass, `bprop` reads the new value, but in a
     time loop and in a jitted function it reads the value of the forward pass.
+
+    Args:
+        auto_prefix: False for a wrapper that must not rename the Parameters of its network, such as a training Cell.
+        flags: attributes that `get_flags` returns.
+        attributes: other attributes to set.
     """
 
     bprop_debug: bool
@@ -73,14 +78,7 @@ class Cell(Hooked, Modes, HasState):
         flags: Annotated[dict[str, Any] | None, Own()] = None,
         **attributes: Any,
     ) -> None:
-        """Initialise a Cell; subclasses must call this before they set attributes.
-
-        Args:
-            auto_prefix: False for a wrapper that must not rename the Parameters of its network, such as a training
-                Cell.
-            flags: attributes that `get_flags` returns.
-            attributes: other attributes to set.
-        """
+        """Initialise a Cell; subclasses must call this before they set attributes."""
         who = type(self).__name__
         if not isinstance(auto_prefix, bool):
             hint = f" Create the Cell first, then call it with data: {who}()(x)." * hasattr(auto_prefix, "shape")

@@ -290,22 +290,24 @@ def jit(
 ) -> Any:
     """Compile a function of Tensors: trace it once per signature, and replay it as a list of kernels.
 
-    The signature consists of the shapes and dtypes of Tensors, and of all other arguments. Gradients, optimiser steps
-    and writes to Parameters inside `fn` become part of the Program. A Python number among the arguments is part of the
-    signature, so each new value causes a new trace (but no compilation). You should pass a number that changes at every
+    To trace `fn`, `jit` runs it once, with shapes and dtypes instead of values, and records its operations. This list
+    of operations is the Program. Gradients, optimiser steps and writes to Parameters inside `fn` become part of it.
+
+    The signature consists of the shapes and dtypes of Tensors, and of the values of all other arguments. Each new value
+    of a Python number therefore causes a new trace (but no compilation). You should pass a number that changes at every
     step as a Tensor or a Parameter. Results agree with eager ones to rounding, and to the bit in arithmetic and
     comparisons. With `snncell.set_context(check_finite=True)`, `fn` is not compiled but runs operation by operation.
 
-    `jit` compares the Python values that `fn` reads outside of its arguments at each call, and traces `fn` again if one
-    has changed. For example, `loss_weight[0] = 0.5` between two calls takes effect. `jit` compares globals, variables
-    of enclosing functions, defaults, attributes of objects, containers, environment variables, NumPy arrays and PyTorch
-    tensors. It also compares the values that functions called by `fn` read, but does not follow code of libraries. The
-    comparison of an array needs a copy and about 0.1 ms per MB at each call; above 16 MB you get a warning. Tensors
-    cost nothing. Functions that read a clock or a file, such as `time.time()` and `open()`, cause a warning, because a
-    trace keeps the first result. Pass such values as arguments.
+    At each call, `jit` compares the Python values that `fn` reads outside of its arguments, and traces `fn` again if
+    one has changed. For example, `loss_weight[0] = 0.5` between two calls takes effect. `jit` compares globals,
+    variables of enclosing functions, defaults, attributes of objects, containers, environment variables, NumPy arrays
+    and PyTorch tensors. It also compares the values that functions called by `fn` read, but does not follow code of
+    libraries. The comparison of an array needs a copy and about 0.1 ms per MB at each call; above 16 MB you get a
+    warning. Tensors cost nothing. Functions that read a clock or a file, such as `time.time()` and `open()`, cause a
+    warning, because a trace keeps the first result. Pass such values as arguments.
 
-    Python code runs when `fn` is traced, not at each call. For example, `log.append(...)` on a list that `fn` does not
-    read runs only then. Therefore `jit` raises an error for:
+    Python code runs when `fn` is traced, not at each call. For example, `log.append(...)` appends once for each trace,
+    if `fn` does not read the list `log`. `jit` raises an error for code that would give wrong results:
 
     - random numbers of `np.random` or `random`: use `ops.normal` or `ops.uniform` instead;
     - a value that `fn` both reads and changes at each call;
@@ -317,8 +319,9 @@ def jit(
     Args:
         fn: a function or Cell. A branch on a Tensor's value is an error, because the value is not known in the trace.
             If you leave `fn` out, `jit` returns a decorator.
-        input_signature: a Tensor like each argument, or a tuple of them (None for an argument that may be anything).
-            Arguments of other shapes or dtypes raise an error, so that they never cause a new trace.
+        input_signature: example Tensors with the shapes and dtypes of the arguments: a Tensor for a function of one
+            argument, else a tuple with one Tensor for each (None for an argument that may be anything). Arguments of
+            other shapes or dtypes raise an error, so that they never cause a new trace.
         jit_config, capture_mode, jit_level, fullgraph: options of MindSpore without an effect. There is one way to
             compile, by tracing, and no fallback.
         dynamic, compile_once, hash_args, options: options of MindSpore, too. An unsupported value raises an error that

@@ -68,7 +68,9 @@ class IFNode(Neuron):
 
 # Fields of neurons with the membrane equation tau dv/dt = -(v - v_rest) + x.
 MEMBRANE_TAU = field(2.0, TAU, "membrane time constant")
-DECAY_INPUT = field(True, None, "whether tau divides the input too, so that x charges the potential to v_rest + x")
+DECAY_INPUT = field(
+    True, None, "whether tau divides the input too, so that the potential approaches v_rest + x if x is constant"
+)
 V_REST = field(None, FINITE, "resting potential, to which the potential decays without input", follows="v_reset")
 
 

@@ -97,15 +97,16 @@ class MultiStep(Cell):
     """Run a neuron over time: (T, B, ...) -> (T, B, ...).
 
     This is the usual way to use a neuron in a network, for example `nn.SequentialCell(nn.Dense(784, 100),
-    nn.MultiStep(nn.LIFNode()))`. It traces the step once for each combination of input shapes and dtypes. If all
-    operations are elementwise, apart from products of states and weights, it compiles one forward and one backward
-    kernel with the time loop inside; `snncell.explain` shows this. Because the step is traced:
+    nn.MultiStep(nn.LIFNode()))`. It traces the step: it runs the Python code once for each combination of input shapes
+    and dtypes, and records the operations. If all operations are elementwise, apart from products of states and
+    weights, it compiles one forward and one backward kernel with the time loop inside; `snncell.explain` shows this.
+    Because the step is traced:
 
     - Python code in the Cell runs once, not at each step. A branch on the value of a Tensor is an error.
     - If a Python value that the Cell reads changes between calls, the step is traced again, as by `snncell.jit`.
     - Random numbers from `np.random` or `random` are an error, because all steps would share them. Use `ops.normal`.
     - An attribute that a step both reads and changes is an error. Return it as a state instead.
-    - Cells with hooks or `bprop_debug` run step by step.
+    - Cells with hooks run step by step, and so do Cells with `bprop_debug = True`, which checks custom gradients.
 
     Args:
         cell: a Cell of one step, `construct(x, *states) -> (output, *states)`. The output can be any structure of
