@@ -38,7 +38,7 @@ def random_convolution(rng: Any, path: str = "sums") -> tuple[Any, Any, Any, dic
         tuple(map(int, rng.integers(low, high, axes))) for low, high in ((1, 6), (1, 3), (1, 5), (0, 4))
     )
     dtype = rng.choice(["float32", "float64"])
-    if path == "tiles":  # each window has its own kernels
+    if path == "tiles":
         size = ((2, 3), (5, 5), (3, 3))[int(rng.choice([0, 1, 2, 2, 2]))]
         stride, dilation = ((1, 2) if size == (2, 3) else (1, 1), (2, 2))[int(rng.choice([0, 0, 1]))], (1, 1)
         dtype = "float32" if size == (2, 3) or stride == (2, 2) else dtype
@@ -83,11 +83,7 @@ def by(path: str) -> Iterator[None]:
         yield
 
 
-@compiled
-@pytest.mark.parametrize("seed", range(60))
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.sampled(3)
-def test_kernels_equal_windows_in_random_settings(seed: int, path: str) -> None:
+def assert_equal_windows(seed: int, path: str) -> None:
     x, weight, dout, options = random_convolution(np.random.default_rng(seed), path)
     with by(path):
         values = three(direct, x, weight, dout, options)
@@ -96,6 +92,21 @@ def test_kernels_equal_windows_in_random_settings(seed: int, path: str) -> None:
         scale = np.abs(expected).max(initial=1e-30)
         assert value.dtype == x.dtype and value.shape == expected.shape
         assert np.abs(value - expected).max(initial=0.0) <= scale * (1e-5 if x.dtype == np.float32 else 1e-13)
+
+
+@compiled
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("path", ["sums", "events"])
+@pytest.mark.sampled(24)
+def test_kernels_equal_windows_in_random_settings(seed: int, path: str) -> None:
+    assert_equal_windows(seed, path)
+
+
+@compiled
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.sampled(1)  # each window has its own kernels
+def test_tiles_equal_windows_in_random_settings(seed: int) -> None:
+    assert_equal_windows(seed, "tiles")
 
 
 def test_convolution_and_its_gradients_are_adjoint() -> None:
