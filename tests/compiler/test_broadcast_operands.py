@@ -157,6 +157,12 @@ def of_centred(y: Tensor, c: Tensor) -> Tensor:
     return c * (y * c).sum((0, 2, 3)).reshape((1, -1, 1, 1))
 
 
+def beside_exponential(y: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """A product with a sum whose operands are computed one after the other."""
+    e = ops.exp(c)
+    return y * (e + c), e
+
+
 # Functions of a result y of a loop, of an array of one step and of a sequence, and the number of loops that are left.
 # "Merged" ones reshape steps and batch into one axis, as `nn.TimeDistributed` does.
 USERS: dict[str, tuple[Any, int]] = {
@@ -179,6 +185,7 @@ USERS: dict[str, tuple[Any, int]] = {
     "merged, summed except the batch": (lambda y, a, c: merged(y).sum((1, 2)), 1),
     "merged in another way": (lambda y, a, c: y.reshape((3, 4, 3, 5)).sum((0, 1)), 1),
     "merged, with a cheap producer that has other users": (lambda y, a, c: of_centred(merged(y), merged(c) - 0.5), 1),
+    "merged, with an operand that is a result": (lambda y, a, c: beside_exponential(merged(y), merged(c)), 2),
     "booleans": (lambda y, a, c: ops.where(y > 0.0, a, c), 0),
 }
 

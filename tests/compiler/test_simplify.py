@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from interpreting import emitted, interpreted, op_names, traced
 
-from snncell import Parameter, Tensor, jit, ops
+from snncell import Parameter, Tensor, grad, jit, ops
 from snncell.compiler.ir.program import substitute, values_in
 from snncell.compiler.pipeline import optimise
 from snncell.testing import unfused
@@ -124,3 +124,18 @@ def test_elementwise_instructions_read_the_source_of_a_broadcast() -> None:
     assert op_names(optimise(traced(repeated, x))) == ["sum", "exp", "mul", "broadcast_to"]
     for function in (centred, repeated):
         assert bits(jit(function)(x).asnumpy()) == bits(function(x).asnumpy())
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_contraction_absorbs_its_transpose_only_without_another_user() -> None:
+    def gradient(x: Tensor) -> Tensor:
+        return grad(lambda w: ops.square(ops.matmul(x, w)).sum())(ops.ones((3, 4)))
+
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        found = gradient(x)
+        return ops.transpose(found, (1, 0)), found + 1.0
+
+    x = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert "transpose" not in op_names(traced(lambda x: ops.transpose(gradient(x), (1, 0)), x))
+    for result, wanted in zip(jit(both)(x), both(x), strict=True):
+        assert bits(result.asnumpy()) == bits(wanted.asnumpy())

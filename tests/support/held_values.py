@@ -241,6 +241,16 @@ def function_without_a_module():
     return there["scaled"], lambda value: there.__setitem__("gain", value)
 
 
+def global_created_later():
+    there = {}
+    exec(
+        "def scaled(x):\n    global gain\n    if x is None:\n        gain = 1.0\n"
+        "    try:\n        return x * gain\n    except NameError:\n        return x\n",
+        there,
+    )
+    return there["scaled"], lambda value: there.__setitem__("gain", value)
+
+
 def replaced_defaults():
     def scaled(x, gain=1.0):
         return x * gain
@@ -389,7 +399,7 @@ HELD = {
     **{made.__name__: made for made in (subclass_attribute, array_attribute, shadowed_in_a_subclass)},
     **{made.__name__: made for made in (shadowed_method, name_of_module, name_of_class, name_of_slot, private_slot)},
     **{made.__name__: made for made in (module_named_as_a_standard_one, function_without_a_module)},
-    **{made.__name__: made for made in (replaced_defaults, changed_keyword_defaults)},
+    **{made.__name__: made for made in (global_created_later, replaced_defaults, changed_keyword_defaults)},
     **{made.__name__: made for made in (default_factory, reference, object_array, sparse_that_replaces_its_arrays)},
     **{made.__name__: made for made in (bytes_of_others, record, of_c, of_thread, view_of_dict, proxy, of_metaclass)},
     **{made.__name__: made for made in (global_by_its_name, attribute_of_vars, partial_method, missing_attribute)},
