@@ -358,6 +358,7 @@ def test_hasattr_of_an_unknown_name_is_false():
         (lambda: nn.Conv2d(2, 2, 3, groups=2), "Conv2d has no argument groups. Did you mean group"),
         (lambda: ops.mse_loss(Tensor([1.0]), labels=[1.0]), "mse_loss has no argument labels. Did you mean target"),
         (lambda: ops.softmax(Tensor([1.0]), dim=-1), "softmax has no argument dim. Did you mean axis"),
+        (lambda: ops.max_pool2d(ops.ones((1, 1, 2, 2)), 2, strid=2), "max_pool2d has no argument strid. Did you mean"),
         (
             lambda: nn.MultiStep(nn.LIFNode(), return_state=True),
             "MultiStep has no argument return_state. Did you mean return_states",

@@ -66,12 +66,12 @@ def test_aedat_3_packet_header_fields_are_respected(path):
     def event(t, x, y, p, valid):
         return np.array([x << 17 | y << 2 | p << 1 | valid, t], "<u4").tobytes()
 
-    body = event(5, 3, 4, 1, 0) + event(6, 5, 6, 0, 1)
+    body = event(5, 3, 4, 1, 0) + event(6, 0x7FFF, 0x7FFE, 0, 1)
     head = b"#!AER-DAT3.1\r\n#!END-HEADER\r\n"
     path.write_bytes(head + write.packet(1, 8, 4, 2, body, valid=1))
-    same(read_events(path), {"t": [2**32 + 6], "x": [5], "y": [6], "p": [0]}, (6, 7, 2))
+    same(read_events(path), {"t": [2**32 + 6], "x": [0x7FFF], "y": [0x7FFE], "p": [0]}, (0x8000, 0x7FFF, 2))
     path.write_bytes(head + write.packet(1, 8, 4, 0, body, valid=2))  # all are valid, whatever their valid bits are
-    same(read_events(path), {"t": [5, 6], "x": [3, 5], "y": [4, 6], "p": [1, 0]})
+    same(read_events(path), {"t": [5, 6], "x": [3, 0x7FFF], "y": [4, 0x7FFE], "p": [1, 0]})
     path.write_bytes(head)
     assert len(read_events(path)) == 0
 

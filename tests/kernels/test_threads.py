@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import numba
@@ -551,6 +552,25 @@ def test_number_of_threads_of_numba_is_respected(number: int) -> None:
         assert threading.get_ident() in threads
     finally:
         numba.set_num_threads(before)
+
+
+@pytest.mark.compiled
+def test_product_that_fails_waits_for_its_other_threads() -> None:
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("this machine has one core")
+    caller, begun, ended = threading.get_ident(), threading.Event(), []
+
+    def part(which: int) -> None:
+        if threading.get_ident() == caller:
+            begun.wait(timeout=60)  # until another thread has a part
+            raise ValueError("in the caller")
+        begun.set()
+        time.sleep(0.05)
+        ended.append(which)
+
+    with pytest.raises(ValueError, match="in the caller"):
+        WORKERS.run(part, range(3))
+    assert len(ended) == 2
 
 
 @pytest.mark.sampled(1)

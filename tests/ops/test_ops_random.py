@@ -210,10 +210,19 @@ def test_invalid_arguments_of_random_operations_raise():
         ops.randperm(-1)
 
 
-@pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "7", None])
-def test_seed_must_be_a_non_negative_integer(seed):
-    with pytest.raises(ArgumentError, match="set_seed: "):
-        ops.set_seed(seed)
+@pytest.mark.parametrize("number", [-1, 2**63, 1.5, "7", None])
+def test_seed_and_calls_must_be_non_negative_integers(number):
+    with pytest.raises(ArgumentError, match=r"set_seed: (the )?seed "):
+        ops.set_seed(number)
+    with pytest.raises(ArgumentError, match="set_seed: calls "):
+        ops.set_seed(0, number)
+
+
+def test_calls_skip_that_many_draws() -> None:
+    snncell.set_seed(3)
+    draws = [ops.uniform((4,)).tolist() for _ in range(3)]
+    snncell.set_seed(3, calls=2)
+    assert ops.uniform((4,)).tolist() == draws[2]
 
 
 # --- one generator per thread -----------------------------------------------------------------------------------------

@@ -54,6 +54,12 @@ def test_two_dtypes_promote_by_category(a, b):
     same(x + y, np.asarray(x).astype(expected.dtype) + np.asarray(y).astype(expected.dtype))
 
 
+@pytest.mark.parametrize("dtype", REALS, ids=str)
+def test_only_float64_widens_complex64(dtype):
+    total = Tensor([1, 0], dtype) + Tensor([1j, 2.0], ms.complex64)
+    same(total, np.array([1 + 1j, 2], np.complex128 if dtype == F64 else np.complex64))
+
+
 @pytest.mark.parametrize(
     ("dtype", "number", "expected"),
     [

@@ -458,6 +458,8 @@ def test_firing_rates_show_fractions_of_neurons_and_median():
         assert line.get_xdata()[0] == pytest.approx(np.median(rate))
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
     assert texts == [f"{n}: median {np.median(r):.3g}" for n, r in zip(RECORDED.layers, rates, strict=True)]
+    (line,) = plot.firing_rates(SPIKES[:, 0]).lines  # (T, N)
+    assert line.get_xdata()[0] == pytest.approx(np.median(SPIKES[:, 0].mean(0)))
 
 
 @pytest.mark.parametrize("width", [1.6, 2.0, 3.3])

@@ -509,6 +509,7 @@ def test_checkpoints_are_written_by_epoch_step_and_best_metric(tmp_path):
     _, result = simple(5, 16, test=samples(8, 1), callbacks=[best, each, steps])
     least = min(result.history, key=lambda record: record["test_loss"])
     names = sorted(path.name for path in tmp_path.iterdir())
+    assert best.state() == {"value": least["test_loss"]}
     assert names == ["at-15", "at-20", f"best-{least['epoch']}-{least['test_loss']:.2f}", "each-002", "each-004"]
 
 
