@@ -55,6 +55,7 @@ def pack_points(start: Any, stop: Any, weights: Any, sources: Any, packed: Any, 
         first = unit // blocks * group + unit % blocks * 8 * apart
         present = least(8, rows - unit % blocks * 8)
         for c in range(channels):
+            # In the backward pass, the weights of consecutive channels are far apart.
             ahead = first + sources[least(c + 8, channels - 1) * taps]
             for r in range(8):
                 prefetch(tail(weights, ahead + r * apart))
