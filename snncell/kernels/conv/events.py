@@ -185,13 +185,13 @@ Ints = tuple[int, ...]
 PARTS = 16  # the number of parts of the images; large gradients split the channels instead
 MOST_SLOPES = 1 << 18  # bytes of result gradients processed at once, a part of the L2 cache
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all parts
-# The cost model, in cycles of one thread per image and group, fitted to ratios of measured times for 130 shapes, with
-# AVX-512 and with AVX2 (`benchmarks/events.py`). Dense algorithms cost one cycle per vector of multiplications and per
-# copied element, and WEIGHT per weight (at all Winograd points) that is packed, or summed over parts of the images.
-# Events cost CALL more per call; MOVED per element that is scanned, or transposed between channels and pixels; WINDOW
-# per result, panel and row of the window; PACKED per weight that is packed; SUMMED per vector of weights that is summed
-# over parts; and per event in a window, EVENT for each panel and ADDED for each vector of sums.
-WEIGHT, CALL, MOVED, WINDOW, PACKED, SUMMED, EVENT, ADDED = 4.0, 10_000.0, 1.8, 8.0, 4.0, 20.0, 2.2, 2.0
+# The cost model, in cycles of one thread per image and group, fitted to ratios of measured times for 133 shapes
+# (`benchmarks/events.py`). Dense algorithms cost one cycle per vector of multiplications; COPIED per element that is
+# copied; and WEIGHT per weight (at all Winograd points) that is packed, or summed over parts of the images. Events cost
+# CALL per weight gradient; MOVED per element that is scanned, or transposed between channels and pixels;
+# WINDOW per result, panel and row of the window; WEIGHT per weight that is packed; SUMMED per vector of weights that is
+# summed over parts; and per event in a window, EVENT for each panel and ADDED for each vector of sums.
+COPIED, WEIGHT, CALL, MOVED, WINDOW, SUMMED, EVENT, ADDED = 1.3, 8.0, 10_000.0, 1.2, 8.0, 38.0, 1.7, 2.3
 BATCH = 16  # an assumed number of images that share the packed weights
 
 
@@ -271,18 +271,18 @@ def limit(shape: Shape, itemsize: int, of_weights: bool = False) -> float:
         points = math.prod(transforms.points(own, axis.stride) for axis, own in zip(axes, shape.window, strict=True))
         weights, copied, dense = channels * outputs * points, outputs * results, winograd.cycles(shape)
     else:
-        # The padding of windows at the border is multiplied too.
-        weights, copied = terms * outputs, elements + outputs * results
+        # The padding of windows at the border is multiplied too. Results that fill vectors are not copied.
+        weights, copied = terms * outputs, elements + (outputs * results if results % LANES else 0)
         reach = math.prod(axis.results + own - 1 for axis, own in zip(axes, shape.window, strict=True))
         dense = terms * -(-outputs // 8) * 8 * reach / LANES
     if of_weights:
         each_call = CALL + SUMMED * terms * vectors * _parts(images, PARTS, groups * terms * lanes * vectors)
         weights, share = weights * _parts(images, winograd.UNITS, groups * weights), max(1, images)
     else:
-        each_call, share = CALL + PACKED * size * terms * outputs, BATCH
+        each_call, share = WEIGHT * size * terms * outputs, BATCH
         fixed += WINDOW * (shape.window[0] + 1) * results * panels
     fixed, dense = fixed + each_call / share, dense + WEIGHT * weights / share
-    return float((size * (dense + copied) - fixed) / each) if each else 0.0
+    return float((size * (dense + COPIED * copied) - fixed) / each) if each else 0.0
 
 
 def _inside(axis: Axis) -> int:
