@@ -3,8 +3,8 @@
     before: loop gives s = cast(v > 1, float32); p, places = max_pool(s); y = conv(p, w); ...; dw = conv_weight(p, dy)
     after:  loop gives b = v > 1;                q, places = max_pool(b); y = conv(q, w); ...; dw = conv_weight(q, dy)
 
-A spike is 0 or 1, and as a float32 it takes four bytes. Its loop, the layers between, and the products and convolutions
-that look for spikes read and write them all, and they are stored for the backward pass.
+A spike is 0 or 1, but takes four bytes as a float32. Its loop writes them, pooling reads and writes them, convolutions
+read them, and the Program stores them for the backward pass.
 """
 
 from __future__ import annotations
