@@ -112,7 +112,7 @@ class _DeviceSpace:
 
     def constant(self, array: Any) -> Any:
         array = move_to_space(array, self)
-        return array.copy() if hasattr(array.memory, "part") else array  # copy memory that belongs to a recording
+        return array.copy() if hasattr(array.memory, "detach") else array  # copy the memory of a CUDA graph
 
     def of_its_own(self, array: Any) -> Any:
         whole: bool = array.contiguous and array.memory.block.size <= 2 * array.nbytes + 512
