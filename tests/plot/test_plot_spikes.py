@@ -696,7 +696,7 @@ WRONG = [
         errors.ArgumentError,
         "sample=1 and neuron=1 select a single row",
     ),
-    (lambda: plot.raster(SPIKES[0], sample=1), errors.ShapeError, r"choose from \(T, B, \.\.\.\), not from shape"),
+    (lambda: plot.raster(SPIKES[0], sample=1), errors.ShapeError, r"pass \(T, B, \.\.\.\), not shape"),
     (lambda: plot.raster(SPIKES[:, 0], classes=TRIALS), errors.ShapeError, r"12 neurons, so .* \(12,\), not \(6,\)"),
     (lambda: plot.raster(SPIKES[:, 0], psth=0), errors.ArgumentError, "a bin's width in steps is an integer of at"),
     (lambda: plot.membrane(RECORDED, neurons=[0, 12]), errors.ArgumentError, "no neuron 12; there are 12, from 0"),
