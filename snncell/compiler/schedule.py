@@ -87,8 +87,8 @@ def schedule(loop: Loop) -> LoopSchedule:
     varying = {*(x._data for x in body.xs), *results_of(*prologue)}
     again, forward_results = (recompute.loop, recompute.parts.after) if recompute else ([], [])
     own = [*carry, *states]  # the forward's states are not operands: the kernel rematerialises them
-    # One call for each step, because the backward step may compute a Value in the loop that the forward step computes
-    # before it, or the other way round.
+    # One call for the backward step and one for the forward step, because one of them may compute a Value in the loop
+    # that the other one loads from before the loop.
     loads = [*outside_of(instructions, results, own), *outside_of(again, forward_results, own)]
     loads = list(dict.fromkeys(loads))
     products = [] if recompute else _products_for(parts, loads)
@@ -167,7 +167,7 @@ def _products_for(parts: LoopParts, loads: Sequence[Value]) -> list[Instruction]
 
 
 def _terms_of(parts: LoopParts, instructions: Sequence[Instruction]) -> list[Instruction]:
-    """The products of a sequence from outside, transposed, and a sequence of the loop without other users."""
+    """The products `x.T @ y` of a sequence x from outside and a sequence y of the loop that nothing else uses."""
     computed = results_of(*instructions)
     # Instructions on totals over time, for example the gradient of a bias, do not use the rows of the steps.
     whole = [instruction for instruction in parts.reductions if not is_on_sums(instruction)]
@@ -302,9 +302,11 @@ def phases_of(instructions: Sequence[Instruction], results: Sequence[Value]) -> 
 
 class Stores:
     """The assignment of stores to phases, and of arrays to the Values that more than one phase needs.
-    A state is updated in place by the phase that computes it, if no later phase reads the old state. Otherwise it is
-    computed into another array, and a later phase copies it. Phases that only store follow the phases of the step. If
-    `in_place`, the new states of a step overwrite the old ones.
+
+    The phase that computes a new state writes it to the state's target array, if no later phase reads the old state.
+    Otherwise it writes to another array, and a later phase copies the state to its target. Phases that only store
+    follow the phases of the step. If `in_place`, the target contains the old state, so an unchanged state needs no
+    store. Otherwise each step has its own target, for example a row of the rematerialised states.
     """
 
     def __init__(
@@ -346,7 +348,7 @@ class Stores:
     def _place_states(
         self, carry: list[Value], after: list[Value], sequences: list[Value], in_place: bool
     ) -> dict[int, int]:
-        """Choose the phase that stores each state, by its number; it also fills `direct`."""
+        """Map the number of each state to the number of the phase that stores it, and fill `direct`."""
         made_in, last_read = self._made_in, self._last_read
         at_after: dict[int, int] = {}
         # If states are permuted, as in (v, u) -> (u, v), all must be loaded before one is stored.

@@ -66,7 +66,11 @@ class Windows(NamedTuple):
         return tuple((n + sum(pad) - (k - 1) * d - 1) // s + 1 for n, k, s, d, pad in axes)
 
     def with_last_part(self, lengths: Sequence[int]) -> Windows:
-        """The same windows and one more along each axis, beyond the padding, unless it begins after the image."""
+        """Windows for `ceil_mode`, with more padding: one more along each axis where the last window ends too early.
+
+        It ends too early if elements of the image or of the padding remain after it. The additional window is left out
+        if it would begin after the image.
+        """
         padding = []
         for n, k, s, d, (before, after) in zip(lengths, *self, strict=True):
             reach = (k - 1) * d + 1
@@ -95,7 +99,10 @@ class Windows(NamedTuple):
 
 
 def over_window(windows: Windows, axes: Sequence[int], lines: list[str]) -> list[str]:
-    """Loops over the positions `i0`, ... in a window, along some axes, that are inside of the image, at `r0`, ..."""
+    """Loops over the positions `i0`, ... in a window along some axes, around `lines`.
+
+    `lines` run only if the position in the image, `r0`, ..., is not in the padding.
+    """
     last = len(windows.size) - 1
     for axis in reversed(axes):
         place = [f"r{axis} = {source(windows, axis, 'q' if axis == last else f'p{axis}', f'i{axis}')}"]
@@ -132,7 +139,10 @@ UNROLLED = 25  # the most elements of a window that are unrolled
 
 
 class Joined(NamedTuple):
-    """The reduction of a window, rows first, for a short dependency chain; {p} is "row_" for them, else ""."""
+    """The reduction of a window: each row first, then the results of the rows, so that dependency chains are short.
+
+    {p} is the prefix of variables: "row_" for the reduction of a row, "" for that of the window.
+    """
 
     begin: list[str]  # initialise for no elements
     first: list[str]  # initialise with the element {v} at {at} in the window
@@ -146,7 +156,8 @@ _CHOSEN = ["{p}best = v if better else {p}best", "{p}found = {at} if better else
 MAX = Joined(
     ["{p}best = nothing[0]", "{p}found = place(0)"],
     _BEST,
-    # A NaN is better than every number, and nothing is better than NaN. So the first of the largest elements is found.
+    # An element is better than the best so far if it is larger, or if it is the first NaN. An equal element is not
+    # better, so the first of the largest elements is found.
     ["v = {v}", "better = (not (v <= {p}best)) & ({p}best == {p}best)", *_CHOSEN],
     {"v": "row_best", "at": "row_found"},
     {"out": "best", "places": "found"},
@@ -252,7 +263,10 @@ def _fill_lines(lines: list[str], names: dict[str, str]) -> list[str]:
 
 
 def tile_windows(name: str, windows: Windows, divisor: int | None, lanes: int) -> str:
-    """Source that writes each element of an image once: its window's value over `divisor`, or 0 without a window.
+    """Source that writes each element of an image once.
+
+    With a `divisor`, each element gets the value of its window, divided by this number. Without, only the element at
+    the position that `places` has for the window gets the value. All other elements get 0.
     The arguments are `(start, stop, n..., m..., low, high, x, places, out)`, without `places` if there is a divisor.
     """
     last = len(windows.size) - 1
@@ -366,7 +380,7 @@ def shape_after_pooling(shape: Sequence[int], windows: Windows) -> Ints:
 
 def max_pool(x: Any, windows: Windows) -> tuple[Any, Any]:
     """The largest element of each window and its position, the first of several; padding counts as -inf.
-    Booleans, and bytes up to 127, have the results and positions of floats.
+    Booleans, and bytes up to 127, give the same elements and positions as floats with these values would.
     """
     places = empty(shape_after_pooling(x.shape, windows), place_dtype(windows))
     return _largest("max_pool", x, windows, places), places

@@ -27,7 +27,7 @@ from snncell.tape.tensor import Tensor, wrap
 from snncell.tape.tracing import Instruction
 
 BYTE = 255  # the largest number of a byte
-SIGNED = 127  # and of a signed one; pooling compares bytes with -1
+SIGNED = 127  # the largest number of a signed byte; max pooling reads bytes as signed, because its padding is -1
 LARGEST = {np.dtype(bool): 1, np.dtype(np.uint8): BYTE}  # by dtype
 
 # --- Value range analysis ---------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ Bounds = Mapping[Value, int]
 
 
 def upper_bounds(program: Program, known: Bounds | None = None) -> dict[Value, int]:
-    """The largest number of each Value that provably contains whole numbers from 0 to 255; `known` has it for inputs.
+    """An upper bound of each Value that provably contains whole numbers from 0 to 255; `known` has bounds of inputs.
 
     For example, a comparison cast to floats has the bound 1, as has each selection of its elements, and the sum of two
     such Values has the bound 2. Operations declare by `selects` and `upper_bound` what is known of their results. The
@@ -55,7 +55,7 @@ def upper_bounds(program: Program, known: Bounds | None = None) -> dict[Value, i
 def _bound_of(x: Any, bounds: Bounds) -> int | None:
     if isinstance(x, Value):
         return bounds.get(x, LARGEST.get(x.dtype))
-    # Other numbers have no bound, because the dtype of a result would depend on a constant that a user may change.
+    # Numbers other than 0 and 1 have no bound, so that no dtype depends on a constant that a user may change.
     return 1 if _is_zeros_or_ones(np.asarray(x)) else None
 
 
@@ -114,7 +114,8 @@ def narrow_to_bytes(program: Program) -> Program:
         if isinstance(instruction.op, LoopOperation):
             instructions.append(_with_byte_results(_with_byte_sequences(instruction, narrow), chosen, narrow))
         elif casts_bytes(instruction) and instruction.outputs[0] in chosen:
-            # The cast also made them contiguous, for example batch-first data. If they are contiguous, this is free.
+            # The result of the cast was contiguous, but its operand may not be, as for batch-first data. `CONTIGUOUS`
+            # copies the operand only in this case.
             (x,) = instruction.inputs
             narrow[instruction.outputs[0]] = rows = Value(x.trace, x.shape, x.dtype)
             instructions.append(with_inputs(instruction, [x], [rows], CONTIGUOUS, {}))
@@ -156,15 +157,16 @@ class _Choice:
             step, body = self._step_of(maker), loop_of(maker).body
             after, ys = step.outputs[: len(body.after)], step.outputs[len(body.after) :][: len(body.ys)]
             y = ys[maker.outputs.index(x) - len(after)]
-            # If the loop also stores it as floats, bytes would be additional: as another result, or as a state, if the
-            # states before each step are results, because they share an array with the states after it.
+            # Bytes would be additional if the loop stores the same numbers as floats too. It does so if it returns them
+            # twice. It also does so for a state if both the states before each step and those after it are results,
+            # because these two sequences share one array.
             states = {last for first, last in zip(step.inputs, after, strict=False) if first in ys}
             return ys.count(y) == 1 and y not in states and y in makers_in(step)
         if maker.op.selects:
             return x is maker.outputs[0] and all(
                 operand in chosen for operand in values_in(maker) if is_float(operand.dtype)
             )
-        # If only groups read it, they are probably one group with it.
+        # If only instructions of fused groups read it, it is probably in the same group, and never stored.
         return is_elementwise(maker) and any(y is None or loop_shape(y) is None for y in self.users[x])
 
     def _reads(self, user: Instruction | None, x: Value, chosen: set[Value]) -> bool:

@@ -39,12 +39,13 @@ def _separate_after_loops(program: Program) -> Program:
     users = users_of(program)
     makers = makers_in(program)
     separate: dict[Value, Value] = {}  # maps a batch (T B, ...) to its sequence (T, B, ...)
-    place: dict[Value, int] = {}  # a Value's place in the new order: the number of an old instruction
+    place: dict[Value, int] = {}  # for each Value, the number of the old instruction in whose place it is now computed
     numbered: list[tuple[int, Instruction]] = []
     merge: Instruction | None = None
 
     def add(number: int, instruction: Instruction, early: bool = False) -> None:
-        # As early as possible if a loop may read it, because a loop can only read what is computed before it.
+        # Views, and `early` instructions, come directly after their operands: a loop may read their results, and it can
+        # read only Values that are computed before it.
         if early or instruction.op.view:
             number = max([place.get(x, -1) for x in values_in(instruction)], default=-1)
         numbered.append((number, instruction))

@@ -21,7 +21,7 @@ from snncell.kernels.numba.build import PARALLEL_WORK, grain_of, kernel_for
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 
-# Functions of `taps.py`, which `_kernel` generates for the taps of a kernel.
+# Functions that `taps.py` generates for one size of the window and one stride; `_kernel` inserts them.
 correlate_plane: Any = None
 add_taps: Any = None
 
@@ -63,7 +63,10 @@ MOST_TAPS = 49  # code is generated for each tap
 
 
 def takes(shape: Shape) -> bool:
-    """True for one input and one output channel per group, windows up to 7x7, and steps of columns up to 2."""
+    """True for one input and one output channel per group, and up to MOST_TAPS elements in a window, as in 7x7.
+
+    The columns of the image that neighbouring results read, and their own columns in the output, are up to 2 apart.
+    """
     across = shape.axes[1]
     known = shape.channels == shape.outputs == 1 and math.prod(shape.window) <= MOST_TAPS
     return known and max(across.stride, across.step) <= 2

@@ -3,8 +3,9 @@
 Images are copied, with their padding, into planes, whose rows are `pitch` elements apart. Element k of all windows is
 then a plane shifted by `offsets[k]`, and a tile of results is a sum of shifted planes times weights. The elements
 between two rows of results are computed too and then dropped. If that costs more than copying, each element of the
-window gets its own plane, which has only the elements that the results need. If such results fill whole vectors, they
-are computed in the output itself, and a gradient of results is read from its own memory.
+window gets its own plane, which has only the elements that the results need. Results are first computed in scratch
+memory and then copied to the output. If no elements lie between their rows, and the results fill whole vectors, the
+kernel computes them in the output itself. Likewise, a gradient of results is then read without a copy.
 
 A kernel runs its units from `start` to `stop`. If it takes `grain`, its scratch memory has a row for each part of
 `grain` units. Each result is one sum in a fixed order, so the bits do not depend on the number of threads.
@@ -131,7 +132,7 @@ def contract(
     outputs, out_rows, out_width = geometry[13], geometry[14], geometry[15]
     parts, splits, split_channels, together = geometry[16], geometry[17], geometry[18], geometry[19]
     area = rows * pitch
-    plain = by_rows + by_columns  # the view of a gradient, which has no padding
+    plain = by_rows + by_columns  # the index in `views` of two zeros, for a plane of the gradient without padding
     pixels = out_rows * out_width
     in_place = pitch == out_width and pixels % 16 == 0 and (outputs % 4 == 0 or outputs == 1)
     for unit in range(start, stop):
@@ -284,7 +285,10 @@ def _dense(images: Any, dtype: Any, shape: Shape) -> Any:
 def _axis_back(
     length: int, size: int, stride: int, dilation: int, before: int, count: int, first: int
 ) -> tuple[Axis, list[int]] | None:
-    """The axis that computes every stride-th element of an image from `first` on, and its taps of the window."""
+    """The axis that computes every stride-th element of an image from `first` on, and the window elements it reads.
+
+    None if no element is computed: there are none, or they are in no window.
+    """
     taps = [k for k in range(size) if (first + before - k * dilation) % stride == 0]
     if not taps or first >= length:
         return None
@@ -339,7 +343,8 @@ def convolve_back(
 def _weight_plan(images: int, groups: int, channels: int, outputs: int, axes: Axes) -> ConvolutionPlan:
     down, across = axes
     taps, fours = len(down.places) * len(across.places), -(-outputs // 4)
-    # Split the images into parts first. If that gives short or too many partial sums, split the channels too.
+    # Split the images into parts first, but not into parts of fewer than LEAST_PIXELS pixels, or into so many that the
+    # partial sums exceed MOST_PARTIAL. If these are too few units, split the channels too.
     most = MOST_PARTIAL // max(1, groups * channels * taps * outputs)
     most = min(most, images * down.results * across.results // LEAST_PIXELS)
     parts = max(1, min(images, -(-LEAST_UNITS // groups), most))

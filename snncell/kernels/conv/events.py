@@ -2,9 +2,13 @@
 
 For results, the events of an image are sorted by pixel, so that the events in one row of a window are contiguous. A
 pixel of the results is the sum of a row of weights for each event in its window. For the gradient of the weights, the
-events are sorted by channel. The gradient of a weight, for all outputs, is the sum over the channel's events of a row
-of the result gradient. The sums of WIDTH outputs stay in registers over all events (`intrinsics/panels.py`), in an
-order that depends only on the sizes. Kernels have the units and the scratch memory of `direct.py`.
+events are sorted by channel. A row of this gradient belongs to one channel and one element of the window, and has a
+number for each output. Each event of the channel adds a row to it: the result gradient of all outputs at one pixel,
+times the value of the event. The sums of WIDTH outputs stay in registers over all events (`intrinsics/panels.py`), in
+an order that depends only on the sizes.
+
+As in `direct.py`, a kernel runs its units from `start` to `stop`. If it takes `grain`, its scratch memory has a row for
+each part of `grain` units.
 """
 
 from __future__ import annotations
@@ -38,11 +42,15 @@ from snncell.kernels.products.matmul import estimate_density
 
 # --- Kernels ----------------------------------------------------------------------------------------------------------
 
-WIDTH = 64  # the outputs of a register block; like LANES, it depends on the dtype
+WIDTH = 64  # the outputs of a register block of float32; `_kernel` replaces WIDTH and LANES by those of its dtype
 
 
 def weights_as_panels(start: Any, stop: Any, weights: Any, panels: Any, geometry: Any) -> None:
-    """Pack (groups, O, terms) into panels (terms, whole vectors) per WIDTH outputs. A unit is LANES terms."""
+    """Pack weights (groups, outputs, terms) into panels. A unit is LANES terms of a group.
+
+    A term is an element of the window in one channel. A panel (terms, WIDTH) has the weights of WIDTH outputs, and the
+    last panel of a group those of the remaining outputs, filled up to whole vectors.
+    """
     outputs, terms = geometry[1], geometry[2]
     blocks = (terms + LANES - 1) // LANES
     for unit in range(start, stop):
@@ -114,8 +122,8 @@ def correlate_events(
 ) -> None:  # fmt: skip
     """Compute panels of the gradient of the weights, from images and the gradient of results.
 
-    A unit is channels of some images. `x`, `starts` and `given` are as for `convolve_events`. `partial` has panels of
-    all weights for each part of the images, group by group.
+    A unit is a range of channels in one part of the images. `x`, `starts` and `given` are as for `convolve_events`.
+    `partial` has panels of all weights for each part of the images, group by group.
     """
     groups, outputs, terms, channels, panel_size = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     pixels, grid, pitch, corner, out_width = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
@@ -182,27 +190,36 @@ def weights_from_panels(start: Any, stop: Any, partial: Any, out: Any, geometry:
 
 Ints = tuple[int, ...]
 
-PARTS = 16  # the number of parts of the images; large gradients split the channels instead
+PARTS = 16  # parts of the images for a weight gradient; if memory or images allow only fewer, channels are split too
 MOST_SLOPES = 1 << 18  # bytes of result gradients processed at once, a part of the L2 cache
 MOST_PARTIAL = 1 << 20  # the maximum number of elements of the gradients of all parts
 # The cost model, in cycles of one thread per image and group, fitted to ratios of measured times for 133 shapes
-# (`benchmarks/events.py`). Dense algorithms cost one cycle per vector of multiplications; COPIED per element that is
-# copied; and WEIGHT per weight (at all Winograd points) that is packed, or summed over parts of the images. Events cost
-# CALL per weight gradient; MOVED per element that is scanned, or transposed between channels and pixels;
-# WINDOW per result, panel and row of the window; WEIGHT per weight that is packed; SUMMED per vector of weights that is
-# summed over parts; and per event in a window, EVENT for each panel and ADDED for each vector of sums.
+# (`benchmarks/events.py`). Dense algorithms cost
+# - one cycle per vector of multiplications,
+# - COPIED per element that is copied,
+# - WEIGHT per weight that is packed, or summed over parts of the images. Winograd weights count once for each point.
+# Events cost
+# - CALL per weight gradient,
+# - MOVED per element that is scanned, or transposed between channels and pixels,
+# - WINDOW per result and panel, for each row of the window and once more,
+# - WEIGHT per weight that is packed,
+# - SUMMED per vector of weights that is summed over parts of the images,
+# - per event in a window, EVENT for each panel and ADDED for each vector of sums.
 COPIED, WEIGHT, CALL, MOVED, WINDOW, SUMMED, EVENT, ADDED = 1.3, 8.0, 10_000.0, 1.2, 8.0, 38.0, 1.7, 2.3
 BATCH = 16  # an assumed number of images that share the packed weights
 
 
 class Grid(NamedTuple):
-    """The pixels of the results with margins around them, and the windows that contain each element of an image."""
+    """The pixels of the results with margins around them, and the windows that contain each element of an image.
+
+    A tap is an element of the window. Taps are sorted by the phase of the image elements that they multiply.
+    """
 
     bases: Any  # for each element of an image, the pixel of the grid to which the offsets are added
     phases: Any  # for each element, its position modulo the stride
     firsts: Any  # for each phase, the number of its first tap, and at the end the number of all taps
     offsets: Any  # for each tap, the offset of its result from the base pixel
-    taps: Any  # for each tap, its element of the window
+    taps: Any  # for each tap, its number in the window
     size: int  # pixels of the grid
     pitch: int  # pixels of one of its rows
     corner: int  # pixels before the first result
@@ -256,8 +273,9 @@ def pay(x: Any, shape: Shape, of_weights: bool = False) -> bool:
 def limit(shape: Shape, itemsize: int, of_weights: bool = False) -> float:
     """The density of images below which an event-driven convolution is faster; 0 or negative if it never is.
 
-    It is for the gradient of the weights if `of_weights`, else for results. For results it does not depend on the
-    number of images, so that the results of one image have the same bits in any batch of this density.
+    It is for the gradient of the weights if `of_weights`, else for results. For results, it does not depend on the
+    number of images. An image therefore has the same bits in two batches, whatever their sizes, if both batches have
+    densities below the limit, or neither has.
     """
     images, groups, channels, outputs, axes = shape
     elements, results = channels * math.prod(axis.length for axis in axes), math.prod(axis.results for axis in axes)

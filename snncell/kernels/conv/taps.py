@@ -39,7 +39,11 @@ def _views(x: Any, taps: Taps, places: Any, sizes: tuple[int, ...]) -> Any:
 
 
 def _loader(vectors: Vectors, taps: Taps, places: Any, blank: Any, sizes: Any, first: Any) -> Any:
-    """Emit code that loads columns from `first` on: `loaded(image, row, a)` has a vector for each column of taps."""
+    """Emit code that loads the elements of an image for the results in columns from `first` on.
+
+    `loaded(image, number, a)` returns them for row `number` of results and row `a` of the window: one vector for each
+    column of the window.
+    """
     builder, lanes = vectors.builder, vectors.lanes
     height, width, down, _, columns = sizes
     begins, masks = [], []
@@ -47,7 +51,8 @@ def _loader(vectors: Vectors, taps: Taps, places: Any, blank: Any, sizes: Any, f
         place = builder.load(vectors.at(places, taps.window[0] + b))
         begin = builder.add(builder.mul(first, int_constant(taps.stride)), place)
         end = builder.add(builder.mul(builder.sub(columns, int_constant(1)), int_constant(taps.stride)), place)
-        end = builder.add(end, int_constant(1))  # elements after the last result are not used, and may be infinite
+        # Mask the elements that no result needs: an infinite one, times a gradient of 0, would be NaN.
+        end = builder.add(end, int_constant(1))
         end = builder.select(builder.icmp_signed("<", end, width), end, width)
         parts = [builder.add(begin, int_constant(n * lanes)) for n in range(taps.stride)]
         begins.append(parts)

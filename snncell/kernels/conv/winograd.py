@@ -8,9 +8,10 @@ times tiles (tiles, channels). A kernel processes as many tiles together, also o
 The weight gradient transforms the images again. To keep the points of the forward pass would take four times the memory
 of the images for a 3x3 window, and writing and reading them takes longer than the second transform.
 
-Kernels have the units and the scratch memory of `direct.py`. Each result is one sum in a fixed order, so the bits do
-not depend on the number of threads. Sums at the points have fewer terms than direct sums, so windows of three lose no
-precision. If a pixel is NaN or infinite, all results of its tiles are NaN.
+As in `direct.py`, a kernel runs its units from `start` to `stop`. If it takes `grain`, its scratch memory has a row for
+each part of `grain` units. Each result is one sum in a fixed order, so the bits do not depend on the number of threads.
+Sums at the points have fewer terms than direct sums, so windows of three lose no precision. If a pixel is NaN or
+infinite, all results of its tiles are NaN.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def contract_tiles(
     """Compute the weight gradient at the points, from images and the result gradient.
 
     A unit is a range of images, of channels and of outputs. Its row of `partial` gets, for each point, the sums over
-    its images, in tiles of four outputs by four channels.
+    its images, in register tiles of four outputs by four channels (`intrinsics/panels.py`).
     """
     images, groups, channels, height, width = geometry[0], geometry[1], geometry[2], geometry[3], geometry[4]
     outputs, out_rows, out_width, tile_rows, columns = geometry[5], geometry[6], geometry[7], geometry[8], geometry[9]
@@ -207,8 +208,8 @@ MOST_PARTIAL = 1 << 20  # the maximum number of elements of the sums over parts 
 LONGEST_STEP = 2  # the largest stride, and the largest step of results
 LEAST_CHANNELS = 8  # the minimum number of channels and of outputs
 # The cost model, in cycles fitted to measured times. MULTIPLIED is per multiplication, and PACKED per point of a
-# transformed weight. TRANSFORMED is for the transform of eight tiles to one point, per term along each axis (see
-# `_mean_terms`).
+# transformed weight. TRANSFORMED is per term of the sum that computes one point for eight tiles. The number of terms is
+# the sum of `_mean_terms` over both axes.
 MULTIPLIED, TRANSFORMED, PACKED = 1.15 / LANES, 0.45, 0.4
 BATCH = 16  # an assumed number of images that share the transform of the weights
 GAIN = 0.98  # a margin, because direct sums of small images, or with strides, take longer than the model says

@@ -2,8 +2,9 @@
 
 `files.py` finds the folder and reads and writes it. Here, claims make sure that only one of several processes compiles
 a kernel. When the folder exceeds its size limit, the least recently used files are removed; the remains of dead
-processes are removed too. The folder may contain other files, so only files with names like ours are touched. Another
-process can go on reading a removed file that it has opened, and compiles a kernel that it does not find.
+processes are removed too. The folder may contain other files, so only files with names like ours are touched. Removing
+a file does not disturb other processes: one that has opened it can go on reading, and one that does not find it
+compiles the kernel again.
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ def _try_in(folder: Path, act: Callable[[], None]) -> bool:
 
 # --- Claims: one process compiles a kernel, and others that want the same wait for its file ---------------------------
 
-# A claim is a file next to the code file, which contains the owner's process number. Claims only save time: if a
-# process cannot create one, or has waited for too long, it compiles without a claim. A claim is invalid if its owner
-# has died or if it is older than `LONGEST`. It is also invalid if its owner is this process, or a parent that forked it
-# and may be waiting for it. Claims are made in the order in which kernels call each other, so that two processes never
-# wait for each other.
+# A claim is a file next to the code file. The claim contains its owner, a process, as text (`files.owner`). Claims only
+# save time: if a process cannot create one, or has waited for too long, it compiles without a claim. A claim is invalid
+# if its owner has died or if it is older than `LONGEST`. A process replaces invalid claims. It also replaces claims of
+# its own, and those of a parent that forked it, because the parent may be waiting for this process. Claims are made in
+# the order in which kernels call each other, so that two processes never wait for each other.
 
 LONGEST = 120.0  # seconds: the lifetime of a claim, and the longest wait
 UNSIGNED = 5.0  # seconds after which a claim without an owner is invalid; owners sign as soon as they have made it
