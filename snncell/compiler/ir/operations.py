@@ -237,6 +237,14 @@ def is_elementwise(instruction: Instruction) -> bool:
     return isinstance(instruction.op, Elementwise) and loop_shape(instruction) is not None
 
 
+def merges_steps(instruction: Instruction) -> bool:
+    """True for a reshape (T, B, ...) -> (T B, ...)."""
+    if not isinstance(instruction.op, Reshape):
+        return False
+    shape, before = instruction.outputs[0].shape, instruction.inputs[0].shape
+    return len(before) == len(shape) + 1 and before[2:] == shape[1:] and before[0] > 1
+
+
 def broadcast_shape(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape to which `shapes` broadcast; a ShapeError names the operation `name` and the shapes."""
     if len(shapes) == 1:

@@ -19,7 +19,7 @@ from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.base.frames import Place
-from snncell.compiler.ir.operations import Broadcast, Reshape, Sum
+from snncell.compiler.ir.operations import Broadcast, Reshape, Sum, merges_steps
 from snncell.compiler.ir.product import (
     BilinearOperation,
     Contraction,
@@ -178,11 +178,9 @@ class _Pusher:
     def _repeated_images(self, x: Value) -> Value | None:
         """The images of one step, if a batch (T B, ...) repeats this step along time, else None."""
         maker = self.makers.get(x)
-        if maker is None or not isinstance(maker.op, Reshape) or not x.shape or not x.shape[0]:
+        if maker is None or not merges_steps(maker) or not x.shape[0]:
             return None
-        sequence: Value = maker.inputs[0]
-        is_cut = sequence.shape[2:] == x.shape[1:] and len(sequence.shape) == len(x.shape) + 1
-        return self._repeated(sequence) if is_cut else None
+        return self._repeated(maker.inputs[0])
 
     def _total(self, x: Value, op: Sum, line: Place, depth: int = 0) -> Value | None:
         """The sum of a sequence over time, if it can be pushed before a product, or if all steps are equal."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopOperation, is_kernel, is_sequence_for, sequences_of
-from snncell.compiler.ir.operations import Broadcast, Elementwise, Reshape, Sum, is_elementwise
+from snncell.compiler.ir.operations import Broadcast, Elementwise, Reshape, Sum, is_elementwise, merges_steps
 from snncell.compiler.ir.program import Program, Users, makers_in, users_of, values_in, with_inputs
 from snncell.compiler.passes.simplify import eliminate_dead_code, without_broadcasts
 from snncell.tape.state import Value
@@ -52,7 +52,7 @@ def _separate_after_loops(program: Program) -> Program:
         place.update(dict.fromkeys(instruction.outputs, number))
 
     for number, instruction in enumerate(program.instructions):
-        if _merges_steps(instruction) and is_kernel(makers.get(instruction.inputs[0])):
+        if merges_steps(instruction) and is_kernel(makers.get(instruction.inputs[0])):
             merge = instruction
             separate[instruction.outputs[0]] = instruction.inputs[0]
         batches = [x for x in dict.fromkeys(values_in(instruction)) if x in separate]
@@ -140,14 +140,6 @@ def _commutes_with_sum(instruction: Instruction, axes: Sequence[int]) -> bool:
     if op.proportional is None:
         return op.additive and len(varying) == 1
     return op.proportional(instruction.inputs, varying)
-
-
-def _merges_steps(instruction: Instruction) -> bool:
-    """True for a reshape (T, B, ...) -> (T B, ...)."""
-    if not isinstance(instruction.op, Reshape):
-        return False
-    shape, before = instruction.outputs[0].shape, instruction.inputs[0].shape
-    return len(before) == len(shape) + 1 and before[2:] == shape[1:] and before[0] > 1
 
 
 def _separate_before_loops(program: Program) -> Program:

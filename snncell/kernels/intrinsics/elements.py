@@ -322,6 +322,14 @@ def _vector_by_vector(
     return register
 
 
+def _count_vectors(context: Any, builder: Any, signature: Any, operands: Any) -> tuple[Vectors, Any, Any]:
+    """For a call (target, source, count): the vectors of the target, the count, and the elements in whole vectors."""
+    target, _, count = operands
+    vectors = Vectors(builder, target)
+    count = context.cast(builder, count, signature.args[2], types.int64)
+    return vectors, count, builder.and_(count, int_constant(-vectors.lanes))
+
+
 def move(target: Any, source: Any, count: int) -> None:
     """Copy `count` elements, and pad with zeros to the end of a vector."""
     target[:count] = source[:count]
@@ -329,10 +337,8 @@ def move(target: Any, source: Any, count: int) -> None:
 
 @lowers(move, "ArrayPart", "ArrayPart", "Integer", result=same_parts)
 def _lower_move(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, source, count = operands
-    vectors = Vectors(builder, target)
-    count = context.cast(builder, count, signature.args[2], types.int64)
-    whole = builder.and_(count, int_constant(-vectors.lanes))
+    target, source, _ = operands
+    vectors, count, whole = _count_vectors(context, builder, signature, operands)
 
     def one(first: Any, _: list[Any]) -> list[Any]:
         vectors.store(vectors.load(vectors.at(source, first)), vectors.at(target, first))
@@ -380,12 +386,10 @@ def convert(target: Any, source: Any, count: int) -> Any:
 
 @lowers(convert, "ArrayPart", "ArrayPart", "Integer", result=lambda target, source, count: target)
 def _lower_convert(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
-    target, source, count = operands
+    target, source, _ = operands
     if signature.args[0] == signature.args[1]:
         return source
-    vectors = Vectors(builder, target)
-    count = context.cast(builder, count, signature.args[2], types.int64)
-    whole = builder.and_(count, int_constant(-vectors.lanes))
+    vectors, count, whole = _count_vectors(context, builder, signature, operands)
 
     def one(first: Any, _: list[Any]) -> list[Any]:
         vectors.store(vectors.load_bytes(vectors.at(source, first)), vectors.at(target, first))
