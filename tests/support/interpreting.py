@@ -6,6 +6,7 @@ source with Numba for a few shapes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -53,7 +54,15 @@ def emitted(fn: Any, *args: Tensor) -> KernelSource:
 
 
 def as_python(name: str, source: str) -> Any:
-    """A generated function as uncompiled Python, with the calling convention of a built kernel."""
+    """A generated function as uncompiled Python, with the calling convention of a built kernel.
+
+    Numba gives each variable of a kernel one type, so each name must stand for one expression.
+    """
+    found: dict[str, set[str]] = {}
+    for variable, value in re.findall(r"^ +([tv]\d\w*) = (.*?)(?: +#.*)?$", source, re.MULTILINE):
+        if not re.search(rf"\b{variable}\b", value):  # such a value has the same type
+            found.setdefault(variable, set()).add(value)
+    assert not {variable: values for variable, values in found.items() if len(values) > 1}, source
     namespace: dict[str, Any] = {}
     exec(compile(source, name, "exec"), namespace)
     return lambda units, grain, *arguments: namespace[name](0, units, *arguments)

@@ -131,7 +131,7 @@ class KernelBlock:
         self.prepare: list[str] = []  # the statements at the start of each block
         self.operands: list[PhaseOperands] = []
         self._scratch = scratch
-        self._buffers = 0
+        self._buffers = self._bodies = 0
         for shape, k in self.spaces.items():
             used = [x for phase, values in needs if phase.shape == shape and not phase.product for x in values]
             self.operands.append(PhaseOperands(k, shape, self.rows, self.fixed, list(dict.fromkeys(used)), scratch))
@@ -191,7 +191,12 @@ class KernelBlock:
             if phase.product:
                 lines += self._product(phase.instructions[0], array_of)
                 continue
-            space, body = self.spaces[phase.shape], Statements(self.scalars)
+            # Another suffix for each body, because a variable of a kernel must have one type.
+            space, body = (
+                self.spaces[phase.shape],
+                Statements(self.scalars, mark=f"_{self._bodies}" if self._bodies else ""),
+            )
+            self._bodies += 1
             lines += self.operands[space].load(body, [x for x in needed if x not in array_of])
             for value in needed:
                 if value in array_of:
