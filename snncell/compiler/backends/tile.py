@@ -191,12 +191,7 @@ class KernelBlock:
             if phase.product:
                 lines += self._product(phase.instructions[0], array_of)
                 continue
-            # Another suffix for each body, because a variable of a kernel must have one type.
-            space, body = (
-                self.spaces[phase.shape],
-                Statements(self.scalars, mark=f"_{self._bodies}" if self._bodies else ""),
-            )
-            self._bodies += 1
+            space, body = self.spaces[phase.shape], self._new_body()
             lines += self.operands[space].load(body, [x for x in needed if x not in array_of])
             for value in needed:
                 if value in array_of:
@@ -212,6 +207,12 @@ class KernelBlock:
             if body.lines:
                 lines += [f"for i in range(count{space}):", *loops.indent(body.lines)]
         return lines
+
+    def _new_body(self) -> Statements:
+        """Statements with names of their own, because a variable of a kernel must have one type."""
+        mark = f"_{self._bodies}" if self._bodies else ""
+        self._bodies += 1
+        return Statements(self.scalars, mark=mark)
 
     def _product(self, instruction: Instruction, array_of: dict[Value, str]) -> list[str]:
         (x, y), (out,) = instruction.inputs, instruction.outputs
