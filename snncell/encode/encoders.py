@@ -9,6 +9,7 @@ from typing import Any
 from snncell import nn, ops
 from snncell.base.arguments.kinds import Count, Numbers, Positive
 from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.nn.time.axis import step_numbers
 from snncell.ops.base import MEMORY, as_float, as_int
 from snncell.tape.state import TRACING, recording_on
 from snncell.tape.tensor import Tensor, on_device_of
@@ -43,7 +44,7 @@ def rate(
         raise ArgumentError(f"rate: first_spike_time must be in [0, {over_time.shape[0]}), not {first}.")
     p = over_time if (gain, offset) == (1.0, 0.0) else ops.clip(over_time * gain + offset, 0.0, 1.0)
     spikes = ops.bernoulli(p)
-    return ops.select(ops.less(step_numbers(p.shape[0], p[0]), first), 0.0, spikes) if first else spikes
+    return ops.select(ops.less(step_numbers(p), first), 0.0, spikes) if first else spikes
 
 
 def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spike: bool = False) -> Tensor:
@@ -271,7 +272,7 @@ def latency(
 
 
 def _fires_at(step: Tensor, steps: Count, x: Tensor) -> Tensor:
-    return ops.equal(step, step_numbers(steps, x)).astype(x.dtype)
+    return ops.equal(step, step_numbers(x, steps, x.ndim + 1)).astype(x.dtype)
 
 
 def _spikingjelly_times(x: Tensor, last: int, linear: bool) -> Tensor:
@@ -373,9 +374,3 @@ def check_sequence(x: Any, who: str) -> Tensor:
     if tensor.ndim == 0 or not tensor.shape[0]:
         raise ShapeError(f"{who}: the input must be (T, B, ...) with at least one step, but has shape {tensor.shape}.")
     return tensor
-
-
-def step_numbers(steps: int, like: Tensor) -> Tensor:
-    """The step numbers 0, 1, ..., steps - 1 along a new first axis, in the dtype and on the device of `like`."""
-    with on_device_of(like):
-        return ops.arange(steps, dtype=like.dtype).reshape((steps, *(1,) * like.ndim))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
-from snncell import dtype as dtypes, ops
+from snncell import ops
 from snncell.base.arguments.guard import ByName
 from snncell.base.arguments.kinds import Constant, Count, ExtendedReal, FloatDtype, NotNegative, Positive, Probability
 from snncell.cell.cell import Cell
@@ -195,13 +195,10 @@ class Softmin(Softmax, operation=ops.softmin):
     """Softmin: exp(-x) / sum(exp(-x)) along an axis."""
 
 
+@with_fields
 class PReLU(Cell):
     """Parametric ReLU (PReLU): x if x > 0, else w x, with a learned slope w.
 
-    Args:
-        channel: the number of slopes: 1 for all channels, or C.
-        w: initial slope, a number or one per channel. The default 0.25 is the paper's.
-        dtype: dtype of the Parameter.
     Inputs: x: any shape; (N, C, ...) with several slopes.
     Raises: ShapeError if w has neither one nor `channel` values, or for an input with other channels.
     Source: He, Zhang, Ren and Sun, "Delving Deep into Rectifiers", ICCV 2015.
@@ -210,13 +207,15 @@ class PReLU(Cell):
         [-1.0, 2.0]
     """
 
-    def __init__(self, channel: Count = 1, w: Constant = 0.25, dtype: FloatDtype = dtypes.float32) -> None:
-        super().__init__()
-        begin = ops.cast(w, dtype)
-        if begin.size != 1 and begin.shape != (channel,):
-            raise ShapeError(f"PReLU: w must be one number or channel={channel} numbers, but has shape {begin.shape}.")
-        self.channel = channel
-        self.w = Parameter(ops.broadcast_to(begin.reshape((-1,)), (channel,)))
+    channel: Count = field(1, meaning="the number of slopes: 1 for all channels, or C")
+    w: Constant = field(0.25, meaning="initial slope, a number or one per channel; 0.25 is the paper's", keep=False)
+    dtype: FloatDtype = field(float32, meaning="dtype of the Parameter", keep=False)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        count, begin = self.channel, ops.cast(given["w"], given["dtype"])
+        if begin.size != 1 and begin.shape != (count,):
+            raise ShapeError(f"PReLU: w must be one number or channel={count} numbers, but has shape {begin.shape}.")
+        self.w = Parameter(ops.broadcast_to(begin.reshape((-1,)), (count,)))
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.prelu(x, self.w)

@@ -137,10 +137,6 @@ class BiDense(Cell):
         out = ops.einsum("...i,oij,...j->...o", x1, self.weight, x2)
         return out + self.bias if self.has_bias else out
 
-    def extend_repr(self) -> str:
-        names = "in1_channels", "in2_channels", "out_channels", "has_bias"
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
-
 
 class Bilinear(BiDense):
     """`BiDense` with PyTorch's argument names.

@@ -10,6 +10,7 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import Unlike
 from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, NotNegative, Probability, check_count
 from snncell.cell.cell import Cell
+from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
 from snncell.tape.parameter import Parameter, assign_all
@@ -180,45 +181,48 @@ class BatchNorm2d(BatchStatistics):
 # --- statistics of each sample ----------------------------------------------------------------------------------------
 
 
+def _counts(lengths: Any, who: str, name: str) -> tuple[int, ...]:
+    return tuple(check_count(n, who, name) for n in (lengths if isinstance(lengths, (tuple, list)) else (lengths,)))
+
+
+LAST_AXES = field(
+    meaning="the lengths of the last axes, which are normalised together, and the shape of gamma and beta",
+    convert=_counts,
+)
+GAMMA_INIT, BETA_INIT = (field(rule, meaning="initial values", keep=False) for rule in ("ones", "zeros"))
+DTYPE = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
+
+
+@with_fields
 class LayerNorm(Cell):
     """Layer normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over the last axes of each sample.
 
     Use it where batches are small or sequences have different lengths, because it does not depend on other samples.
 
-    Args:
-        normalized_shape: the lengths of the last axes, which are normalised together, and the shape of gamma and beta.
-        begin_norm_axis, begin_params_axis: accepted for MindSpore's signature: -1, or the first of these axes.
-        gamma_init, beta_init: initial values.
-        epsilon: added to the variance; 1e-7 as in MindSpore.
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
 
-    def __init__(
-        self,
-        normalized_shape: Lengths,
-        begin_norm_axis: int = -1,
-        begin_params_axis: int = -1,
-        gamma_init: Init = "ones",
-        beta_init: Init = "zeros",
-        epsilon: NotNegative = 1e-7,
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        shape = normalized_shape if isinstance(normalized_shape, (tuple, list)) else (normalized_shape,)
-        self.normalized_shape = tuple(check_count(n, "LayerNorm", "normalized_shape") for n in shape)
-        first = -len(self.normalized_shape)
-        self.begin_norm_axis, self.begin_params_axis = begin_norm_axis, begin_params_axis
-        if not {axis for axis in (begin_norm_axis, begin_params_axis) if axis < 0} <= {-1, first}:
+    normalized_shape: Annotated[Lengths, LAST_AXES]
+    begin_norm_axis: int = field(-1, meaning="accepted for MindSpore's signature: -1, or the first of these axes")
+    begin_params_axis: int = field(-1, meaning="as begin_norm_axis")
+    gamma_init: Init = GAMMA_INIT
+    beta_init: Init = BETA_INIT
+    epsilon: NotNegative = field(1e-7, meaning="added to the variance; 1e-7 as in MindSpore")
+    dtype: FloatDtype = DTYPE
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        shape = given["normalized_shape"]
+        self.norm_axes = tuple(range(-len(shape), 0))
+        axes = self.begin_norm_axis, self.begin_params_axis
+        if not {axis for axis in axes if axis < 0} <= {-1, -len(shape)}:
             raise ArgumentError(
-                f"LayerNorm: got begin_norm_axis={begin_norm_axis} and begin_params_axis={begin_params_axis}, but "
-                f"normalized_shape {self.normalized_shape} determines the axes. Leave both at -1."
+                f"LayerNorm: got begin_norm_axis={axes[0]} and begin_params_axis={axes[1]}, but normalized_shape "
+                f"{shape} determines the axes. Leave both at -1."
             )
-        self.norm_axes = tuple(range(first, 0))
-        self.epsilon = epsilon
-        self.gamma, self.beta = create_pair(gamma_init, beta_init, self.normalized_shape, dtype)
+        self.gamma, self.beta = create_pair(given["gamma_init"], given["beta_init"], shape, given["dtype"])
 
     def construct(self, x: Tensor) -> Tensor:
-        shape, first = self.normalized_shape, x.ndim - len(self.normalized_shape)
+        shape, first = self.gamma.shape, x.ndim - self.gamma.ndim
         if x.shape[-len(shape) :] != shape:
             raise ShapeError(f"{self!r}: the input has shape {x.shape}, but its last axes must be {shape}.")
         for axis in (self.begin_norm_axis, self.begin_params_axis):
@@ -236,18 +240,12 @@ class LayerNorm(Cell):
         return f"normalized_shape={self.normalized_shape}, epsilon={self.epsilon}"
 
 
+@with_fields
 class GroupNorm(Cell):
     """Group normalisation: y = (x - mean) / sqrt(var + eps) gamma + beta, over groups of channels of each sample.
 
     Use it instead of batch normalisation if batches are small.
 
-    Args:
-        num_groups: the number of groups of channels; 1 normalises over all channels.
-        num_channels: C; gamma and beta have one value per channel.
-        eps: added to the variance.
-        affine: whether to train gamma and beta.
-        gamma_init, beta_init: initial values.
-        dtype: dtype of the Parameters.
     Inputs: x: (N, C, ...).
     Raises: ArgumentError if num_groups does not divide num_channels; ShapeError for an input with other channels.
     Source: Wu and He, "Group Normalization", ECCV 2018.
@@ -256,23 +254,20 @@ class GroupNorm(Cell):
         (3, 4, 5)
     """
 
-    def __init__(
-        self,
-        num_groups: Count,
-        num_channels: Count,
-        eps: NotNegative = 1e-5,
-        affine: bool = True,
-        gamma_init: Init = "ones",
-        beta_init: Init = "zeros",
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        if num_channels % num_groups:
-            raise ArgumentError(
-                f"{type(self).__name__}: num_groups={num_groups} must divide num_channels={num_channels}."
-            )
-        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        self.gamma, self.beta = create_pair(gamma_init, beta_init, (num_channels,), dtype, affine)
+    num_groups: Annotated[Count, field(meaning="the number of groups of channels; 1 normalises over all channels")]
+    num_channels: Annotated[Count, field(meaning="C; gamma and beta have one value per channel")]
+    eps: NotNegative = field(1e-5, meaning="added to the variance")
+    affine: bool = field(True, meaning="whether to train gamma and beta", keep=False)
+    gamma_init: Init = GAMMA_INIT
+    beta_init: Init = BETA_INIT
+    dtype: FloatDtype = DTYPE
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        groups, channels = self.num_groups, self.num_channels
+        if channels % groups:
+            raise ArgumentError(f"{type(self).__name__}: num_groups={groups} must divide num_channels={channels}.")
+        inits, dtype = (given["gamma_init"], given["beta_init"]), given["dtype"]
+        self.gamma, self.beta = create_pair(*inits, (channels,), dtype, given["affine"])
 
     def construct(self, x: Tensor) -> Tensor:
         if x.ndim < 2 or x.shape[1] != self.num_channels:
@@ -329,6 +324,9 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Instance normalisation over H and W for each channel of (N, C, H, W); see `InstanceNorm1d`."""
+    """Instance normalisation over H and W for each channel of (N, C, H, W).
+
+    Args: num_features, eps, momentum, affine, gamma_init, beta_init, dtype: see `InstanceNorm1d`.
+    """
 
     axes = 2

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, check_count, check_interval, check_positive
 from snncell.cell.cell import Cell
+from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import initializer
 from snncell.errors import ShapeError
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
@@ -201,6 +202,11 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         return super().normalised(x, mean, var) * scale.reshape((-1, *(1,) * (x.ndim - 1)))
 
 
+def _check_k(value: Any, who: str, name: str) -> float:
+    return check_interval(value, 0.0, 1.0, who, name)
+
+
+@with_fields
 class NeuNorm(Cell):
     """Neuron normalisation (NeuNorm): subtract from spikes a trace of the spikes of all channels at the same pixel.
 
@@ -209,11 +215,6 @@ class NeuNorm(Cell):
 
     It balances the channels' inputs to the next layer, after spiking neurons of a convolution. Run it by `MultiStep`.
 
-    Args:
-        num_features, height, width: C, H and W.
-        k: decay factor of the trace a, in [0, 1).
-        shared: whether all channels share one weight (1, H, W).
-        weight_init, dtype: of the learned weight, (C, H, W).
     Inputs: x: spikes, (B, C, H, W); a: the state, (B, 1, H, W).
     Returns: (y, a).
     Source: Wu et al., "Direct Training for Spiking Neural Networks", AAAI 2019; initial weight as in SpikingJelly.
@@ -223,22 +224,18 @@ class NeuNorm(Cell):
         (5, 2, 3, 4, 4)
     """
 
-    def __init__(
-        self,
-        num_features: Count,
-        height: int,
-        width: int,
-        k: float = 0.9,
-        shared: bool = False,
-        weight_init: Any = None,
-        dtype: Any = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        sizes = {"num_features": num_features, "height": height, "width": width}
-        self.features = tuple(check_count(value, "NeuNorm", name) for name, value in sizes.items())
-        self.k = check_interval(k, 0.0, 1.0, "NeuNorm", "k")
-        shape = (1 if shared else num_features, height, width)
-        self.weight = create_parameter(weight_init, FAN_IN_UNIFORM, shape, dtype)
+    num_features: Annotated[Count, field(meaning="C", convert=check_count, keep=False)]
+    height: Annotated[int, field(meaning="H", convert=check_count, keep=False)]
+    width: Annotated[int, field(meaning="W", convert=check_count, keep=False)]
+    k: float = field(0.9, meaning="decay factor of the trace a, in [0, 1)", convert=_check_k)
+    shared: bool = field(False, meaning="whether all channels share one weight (1, H, W)", keep=False)
+    weight_init: Any = field(None, meaning="initial weight, (C, H, W); None is uniform", keep=False)
+    dtype: Any = field(dtypes.float32, meaning="dtype of the weight", keep=False)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        self.features = given["num_features"], given["height"], given["width"]
+        shape = (1, *self.features[1:]) if given["shared"] else self.features
+        self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, shape, given["dtype"])
 
     def construct(self, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         if x.ndim != 4 or x.shape[1:] != self.features:

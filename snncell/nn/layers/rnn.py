@@ -93,16 +93,12 @@ class _RecurrentCell(Cell):
     input_size: Annotated[Count, field(meaning="I, the number of inputs")]
     hidden_size: Annotated[Count, field(meaning="H, the number of hidden units")]
     has_bias: bool = HAS_BIAS
-    dtype: FloatDtype = DTYPE
-    bias_ih: Parameter | None = None  # None without a bias, as in MindSpore
-    bias_hh: Parameter | None = None
 
     def _complete(self, given: dict[str, Any]) -> None:
         sizes = self.equations.gates, self.input_size, self.hidden_size
         made = dict(create_gates(*sizes, self.has_bias, given["dtype"]))
         self.weight_ih, self.weight_hh = made["weight_ih"], made["weight_hh"]
-        if self.has_bias:
-            self.bias_ih, self.bias_hh = made["bias_ih"], made["bias_hh"]
+        self.bias_ih, self.bias_hh = made.get("bias_ih"), made.get("bias_hh")  # None without a bias, as in MindSpore
 
     def after(self, x: Tensor, states: States) -> States:
         """The states after a step."""
@@ -124,7 +120,7 @@ class _RecurrentCell(Cell):
         return f"input_size={self.input_size}, hidden_size={self.hidden_size}, has_bias={self.has_bias}"
 
 
-@with_fields(by_place="input_size hidden_size has_bias nonlinearity dtype")
+@with_fields
 class RNNCell(_RecurrentCell):
     """One time step of `RNN`: h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
 
@@ -138,17 +134,7 @@ class RNNCell(_RecurrentCell):
 
     equations = RNN_EQUATIONS["tanh"]
     nonlinearity: Literal["tanh", "relu"] = NONLINEARITY
-
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            input_size: Count,
-            hidden_size: Count,
-            has_bias: bool = ...,
-            nonlinearity: Literal["tanh", "relu"] = ...,
-            dtype: FloatDtype = ...,
-        ) -> None: ...
+    dtype: FloatDtype = DTYPE
 
     def _complete(self, given: dict[str, Any]) -> None:
         self.equations = RNN_EQUATIONS[self.nonlinearity]  # type: ignore[misc]
@@ -168,6 +154,7 @@ class GRUCell(_RecurrentCell):
     """
 
     equations = GRU_EQUATIONS
+    dtype: FloatDtype = DTYPE
 
     def construct(self, x: Tensor, hx: Tensor) -> Tensor:
         return self.after(x, (hx,))[0]
@@ -188,6 +175,7 @@ class LSTMCell(_RecurrentCell):
     """
 
     equations = LSTM_EQUATIONS
+    dtype: FloatDtype = DTYPE
 
     def construct(self, x: Tensor, hx: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         if not isinstance(hx, (tuple, list)) or len(hx) != 2:

@@ -14,10 +14,10 @@ from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.layers.spiking import SynapseFilter
 from snncell.nn.losses.spikes import FOR_SAMPLES, ClassLoss, CrossEntropyOverTime
 from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss
-from snncell.nn.time.axis import length_mask, step_mask, steps_per_sample, zero_after_end
+from snncell.nn.time.axis import length_mask, step_mask, step_numbers, steps_per_sample, zero_after_end
 from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
-from snncell.tape.tensor import Tensor, on_device_of
+from snncell.tape.tensor import Tensor
 
 __all__ = ["CETemporalLoss", "FirstSpikeTime", "MSETemporalLoss", "SpikeTimes", "VanRossumLoss"]
 
@@ -56,10 +56,10 @@ class FirstSpikeTime(Cell):
                 f"FirstSpikeTime: silent={self.silent!r} is before the last of {last + 1} steps; it must be at least "
                 f"{last}."
             )
-        return ops.min(ops.select(ops.greater(spikes, 0.0), _step_numbers(spikes), silent), 0)
+        return ops.min(ops.select(ops.greater(spikes, 0.0), step_numbers(spikes), silent), 0)
 
     def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        there = ops.equal(_step_numbers(spikes), ops.minimum(out, spikes.shape[0] - 1.0))
+        there = ops.equal(step_numbers(spikes), ops.minimum(out, spikes.shape[0] - 1.0))
         return (ops.select(there, -dout, 0.0),)
 
 
@@ -84,10 +84,10 @@ class SpikeTimes(Cell):
         fired = ops.greater(spikes, 0.0)
         number = ops.select(fired, ops.cumsum(fired.astype(spikes.dtype), 0), 0.0)  # 1 at the first spike, 2, ...
         ordinals = ops.arange(1, self.count + 1, dtype=spikes.dtype).reshape((self.count, *(1,) * spikes.ndim))
-        return ops.min(ops.select(ops.equal(number, ordinals), _step_numbers(spikes), last), 1)
+        return ops.min(ops.select(ops.equal(number, ordinals), step_numbers(spikes), last), 1)
 
     def bprop(self, spikes: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        there = ops.equal(_step_numbers(spikes), out.expand_dims(1))
+        there = ops.equal(step_numbers(spikes), out.expand_dims(1))
         return (ops.select(there, -dout.expand_dims(1), 0.0).sum(0),)
 
 
@@ -96,13 +96,6 @@ def _last_step(spikes: Tensor, who: str) -> int:
     if spikes.ndim == 0 or not spikes.shape[0]:
         raise ShapeError(f"{who}: spikes must be (T, ...) with at least one step, but have shape {spikes.shape}.")
     return spikes.shape[0] - 1
-
-
-def _step_numbers(spikes: Tensor) -> Tensor:
-    """0, 1, ..., T - 1 along the first axis of (T, ...)."""
-    steps = spikes.shape[0]
-    with on_device_of(spikes):
-        return ops.arange(steps, dtype=spikes.dtype).reshape((steps, *(1,) * (spikes.ndim - 1)))
 
 
 def times_until_end(spike_time: Cell, spikes: Tensor, lengths: Any) -> Tensor:

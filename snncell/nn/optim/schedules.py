@@ -28,6 +28,7 @@ from snncell.base.arguments.kinds import (
 )
 from snncell.base.arguments.shown import show, suggest_instance
 from snncell.cell.cell import Cell
+from snncell.cell.fields import field, with_fields
 from snncell.errors import ArgumentError, ArgumentTypeError
 from snncell.tape.tensor import Tensor
 
@@ -132,8 +133,9 @@ def schedule_of(rate: Any, who: str, number_words: str = "a finite number of at 
     return float(number)
 
 
+@with_fields
 class ExponentialDecayLR(LearningRateSchedule):
-    """Exponential decay: learning_rate decay_rate^(step / decay_steps); `is_stair` rounds the exponent down.
+    """Exponential decay: learning_rate decay_rate^(step / decay_steps).
 
     Example:
         >>> rates = nn.ExponentialDecayLR(0.5, decay_rate=0.5, decay_steps=10)
@@ -141,20 +143,19 @@ class ExponentialDecayLR(LearningRateSchedule):
         [0.5, 0.25, 0.125]
     """
 
-    def __init__(
-        self, learning_rate: NotNegative, decay_rate: Positive, decay_steps: Count, is_stair: bool = False
-    ) -> None:
-        super().__init__()
-        self.learning_rate, self.decay_rate, self.decay_steps = learning_rate, decay_rate, decay_steps
-        self.is_stair = is_stair
+    learning_rate: Annotated[NotNegative, field(meaning="the rate at step 0")]
+    decay_rate: Annotated[Positive, field(meaning="the factor of the rate per decay_steps")]
+    decay_steps: Annotated[Count, field(meaning="the number of steps for one factor")]
+    is_stair: bool = field(False, meaning="whether to round the exponent down, so that the rate falls in steps")
 
     def construct(self, step: Tensor) -> Tensor:
         p = step / self.decay_steps
         return ops.exp((ops.floor(p) if self.is_stair else p) * math.log(self.decay_rate)) * self.learning_rate
 
 
+@with_fields
 class CosineDecayLR(LearningRateSchedule):
-    """Cosine decay: min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2, and min_lr after decay_steps.
+    """Cosine decay: min_lr + (max_lr - min_lr) (1 + cos(pi step / decay_steps)) / 2.
 
     Example:
         >>> rates = nn.CosineDecayLR(0.0, 0.5, decay_steps=10)
@@ -162,9 +163,9 @@ class CosineDecayLR(LearningRateSchedule):
         [0.5, 0.25, 0.0]
     """
 
-    def __init__(self, min_lr: NotNegative, max_lr: NotNegative, decay_steps: Count) -> None:
-        super().__init__()
-        self.min_lr, self.max_lr, self.decay_steps = min_lr, max_lr, decay_steps
+    min_lr: Annotated[NotNegative, field(meaning="the rate from decay_steps on")]
+    max_lr: Annotated[NotNegative, field(meaning="the rate at step 0")]
+    decay_steps: Annotated[Count, field(meaning="the number of steps of the decay")]
 
     def settle(self) -> None:
         """Check that max_lr is at least min_lr."""
@@ -176,14 +177,12 @@ class CosineDecayLR(LearningRateSchedule):
         return (ops.cos(p * math.pi) + 1.0) * ((self.max_lr - self.min_lr) / 2) + self.min_lr
 
 
+@with_fields
 class WarmUpLR(LearningRateSchedule):
     """Linear warm-up: rate(step) min(step / warmup_steps, 1).
 
     Use it at the start of training with large batches or rates, where the first steps could diverge.
 
-    Args:
-        learning_rate: a number, or a `LearningRateSchedule`, which counts the same steps.
-        warmup_steps: the number of steps until the full rate.
     Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017; the name and the formula are MindSpore's.
     Example:
         >>> rates = nn.WarmUpLR(nn.CosineDecayLR(0.0, 0.5, 100), 4)
@@ -191,9 +190,11 @@ class WarmUpLR(LearningRateSchedule):
         [0.0, 0.2498, 0.498, 0.0]
     """
 
-    def __init__(self, learning_rate: NotNegative | LearningRateSchedule, warmup_steps: Count) -> None:
-        super().__init__()
-        self.learning_rate, self.warmup_steps = learning_rate, warmup_steps
+    learning_rate: Annotated[
+        NotNegative | LearningRateSchedule,
+        field(meaning="a number, or a `LearningRateSchedule`, which counts the same steps"),
+    ]
+    warmup_steps: Annotated[Count, field(meaning="the number of steps until the full rate")]
 
     def construct(self, step: Tensor) -> Tensor:
         rate = self.learning_rate
@@ -202,14 +203,16 @@ class WarmUpLR(LearningRateSchedule):
         return scaled
 
 
+def _list(values: Sequence[Any], *_: str) -> list[Any]:
+    return list(values)
+
+
+@with_fields
 class PiecewiseConstantLR(LearningRateSchedule):
     """Piecewise constant schedule (step decay): the rate changes at given steps.
 
     The rate is learning_rates[i] while milestones[i-1] <= step < milestones[i], and the last one afterwards.
 
-    Args:
-        milestones: the steps at which the rate changes, increasing.
-        learning_rates: the rates, one more than milestones.
     Source: He et al., CVPR 2016, where the rate is divided by 10 at such steps.
     Example:
         >>> rates = nn.PiecewiseConstantLR([10, 20], [0.5, 0.25, 0.125])
@@ -217,9 +220,10 @@ class PiecewiseConstantLR(LearningRateSchedule):
         [0.5, 0.5, 0.25, 0.125]
     """
 
-    def __init__(self, milestones: Sequence[int], learning_rates: Sequence[float]) -> None:
-        super().__init__()
-        self.milestones, self.learning_rates = list(milestones), list(learning_rates)
+    milestones: Annotated[
+        Sequence[int], field(meaning="the steps at which the rate changes, increasing", convert=_list)
+    ]
+    learning_rates: Annotated[Sequence[float], field(meaning="the rates, one more than milestones", convert=_list)]
 
     def settle(self) -> None:
         """Check milestones and rates."""
@@ -245,16 +249,12 @@ class PiecewiseConstantLR(LearningRateSchedule):
         return rate
 
 
+@with_fields
 class PolynomialDecayLR(LearningRateSchedule):
     """Polynomial decay from learning_rate to end_learning_rate.
 
         end_learning_rate + (learning_rate - end_learning_rate) (1 - min(step / decay_steps, 1))^power
 
-    Args:
-        learning_rate: the rate at step 0.
-        end_learning_rate: the rate from decay_steps on.
-        decay_steps: the number of steps of the decay.
-        power: the exponent; 1 decays linearly.
     Source: the name and the formula are MindSpore's.
     Example:
         >>> rates = nn.PolynomialDecayLR(0.5, 0.0, 10, power=1.0)
@@ -262,12 +262,10 @@ class PolynomialDecayLR(LearningRateSchedule):
         [0.5, 0.25, 0.0, 0.0]
     """
 
-    def __init__(
-        self, learning_rate: NotNegative, end_learning_rate: NotNegative, decay_steps: Count, power: NotNegative = 1.0
-    ) -> None:
-        super().__init__()
-        self.learning_rate, self.end_learning_rate = learning_rate, end_learning_rate
-        self.decay_steps, self.power = decay_steps, power
+    learning_rate: Annotated[NotNegative, field(meaning="the rate at step 0")]
+    end_learning_rate: Annotated[NotNegative, field(meaning="the rate from decay_steps on")]
+    decay_steps: Annotated[Count, field(meaning="the number of steps of the decay")]
+    power: NotNegative = field(1.0, meaning="the exponent; 1 decays linearly")
 
     def construct(self, step: Tensor) -> Tensor:
         left = 1.0 - ops.minimum(step / self.decay_steps, 1.0)

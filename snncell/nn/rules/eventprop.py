@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, ExtendedReal, FloatDtype, check_count
 from snncell.cell.cell import Cell
+from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda.arrays import DeviceArray
@@ -192,13 +193,13 @@ def _above_zero(value: Any, name: str) -> float:
     return number
 
 
-def _checked_constant(name: str, check: Callable[[Any, str], Any]) -> Any:
-    """A property that checks a constant at each assignment."""
-    return property(
-        lambda layer: getattr(layer, f"_{name}"), lambda layer, value: setattr(layer, f"_{name}", check(value, name))
-    )
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "spikes": lambda value, name: check_count(value, "EventPropLIF", name),
+    "t_max": _number,
+} | dict.fromkeys(("tau_mem", "tau_syn", "v_threshold"), _above_zero)
 
 
+@with_fields
 class EventPropLIF(Cell):
     r"""EventProp: a dense layer of LIF neurons from spike times to spike times, with exact gradients.
 
@@ -238,18 +239,6 @@ class EventPropLIF(Cell):
       batch, add a small constant to their weights after the optimiser's step.
     - If V only just reaches the threshold, V' is near 0 and gradients are unbounded: use `train.clip_by_global_norm`.
 
-    Args:
-        in_channels: N_in, the number of inputs.
-        out_channels: N_out, the number of neurons.
-        tau_mem, tau_syn: time constants of V and I, in the unit of the times, by default ms. Equal values are separated
-            by a factor of 1 - 1e-12, because the formulas would divide by 0.
-        v_threshold: the threshold, in the unit of V.
-        spikes: K, the number of spikes that are computed per neuron; later ones are ignored.
-        t_max: the end of the simulation, in the unit of the times; later spikes are ignored.
-        weight_init: initial weight, (out_channels, in_channels). None draws from a normal distribution with the mean
-            3 / (n p) and the deviation 1 / (sqrt(n) p) thresholds, n = in_channels, p = max kappa, so that V peaks at
-            3 +- 1 thresholds if each input spikes once at the same time. Use larger ones for few or distant spikes.
-        dtype: dtype of the weight and the computation, float32 or float64.
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, with inf for no spike, such as another layer's output.
     Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
     Raises: ArgumentError for times that are NaN or -inf, which a jitted function on a GPU takes for no spike;
@@ -281,34 +270,37 @@ class EventPropLIF(Cell):
 
     _steps_inside = True  # tells monitors that they cannot see its time steps
 
-    tau_mem = _checked_constant("tau_mem", _above_zero)
-    tau_syn = _checked_constant("tau_syn", _above_zero)
-    v_threshold = _checked_constant("v_threshold", _above_zero)
-    spikes = _checked_constant("spikes", lambda value, name: check_count(value, "EventPropLIF", name))
-    t_max = _checked_constant("t_max", _number)
+    in_channels: Annotated[Count, field(meaning="N_in, the number of inputs", convert=check_count)]
+    out_channels: Annotated[Count, field(meaning="N_out, the number of neurons", convert=check_count)]
+    tau_mem: float = field(20.0, meaning="time constant of V, in the unit of the times, by default ms")
+    tau_syn: float = field(
+        5.0,
+        meaning="time constant of I. If it equals tau_mem, it is multiplied by 1 - 1e-12, because the formulas would "
+        "divide by 0",
+    )
+    v_threshold: float = field(1.0, meaning="the threshold, in the unit of V")
+    spikes: Count = field(1, meaning="K, the number of spikes that are computed per neuron; later ones are ignored")
+    t_max: ExtendedReal = field(math.inf, meaning="the end of the simulation; later spikes are ignored")
+    weight_init: Init | None = field(
+        None,
+        meaning="initial weight, (out_channels, in_channels). None draws from a normal distribution with the mean "
+        "3 / (n p) and the deviation 1 / (sqrt(n) p) thresholds, n = in_channels, p = max kappa, so that V peaks at "
+        "3 +- 1 thresholds if each input spikes once at the same time. Use larger ones for few or distant spikes",
+        keep=False,
+    )
+    dtype: FloatDtype = field(
+        dtypes.float32, meaning="dtype of the weight and the computation, float32 or float64", keep=False
+    )
 
-    def __init__(
-        self,
-        in_channels: Count,
-        out_channels: Count,
-        tau_mem: float = 20.0,
-        tau_syn: float = 5.0,
-        v_threshold: float = 1.0,
-        spikes: Count = 1,
-        t_max: ExtendedReal = math.inf,
-        weight_init: Init | None = None,
-        dtype: FloatDtype = dtypes.float32,
-    ) -> None:
-        super().__init__()
-        self.in_channels = check_count(in_channels, "EventPropLIF", "in_channels")
-        self.out_channels = check_count(out_channels, "EventPropLIF", "out_channels")
-        self.tau_mem, self.tau_syn, self.v_threshold = tau_mem, tau_syn, v_threshold
-        self.spikes, self.t_max = spikes, t_max
-        kind = dtypes.as_dtype(dtype)
+    def _complete(self, given: dict[str, Any]) -> None:
+        kind, init = dtypes.as_dtype(given["dtype"]), given["weight_init"]
         if kind not in (dtypes.float32, dtypes.float64):
             raise DTypeError(f"EventPropLIF: dtype must be float32 or float64, not {kind}.")
-        weight_init = self._default_weights() if weight_init is None else weight_init
-        self.weight = Parameter(initializer(weight_init, (out_channels, in_channels), kind))
+        init = self._default_weights() if init is None else init
+        self.weight = Parameter(initializer(init, (self.out_channels, self.in_channels), kind))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, _CHECKS[name](value, name) if name in _CHECKS else value)
 
     def _time_constants(self) -> tuple[float, float]:
         """The time constants of V and I, made unequal, because the formulas would divide 0 by 0."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 from snncell import ops
 from snncell.base.arguments.kinds import Count, FloatDtype
@@ -101,6 +101,13 @@ class STDP(Cell):
         return x, y
 
 
+def _rule(cell: Any, who: str, name: str) -> Cell:
+    if not isinstance(cell, Cell):
+        raise ArgumentError(f"{who}: {name} must be a Cell, not {came(cell)}.")
+    return cell
+
+
+@with_fields
 class PlasticDense(Cell):
     """Dense layer of spiking neurons whose weights follow a plasticity rule during the run.
 
@@ -110,12 +117,6 @@ class PlasticDense(Cell):
     It is a Cell of one time step, so run it by `MultiStep`. The weight is its first state: a run starts with the
     Parameter `weight`, does not change it, and returns the new weight. You can assign it to keep it, as in the example.
 
-    Args:
-        in_channels, out_channels: I and N.
-        cell: the neuron.
-        rule: `STDP`, or a Cell with the same `construct` and `init_state`.
-        weight_init: initial value of the Parameter `weight`, (N, I); None draws uniformly from [0, 1).
-        dtype: dtype of the Parameter.
     Inputs:
         x: spikes, (B, I).
         weight, x_trace, y_trace: the states of the rule, (N, I), (B, I), (B, N).
@@ -130,22 +131,18 @@ class PlasticDense(Cell):
         (50, 1, 2)
     """
 
-    def __init__(
-        self,
-        in_channels: Count,
-        out_channels: Count,
-        cell: Cell,
-        rule: Any,
-        weight_init: Init | None = None,
-        dtype: FloatDtype = float32,
-    ) -> None:
-        super().__init__()
-        if not isinstance(rule, Cell):
-            raise ArgumentError(f"PlasticDense: rule must be a Cell, not {came(rule)}.")
-        shape = (out_channels, in_channels)
-        self.cell = cell
-        self.rule: Any = rule
-        drawn = ops.uniform(shape, 0.0, 1.0) if weight_init is None else initializer(weight_init, shape, dtype)
+    in_channels: Annotated[Count, field(meaning="I, the number of inputs", keep=False)]
+    out_channels: Annotated[Count, field(meaning="N, the number of neurons", keep=False)]
+    cell: Annotated[Cell, field(meaning="the neuron")]
+    rule: Annotated[Any, field(meaning="`STDP`, or a Cell with its `construct` and `init_state`", convert=_rule)]
+    weight_init: Init | None = field(
+        None, meaning="initial value of the Parameter `weight`, (N, I); None draws uniformly from [0, 1)", keep=False
+    )
+    dtype: FloatDtype = field(float32, meaning="dtype of the Parameter", keep=False)
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        shape, init, dtype = (given["out_channels"], given["in_channels"]), given["weight_init"], given["dtype"]
+        drawn = ops.uniform(shape, 0.0, 1.0) if init is None else initializer(init, shape, dtype)
         self.weight = Parameter(drawn.astype(dtype), requires_grad=False)
 
     def construct(

@@ -19,7 +19,7 @@ from snncell.nn.container import SequentialCell
 from snncell.ops.base import as_tensor
 from snncell.tape import structure
 from snncell.tape.event_lists import EventLists
-from snncell.tape.tensor import Tensor
+from snncell.tape.tensor import Tensor, on_device_of
 
 __all__ = ["TimeDistributed"]
 
@@ -205,6 +205,14 @@ def _refuse_lengths(lengths: Tensor, shape: tuple[int, ...], who: str) -> None:
             f"{more}). The sequence (T, B, ...) has shape {shape}; if you shortened it, pass "
             f"np.minimum(lengths, {shape[0]})."
         )
+
+
+def step_numbers(like: Tensor, steps: int | None = None, ndim: int | None = None) -> Tensor:
+    """The step numbers 0, 1, ..., T - 1 along the first axis, by default for the shape (T, ...) of `like`."""
+    count = len(like) if steps is None else steps
+    with on_device_of(like):
+        numbers = ops.arange(count, dtype=like.dtype)
+    return numbers.reshape((count, *(1,) * ((like.ndim if ndim is None else ndim) - 1)))
 
 
 def steps_per_sample(tensor: Tensor, lengths: Any) -> Tensor:

@@ -12,6 +12,7 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, Own
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
+from snncell.cell.fields import field, with_fields
 from snncell.dtype import int16
 from snncell.errors import ArgumentError, ShapeError, SnncellError
 from snncell.kernels.space import move_to_space, space_of
@@ -245,8 +246,12 @@ class Recurrent(Cell):
 
 
 LONGEST = 2**15 - 1  # the largest int16; the count is int16 because the backward pass stores it for each state
+EVERY = field(
+    meaning="the largest number of steps over which gradients flow, from 1 to 32767. A new value needs no compilation"
+)
 
 
+@with_fields
 class Truncated(Cell):
     """Truncated backpropagation through time (TBPTT): detach a neuron's states every `every` steps.
 
@@ -260,9 +265,6 @@ class Truncated(Cell):
     The memory of the backward pass grows with T. If a stream does not fit into memory, run its chunks one by one as in
     the second example, each with its own gradient and optimiser step.
 
-    Args:
-        cell: a Cell of one step, `construct(x, *states) -> (output, *states)`, also `Recurrent`.
-        every: the largest number of steps over which gradients flow, from 1 to 32767. A new value needs no compilation.
     Inputs:
         x: the input of the neuron, (B, ...).
         count: int16, the steps since the last cut, in the common shape of the states, else ().
@@ -284,18 +286,18 @@ class Truncated(Cell):
         ...     spikes, states = run(chunk, *ops.stop_gradient(states))
     """
 
-    def __init__(self, cell: Cell, every: Count) -> None:
-        super().__init__()
-        if isinstance(cell, MultiStep):
+    cell: Annotated[Cell, field(meaning="a Cell of one step, `construct(x, *states) -> (output, *states)`")]
+    every: Annotated[Count, EVERY]
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        if isinstance(self.cell, MultiStep):
             raise ArgumentError(
                 "Truncated: cell must be a Cell of one time step, not a MultiStep; write "
                 "MultiStep(Truncated(cell, every))."
             )
-        self.cell = cell
-        self.every = every
-        if every > LONGEST:
+        if self.every > LONGEST:
             raise ArgumentError(
-                f"Truncated: every must be at most {LONGEST}, not {every}. Leave Truncated out instead."
+                f"Truncated: every must be at most {LONGEST}, not {self.every}. Leave Truncated out instead."
             )
 
     def construct(self, x: Tensor, count: Tensor, *states: Tensor) -> tuple[Any, ...]:
@@ -309,6 +311,3 @@ class Truncated(Cell):
         states = initial_states(self.cell, x)
         shapes = {state.shape for state in states}
         return (ops.zeros(shapes.pop() if len(shapes) == 1 else (), int16), *states)
-
-    def extend_repr(self) -> str:
-        return f"every={self.every}"
