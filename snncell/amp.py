@@ -25,6 +25,7 @@ from snncell.cell.modes import refuse_quantised
 from snncell.errors import ArgumentError
 from snncell.nn import Conv1d, Conv2d, Conv2dTranspose, Dense
 from snncell.nn.optim.optimizer import Optimizer
+from snncell.ops.base import to_compute_dtype
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 
@@ -37,8 +38,7 @@ FLOOR = 1.0  # the smallest dynamic scale, as in MindSpore
 def all_finite(inputs: Annotated[Iterable[Tensor], Own()]) -> Tensor:
     """A bool Tensor (): True if no element of these Tensors is NaN or infinite.
 
-    Use it on gradients before a training step. For example, float16 gradients overflow to inf if the loss scale is too
-    large.
+    Use it on gradients: for example, float16 gradients overflow to inf if the loss scale is too large.
 
     Example:
         >>> print(snncell.amp.all_finite([Tensor([1.0]), Tensor([0.0, float("inf")])]))
@@ -65,8 +65,8 @@ def put_back_unless(finite: Tensor, before: Values) -> None:
 def step_if(finite: Tensor, optimiser: Optimizer, gradients: Annotated[Iterable[Tensor], Own()]) -> None:
     """Call the optimiser if `finite` holds; otherwise keep Parameters, moments and step counter, bit for bit.
 
-    Use it in place of a Python `if`, because a jitted function cannot branch on a Tensor. It computes both cases and
-    keeps one of them.
+    Use it in place of a Python `if`, because a jitted function cannot branch on a Tensor. It computes both cases, and
+    keeps one.
 
     Args:
         finite: the result of `all_finite`.
@@ -116,7 +116,7 @@ class LossScaler(Cell):
         """The loss, or a tuple of losses, times the scale; float16 becomes float32."""
         if isinstance(inputs, (tuple, list)):
             return tuple(map(self.scale, inputs))
-        wide = _wide(_tensors([inputs], f"{type(self).__name__}.scale", "inputs")[0])
+        wide = to_compute_dtype(_tensors([inputs], f"{type(self).__name__}.scale", "inputs")[0])
         return wide * self.scale_value.astype(wide.dtype)
 
     @overload  # overlaps with the next one, because a Tensor is iterable
@@ -125,7 +125,7 @@ class LossScaler(Cell):
     def unscale(self, inputs: Iterable[Tensor]) -> tuple[Tensor, ...]: ...
     def unscale(self, inputs: Annotated[Any, Own()]) -> Tensor | tuple[Tensor, ...]:
         """A loss or gradients divided by the scale; float16 becomes float32, so that small values do not underflow."""
-        wide = map(_wide, _tensors(inputs, f"{type(self).__name__}.unscale", "inputs"))
+        wide = map(to_compute_dtype, _tensors(inputs, f"{type(self).__name__}.unscale", "inputs"))
         found = tuple(g / self.scale_value.astype(g.dtype) for g in wide)
         return found[0] if isinstance(inputs, Tensor) else found
 
@@ -218,10 +218,6 @@ def as_condition(finite: Any, who: str, name: str) -> Tensor:
     return taken.reshape(())
 
 
-def _wide(x: Tensor) -> Tensor:
-    return x.astype(dtypes.float32) if x.dtype.is_float and x.dtype.itemsize < 4 else x
-
-
 def _tensors(given: Any, who: str, name: str) -> list[Tensor]:
     """A list of the Tensors in `given`, which may be a single Tensor."""
     several = [given] if isinstance(given, Tensor) else given
@@ -249,20 +245,19 @@ def auto_mixed_precision(
 
     Such a layer, y = f(x, W), becomes y = float32(f(half(x), half(W))): inputs, weights and result are rounded to
     `dtype`, and sums are float32. The backward pass rounds at the same places. Everything else stays float32: neuron
-    states and thresholds, normalisation statistics, losses, Parameters and their gradients. Inputs that are float64 or
-    integers are not rounded.
+    states and thresholds, normalisation statistics, losses, Parameters and gradients. Float64 and integer inputs are
+    not rounded.
 
     Args:
         net: the network. Its `Dense`, `Conv1d`, `Conv2d`, `Conv2dTranspose` layers and their subclasses are changed,
             unless they have a `bprop`.
-        amp_level: "O1" for mixed precision, "O0" to undo it. MindSpore's "O2" and "O3", with states and losses in
-            float16, are not supported.
+        amp_level: "O1" for mixed precision, "O0" to undo it. "O2" and "O3" of MindSpore (states and losses in float16)
+            are not supported.
         dtype: float16 or bfloat16.
         white_list: further classes of Cells. Their own Parameters and inputs are rounded.
         black_list: classes of Cells that stay in float32.
-    Raises: ArgumentError if dtype is another one, if a list contains an element that is not a Cell class, or if a class
-        of white_list has a `bprop`. Also if a layer is quantised (`snncell.quantise`), or if the network has no such
-        layer.
+    Raises: ArgumentError for another dtype, a list with an element that is not a Cell class, a class of white_list with
+        a `bprop`, a quantised layer (`snncell.quantise`), or a network without such layers.
     Source: Micikevicius et al., "Mixed precision training", ICLR 2018; names and lists as in `mindspore.amp`.
     Example:
         >>> net = nn.SequentialCell(nn.Dense(3, 4), nn.MultiStep(nn.LIFNode()))

@@ -100,8 +100,7 @@ def _text(value: Any) -> str:
 def promote(a: DType, b: DType) -> DType:
     """Type promotion: the dtype of a binary operation. The higher category wins (bool < integers < floats < complex).
 
-    Within a category the wider dtype wins, as in NumPy; float16 with bfloat16 gives float32. For example, int64 with
-    float16 gives float16.
+    Within a category the wider dtype wins; float16 with bfloat16 gives float32. But int64 with float16 gives float16.
     """
     if a is b:
         return a

@@ -36,10 +36,9 @@ def set_context(
     Args:
         mode: `PYNATIVE_MODE` (the default) runs each operation when it is called. `GRAPH_MODE` compiles every Cell that
             is called from outside a Cell, like `snncell.jit`.
-        device_target: "CPU" or "GPU", the device of new Tensors and Parameters. Operations run on the device of their
-            operands.
-        pool_limit: the number of bytes of freed arrays to keep for new ones (2 GiB by default); `snncell.empty_pool()`
-            frees them.
+        device_target: "CPU" or "GPU", the device of new Tensors and Parameters. Operations run where their operands
+            are.
+        pool_limit: the bytes of freed arrays to keep for new ones, by default 2 GiB; `snncell.empty_pool()` frees them.
         check_finite: True to find the first NaN, or inf from finite operands, forward or backward. See below.
         full_traceback: True to show the frames of snncell in the traceback of an error. By default they are hidden, so
             that it ends at your line, for example in your `bprop`. An internal error always shows all frames.
@@ -50,10 +49,9 @@ def set_context(
     With `check_finite`, the error names the operation, the line, the layer, the time step and the entry. Inf in an
     operand is not an error, because it may be intended, as in a mask of -inf. In a trained Parameter it is an error.
     For NaN from outside, in data or in a Parameter, the error names the first operation that uses it. A time loop stays
-    one kernel. Its results and last states are checked. Only if they are not finite, the loop runs again step by step.
-    Therefore a NaN that does not reach the results is not found. Functions of `snncell.jit` and GRAPH_MODE run
-    operation by operation. Results are bitwise equal to PYNATIVE_MODE, except that a MultiStep may round differently.
-    Training takes a few times as long.
+    one kernel. It runs again step by step only if its results or last states are not finite, so a NaN that does not
+    reach them is not found. Functions of `snncell.jit` and GRAPH_MODE run operation by operation. Results are bitwise
+    equal to PYNATIVE_MODE, except that a MultiStep may round differently. Training takes a few times as long.
     Raises: ArgumentError for another value; DeviceError for "GPU" without a GPU; it says what is missing.
     Example:
         >>> snncell.set_context(check_finite=True)

@@ -1,8 +1,7 @@
 """Tracebacks that end at the user's line, and information read from Python's stack frames.
 
 Each entry point removes the package's frames from an exception that passes through it. Entry points are public
-functions, and calls of Cells, jitted functions and gradient functions. `set_context(full_traceback=True)` keeps all
-frames.
+functions, and calls of Cells, jitted and gradient functions. `set_context(full_traceback=True)` keeps all frames.
 
     @tells(Updating, lambda local: Updating(local["parameter"]) if "parameter" in local else None)
     def construct(self, gradients): ...
@@ -175,9 +174,7 @@ def text_of(frame: FrameType) -> str:
 
 
 def user_line() -> str:
-    """The innermost line outside of the package, as text; for an operation called by a bprop of the package, the line
-    of the differentiated operation.
-    """
+    """The innermost line outside of the package as text; in a bprop of the package, that of the forward operation."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         mark = mark_of(frame, Reversing)

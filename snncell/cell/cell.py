@@ -172,8 +172,9 @@ class Cell(Hooked, Modes, HasState):
             args, kwargs = before_call(self, args, kwargs)
         if getattr(self, "construct", None) is None:
             raise without_construct(self)
-        passage = Passage.of(self) if self._backward_hooks or self._backward_pre_hooks else None
-        if passage is not None:
+        passage = None
+        if (self._backward_hooks or self._backward_pre_hooks) and RECORDING.tape is not None:
+            passage = Passage(self)
             args, kwargs = passage.enter(args, kwargs)
         try:
             if self._recomputed and not self._over_time:

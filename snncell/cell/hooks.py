@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from snncell.base.arguments.kinds import misfit
 from snncell.base.arguments.shown import came, show
@@ -17,7 +17,7 @@ from snncell.errors import ArgumentTypeError, GradientError, SnncellError
 from snncell.tape import structure
 from snncell.tape.backward import conform, with_zeros
 from snncell.tape.primitive import custom
-from snncell.tape.state import RECORDING, Entry
+from snncell.tape.state import Entry
 from snncell.tape.tensor import Tensor
 
 _numbers = itertools.count()
@@ -180,11 +180,6 @@ class Passage:
         self.reaches_inputs = False  # whether any input needs a gradient
         self.inputs = 0
         self.grad_output: tuple[Any, ...] = ()
-
-    @classmethod
-    def of(cls, cell: Any) -> Self | None:
-        """A new passage, or None if no hook is registered or no gradient is recorded."""
-        return cls(cell) if RECORDING.tape is not None and (cell._backward_hooks or cell._backward_pre_hooks) else None
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Pass the inputs through an identity whose backward pass calls the hooks."""

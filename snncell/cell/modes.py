@@ -139,8 +139,8 @@ class Modes(Tree):
 
         It stores only inputs and outputs and costs a second forward pass; gradients and random numbers stay the same.
         Statistics are updated once, but hooks of the descendants are called twice. A `MultiStep` without
-        `checkpoint_every` stores its states at every sqrt(T)-th time step. In a jitted function this has no effect,
-        because the compiler decides.
+        `checkpoint_every` stores its states at every sqrt(T)-th time step. In a jitted function the compiler decides
+        instead.
 
         Args:
             output_recompute: False, because the following operations need the outputs.
@@ -213,8 +213,7 @@ def run_with_others(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
     With `cell.quantisers` they are rounded to grids. With `cell.compute_dtype` they have that dtype, and results become
     float32 again unless the Cell has `narrow_out`. A Cell never has both. Gradients reach the Parameters through the
-    conversions. If construct sets an attribute, an ArgumentError is raised: construct runs on a copy of the Cell, so
-    the attribute would be lost.
+    conversions. A construct that sets an attribute raises an ArgumentError, because it runs on a copy of the Cell.
     """
     inner = object.__new__(type(cell))  # a copy of the Cell with Tensors in place of its Parameters
     inner.__dict__.update(cell.__dict__)

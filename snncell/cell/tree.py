@@ -335,8 +335,8 @@ class Tree:
     def trainable_params(self, recurse: bool = True) -> list[Parameter]:
         """The Parameters with requires_grad=True, for example to pass to an optimiser.
 
-        Cells and Parameters in a dict or a nested list are not registered, so they are missing here. A warning names
-        the attribute that holds them.
+        Cells and Parameters in a dict or a nested list are not registered, so they are missing. A warning names the
+        attribute.
         """
         if recurse:
             self._warn_of_unregistered()

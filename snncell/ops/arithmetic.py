@@ -21,7 +21,7 @@ from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import NotNegative, Numbers
 from snncell.compiler.ir.operations import Elementwise
 from snncell.errors import ArgumentError, DTypeError
-from snncell.ops.base import Grads, as_float, as_tensor, astype, elementwise, number_or_tensor, same_dtype
+from snncell.ops.base import Grads, as_float, as_tensor, astype, elementwise, is_number, number_or_tensor, same_dtype
 from snncell.tape.tensor import Tensor, snapshot
 
 __all__ = [
@@ -155,8 +155,7 @@ def _(condition: Tensor, _x: Tensor, _y: Tensor, _out: Tensor, dout: Tensor) -> 
 
 # Proportional to the varying branches if the condition is fixed and every fixed branch is 0.
 where.proportional = lambda inputs, varying: (
-    not varying[0]
-    and all(varies or (type(x) in (int, float) and x == 0) for x, varies in zip(inputs[1:], varying[1:], strict=True))
+    not varying[0] and all(varies or is_number(x, 0) for x, varies in zip(inputs[1:], varying[1:], strict=True))
 )
 
 where.upper_bound = max
@@ -249,17 +248,13 @@ def lerp(x: Numbers, end: Numbers, weight: Numbers) -> Tensor:
 def addcmul(x: Numbers, tensor1: Numbers, tensor2: Numbers, value: Numbers = 1) -> Tensor:
     """x + value * tensor1 * tensor2."""
     product = mul(as_tensor(tensor1, "addcmul", "tensor1"), tensor2)
-    return as_tensor(x, "addcmul") + (product if _is_one(value) else product * value)
+    return as_tensor(x, "addcmul") + (product if is_number(value, 1) else product * value)
 
 
 def addcdiv(x: Numbers, tensor1: Numbers, tensor2: Numbers, value: Numbers = 1) -> Tensor:
     """x + value * tensor1 / tensor2."""
     quotient = div(as_tensor(tensor1, "addcdiv", "tensor1"), tensor2)
-    return as_tensor(x, "addcdiv") + (quotient if _is_one(value) else quotient * value)
-
-
-def _is_one(value: Any) -> bool:
-    return type(value) in (int, float) and value == 1
+    return as_tensor(x, "addcdiv") + (quotient if is_number(value, 1) else quotient * value)
 
 
 # --- Signs and complex numbers ----------------------------------------------------------------------------------------
@@ -316,7 +311,7 @@ def _copysign(x: Any, y: Any) -> Any:
 
 
 def copysign(x: Numbers, y: Numbers) -> Tensor:
-    """x| with the sign of y, including the sign of -0.0."""
+    """The absolute value |x| with the sign of y, including the sign of -0.0."""
     return _copysign(*_same_dtype_tensors(x, y, "copysign"))
 
 
@@ -358,28 +353,20 @@ def maximum(x: Any, y: Any) -> Any:
     return maximum(x, y)
 
 
-@maximum.def_bprop
-def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return lambda: dout * _share(greater(x, y), equal(x, y)), lambda: dout * _share(less(x, y), equal(x, y))
-
-
 @elementwise("same", booleans=True)
 def minimum(x: Any, y: Any) -> Any:
     """Elementwise minimum of x and y. Equal elements get half of the gradient each."""
     return minimum(x, y)
 
 
-@minimum.def_bprop
-def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor) -> Grads:
-    return lambda: dout * _share(less(x, y), equal(x, y)), lambda: dout * _share(greater(x, y), equal(x, y))
+def _larger(x: Any, y: Any) -> Tensor:
+    """The share of x in the gradient of the maximum: 1 where x > y, 0.5 where x == y, 0 elsewhere and next to NaN."""
+    return where(greater(x, y), 1.0, where(equal(x, y), 0.5, 0.0))
 
 
+maximum.def_bprop(lambda x, y, _out, dout: (lambda: dout * _larger(x, y), lambda: dout * _larger(y, x)))
+minimum.def_bprop(lambda x, y, _out, dout: (lambda: dout * _larger(y, x), lambda: dout * _larger(x, y)))
 maximum.upper_bound = minimum.upper_bound = max
-
-
-def _share(wins: Tensor, ties: Tensor) -> Tensor:
-    """1 where an operand wins, 0.5 for equal operands, 0 otherwise and next to NaN."""
-    return where(wins, 1.0, where(ties, 0.5, 0.0))
 
 
 def clip(x: Numbers, min: Numbers | None = None, max: Numbers | None = None) -> Tensor:

@@ -142,6 +142,11 @@ def number_or_tensor(x: Any, name: str, argument: str = "x") -> Any:
     return x.item() if isinstance(x, dtypes.NUMBERS) else as_tensor(x, name, argument)
 
 
+def is_number(x: object, value: int) -> bool:
+    """True for the Python number `value`, as an int or a float."""
+    return type(x) in (int, float) and x == value
+
+
 def same_dtype(operands: Sequence[Any], name: str, floating: bool = False, widening: bool = False) -> list[Any]:
     """Promote Tensors and Python numbers to one dtype. Numbers stay numbers if there is at least one Tensor. With
     `floating`, integers become float32. With `widening`, an integer that does not fit the dtype widens it to int64

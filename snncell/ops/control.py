@@ -41,8 +41,7 @@ def scan(
     If `f` is elementwise and its states have one shape, the compiler fuses the forward loop into one kernel and the
     backward loop into another. `f` may also multiply states (rows of one batch) by matrices that are the same at
     every step. Any other `f` runs step by step on a precompiled plan. Instructions that are the same at every step are
-    hoisted out of the loop. Without a carry all steps run at once, as in `snncell.vmap`. `snncell.explain` shows the
-    plan.
+    hoisted. Without a carry all steps run at once, as in `snncell.vmap`. `snncell.explain` shows the plan.
 
     Args:
         f: one step. The returned carry must have the structure, shapes and dtypes of the carry that `f` received.
@@ -365,8 +364,7 @@ def depend(value: Tensor, expr: Any) -> Tensor:
 def assign(variable: Annotated[Parameter, Own()], value: Numbers) -> Parameter:
     """Assign a new value to a Parameter. In a jitted function, this happens when the function runs.
 
-    Another shape raises a ShapeError. A value that would lose precision, such as float64 into float32, raises a
-    DTypeError.
+    Another shape raises a ShapeError; a value that would lose precision, such as float64 into float32, a DTypeError.
     """
     _refuse_other(variable, "assign")
     variable.assign(value if isinstance(value, Tensor) else Tensor(value, variable.dtype))

@@ -34,10 +34,9 @@ Ints = tuple[int, ...]
 class _Product(OfLists):
     """Matrix product x @ y, or x.T @ y if `by_columns`. The rows of x are event lists."""
 
-    by_columns = False
-
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, by_columns: bool) -> None:
         super().__init__(name, self._product, self._specs)
+        self.by_columns = by_columns
 
     def _product(self, x: Any, y: Any, turned: bool = False) -> Any:
         shape = x.shape
@@ -75,11 +74,7 @@ class _Product(OfLists):
         return [f"event-driven below {percent(below)} of listed elements, else by BLAS" if below > 0 else "by BLAS"]
 
 
-class _Contraction(_Product):
-    by_columns = True
-
-
-_multiply, _contract = _Product("matmul"), _Contraction("contraction")
+_multiply, _contract = _Product("matmul", by_columns=False), _Product("contraction", by_columns=True)
 
 
 @_multiply.def_bprop

@@ -1,7 +1,7 @@
 """Gather: slices and elements at integer positions, embedding rows, one-hot vectors.
 
-An eager call raises an error for a position out of range. A Program checks positions when it runs on the CPU; on a GPU
-it reads NaN instead (see `_Lookup`).
+A position out of range is an error in an eager call, and in a Program on the CPU. A Program on a GPU reads NaN instead
+(see `_Lookup`).
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ def _refuse_positions(
         raise kind(f"{name} {wrong} is out of range{more}; it must lie in [{least}, {length}).")
 
 
-# `only_within` is the name of an index in errors. If it is given, negative positions are refused; otherwise they count
-# from the end.
+# `only_within`, the name of an index in errors, refuses negative positions; with None they count from the end.
 def _check_gather(lowest: int, highest: int, arrays: Sequence[Any], attrs: dict[str, Any]) -> None:
     within, length = attrs["only_within"], arrays[0].shape[attrs["axis"]]
     _refuse_positions(lowest, highest, -length if within is None else 0, length, within or "gather: index")
@@ -224,9 +223,7 @@ def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
 
 
 def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> Tensor:
-    """One-hot encoding in float32. Errors call an index out of range `name`: one name, or a pair for an index below 0
-    and one that is too high.
-    """
+    """One-hot encoding in float32. `name` begins errors about an index; a pair has one for those below 0."""
     number = as_axis(axis, indices.ndim + 1, "one_hot")
     return _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
 

@@ -151,8 +151,7 @@ def _at_once(count: int, swept: Recording) -> bool:
         return False
     if TRACING.trace is not None and not isinstance(TRACING.trace, BodyTrace):
         return True
-    # One pass for all must be traced, which costs as much as a few passes. It fails if a user's bprop or hook reads
-    # values, so these run one by one.
+    # Tracing one pass for all costs as much as a few passes, and fails if a user's bprop or hook reads values.
     entries = swept.tape.live()
     ours = all(isinstance(entry.op, (Primitive, Composite, NoneType)) and not entry.hooks for entry in entries)
     return count > FEW and (TRACING.trace is not None or ours)

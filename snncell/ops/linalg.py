@@ -19,7 +19,7 @@ from snncell.kernels.numba.threads import BLAS
 from snncell.kernels.products import device as device_einsum
 from snncell.ops import base as new, reduce, shape as sh
 from snncell.ops.arithmetic import conj, where
-from snncell.ops.base import Grads, as_int, as_tensor, number_or_tensor, same_dtype
+from snncell.ops.base import Grads, as_int, as_tensor, is_number, number_or_tensor, same_dtype
 from snncell.ops.event_lists import multiply_lists
 from snncell.ops.padding import pad
 from snncell.tape.event_lists import EventLists
@@ -163,11 +163,10 @@ def einsum(equation: str, *operands: Numbers) -> Tensor:
 
     Letters that are missing on the right side are summed. A letter that occurs twice in an operand takes its diagonal,
     and `...` stands for all axes without a letter. Without "->" the result has the letters that occur once, in
-    alphabetical order. Long float32 sums are accurate to 1e-6, except in matrix products, for which BLAS accumulates in
-    float32.
+    alphabetical order. Long float32 sums are accurate to 1e-6, except in products, where BLAS accumulates in float32.
 
-    Raises: ArgumentError for an invalid equation, or one that does not fit the number of operands; ShapeError if a
-        letter stands for different lengths.
+    Raises: ArgumentError for an invalid equation, or another number of operands; ShapeError if a letter has two
+        lengths.
     Example:
         >>> x, w = Tensor([1.0, 2.0]), ops.ones((2, 2, 3))
         >>> ops.einsum("ijk,i,j->k", w, x, x)  # y_k = sum_ij w_ijk x_i x_j
@@ -376,16 +375,13 @@ def _plus(x: Numbers, product: Tensor, beta: Numbers, alpha: Numbers, name: str)
     factors = [number_or_tensor(n, name, of) for n, of in ((beta, "beta"), (alpha, "alpha"))]
     # A factor of 0 drops its term even if that contains NaN, as in BLAS.
     left, right = (
-        None if _is(n, 0) else side if _is(n, 1) else side * n for n, side in zip(factors, (base, product), strict=True)
+        None if is_number(n, 0) else side if is_number(n, 1) else side * n
+        for n, side in zip(factors, (base, product), strict=True)
     )
     if left is None:
         return product * 0 if right is None else snapshot(right)
     result: Tensor = left if right is None else left + right
     return snapshot(result)
-
-
-def _is(number: object, value: int) -> bool:
-    return type(number) in (int, float) and number == value
 
 
 def _as_matrix(x: Numbers, name: str, argument: str = "x") -> Tensor:

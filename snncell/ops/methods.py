@@ -276,9 +276,8 @@ def normal_method(x: Tensor, mean: float = 0.0, stddev: NotNegative = 1.0) -> Te
 
 
 def _draw_like(draw: Any, x: Tensor, *settings: float) -> Tensor:
-    drawn_as = dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32
-    with on_device_of(x):
-        return astype(draw(x.shape, *settings, drawn_as), x.dtype if x.dtype.is_float else drawn_as)
+    drawn = random.draw_like(draw, x, *settings)
+    return astype(drawn, x.dtype if x.dtype.is_float else drawn.dtype)
 
 
 def bernoulli_method(x: Tensor, p: Numbers = 0.5) -> Tensor:

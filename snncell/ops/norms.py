@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import ExtendedReal, Numbers, Positive
 from snncell.errors import ArgumentError, ShapeError
 from snncell.ops import arithmetic as ar, joining, reduce, shape as sh, transcendental as tr
@@ -33,8 +32,7 @@ def norm(
             largest sum of a column, of a row), -1 and -infinity (the smallest).
         dim: the axis, or axes; by default all.
         keepdim: keep the axes with length 1.
-    Raises: ArgumentError for norms of matrices that need singular values (2, -2, "nuc"); ShapeError for three axes and
-        an `ord`.
+    Raises: ArgumentError for matrix norms by singular values (2, -2, "nuc"); ShapeError for three axes and an `ord`.
     Note: If all elements are 0, the gradient is 0, which is one of the subgradients, as for `abs` at 0.
     """
     given = as_float(A, "norm")
@@ -130,7 +128,7 @@ def clip_by_global_norm(
     if not isinstance(x, (tuple, list)) or not x:
         raise ArgumentError("clip_by_global_norm: x must be a tuple or list of at least one Tensor.")
     originals = tuple(as_float(part, "clip_by_global_norm") for part in x)
-    wide = [astype(g, dtypes.float32) if g.dtype.itemsize < 4 else g for g in originals]
+    wide = [to_compute_dtype(g) for g in originals]
     # The result does not depend on the peak, so it needs no gradient.
     peaks = [stop_gradient(reduce.max(ar.abs(g))) for g in wide if g.size]
     if not peaks:

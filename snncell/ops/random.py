@@ -3,10 +3,10 @@
 The generator is NumPy's Philox, keyed by the seed and the number of the call. Each element uses its own 64-bit word:
 
 - uniform: 53 bits of the word for float64, 24 bits of half a word for float32, as in NumPy.
-- normal: the Box-Muller method computes two numbers from two words, in float64. On a GPU the last bit may differ,
-  because its logarithm and sine do.
-- integers: the upper half of the product of the word and the number n of integers. Probabilities deviate from 1 / n by
-  at most 2^-64.
+- normal: the Box-Muller method computes two numbers from two words, in float64. On a GPU, logarithm and sine may differ
+  in the last bit.
+- integers: the upper half of the product of the word and the number n of integers. Probabilities are 1 / n within
+  2^-64.
 - permutations: the order of the words.
 
 The key of the next draw is a Parameter without a gradient, so a jitted function draws new numbers each time it runs:
@@ -272,10 +272,7 @@ def bernoulli(p: Numbers) -> Tensor:
     if isinstance(p, (int, float)):
         probability(p, "bernoulli", "p")
     tensor = as_float(p, "bernoulli")
-    drawn_as = dtypes.float64 if tensor.dtype == dtypes.float64 else dtypes.float32
-    with on_device_of(tensor):
-        drawn = _uniform.bind(next_key(), shape=tensor.shape, dtype=drawn_as.dtype)
-    return astype(ar.less(drawn, tensor), tensor.dtype)
+    return astype(ar.less(draw_like(uniform, tensor), tensor), tensor.dtype)
 
 
 def randint(low: Annotated[int, Own()], high: Annotated[int, Own()], shape: Lengths) -> Tensor:
@@ -305,18 +302,18 @@ def randn(*size: Any, dtype: Dtype = dtypes.float32) -> Tensor:
 
 def rand_like(x: Numbers) -> Tensor:
     """Uniform random numbers on [0, 1) with the shape of `x`; float64 if `x` is, else float32."""
-    return _draw_beside(uniform, x, "rand_like")
+    return draw_like(uniform, as_float(x, "rand_like"))
 
 
 def randn_like(x: Numbers) -> Tensor:
     """Standard normal random numbers with the shape of `x`; float64 if `x` is, else float32."""
-    return _draw_beside(normal, x, "randn_like")
+    return draw_like(normal, as_float(x, "randn_like"))
 
 
-def _draw_beside(draw: Any, x: Numbers, name: str) -> Tensor:
-    tensor = as_float(x, name)
-    with on_device_of(tensor):
-        drawn: Tensor = draw(tensor.shape, dtype=dtypes.float64 if tensor.dtype is dtypes.float64 else dtypes.float32)
+def draw_like(draw: Any, x: Tensor, *settings: float) -> Tensor:
+    """Draw numbers with the shape and device of `x`; float64 if `x` is, else float32."""
+    with on_device_of(x):
+        drawn: Tensor = draw(x.shape, *settings, dtype=dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32)
     return drawn
 
 

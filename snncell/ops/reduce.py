@@ -284,8 +284,7 @@ def argmin_with_value(x: Numbers, axis: int = 0, keep_dims: bool = False) -> tup
 def logsumexp(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) along axes, without overflow; -inf without elements.
 
-    The gradient is softmax(x). If the result is infinite, all elements equal to it share the gradient evenly, as in
-    `logaddexp` and `logcumsumexp`.
+    The gradient is softmax(x). All elements equal to an infinite result share it evenly, as in `logaddexp`.
     """
     tensor = as_float(x, "logsumexp")
     axes = as_axes(axis, tensor.ndim, "logsumexp")

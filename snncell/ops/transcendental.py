@@ -25,7 +25,7 @@ from snncell.ops.arithmetic import (
     sign,
     where,
 )
-from snncell.ops.base import Grads, as_float, astype, elementwise, number_or_tensor
+from snncell.ops.base import Grads, as_float, astype, elementwise, is_number, number_or_tensor
 from snncell.tape.primitive import Primitive, with_axis_of_steps
 from snncell.tape.tensor import Tensor, snapshot
 
@@ -53,7 +53,7 @@ def power(x: Any, y: Any) -> Any:
 
 @power.def_bprop
 def _(x: Any, y: Any, out: Tensor, dout: Tensor) -> Grads:
-    if type(y) in (int, float) and y == 0:
+    if is_number(y, 0):
         return None, None  # x ** 0 is constant
     if not isinstance(x, Tensor):
         return None, (lambda: dout * out * math.log(x)) if x > 0 else None

@@ -94,8 +94,7 @@ class EventLists(NamedTuple):
         indptr: int64 (R + 1,): the elements of row r are listed from indptr[r] up to indptr[r + 1].
         indices: int32 (E,): the position of each element in its row, ascending within a row.
         values: (E,): the elements. Elements from indptr[R] on are ignored.
-        shape: the shape of the dense array. Its first axes are the rows, such as (T, B); the others are the elements of
-            a row.
+        shape: the shape of the dense array. Its first axes are the rows, such as (T, B), the others a row's elements.
     Source: the layout of `scipy.sparse.csr_array`, extended to rows and elements of any number of axes.
     Example:
         >>> events = snncell.data.Events([0, 5, 9], x=[1, 0, 1], p=[1, 0, 1], sensor_size=(3, 1, 2))

@@ -1,9 +1,9 @@
 """NaN detection for `set_context(check_finite=True)`: find the first operation with NaN or inf, and its source line.
 
 This module reads the user's line, the running Cells, and the Parameter that an optimiser is updating from Python's
-frames. It does so when a result is not finite, and when the tape gets an entry. An error in a backward pass can then
-name the line and the Cells of the forward pass. Operations in a replayed time loop (`compiler/nan_replay.py`) get the
-line of the loop.
+frames. It does so when a result is not finite, and when the tape gets an entry, so that an error in a backward pass can
+name the line and the Cells of the forward pass. Operations in a replayed time loop (`compiler/nan_replay.py`) get its
+line.
 """
 
 from __future__ import annotations

@@ -74,8 +74,7 @@ _KEPT = ("layerwise_parallel", "parallel_optimizer", "storage_format")  # attrib
 class Parameter(Tensor):
     """A Tensor that belongs to a Cell and that an optimiser updates.
 
-    You can write to it by `p[0] = 1.`, `set_data` or `ops.assign`. A write replaces its array, so earlier results never
-    change.
+    Write to it by `p[0] = 1.`, `set_data` or `ops.assign`. This replaces its array, so earlier results never change.
 
     Args:
         default_input: the initial value, as for `Tensor`, but not a bool; an int becomes an int32.

@@ -88,8 +88,7 @@ class Primitive:
 
         For an argument whose name begins with an underscore, the tape saves only shape and dtype. A gradient may be a
         function without arguments, which is called only if the gradient is needed. A gradient with broadcast axes is
-        summed to the input's shape. An operation with any number of inputs takes `(*inputs_out_dout, **attrs)` and does
-        not get its output.
+        summed to the input's shape. With any number of inputs, it is `(*inputs_out_dout, **attrs)`, and out is None.
         """
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         names = [p for p in inspect.signature(bprop).parameters.values() if p.kind in kinds]

@@ -35,9 +35,7 @@ class _Operation(Protocol):
     def name(self) -> str: ...
 
     def pull(self, entry: Any, douts: list[Any]) -> Sequence[Any]:
-        """The gradients of the inputs from those of the outputs, each a Tensor, or None for zero. A gradient may also
-        be a function that computes it on demand.
-        """
+        """The gradients of the inputs from `douts`: Tensors, None for zero, or functions that compute one on demand."""
 
 
 class Entry:
@@ -320,8 +318,7 @@ def smooth() -> AbstractContextManager[Any]:
 def unfused() -> AbstractContextManager[Any]:
     """Context manager for debugging: compile nothing; `ops.scan`, `nn.MultiStep` and `jit` run operation by operation.
 
-    A debugger, a print or a hook in a Cell then sees each time step and its values. Results equal the results of the
-    compiled kernels up to rounding.
+    A debugger, a print or a hook in a Cell then sees the values of each time step. Results are equal up to rounding.
 
     Example:
         >>> net, x = nn.MultiStep(nn.LIFNode()), ops.ones((5, 1, 2)) * 3.0

@@ -403,8 +403,7 @@ def snapshot(x: Any) -> Any:
 def in_trace(x: Tensor) -> Any:
     """The array of `x`, or in a trace a Value of that trace, without its tape entry."""
     # The entries of a traced function's tape contain only Values of that function, so a Tensor from outside becomes an
-    # input. Do not combine its array with an entry of the inner tape: the result would look like a Tensor from outside,
-    # and its gradient would be lost.
+    # input. Its array with an entry of the inner tape would look like a Tensor from outside, and lose its gradient.
     if TRACING.trace is None:
         return x._data
     return TRACING.trace.lift(wrap(x._data) if type(x) is Tensor else x)

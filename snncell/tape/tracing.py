@@ -53,8 +53,7 @@ class Trace:
     """The instructions of a function, the arrays and Parameters that it reads, and the Parameters that it writes.
 
     `parents` are finished traces. If the function uses one of their Values, this Value becomes an input of the new
-    trace (see `captures`). `taped` tells whether a gradient of the function will be computed. Error messages name
-    `who`, the caller.
+    trace (see `captures`). `taped` tells whether a gradient will be computed. Errors name `who`, the caller.
     """
 
     def __init__(self, parents: tuple[Trace, ...] = (), taped: bool = False, who: str = "snncell.jit") -> None:
@@ -163,8 +162,8 @@ class BodyTrace(Trace):
 
     Tensors, Parameters and Values from outside of the step become inputs (`captures`). If all operands of an operation
     come from outside, it runs once, before the loop, and the outer tape records it. Parameters that the step writes
-    become states; `carried` are those that an earlier trace found. `tape` records the operations, or is None if no
-    gradient is needed.
+    become states; `carried` are those that an earlier trace found. `tape` records the operations; None without a
+    gradient.
     """
 
     def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:

@@ -69,8 +69,7 @@ def _watch(x: Tensor) -> Tensor:
     """`x` as a new source of gradients, so that other uses of `x` do not count. An outer tape still sees `x`."""
     if RECORDING.tape is not None and x._entry is not None:
         return alias.bind(x)
-    # In a trace, make the source a Value. If it were an array with an entry, the trace would take it for an outer
-    # Tensor with a gradient of its own.
+    # In a trace, make the source a Value, because an array with an entry would look like an outer Tensor.
     data = in_trace(x)
     return wrap(data, Entry.source(data))
 
@@ -206,19 +205,15 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """A function that returns the value and the gradients of `fn`.
 
-    The backward pass starts from ones. Therefore an output that is not a scalar counts as its sum, and several outputs
-    are added up.
+    The backward pass starts from ones, so an output that is not a scalar counts as its sum, and outputs are added up.
 
     Args:
         fn: a function or Cell of Tensors.
         grad_position: the argument to differentiate with respect to. An int or a 1-tuple gives a bare gradient, a
-            longer tuple gives a tuple, None gives none. For a tuple, list or dict of Tensors, the gradient has the same
-            structure.
-        weights: a Parameter (bare gradient) or several (a tuple), in addition to or instead of arguments. With both,
-            the gradients are a pair.
+            longer tuple gives a tuple, None gives none. The gradient of a tuple, list or dict has its structure.
+        weights: a Parameter (bare gradient) or several (a tuple); with arguments as well, the gradients are a pair.
         has_aux: True if `fn` returns `(loss, *aux)`; only `loss` is differentiated.
-        return_ids: True to return each gradient as a pair `(position, gradient)`, or `(name, gradient)` for a
-            Parameter, for `get_grad`.
+        return_ids: True for pairs `(position, gradient)`, or `(name, gradient)` of a Parameter, for `get_grad`.
         sens_param: True to pass the returned function the gradient from which the backward pass starts, in the shape
             and dtype of the value, as its last argument or as `sens=`.
     Returns: A function with `fn`'s arguments that returns `(value, gradients)`.
