@@ -89,7 +89,6 @@ def info() -> None:
 
 
 def _epochs(text: str) -> int:
-    """Parse the number of epochs."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be an integer of at least 1, not {text!r}")
     return int(text)

@@ -56,7 +56,6 @@ class DigitNet(Cell):
 
 @contextmanager
 def _clock(seconds: dict[str, float], part: str) -> Iterator[None]:
-    """Add the time of the body to the time of a part."""
     start = time.perf_counter()
     yield
     seconds[part] += time.perf_counter() - start

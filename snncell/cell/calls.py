@@ -319,7 +319,6 @@ class _Reverse:
         return isinstance(of_parameters, dict) and (by_parameter or not a_dict_input)
 
     def _gradients_of_inputs(self, inputs: list[Any], grads: tuple[Any, ...]) -> list[Tensor | None]:
-        """Check and collect a gradient for each Tensor in the inputs."""
         gradients: list[Tensor | None] = []
         for name, value, grad in zip(self.names, inputs, grads, strict=True):
             leaves, tree = structure.flatten(value)

@@ -424,7 +424,6 @@ def _members_in(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _find_in_containers(value: Any, depth: int = 3) -> Iterator[Any]:
-    """The Cells and Parameters in a container."""
     for x in value.values() if isinstance(value, dict) else value:
         if isinstance(x, (Parameter, Tree)):
             yield x

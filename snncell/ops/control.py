@@ -131,7 +131,6 @@ def _steps_of(xs: Any, who: str) -> tuple[list[Tensor], Any]:
 
 
 def _one_step(f: Any, before: Any, x: Any, who: str, names: Sequence[str] | None) -> tuple[Any, Any]:
-    """Call `f` and check its result."""
     result = f(before, x)
     if not isinstance(result, tuple) or len(result) != 2:
         raise ArgumentError(f"{who}: f returns (carry, y), not {type(result).__name__}.")
@@ -264,7 +263,6 @@ def _axes_for(given: Any, count: int, name: str, what: str) -> list[int | None]:
 
 
 def _axis_to_front(tree: Any, axis: int | None, name: str) -> Any:
-    """Move an axis of each Tensor to the front."""
 
     def moved(x: Tensor) -> Tensor:
         assert axis is not None

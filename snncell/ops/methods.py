@@ -52,7 +52,6 @@ _DTYPES = {
 
 
 def _conversion_to(target: dtypes.DType, name: str) -> Any:
-    """Make the method that converts to a dtype."""
 
     def convert(x: Tensor) -> Tensor:
         return astype(x, target)

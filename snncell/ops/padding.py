@@ -83,7 +83,6 @@ def _from_the_last(pairs: Sequence[Any], tensor: Tensor) -> list[int]:
 
 
 def _pad_by_copies(x: Tensor, widths: tuple[tuple[int, int], ...], mode: str) -> Tensor:
-    """Pad `x` with its own elements."""
     numpys, least = _FROM_X[mode]
     for axis, (before, after) in enumerate(widths):
         if not before and not after:
@@ -161,7 +160,6 @@ def _output_lengths(lengths: Sequence[int], size: Any, scale_factor: Any) -> lis
 
 
 def _interpolate_axis(x: Tensor, axis: int, length: int, scale: float, align_corners: bool) -> Tensor:
-    """Interpolate linearly along one axis."""
     last = x.shape[axis] - 1
     if align_corners:
         places = np.arange(length) * (last / (length - 1) if length > 1 else 0.0)

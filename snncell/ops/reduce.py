@@ -21,17 +21,7 @@ from snncell.kernels.cuda import functions as lines
 from snncell.kernels.scalar import LOOP
 from snncell.kernels.space import DEVICE
 from snncell.ops import arithmetic as ar, base as new, joining, shape as sh, transcendental as tr
-from snncell.ops.base import (
-    Axis,
-    Grads,
-    as_axes,
-    as_axis,
-    as_float,
-    as_number,
-    as_tensor,
-    astype,
-    to_compute_dtype,
-)
+from snncell.ops.base import Axis, Grads, as_axes, as_axis, as_float, as_number, as_tensor, astype, to_compute_dtype
 from snncell.ops.gathering import gather_elements
 from snncell.tape.primitive import Composite, Primitive, axis_behind_steps, with_axis_of_steps
 from snncell.tape.tensor import Tensor, on_device_of, snapshot

@@ -291,7 +291,6 @@ def _split_sens(args: tuple[Any, ...], kwargs: dict[str, Any], who: str) -> tupl
 
 
 def _name_gradients(grads: Sequence[Any], weights: Sequence[Parameter], who: str) -> list[Any]:
-    """Pairs of the name of each Parameter and its gradient."""
     names = [weight.name for weight in weights]
     for position, name in enumerate(names):
         if name is None or names.index(name) != position:

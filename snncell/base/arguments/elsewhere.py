@@ -360,62 +360,20 @@ PATHS = {
 
 
 # Other frameworks' argument names, and snncell's, the most likely first.
-ARGUMENTS = {
-    name: tuple(here.split(", "))
-    for name, here in _read_table("""
-lr: learning_rate
-bias: has_bias
-dim: axis, axes, dims
-dims: axis, axes
-axis: axes, dims, axis0
-dim0: axis0
-dim1: axis1
-keepdim: keepdims, keep_dims
-keepdims: keep_dims
-keep_dims: keepdims
-input: x, inputs
-other: y
-logits: x
-labels: target
-target: labels
-negative_slope: alpha
-elementwise_affine: affine
-min_value: min_val
-max_value: max_val
-num_parameters: channel
-init: w
-lengths: seq_length
-hidden_channels: hidden_size
-groups: group
-a_min: min
-a_max: max
-size: shape
-num_embeddings: vocab_size
-embedding_dim: embedding_size
-in_features: in_channels
-out_features: out_channels
-kernel: kernel_size
-betas: beta1 and beta2
-epoch num_epochs n_epochs max_epochs nb_epoch: epochs
-threshold v_th: v_threshold
-spike_grad surrogate: surrogate_function
-loss_fn: loss
-optimizer: optimiser
-model: net, cell
-time_window: window
-event_count n_event_bins: count
-n_time_bins: n_bins
-include_incomplete: last
-train_data train_loader trainloader dataloader: data
+_ARGUMENTS = """
+dim: axis, axes, dims; dims: axis, axes; axis: axes, dims, axis0; dim0: axis0; dim1: axis1
+keepdim: keepdims, keep_dims; keepdims: keep_dims; keep_dims: keepdims; size: shape; lengths: seq_length
+input: x, inputs; other: y; logits: x; labels: target; target: labels; init: w
+a_min: min; a_max: max; min_value: min_val; max_value: max_val; negative_slope: alpha
+bias: has_bias; in_features: in_channels; out_features: out_channels; kernel: kernel_size; groups: group
+num_embeddings: vocab_size; embedding_dim: embedding_size; hidden_channels: hidden_size; num_parameters: channel
+elementwise_affine: affine; threshold v_th: v_threshold; spike_grad surrogate: surrogate_function
+lr: learning_rate; betas: beta1 and beta2; loss_fn: loss; criterion: loss, loss_fn; model: net, cell
+optimizer: optimiser; opt: optimiser, optimizer; epoch num_epochs n_epochs max_epochs nb_epoch: epochs
+train_data train_loader trainloader dataloader: data; validation_freq: test_every; early_stopping: patience
 val validation_data valid_data val_data test_data eval_set val_loader test_loader: validation, test
-validation_freq: test_every
-device: device_target
-verbose: progress
-criterion: loss, loss_fn
-opt: optimiser, optimizer
-accumulate_grad_batches gradient_accumulation_steps: accumulate
-max_grad_norm gradient_clip_val clipnorm: clip_norm
-clipvalue: clip_value
-early_stopping: patience
-""").items()
-}
+accumulate_grad_batches gradient_accumulation_steps: accumulate; clipvalue: clip_value
+max_grad_norm gradient_clip_val clipnorm: clip_norm; device: device_target; verbose: progress
+time_window: window; event_count n_event_bins: count; n_time_bins: n_bins; include_incomplete: last
+"""
+ARGUMENTS = {name: tuple(ours.split(", ")) for name, ours in _read_table(_ARGUMENTS.replace("; ", "\n")).items()}

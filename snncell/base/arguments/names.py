@@ -57,27 +57,22 @@ def missing_from(module: str) -> Callable[[str], Any]:
     return __getattr__
 
 
-def _say_why(owner: Any, name: str) -> None:
-    """Raise the AttributeError of a property, because Python calls `__getattr__` after it and would hide the reason."""
-    attribute = inspect.getattr_static(type(owner), name, None)
-    if isinstance(attribute, property) and attribute.fget is not None:
-        attribute.fget(owner)
-
-
 def missing_of_tensor(tensor: Any, name: str) -> Any:
     """The `__getattr__` of Tensors."""
-    _say_why(tensor, name)
-    kind = type(tensor)
-    text = f"{kind.__name__} has no attribute {cut(name)!r}"
-    raise MissingNameError(text, lambda: suggest_name(name, TENSOR, dir(kind), "."))
+    _refuse_attribute(type(tensor), tensor, name, TENSOR, ())
 
 
 def missing_of_cell(cell: Any, name: str) -> Any:
     """The `__getattr__` of Cells."""
-    _say_why(cell, name)
-    kind, own = type(cell), tuple(vars(cell))
+    _refuse_attribute(type(cell), cell, name, CELL, tuple(vars(cell)))
+
+
+def _refuse_attribute(kind: type, owner: Any, name: str, table: dict[str, str], own: Sequence[str]) -> None:
+    attribute = inspect.getattr_static(kind, name, None)
+    if isinstance(attribute, property) and attribute.fget is not None:
+        attribute.fget(owner)  # raises again the AttributeError for which Python has called `__getattr__`
     text = f"{kind.__name__} has no attribute {cut(name)!r}"
-    raise MissingNameError(text, lambda: suggest_name(name, CELL, (*own, *dir(kind)), "."))
+    raise MissingNameError(text, lambda: suggest_name(name, table, (*own, *dir(kind)), "."))
 
 
 class Elsewhere(MetaPathFinder, Loader):
