@@ -181,7 +181,7 @@ class _TimedRun:
     """An entry of a plan with a clock around it."""
 
     def __init__(self, timed: TimedPlan, number: int, entry: PlanEntry | Segments) -> None:
-        self.timed, self.number, self.entry = timed, number, entry
+        self.timed, self.number, self.entry, self.drops = timed, number, entry, entry.drops
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""

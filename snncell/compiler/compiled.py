@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 from snncell.base.config import FINITE
 from snncell.compiler.ir.program import interpret, program_of_trace
+from snncell.compiler.linearise import or_zeros
 from snncell.compiler.passes.simplify import canonical_program, canonicalise
 from snncell.compiler.runtime.plan import Plan, Plans
 from snncell.compiler.state.python_state import Dependencies, PythonState, find_cells, state_read_by
 from snncell.errors import GradientError
 from snncell.tape import structure
-from snncell.tape.backward import pullback, watch_input, zeros_of
+from snncell.tape.backward import pullback, watch_input
 from snncell.tape.event_lists import EventLists, refuse_gradient
 from snncell.tape.hooks import Events, Note, NotedResults, call_outside, noting, register_hook
 from snncell.tape.primitive import custom, rebuilt
@@ -151,7 +152,7 @@ class TracedVjp:
             # Use it here, with zeros for missing gradients.
             present = self._all_of(self.residuals(orders - 1), present)
             reverse = self._reverse(present)
-        seeds = [zeros_of(entry.specs[n]) if (dout := douts[n]) is None else dout for n in present]
+        seeds = [or_zeros(douts[n], entry.specs[n]) for n in present]
         captured = [values[_place(tensor)] for tensor in reverse.captured]
         found = reverse.vjp([*seeds, *captured], {})
         results = iter(reverse.noted.pass_on(found, events) if reverse.noted.positions else found)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Broadcast, Elementwise, Reduction, loop_shape
-from snncell.compiler.ir.program import Program, outside_of, results_of, values_in
+from snncell.compiler.ir.program import Program, bytes_of, outside_of, results_of, values_in
 from snncell.compiler.passes.simplify import leading_to
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
@@ -170,7 +170,7 @@ def _sizes(groups: list[FusionGroup]) -> dict[Value, int]:
     sizes: dict[Value, int] = {}
     for group in groups:
         for x in (*group.reads, *group.writes):
-            sizes.setdefault(x, math.prod(x.shape) * int(x.dtype.itemsize))
+            sizes.setdefault(x, bytes_of(x))
         if group.shape is None and isinstance(group.instructions[0].op, Broadcast):
             sizes.update(dict.fromkeys(group.instructions[0].outputs, sizes[group.reads[0]]))
     return sizes

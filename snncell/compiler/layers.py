@@ -6,7 +6,6 @@ A launch belongs to the layer with most of its instructions; for its other layer
 from __future__ import annotations
 
 import functools
-import math
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from snncell.base.arguments.shown import Markup, element, join_parts, table
 from snncell.compiler.explain import Explanation, count, in_bytes, is_view, totals, why_no_loop
 from snncell.compiler.ir.loop import LoopOperation
 from snncell.compiler.ir.product import EVENTS, PRODUCT_OF_EVENTS
-from snncell.compiler.ir.program import values_in
+from snncell.compiler.ir.program import bytes_of, values_in
 from snncell.compiler.runtime.launches import LoopLaunch, PlanEntry, bytes_moved
 from snncell.compiler.runtime.plan import Plan
 from snncell.kernels.space import HOST, Space
@@ -63,11 +62,11 @@ class Layer:
         """The cells of the row by their titles; those without content are left out."""
         forward = "update" if self.updates and not self.backward.words() else "forward"
         facts = {forward: self.forward.words(), "backward": self.backward.words()}
-        arrays = Counter(f"{value.dtype}{list(value.shape)}" for value in self.stored if _size(value))
+        arrays = Counter(f"{value.dtype}{list(value.shape)}" for value in self.stored if bytes_of(value))
         listed = [f"{number} x {array}" if number > 1 else array for array, number in arrays.items()]
         listed += ["the events of its input"] if len(self.stored) > arrays.total() else []  # as many as there are
         if listed:
-            size = in_bytes(sum(map(_size, self.stored)))
+            size = in_bytes(sum(map(bytes_of, self.stored)))
             facts["stored"] = f"{f'{size} ' if arrays else ''}for the backward pass: {', '.join(listed)}"
         facts["slow"] = "; ".join(dict.fromkeys([*self.forward.slow, *self.backward.slow]))
         return {title: text for title, text in facts.items() if text}
@@ -82,7 +81,7 @@ def explain_layers(name: str, plan: Plan) -> LayerTable:
     _note_stored(rows, plan)
     for layer in updated_layers(plan).intersection(rows):
         rows[layer].updates = True
-    stored = sum(_size(value) for row in rows.values() for value in row.stored)
+    stored = sum(bytes_of(value) for row in rows.values() for value in row.stored)
     total = f"total: {totals(plan)}{f'; {in_bytes(stored)} stored' if stored else ''}"
     return LayerTable(name, list(rows.values()), total, "GPU" if plan.space is not HOST else "CPU")
 
@@ -216,7 +215,3 @@ def _plain(name: str) -> str:
 def _brief(text: str) -> str:
     text = text.partition(": for operands of these sizes")[0]  # `detail="launches"` gives the reason
     return text.replace(" in the first operand", "").removeprefix("in the loop").lstrip(", ")
-
-
-def _size(value: Value) -> int:
-    return math.prod(value.shape) * int(value.dtype.itemsize)

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from snncell.base.signals import Restoring, undoing
+from snncell.compiler.linearise import or_zeros
 from snncell.errors import NotFiniteError
-from snncell.tape.backward import pullback, watch_input, zeros_of
+from snncell.tape.backward import pullback, watch_input
 from snncell.tape.finite import Fault, SourceLine, Spot, at_home, is_paused, pause_watch, spot_in
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import EFFECTS_LOCK, Tape, record_on, recording_on, settings
@@ -228,7 +229,9 @@ def _backward(
 ) -> None:
     """Run the steps of the backward pass with checks."""
     own = len(before[0]) - len(loop.written)
-    of_states = [_or_zeros(dout, array) for dout, array in zip(douts[:own], before[0][:own], strict=True)]
+    specs = [(array.shape, array.dtype) for array in before[0][:own]]
+    # Zeros for a missing gradient, because the loop computes with zeros too, and 0 times inf is NaN.
+    of_states = list(map(or_zeros, douts[:own], specs))
     seeds = douts[len(before[0]) :]
     others = {x._entry for x in fixed if x._entry is not None}
     with EFFECTS_LOCK, on_device_of(*xs), _eager(loop), _restore(loop), at_home(loop.place, sys._getframe()):
@@ -247,12 +250,7 @@ def _backward(
                 with pause_watch():  # run again without checks, to find the affected gradients
                     grads = pull(tape.live())
                 raise _in_reverse(loop, error, grads, arriving, turn, own, len(xs)) from None
-            of_states = [_or_zeros(grad, array) for grad, array in zip(grads[:own], arrays[:own], strict=True)]
-
-
-def _or_zeros(grad: Tensor | None, array: Any) -> Tensor:
-    """The gradient, or zeros, because the loop computes with zeros too, and 0 times inf is NaN."""
-    return zeros_of((array.shape, array.dtype)) if grad is None else grad
+            of_states = list(map(or_zeros, grads[:own], specs))
 
 
 def _in_reverse(

@@ -237,6 +237,16 @@ def is_elementwise(instruction: Instruction) -> bool:
     return isinstance(instruction.op, Elementwise) and loop_shape(instruction) is not None
 
 
+def is_float_value(x: Any) -> bool:
+    """True for a Value of floats."""
+    return isinstance(x, Value) and dtypes.is_float(x.dtype)
+
+
+def can_sum_early(x: Value) -> bool:
+    """True for floats that a pass may sum earlier: in a storage format, the sum could overflow or lose digits."""
+    return dtypes.is_float(x.dtype) and not dtypes.is_storage_only(x.dtype)
+
+
 def merges_steps(instruction: Instruction) -> bool:
     """True for a reshape (T, B, ...) -> (T B, ...)."""
     if not isinstance(instruction.op, Reshape):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from snncell.compiler.ir.operations import Cast, Sum
 from snncell.dtype import BYTES, FLOATS, compute_dtype
 from snncell.kernels.conv import direct, events, im2col, winograd
 from snncell.kernels.conv.planes import Shape, axes_of, sizes_of, with_two_axes
-from snncell.kernels.products import matmul
+from snncell.kernels.products import csr, matmul
 from snncell.kernels.space import HOST, Space, space_of
 from snncell.tape.primitive import Primitive, one_after_another
 from snncell.tape.tracing import Instruction
@@ -59,7 +59,8 @@ class Product(Primitive):
         """The density of the first operand below which the product is event-driven; 0 if never."""
         if self.by_columns is None or x.dtype != y.dtype:
             return 0.0
-        return _limit(math.prod(x.shape[:-1]), x.shape[-1], y, compute_dtype(y.dtype), self.by_columns)
+        dtype = compute_dtype(y.dtype)
+        return csr.limit(math.prod(x.shape[:-1]), x.shape[-1], y.shape[-1], dtype, by_columns=self.by_columns)
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
         """Describe how it is computed on the CPU, for operands of these sizes."""
@@ -180,11 +181,6 @@ class Contraction(Product):
         return self._product(*arrays) if all(varying) else super().summed(arrays, varying, attrs)
 
 
-def _limit(rows: int, inner: int, y: Any, dtype: Any, by_columns: bool) -> float:
-    m, k = (inner, rows) if by_columns else (rows, inner)
-    return matmul.limit(m, k, y.shape[-1], np.dtype(dtype), by_columns)
-
-
 class EventOperation(Primitive):
     """An operation for products that share a list of events; booleans in its first operand count as 0 and 1."""
 
@@ -261,7 +257,8 @@ def along_rows(instruction: Instruction) -> bool:
 def choice_in_loop(instruction: Instruction, steps: int) -> str:
     """Describe how one of these products is computed in the body of a loop; "" if it is never event-driven."""
     x, y = instruction.inputs[0], instruction.inputs[-1]
-    below = _limit(steps * math.prod(x.shape[:-1]), x.shape[-1], y, y.dtype, along_rows(instruction))
+    rows, by_columns = steps * math.prod(x.shape[:-1]), along_rows(instruction)
+    below = csr.limit(rows, x.shape[-1], y.shape[-1], y.dtype, by_columns=by_columns)
     return f"in the loop, {_EVENTS_BELOW.format(percent(below))} in the first operand" if below else ""
 
 
@@ -276,6 +273,14 @@ def is_turned(instruction: Instruction) -> bool:
 Ints = tuple[int, ...]
 
 
+class ConvolutionShapes(NamedTuple):
+    """The shapes of a convolution's arrays: N images, C and O channels, the size S of an image, P windows of size K."""
+
+    images: Ints  # (N, C, *S)
+    results: Ints  # (N, O, *P)
+    weight: Ints  # (O, C // groups, *K)
+
+
 class BilinearOperation(Primitive):
     """A convolution of one of three kinds; each is the gradient of the other two.
 
@@ -286,7 +291,7 @@ class BilinearOperation(Primitive):
     s is the stride, d the dilation, and b the padding before an image; outside of an image, x is 0.
     """
 
-    extent: str  # the attribute with the lengths of the result
+    computes: Literal["images", "results", "weight"]
     batched: tuple[bool, bool]  # whether each operand has a batch axis, which time can be merged with
     of_weights: bool | None = None  # True for the gradient of weights; None if events are never used
     total: Sum  # the sum over one operand, for the gradient of a weight if the other operand is repeated
@@ -303,9 +308,9 @@ class BilinearOperation(Primitive):
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
         x, y = inputs
         dtype = x.dtype if x.dtype == y.dtype else np.result_type(x.dtype, y.dtype)
-        return [((*self._channels(x.shape, y.shape, attrs["groups"]), *attrs[self.extent]), dtype)]
+        return [(getattr(self._shapes(x.shape, y.shape, attrs), self.computes), dtype)]
 
-    def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
+    def _shapes(self, x: Ints, y: Ints, attrs: dict[str, Any]) -> ConvolutionShapes:
         raise NotImplementedError
 
     def over_time(self, arrays: Sequence[Any], varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
@@ -342,14 +347,9 @@ class BilinearOperation(Primitive):
         return [f"{_EVENTS_BELOW.format(percent(below))} in the images, else {dense}" if below > 0 else dense]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Two for each result (N, O, *P) and element of its window (C // groups, *K)."""
-        x, y, out = (value.shape for value in (*inputs, outputs[0]))
-        results, weight = self._results_and_weight(x, y, out)
-        return 2.0 * used * math.prod(results) * math.prod(weight[1:])
-
-    def _results_and_weight(self, x: Ints, y: Ints, out: Ints) -> tuple[Ints, Ints]:
-        """Which of the shapes of operands and result are those of the forward pass's results and of the weight."""
-        raise NotImplementedError
+        """Two for each result and element of its window."""
+        shapes = self._shapes(inputs[0].shape, inputs[1].shape, attrs)
+        return 2.0 * used * math.prod(shapes.results) * math.prod(shapes.weight[1:])
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
         """See `Primitive.event_density`; the arrays are those of one step of a loop, or of all steps."""
@@ -367,19 +367,19 @@ class BilinearOperation(Primitive):
         shape = self._correlation(x.shape, y.shape, attrs)
         return events.limit(shape, max(4, np.dtype(y.dtype).itemsize), self.of_weights)
 
-    def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
+    def _correlation(self, x: Ints, y: Ints, attrs: dict[str, Any]) -> Shape:
         """The shape of the equivalent correlation."""
-        raise NotImplementedError
+        images, results, weight = self._shapes(x, y, attrs)
+        source, target = (results, images) if self.computes == "images" else (images, results)
+        groups, options = attrs["groups"], [attrs[name] for name in ("stride", "dilation", "before")]
+        axes = axes_of(sizes_of(source, weight[2:], *options, target[2:]))
+        return Shape(source[0], groups, source[1] // groups, target[1] // groups, axes)
 
 
 WINDOWS = "a product of the images' windows"
 SUMS = "as sums over shifted images, in tiles that stay in registers"
 TILES = "by Winograd's tiles of 2x2 results"
 CHANNELS = "as sums over the window, channel by channel"
-
-
-def _axes(images: tuple[int, ...], window: tuple[int, ...], count: tuple[int, ...], attrs: dict[str, Any]) -> Any:
-    return axes_of(sizes_of(images, window, attrs["stride"], attrs["dilation"], attrs["before"], count))
 
 
 def _merge_time(x: Any) -> Any:
@@ -389,55 +389,34 @@ def _merge_time(x: Any) -> Any:
 class Convolution(BilinearOperation):
     """(N, C, *S), (O, C // groups, *K) -> (N, O, *count)."""
 
-    extent, batched, of_weights = "count", (True, False), False
+    computes, batched, of_weights = "results", (True, False), False
 
     def __init__(self) -> None:
         super().__init__("conv", direct.convolve, im2col.convolve)
 
-    def _results_and_weight(self, x: Ints, y: Ints, out: Ints) -> tuple[Ints, Ints]:
-        return out, y
-
-    def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
-        return x[0], y[0]
-
-    def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
-        groups = attrs["groups"]
-        return Shape(x[0], groups, y[1], y[0] // groups, _axes(x, y[2:], attrs["count"], attrs))
+    def _shapes(self, x: Ints, y: Ints, attrs: dict[str, Any]) -> ConvolutionShapes:
+        return ConvolutionShapes(x, (x[0], y[0], *attrs["count"]), y)
 
 
 class ConvolutionBack(BilinearOperation):
     """(N, O, *P), (O, C // groups, *K) -> (N, C, *lengths)."""
 
-    extent, batched = "lengths", (True, False)
+    computes, batched = "images", (True, False)
 
     def __init__(self) -> None:
         super().__init__("conv_back", direct.convolve_back, im2col.convolve_back)
 
-    def _results_and_weight(self, x: Ints, y: Ints, out: Ints) -> tuple[Ints, Ints]:
-        return x, y
-
-    def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
-        return x[0], y[1] * groups
-
-    def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
-        groups = attrs["groups"]
-        return Shape(x[0], groups, y[0] // groups, y[1], _axes(x, y[2:], attrs["lengths"], attrs))
+    def _shapes(self, x: Ints, y: Ints, attrs: dict[str, Any]) -> ConvolutionShapes:
+        return ConvolutionShapes((x[0], y[1] * attrs["groups"], *attrs["lengths"]), x, y)
 
 
 class ConvolutionWeight(BilinearOperation):
     """(N, C, *S), (N, O, *P) -> (O, C // groups, *size)."""
 
-    extent, batched, of_weights = "size", (True, True), True
+    computes, batched, of_weights = "weight", (True, True), True
 
     def __init__(self) -> None:
         super().__init__("conv_weight", direct.convolve_weight, im2col.convolve_weight)
 
-    def _results_and_weight(self, x: Ints, y: Ints, out: Ints) -> tuple[Ints, Ints]:
-        return y, out
-
-    def _channels(self, x: tuple[int, ...], y: tuple[int, ...], groups: int) -> tuple[int, int]:
-        return y[1], x[1] // groups
-
-    def _correlation(self, x: tuple[int, ...], y: tuple[int, ...], attrs: dict[str, Any]) -> Shape:
-        groups = attrs["groups"]
-        return Shape(x[0], groups, x[1] // groups, y[1] // groups, _axes(x, attrs["size"], y[2:], attrs))
+    def _shapes(self, x: Ints, y: Ints, attrs: dict[str, Any]) -> ConvolutionShapes:
+        return ConvolutionShapes(x, y, (y[1], x[1] // attrs["groups"], *attrs["size"]))

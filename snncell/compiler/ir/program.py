@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -109,6 +110,11 @@ def values_in(*instructions: Instruction) -> list[Value]:
 def results_of(*instructions: Instruction) -> list[Value]:
     """The Values that instructions compute."""
     return [value for instruction in instructions for value in instruction.outputs]
+
+
+def bytes_of(value: Value) -> int:
+    """The size of a Value's array."""
+    return math.prod(value.shape) * int(value.dtype.itemsize)
 
 
 def operations_in(instructions: Iterable[Instruction], used: float = 1.0) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopOperation, is_kernel, is_sequence_for, loop_of, with_body
-from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Reduction, Sum, is_elementwise
+from snncell.compiler.ir.operations import MAX_INSTRUCTIONS, Reduction, Sum, can_sum_early, is_elementwise
 from snncell.compiler.ir.program import Program, Users, users_of, values_in, with_inputs
 from snncell.compiler.passes.separate_steps import is_cheap
 from snncell.compiler.passes.simplify import eliminate_dead_code
@@ -120,13 +120,17 @@ def enlarged(
     producers: list[Instruction],
     xs: Sequence[tuple[Any, Tensor]],
     consts: Sequence[tuple[Any, Tensor]],
+    outputs: Sequence[Value] | None = None,
+    **changes: Any,
 ) -> Instruction:
-    """The loop with `producers` before its step; `xs` and `consts` are pairs (outer Value, Tensor of the body)."""
+    """The loop with `producers` before its step; `xs` and `consts` are pairs (outer Value, Tensor of the body).
+    With `outputs` and `changes`, its results and other fields of its body are replaced, too.
+    """
     body = loop_of(instruction).body
     producers = [*producers, *body.fused_producers]
-    larger = replace(body, fused_producers=producers, xs=[x for _, x in xs], consts=[x for _, x in consts])
+    larger = replace(body, fused_producers=producers, xs=[x for _, x in xs], consts=[x for _, x in consts], **changes)
     inputs = [*instruction.inputs[: len(body.carry)], *(x for x, _ in xs), *(x for x, _ in consts)]
-    return with_body(instruction, larger, inputs, instruction.outputs)
+    return with_body(instruction, larger, inputs, instruction.outputs if outputs is None else outputs)
 
 
 # --- Users ------------------------------------------------------------------------------------------------------------
@@ -164,10 +168,7 @@ def _results_of_loop(instruction: Instruction) -> Sequence[Value]:
 
 
 def _users_to_fuse(
-    loop: Instruction,
-    following: Sequence[Instruction],
-    users: Users,
-    order: dict[Value, int],
+    loop: Instruction, following: Sequence[Instruction], users: Users, order: dict[Value, int]
 ) -> list[Instruction]:
     results, first = set(_results_of_loop(loop)), order[loop.outputs[0]]
     shapes = {value.shape for value in results if len(value.shape) > 1 and value.shape[0] > 1}
@@ -220,16 +221,9 @@ def _with_users(instruction: Instruction, fused: Sequence[Instruction], users: U
         inside.append(with_inputs(one, inputs, [inner[out]]))
         if any(user not in fused for user in users.get(out, [])):
             rows.append((out, wrap(inner[out])))
-    larger = replace(
-        body,
-        xs=[x for _, x in xs],
-        consts=[x for _, x in consts],
-        ys=[y for _, y in rows],
-        fused_users=[*body.fused_users, *inside],
-    )
-    inputs = [*instruction.inputs[: len(body.carry)], *(x for x, _ in xs), *(x for x, _ in consts)]
+    ys, users_inside = [y for _, y in rows], [*body.fused_users, *inside]
     outputs = [*instruction.outputs[:first], *(x for x, _ in rows), *instruction.outputs[first + len(body.ys) :]]
-    return with_body(instruction, larger, inputs, outputs)
+    return enlarged(instruction, [], xs, consts, outputs, ys=ys, fused_users=users_inside)
 
 
 # --- Sums over time ---------------------------------------------------------------------------------------------------
@@ -335,8 +329,7 @@ def _with_reductions(instruction: Instruction, users: Users, moved: set[Instruct
 
 def _reduces_blocks(user: Instruction) -> bool:
     """True for a sum of a step's axes with so few results that a loop should compute it."""
-    if not isinstance(user.op, Sum) or dtypes.is_storage_only(user.inputs[0].dtype):
+    x = user.inputs[0]
+    if not isinstance(user.op, Sum) or not can_sum_early(x):
         return False
-    (x,) = user.inputs
-    pays = block_sum(x.shape, user.attrs["axis"]).pays(block_of(math.prod(x.shape)))
-    return pays and dtypes.is_float(x.dtype)
+    return block_sum(x.shape, user.attrs["axis"]).pays(block_of(math.prod(x.shape)))

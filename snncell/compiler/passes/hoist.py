@@ -17,11 +17,9 @@ condition it would be moved although it is cheap in the loop.
 from __future__ import annotations
 
 from itertools import compress
-from typing import Any
 
-from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopParts, Step
-from snncell.compiler.ir.operations import is_elementwise
+from snncell.compiler.ir.operations import is_elementwise, is_float_value
 from snncell.compiler.ir.program import Program, results_of, values_in
 from snncell.tape.state import Value
 from snncell.tape.tracing import Instruction
@@ -128,13 +126,9 @@ def _place(instruction: Instruction, modes: set[str], reduced: set[Value], fixed
 def _passes_sums(instruction: Instruction, fixed: set[Value]) -> bool:
     """True if an instruction may run once, on the sums over time of its inputs."""
     if instruction.op.additive:
-        return all(_is_float(x) for x in instruction.inputs)
+        return all(map(is_float_value, instruction.inputs))
     if instruction.op.proportional is None:
         return False
     varying = [isinstance(x, Value) and x not in fixed for x in instruction.inputs]
-    floats = all(map(_is_float, (*compress(instruction.inputs, varying), instruction.outputs[0])))
+    floats = all(map(is_float_value, (*compress(instruction.inputs, varying), instruction.outputs[0])))
     return floats and instruction.op.proportional(instruction.inputs, varying)
-
-
-def _is_float(x: Any) -> bool:
-    return isinstance(x, Value) and dtypes.is_float(x.dtype)

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from snncell import dtype as dtypes
 from snncell.base.frames import Place
-from snncell.compiler.ir.operations import Broadcast, Reshape, Sum, merges_steps
+from snncell.compiler.ir.operations import Broadcast, Reshape, Sum, can_sum_early, is_float_value, merges_steps
 from snncell.compiler.ir.product import (
     BilinearOperation,
     Contraction,
@@ -90,7 +89,7 @@ class _Pusher:
         if not isinstance(op, Sum) or 0 not in attrs["axis"] or attrs["keepdims"]:
             return None
         (x,) = instruction.inputs
-        total = self._total(x, op, instruction.line) if _adds_up(x) else None
+        total = self._total(x, op, instruction.line) if can_sum_early(x) else None
         if total is None:
             return None
         axes = tuple(axis - 1 for axis in attrs["axis"] if axis)
@@ -113,7 +112,7 @@ class _Pusher:
 
     def _of_contraction(self, instruction: Instruction) -> Instruction | None:
         """contraction(x, broadcast(y)) -> contraction(sum(x), y)."""
-        if not isinstance(instruction.op, Contraction) or not _adds_up(instruction.inputs[0]):
+        if not isinstance(instruction.op, Contraction) or not can_sum_early(instruction.inputs[0]):
             return None
         x, y = instruction.inputs
         rows = self._repeated(y)
@@ -137,7 +136,7 @@ class _Pusher:
 
     def _of_weight(self, instruction: Instruction) -> Instruction | None:
         """conv_weight(reshape(broadcast(x)), y) -> conv_weight(x, sum(reshape(y))); the same if y is repeated."""
-        if not isinstance(instruction.op, ConvolutionWeight) or not _adds_up(instruction.inputs[0]):
+        if not isinstance(instruction.op, ConvolutionWeight) or not can_sum_early(instruction.inputs[0]):
             return None
         for place, other in ((0, 1), (1, 0)):
             images, y = self._repeated_images(instruction.inputs[place]), instruction.inputs[other]
@@ -198,7 +197,7 @@ class _Pusher:
             total = self._total(rows, op, line, depth + 1) if depth < DEPTH else None
             total = total or self._new(op, rows, axis=(0,), keepdims=False, line=maker.line)
             return self._new(maker.op, total, matrix, line=maker.line)
-        if maker.op.additive and not maker.op.view and not maker.attrs and all(_is_float(y) for y in maker.inputs):
+        if maker.op.additive and not maker.op.view and not maker.attrs and all(map(is_float_value, maker.inputs)):
             return self._total_of_terms(x, maker, op, line, depth)
         return None
 
@@ -211,12 +210,3 @@ class _Pusher:
             return None
         terms = [total if y in varying else self._new(op.times, y, x.shape[0], line=line) for y in maker.inputs]
         return self._new(maker.op, *terms, line=maker.line)
-
-
-def _adds_up(x: Value) -> bool:
-    """True if an early sum is safe: in a storage format (float16, bfloat16) it could overflow or lose digits."""
-    return bool(dtypes.is_float(x.dtype) and not dtypes.is_storage_only(x.dtype))
-
-
-def _is_float(x: Any) -> bool:
-    return isinstance(x, Value) and dtypes.is_float(x.dtype)

@@ -15,14 +15,13 @@ less than reading a sequence. Matrix products are expensive to recompute, so the
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from snncell.compiler.ir.loop import Body, Step
 from snncell.compiler.ir.product import Product
-from snncell.compiler.ir.program import Program, results_of, values_in
+from snncell.compiler.ir.program import Program, bytes_of, results_of, values_in
 from snncell.compiler.passes.simplify import leading_to
 from snncell.tape.hooks import beyond_taps
 from snncell.tape.state import Value
@@ -48,7 +47,7 @@ class StorableValues(NamedTuple):
 
     def of(self, value: Value) -> int:
         """The cost of a Value: 8 for each byte read or written, plus 1 to prefer fewer Values at equal bytes."""
-        size: int = math.prod(value.shape) * value.dtype.itemsize
+        size = bytes_of(value)
         if value in self.inputs or value in self.written:
             return 8 * size + 1  # read
         return 16 * size + 1 if value in self.storable or value in self.carried else UNBOUNDED  # written and read

@@ -10,9 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from snncell import dtype as dtypes
 from snncell.compiler.ir.loop import LoopOperation, is_kernel, is_sequence_for, sequences_of
-from snncell.compiler.ir.operations import Broadcast, Elementwise, Reshape, Sum, is_elementwise, merges_steps
+from snncell.compiler.ir.operations import (
+    Broadcast,
+    Elementwise,
+    Reshape,
+    Sum,
+    can_sum_early,
+    is_elementwise,
+    merges_steps,
+)
 from snncell.compiler.ir.program import Program, Users, makers_in, users_of, values_in, with_inputs
 from snncell.compiler.passes.simplify import eliminate_dead_code, without_broadcasts
 from snncell.tape.state import Value
@@ -129,8 +136,7 @@ def _commutes_with_sum(instruction: Instruction, axes: Sequence[int]) -> bool:
     op, out, values = instruction.op, instruction.outputs[0], values_in(instruction)
     if not is_elementwise(instruction) or any(x.dtype != out.dtype for x in values):
         return False
-    # Without its factor, a sum that is stored as float16 could overflow.
-    if not dtypes.is_float(out.dtype) or dtypes.is_storage_only(out.dtype):
+    if not can_sum_early(out):  # without its factor, a sum that is stored as float16 could overflow
         return False
     varying = [isinstance(x, Value) and x.shape == out.shape for x in instruction.inputs]
     others = [x for x in values if x.shape != out.shape]
@@ -168,26 +174,16 @@ def _cuts_into_steps(instruction: Instruction) -> bool:
 
 
 def _cut_producers(
-    cut: Instruction,
-    batch: Value,
-    known: dict[Value, Value],
-    makers: dict[Value, Instruction],
-    users: Users,
+    cut: Instruction, batch: Value, known: dict[Value, Value], makers: dict[Value, Instruction], users: Users
 ) -> list[Instruction]:
     """Recompute `batch` as a sequence, from reshaped operands; `known` maps each batch (T B, ...) to its sequence."""
     maker, sequence = makers.get(batch), known[batch]
     if maker is not None and isinstance(maker.op, Broadcast) and not is_sequence_for(maker.inputs[0], batch):
         return [with_inputs(maker, maker.inputs, [sequence], attrs={"shape": sequence.shape})]
     maker = _read_small_operands(maker, makers) if maker else None
-    # The operands with a batch axis.
-    own = [x for x in dict.fromkeys(values_in(maker)) if is_sequence_for(x, batch)] if maker else []
-    if (
-        maker is None
-        or not isinstance(maker.op, Elementwise)
-        or not is_elementwise(maker)
-        or (len(users[batch]) > 1 and not is_cheap(maker))
-    ):
+    if maker is None or not is_elementwise(maker) or (len(users[batch]) > 1 and not is_cheap(maker)):
         return [with_inputs(cut, [batch], [sequence], attrs={"shape": sequence.shape})]
+    own = [x for x in dict.fromkeys(values_in(maker)) if is_sequence_for(x, batch)]  # the operands with a batch axis
     instructions: list[Instruction] = []
     for x in own:
         if x not in known:

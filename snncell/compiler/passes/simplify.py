@@ -11,7 +11,6 @@ subexpression elimination, when only one of several equal transposes is left.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from snncell.compiler.ir.operations import Broadcast, Cast, Elementwise, Reshape
 from snncell.compiler.ir.product import Contraction
 from snncell.compiler.ir.program import (
     Program,
+    bytes_of,
     program_of_trace,
     rename_inputs,
     substitute,
@@ -177,7 +177,7 @@ def fold_constants(program: Program) -> Program:
     instructions, constants = [], list(program.constants)
     for instruction in program.instructions:
         inputs = [known.get(x) if isinstance(x, Value) else x for x in instruction.inputs]
-        size = sum(math.prod(value.shape) * int(value.dtype.itemsize) for value in instruction.outputs)
+        size = sum(map(bytes_of, instruction.outputs))
         if instruction.op.outside or not _is_foldable(inputs) or size > FOLDED_BYTES:
             instructions.append(instruction)
             continue

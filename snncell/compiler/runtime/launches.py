@@ -24,6 +24,7 @@ from snncell.compiler.backends.groups import GroupKernel, chunks_of, emit, emit_
 from snncell.compiler.fuse import FusionGroup
 from snncell.compiler.ir.operations import Elementwise, FusibleOperation, Reduction, loop_shape_of_any
 from snncell.compiler.ir.product import Product
+from snncell.compiler.ir.program import bytes_of
 from snncell.errors import DeviceError
 from snncell.kernels.cuda.build import THREADS, build as build_for_cuda
 from snncell.kernels.cuda.runtime import runtime
@@ -42,7 +43,7 @@ class Slots(dict[Value, int]):
 
 
 class PlanEntry:
-    """An entry of a plan: a group of instructions, and the slots to clear after it."""
+    """An entry of a plan: a group of instructions, and the slots that the plan clears after it."""
 
     kernels: Sequence[tuple[Any, ...]] = ()  # kernels that are known in advance, as arguments for `build`
 
@@ -109,13 +110,10 @@ class Launch(LoopLaunch):
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
         """Fill the output slots."""
-        if into:  # not for storage formats, because the kernel fills float32
-            fresh = [
-                into[s].reshape(n) if s in into and s not in self.narrowed else HOST.empty(n, dtype)
-                for s, n, dtype, _ in self.outputs
-            ]
-        else:
-            fresh = [HOST.empty(shape, dtype) for _, shape, dtype, _ in self.outputs]
+        fresh = [  # not in the given arrays for storage formats, because the kernel fills float32
+            into[slot].reshape(shape) if slot in into and slot not in self.narrowed else HOST.empty(shape, dtype)
+            for slot, shape, dtype, _ in self.outputs
+        ]
         operands = [*self.sizes, *[argument.take(slots) for argument in self.arrays], *self.scalars, *fresh]
         if self.parts:
             operands += [HOST.empty(*part) for part in self.parts]
@@ -128,8 +126,6 @@ class Launch(LoopLaunch):
             out = into[slot] if slot in into else HOST.empty(value.shape, value.dtype)
             out[...] = slots[slot]
             slots[slot] = out
-        for slot in self.drops:
-            slots[slot] = None
 
     def segment(self) -> Segment:
         """The kernel and its arguments for a batched launch."""
@@ -206,8 +202,6 @@ class DeviceLaunch(LoopLaunch):
             fresh[n][...] = DEVICE.cast(whole[n], fresh[n].dtype)
         for (slot, _, _), array in zip(self.outputs, fresh, strict=True):
             slots[slot] = array
-        for slot in self.drops:
-            slots[slot] = None
 
 
 class OperationCall(PlanEntry):
@@ -238,8 +232,6 @@ class OperationCall(PlanEntry):
             out = self.instruction.op.run_here(arrays, arrays, self.instruction.attrs)
         for slot, array in zip(self.outputs, out if self.instruction.op.multiple else (out,), strict=True):
             slots[slot] = array
-        for slot in self.drops:
-            slots[slot] = None
 
 
 def bytes_moved(launch: PlanEntry) -> int:
@@ -250,7 +242,7 @@ def bytes_moved(launch: PlanEntry) -> int:
             return 0
         inside, written = launch.instruction.op.moved(launch.instruction.attrs), list(launch.instruction.outputs)
     values = {*launch.group.reads, *written}
-    return inside + sum(math.prod(value.shape) * int(value.dtype.itemsize) for value in values)
+    return inside + sum(map(bytes_of, values))
 
 
 class _Argument:
@@ -302,8 +294,6 @@ class Segments:
         if self._together is None:
             self._together = KernelBatch([launch.segment() for launch in self.launches])
         self._together(arrays, self.grain)
-        for slot in self.drops:
-            slots[slot] = None
 
 
 def join_loops(launches: Sequence[PlanEntry]) -> list[PlanEntry | Segments]:

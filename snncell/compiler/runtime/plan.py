@@ -9,7 +9,6 @@ made on first use.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 from snncell.compiler.fuse import fuse, side_by_side
 from snncell.compiler.ir.product import Product
-from snncell.compiler.ir.program import Program, last_uses
+from snncell.compiler.ir.program import Program, bytes_of, last_uses
 from snncell.compiler.pipeline import optimise
 from snncell.compiler.runtime.launches import (
     DeviceLaunch,
@@ -136,6 +135,8 @@ class Plan:
         into = into or {}
         for run in self.runs:
             run.run(slots, into)
+            for slot in run.drops:
+                slots[slot] = None
         return [slots[slot] for slot in self.outputs], [slots[slot] for _, slot in self.written]
 
     def recorded(self) -> RecordedPlan | None:
@@ -145,8 +146,7 @@ class Plan:
         launches = sum(launch.launches for launch in self.launches)
         # A Parameter that the plan writes stays in the graph's memory, so it is not copied in.
         read = [value for p, value in self.program.parameters.items() if p not in self.program.written]
-        copied_in = [*self.program.inputs, *read]
-        copied = sum(math.prod(value.shape) * value.dtype.itemsize for value in copied_in)
+        copied = sum(map(bytes_of, (*self.program.inputs, *read)))
         if not graph_pays(launches, copied):
             return None
         written = [parameter for parameter, _ in self.written]
