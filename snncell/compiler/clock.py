@@ -200,7 +200,6 @@ class _TimedLoop(LoopRun):
         self.timed, self.number = timed, number
 
     def evaluate_over_time(self, rule: Any, instruction: Instruction) -> Sequence[Any]:
-        """Evaluate an instruction by one of its operation's rules for whole sequences, and note the time."""
         timed, times = self.timed, self.steps * self.timed.launches[self.number].times
         arrays = [self.known[x] if isinstance(x, Value) else x for x in instruction.inputs]
         results, start, end = timed.clocked(super().evaluate_over_time, rule, instruction)

@@ -124,49 +124,40 @@ class Scan(LoopOperation):
         return self._lowered
 
     def is_one_kernel(self) -> bool:
-        """True if a single kernel is legal on the CPU."""
         return obstacle(self.schedule) is None
 
     def device_kernel(self) -> tuple[str, str, tuple[Any, ...]] | None:
-        """The kernel of the loop on the device, unless it runs step by step there."""
         loop = self.lowered.loop_in(DEVICE)
         return (loop.name, loop.source, loop.signature) if isinstance(loop, CUDALoop) else None
 
     def with_loop(self, loop: Loop) -> Scan:
-        """A Scan of another Loop."""
         return Scan(loop)
 
     def _run(self, *arrays: Any, steps: int) -> tuple[Any, ...]:
         return self.lowered.run(arrays, steps)
 
     def inside(self) -> list[str]:
-        """The body's Program."""
         return str(canonical_step(self.loop.body)).splitlines()
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """Describe for `explain` how the loop runs, and why."""
         return explain_loop(self.lowered, attrs["steps"], space)
 
     def summary(self, steps: int, space: Space) -> LoopSummary:
-        """Describe how the loop runs, why it is slow if it is, and where its instructions run."""
         return summarise_loop(self.lowered, steps, space)
 
     def kernels(self, attrs: dict[str, Any], space: Space = HOST) -> list[tuple[Any, ...]]:
-        """The kernels of its loop, as arguments of `build`."""
         lowered, steps = self.lowered, attrs["steps"]
         if lowered.has_loop:
             return lowered.loop_in(space).kernels(steps)
         return list(lowered.plan_in(space, steps).plan.kernels())
 
     def launches(self, attrs: dict[str, Any]) -> int:
-        """The number of kernel launches on the device."""
         lowered, steps = self.lowered, attrs["steps"]
         if lowered.has_loop:
             return lowered.loop_in(DEVICE).launches(steps)
         return sum(launch.launches for launch in lowered.plan_in(DEVICE, steps).plan.launches)
 
     def moved(self, attrs: dict[str, Any]) -> int:
-        """The bytes that it moves through memory, in addition to its inputs and outputs."""
         lowered, steps = self.lowered, attrs["steps"]
         return steps * lowered.loop_in(HOST).moved if lowered.has_loop else lowered.plan_in(HOST, steps).plan.moved()
 
@@ -176,7 +167,6 @@ class Scan(LoopOperation):
         return float(attrs["steps"]) * sum(operations_in(canonical_step(body).instructions, used) for body in bodies)
 
     def pruned(self, instruction: Instruction, needed: set[Value]) -> Instruction:
-        """The instruction without unused results and sums, and without inputs that are then unused."""
         body = self.loop.body
         first, last = len(body.after), len(body.after) + len(body.ys)
         flags = [n < first or n >= len(body.outs) or value in needed for n, value in enumerate(instruction.outputs)]

@@ -249,7 +249,9 @@ class Primitive:
         return 0.0 if self.view else float(max(math.prod(x.shape) for x in (*inputs, *outputs) if hasattr(x, "shape")))
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
-        """The share of nonzero elements of an operand, and whether the CPU uses these alone; None if it never does."""
+        """The share of nonzero elements of an operand, and whether the CPU uses these alone; None if it never does.
+        The `arrays` are those of one step of a loop, or of all steps.
+        """
         return None
 
     def moved(self, attrs: dict[str, Any]) -> int:

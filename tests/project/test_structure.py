@@ -538,12 +538,20 @@ def undocumented(body: list[ast.stmt], prefix: str) -> Iterator[str]:
             yield from undocumented(node.body, f"{prefix}{node.name}.")
 
 
+def inherits_docstring(module: str, name: str) -> bool:
+    """True for a method of a class that users do not see, if the method that it overrides has a docstring."""
+    kind, _, method = name.partition(".")
+    if not method or not module.startswith(("compiler.", "kernels.")):
+        return False
+    return inspect.getdoc(getattr(getattr(import_module(f"snncell.{module}"), kind), method)) is not None
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_every_module_and_public_name_has_docstring(module: str) -> None:
     tree = trees()[MODULES[module]]
     if tree.body:
         assert ast.get_docstring(tree), f"{module} has no docstring"
-    assert list(undocumented(tree.body, "")) == []
+    assert [name for name in undocumented(tree.body, "") if not inherits_docstring(module, name)] == []
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

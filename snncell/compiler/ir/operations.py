@@ -157,7 +157,6 @@ class Cast(Elementwise):
         return [(inputs[0].shape, attrs["dtype"])]
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Convert in a separate kernel, if the dtype differs."""
         (x,) = arrays
         if x.dtype.kind == "c" and attrs["dtype"].kind not in "cb":  # a boolean also depends on the imaginary part
             x = device.real(x)

@@ -63,7 +63,6 @@ class Product(Primitive):
         return csr.limit(math.prod(x.shape[:-1]), x.shape[-1], y.shape[-1], dtype, by_columns=self.by_columns)
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """Describe how it is computed on the CPU, for operands of these sizes."""
         below = self.limit(*inputs)
         if below <= 0:
             return ["by BLAS: for operands of these sizes and dtypes, a search for events does not save time"]
@@ -74,7 +73,6 @@ class Product(Primitive):
         return float(2.0 * used * math.prod(outputs[0].shape) * inputs[0].shape[-1])
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
-        """See `Primitive.event_density`; the arrays are those of one step of a loop, or of all steps."""
         x, y = arrays
         if self.limit(x, y) <= 0 or not (x.shape[:-1] == y.shape[:-1] if self.by_columns else y.ndim == 2):
             return None
@@ -118,7 +116,6 @@ class Dot(Product):
         return matmul.matmul(as_rows(x), y).reshape(self._shape(x.shape, y.shape))
 
     def into(self, out: Any, x: Any, y: Any) -> None:
-        """Compute the product into `out`, which is contiguous."""
         matmul.matmul_into(as_rows(out), as_rows(x), y)
 
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
@@ -159,11 +156,9 @@ class Contraction(Product):
         return matmul.matmul(as_rows(x).T, as_rows(y), turned=self.turned)
 
     def into(self, out: Any, x: Any, y: Any) -> None:
-        """Compute the product into `out`, which is contiguous."""
         matmul.matmul_into(out.T if self.turned else out, as_rows(x).T, as_rows(y))
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Two for each element of the first operand and column of the second."""
         return float(2.0 * used * math.prod(inputs[0].shape) * inputs[1].shape[-1])
 
     def _shape(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
@@ -190,7 +185,6 @@ class EventOperation(Primitive):
         self.differentiable = False
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """Describe it for `explain`."""
         return [self.text.format(below=percent(attrs["below"]))]
 
 
@@ -211,11 +205,9 @@ class ProductOfEvents(EventOperation):
     """
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Two for each element of the first operand and column of the second."""
         return float(2.0 * used * math.prod(inputs[0].shape) * inputs[-1].shape[-1])
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
-        """See `Primitive.event_density`."""
         x, *lists, y = arrays
         left = as_rows(x).T if attrs["by_columns"] else as_rows(x)
         known = matmul.takes_known_events(left, matmul.MatrixEvents(*lists), as_rows(y), attrs["by_columns"])
@@ -333,11 +325,9 @@ class BilinearOperation(Primitive):
         return self._evaluated(*(space_of(a).sum(a) if varies else a for a, varies in pairs), **attrs)
 
     def explained(self, attrs: dict[str, Any], space: Space = HOST) -> list[str]:
-        """Describe it for `explain`."""
         return [WINDOWS] if space is not HOST else []
 
     def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
-        """Describe how it is computed on the CPU, for operands of these sizes."""
         x, y = inputs
         if len(attrs["stride"]) > 2 or np.dtype(x.dtype).kind == "c":
             return [WINDOWS]
@@ -352,7 +342,6 @@ class BilinearOperation(Primitive):
         return 2.0 * used * math.prod(shapes.results) * math.prod(shapes.weight[1:])
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
-        """See `Primitive.event_density`; the arrays are those of one step of a loop, or of all steps."""
         rank = 2 + len(attrs["stride"])
         x, y = (a if a.ndim == rank else _merge_time(a) for a in arrays)
         if self.of_weights is None or self.limit(x, y, attrs) <= 0:
@@ -371,9 +360,9 @@ class BilinearOperation(Primitive):
         """The shape of the equivalent correlation."""
         images, results, weight = self._shapes(x, y, attrs)
         source, target = (results, images) if self.computes == "images" else (images, results)
-        groups, options = attrs["groups"], [attrs[name] for name in ("stride", "dilation", "before")]
-        axes = axes_of(sizes_of(source, weight[2:], *options, target[2:]))
-        return Shape(source[0], groups, source[1] // groups, target[1] // groups, axes)
+        sizes = sizes_of(source, weight[2:], attrs["stride"], attrs["dilation"], attrs["before"], target[2:])
+        groups = attrs["groups"]
+        return Shape(source[0], groups, source[1] // groups, target[1] // groups, axes_of(sizes))
 
 
 WINDOWS = "a product of the images' windows"

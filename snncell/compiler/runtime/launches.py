@@ -80,7 +80,6 @@ class LoopLaunch(PlanEntry):
         self.call: Any = None
 
     def targets(self) -> dict[Value, int]:
-        """The Values that it computes, with their slots."""
         return {value: output[0] for value, output in zip(self.group.writes, self.outputs, strict=True)}
 
 
@@ -105,11 +104,9 @@ class Launch(LoopLaunch):
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.is_storage_only(o.value.dtype)}
 
     def build(self) -> None:
-        """Compile or load the kernel."""
         self.call = build(*self.kernels[0])
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
-        """Fill the output slots."""
         fresh = [  # not in the given arrays for storage formats, because the kernel fills float32
             into[slot].reshape(shape) if slot in into and slot not in self.narrowed else HOST.empty(shape, dtype)
             for slot, shape, dtype, _ in self.outputs
@@ -164,11 +161,9 @@ class DeviceLaunch(LoopLaunch):
 
     @property
     def launches(self) -> int:
-        """The number of kernel launches."""
         return len(self.rounds)
 
     def build(self) -> None:
-        """Compile or load the kernels."""
         self.call, *joins = [build_for_cuda(*kernel) for kernel in self.kernels]
         self.join = joins[0] if joins else None
 
@@ -215,15 +210,12 @@ class OperationCall(PlanEntry):
 
     @property
     def launches(self) -> int:
-        """The approximate number of kernel launches."""
         return self.instruction.op.launches(self.instruction.attrs)
 
     def targets(self) -> dict[Value, int]:
-        """The Value that it computes, if the operation can store it in a given array."""
         return {self.instruction.outputs[0]: self.outputs[0]} if isinstance(self.instruction.op, Product) else {}
 
     def run(self, slots: list[Any], into: dict[int, Any]) -> None:
-        """Fill the output slots."""
         arrays = [slots[x] if is_slot else x for is_slot, x in self.operands]
         if into and self.outputs[0] in into and isinstance(self.instruction.op, Product):
             out = into[self.outputs[0]]

@@ -170,15 +170,12 @@ class _OfAllSteps(Primitive):
         return over_all_steps(self.instruction.op.over_time, self.instruction, arrays, self.varying)
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """The arithmetic operations of all steps."""
         return float(outputs[0].shape[0]) * operations_in([self.instruction], used)
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:
-        """See `Primitive.event_density`."""
         return self.instruction.op.event_density(arrays, self.instruction.attrs)
 
     def on_device(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """The same rule, which uses the operation's device implementation."""
         return self._all(*arrays)
 
 

@@ -42,7 +42,6 @@ class StepLoop(LoopBackend):
         return [kernel for plan in self.plans for kernel in plan.kernels()]
 
     def launches(self, steps: int) -> int:
-        """The number of kernel launches."""
         return steps * sum(launch.launches for launch in self.plan.plan.launches)
 
     def explained(self, steps: int) -> str:

@@ -111,7 +111,6 @@ class DriverRuntime(Runtime):
         self._staging.send(as_bytes(array), block.pointer + offset)
 
     def download(self, block: MemoryBlock, offset: int, array: Any) -> None:
-        """Copy from the card to a C-contiguous NumPy array, and wait for the result."""
         self._refuse_to_record("it looks at a value on the host")
         if array.nbytes:
             target = as_bytes(array).ctypes.data
@@ -119,18 +118,15 @@ class DriverRuntime(Runtime):
         self.synchronize()
 
     def copy(self, source: MemoryBlock, source_offset: int, target: MemoryBlock, target_offset: int, size: int) -> None:
-        """Copy `size` bytes on the card; the two places do not overlap."""
         if size:
             places = target.pointer + target_offset, source.pointer + source_offset
             self.call("cuMemcpyDtoDAsync", *places, size, self.stream)
 
     def clear(self, block: MemoryBlock, offset: int, size: int) -> None:
-        """Fill `size` bytes with zeros."""
         if size:
             self.call("cuMemsetD8Async", block.pointer + offset, 0, size, self.stream)
 
     def synchronize(self) -> None:
-        """Wait until all operations are done."""
         self._refuse_to_record("it waits for the card")
         self.call("cuStreamSynchronize", self.stream)
 
@@ -161,13 +157,11 @@ class DriverRuntime(Runtime):
             self.call("cuGraphDestroy", graph)
 
     def play(self, recording: Any) -> None:
-        """Launch a graph."""
         self.call("cuGraphLaunch", recording.handle, self.stream)
 
     # --- kernels ---
 
     def load(self, cubin: bytes, name: str) -> Any:
-        """Load the kernel `name` of a cubin."""
         self.enter()
         try:
             return self._core.ObjectCode.from_cubin(cubin, name=name).get_kernel(name)
@@ -175,7 +169,6 @@ class DriverRuntime(Runtime):
             raise DeviceError(f"CUDA: the kernel {name} cannot be loaded: {error}") from error
 
     def launch(self, kernel: Any, grid: int, threads: int, arguments: Sequence[Any], shared: int = 0) -> None:
-        """Launch a kernel."""
         if not grid:
             return
         self.enter()

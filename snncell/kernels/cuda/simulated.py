@@ -80,28 +80,23 @@ class SimulatedRuntime(Runtime):
         return self._calls
 
     def play(self, recording: Any) -> None:
-        """Repeat the calls."""
         for method, arguments, options in recording:
             method(self, *arguments, **options)
 
     def upload(self, array: Any, block: MemoryBlock, offset: int = 0) -> None:
-        """Copy an array into a block."""
         self._refuse_to_record("it takes an array of the host")
         block.bytes[offset : offset + array.nbytes] = as_bytes(array)
 
     def download(self, block: MemoryBlock, offset: int, array: Any) -> None:
-        """Copy from a block into an array."""
         self._refuse_to_record("it looks at a value on the host")
         as_bytes(array)[:] = block.bytes[offset : offset + array.nbytes]
 
     @_later
     def copy(self, source: MemoryBlock, source_offset: int, target: MemoryBlock, target_offset: int, size: int) -> None:
-        """Copy bytes from block to block."""
         target.bytes[target_offset : target_offset + size] = source.bytes[source_offset : source_offset + size]
 
     @_later
     def clear(self, block: MemoryBlock, offset: int, size: int) -> None:
-        """Fill bytes with zeros."""
         block.bytes[offset : offset + size] = 0
 
     def synchronize(self) -> None:
