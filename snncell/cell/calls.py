@@ -20,7 +20,7 @@ from snncell.base.frames import machinery, traceback_at
 from snncell.errors import ArgumentError, BpropError, CallError, GradientError, NotFiniteError, SnncellError, TraceError
 from snncell.ops.random import present_key, replaying
 from snncell.tape import structure
-from snncell.tape.backward import conform, with_zeros, zeros_of
+from snncell.tape.backward import conform, or_zeros, with_zeros
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import as_read, custom, rebuilt
 from snncell.tape.state import RECORDING, TRACING, Entry, settings
@@ -380,7 +380,7 @@ class _Reverse:
             raise TraceError(
                 f"{self.name}.bprop_debug compares values, which do not exist while jit traces. Run eagerly."
             )
-        filled = [zeros_of((x.shape, x._data.dtype)) if g is None else g for g, x in zip(leaves, tensors, strict=True)]
+        filled = [or_zeros(g, (x.shape, x._data.dtype)) for g, x in zip(leaves, tensors, strict=True)]
         gradients = [*structure.unflatten(self.tree, filled), *of_parameters.values()]
         with settings(tape=None, watch=None), replaying(self.key) if self.key is not None else nullcontext():
             try:

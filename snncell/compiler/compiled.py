@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 
 from snncell.base.config import FINITE
 from snncell.compiler.ir.program import interpret, program_of_trace
-from snncell.compiler.linearise import or_zeros
 from snncell.compiler.passes.simplify import canonical_program, canonicalise
 from snncell.compiler.runtime.plan import Plan, Plans
 from snncell.compiler.state.python_state import Dependencies, PythonState, find_cells, state_read_by
 from snncell.errors import GradientError
 from snncell.tape import structure
-from snncell.tape.backward import pullback, watch_input
+from snncell.tape.backward import or_zeros, pullback, watch_input
 from snncell.tape.event_lists import EventLists, refuse_gradient
 from snncell.tape.hooks import Events, Note, NotedResults, call_outside, noting, register_hook
 from snncell.tape.primitive import custom, rebuilt

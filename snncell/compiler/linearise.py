@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from snncell.compiler.pipeline import choose_saved
 from snncell.compiler.state.python_state import state_read_by
 from snncell.compiler.state.values import Change, Spot
 from snncell.errors import GradientError, TraceError
-from snncell.tape.backward import ancestors, pullback, watch_input, zeros_of
+from snncell.tape.backward import ancestors, or_zeros, pullback, watch_input
 from snncell.tape.hooks import Note, NotedResults, noting
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Composite, Primitive
@@ -229,11 +228,6 @@ def _read_saved(body: Body, reverse: Reverse) -> Reverse:
     stored = body.carry if body.saved is None else body.saved
     residuals = [*body.residuals, *stored]
     return replace(reverse, body=replace(own, xs=[*body.xs, *stored, *douts], residuals=residuals))
-
-
-def or_zeros(grad: Tensor | None, spec: tuple[tuple[int, ...], Any]) -> Tensor:
-    """A gradient, or zeros of this shape and dtype if it is None."""
-    return zeros_of(spec) if grad is None else grad
 
 
 # --- Gradients of higher orders ---------------------------------------------------------------------------------------

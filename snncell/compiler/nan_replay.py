@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from snncell.base.signals import Restoring, undoing
-from snncell.compiler.linearise import or_zeros
 from snncell.errors import NotFiniteError
-from snncell.tape.backward import pullback, watch_input
+from snncell.tape.backward import or_zeros, pullback, watch_input
 from snncell.tape.finite import Fault, SourceLine, Spot, at_home, is_paused, pause_watch, spot_in
 from snncell.tape.parameter import Parameter
 from snncell.tape.state import EFFECTS_LOCK, Tape, record_on, recording_on, settings

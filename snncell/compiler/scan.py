@@ -22,7 +22,6 @@ from snncell.compiler.linearise import (
     find_needed_inputs,
     lacks_states,
     linearise,
-    or_zeros,
     save_for_backward,
     trace_body,
 )
@@ -31,6 +30,7 @@ from snncell.compiler.passes.simplify import canonical_step
 from snncell.compiler.runtime.loop_run import Lowered
 from snncell.compiler.schedule import LoopSchedule, obstacle, schedule
 from snncell.kernels.space import DEVICE, HOST, Space
+from snncell.tape.backward import or_zeros
 from snncell.tape.hooks import Events
 from snncell.tape.parameter import assign_all, commit
 from snncell.tape.primitive import EVERYWHERE, one_after_another, rebuilt, repeat_over_time, steps_of

@@ -140,6 +140,11 @@ def zeros_of(spec: tuple[tuple[int, ...], Any], others: Iterable[Tensor | None] 
     return wrap(move_to_space(zeros, DEVICE) if on_gpu else zeros)
 
 
+def or_zeros(grad: Tensor | None, spec: tuple[tuple[int, ...], Any]) -> Tensor:
+    """A gradient, or zeros of this shape and dtype if it is None."""
+    return zeros_of(spec) if grad is None else grad
+
+
 def with_zeros(entry: Entry, douts: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     """The gradients of an entry's outputs; None is replaced by zeros."""
     return tuple([zeros_of(s, douts) if d is None else d for d, s in zip(douts, entry.specs, strict=True)])

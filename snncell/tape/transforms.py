@@ -14,7 +14,7 @@ from snncell.base.frames import hide_frames
 from snncell.errors import DTypeError, GradientError, ShapeError, cut
 from snncell.kernels.space import DEVICE, move_to_space
 from snncell.tape import structure
-from snncell.tape.backward import pullback, zeros_of
+from snncell.tape.backward import or_zeros, pullback
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import alias, as_read
 from snncell.tape.state import CHECKING, RECORDING, TRACING, Entry, Tape, record_on
@@ -75,7 +75,7 @@ def _watch(x: Tensor) -> Tensor:
 
 
 def _or_zeros(grad: Tensor | None, source: Tensor) -> Tensor:
-    grad = zeros_of((source.shape, source._data.dtype)) if grad is None else grad
+    grad = or_zeros(grad, (source.shape, source._data.dtype))
     # Zeros and gradients made from Python numbers are on the host.
     return grad if TRACING.trace is not None or grad.device == source.device else grad.to(source.device)
 
