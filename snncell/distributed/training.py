@@ -20,13 +20,13 @@ from snncell.distributed.ranks import Array, Ranks, odd_rank
 from snncell.distributed.sharding import Cutter, VectorLayout, Vectors
 from snncell.errors import ArgumentError, RankError
 from snncell.nn.optim.optimizer import Optimizer
-from snncell.nn.time.states import Stateful
+from snncell.nn.time.states import find_statefuls
 from snncell.ops.random import present_key, replaying
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.structure import flatten
 from snncell.tape.tensor import Tensor
 from snncell.train.finite import Scaling
-from snncell.train.state import buffers_of, describe_cell, find_difference, weights_of
+from snncell.train.state import buffers_of, describe_cell, find_difference, state_of, weights_of
 from snncell.train.steps import Clip, Counted, OneProcess, TrainStep, step_in_two
 
 Numbers = dict[str, Any]
@@ -97,7 +97,11 @@ class Means:
         layout = self.layout or self._learn_layout(next((numbers for _, numbers in found.values()), None))
         own: Vectors = {}
         for shard, (count, numbers) in found.items():
-            arrays = [np.ones(()), np.array(float(share.digest)), *(_array(numbers[name]) for name in self.names)]
+            arrays = [
+                np.ones(()),
+                np.array(float(share.digest)),
+                *(np.asarray(numbers[name], _WIDE) for name in self.names),
+            ]
             own[shard] = layout.vectors(arrays, float(count))
         samples, digests, *sums = sharding.sum_over_shards(self.ranks, layout, own)
         if samples != share.samples or digests != samples * share.digest:  # integers, and exact
@@ -111,7 +115,7 @@ class Means:
         return {name: Tensor(np.asarray(x / samples)) for name, x in zip(self.names, sums, strict=True)}
 
     def _learn_layout(self, numbers: Numbers | None) -> VectorLayout:
-        own = None if numbers is None else [[name, _array(x).shape] for name, x in numbers.items()]
+        own = None if numbers is None else [[name, np.shape(x)] for name, x in numbers.items()]
         rows = next(one for one in self.ranks.objects(own, "the first batch of fit") if one is not None)
         self.names = [name for name, _ in rows]
         self.layout = VectorLayout([(), (), *(tuple(shape) for _, shape in rows)], [_WIDE] * (len(rows) + 2))
@@ -216,10 +220,6 @@ def _put(values: list[tuple[Parameter, Tensor]]) -> None:
     assign_all(values, "fit", in_range=True)
 
 
-def _array(number: Any) -> Array:
-    return np.asarray(number.asnumpy() if isinstance(number, Tensor) else number, np.float64)
-
-
 _BEGINNING = "the comparison of nets and settings at the beginning of fit"  # the name of these exchanges
 
 
@@ -298,19 +298,16 @@ class AllRanks(OneProcess):
 
     def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
         """Raise for a `Stateful`, which has no shards, and for networks or settings that differ between ranks."""
-        for cell in (cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()):
-            if isinstance(cell, Stateful):
-                raise ArgumentError(
-                    "fit: a Stateful keeps states from batch to batch, but with distributed=True a rank gets other "
-                    "samples in each batch. Pass whole sequences to a MultiStep, or train in one process."
-                )
+        if find_statefuls(*parts):
+            raise ArgumentError(
+                "fit: a Stateful keeps states from batch to batch, but with distributed=True a rank gets other "
+                "samples in each batch. Pass whole sequences to a MultiStep, or train in one process."
+            )
         makes = {"net": parts[0], "loss": parts[1], "optimiser": optimiser}
         descriptions = {name: describe_cell(cell) for name, cell in makes.items() if isinstance(cell, Cell)}
         self._refuse_settings({**settings(), **descriptions})
         named: dict[str, Tensor] = {f"Parameter {path!r}": p for path, p in weights_of(parts[0], parts[1]).items()}
-        trained = {id(p) for p in optimiser.parameters}
-        own_of_optimiser = optimiser.parameters_dict().items()
-        named |= {f"the optimiser's {path!r}": p for path, p in own_of_optimiser if id(p) not in trained}
+        named |= {f"the optimiser's {path!r}": p for path, p in state_of(optimiser).items()}
         named |= {f"buffer {path!r}": buffer for path, (_, _, buffer) in buffers_of(parts[0], parts[1]).items()}
         own = [hashlib.blake2b(p.asnumpy().tobytes(), digest_size=16).digest() for p in named.values()]
         texts = self.ranks.texts(b"".join(own), _BEGINNING)

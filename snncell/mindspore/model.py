@@ -19,12 +19,12 @@ from snncell.mindspore.callbacks import RunContext
 from snncell.mindspore.metrics import Loss, Metric, as_metrics
 from snncell.mindspore.training_cells import TrainOneStepCell
 from snncell.nn.optim.optimizer import Optimizer
+from snncell.nn.time.states import find_statefuls
 from snncell.tape.structure import as_data
 from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
 from snncell.train.finite import as_scaler
 from snncell.train.fit import fit
 from snncell.train.passes import evaluate_with, tell_callbacks
-from snncell.train.state import find_statefuls
 
 __all__ = ["Model"]
 

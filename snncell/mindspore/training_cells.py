@@ -14,6 +14,7 @@ from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ParameterError, ShapeError
 from snncell.nn.optim.optimizer import Optimizer
+from snncell.report.probe import refuse_foreign
 from snncell.tape import structure
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
@@ -96,11 +97,16 @@ class WithGradCell(Cell):
         if sens is not None and not isinstance(sens, Tensor):
             sens = check_interval(sens, -math.inf, math.inf, "WithGradCell", "sens")
         self.sens = sens
-        _trained_weights(self.network, None, "WithGradCell")
+        self._weights()
+
+    def _weights(self) -> Sequence[Parameter]:
+        trainable = self.network.trainable_params()
+        if not trainable:
+            raise ParameterError(f"WithGradCell: the {type(self.network).__name__} has no Parameters to train.")
+        return trainable
 
     def construct(self, *inputs: Any) -> Any:
-        weights = _trained_weights(self.network, None, "WithGradCell")
-        return _gradients_of_scaled(self.network, weights, self.sens, "WithGradCell")(*inputs)[1]
+        return _gradients_of_scaled(self.network, self._weights(), self.sens, "WithGradCell")(*inputs)[1]
 
 
 class ForwardValueAndGrad(Cell):
@@ -169,7 +175,7 @@ class TrainOneStepCell(Cell):
             )
         self.network, self.optimizer = network, optimizer
         self.sens, self.return_grad = 1.0 if sens is None else sens, return_grad
-        _trained_weights(network, optimizer, "TrainOneStepCell")
+        refuse_foreign(optimizer, "TrainOneStepCell", network)
 
     @property
     def weights(self) -> Sequence[Parameter]:
@@ -192,25 +198,6 @@ class TrainOneStepCell(Cell):
         if len(set(names)) < len(names):  # use paths, because layers share a name
             names = [paths[id(parameter)] for parameter in weights]
         return loss, dict(zip(names, grads, strict=True))
-
-
-def _trained_weights(network: Any, optimiser: Optimizer | None, who: str) -> Sequence[Parameter]:
-    """The Parameters to differentiate with respect to."""
-    if not isinstance(network, Cell):
-        raise ArgumentError(f"{who}: network is a Cell, not {came(network)}.")
-    own = {id(parameter) for parameter in network.get_parameters()}
-    if optimiser is None:
-        trainable = network.trainable_params()
-        if not trainable:
-            raise ParameterError(f"{who}: the {type(network).__name__} has no Parameters to train.")
-        return trainable
-    for parameter in optimiser.parameters:
-        if id(parameter) not in own:
-            raise ArgumentError(
-                f"{who}: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
-                f"the {type(network).__name__}. Make the optimiser from this one: network.trainable_params()."
-            )
-    return optimiser.parameters
 
 
 def _gradients_of_scaled(network: Cell, weights: Sequence[Parameter], sens: Any, who: str) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell.base.arguments.kinds import Count
 from snncell.base.arguments.names import plugin
 from snncell.base.arguments.shown import cut_lines, titled_table
 from snncell.cell.cell import Cell
@@ -86,10 +87,10 @@ class Monitor:
         above: Any = False,
         grad: Any = False,
         inputs: bool = False,
-        every: int = 1,
+        every: Count = 1,
         neurons: Any = None,
-        samples: int | None = None,
-        calls: int | None = 1,
+        samples: Count | None = None,
+        calls: Count | None = 1,
     ) -> None:
         requests = {"spikes": spikes, "v": v, "above": above, "grad": grad}
         self._recorder = Recorder(Neurons(net), requests, inputs, every, neurons, samples, calls)

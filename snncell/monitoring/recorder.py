@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from snncell import ops
-from snncell.base.arguments.kinds import check_count
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError, ShapeError
@@ -193,11 +192,10 @@ class Recorder:
     ) -> None:
         self.inputs = inputs
         self._requests = requests
-        self.every = check_count(every, "monitor", "every")
+        self.every = every
         self._places = _places(places)
-        self._samples = None if samples is None else check_count(samples, "monitor", "samples")
-        most = None if calls is None else check_count(calls, "monitor", "calls")
-        self.calls: deque[RecordedCall] = deque(maxlen=most)
+        self._samples = samples
+        self.calls: deque[RecordedCall] = deque(maxlen=calls)
         self.cells: dict[str, Cell] = {}  # the neurons that were called, by layer name
         self.fires_by: dict[str, Any] = {}  # the Cells whose input is `above`
         self._sizes: dict[str, Any] = {}  # the number of neurons of a layer, if only some are recorded

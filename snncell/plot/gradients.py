@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Own, check_count
+from snncell.base.arguments.kinds import Count, Own
 from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
@@ -170,7 +170,7 @@ def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None
                 f"update_ratios: {name!r} before and after are the same Parameter. Copy it before the update: "
                 f"p.asnumpy().copy()."
             )
-    pairs = {name: (_numbers(old[name]), _numbers(value)) for name, value in new.items()}
+    pairs = {name: (np.asarray(old[name], np.float64), np.asarray(value, np.float64)) for name, value in new.items()}
     for name, (a, b) in pairs.items():
         if a.shape != b.shape:
             raise ShapeError(f"update_ratios: {name!r} has shape {a.shape} before the update, {b.shape} after it.")
@@ -229,7 +229,7 @@ def gradient_to_weight(
 
 
 def weight_histograms(
-    net: Any, ax: Any = None, title: str | None = None, bins: int = 60, before: Any = None, trained: bool = True
+    net: Any, ax: Any = None, title: str | None = None, bins: Count = 60, before: Any = None, trained: bool = True
 ) -> Any:
     """Histograms of the elements of each Parameter, one above the other, over a common axis.
 
@@ -244,15 +244,18 @@ def weight_histograms(
         before: the weights at an earlier time, in the same form, drawn as a dashed outline.
         trained: for a Cell, draw only the Parameters with requires_grad.
     """
-    arrays = {name: _numbers(value) for name, value in _parameters(net, "weight_histograms", "net", trained).items()}
+    arrays = {
+        name: np.asarray(value, np.float64)
+        for name, value in _parameters(net, "weight_histograms", "net", trained).items()
+    }
     old: dict[str, Array] = {}
     if before is not None:
         others = _parameters(before, "weight_histograms", "before", trained)
         if missing := arrays.keys() - others.keys():
             raise ArgumentError(f"weight_histograms: before has no {', '.join(map(repr, sorted(missing)))}.")
-        old = {name: _numbers(others[name]) for name in arrays}
+        old = {name: np.asarray(others[name], np.float64) for name in arrays}
     axes = drawing.axes_or_new(ax, height=max(1.6, 0.7 + 0.28 * len(arrays)))
-    edges = np.linspace(*_limits([*arrays.values(), *old.values()]), check_count(bins, "weight_histograms", "bins") + 1)
+    edges = np.linspace(*_limits([*arrays.values(), *old.values()]), bins + 1)
     rows = dict(zip(arrays, range(len(arrays))[::-1], strict=True))
     for name, array in arrays.items():
         _stairs(axes, array, edges, rows[name], fill=True, color=COLOURS[6], label="now")
@@ -277,10 +280,6 @@ def _parameters(x: Any, who: str, name: str, trained: bool) -> dict[str, Any]:
             f"{who}: {name}: the {type(x).__name__} has no Parameters" + " with requires_grad." * trained
         )
     return parameters
-
-
-def _numbers(x: Any) -> Array:
-    return np.asarray(x.asnumpy() if hasattr(x, "asnumpy") else x, dtype=np.float64)
 
 
 def _transpose_ratios(ratios: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Numbers, check_count, check_positive
+from snncell.base.arguments.kinds import Count, Numbers, Positive
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, ShapeError
@@ -193,7 +193,7 @@ def surrogate(
     return drawing.finish(axes, title, ABOVE, ("value",), next(iter(curves)) if len(curves) == 1 else "", _key(curves))
 
 
-def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) -> float:
+def share_outside(above: Numbers, surrogate_function: Any, below: Positive = 1e-3) -> float:
     """Share of potentials outside of the surrogate's range, from 0 (none) to 1 (all).
 
     An element is outside if |f'(above)| <= below max |f'|, where f' is the derivative of the surrogate. At this step
@@ -209,13 +209,12 @@ def share_outside(above: Numbers, surrogate_function: Any, below: float = 1e-3) 
         0.5
     """
     cell = check_spike_function(surrogate_function, "share_outside")
-    part = check_positive(below, "share_outside", "below")
     array = sources.real_array_of(above, "share_outside", "above")
     if not array.size:
         raise ArgumentError(f"share_outside: there are no potentials in an array of shape {array.shape}.")
     finite = np.isfinite(array)
     largest = np.max(np.abs(derivative_at(_spread(_PLACES, cell).astype(np.float32), cell)), axis=0)  # per constant
-    inside = np.abs(derivative_at(np.where(finite, array, 0.0), cell)) > part * largest
+    inside = np.abs(derivative_at(np.where(finite, array, 0.0), cell)) > below * largest
     return float(1.0 - np.mean(inside & finite))
 
 
@@ -225,8 +224,8 @@ def surrogate_and_membrane(
     layer: str | None = None,
     ax: Any = None,
     title: str | None = None,
-    bins: int = 60,
-    below: float = 1e-3,
+    bins: Count = 60,
+    below: Positive = 1e-3,
 ) -> Any:
     """Histogram of a layer's potentials together with the derivative of its spike function.
 
@@ -252,8 +251,7 @@ def surrogate_and_membrane(
     said = f"{100.0 * share_outside(array, cell, below):.3g} % of neuron-steps out of reach"
     said += f" ({lost} NaN or inf)" if lost else ""
     low, high = np.quantile(values, [0.001, 0.999])
-    count = check_count(bins, "surrogate_and_membrane", "bins")
-    edges = np.linspace(min(low, -1.0), max(high, 1.0), count + 1)  # at least one unit around the threshold
+    edges = np.linspace(min(low, -1.0), max(high, 1.0), bins + 1)  # at least one unit around the threshold
     axes = drawing.axes_or_new(ax, height=2.5)
     _draw_over_derivative(axes, values, cell, edges, below)
     drawing.set_title(axes, title, f"{name}: {said}" if name else said)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from snncell.base.arguments.kinds import check_count
+from snncell.base.arguments.kinds import Count
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot import axes as drawing
 from snncell.plot.axes import COLOURS, SMALL
@@ -22,7 +22,7 @@ def _rates_by_layer(spikes: Any, who: str) -> dict[str, Array]:
     return rates
 
 
-def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins: int = 20) -> Any:
+def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins: Count = 20) -> Any:
     """Distribution of the firing rates of each layer's neurons, with a vertical line at each median.
 
     The rate of a neuron is its number of spikes / (steps * samples), between 0 and 1. A bin shows the fraction of the
@@ -36,7 +36,6 @@ def firing_rates(spikes: Any, ax: Any = None, title: str | None = None, *, bins:
     Raises: ArgumentError if no layer of the monitor fires.
     """
     rates = _rates_by_layer(spikes, "firing_rates")
-    check_count(bins, "firing_rates", "bins")
     from matplotlib.lines import Line2D
 
     axes = drawing.axes_or_new(ax, height=2.0 + 0.15 * len(rates))  # one line of the legend per layer

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import check_count, check_positive
+from snncell.base.arguments.kinds import Count, Positive
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot import axes as drawing, sources
@@ -28,7 +28,7 @@ def raster(
     sample: int | None = None,
     neuron: int | None = None,
     classes: Any = None,
-    psth: int | None = None,
+    psth: Count | None = None,
 ) -> Any:
     """Raster plot: a mark for each spike, with time on the horizontal and neurons (or samples) on the vertical axis.
 
@@ -54,7 +54,7 @@ def raster(
     what = "neuron" if neuron is None else "sample"
     groups = sources.group_rows(classes, rows.shape[1], "raster", f"{what}s")
     steps = sources.step_numbers(spikes, name, len(rows), "spikes")
-    edges = None if psth is None else _edges_of_bins(steps, psth, "raster")
+    edges = None if psth is None else _edges_of_bins(steps, psth)
     axes = drawing.axes_or_new(ax, height=max(2.2, 0.6 + 0.15 * len(groups)) + (0.8 if psth else 0.0))
     _draw_raster(axes, rows, steps, groups, colour)
     drawing.label_time_axis(axes)
@@ -148,7 +148,7 @@ def psth(
     ax: Any = None,
     title: str | None = None,
     *,
-    width: int = 1,
+    width: Count = 1,
     layer: str | None = None,
     classes: Any = None,
 ) -> Any:
@@ -166,15 +166,14 @@ def psth(
     rows = sources.check_rows(sources.as_spikes(array, "psth"), "psth")
     rows = rows if rows.ndim == 2 else rows.reshape(*rows.shape[:2], -1).mean(2)  # (T, N), or means per sample (T, B)
     groups = sources.group_rows(classes, rows.shape[1], "psth", "neurons" if array.ndim == 2 else "samples")
-    edges = _edges_of_bins(sources.step_numbers(spikes, name, len(rows), "spikes"), width, "psth")
+    edges = _edges_of_bins(sources.step_numbers(spikes, name, len(rows), "spikes"), width)
     axes = drawing.axes_or_new(ax)
     _draw_psth(axes, rows, edges, width, groups, band=True)
     return drawing.finish(axes, title, None, (), handles=None if len(groups) > 1 else ())
 
 
-def _edges_of_bins(steps: Array, width: int, who: str) -> Array:
+def _edges_of_bins(steps: Array, width: int) -> Array:
     """The edges of bins of `width` recorded steps, half a step before the first step of each bin and after the last."""
-    check_count(width, who, "a bin's width in steps")
     stride = steps[1] - steps[0] if len(steps) > 1 else 1
     return np.append(steps[::width], steps[-1:] + stride) - 0.5 * stride
 
@@ -206,7 +205,7 @@ def animate(
     spikes: Any,
     images: Any = None,
     path: str | Path | None = None,
-    fps: float = 10.0,
+    fps: Positive = 10.0,
     ax: Any = None,
     title: str | None = None,
     *,
@@ -236,7 +235,7 @@ def animate(
         animation stops. Its Axes are `ax` or `animation._fig.axes`.
     Raises: ShapeError if the neurons or images do not fit the plane; ArgumentError for a missing ffmpeg.
     """
-    _check_film(path, fps, fade)
+    _check_film(path, fade)
     name, array = sources.one_layer(spikes, "spikes", layer, "animate")
     sample = 0 if sources.is_monitor(spikes) and sample is None else sample
     planes = _planes(array, sample, shape)
@@ -249,8 +248,7 @@ def animate(
     return animation
 
 
-def _check_film(path: str | Path | None, fps: float, fade: float) -> None:
-    check_positive(fps, "animate", "fps")
+def _check_film(path: str | Path | None, fade: float) -> None:
     if not 0.0 <= fade < 1.0:
         raise ArgumentError(f"animate: fade must be a number of at least 0 and below 1, not {fade!r}.")
     ending = ".gif" if path is None else Path(path).suffix.lower()

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from snncell.monitoring import Monitor
 from snncell.monitoring.layers import number_of_v
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.multistep import MultiStep, initial_states
-from snncell.nn.time.states import Recurrent, Stateful
+from snncell.nn.time.states import Recurrent, find_statefuls, put_aside
 from snncell.ops.random import present_key, replaying
 from snncell.report.facts import Array, ConstantFacts, Facts, LayerFacts, Weight, batch_axis, slope_of_surrogate
 from snncell.report.training import AT_CHANCE, is_classification
@@ -64,14 +64,14 @@ def layer_facts(monitor: Monitor, name: str, net: Cell) -> LayerFacts:
         grad=grad if grad is not None and grad.shape[:1] == shape[:1] else _as_large(grad, shape),
         before_end=before_end,
         slope=slope_of_surrogate(monitor.spike_function(name), shape[2:]),
-        threshold=None if threshold is None else float(np.mean(_values(threshold))),
+        threshold=None if threshold is None else float(np.mean(np.asarray(threshold))),
         reach=_reach(cell, shape[2:], place),
         constants=[
             ConstantFacts(
                 f"{path}.{constant.name}".lstrip("."),
                 np.asarray(constant.value, np.float64),
-                _values(constant.range.low).astype(np.float64),
-                _values(constant.range.high).astype(np.float64),
+                np.asarray(constant.range.low, np.float64),
+                np.asarray(constant.range.high, np.float64),
                 constant.range.closed,
                 constant.range.text,
                 constant.learned,
@@ -101,10 +101,6 @@ def _as_at_end(array: Array | None, before_end: Array | None) -> Array | None:
     return np.take_along_axis(array, numbers.reshape(*numbers.shape, *(1,) * (array.ndim - 2)), 0)
 
 
-def _values(x: Any) -> Array:
-    return x.asnumpy() if isinstance(x, Tensor) else np.asarray(x, np.float64)
-
-
 def _reach(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
     """The distance from rest to the threshold, in units of the input of the spike function."""
     run = MultiStep(cell)
@@ -123,8 +119,8 @@ def _drop(cell: Cell) -> float:
     reset = getattr(cell, "reset", None)
     if reset is None or getattr(cell, "detach_reset", False) or not hasattr(cell, "v_threshold"):
         return 0.0
-    floor = _values(getattr(cell, "v_reset", 0.0)) if reset == "value" else 0.0
-    return float(np.mean(_values(cell.v_threshold) - floor))
+    floor = np.asarray(getattr(cell, "v_reset", 0.0)) if reset == "value" else 0.0
+    return float(np.mean(np.asarray(cell.v_threshold) - floor))
 
 
 def _leak(cell: Cell, features: tuple[int, ...], place: str) -> float | None:
@@ -163,7 +159,10 @@ def examine(
     net: Cell, batch: Any, loss: Loss | None = None, optimiser: Optimizer | None = None, log: Any = None
 ) -> tuple[Facts, Monitor]:
     """The facts of `net` over `batch`, and the monitor. The state of the network does not change."""
-    fit_together(net, loss, optimiser)
+    if optimiser is not None:
+        if loss is None:
+            raise ArgumentError("report: optimiser needs a loss too, because its update needs gradients. Pass loss=...")
+        refuse_foreign(optimiser, "report", net, loss)
     records = history(log)
     inputs, target = parts(batch)
     loss_takes(loss, target)
@@ -202,20 +201,12 @@ def examine(
 def leave_untouched(*cells: Any) -> Iterator[None]:
     """Context manager: restore Parameters, kept states and random numbers at the end."""
     before = [(p, p._data) for cell in cells if isinstance(cell, Cell) for p in cell.get_parameters()]
-    with ExitStack() as stack:
-        stack.enter_context(replaying(present_key()))
-        for stateful in _statefuls(*cells):
-            stack.enter_context(stateful.aside())
+    with replaying(present_key()), put_aside(*cells):
         try:
             yield
         finally:
             for parameter, data in before:  # a write replaces the array and never changes it in place
                 parameter._data = data
-
-
-def _statefuls(*cells: Any) -> list[Stateful]:
-    parts = [cell for cell in cells if isinstance(cell, Cell)]
-    return list(dict.fromkeys(c for part in parts for _, c in part.cells_and_names() if isinstance(c, Stateful)))
 
 
 # --- One call, one gradient, one update -------------------------------------------------------------------------------
@@ -269,7 +260,7 @@ class _Trial:
         self.scores = out if self.loss is not None and isinstance(out, Tensor) else None
 
     def _at_rest(self) -> None:
-        for stateful in _statefuls(self.net, self.loss):
+        for stateful in find_statefuls(self.net, self.loss):
             stateful.reset()
 
     def _differentiated(self) -> Any:
@@ -359,19 +350,15 @@ class _Trial:
 # --- Checks of arguments ----------------------------------------------------------------------------------------------
 
 
-def fit_together(net: Any, loss: Any, optimiser: Any) -> None:
-    """Check that the optimiser belongs to this network, and has a loss."""
-    if optimiser is None:
-        return
-    if loss is None:
-        raise ArgumentError("report: optimiser needs a loss too, because its update needs gradients. Pass loss=...")
+def refuse_foreign(optimiser: Optimizer, who: str, net: Cell, loss: Any = None) -> None:
+    """Raise an ArgumentError if the optimiser trains a Parameter of another network."""
     known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}
-    strange = [p for p in optimiser.parameters if id(p) not in known]
-    if strange:
-        raise ArgumentError(
-            f"report: the optimiser trains Parameter {strange[0].name!r} of shape {strange[0].shape}, which is not in "
-            f"the {type(net).__name__}. Make it from this one: net.trainable_params()."
-        )
+    for parameter in optimiser.parameters:
+        if id(parameter) not in known:
+            raise ArgumentError(
+                f"{who}: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
+                f"the {type(net).__name__}. Make the optimiser from this one: net.trainable_params()."
+            )
 
 
 def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:

@@ -19,10 +19,10 @@ from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError
 from snncell.nn.optim.schedules import LearningRateSchedule
+from snncell.nn.time.states import find_statefuls
 from snncell.ops.random import replaying
 from snncell.sklearn.network import network_of, optimiser_of, refuse_range
 from snncell.tape.tensor import Tensor
-from snncell.train.state import find_statefuls
 
 Array = np.ndarray[Any, Any]
 Encoder = Literal["current", "latency", "phase", "rate"] | Callable[..., Any] | None

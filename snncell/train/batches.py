@@ -7,12 +7,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-from snncell.base.arguments.kinds import Numbers
+from snncell.base.arguments.kinds import Count, Numbers
 from snncell.base.arguments.shown import came
 from snncell.base.signals import deferring, take_from
 from snncell.cell.cell import Cell
@@ -21,12 +21,13 @@ from snncell.data.loader import in_turn
 from snncell.errors import ArgumentError, ForkError, ShapeError
 from snncell.kernels.space import IN_USE
 from snncell.nn.time.axis import record_sequences, refuse_samples_as_steps, refuse_time_as_batch
+from snncell.nn.time.states import cells_of, put_aside
 from snncell.ops.random import draw_for, draws_for_main, go_on_from, own_key
 from snncell.tape.state import adopt_settings, present_settings, settings
 from snncell.tape.structure import as_data, on_host
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Trace
-from snncell.train.state import cells_of, describe_array, find_statefuls
+from snncell.train.state import describe_array
 
 __all__ = ["Batches"]
 
@@ -52,7 +53,7 @@ class Batches:
     def __init__(
         self,
         *arrays: Numbers,
-        batch_size: int = 64,
+        batch_size: Count = 64,
         shuffle: bool = True,
         drop_last: bool = False,
         time_first: bool = False,
@@ -79,8 +80,6 @@ class Batches:
             raise ShapeError(
                 f"Batches: the arrays have different lengths {lengths}; each needs one entry for each sample.{hint}"
             )
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ArgumentError(f"Batches: batch_size is an integer of at least 1, not {batch_size!r}.")
         if not len(self):
             raise ArgumentError(
                 f"Batches: {lengths[0]} samples give no batch of {batch_size}"
@@ -359,9 +358,7 @@ def _trace_shapes(net: Cell, inputs: list[Tensor], shapes: list[tuple[int, ...]]
 def _restore_cells(net: Cell) -> Iterator[None]:
     """Context manager: restore the attributes of all Cells and the states of each Stateful."""
     attributes = [(vars(cell), dict(vars(cell))) for cell in cells_of(net)]
-    with ExitStack() as stack:
-        for stateful in find_statefuls(net):
-            stack.enter_context(stateful.aside())
+    with put_aside(net):
         try:
             yield
         finally:

@@ -17,12 +17,10 @@ from snncell.errors import ArgumentError, CheckpointError
 from snncell.io import path_to_write
 from snncell.train.batches import Batches
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import Stored, is_count, is_number
+from snncell.train.state import File, Stored, is_count, is_number
 from snncell.train.stopping import is_better_higher, monitored_number, name_in_records
 
 __all__ = ["Checkpoint"]
-
-File = str | os.PathLike[str]
 
 
 class Checkpoint(Callback):

@@ -21,6 +21,7 @@ from snncell.cell.modes import phases
 from snncell.errors import ArgumentError, CheckpointError
 from snncell.io import path_to_write
 from snncell.nn.optim.optimizer import Optimizer
+from snncell.report.probe import refuse_foreign
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batches, refuse_swapped_axes
 from snncell.train.callbacks import Callback, Result, Training, sort_callbacks
@@ -155,8 +156,6 @@ def fit(
         if validation is not None:
             raise ArgumentError("fit: test is another name of validation; give one of the two.")
         validation = test
-    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 0:
-        raise ArgumentError(f"fit: epochs is a number of epochs, not {epochs!r}.")
     if resume is True and checkpoint is None:
         raise ArgumentError("fit: resume=True continues from the file of checkpoint; pass checkpoint, too.")
     if checkpoint is not None:
@@ -217,13 +216,7 @@ def check_optimiser(net: Any, loss: Any, optimiser: Any, who: str) -> None:
             f"{who}: takes a Cell, a loss and an optimiser, such as nn.Adam(net.trainable_params()), not "
             f"{came(net)} and {came(optimiser)}."
         )
-    known = {id(p) for cell in (net, loss) if isinstance(cell, Cell) for p in cell.get_parameters()}
-    for parameter in optimiser.parameters:
-        if id(parameter) not in known:
-            raise ArgumentError(
-                f"{who}: the optimiser trains Parameter {parameter.name!r} of shape {parameter.shape}, which is not in "
-                f"the {type(net).__name__}. Make the optimiser from this one: net.trainable_params()."
-            )
+    refuse_foreign(optimiser, who, net, loss)
 
 
 _PROBED = 4  # the number of batches to search for an infinite gradient

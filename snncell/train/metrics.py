@@ -57,11 +57,7 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
     """
     scores, target = _scores(output), as_tensor(labels, "accuracy", "labels")
     by_number = _by_number(scores, target)
-    summed = scores
-    if over_time(scores, target):
-        summed = zero_after_end(scores, lengths, "accuracy").sum(0)
-    elif lengths is not None:
-        raise ShapeError(f"accuracy: lengths need outputs over time (T, B, C), but these have shape {scores.shape}.")
+    summed = _sum_over_time(scores, target, lengths, "accuracy")
     if by_number and summed.ndim > 1 and summed.shape[:-1] == target.shape:
         counts = ops.not_equal(target, ignore_index)
         classes = summed.shape[-1]
@@ -77,6 +73,15 @@ def over_time(output: Any, target: Tensor) -> bool:
     """True if the output is (T, B, C), judged by its labels (B,) or (B, C)."""
     scores = _scores(output)
     return scores.ndim == target.ndim + (2 if _by_number(scores, target) else 1)
+
+
+def _sum_over_time(scores: Tensor, target: Tensor, lengths: Any, who: str) -> Tensor:
+    """Outputs (B, C); those over time, (T, B, C), are summed up to the lengths of their samples."""
+    if over_time(scores, target):
+        return zero_after_end(scores, lengths, who).sum(0)
+    if lengths is not None:
+        raise ShapeError(f"{who}: lengths need outputs over time (T, B, C), but these have shape {scores.shape}.")
+    return scores
 
 
 def _scores(output: Any) -> Tensor:
@@ -170,8 +175,8 @@ def confusion(output: Any, labels: Any, lengths: Numbers | None = None) -> Tenso
     """
     scores, label, counts = _classes(output, labels, lengths, "confusion")
     largest = hot(ops.argmax(scores, -1), scores.shape[-1], -1, "")
-    found: Tensor = ops.matmul(label.swapaxes(0, 1), largest) / counts.sum()
-    return found.reshape(1, *found.shape)
+    shares = ops.matmul(label.swapaxes(0, 1), largest) / counts.sum()
+    return shares.reshape(1, *shares.shape)
 
 
 def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -183,10 +188,7 @@ def _classes(output: Any, labels: Any, lengths: Any, who: str) -> tuple[Tensor, 
             f"{who}: outputs are (B, C) or (T, B, C) and labels class numbers (B,), not {scores.shape} and "
             f"{target.dtype} {target.shape}."
         )
-    if over_time(scores, target):
-        scores = zero_after_end(scores, lengths, who).sum(0)
-    elif lengths is not None:
-        raise ShapeError(f"{who}: lengths need outputs over time (T, B, C), but these have shape {scores.shape}.")
+    scores = _sum_over_time(scores, target, lengths, who)
     counts, classes = ops.greater_equal(target, 0), scores.shape[-1]
     label = hot(ops.select(counts, target, 0), classes, -1, label_words(who, classes, True))
     numbers = counts.astype("float32")
@@ -246,7 +248,7 @@ def _number(name: str, metric: Monitored, monitor: Monitor) -> float:
         found = metric.of(monitor)
     except RecordError as error:
         raise RecordError(f"metric {name!r}: {error}") from None
-    value = np.asarray(found.asnumpy() if hasattr(found, "asnumpy") else found)
+    value = np.asarray(found)
     if value.ndim or value.dtype.kind not in "biuf":
         raise ArgumentError(f"metric {name!r} is a function of a monitor that returns a number, not {came(found)}.")
     return float(value)

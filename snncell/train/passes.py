@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import Annotated, Any
+from contextlib import AbstractContextManager
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -14,13 +14,14 @@ from snncell.cell.modes import phases
 from snncell.compiler.jit import jit
 from snncell.data import Loader
 from snncell.errors import ArgumentError, CheckpointError
+from snncell.nn.time.states import find_statefuls, put_aside
 from snncell.ops.random import go_on_from, own_key, present_key
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batch, as_batches, prefetch_batches, should_prefetch
 from snncell.train.callbacks import Callback, Training, tell_step_of_evaluation
 from snncell.train.measures import Spikes, measure, spiking_cells
 from snncell.train.metrics import Monitored, accuracy as share_right, name_metrics, watch_metrics
-from snncell.train.state import cells_of, find_statefuls, is_count
+from snncell.train.state import begin_pass, is_count
 from snncell.train.steps import OneProcess, TrainStep
 
 __all__ = ["evaluate"]
@@ -71,9 +72,8 @@ def evaluate_with(
     """`evaluate` with a wrapper `around` its step, as for `measure_means`."""
     if data is None:
         raise ArgumentError("evaluate: data are a tuple of arrays, or batches, not None.")
-    with Spikes(spiking_cells(firing_rate, "evaluate: firing_rate")) as spikes, phases(net, loss), ExitStack() as stack:
-        for stateful in find_statefuls(net, loss):
-            stack.enter_context(stateful.aside())
+    counted = Spikes(spiking_cells(firing_rate, "evaluate: firing_rate"))
+    with counted as spikes, phases(net, loss), put_aside(net, loss):
         spikes.refuse_inner(net)
         functions, heard = name_metrics(metrics, "evaluate")
         of_batch = measure_with_loss(net, loss, accuracy, spikes if spikes.cells else None, functions)
@@ -104,8 +104,7 @@ def measure_with_loss(
         value, others = of_one(*batch)
         return {"loss": value, **others}
 
-    jitted: Callable[..., dict[str, Tensor]] = jit(of_batch)
-    return jitted
+    return cast(Callable[..., dict[str, Tensor]], jit(of_batch))
 
 
 def measure_means(
@@ -119,10 +118,7 @@ def measure_means(
     around: Callable[[Step], Step] = lambda step: step,
 ) -> Means:
     """The means of all numbers over one pass through the data, in prediction mode; `around` wraps the step."""
-    for cell in cells_of(*parts):
-        cell.training = False
-    for stateful in find_statefuls(*parts):
-        stateful.reset()
+    begin_pass(parts, training=False)
     measurements = Measurements()
     with watch_metrics(parts[0], heard) as recorded, count_batches(source, who, processes, prefetch) as batches:
         numbers_of = around(processes.measured(lambda *batch: {**of_batch(*batch), **recorded()}))
@@ -155,7 +151,7 @@ class Measurements:
     def columns(self) -> dict[str, Any]:
         """The numbers by name as float64 arrays, with an entry for each batch."""
         names = list(self.numbers[0]) if self.numbers else []
-        return {name: np.array([_wide(each[name]) for each in self.numbers]) for name in names}
+        return {name: np.array([np.asarray(each[name], np.float64) for each in self.numbers]) for name in names}
 
     def arrays(self) -> dict[str, Any]:
         """The content as arrays, for a checkpoint."""
@@ -180,10 +176,6 @@ class Measurements:
             )
         shares = np.array(self.counts, np.float64) / sum(self.counts)
         return {name: np.tensordot(shares, values, 1).tolist() for name, values in self.columns().items()}
-
-
-def _wide(number: Any) -> Any:
-    return np.asarray(number.asnumpy() if isinstance(number, Tensor) else number, np.float64)
 
 
 # --- epoch of training ------------------------------------------------------------------------------------------------
@@ -216,10 +208,7 @@ class DataPass:
 
     def run(self, step: TrainStep, prefetch: bool | None, begin: Callable[..., None], end: Callable[..., bool]) -> bool:
         """Train on the remaining batches; returns whether the pass is complete. `end(numbers)` can stop it."""
-        for cell in cells_of(*self.parts):
-            cell.training = True
-        for stateful in find_statefuls(*self.parts):
-            stateful.reset()
+        begin_pass(self.parts, training=True)
         key, skipped = own_key(), 0 if isinstance(self.data, Loader) else self.batch
         if self.key is None:
             self.key = [int(x) for x in present_key().asnumpy()]

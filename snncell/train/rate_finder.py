@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,13 +19,14 @@ from snncell.data import Loader
 from snncell.errors import ArgumentError
 from snncell.nn.container import CellList
 from snncell.nn.optim.optimizer import Optimizer
+from snncell.nn.time.states import put_aside
 from snncell.ops.random import go_on_from, own_key
 from snncell.tape.parameter import assign_all
 from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batch, as_batches
 from snncell.train.finite import as_scaler
 from snncell.train.fit import check_optimiser
-from snncell.train.state import cells_of, find_statefuls
+from snncell.train.state import begin_pass
 from snncell.train.steps import clip_by_both, training_step
 
 __all__ = ["RateSearch", "find_learning_rate"]
@@ -145,10 +146,7 @@ def _with_rates_to_set(optimiser: Optimizer) -> tuple[Optimizer, list[float]]:
 
 def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     while True:
-        for cell in cells_of(*parts):
-            cell.training = True
-        for stateful in find_statefuls(*parts):
-            stateful.reset()
+        begin_pass(parts, training=True)
         empty = True
         for batch in batches:
             empty = False
@@ -164,9 +162,7 @@ def _as_before(net: Cell, loss: Any, optimiser: Optimizer, batches: Any) -> Iter
     parameters = dict.fromkeys(p for cell in cells for p in cell.get_parameters())
     values = [(p, Tensor(np.array(p.asnumpy()))) for p in parameters]
     key, place = np.array(own_key()), batches.state() if isinstance(batches, Loader) else None
-    with phases(net, loss), ExitStack() as stack:
-        for stateful in find_statefuls(net, loss):
-            stack.enter_context(stateful.aside())
+    with phases(net, loss), put_aside(net, loss):
         try:
             yield
         finally:

@@ -17,7 +17,7 @@ from snncell.cell.state import replace_buffers
 from snncell.errors import CheckpointError, SnncellError
 from snncell.io import read_arrays, write_arrays
 from snncell.nn.optim.optimizer import Optimizer
-from snncell.nn.time.states import Stateful
+from snncell.nn.time.states import cells_of, find_statefuls
 from snncell.ops.random import assign_seed, present_key, set_seed
 from snncell.tape.parameter import Parameter, assign_all, together
 from snncell.tape.state import Undo
@@ -54,7 +54,7 @@ def save_state(
     makes = _describe_parts(net, optimiser, loss)
     tensors = {f"net/{path}": p.asnumpy() for path, p in weights_of(net, loss).items()}
     tensors |= {f"buffer/{path}": buffer.asnumpy() for path, (_, _, buffer) in buffers_of(net, loss).items()}
-    tensors |= {f"optimiser/{path}": p.asnumpy() for path, p in _own(optimiser).items()}
+    tensors |= {f"optimiser/{path}": p.asnumpy() for path, p in state_of(optimiser).items()}
     tensors |= {f"more/{name}": value for name, value in (arrays or {}).items()} | {_RANDOM: present_key().asnumpy()}
     text = {"writer": "snncell", "made": json.dumps(makes), "notes": json.dumps(notes or {})}
     write_arrays(file, {name: np.asarray(value) for name, value in tensors.items()}, text, "save_state")
@@ -82,16 +82,6 @@ def load_state(
     stored = read_state(file, net, optimiser, expected, loss)
     stored.load()
     return stored.notes, stored.arrays
-
-
-def _by_last_names(make: Any) -> Any:
-    """The description of an optimiser with only the last parts of its groups' names, as in older files."""
-    result = make
-    for path, facts in make.items() if isinstance(make, dict) else ():
-        if isinstance(facts, dict) and isinstance(facts.get("names"), list):
-            names = [str(name or "").rpartition(".")[2] for name in facts["names"]]
-            result = {**result, path: {**facts, "names": names}}
-    return result
 
 
 def _without_new_defaults(cell: Cell, before: Any, now: dict[str, Any]) -> dict[str, Any]:
@@ -171,11 +161,11 @@ def read_state(
         if isinstance(cell, Cell):
             now[what] = _without_new_defaults(cell, before.get(what), now[what])
     for what, present in now.items():
-        change = describe_difference(_by_last_names(before.get(what)), _by_last_names(present))
-        if change is not None:
+        if (change := find_difference(before.get(what), present)) is not None:
+            name, old, new = change
             raise CheckpointError(
-                f"load_state: {where} was written with another {what}: {change}. Use the same {what}, or start a new "
-                f"training (resume=False, or another file)."
+                f"load_state: {where} was written with another {what}: {name} was {old or 'missing'} and is "
+                f"{new or 'missing'}. Use the same {what}, or start a new training (resume=False, or another file)."
             )
     arrays = {name.removeprefix("more/"): stored.pop(name) for name in list(stored) if name.startswith("more/")}
     random = refuse_misfit({_RANDOM: present_key()}, {_RANDOM: stored.pop(_RANDOM)}, f"load_state: {where}")[_RANDOM]
@@ -186,7 +176,7 @@ def read_state(
         others = ("optimiser/", *(("net/loss/", "buffer/loss/") if loss is None else ()))
         stored = {path: array for path, array in stored.items() if not path.startswith(others)}
     else:
-        own |= {f"optimiser/{path}": p for path, p in _own(optimiser).items()}
+        own |= {f"optimiser/{path}": p for path, p in state_of(optimiser).items()}
     buffers = {f"buffer/{path}": place for path, place in buffers_of(net, loss).items()}
     places = own | {path: buffer for path, (_, _, buffer) in buffers.items()}
     fitting = refuse_misfit(places, stored, f"load_state: {where}")
@@ -225,14 +215,12 @@ def _from_json(text: str, what: str) -> dict[str, Any]:
     return content
 
 
-def cells_of(*parts: Any) -> list[Cell]:
-    """All Cells of net and loss."""
-    return [cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()]
-
-
-def find_statefuls(*parts: Any) -> list[Stateful]:
-    """All `Stateful` Cells of net and loss."""
-    return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
+def begin_pass(parts: Sequence[Any], training: bool) -> None:
+    """Put all Cells of net and loss into training or prediction mode, and reset the states of each `Stateful`."""
+    for cell in cells_of(*parts):
+        cell.training = training
+    for stateful in find_statefuls(*parts):
+        stateful.reset()
 
 
 def weights_of(net: Cell, loss: Any = None) -> dict[str, Parameter]:
@@ -270,7 +258,7 @@ def _describe_parts(net: Cell, optimiser: Optimizer | None, loss: Any) -> dict[s
     return {name: describe_cell(part) if isinstance(part, Cell) else {} for name, part in parts.items()}
 
 
-def _own(optimiser: Optimizer) -> dict[str, Parameter]:
+def state_of(optimiser: Optimizer) -> dict[str, Parameter]:
     """The state of an optimiser: its Parameters except those that it trains."""
     trained = {id(parameter) for parameter in optimiser.parameters}
     return {path: p for path, p in optimiser.parameters_dict().items() if id(p) not in trained}
@@ -309,16 +297,6 @@ def _plain(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return bool(value) and all(map(_plain, value))
     return value is None or isinstance(value, (bool, int, float, str))
-
-
-def describe_difference(before: Any, now: Any) -> str | None:
-    """A sentence about the first difference, or None."""
-    if (found := find_difference(before, now)) is None:
-        return None
-    name, old, new = found
-    if old is None:
-        return f"{name} was missing and is {new}"
-    return f"{name} was {old} and is missing" if new is None else f"{name} was {old} and is {new}"
 
 
 def find_difference(one: Any, other: Any) -> tuple[str, str | None, str | None] | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from snncell import ops
 from snncell.amp import LossScaler
-from snncell.base.arguments.kinds import Own, check_positive
+from snncell.base.arguments.kinds import Own, Positive
 from snncell.base.arguments.names import plugin
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted, jit
@@ -88,8 +88,7 @@ def fused_step(
         _update(optimiser, grads, clip, scaling)
         return numbers
 
-    jitted: Callable[..., Numbers] = jit(step)
-    return jitted
+    return cast(Callable[..., Numbers], jit(step))
 
 
 def step_in_two(
@@ -195,7 +194,7 @@ def _times(g: Tensor, weight: Tensor) -> Tensor:
 # --- gradient clipping ------------------------------------------------------------------------------------------------
 
 
-def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[Tensor, ...]:
+def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: Positive) -> tuple[Tensor, ...]:
     """Gradient clipping by global norm: scale all gradients together so that their norm is at most `max_norm`.
 
     Use it for networks over many time steps, where gradients can explode.
@@ -210,12 +209,11 @@ def clip_by_global_norm(gradients: Iterable[Tensor], max_norm: float) -> tuple[T
         >>> [g.asnumpy().tolist() for g in snncell.train.clip_by_global_norm([Tensor([3.0]), Tensor([4.0])], 2.5)]
         [[1.5], [2.0]]
     """
-    check_positive(max_norm, "clip_by_global_norm", "max_norm")
     originals = tuple(gradients)
     return ops.clip_by_global_norm(originals, max_norm) if originals else ()
 
 
-def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ...]:
+def clip_by_value(gradients: Iterable[Tensor], limit: Positive) -> tuple[Tensor, ...]:
     """Gradient clipping by value: limit each element to [-limit, limit].
 
     Raises: ArgumentError for a limit that is not above 0.
@@ -223,7 +221,6 @@ def clip_by_value(gradients: Iterable[Tensor], limit: float) -> tuple[Tensor, ..
         >>> snncell.train.clip_by_value([Tensor([-3.0, 0.25])], 0.5)[0].asnumpy().tolist()
         [-0.5, 0.25]
     """
-    check_positive(limit, "clip_by_value", "limit")
     return tuple(ops.clip(g, -float(limit), float(limit)) for g in gradients)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from snncell.base.arguments.kinds import NotNegative, Size, Within
+from snncell.base.arguments.kinds import Count, NotNegative, Size, Within
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError, TrainingError
@@ -59,7 +59,7 @@ class EarlyStopping(Callback):
 
     def __init__(
         self,
-        patience: int | None,
+        patience: Count | None,
         monitor: str = "test_loss",
         min_delta: float = 0.0,
         higher_is_better: bool | None = None,
@@ -67,9 +67,6 @@ class EarlyStopping(Callback):
         restore_best_weights: bool = True,
         verbose: bool = False,
     ) -> None:
-        counts = isinstance(patience, int) and not isinstance(patience, bool) and patience >= 1
-        if patience is not None and not counts:
-            raise ArgumentError(f"EarlyStopping: patience is a number of epochs of at least 1, not {patience!r}.")
         self.patience, self.min_delta = patience, min_delta
         self.monitor = name_in_records(monitor)
         if mode != "auto":
@@ -319,8 +316,7 @@ class EMA(Callback):
             for average, weight in pairs:
                 average.assign(self._between(average.value(), weight.value()))
 
-        compiled: Callable[[], None] = jit(update)
-        return compiled
+        return cast(Callable[[], None], jit(update))
 
     def __getstate__(self) -> dict[str, Any]:  # copies and pickles compile their own step
         return {name: value for name, value in self.__dict__.items() if name != "_update"}

@@ -704,12 +704,12 @@ BEFORE = {
     "another Cell": ({"v": nn.LIFNode()}, r"v: the LIFNode given is not in Net.*neurons are layer1, layer2, readout"),
     "another name": ({"spikes": ["layer3"]}, r"spikes: 'layer3' is not in Net"),
     "no neuron in it": ({"grad": "dense1"}, r"grad: 'dense1' contains no neuron"),
-    "every 0": ({"every": 0}, r"monitor: every"),
+    "every 0": ({"every": 0}, r"Monitor: every is an integer of at least 1"),
     "no neurons": (
         {"neurons": []},
         r"neurons must be a number of neurons for each layer, or a list of indices, not \[\]",
     ),
-    "calls": ({"calls": 0}, r"monitor: calls"),
+    "calls": ({"calls": 0}, r"Monitor: calls is an integer of at least 1"),
 }
 
 

@@ -475,7 +475,7 @@ def test_surrogate_and_membrane_with_invalid_data_raises():
         plot.surrogate_and_membrane({"a": np.zeros(2), "b": np.zeros(2)}, surrogate.ATan())
     with pytest.raises(errors.ArgumentError, match="bins is an integer of at least 1, not 0"):
         plot.surrogate_and_membrane(np.zeros(3), surrogate.ATan(), bins=0)
-    with pytest.raises(errors.ArgumentError, match="below is a number above 0, not -1"):
+    with pytest.raises(errors.ArgumentError, match="below is a finite number above 0, not -1"):
         plot.share_outside(np.zeros(3), surrogate.ATan(), below=-1)
 
 

@@ -176,7 +176,7 @@ def test_weight_histograms_with_invalid_data_raise():
         plot.weight_histograms(np.ones(3))
     with pytest.raises(errors.ArgumentError, match="is an array or a Tensor of numbers"):
         plot.weight_histograms({"a": "weights"})
-    with pytest.raises(errors.ArgumentError, match=r"bins is an integer, not 1.5"):
+    with pytest.raises(errors.ArgumentError, match=r"bins is an integer of at least 1, not 1.5"):
         plot.weight_histograms({"a": np.ones(3)}, bins=1.5)
 
 

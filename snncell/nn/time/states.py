@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -311,3 +311,22 @@ class Truncated(Cell):
         states = initial_states(self.cell, x)
         shapes = {state.shape for state in states}
         return (ops.zeros(shapes.pop() if len(shapes) == 1 else (), int16), *states)
+
+
+def cells_of(*parts: Any) -> list[Cell]:
+    """All Cells of a network, its loss and the like; parts that are no Cells are left out."""
+    return [cell for part in parts if isinstance(part, Cell) for _, cell in part.cells_and_names()]
+
+
+def find_statefuls(*parts: Any) -> list[Stateful]:
+    """All `Stateful` Cells of a network, its loss and the like."""
+    return list(dict.fromkeys(cell for cell in cells_of(*parts) if isinstance(cell, Stateful)))
+
+
+@contextmanager
+def put_aside(*parts: Any) -> Iterator[None]:
+    """Context manager: restore the states of all `Stateful` Cells at the end."""
+    with ExitStack() as stack:
+        for stateful in find_statefuls(*parts):
+            stack.enter_context(stateful.aside())
+        yield
