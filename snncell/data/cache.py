@@ -20,7 +20,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Own
 from snncell.data.events import Events
-from snncell.data.samples import View, check_dataset, first_entry, with_entry
+from snncell.data.samples import View, check_dataset, first_entry, position_of, with_entry
 from snncell.errors import ArgumentError, DTypeError
 from snncell.kernels.numba import files
 from snncell.tape.structure import is_array, on_host
@@ -298,7 +298,7 @@ class Cached(View):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
-        sample = self._sample(self._number(index))
+        sample = self._sample(position_of(self, index))
         if self.transform is None:
             return sample
         name, value = first_entry(sample)

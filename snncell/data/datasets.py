@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path as File
@@ -14,7 +13,7 @@ from snncell.base.arguments.kinds import Own, Path
 from snncell.data.events import Events, Sensor, sensor_of
 from snncell.data.formats import aedat, binary, hdf5, read_events, tables
 from snncell.data.formats.reading import Array, TableLayout, contents, fault, layout_of
-from snncell.errors import ArgumentTypeError, TensorIndexError
+from snncell.data.samples import position_of
 
 __all__ = ["ASLDVS", "CIFAR10DVS", "NMNIST", "SHD", "DVSGesture", "EventFolder", "NCaltech101"]
 
@@ -36,16 +35,7 @@ class Samples:
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         """The events of sample `index`, transformed, and its label."""
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise ArgumentTypeError(
-                f"{type(self).__name__}: an index must be an integer, not {index!r:.100}. For several samples, use "
-                f"[ds[i] for i in range(10)]."
-            ) from None
-        if not -len(self) <= number < len(self):
-            raise TensorIndexError(f"{type(self).__name__}: index {number} is out of range for {len(self)} samples.")
-        number %= len(self)
+        number = position_of(self, index)
         events = self._events(number)
         return events if self.transform is None else self.transform(events), int(self.labels[number])
 

@@ -56,16 +56,9 @@ class Events(np.ndarray[Any, Any]):
         if len(set(lengths.values())) != 1 or given["t"].ndim != 1:
             raise ArgumentError(f"Events: t, x, y and p must be columns of one length, not {lengths}.")
         sensor = sensor_of("Events", sensor_size)
-        events = events_of_columns({name: _whole(name, column) for name, column in given.items()}, sensor, cls)
-        for name, limit in zip(("x", "y", "p"), sensor, strict=True):
-            # Compare before the cast to 16 bits, because the cast wraps around.
-            outside = (given[name] < 0) | (given[name] >= limit) if name in given else np.zeros(0, np.bool_)
-            if outside.any():
-                number = int(outside.argmax())
-                raise ArgumentError(
-                    f"Events: event {number} has {name} = {given[name][number]}, outside of sensor_size {sensor}."
-                )
-        return events
+        whole = {name: _whole(name, column) for name, column in given.items()}
+        refuse_outside("Events", whole, sensor)  # before the cast to 16 bits, which wraps around
+        return events_of_columns(whole, sensor, cls)
 
     def __array_finalize__(self, source: Any) -> None:
         self.sensor_size = getattr(source, "sensor_size", (0, 0, 0))
@@ -128,6 +121,23 @@ def sensor_of(who: str, size: Any) -> Sensor:
     if not all(0 < each < 1 << 16 for each in (width, height, polarities)):
         raise ArgumentError(f"{who}: the numbers in sensor_size must be from 1 to 65,535, not {size!r}.")
     return width, height, polarities
+
+
+def refuse_outside(who: str, columns: dict[str, Array], sensor: Sensor) -> None:
+    """Raise ArgumentError for an event outside of the sensor."""
+    for name, limit in zip("xyp", sensor, strict=True):
+        column = columns.get(name, np.zeros(0, np.uint16))
+        outside = column >= limit if column.dtype.kind == "u" else (column < 0) | (column >= limit)
+        if outside.any():
+            number = int(outside.argmax())
+            raise ArgumentError(
+                f"{who}: event {number} has {name} = {column[number]}, outside of sensor_size {sensor}."
+            )
+
+
+def has_rows(events: Events) -> bool:
+    """True for events with y."""
+    return "y" in (events.dtype.names or ())
 
 
 def as_events(who: str, events: Any, sensor_size: Any = None) -> Events:

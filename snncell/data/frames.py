@@ -11,7 +11,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Dtype
 from snncell.data.binning import BITS, MOST, count_events, list_events, number_bins, span_events
-from snncell.data.events import Events, Sensor, as_events, sensor_of
+from snncell.data.events import Events, Sensor, as_events, has_rows, sensor_of
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.products.csr import Rows, check, move_rows
 from snncell.tape.event_lists import EventLists
@@ -98,7 +98,7 @@ def make_frames(who: str, binning: Binning, events: Any, steps: Steps | None = N
     bins = bins_of(who, binning, events, steps)
     counts, wrong = count_events(bins.recordings, bins.begins, bins.ends, bins.sensor, bins.by_number, kind)
     bins.refuse(who, wrong)
-    if not bins.has_rows:
+    if not has_rows(bins.recordings[0]):
         counts = counts[:, :, :, 0]
     return np.asarray(counts if bins.several else counts[:, 0])
 
@@ -119,11 +119,6 @@ class Bins(NamedTuple):
     ends: Array  # int64 (B, T): the first one after each bin
     by_number: bool  # begins and ends are event indices, not times
     several: bool  # the caller passed a batch, not one recording
-
-    @property
-    def has_rows(self) -> bool:
-        """True for events with y."""
-        return "y" in (self.recordings[0].dtype.names or ())
 
     def refuse(self, who: str, wrong: Array) -> None:
         """Raise ArgumentError for the first event outside of the sensor.
@@ -209,7 +204,7 @@ def _recordings(who: str, binning: Binning, given: list[Any]) -> tuple[list[Even
     if len({each.dtype for each in events}) > 1:
         raise ArgumentError(f"{who}: some of the recordings have y, and others do not.")
     width, height, polarities = sensor or sizes.pop()
-    return events, (width, height if "y" in events[0].dtype.names else 1, polarities)
+    return events, (width, height if has_rows(events[0]) else 1, polarities)
 
 
 def _evenly(lengths: Array, starts: Array, bins: int) -> tuple[Array, Array]:
@@ -287,7 +282,7 @@ def make_event_lists(who: str, binning: Binning, events: Any, steps: Steps | Non
     starts = np.concatenate([[0], np.cumsum(counts)])
     places, values = move_rows(begins, starts, places, values, grid_length(int(starts[-1])))
     width, height, polarities = bins.sensor
-    of_row = (polarities, height, width) if bins.has_rows else (polarities, width)
+    of_row = (polarities, height, width) if has_rows(recordings[0]) else (polarities, width)
     batch, bins_of_all = firsts.shape
     return _lists(starts, places, values, (bins_of_all, *((batch,) if bins.several else ()), *of_row))
 

@@ -62,26 +62,27 @@ def with_entry(sample: Any, name: Any, value: Any) -> Any:
     return type(sample)(*items) if hasattr(sample, "_fields") else type(sample)(items)
 
 
+def position_of(dataset: Any, index: Any, what: str = "samples") -> int:
+    """Check an index of a data set, and count a negative one from the end."""
+    length, who = len(dataset), type(dataset).__name__
+    if isinstance(index, bool) or getattr(index, "ndim", 0) > 0 or not hasattr(index, "__index__"):
+        raise ArgumentTypeError(
+            f"{who}: an index must be an integer, not {index!r:.80}. For several samples, use "
+            f"snncell.data.Subset(dataset, [0, 1, 2])."
+        )
+    number = operator.index(index)
+    if not -length <= number < length:
+        raise TensorIndexError(f"{who}: index {number} is out of range for {length} {what}.")
+    return number % length
+
+
 # --- Slices of recordings ---------------------------------------------------------------------------------------------
 
 
 class View:
     """Base class of a data set that wraps another one, with the same sensor size and classes."""
 
-    kind = "samples"  # the noun in errors
     dataset: Any
-
-    def _number(self, index: Any) -> int:
-        length, who = len(self), type(self).__name__
-        if isinstance(index, bool) or getattr(index, "ndim", 0) > 0 or not hasattr(index, "__index__"):
-            raise ArgumentTypeError(
-                f"{who}: an index must be an integer, not {index!r:.80}. For several samples, use "
-                f"snncell.data.Subset(dataset, [0, 1, 2])."
-            )
-        number = operator.index(index)
-        if not -length <= number < length:
-            raise TensorIndexError(f"{who}: index {number} is out of range for {length} {self.kind}.")
-        return number % length
 
     def __getattr__(self, name: str) -> Any:
         if name in ("sensor_size", "classes"):
@@ -113,8 +114,6 @@ class Sliced(View):
         [([0, 1], 'a'), ([2, 3], 'a'), ([4], 'a'), ([0, 1], 'b')]
     """
 
-    kind = "slices"
-
     def __init__(
         self,
         dataset: Annotated[Any, Own()],
@@ -138,7 +137,7 @@ class Sliced(View):
         return (self._ends or [0])[-1]
 
     def __getitem__(self, index: int) -> Any:
-        index = self._number(index)
+        index = position_of(self, index, "slices")
         number = bisect_right(self._ends, index)
         sample, name, recording = self._recording(number)
         begin = (index - (self._ends[number - 1] if number else 0)) * self._step

@@ -11,7 +11,7 @@ import numpy as np
 from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import brief
 from snncell.data.random_numbers import seed_or_draw
-from snncell.data.samples import View, check_dataset
+from snncell.data.samples import View, check_dataset, position_of
 from snncell.errors import ArgumentError
 
 __all__ = ["Subset", "random_split"]
@@ -50,7 +50,7 @@ class Subset(View):
         return len(self.indices)
 
     def __getitem__(self, index: int) -> Any:
-        return self.dataset[int(self.indices[self._number(index)])]
+        return self.dataset[int(self.indices[position_of(self, index)])]
 
 
 def random_split(

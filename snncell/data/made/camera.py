@@ -13,7 +13,8 @@ from snncell.base.arguments.kinds import Count, Lengths, NotNegative, Numbers, S
 from snncell.data.binning import RECORD
 from snncell.data.events import Events, sensor_of
 from snncell.data.random_numbers import Seed, generator, seed_or_draw
-from snncell.errors import ArgumentError, ShapeError, TensorIndexError
+from snncell.data.samples import position_of
+from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.intrinsics.elements import row
 from snncell.kernels.numba.build import grain_of, kernel_for
 from snncell.tape.structure import on_host
@@ -303,9 +304,7 @@ class MovingDigits:
         return self.samples
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        if not -self.samples <= index < self.samples:
-            raise TensorIndexError(f"MovingDigits: index {index} is out of range for {self.samples} samples.")
-        rng = generator(self.seed, int(self.train), int(index) % self.samples)
+        rng = generator(self.seed, int(self.train), position_of(self, index))
         chosen = int(rng.integers(len(self._images)))
         middle = np.array(self.sensor_size[:2]) / 2.0
         rests = middle + self.reach * rng.uniform(-1.0, 1.0, (self.saccades + 1, 2))

@@ -14,7 +14,8 @@ from snncell.base.arguments.kinds import Count, Path, Within
 from snncell.base.signals import import_once
 from snncell.data.events import Events, events_of_columns
 from snncell.data.random_numbers import Seed, generator
-from snncell.errors import ArgumentError, FileError, TensorIndexError
+from snncell.data.samples import position_of
+from snncell.errors import ArgumentError, FileError
 
 __all__ = ["SHDLike", "write_shd_like"]
 
@@ -96,9 +97,7 @@ class SHDLike:
         return self.samples
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
-        if not -self.samples <= index < self.samples:
-            raise TensorIndexError(f"SHDLike: index {index} is out of range for {self.samples} samples.")
-        seconds, units, label, _ = self.spoken(int(index) % self.samples)
+        seconds, units, label, _ = self.spoken(position_of(self, index))
         events = events_of_columns({"t": np.rint(seconds.astype(np.float64) * 1e6), "x": units}, self.sensor_size)
         return events if self.transform is None else self.transform(events), label
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Count, Dtype, FloatDtype, Positive
-from snncell.data.events import Events
+from snncell.data.events import Events, has_rows
 from snncell.data.frames import Binning, make_frames
-from snncell.data.transforms.base import Array, Transform, check_inside, grid_of, has_rows, in_order, places_of, span
+from snncell.data.transforms.base import Array, Transform, check_inside, grid_of, in_order, places_of, span
 from snncell.errors import ArgumentError
 
 __all__ = ["ToImage", "ToTimesurface", "ToVoxelGrid"]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snncell.base.arguments.kinds import Size
-from snncell.data.events import Events, as_events
+from snncell.data.events import Events, as_events, has_rows, refuse_outside
 from snncell.data.random_numbers import draw_seed, takes_rng
 from snncell.errors import ArgumentError
 
@@ -137,12 +137,6 @@ def draw_between(value: Any, rng: Generator) -> Any:
     return float(rng.uniform(*value))
 
 
-def select(events: Events, which: Any) -> Events:
-    """Index events by a slice, booleans or indices."""
-    part: Events = events[which]
-    return part
-
-
 def with_columns(events: Events, sensor_size: tuple[int, int, int] | None = None, **columns: Any) -> Events:
     """A copy of events with replaced columns, and optionally another sensor size."""
     result = events.copy()
@@ -151,11 +145,6 @@ def with_columns(events: Events, sensor_size: tuple[int, int, int] | None = None
     if sensor_size is not None:
         result.sensor_size = sensor_size
     return result
-
-
-def has_rows(events: Events) -> bool:
-    """True for events with y."""
-    return "y" in (events.dtype.names or ())
 
 
 def axes_of(events: Events) -> list[tuple[Any, int]]:
@@ -176,13 +165,7 @@ def grid_of(events: Events) -> tuple[int, int]:
 
 def check_inside(who: str, events: Events) -> None:
     """Raise ArgumentError for events outside of the sensor, because users can write to the columns."""
-    for name, limit in zip(("x", "y", "p"), events.sensor_size, strict=True):
-        if name in (events.dtype.names or ()) and (events[name] >= limit).any():
-            number = int((events[name] >= limit).argmax())
-            raise ArgumentError(
-                f"{who}: event {number} has {name} = {events[name][number]}, outside of sensor_size "
-                f"{events.sensor_size}."
-            )
+    refuse_outside(who, {name: events[name] for name in events.dtype.names or ()}, events.sensor_size)
 
 
 def places_of(who: str, events: Events) -> Any:
@@ -192,6 +175,6 @@ def places_of(who: str, events: Events) -> Any:
     return x + events["y"] * np.int64(events.sensor_size[0]) if has_rows(events) else x
 
 
-def in_order(events: Events) -> Events:
+def in_order(events: Events) -> Any:
     """Sort events by time; events of equal times keep their order."""
-    return select(events, np.argsort(events["t"], kind="stable"))
+    return events[np.argsort(events["t"], kind="stable")]

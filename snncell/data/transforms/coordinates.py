@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from snncell.base.arguments.kinds import Count, NotNegative, Positive, Probability
-from snncell.data.events import Events
+from snncell.data.events import Events, has_rows
 from snncell.data.transforms import base
 from snncell.data.transforms.base import Array, Generator, RandomTransform, Transform
 from snncell.errors import ArgumentError
@@ -174,7 +174,7 @@ class UniformNoise(RandomTransform):
 
     n: int | tuple[int, int]
 
-    def _draw(self, events: Events, rng: Generator) -> Events:
+    def _draw(self, events: Events, rng: Generator) -> Any:
         if not len(events):
             return events.copy()
         number, first, last = base.draw_between(self.n, rng), *base.span(events)
@@ -235,7 +235,7 @@ class RandomFlipUD(_RandomFlip):
     """
 
     def _draw(self, events: Events, rng: Generator) -> Events:
-        if not base.has_rows(events):
+        if not has_rows(events):
             raise ArgumentError("RandomFlipUD: these events have no y. Use RandomFlipLR to flip their channels.")
         return super()._draw(events, rng)
 
@@ -270,12 +270,12 @@ class RandomTimeReversal(_RandomFlip):
 
     flip_polarities: bool = True
 
-    def _flip(self, events: Events) -> Events:
+    def _flip(self, events: Events) -> Any:
         if not len(events):
             return events.copy()
         columns = {"t": base.span(events)[1] - events["t"]}
         columns |= {"p": _mirror(events, "p", 2)} if self.flip_polarities else {}
-        return base.select(base.with_columns(events, None, **columns), slice(None, None, -1))
+        return base.with_columns(events, None, **columns)[::-1]
 
 
 def _mirror(events: Events, name: Any, axis: int) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from snncell.base.arguments.kinds import Count, Positive
-from snncell.data.events import Events
+from snncell.data.events import Events, has_rows
 from snncell.data.transforms import base
 from snncell.data.transforms.base import Generator, RandomTransform, Transform
 from snncell.errors import ArgumentError
@@ -74,9 +74,9 @@ def keep_by_rule(rule: Rule, events: Any, size: tuple[int, int], number: int) ->
     return result
 
 
-def _filter_events(who: str, events: Events, rule: Rule, number: int) -> Events:
+def _filter_events(who: str, events: Events, rule: Rule, number: int) -> Any:
     base.check_inside(who, events)
-    return base.select(events, keep_by_rule(rule, events, base.grid_of(events), number))
+    return events[keep_by_rule(rule, events, base.grid_of(events), number)]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Denoise(Transform):
 
     filter_time: Positive
 
-    def _of(self, events: Events) -> Events:
+    def _of(self, events: Events) -> Any:
         # For integers, t - before < filter_time is the same with the ceiling of filter_time.
         return _filter_events("Denoise", events, "denoise", min(int(np.ceil(self.filter_time)), LONGEST))
 
@@ -111,7 +111,7 @@ class Decimation(Transform):
 
     n: Count
 
-    def _of(self, events: Events) -> Events:
+    def _of(self, events: Events) -> Any:
         return _filter_events("Decimation", events, "decimate", self.n)
 
 
@@ -132,7 +132,7 @@ class RefractoryPeriod(RandomTransform):
 
     delta: int | tuple[int, int]
 
-    def _draw(self, events: Events, rng: Generator) -> Events:
+    def _draw(self, events: Events, rng: Generator) -> Any:
         return _filter_events("RefractoryPeriod", events, "rest", base.draw_between(self.delta, rng))
 
 
@@ -152,12 +152,12 @@ class DropEvent(RandomTransform):
 
     p: float | tuple[float, float]
 
-    def _draw(self, events: Events, rng: Generator) -> Events:
+    def _draw(self, events: Events, rng: Generator) -> Any:
         number = len(events)
         dropped = rng.choice(number, int(base.draw_between(self.p, rng) * number + 0.5), replace=False, shuffle=False)
         kept = np.ones(number, np.bool_)
         kept[dropped] = False
-        return base.select(events, kept)
+        return events[kept]
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class DropPixel(Transform):
         if (self.coordinates is None) == (self.hot_pixel_frequency is None):
             raise ArgumentError("DropPixel: give either the coordinates of pixels or a hot_pixel_frequency, in Hz.")
 
-    def _of(self, events: Events) -> Events:
+    def _of(self, events: Events) -> Any:
         places, (width, height) = base.places_of("DropPixel", events), base.grid_of(events)
         if self.hot_pixel_frequency is not None:
             first, last = base.span(events) if len(events) else (0, 0)
@@ -187,7 +187,7 @@ class DropPixel(Transform):
         else:
             dropped = np.zeros(width * height, np.bool_)
             dropped[_numbers_of_pixels(self.coordinates, [limit for _, limit in base.axes_of(events)])] = True
-        return base.select(events, ~dropped[places])
+        return events[~dropped[places]]
 
 
 def _numbers_of_pixels(coordinates: Any, limits: list[int]) -> Any:
@@ -218,13 +218,13 @@ class DropEventByTime(RandomTransform):
 
     duration_ratio: float | tuple[float, float] = 0.2
 
-    def _draw(self, events: Events, rng: Generator) -> Events:
+    def _draw(self, events: Events, rng: Generator) -> Any:
         if not len(events):
             return events.copy()
         first, last = base.span(events)
         length = base.draw_between(self.duration_ratio, rng) * (last - first + 1)
         start = first + rng.uniform(0.0, last - first + 1 - length)
-        return base.select(events, (events["t"] < start) | (events["t"] >= start + length))
+        return events[(events["t"] < start) | (events["t"] >= start + length)]
 
 
 @dataclass(frozen=True)
@@ -240,14 +240,14 @@ class DropEventByArea(RandomTransform):
 
     area_ratio: float | tuple[float, float] = 0.2
 
-    def _draw(self, events: Events, rng: Generator) -> Events:
+    def _draw(self, events: Events, rng: Generator) -> Any:
         ratio = base.draw_between(self.area_ratio, rng)
         dropped = np.ones(len(events), np.bool_)
         for name, whole in base.axes_of(events):
             side = int(whole * ratio)
             first = int(rng.integers(0, whole - side, endpoint=True))
             dropped &= _between(events[name], first, side)
-        return base.select(events, ~dropped)
+        return events[~dropped]
 
 
 # --- Crops: in time and in space --------------------------------------------------------------------------------------
@@ -265,9 +265,9 @@ class CropTime(Transform):
     min: int = 0
     max: int | None = None
 
-    def _of(self, events: Events) -> Events:
+    def _of(self, events: Events) -> Any:
         t = events["t"]
-        return base.select(events, (t >= self.min) & (self.max is None or t <= self.max))
+        return events[(t >= self.min) & (self.max is None or t <= self.max)]
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ class RandomCrop(RandomTransform):
 
     def _draw(self, events: Events, rng: Generator) -> Events:
         size, sensor = _pair(self.target_size), events.sensor_size
-        axes = 2 if base.has_rows(events) else 1
+        axes = 2 if has_rows(events) else 1
         if any(own > whole for own, whole in zip(size[:axes], sensor, strict=False)):
             raise ArgumentError(f"RandomCrop: {size[:axes]} does not fit into sensor_size {sensor}; CenterCrop pads.")
         firsts = [int(rng.integers(0, max(whole - own, 0) + 1)) for own, whole in zip(size, sensor, strict=False)]
@@ -318,7 +318,7 @@ def _crop_events(events: Events, firsts: list[int], size: tuple[int, int]) -> Ev
     inside = np.ones(len(events), np.bool_)
     for name, first, side in zip(names, firsts, size, strict=False):
         inside &= _between(events[name], first, side)
-    part = base.select(events, inside)
+    part: Events = events[inside]
     columns = {name: part[name].astype(np.int64) - first for name, first in zip(names, firsts, strict=False)}
     return base.with_columns(part, (sides[0], sides[1], sides[2]), **columns)
 
