@@ -34,7 +34,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtyp
 
 
 class _Digest:
-    """Fingerprint of Python objects that is equal in every process in which they have equal contents."""
+    """Fingerprint of Python objects; objects with equal contents have the same one in every process."""
 
     def __init__(self, apart: Path) -> None:
         self.apart = apart.resolve()  # files in this folder are ignored

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path as File
 from typing import Annotated, Any, NamedTuple
 
@@ -43,8 +44,9 @@ class Samples:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        size = "" if not isinstance(vars(self).get("sensor_size", ()), tuple) else f", sensor_size {self.sensor_size}"
-        return f"{type(self).__name__}: {len(self)} samples of {len(self.classes)} classes{size}"
+        size = vars(self).get("sensor_size", getattr(type(self), "sensor_size", None))
+        known = f", sensor_size {size}" if isinstance(size, tuple) else ""  # else an EventFolder would read all files
+        return f"{type(self).__name__}: {len(self)} samples of {len(self.classes)} classes{known}"
 
 
 class Recordings(Samples):
@@ -139,12 +141,11 @@ class EventFolder(Recordings):
         if sensor_size is not None:
             self.sensor_size = sensor_of("EventFolder", sensor_size)
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "sensor_size" or "paths" not in vars(self):
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+    @cached_property
+    def sensor_size(self) -> Sensor:  # type: ignore[override]
+        """The smallest sensor that contains all recordings."""
         sizes = [read_events(path, **self._layout._asdict()).sensor_size for path in self.paths]
-        self.sensor_size = sensor_of("EventFolder", [max(each) for each in zip(*sizes, strict=True)])
-        return self.sensor_size
+        return sensor_of("EventFolder", [max(each) for each in zip(*sizes, strict=True)])
 
     def _events(self, number: int) -> Events:
         return read_events(self.paths[number], self.sensor_size, **self._layout._asdict())

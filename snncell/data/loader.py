@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -229,7 +228,7 @@ class Loader:
         self.buckets = _check_buckets(buckets)
         self.sequences = None if sequences is None else _names(sequences)
         self._quantiles: tuple[int, ...] = ()  # chosen in the first epoch if buckets is an integer
-        self._place = self._begun = _Place(0, 0, None)
+        self._place = self._begun = _Place()
         self._resumed = False
         if not len(self):
             raise ArgumentError(
@@ -264,7 +263,7 @@ class Loader:
         try:
             for number, batch in zip(numbers, batches, strict=True):
                 last = number + 1 == count
-                self._place = _Place(place.epoch + 1, 0, None) if last else replace(place, batch=number + 1)
+                self._place = _Place(place.epoch + 1) if last else place._replace(batch=number + 1)
                 yield with_tensors(batch)
         except Exception as error:
             hide_frames(error)
@@ -275,8 +274,8 @@ class Loader:
     def state(self, given: Size | None = None) -> dict[str, Any]:
         """The current position in the data, as a dict that can be saved as JSON, for `resume`.
 
-        Args: given: the number of batches that you have used in this epoch. You need it if you took more batches than
-            you used, for example because you prefetch. By default all of them count as used.
+        Args: given: the number of batches that you have used in this epoch; by default, all batches that you have
+            taken. You need it if you took more than you used, for example because you prefetch.
         """
         place = self._place
         if given is not None:
@@ -286,9 +285,8 @@ class Loader:
                     f"Loader: state: given is {given}, but only {len(self) - self._begun.batch} batches were left."
                 )
             over = batch == len(self)
-            place = _Place(self._begun.epoch + 1, 0, None) if over else replace(self._begun, batch=batch)
-        kept = {"epoch": place.epoch, "batch": place.batch, "seed": place.seed}
-        return {**kept, "quantiles": list(self._quantiles), **self._fixed()}
+            place = _Place(self._begun.epoch + 1) if over else self._begun._replace(batch=batch)
+        return {**place._asdict(), "quantiles": list(self._quantiles), **self._fixed()}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Continue from a `state`: the next iteration returns the rest of its epoch.
@@ -341,21 +339,20 @@ class Loader:
     def _begin(self) -> _Place:
         place = self._place
         if not self._resumed and place.batch:  # the caller left the previous epoch early
-            place = _Place(place.epoch + 1, 0, None)
+            place = _Place(place.epoch + 1)
         self._resumed = False
         if place.seed is None:
-            place = replace(place, seed=draw_seed() if self.seed is None else self.seed)
+            place = place._replace(seed=draw_seed() if self.seed is None else self.seed)
         self._place = self._begun = place
         return place
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(NamedTuple):
     """A position in the data: the epoch, the number of the next batch, and the seed of the epoch, once drawn."""
 
-    epoch: int
-    batch: int
-    seed: int | None
+    epoch: int = 0
+    batch: int = 0
+    seed: int | None = None
 
 
 def _is_count(value: Any) -> TypeGuard[int]:
@@ -374,7 +371,7 @@ def _names(sequences: Any) -> tuple[Any, ...]:
 
 
 def _check_buckets(buckets: Any) -> Any:
-    if buckets is None or (isinstance(buckets, int) and not isinstance(buckets, bool) and buckets > 0):
+    if buckets is None or (_is_count(buckets) and buckets > 0):
         return buckets
     lengths = tuple(buckets) if isinstance(buckets, (list, tuple, range, np.ndarray)) else ()
     whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) and one > 0 for one in lengths)

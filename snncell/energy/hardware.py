@@ -75,10 +75,10 @@ class Hardware:
     You can define your own, or change one of `HARDWARE` with `dataclasses.replace`.
 
     Args:
-        name: shown in tables.
+        name: the name in tables.
         mac: energy of a multiply-accumulate of a product.
         ac: energy of an accumulate: a spike adds a weight.
-        multiplication, addition: in neuron equations; a comparison counts as an addition.
+        multiplication, addition: energies of operations in neuron equations; a comparison counts as an addition.
         update: energy of a whole time step of a neuron; it replaces multiplications and additions.
         memories: pairs (capacity in bytes, pJ per byte read or written), ascending. An array lies in the smallest one
             that holds it, else in the last. Empty if the other figures already include memory accesses.

@@ -7,7 +7,7 @@ by other tools mix numbers and arrays. Also, our errors can name the path of a n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any
@@ -73,14 +73,6 @@ class Graph:
     edges: list[tuple[str, str]]
     metadata: dict[str, Any] = field(default_factory=dict)
     path: str = ""
-
-    def every_node(self) -> Iterator[Node]:
-        """All nodes, including those of inner graphs."""
-        for node in self.nodes.values():
-            if isinstance(node, Graph):
-                yield from node.every_node()
-            else:
-                yield node
 
 
 def below(path: str, name: str) -> str:

@@ -18,12 +18,12 @@ from snncell.errors import NirError
 from snncell.nir.graph import FIELDS, Graph, Node, as_text, below, edges_of, node_of
 
 
-def package(name: str, who: str) -> Any:
-    """Import the package "nir" or "h5py"."""
+def package(name: str, who: str = "") -> Any:
+    """Import the package "nir" or "h5py"; `who` begins the error if it is missing."""
     try:
         return import_once(name)
     except ImportError as error:
-        raise NirError(f"{who}: needs the package {name}. Install it with pip install snncell[nir] ({error})") from None
+        raise NirError(f"{who}needs the package {name}. Install it with pip install snncell[nir] ({error})") from None
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -37,24 +37,21 @@ FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 32000: "lzf"}
 def read_file(path: str | os.PathLike[str]) -> Graph:
     """Read the graph in a file."""
     source = Path(path)
-    h5py = package("h5py", "from_nir")
+    h5py = package("h5py")
     if not source.is_file():
-        raise NirError(f"from_nir: the file {source} does not exist.")
+        raise NirError(f"the file {source} does not exist.")
     try:
         with h5py.File(source, "r") as file:
             tree = _Reader(h5py, source).group(file, "/", 0)
-    except NirError as error:
-        raise NirError(f"from_nir: {source}: {error}") from None
-    except Exception as error:  # h5py may raise any exception for a damaged file
-        raise NirError(f"from_nir: {source} is damaged, or not an HDF5 file: {error}") from None
-    try:
         if not isinstance(tree.get("node"), dict):
             raise NirError("it has no group /node, so it is not a NIR graph")
         graph = _parse_node(tree["node"], "")
         if isinstance(graph, Node):
             raise NirError(f"its /node must be an NIRGraph, not a single {graph.kind}")
     except NirError as error:
-        raise NirError(f"from_nir: {source}: {error}") from None
+        raise NirError(f"{source}: {error}") from None
+    except Exception as error:  # h5py may raise any exception for a damaged file
+        raise NirError(f"{source} is damaged, or not an HDF5 file: {error}") from None
     return graph
 
 

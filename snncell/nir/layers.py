@@ -55,13 +55,6 @@ class Heaviside(Cell):
         return self.surrogate_function(x - self.threshold.astype(x.dtype))
 
 
-class NirIdentity(Cell):
-    """Return the input."""
-
-    def construct(self, x: Tensor) -> Tensor:
-        return x
-
-
 class Delay(Cell):
     """Axonal delay: y[t] = x[t - d] for each neuron, over (T, B, ...): the Delay node of NIR, by an `AxonalDelay`.
 
@@ -144,7 +137,7 @@ def layer_of(node: Node, before: Shape, choices: Choices) -> Cell:
     """The layer of a node without equations or delay: a Cell of one time step (B, ...) without states."""
     values, dtype = node.values, choices.dtype
     if node.kind in ("Input", "Output"):
-        return NirIdentity()
+        return nn.Identity()
     if node.kind == "Scale":
         return Scale(values["scale"], dtype)
     if node.kind == "Threshold":

@@ -85,39 +85,40 @@ def from_nir(
     if method is not None:
         one_of(method, METHODS, "from_nir", "method")
     one_of(reset, tuple(RESETS), "from_nir", "reset")
+    names = (learnable,) if isinstance(learnable, str) else tuple(learnable)
     try:
         described = read_file(graph) if isinstance(graph, (str, os.PathLike)) else graph_of(graph)
+        flat = graphs.flatten(described)
+        said = _method_of(described, method)
+        _check_learnable(names, flat)
+        choices = Choices(float(dt), method or said, reset, surrogate_function, names, dtypes.as_dtype(dtype))
+        net = _Builder(described, flat, choices, [] if lossy else None).net()
     except NirError as error:
-        raise _named(error) from None
-    said = graphs.as_text(described.metadata.get("method", "euler"))
+        raise NirError(f"from_nir: {error}") from None
+    _warn(net, flat, said)
+    return net
+
+
+def _method_of(graph: Graph, method: str | None) -> str:
+    """The integration method in a graph's metadata; it must be known unless the user passed a `method`."""
+    said = graphs.as_text(graph.metadata.get("method", "euler"))
     if method is None and said not in METHODS:
-        raise NirError(
-            f"from_nir: the graph's metadata has method={said!r}, which is unknown. Pass {' or '.join(METHODS)}."
-        )
-    names = (learnable,) if isinstance(learnable, str) else tuple(learnable)
-    neurons = [node for node in described.every_node() if node.kind in NEURONS]
+        raise NirError(f"the graph's metadata has method={said!r}, which is unknown. Pass {' or '.join(METHODS)}.")
+    return str(said)
+
+
+def _check_learnable(names: tuple[str, ...], flat: Flat) -> None:
+    neurons = [node for node in flat.nodes.values() if node.kind in NEURONS]
     known = {"delay", *(["v_reset"] if any(node.kind in FIRING for node in neurons) else [])}
     known = known.union(*(node.values for node in neurons))
     if unknown := [name for name in names if name not in known]:
         raise ArgumentError(
             f"from_nir: learnable has {unknown[0]!r}, but the parameters of the graph are {', '.join(sorted(known))}."
         )
-    choices = Choices(float(dt), method or said, reset, surrogate_function, names, dtypes.as_dtype(dtype))
-    try:
-        builder = _Builder(described, choices, [] if lossy else None)
-        net = builder.net()
-    except NirError as error:
-        raise _named(error) from None
-    _warn(net, builder.flat, described, said)
-    return net
 
 
-def _named(error: NirError) -> NirError:
-    return error if str(error).startswith("from_nir") else NirError(f"from_nir: {error}")
-
-
-def _warn(net: Net, flat: Flat, graph: Graph, said: str) -> None:
-    choices, written = net.choices, graph.metadata.get("dt")
+def _warn(net: Net, flat: Flat, said: str) -> None:
+    choices, written = net.choices, net.graph.metadata.get("dt")
     made_for_it = isinstance(written, (float, np.floating)) and math.isclose(written, choices.dt)
     if not made_for_it:
         _warn_of_integrators(flat, choices.dt)
@@ -175,9 +176,8 @@ def _reach(flat: Flat, name: str) -> float:
 class _Builder:
     """Make a Cell from a graph. `lost` collects notes on differences; None makes each difference an error."""
 
-    def __init__(self, graph: Graph, choices: Choices, lost: list[str] | None) -> None:
-        self.graph, self.choices, self.lost = graph, choices, lost
-        self.flat: Flat = graphs.flatten(graph)
+    def __init__(self, graph: Graph, flat: Flat, choices: Choices, lost: list[str] | None) -> None:
+        self.graph, self.flat, self.choices, self.lost = graph, flat, choices, lost
         self.before: dict[str, Shape] = {}  # input shapes of the nodes
         self.shapes: dict[str, Shape] = {}  # output shapes
         self.cells: dict[str, Cell] = {}

@@ -17,7 +17,7 @@ from snncell.errors import ArgumentError, NirError
 from snncell.nir import graph as graphs
 from snncell.nir.graph import DEFAULTS, NEURONS, Graph, Node, Shape
 from snncell.nir.interchange import package, write_graph
-from snncell.nir.layers import Delay, DelayLine, NirIdentity, array_of, layer_of, nodes_of
+from snncell.nir.layers import Delay, DelayLine, array_of, layer_of, nodes_of
 from snncell.nir.neurons import METHODS, Writer, neuron_of
 from snncell.nir.reading import Net
 from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_hooks, refuse_replacement
@@ -58,7 +58,7 @@ def to_nir(
         >>> print(sorted(graph.nodes), graph.nodes["1"].tau)
         ['0', '1', 'input', 'output'] [0.01 0.01]
     """
-    nir = package("nir", "to_nir")
+    nir = package("nir", "to_nir: ")
     if not isinstance(net, Cell):
         raise ArgumentError(f"to_nir: net must be a Cell, not {came(net)}.")
     refuse_hooks(net, error_of, "and NIR cannot describe that")
@@ -152,8 +152,6 @@ class _Calls(DataFlow):
             refuse_replacement(cell, path, error_of, "so its NIR node would compute something else")
         if kind is nn.MultiStep and not cell.return_states:
             return walk.neuron(cell.cell, path, sources)
-        if kind is NirIdentity:
-            return sources
         if kind in LEFT_OUT:
             walk.writer.lose(path, cell, "has no NIR node", "The graph has the network without it.")
             return sources
@@ -197,8 +195,12 @@ class Walk:
         """Append a node to a signal, and return its output signal."""
         name = self.free(name)
         node.path = graphs.below(self.prefix, name)
-        self.shapes[name] = graphs.shape_after(node, self.shapes[signal[0]] if signal else node.values["shape"])
         self.nodes[name] = node
+        shape = graphs.shape_after(node, self.shapes[signal[0]] if signal else node.values["shape"])
+        return self._connect(name, shape, signal)
+
+    def _connect(self, name: str, shape: Shape, signal: Signal) -> Signal:
+        self.shapes[name] = shape
         self.edges += [(source, name) for source in self._apart(signal)]
         return (name,)
 
@@ -236,9 +238,7 @@ class Walk:
         name = self.free(path.replace(".", "_") or "recurrent")
         graph = Walk(self.writer, graphs.below(self.prefix, name), path).recurrent_graph(cell, path, shape)
         self.nodes[name] = graph
-        self.shapes[name] = shape
-        self.edges += [(source, name) for source in self._apart(signal)]
-        return (name,)
+        return self._connect(name, shape, signal)
 
     def recurrent_graph(self, cell: nn.Recurrent, path: str, shape: Shape) -> Graph:
         """A recurrent neuron and its feedback as an inner graph, because some readers need cycles in an inner graph."""
@@ -265,10 +265,8 @@ class Walk:
         names = ("gamma", "beta", "moving_mean", "moving_variance")
         gamma, beta, mean, variance = (array_of(getattr(cell, name)).astype(np.float64) for name in names)
         name = self.free(path.replace(".", "_") or "norm")
-        self.shapes[name] = self.shapes[signal[0]]
-        self.edges += [(source, name) for source in self._apart(signal)]
         self.norms[name] = where, cell.gain * gamma / np.sqrt(variance + cell.eps), mean, beta
-        return (name,)
+        return self._connect(name, self.shapes[signal[0]], signal)
 
     def merge(self) -> None:
         """Fold parts without a NIR node into the weights before them, once all edges are known."""

@@ -78,7 +78,7 @@ class Uniform(_PerChannel):
         per_channel: whether each channel along `axis` has its own step.
         axis: axis of the channels.
         scale_bits: significant bits of the step, from 1 to 16; None does not round it.
-        percent: for "percentile".
+        percent: the percentage for "percentile".
         momentum: for "moving": the part of the average that is kept at each call.
         rounding: "nearest", or in training "stochastic": floor(x / s + u) with u in [0, 1), seeded by `set_seed`.
     Raises: ArgumentError for options that do not fit together, and in a call before `begin`.

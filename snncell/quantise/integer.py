@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +12,9 @@ import numpy as np
 from snncell.base.arguments.kinds import Path
 from snncell.errors import ArgumentError, CheckpointError, ShapeError
 from snncell.io import read_arrays, write_arrays
+from snncell.ops.conv import padding_widths
 
 Array = Any  # of NumPy
-Pairs = tuple[tuple[int, int], ...]
 
 
 def shift_round(x: Array, bits: int) -> Array:
@@ -33,7 +32,7 @@ def shift_round(x: Array, bits: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class IntegerLayer:
-    """Base class of integer layers. Results are integers, each worth 2^exponent."""
+    """Base class of integer layers, with a method `run(x)`. Results are integers, each worth 2^exponent."""
 
     exponent: int  # of the results
 
@@ -51,7 +50,6 @@ class Encode(IntegerLayer):
     multiplier: int = 1
 
     def run(self, x: Array) -> Array:
-        """Encode floats."""
         scale = np.float64 if x.dtype == np.float64 else np.float32
         levels = np.rint(np.clip(x.astype(scale) / scale(self.step), scale(self.low), scale(self.high)))
         return levels.astype(np.int32) * self.multiplier
@@ -66,13 +64,12 @@ class Requantise(IntegerLayer):
     high: int
 
     def run(self, x: Array) -> Array:
-        """Requantise integers."""
         return np.clip(shift_round(x, self.shift), self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerProduct(IntegerLayer):
-    """Dense or convolution: n = (sum of x w + b) m."""
+    """Dense or convolution: n = (sum of x w + b) m, in int32."""
 
     kind: str  # "dense" or "conv"
     weight: Array  # (O, I), or (O, C // groups, *K): int8, or int16
@@ -85,7 +82,6 @@ class IntegerProduct(IntegerLayer):
     groups: int = 1
 
     def run(self, x: Array) -> Array:
-        """Compute sums in int32."""
         axis, channels = (-1, self.weight.shape[1]) if self.kind == "dense" else (1, self.weight.shape[1] * self.groups)
         if x.ndim < 2 - (axis == -1) or x.shape[axis] != channels:
             raise ShapeError(
@@ -100,7 +96,8 @@ class IntegerProduct(IntegerLayer):
     def _convolved(self, x: Array) -> Array:
         size, axes = self.weight.shape[2:], tuple(range(2, x.ndim))
         spans = tuple((k - 1) * d + 1 for k, d in zip(size, self.dilation, strict=True))
-        padded = np.pad(x.astype(np.int32), ((0, 0), (0, 0), *self._pads(x.shape[2:], spans)))
+        pads = padding_widths(x.shape[2:], size, self.stride, self.dilation, self.pad_mode, self.padding, "run")
+        padded = np.pad(x.astype(np.int32), ((0, 0), (0, 0), *pads))
         windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axes)
         strides = tuple(slice(None, None, s) for s in (*self.stride, *self.dilation))
         windows = windows[(slice(None), slice(None), *strides)]  # (N, C, *places, *K)
@@ -109,30 +106,16 @@ class IntegerProduct(IntegerLayer):
         parts = [np.moveaxis(np.tensordot(own, weight, over), -1, 1) for own, weight in zip(*groups, strict=True)]
         return np.concatenate(parts, 1)
 
-    def _pads(self, lengths: tuple[int, ...], spans: tuple[int, ...]) -> Pairs:
-        count = len(spans)
-        if self.pad_mode == "valid":
-            return ((0, 0),) * count
-        if self.pad_mode == "pad":
-            given = self.padding if isinstance(self.padding, (list, tuple)) else (self.padding,) * count
-            flat = [int(n) for n in given]
-            first, last = (flat[::2], flat[1::2]) if len(flat) == 2 * count > 2 else (flat, flat)
-            return tuple(zip(first, last, strict=True))
-        each = zip(lengths, spans, self.stride, strict=True)
-        totals = (max((math.ceil(length / s) - 1) * s + span - length, 0) for length, span, s in each)
-        return tuple((total // 2, total - total // 2) for total in totals)
-
 
 @dataclass(frozen=True, eq=False)
 class IntegerPool(IntegerLayer):
-    """Pooling: the sum or the maximum of each window of (N, C, H, W)."""
+    """Pooling: the sum or the maximum of each window of the last two axes."""
 
     kind: str  # "sum" or "max"
     size: tuple[int, ...]
     stride: tuple[int, ...]
 
     def run(self, x: Array) -> Array:
-        """Pool the last two axes."""
         windows = np.lib.stride_tricks.sliding_window_view(x, self.size, (-2, -1))
         windows = windows[..., :: self.stride[0], :: self.stride[1], :, :]
         return windows.sum((-2, -1), dtype=np.int32) if self.kind == "sum" else windows.max((-2, -1))
@@ -146,7 +129,6 @@ class IntegerFlatten(IntegerLayer):
     last: int
 
     def run(self, x: Array) -> Array:
-        """Flatten."""
         first, last = self.first % x.ndim, self.last % x.ndim
         return x.reshape((*x.shape[:first], -1, *x.shape[last + 1 :]))
 
@@ -158,7 +140,6 @@ class IntegerDelay(IntegerLayer):
     delay: Array
 
     def run(self, x: Array) -> Array:
-        """Delay."""
         out = np.zeros_like(x)
         for channel, steps in enumerate(self.delay.tolist()):
             out[steps:, :, channel] = x[: len(x) - steps, :, channel] if steps < len(x) else 0
@@ -167,13 +148,12 @@ class IntegerDelay(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerReadout(IntegerLayer):
-    """The last value, the maximum or the sum over time."""
+    """The last value, the maximum or the sum over time: (T, B, ...) -> (B, ...)."""
 
     how: str
     bound: float  # largest magnitude of a value, to check sums over many steps
 
     def run(self, x: Array) -> Array:
-        """(T, B, ...) -> (B, ...)."""
         if self.how == "last":
             return x[-1]
         return x.max(0) if self.how == "max" else x.sum(0, dtype=np.int32)
@@ -186,7 +166,6 @@ class OverTime(IntegerLayer):
     layer: Any
 
     def run(self, x: Array) -> Array:
-        """Merge time and batch, apply the layer, split them again."""
         out = self.layer.run(x.reshape((-1, *x.shape[2:])))
         return np.asarray(out.reshape((*x.shape[:2], *out.shape[1:])))
 
@@ -274,7 +253,7 @@ class IntegerNeuron(IntegerLayer):
 
 @dataclass(frozen=True, eq=False)
 class IntegerSteps(IntegerLayer):
-    """A neuron over time, with a feedback layer if it is recurrent."""
+    """A neuron over time, (T, B, ...) -> (T, B, ...), with a feedback layer if it is recurrent."""
 
     neuron: IntegerNeuron
     feedback: IntegerProduct | None = None  # applied to the output of the previous time step
@@ -282,7 +261,6 @@ class IntegerSteps(IntegerLayer):
     feedback_shift: int = 0
 
     def run(self, x: Array) -> Array:
-        """(T, B, ...) -> (T, B, ...)."""
         states = self.neuron.states(x[0])
         out, outs = np.zeros(x.shape[1:], np.int32), []
         for now in x:

@@ -13,7 +13,7 @@ import snncell
 from snncell.data import EventCamera, Events, MovingDigits, digits
 from snncell.data.made import camera as made_camera
 from snncell.data.random_numbers import generator
-from snncell.errors import ArgumentError, CallError, ShapeError, TensorIndexError
+from snncell.errors import ArgumentError, ArgumentTypeError, CallError, ShapeError, TensorIndexError
 
 
 def random_film(seed):
@@ -197,6 +197,7 @@ def test_set_seed_applies_without_an_explicit_seed():
         (ArgumentError, r"duration is an integer in \[1000, 1e\+09\]", lambda: MovingDigits(duration=3)),
         (CallError, "has no argument speed", lambda: MovingDigits(speed=3)),
         (TensorIndexError, "index 5 is out of range for 5 samples", lambda: MovingDigits(5)[5]),
+        (ArgumentTypeError, r"MovingDigits: an index must be an integer, not 1\.5", lambda: MovingDigits(5)[1.5]),
     ],
 )
 def test_invalid_arguments_raise(error, text, call):

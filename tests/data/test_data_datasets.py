@@ -277,13 +277,12 @@ def test_folder_sensor_is_the_smallest_that_fits_all_recordings(tmp_path):
         columns = {"t": np.arange(2), "x": np.array([0, size[0] - 1]), "y": np.array([0, size[1] - 1])}
         write.write_csv(put(tmp_path / "one" / f"{number}.csv"), columns | {"p": np.arange(2)})
     dataset = pickle.loads(pickle.dumps(data.EventFolder(tmp_path)))
+    assert repr(dataset) == "EventFolder: 2 samples of 1 classes"  # without reading all recordings
     assert dataset[0][0].sensor_size == dataset.sensor_size == (30, 60, 2)
     dataset = data.EventFolder(tmp_path, sensor_size=(20, 60, 2))
     assert len(dataset[1][0]) == 2
     with pytest.raises(FileError, match=r"0.csv, line 3 \(byte 16\): x must be at least 0 and below 20 of sensor_size"):
         dataset[0]
-    with pytest.raises(AttributeError, match="'EventFolder' has no attribute 'sensors'"):
-        _ = dataset.sensors
 
 
 def test_damaged_file_is_named_on_access(tmp_path):

@@ -12,7 +12,7 @@ import snncell
 from snncell import data
 from snncell.data import SHDLike, batches, randman, write_shd_like, yin_yang
 from snncell.data.made import classification, shd_like
-from snncell.errors import ArgumentError, FileError, TensorIndexError
+from snncell.errors import ArgumentError, ArgumentTypeError, FileError, TensorIndexError
 
 
 def near(count, draws, probability):
@@ -626,6 +626,7 @@ def test_write_error_names_the_file(tmp_path):
         (ArgumentError, "channels is an integer in", lambda: SHDLike(1, channels=70000)),
         (ArgumentError, "write_shd_like: classes is", lambda: write_shd_like("x.h5", classes=0)),
         (TensorIndexError, "SHDLike: index -4 is out of range for 3 samples", lambda: SHDLike(3)[-4]),
+        (ArgumentTypeError, r"SHDLike: an index must be an integer, not 0\.5", lambda: SHDLike(3)[0.5]),
     ],
 )
 def test_invalid_arguments_of_shd_like_words(error, text, call):

@@ -137,8 +137,7 @@ def layout_of(who: str, columns: Any, time_unit: Any) -> TableLayout:
         return TableLayout(None, time_unit)
     places = list(columns.values()) if isinstance(columns, dict) else []
     known = isinstance(columns, dict) and {"t", "x"} <= set(columns) <= set("txyp")
-    counts = (type(place) is int and place >= 0 for place in places)
-    if not known or not all(count or isinstance(place, str) for count, place in zip(counts, places, strict=True)):
+    if not known or not all(isinstance(place, str) or (type(place) is int and place >= 0) for place in places):
         raise ArgumentError(
             f"{who}: columns must map t, x, and optionally y and p to columns of the file, by name or by number from "
             f'0, for example columns={{"t": "time", "x": 1}}, not {show(columns)}.'

@@ -122,8 +122,8 @@ class EventCamera:
     and polarities. For `refractory` microseconds after an event a pixel reports nothing, but m is still updated.
 
     Args:
-        threshold: of ln I, at least 0.001; one number, or (on, off).
-        refractory: in microseconds.
+        threshold: the change of ln I that causes an event, at least 0.001; one number, or (on, off).
+        refractory: the refractory period in microseconds.
         noise: rate of noise events per pixel, in Hz.
         leak: rate of polarity-1 events of a pixel without any change, in Hz.
         dark: dark current in the film's unit of light, at least 1e-6. It bounds the logarithm.
@@ -153,8 +153,8 @@ class EventCamera:
 
         Args:
             film: light intensity (T, H, W), finite and not negative, with at least two frames.
-            times: of the frames in microseconds, ascending (T,); or one number, the time between frames.
-            seed: of the initial levels and the noise. By default `snncell.set_seed` decides.
+            times: the times of the frames in microseconds, ascending (T,); or one number, the time between frames.
+            seed: the seed of the initial levels and the noise. By default `snncell.set_seed` decides.
         Returns: Events in order of time, with sensor_size (W, H, 2).
         """
         with np.errstate(over="ignore"):  # numbers too large for float32 are refused below
@@ -254,11 +254,11 @@ class MovingDigits:
         sensor_size: (W, H, 2), at least as large as the digit.
         digit: size of the digit in pixels, at least 8.
         saccades: the number of movements.
-        duration: of a movement and the rest after it, in microseconds, from 1,000 to 10^9.
+        duration: the duration of a movement and the rest after it, in microseconds, from 1,000 to 10^9.
         reach: the largest distance of a resting place from the sensor's centre, in pixels along each axis; None (the
             default) for any place on the sensor.
         camera: by default `EventCamera(0.3, refractory=100, noise=1.0, leak=0.1)`.
-        seed: of all random numbers.
+        seed: the seed of all random numbers.
         transform: a function of the events, whose result replaces them in `[i]`.
     Attributes: classes: the names of the digits.
     Source: saccades as in Orchard, Jayawant, Cohen and Thakor, "Converting static image datasets to spiking

@@ -52,13 +52,13 @@ def randman(
 
     Args:
         classes, units, steps: the number of manifolds, of input neurons, and T.
-        samples: per class, at least 2.
+        samples: the number of samples per class, at least 2.
         dim: the number of coordinates.
         alpha: how fast amplitudes fall with frequency; 1 is rough, 3 very smooth. k is limited to k^-alpha > 0.001 and
             k <= 999, so that alpha = 1 or less takes about twenty times as long.
-        spikes: per unit, each from its own manifold. Spikes of a unit in the same step merge.
-        fraction: of the steps, from the beginning, in which units fire.
-        seed: of all random numbers. By default `snncell.set_seed` decides.
+        spikes: the number of spikes of a unit, each from its own manifold. Spikes of a unit in the same step merge.
+        fraction: the fraction of the steps, from the beginning, in which units fire.
+        seed: the seed of all random numbers. By default `snncell.set_seed` decides.
     Returns:
         `(patterns, labels)`: 0 and 1 as float32 (T, N, units), and int64 (N,), in random order, N = classes samples.
     Source: Zenke and Vogels, "The Remarkable Robustness of Surrogate Gradient Learning for Instilling Complex Function
@@ -207,7 +207,7 @@ def yin_yang(
 
     Args:
         samples: N.
-        seed: of `numpy.random.RandomState`. Other seeds give other points of the same task.
+        seed: the seed of `numpy.random.RandomState`. Other seeds give other points of the same task.
         r_small: the radius of the dots, at least `r_big` / 100 and below `r_big` / 2.
         r_big: the radius of the sign, from 1e-6 to 1e6.
     Returns: `(coordinates, labels)`: x, y, 1 - x, 1 - y as float64 (N, 4), for a network without bias, and int64 (N,).
@@ -270,11 +270,11 @@ def poisson_patterns(
 
     Args:
         classes, units, steps: the number of templates, of input neurons, and T.
-        samples: per class.
+        samples: the number of samples per class.
         rate: spike probability of a unit per step. For example, 0.05 is 50 Hz if a step is 1 ms.
-        jitter: standard deviation in steps.
+        jitter: the standard deviation of the shifts, in steps.
         deletions, insertions: probability per spike of the template, and per unit and step.
-        seed: of all random numbers. By default `snncell.set_seed` decides.
+        seed: the seed of all random numbers. By default `snncell.set_seed` decides.
     Returns:
         `(patterns, labels)`: 0 and 1 as float32 (T, N, units), and int64 (N,), in random order, N = classes samples.
     Source: Gütig and Sompolinsky, "The tempotron: a neuron that learns spike timing-based decisions", Nature

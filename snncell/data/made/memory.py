@@ -38,7 +38,7 @@ def delayed_match(
         cue, delay: steps of a cue, and between the cues; T = cue + delay + cue.
         units: the number of units in a population.
         rate, noise: spike probability of a unit per step.
-        seed: of all random numbers. By default `snncell.set_seed` decides.
+        seed: the seed of all random numbers. By default `snncell.set_seed` decides.
     Returns: `(spikes, labels)`: 0 and 1 as float32 (T, N, cues units), and int64 (N,), 1 for a match.
     Source: Kim, Li and Sejnowski, "Simple framework for constructing functional spiking recurrent neural networks",
     PNAS 2019.
@@ -78,7 +78,7 @@ def store_recall(
         units: the number of units in each of the four populations.
         rate, noise: spike probability per step of a unit in an active population, and of all other units.
         command: probability of a store, and of a recall, in each slot between the first and the last.
-        seed: of all random numbers. By default `snncell.set_seed` decides.
+        seed: the seed of all random numbers. By default `snncell.set_seed` decides.
     Returns: `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (T, N). The label is the bit in the steps
         of a recall, and -100 elsewhere, which `nn.CrossEntropyLoss` ignores.
     Source: Bellec, Salaj, Subramoney, Legenstein and Maass, "Long short-term memory and learning-to-learn in networks
@@ -128,7 +128,7 @@ def cue_accumulation(
         units: the number of units in a population.
         rate, noise: spike probability per step of a unit in an active population, and of the fourth population.
         bias: from 0.5 to 1.
-        seed: of all random numbers. By default `snncell.set_seed` decides.
+        seed: the seed of all random numbers. By default `snncell.set_seed` decides.
     Returns: `(spikes, labels)`: 0 and 1 as float32 (T, N, 4 units), and int64 (N,), 0 for left, 1 for right.
     Source: Bellec et al., "A solution to the learning dilemma for recurrent networks of spiking neurons", Nature
     Communications 2020; a task of Morcos and Harvey, "History-dependent variability in population dynamics during
@@ -168,7 +168,7 @@ def pulse_order(
 
     Args:
         samples, steps, lines: N, T and the number of lines, at most T. All times are equally likely.
-        seed: of all random numbers. By default `snncell.set_seed` decides.
+        seed: the seed of all random numbers. By default `snncell.set_seed` decides.
     Returns: `(spikes, labels)`: 0 and 1 as float32 (T, N, lines), and int64 (N,), the line.
     Source: the temporal order problem of Hochreiter and Schmidhuber, "Long short-term memory", Neural Computation 1997.
     Example:
@@ -196,7 +196,7 @@ def delay_xor(
         samples, steps: N and T. The four cases are equally likely.
         early, late: the steps of early and late pulses, early < late < T. The reference, on line 0, is always early.
         jitter: standard deviation of the times of both pulses, in steps; they stay within the T steps.
-        seed: of all random numbers. By default `snncell.set_seed` decides.
+        seed: the seed of all random numbers. By default `snncell.set_seed` decides.
     Returns: `(spikes, labels)`: 0 and 1 as float32 (T, N, 3), and int64 (N,), 1 if the two pulses differ.
     Source: Bohte, Kok and La Poutré, "Error-backpropagation in temporally encoded networks of spiking neurons",
     Neurocomputing 2002.
@@ -221,7 +221,7 @@ def adding_problem(samples: Count = 1000, steps: AtLeastTwo = 100, seed: int | N
 
     Args:
         samples, steps: N and T.
-        seed: of all random numbers. By default `snncell.set_seed` decides.
+        seed: the seed of all random numbers. By default `snncell.set_seed` decides.
     Returns: `(x, sums)`: float32 (T, N, 2), with numbers uniform in [0, 1) and markers 0 and 1, and float32 (N,).
     Source: Hochreiter and Schmidhuber, "Long short-term memory", Neural Computation 1997, with sequences of one length
         as in Le, Jaitly and Hinton, "A simple way to initialize recurrent networks of rectified linear units", arXiv

@@ -152,7 +152,7 @@ def write_shd_like(
     float16 has a resolution of 0.25 ms below 0.5 s, 0.5 ms below 1 s, and 1 ms above.
 
     Args:
-        path: of the file; an existing file is replaced.
+        path: the path of the file; an existing file is replaced.
         samples, seed, words, classes, channels, events: as for `SHDLike`, whose samples are written.
     Example:
         >>> snncell.data.write_shd_like("train.h5", samples=8000, seed=0)  # doctest: +SKIP

@@ -23,7 +23,7 @@ class ToImage(Transform):
 
     Args:
         dtype: of the counts, which stop at its largest number.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     dtype: Dtype = np.int32
@@ -47,7 +47,7 @@ class ToVoxelGrid(Transform):
     Args:
         n_time_bins: n.
         dtype: float32 or float64.
-        sensor_size: (W, H, P) of structured arrays, which have none; P is at most 2.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size; P is at most 2.
     Returns: When called, (n, 1, H, W), or (n, 1, W) for events without y.
     Source: Zhu, Yuan, Chaney and Daniilidis, "Unsupervised Event-based Learning of Optical Flow, Depth, and
     Egomotion", CVPR 2019.
@@ -89,7 +89,7 @@ class ToTimesurface(Transform):
         dt: microseconds between surfaces.
         tau: time constant of the decay, in microseconds.
         dtype: a floating dtype.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     Returns: When called, (T, P, H, W), or (T, P, W) for events without y; T = 0 without events.
     Source: Lagorce, Orchard, Galluppi, Shi and Benosman, "HOTS: A Hierarchy of Event-Based Time-Surfaces for Pattern
     Recognition", TPAMI 2017; here over the whole sensor.

@@ -27,7 +27,7 @@ FAR = 2.0**62  # microseconds
 class TimeAlignment(Transform):
     """Subtract the time of the first event from all times, so that the recording starts at 0.
 
-    Args: sensor_size: (W, H, P) of structured arrays, which have none.
+    Args: sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     def _of(self, events: Events) -> Events:
@@ -41,7 +41,7 @@ class TimeSkew(RandomTransform):
     Args:
         coefficient: a factor, or two numbers between which it is drawn.
         offset: microseconds, or two numbers between which it is drawn.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"coefficient": (-FAR, FAR), "offset": (-FAR, FAR)}
@@ -62,7 +62,7 @@ class TimeJitter(RandomTransform):
         std: standard deviation in microseconds.
         clip_negative: drop events whose times become negative.
         sort_timestamps: sort the events by time again; events of equal times keep their order.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     std: NotNegative
@@ -101,7 +101,7 @@ class Downsample(Transform):
         time_factor: factor for times. For example, 0.001 converts microseconds to milliseconds.
         spatial_factor: one factor for columns and rows, or one for each.
         target_size: (w, h), instead of a spatial factor.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     time_factor: Positive = 1.0
@@ -137,7 +137,7 @@ class SpatialJitter(RandomTransform):
         var_x, var_y: variance of the noise of columns and rows, in pixels^2.
         sigma_xy: covariance of both, with sigma_xy^2 <= var_x var_y.
         clip_outliers: drop events that leave the sensor. By default they stay at its border (in tonic, outside of it).
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     var_x: NotNegative = 1.0
@@ -167,7 +167,7 @@ class UniformNoise(RandomTransform):
 
     Args:
         n: the number of added events, or two numbers between which it is drawn.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     RANGES: ClassVar = {"n": (0, 1 << 31)}
@@ -191,7 +191,7 @@ class UniformNoise(RandomTransform):
 class MergePolarities(Transform):
     """Set all polarities to 0 and P of the sensor size to 1.
 
-    Args: sensor_size: (W, H, P) of structured arrays, which have none.
+    Args: sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     def _of(self, events: Events) -> Events:
@@ -218,7 +218,7 @@ class RandomFlipLR(_RandomFlip):
 
     Args:
         p: the probability.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     def _flip(self, events: Events) -> Events:
@@ -231,7 +231,7 @@ class RandomFlipUD(_RandomFlip):
 
     Args:
         p: the probability.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     def _draw(self, events: Events, rng: Generator) -> Events:
@@ -251,7 +251,7 @@ class RandomFlipPolarity(_RandomFlip):
 
     Args:
         p: the probability.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     def _flip(self, events: Events) -> Events:
@@ -265,7 +265,7 @@ class RandomTimeReversal(_RandomFlip):
     Args:
         p: the probability.
         flip_polarities: also flip the polarities, because reversed time turns brightening into darkening.
-        sensor_size: (W, H, P) of structured arrays, which have none.
+        sensor_size: (W, H, P), for structured arrays, which contain no sensor size.
     """
 
     flip_polarities: bool = True
