@@ -17,7 +17,7 @@ from snncell.errors import ArgumentError, NirError
 from snncell.nir import graph as graphs
 from snncell.nir.graph import DEFAULTS, NEURONS, Graph, Node, Shape
 from snncell.nir.interchange import package, write_graph
-from snncell.nir.layers import Delay, DelayLine, array_of, layer_of, nodes_of
+from snncell.nir.layers import Delay, DelayLine, array_of, delay_in_steps, layer_of, nodes_of
 from snncell.nir.neurons import METHODS, Writer, neuron_of
 from snncell.nir.reading import Net
 from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_hooks, refuse_replacement
@@ -126,10 +126,9 @@ Signal = tuple[str, ...]  # the nodes that are summed
 class _Calls(DataFlow):
     """The calls of a network's Cells, which become nodes."""
 
-    takes = "that NIR cannot describe (it may pass signals to Cells, and add them)"
-
     def __init__(self, walk: Walk, net: Cell, path: str, axes: int) -> None:
-        super().__init__(net, error_of, self.takes, path, axes)
+        takes = "that NIR cannot describe (it may pass signals to Cells, and add them)"
+        super().__init__(net, error_of, takes, path, axes)
         self.walk = walk
         # Name nodes after the TimeDistributed or Stateful around their Cell.
         around = [self.paths[id(c)] for _, c in net.cells_and_names() if type(c) in (nn.TimeDistributed, nn.Stateful)]
@@ -350,8 +349,7 @@ def _node(net: Net, node: Node, shape: Shape, writer: Writer, as_read: bool) -> 
     if node.kind in NEURONS:
         again = neuron_of(node, net.choices)
     elif node.kind == "Delay":
-        steps = np.round(np.asarray(node.values["delay"], np.float64) / net.choices.dt)
-        again = Delay(steps, shape, False, net.choices.dtype)
+        again = Delay(delay_in_steps(node, net.choices.dt, []), shape, False, net.choices.dtype)
     else:
         again = layer_of(node, shape, net.choices)
     then = _describe_cell(again, node, shape, Writer(writer.dt, writer.method))

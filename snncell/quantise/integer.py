@@ -151,12 +151,18 @@ class IntegerReadout(IntegerLayer):
     """The last value, the maximum or the sum over time: (T, B, ...) -> (B, ...)."""
 
     how: str
-    bound: float  # largest magnitude of a value, to check sums over many steps
+    bound: float  # largest magnitude of a value
 
     def run(self, x: Array) -> Array:
-        if self.how == "last":
-            return x[-1]
-        return x.max(0) if self.how == "max" else x.sum(0, dtype=np.int32)
+        if self.how != "sum":
+            return x[-1] if self.how == "last" else x.max(0)
+        sums = x.sum(0, dtype=np.int64)
+        if np.abs(sums).max(initial=0) >= 2**31:
+            raise ArgumentError(
+                f"run: the sums over {len(x)} steps do not fit into int32. Use shorter sequences, or nn.Readout with "
+                f'"last" or "max".'
+            )
+        return sums.astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)

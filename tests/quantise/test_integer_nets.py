@@ -382,6 +382,14 @@ def test_inputs_must_be_integers() -> None:
         np.testing.assert_array_equal(whole.run(spikes(T, B, 6).astype(dtype)), whole.run(spikes(T, B, 6)))
 
 
+def test_sums_over_time_beyond_int32_raise() -> None:
+    readout = integer.IntegerReadout(-8, "sum", 2.0**15)
+    x = np.full((65536, 1, 1), 2**15 - 1, np.int32)
+    assert readout.run(x).item() == 65536 * (2**15 - 1)
+    with pytest.raises(ArgumentError, match=r"run: the sums over 65539 steps do not fit into int32.*nn.Readout"):
+        readout.run(np.concatenate([x, x[:3]]))
+
+
 def test_damaged_and_foreign_files_raise(tmp_path: Any) -> None:
     file = tmp_path / "net.safetensors"
     net = small()
