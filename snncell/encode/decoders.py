@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell import nn, ops
 from snncell.base.arguments.kinds import ExtendedReal, Numbers, Positive
-from snncell.encode.encoders import check_number, check_sequence
+from snncell.encode.encoders import check_sequence
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.losses.spike_times import times_until_end
 from snncell.nn.time.axis import length_mask, mean_over_time, sum_over_time
@@ -45,7 +45,6 @@ def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None 
         [500.0]
     """
     mean = mean_over_time(check_sequence(spikes, "firing_rate"), lengths, "firing_rate")
-    dt = check_number(dt, "firing_rate", "dt", 0.0)
     return mean if dt == 1.0 else mean * (1.0 / dt)
 
 

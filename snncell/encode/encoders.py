@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from snncell import nn, ops
-from snncell.base.arguments.kinds import Count, Numbers, Positive
+from snncell.base.arguments.kinds import Count, Numbers, Positive, Within
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.time.axis import step_numbers
-from snncell.ops.base import MEMORY, as_float, as_int
+from snncell.ops.base import MEMORY, as_float
 from snncell.tape.state import TRACING, recording_on
 from snncell.tape.tensor import Tensor, on_device_of
 
@@ -38,8 +38,7 @@ def rate(
     """
     x = check_within(x, "rate")
     over_time = check_sequence(x, "rate") if steps is None else current(x, steps)
-    gain, offset = check_number(gain, "rate", "gain"), check_number(offset, "rate", "offset")
-    first = as_int(first_spike_time, "rate", "first_spike_time")
+    first = first_spike_time
     if not 0 <= first < over_time.shape[0]:
         raise ArgumentError(f"rate: first_spike_time must be in [0, {over_time.shape[0]}), not {first}.")
     p = over_time if (gain, offset) == (1.0, 0.0) else ops.clip(over_time * gain + offset, 0.0, 1.0)
@@ -63,7 +62,6 @@ def delta(x: Numbers, threshold: Positive = 0.1, padding: bool = False, off_spik
         [0.0, 1.0, 0.0, -1.0, 1.0]
     """
     x = check_sequence(x, "delta")
-    threshold = check_number(threshold, "delta", "threshold", 0.0)
     change = x - ops.concat([x[:1] if padding else ops.zeros_like(x[:1]), x[:-1]], 0)
     rises = ops.greater_equal(change, threshold).astype(x.dtype)
     return rises - ops.less_equal(change, -threshold).astype(x.dtype) if off_spike else rises
@@ -87,13 +85,11 @@ def phase(x: Numbers, steps: Count, period: Count | None = None) -> Tensor:
         >>> snncell.encode.phase([0.25, 0.9375, 1.0], 4).T.tolist()
         [[0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
-    x, length = check_within(x, "phase"), check_count(steps, "phase", "steps")
-    digits = length if period is None else as_int(period, "phase", "period")
-    if digits < 1:
-        raise ArgumentError(f"phase: period must be an integer of at least 1, not {period!r}.")
+    x, digits = check_within(x, "phase"), steps if period is None else period
+    refuse_too_many(steps, "phase", "steps")
     with on_device_of(x):
-        weight = Tensor([2.0 ** (t % digits + 1) for t in range(length)], x.dtype)
-    digit = ops.mod(ops.floor(x * weight.reshape((length, *(1,) * x.ndim))), 2.0)
+        weight = Tensor([2.0 ** (t % digits + 1) for t in range(steps)], x.dtype)
+    digit = ops.mod(ops.floor(x * weight.reshape((steps, *(1,) * x.ndim))), 2.0)
     return ops.select(ops.greater_equal(x, 1.0), 1.0, digit)
 
 
@@ -124,14 +120,14 @@ def population(
         >>> print(snncell.encode.population([0.5], 3, width=0.5).asnumpy().round(3))
         [[0.607 1.    0.607]]
     """
-    low = check_number(low, "population", "low")
-    high = check_number(high, "population", "high", low)
+    if not low < high:
+        raise ArgumentError(f"population: high must be a finite number above {low:g}, not {high!r}.")
     x = check_within(x, "population", low, high)
-    refuse_too_many(as_int(neurons, "population", "neurons"), "population", "neurons", x.size)
+    refuse_too_many(neurons, "population", "neurons", x.size)
     with on_device_of(x):
         centres = Tensor(field_centres(neurons, low, high), x.dtype)
     spacing = (high - low) / max(neurons - 1, 1)
-    width = spacing / 1.5 if width is None else check_number(width, "population", "width", 0.0)
+    width = spacing / 1.5 if width is None else width
     response = ops.exp(-0.5 * ops.square((x.expand_dims(-1) - centres) / width))
     return response if steps is None else current(response, steps)
 
@@ -143,7 +139,8 @@ def field_centres(neurons: Count, low: float = 0.0, high: float = 1.0) -> list[f
         >>> snncell.encode.field_centres(5)
         [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-    if check_count(neurons, "population", "neurons") == 1:
+    refuse_too_many(neurons, "population", "neurons")
+    if neurons == 1:
         return [(low + high) / 2]
     return [low + (high - low) * n / (neurons - 1) for n in range(neurons)]
 
@@ -159,9 +156,9 @@ def current(x: Numbers, steps: Count) -> Tensor:
         >>> snncell.encode.current([0.3, 2.0], 2).shape
         (2, 2)
     """
-    tensor, length = as_float(x, "current"), check_count(steps, "current", "steps")
-    refuse_too_many(length, "current", "steps", tensor.size)
-    return ops.broadcast_to(tensor, (length, *tensor.shape))
+    tensor = as_float(x, "current")
+    refuse_too_many(steps, "current", "steps", max(tensor.size, 1))
+    return ops.broadcast_to(tensor, (steps, *tensor.shape))
 
 
 def lif(
@@ -209,12 +206,12 @@ def latency(
     steps: Count | None = None,
     linear: bool = False,
     normalize: bool = False,
-    threshold: float = 0.01,
+    threshold: Annotated[float, Within(0.0, 1.0, open_low=True, open_high=True)] = 0.01,
     tau: Positive = 1.0,
     first_spike_time: int = 0,
     clip: bool = False,
     bypass: bool = False,
-    convention: str = "snntorch",
+    convention: Literal["snntorch", "spikingjelly"] = "snntorch",
 ) -> Tensor:
     """Latency coding (time to first spike): one spike per value, at step round(t), earlier for larger values.
 
@@ -258,14 +255,9 @@ def latency(
             )
         count = _latency_steps(steps, bypass=False)
         return _fires_at(ops.round(_spikingjelly_times(x, count - 1, linear)), count, x)
-    if convention != "snntorch":
-        raise ArgumentError(f'latency: convention must be "snntorch" or "spikingjelly", not {convention!r}.')
-    count = _latency_steps(steps, bypass and not normalize)
-    first = as_int(first_spike_time, "latency", "first_spike_time")
+    count, first = _latency_steps(steps, bypass and not normalize), first_spike_time
     if first < 0 or (steps is not None and first >= count):
         raise ArgumentError(f"latency: first_spike_time must be in [0, steps) with steps = {steps}, not {first}.")
-    threshold = check_number(threshold, "latency", "threshold", 0.0, 1.0)
-    tau = check_number(tau, "latency", "tau", 0.0)
     step = ops.round(_snntorch_times(x, threshold, tau, linear, count - 1 - first if normalize else None) + first)
     spikes = _fires_at(step, count if bypass and steps else _check_steps(step, steps, count), x)
     return ops.select(ops.less(x, threshold), 0.0, spikes) if clip else spikes
@@ -301,7 +293,8 @@ def _latency_steps(steps: Count | None, bypass: bool) -> int:
             "latency: pass steps. You can only leave it out with bypass=True and normalize=False in snnTorch's "
             "convention; the last spike then comes at the last step."
         )
-    return 0 if steps is None else check_count(steps, "latency", "steps")
+    refuse_too_many(steps or 0, "latency", "steps")
+    return steps or 0
 
 
 def _check_steps(step: Tensor, steps: Count | None, count: int) -> int:
@@ -343,14 +336,6 @@ def check_within(x: Any, who: str, low: float = 0.0, high: float = 1.0) -> Tenso
     return tensor
 
 
-def check_count(count: Any, who: str, name: str) -> int:
-    """Check a number of steps, digits or neurons: at least 1, and not too many for the memory."""
-    if as_int(count, who, name) < 1:
-        raise ArgumentError(f"{who}: {name} must be an integer of at least 1, not {count!r}.")
-    refuse_too_many(int(count), who, name)
-    return int(count)
-
-
 def refuse_too_many(count: int, who: str, name: str, each: int = 1) -> None:
     """Raise if `count` times `each` float32 numbers exceed the memory of the machine."""
     if count * each * 4 > MEMORY:
@@ -358,14 +343,6 @@ def refuse_too_many(count: int, who: str, name: str, each: int = 1) -> None:
             f"{who}: {name}={count} needs {count * each * 4 / 2**30:.3g} GiB for one result, but this machine has "
             f"{MEMORY / 2**30:.3g} GiB. Use a smaller {name}."
         )
-
-
-def check_number(value: Any, who: str, name: str, low: float = -math.inf, high: float = math.inf) -> float:
-    """Check a finite number strictly between `low` and `high`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value < high:
-        between = f"between {low:g} and {high:g}" if high < math.inf else f"above {low:g}" if low > -math.inf else ""
-        raise ArgumentError(f"{who}: {name} must be a finite number {between}".rstrip() + f", not {value!r}.")
-    return value
 
 
 def check_sequence(x: Any, who: str) -> Tensor:

@@ -239,13 +239,13 @@ def test_spikingjelly_latency_does_not_overflow(steps, linear):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"threshold": 0.0}, r"threshold must be a finite number between 0 and 1, not 0.0"),
-        ({"threshold": 1.0}, r"threshold must be a finite number between 0 and 1, not 1.0"),
+        ({"threshold": 0.0}, r"threshold is a finite number in \(0, 1\), not 0.0"),
+        ({"threshold": 1.0}, r"threshold is a finite number in \(0, 1\), not 1.0"),
         ({"tau": 0.0}, r"tau is a finite number above 0, not 0.0"),
         ({"tau": math.inf}, r"tau is a finite number above 0, not inf"),
         ({"first_spike_time": 8}, r"first_spike_time must be in \[0, steps\) with steps = 8, not 8"),
         ({"first_spike_time": -1}, r"first_spike_time must be in .* not -1"),
-        ({"convention": "norse"}, r'convention must be "snntorch" or "spikingjelly", not \'norse\''),
+        ({"convention": "norse"}, r'convention is "snntorch" or "spikingjelly", not \'norse\''),
         ({"convention": "spikingjelly", "tau": 2.0}, r'"spikingjelly" takes only linear and steps'),
         ({"convention": "spikingjelly", "normalize": True}, r'"spikingjelly" takes only linear and steps'),
         ({"steps": None}, r"latency: pass steps"),

@@ -393,8 +393,8 @@ X = ops.ones((T, B, C))
 REFUSED = [
     (lambda: nn.ThresholdBatchNorm(C)(ops.ones((B, C))), ShapeError, r"ThresholdBatchNorm\(num_f.*\(4, 3\).*axis 2"),
     (lambda: nn.ThresholdBatchNorm(2)(X), ShapeError, "2 channels on axis 2"),
-    (lambda: nn.ThresholdBatchNorm(C, 0.0), ArgumentError, "v_threshold is a number above 0, not 0.0"),
-    (lambda: nn.ThresholdBatchNorm(C, alpha=-1), ArgumentError, "alpha is a number above 0, not -1"),
+    (lambda: nn.ThresholdBatchNorm(C, 0.0), ArgumentError, "v_threshold is a finite number above 0, not 0.0"),
+    (lambda: nn.ThresholdBatchNorm(C, alpha=-1), ArgumentError, "alpha is a finite number above 0, not -1"),
     (lambda: nn.BatchNormThroughTime(C, 0), ArgumentError, "steps is an integer of at least 1, not 0"),
     (lambda: nn.BatchNormThroughTime(C, 2)(X), ShapeError, "has 6 steps, but the layer has statistics for 2.*steps=6"),
     (lambda: nn.BatchNormThroughTime(C, T).set_train()(X[:, :1]), ShapeError, "one value per channel, but a variance"),

@@ -334,7 +334,7 @@ def test_invalid_gradients_raise_and_change_nothing(gradients, kind, message):
         (lambda: nn.WarmUpLR(-0.1, 5), "WarmUpLR: learning_rate"),
         (lambda: nn.PiecewiseConstantLR([5, 5], [0.1] * 3), "milestones must increase"),
         (lambda: nn.PiecewiseConstantLR([5], [0.1]), "need 2 learning rates"),
-        (lambda: nn.PiecewiseConstantLR([0], [0.1, 0.1]), "a milestone is a number"),
+        (lambda: nn.PiecewiseConstantLR([0], [0.1, 0.1]), "milestones is a list of integers of at least 1"),
         (lambda: nn.PolynomialDecayLR(0.1, 0.0, 0), "PolynomialDecayLR: decay_steps"),
         (lambda: nn.PolynomialDecayLR(0.1, 0.0, 5, -1.0), "PolynomialDecayLR: power"),
     ],

@@ -170,7 +170,7 @@ def test_stdp_weights_are_not_trainable():
         (lambda: nn.STDP(bounds="weak"), 'STDP: bounds is None, "soft" or "hard", not \'weak\''),
         (lambda: nn.STDP(w_min=1.0, w_max=0.0), "STDP: w_min must be below w_max, but they are 1.0 and 0.0"),
         (lambda: nn.PlasticDense(3, 2, 5, nn.STDP()), "PlasticDense: cell is a Cell, not 5"),
-        (lambda: nn.PlasticDense(3, 2, nn.LIFNode(), None), "PlasticDense: rule must be a Cell, not a NoneType"),
+        (lambda: nn.PlasticDense(3, 2, nn.LIFNode(), None), "PlasticDense: rule is a Cell, not None"),
         (lambda: nn.PlasticDense(3, -2, nn.LIFNode(), nn.STDP()), "PlasticDense: out_channels is an integer"),
     ],
 )

@@ -477,7 +477,7 @@ def test_unknown_reduction_raises(kind):
 def test_neurons_must_divide_into_classes(kind):
     with pytest.raises(ShapeError, match=rf"{kind.__name__}: 3 output neurons.* num_classes=2"):
         kind(num_classes=2)(Tensor(SPIKES), Tensor(LABELS))
-    with pytest.raises(ArgumentError, match=rf"{kind.__name__}: num_classes must be an integer of at least 1, not 0"):
+    with pytest.raises(ArgumentError, match=rf"{kind.__name__}: num_classes is an integer of at least 1, not 0"):
         kind(num_classes=0)
 
 
@@ -494,12 +494,15 @@ def test_invalid_weights_and_smoothing_raise(kind):
     [
         (lambda: nn.MSECountLoss(correct_rate=1.5), r"MSECountLoss: correct_rate must be in \[0, 1\].* not 1.5"),
         (lambda: nn.MSERateLoss(incorrect_rate=-0.1), r"MSERateLoss: incorrect_rate must be in \[0, 1\].* not -0.1"),
-        (lambda: nn.TETLoss(mse_weight=2.0), r"TETLoss: mse_weight must be in \[0, 1\], not 2.0"),
+        (lambda: nn.TETLoss(mse_weight=2.0), r"TETLoss: mse_weight is a finite number in \[0, 1\], not 2.0"),
         (lambda: nn.CETemporalLoss("invert"), r'inverse is "negate" or "reciprocal", not \'invert\''),
         (lambda: nn.MSETemporalLoss([1, 2], [3]), r"two sequences of one length .*, not \[1, 2\] and \[3\]"),
         (lambda: nn.MSETemporalLoss([1, 2]), r"two sequences of one length .*, not \[1, 2\] and -1.0"),
         (lambda: nn.MSETemporalLoss([], []), r"two sequences of one length"),
-        (lambda: nn.MSETemporalLoss(tolerance=-1.0), r"MSETemporalLoss: tolerance must be at least 0 steps, not -1.0"),
+        (
+            lambda: nn.MSETemporalLoss(tolerance=-1.0),
+            r"MSETemporalLoss: tolerance is a finite number of at least 0, not -1.0",
+        ),
     ],
 )
 def test_invalid_arguments_raise(make, text):

@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count, check_count, check_interval, check_positive
+from snncell.base.arguments.kinds import Count, Positive, Share
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import initializer
@@ -109,10 +109,9 @@ class ThresholdBatchNorm(_NormOverTime):
         (8, 4, 3)
     """
 
-    def __init__(self, num_features: Count, v_threshold: float = 1.0, alpha: float = 1.0, **options: Any) -> None:
+    def __init__(self, num_features: Count, v_threshold: Positive = 1.0, alpha: Positive = 1.0, **options: Any) -> None:
         super().__init__(num_features, **options)
-        self.v_threshold = check_positive(v_threshold, "ThresholdBatchNorm", "v_threshold")
-        self.alpha = check_positive(alpha, "ThresholdBatchNorm", "alpha")
+        self.v_threshold, self.alpha = float(v_threshold), float(alpha)
         self.gain = self.alpha * self.v_threshold
 
     def extend_repr(self) -> str:
@@ -202,10 +201,6 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         return super().normalised(x, mean, var) * scale.reshape((-1, *(1,) * (x.ndim - 1)))
 
 
-def _check_k(value: Any, who: str, name: str) -> float:
-    return check_interval(value, 0.0, 1.0, who, name)
-
-
 @with_fields
 class NeuNorm(Cell):
     """Neuron normalisation (NeuNorm): subtract from spikes a trace of the spikes of all channels at the same pixel.
@@ -224,10 +219,10 @@ class NeuNorm(Cell):
         (5, 2, 3, 4, 4)
     """
 
-    num_features: Annotated[Count, field(meaning="C", convert=check_count, keep=False)]
-    height: Annotated[int, field(meaning="H", convert=check_count, keep=False)]
-    width: Annotated[int, field(meaning="W", convert=check_count, keep=False)]
-    k: float = field(0.9, meaning="decay factor of the trace a, in [0, 1)", convert=_check_k)
+    num_features: Annotated[Count, field(meaning="C", keep=False)]
+    height: Annotated[Count, field(meaning="H", keep=False)]
+    width: Annotated[Count, field(meaning="W", keep=False)]
+    k: Share = field(0.9, meaning="decay factor of the trace a, in [0, 1)")
     shared: bool = field(False, meaning="whether all channels share one weight (1, H, W)", keep=False)
     weight_init: Any = field(None, meaning="initial weight, (C, H, W); None is uniform", keep=False)
     dtype: Any = field(dtypes.float32, meaning="dtype of the weight", keep=False)

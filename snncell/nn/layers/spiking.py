@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Constant, Count, FloatDtype, check_count
+from snncell.base.arguments.kinds import Constant, Count, FloatDtype
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
@@ -112,15 +112,11 @@ class SynapseFilter(Ranged, Cell):
         learnable: bool = False,
         scale_input: bool = False,
         dtype: FloatDtype = dtypes.float32,
-        convention: str = "exact",
+        convention: Literal["exact", "spikingjelly"] = "exact",
     ) -> None:
         super().__init__()
         taus = _time_constant(tau)
         self.scale_input, self.convention = scale_input, convention
-        if convention not in ("exact", "spikingjelly"):
-            raise ArgumentError(
-                f'SynapseFilter: convention must be "exact" or "spikingjelly", not {convention!r:.200}.'
-            )
         if self.euler and (scale_input or not (taus > 1.0).all()):
             what = "does not support scale_input=True" if scale_input else f"needs tau above 1, not {tau!r}"
             raise ArgumentError(f'SynapseFilter: convention="spikingjelly" {what}.')
@@ -252,7 +248,7 @@ class WinnerTakeAll(Cell):
         [0.  0.9 0.  0.4]
     """
 
-    k: int = field(1, meaning="the number of winners, at most the length of the axis", convert=check_count)
+    k: Count = field(1, meaning="the number of winners, at most the length of the axis")
     axis: int = field(-1, meaning="the axis of the competition; time and batch are axes 0 and 1")
     straight_through: bool = field(False, meaning="whether losers have a gradient too")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from snncell import ops
-from snncell.base.arguments.kinds import Count, ExtendedReal, Numbers, Positive, Reduction, Share
+from snncell.base.arguments.kinds import Count, ExtendedReal, NotNegative, Numbers, Positive, Reduction, Share
 from snncell.cell.cell import Cell
 from snncell.cell.fields import as_number, field, with_fields
 from snncell.errors import ArgumentError, ShapeError
@@ -138,7 +138,6 @@ class CETemporalLoss(CrossEntropyOverTime):
     reduction: Reduction = FOR_SAMPLES
 
     def _complete(self, given: dict[str, Any]) -> None:
-        super()._complete(given)
         self.first_spike_time = FirstSpikeTime()
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
@@ -197,13 +196,10 @@ class MSETemporalLoss(ClassLoss):
         "of one length F for both to set the times of the first F spikes",
         keep=False,
     )
-    tolerance: float = field(0.0, meaning="errors below this number of steps cost nothing")
+    tolerance: NotNegative = field(0.0, meaning="errors below this number of steps cost nothing")
     reduction: Reduction = field("mean", meaning='"mean", "sum" or "none", which returns (B, C), or (F, B, C)')
 
     def _complete(self, given: dict[str, Any]) -> None:
-        super()._complete(given)
-        if not self.tolerance >= 0.0:
-            raise ArgumentError(f"MSETemporalLoss: tolerance must be at least 0 steps, not {self.tolerance!r}.")
         targets = on_target, off_target = given["on_target"], given["off_target"]
         self.spike_time: Cell = FirstSpikeTime()
         if all(isinstance(target, (int, float)) for target in targets):

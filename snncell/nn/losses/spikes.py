@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
-from snncell.base.arguments.kinds import Numbers, Reduction, Share
+from snncell.base.arguments.kinds import Count, Numbers, Probability, Reduction, Share
 from snncell.cell.fields import as_number, field, with_fields
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.nn.losses.standard import CLASS_WEIGHT, SMOOTHING, ReducibleLoss
@@ -33,12 +33,7 @@ FOR_CLASSES = field("mean", meaning='"mean", "sum" or "none", which returns (B, 
 class ClassLoss(ReducibleLoss):
     """Base of losses of outputs (T, B, C) and class numbers (B,)."""
 
-    num_classes: int | None
-
-    def _complete(self, given: dict[str, Any]) -> None:
-        self.num_classes = wanted = given.get("num_classes")
-        if wanted is not None and (not isinstance(wanted, int) or wanted < 1):
-            raise ArgumentError(f"{type(self).__name__}: num_classes must be an integer of at least 1, not {wanted!r}.")
+    num_classes: Count | None = None
 
     def outputs(self, x: Tensor, lengths: Any = None) -> Tensor:
         """Sum `x`, (T, B, N), over the neurons of each class: (T, B, C), with 0 in the padding."""
@@ -127,7 +122,7 @@ class CERateLoss(CrossEntropyOverTime):
         1.3863
     """
 
-    num_classes: int | None = NUM_CLASSES
+    num_classes: Count | None = NUM_CLASSES
     weight: Numbers | None = CLASS_WEIGHT
     label_smoothing: Share = SMOOTHING
     reduction: Reduction = FOR_SAMPLES
@@ -153,16 +148,11 @@ class TETLoss(CrossEntropyOverTime):
         1.317
     """
 
-    mse_weight: float = field(0.0, meaning="a in [0, 1]; the paper uses 0.05 for most data sets")
+    mse_weight: Probability = field(0.0, meaning="a in [0, 1]; the paper uses 0.05 for most data sets")
     mse_target: float = field(1.0, meaning="phi; the paper uses the threshold, 1")
     weight: Numbers | None = CLASS_WEIGHT
     label_smoothing: Share = SMOOTHING
     reduction: Reduction = FOR_SAMPLES
-
-    def _complete(self, given: dict[str, Any]) -> None:
-        super()._complete(given)
-        if not 0.0 <= self.mse_weight <= 1.0:
-            raise ArgumentError(f"TETLoss: mse_weight must be in [0, 1], not {self.mse_weight!r}.")
 
     def construct(self, outputs: Tensor, labels: Tensor, lengths: Any = None) -> Tensor:
         entropy = self.likelihood(self.mean_log_softmax(outputs, lengths), labels)
@@ -190,7 +180,7 @@ class CECountLoss(CrossEntropyOverTime):
         0.3133
     """
 
-    num_classes: int | None = NUM_CLASSES
+    num_classes: Count | None = NUM_CLASSES
     weight: Numbers | None = CLASS_WEIGHT
     label_smoothing: Share = SMOOTHING
     reduction: Reduction = FOR_SAMPLES
@@ -231,11 +221,10 @@ class _TargetRateLoss(ClassLoss):
 
     correct_rate: float = field(1.0, meaning="target rate of the label's neuron, in [0, 1] spikes per step")
     incorrect_rate: float = field(0.0, meaning="target rate of the other neurons; a little above 0 keeps them active")
-    num_classes: int | None = NUM_CLASSES
+    num_classes: Count | None = NUM_CLASSES
     reduction: Reduction = FOR_CLASSES
 
     def _complete(self, given: dict[str, Any]) -> None:
-        super()._complete(given)
         for name in ("correct_rate", "incorrect_rate"):
             rate = given[name]
             if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.0 <= rate <= 1.0:

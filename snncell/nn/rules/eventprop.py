@@ -270,8 +270,8 @@ class EventPropLIF(Cell):
 
     _steps_inside = True  # tells monitors that they cannot see its time steps
 
-    in_channels: Annotated[Count, field(meaning="N_in, the number of inputs", convert=check_count)]
-    out_channels: Annotated[Count, field(meaning="N_out, the number of neurons", convert=check_count)]
+    in_channels: Annotated[Count, field(meaning="N_in, the number of inputs")]
+    out_channels: Annotated[Count, field(meaning="N_out, the number of neurons")]
     tau_mem: float = field(20.0, meaning="time constant of V, in the unit of the times, by default ms")
     tau_syn: float = field(
         5.0,

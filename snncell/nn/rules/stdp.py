@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from snncell import ops
 from snncell.base.arguments.kinds import Count, FloatDtype
-from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.cell.fields import as_number, field, with_fields
 from snncell.cell.ranges import Range
@@ -101,12 +100,6 @@ class STDP(Cell):
         return x, y
 
 
-def _rule(cell: Any, who: str, name: str) -> Cell:
-    if not isinstance(cell, Cell):
-        raise ArgumentError(f"{who}: {name} must be a Cell, not {came(cell)}.")
-    return cell
-
-
 @with_fields
 class PlasticDense(Cell):
     """Dense layer of spiking neurons whose weights follow a plasticity rule during the run.
@@ -134,7 +127,7 @@ class PlasticDense(Cell):
     in_channels: Annotated[Count, field(meaning="I, the number of inputs", keep=False)]
     out_channels: Annotated[Count, field(meaning="N, the number of neurons", keep=False)]
     cell: Annotated[Cell, field(meaning="the neuron")]
-    rule: Annotated[Any, field(meaning="`STDP`, or a Cell with its `construct` and `init_state`", convert=_rule)]
+    rule: Annotated[Cell, field(meaning="`STDP`, or a Cell with its `construct` and `init_state`")]
     weight_init: Init | None = field(
         None, meaning="initial value of the Parameter `weight`, (N, I); None draws uniformly from [0, 1)", keep=False
     )
@@ -154,4 +147,4 @@ class PlasticDense(Cell):
     def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
         """Start with the Parameter `weight`, traces of 0, and the neuron's own initial states."""
         current = ops.matmul(x, self.weight.T)
-        return (self.weight, *self.rule.init_state(x, current), *initial_states(self.cell, current))
+        return (self.weight, *cast(Any, self.rule).init_state(x, current), *initial_states(self.cell, current))
