@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.guard import Unlike
-from snncell.base.arguments.kinds import Count, FloatDtype, Lengths, NotNegative, Probability, check_count
+from snncell.base.arguments.kinds import Count, FloatDtype, NotNegative, Probability
 from snncell.cell.cell import Cell
 from snncell.cell.fields import field, with_fields
 from snncell.common.initializer import Init, initializer
 from snncell.errors import ArgumentError, ShapeError
+from snncell.ops.base import as_shape
 from snncell.tape.parameter import Parameter, assign_all
 from snncell.tape.tensor import Tensor
 
@@ -181,13 +182,9 @@ class BatchNorm2d(BatchStatistics):
 # --- statistics of each sample ----------------------------------------------------------------------------------------
 
 
-def _counts(lengths: Any, who: str, name: str) -> tuple[int, ...]:
-    return tuple(check_count(n, who, name) for n in (lengths if isinstance(lengths, (tuple, list)) else (lengths,)))
-
-
 LAST_AXES = field(
     meaning="the lengths of the last axes, which are normalised together, and the shape of gamma and beta",
-    convert=_counts,
+    convert=lambda lengths, who, _: as_shape(lengths, who),
 )
 GAMMA_INIT, BETA_INIT = (field(rule, meaning="initial values", keep=False) for rule in ("ones", "zeros"))
 DTYPE = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
@@ -202,7 +199,7 @@ class LayerNorm(Cell):
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """
 
-    normalized_shape: Annotated[Lengths, LAST_AXES]
+    normalized_shape: Annotated[Count | Sequence[Count], LAST_AXES]
     begin_norm_axis: int = field(-1, meaning="accepted for MindSpore's signature: -1, or the first of these axes")
     begin_params_axis: int = field(-1, meaning="as begin_norm_axis")
     gamma_init: Init = GAMMA_INIT

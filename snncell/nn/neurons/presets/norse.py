@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant
@@ -102,7 +102,7 @@ class Norse(FrameworkSettings):
     alpha: Constant | None = None
     dt: Constant = 0.001
     recurrent: bool = False
-    reset_method: str = "reset_value"
+    reset_method: Literal["reset_value", "reset_subtract"] = "reset_value"
     tau_adapt_inv: Constant = 1.0 / 800.0
     beta: Constant = 1.8
     adaptation_current: Constant = 4.0
@@ -140,8 +140,7 @@ def norse_lif(p: Norse) -> Neuron:
 
 
 def norse_lif_box(p: Norse) -> Neuron:
-    """LIFBoxCell; reset_method is "reset_value" or "reset_subtract"."""
-    one_of(p.reset_method, ("reset_value", "reset_subtract"), "like: norse", "reset_method")
+    """LIFBoxCell."""
     options = firing(p) | {"reset": p.reset_method.removeprefix("reset_")}
     return LIFNode(euler(p.tau_mem_inv, p.dt), v_rest=p.v_leak, **options).starting_at("v_rest")
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant, Count, Positive
-from snncell.cell.ranges import DECAY, Range, one_of
+from snncell.cell.ranges import DECAY, Range
 from snncell.errors import ArgumentError
 from snncell.nn.neurons.base import Counting, Neuron
 from snncell.nn.neurons.constants import Membrane
@@ -161,15 +161,11 @@ absent(
     rec_connect="a neuron is one time step; nn.Recurrent(neuron, nn.Dense(n, n)) feeds its spikes back.",
 )
 
-SPIKE_FNS = ("MultiSpike", "SingleSpike")
 Spikes = Literal["MultiSpike", "SingleSpike"] | Count  # the class in sinabs, or n of MaxSpike(n)
-RESET_FNS = ("MembraneSubtract", "MembraneReset")
 
 
 def most_spikes(spike_fn: Any) -> Any:
     """The largest number of spikes in a step; n for MaxSpike(n)."""
-    if not isinstance(spike_fn, int):
-        one_of(spike_fn, SPIKE_FNS, "like: sinabs", "spike_fn, if no number (MaxSpike),")
     return {"MultiSpike": None, "SingleSpike": 1}.get(spike_fn, spike_fn)
 
 
@@ -188,7 +184,7 @@ class Sinabs(FrameworkSettings):
     adapt_scale: Constant = 1.8
     spike_threshold: Constant = 1.0
     spike_fn: Spikes = "MultiSpike"
-    reset_fn: str = "MembraneSubtract"
+    reset_fn: Literal["MembraneSubtract", "MembraneReset"] = "MembraneSubtract"
     surrogate_grad_fn: Any = None
     min_v_mem: Constant | None = None
     train_alphas: bool = False
@@ -210,7 +206,6 @@ def firing(p: Sinabs, threshold: Any) -> dict[str, Any]:
 
     SingleExponential is grad_scale / w exp(-|v - threshold| / w), with w = grad_width threshold.
     """
-    one_of(p.reset_fn, RESET_FNS, "like: sinabs", "reset_fn")
     most, surrogate = most_spikes(p.spike_fn), p.surrogate_grad_fn
     if surrogate is None:
         width = p.grad_width * (threshold if most == 1 else 1.0)  # with counting, x is in units of the threshold

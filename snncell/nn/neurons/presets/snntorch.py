@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from snncell import ops
 from snncell.base.arguments.kinds import Constant
-from snncell.cell.ranges import one_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.neurons.base import Neuron
 from snncell.nn.neurons.convert import decay_from_rate, positive
@@ -113,7 +112,7 @@ class SnnTorch(FrameworkSettings):
     learn_alpha: bool = False
     learn_beta: bool = False
     learn_threshold: bool = False
-    reset_mechanism: str = "subtract"
+    reset_mechanism: Literal["subtract", "zero", "none"] = "subtract"
     graded_spikes_factor: Constant = 1.0
     learn_graded_spikes_factor: bool = False
     reset_delay: bool = True
@@ -127,7 +126,6 @@ class SnnTorch(FrameworkSettings):
 
 def firing(p: SnnTorch, delay: str | None) -> dict[str, Any]:
     """Options of threshold, reset and spike function; the backward pass treats a delayed reset as a constant."""
-    one_of(p.reset_mechanism, ("subtract", "zero", "none"), "like: snntorch", "reset_mechanism")
     learned = {"alpha": p.learn_alpha, "beta": p.learn_beta, "v_threshold": p.learn_threshold}
     return {
         "v_threshold": p.threshold,
@@ -147,7 +145,7 @@ def refuse_inhibition(p: SnnTorch) -> None:
             "the winner. Use reset_delay=True, or apply nn.WinnerTakeAll(1) to the input."
         )
     factor = p.graded_spikes_factor
-    if p.inhibition and (p.learn_graded_spikes_factor or isinstance(factor, bool) or factor != 1.0):
+    if p.inhibition and (p.learn_graded_spikes_factor or factor != 1.0):
         raise ArgumentError(
             "like: snntorch: with inhibition=True snnTorch ignores graded_spikes_factor. Leave one of them out; you "
             "can multiply the spikes afterwards."
@@ -201,7 +199,7 @@ def resistance_and_capacitance(beta: Any, resistance: Any, capacitance: Any, tim
         return resistance, capacitance
     if resistance is not None and capacitance is not None:
         raise ArgumentError("like: snntorch.Lapicque: beta follows from R and C; pass at most two of the three.")
-    if isinstance(beta, bool) or not isinstance(beta, (int, float)) or not 1.0 / math.e <= beta < 1.0:
+    if not isinstance(beta, (int, float)) or not 1.0 / math.e <= beta < 1.0:
         raise ArgumentError(
             f"like: snntorch.Lapicque: beta must be a number from 1 / e = 0.368 to 1, not {beta!r:.200}, because a "
             f"step of snnTorch keeps 1 + ln(beta) of the potential. For a decay factor beta, use LeakyNode(beta)."
