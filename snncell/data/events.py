@@ -179,9 +179,10 @@ def _column(name: str, column: Any) -> Array:
 
 def _whole(name: str, column: Array) -> Array:
     """Return a column of integers; its dtype may be floating."""
-    if column.dtype.kind in "iub":
-        return column
-    if column.dtype.kind != "f" or not np.array_equal(column, np.floor(column)):
+    kind = column.dtype.kind
+    if kind not in "iub" and (kind != "f" or not np.array_equal(column, np.floor(column))):
         unit = " of microseconds" if name == "t" else ""
         raise ArgumentError(f"Events: {name} must be integers{unit}, not {column.dtype} such as {column[:3].tolist()}.")
+    if name == "t" and kind in "uf" and (np.abs(column.astype(np.float64)) >= 2.0**63).any():
+        raise ArgumentError(f"Events: t must be below 2^63 microseconds, but reaches {column.min()} to {column.max()}.")
     return column

@@ -248,6 +248,11 @@ class Collate:
                     f"and sample {index} has {_names(row)}."
                 )
         sequences = self.sequences_of(rows[0])
+        if self.lengths and sequences and "lengths" in rows[0]:
+            raise ArgumentError(
+                'Loader: an entry of the samples has the name "lengths", which the Loader gives to the lengths that it '
+                "adds. Rename this entry, or pass lengths=False."
+            )
         batch: dict[Any, Any] = {}
         x, steps = None, (0, np.zeros(0, np.int64))
         waiting = next((name for name, value in rows[0].items() if isinstance(value, Waiting)), None)

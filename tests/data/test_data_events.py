@@ -65,6 +65,12 @@ def test_repr_is_one_line(events: Any, text: str) -> None:
     assert "n=" not in repr(events[["x"]]) and "n=" not in repr(np.stack([events, events]))
 
 
+@pytest.mark.parametrize("t", [np.inf, -1e300, np.uint64(2**63)])
+def test_times_beyond_int64_raise(t: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"Events: t must be below 2\^63 microseconds, but reaches"):
+        Events(np.array([0, t], np.asarray(t).dtype), [0, 0], sensor_size=(1, 1, 1))
+
+
 def test_errors_show_events_in_one_line() -> None:
     events = Events(np.arange(8000) * 125, np.arange(8000) % 700, sensor_size=(700, 1, 1))
     for call in (lambda: nn.Dense(events, 3), lambda: Tensor(events), lambda: data.SHDLike(events)):

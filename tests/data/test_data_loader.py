@@ -236,6 +236,11 @@ def test_dict_samples_keep_their_keys_and_strings():
     (batch,) = data.Loader(samples, 2, False)
     assert batch["x"].shape == (3, 2, 2) and batch["lengths"].tolist() == [2, 3]
     assert batch["name"] == ["file 2", "file 3"] and batch["more"]["y"].tolist() == [2, 3]
+    samples = [{"x": np.ones((3, 2)), "lengths": 7}]
+    with pytest.raises(ArgumentError, match=r'the name "lengths".*Rename this entry, or pass lengths=False'):
+        next(iter(data.Loader(samples, 1)))
+    (batch,) = data.Loader(samples, 1, lengths=False)
+    assert batch["lengths"].tolist() == [7]
 
 
 def test_transform_frames_events():
