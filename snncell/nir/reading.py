@@ -57,9 +57,9 @@ def from_nir(
     Args:
         graph: the path of a file, or an `nir.NIRGraph`. Files of nir 1.0.4 and older have no v_reset; it is then 0.
         dt: the time step in seconds, also of your input. It may differ from the one in the metadata. In each step, IF
-            neurons add r x dt, so they fire too rarely if dt is too small. `from_nir` therefore sets all inputs to 1
-            and warns if one step does not lift an IF neuron to its threshold (or, for r dt >= 1, to a tenth of it).
-            The warning names the dt that the weights imply. For example, sinabs writes r = 1 and weights for dt=1.
+            neurons add r x dt, so they fire too rarely if dt is too small. `from_nir` therefore warns if a step with
+            all inputs 1 does not lift an IF neuron to its threshold (or, for r dt >= 1, to a tenth of it). The warning
+            names the dt that the weights imply. For example, sinabs writes r = 1 and weights for dt=1.
         method: "euler" or "exponential"; the default is the method in the graph's metadata, or "euler". For Euler's
             method, `from_nir` warns if dt is above a fifth of a time constant, unless the graph was written for this
             dt.
@@ -102,7 +102,7 @@ def from_nir(
 def _method_of(graph: Graph, method: str | None) -> str:
     """The integration method in a graph's metadata; it must be known unless the user passed a `method`."""
     said = graphs.as_text(graph.metadata.get("method", "euler"))
-    if method is None and said not in METHODS:
+    if method is None and (not isinstance(said, str) or said not in METHODS):
         raise NirError(f"the graph's metadata has method={said!r}, which is unknown. Pass {' or '.join(METHODS)}.")
     return str(said)
 
@@ -142,8 +142,10 @@ def _warn_of_integrators(flat: Flat, dt: float) -> None:
         r, threshold = (np.abs(node.values[value]).astype(np.float64) for value in ("r", "v_threshold"))
         # How much of the threshold the neuron reaches in a second if all its inputs are 1.
         share = float((r * reach / threshold.clip(np.finfo(np.float64).tiny)).max())
+        if not share:  # its weights or r are 0
+            continue
         unit = 1.0 / float(r.max())  # the time step for which r dt is 1
-        if not share or share * dt >= (LEAST if dt < unit else MUCH_LESS):
+        if share * dt >= (LEAST if dt < unit else MUCH_LESS):
             continue
         implied = unit if share * unit >= LEAST else 1.0 / share
         warnings.warn(

@@ -151,6 +151,8 @@ class _Calls(DataFlow):
             refuse_replacement(cell, path, error_of, "so its NIR node would compute something else")
         if kind is nn.MultiStep and not cell.return_states:
             return walk.neuron(cell.cell, path, sources)
+        if kind is nn.Identity:
+            return sources
         if kind in LEFT_OUT:
             walk.writer.lose(path, cell, "has no NIR node", "The graph has the network without it.")
             return sources

@@ -520,6 +520,20 @@ def test_dangling_edge_in_subgraph_raises_with_graph_name():
         from_nir(graph, DT)
 
 
+@pytest.mark.parametrize("method", ["rk4", ["euler"], np.array(["euler", "rk4"])])
+def test_unknown_method_in_metadata_raises(method):
+    graph = chain(lif(3))
+    graph.metadata["method"] = method
+    with pytest.raises(NirError, match=r"from_nir: the graph's metadata has method=.*Pass euler or exponential"):
+        from_nir(graph, DT)
+    assert from_nir(graph, DT, "euler").choices.method == "euler"
+
+
+def test_identity_is_no_node():
+    graph = to_nir(nn.SequentialCell(nn.Identity(), nn.Dense(3, 2)), DT, 3)
+    assert graph.edges == [("input", "1"), ("1", "output")]
+
+
 def test_lossy_import_reads_supported_nodes_and_lists_others():
     net = from_nir(chain(lif(3), out=(1, 1, 3)), DT, lossy=True)
     assert net.lost == ("node 'output' (Output): its shape is [1, 1, 3], but its input is [3].",)

@@ -40,6 +40,8 @@ STEPS = [  # r, weights, dt, metadata, and the step that the warning names
     (1.0, 300.0, 1e-3, {}, None),  # weights in units of a second
     (1.0, 1e-3, 1e-3, {}, r"1e[+]02"),  # weights that need longer steps still
     (1.0, 0.3, 1e-3, {"dt": 1e-3}, None),  # the author says so
+    (0.0, 0.3, 1e-3, {}, None),  # no step lifts these neurons
+    (1.0, 0.0, 1e-3, {}, None),
 ]
 
 
