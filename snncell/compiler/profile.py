@@ -70,18 +70,12 @@ class LaunchTime(NamedTuple):
 
 
 class LayerTime(NamedTuple):
-    """One layer of a profiled step: the sums over its launches.
+    """One layer of a profiled step: sums over its launches, by the names of `LaunchTime`.
 
     Attributes:
         name: the path and the class of the layer.
-        seconds: the median time of its launches in a step.
-        share: its part of the step's time.
-        bytes: bytes that its launches read from and write to memory.
-        operations: multiplications and additions.
-        bound: the time in seconds that its launches need at least on this machine.
         times_bound: seconds / bound; NaN without launches.
-        density: the share of nonzero elements in the sparsest operand in which the CPU looks for events, or None.
-        path: "events", "dense", or both with a comma; "" if the CPU does not look for events.
+        density: that of the sparsest operand in which the CPU looks for events, or None.
         forward, backward, optimiser: the parts of `seconds`.
     """
 
@@ -136,10 +130,8 @@ def profile(
         detail: "layers" prints a row for each layer, "launches" a row for each launch.
 
     Returns:
-        A `Profile`. `rows` has a row for each layer, and one for Python between launches, slowest first: `name`,
-        `seconds`, `share`, `bytes`, `operations`, `bound`, `times_bound`, `density` and `path` of events, and the parts
-        `forward`, `backward` and `optimiser` of the seconds. `launches` has a row for each launch. `seconds` is the
-        time of a step, and `overhead` the fraction that the clocks add to it.
+        A `Profile`. `rows` has a row for each layer, and one for Python between launches, slowest first; `launches` has
+        a row for each launch. `seconds` is the time of a step, and `overhead` the fraction that the clocks add to it.
 
     Raises:
         TraceError: if `step` cannot be compiled, inside of a jitted function, or with `check_finite`.
@@ -351,10 +343,8 @@ class Profile:
             launches = sorted(self.launches, key=lambda launch: -launch.seconds)
             rows = [(x.name, x.layer or OUTSIDE, x.track, *_times(x), *_facts(x)) for x in launches]
             rest = next(row for row in self.rows if row.name == BETWEEN)
-            return ("launch", "layer", "track", "ms", "share", *_TITLES), [
-                *rows,
-                (BETWEEN, "", "", *_times(rest), *_facts(rest)),
-            ]
+            rows.append((BETWEEN, "", "", *_times(rest), *_facts(rest)))
+            return ("launch", "layer", "track", "ms", "share", *_TITLES), rows
         rows = [(x.name, *_times(x), *map(_milliseconds, x[-3:]), *_facts(x)) for x in self.rows[:ROWS]]
         if more := self.rows[ROWS:]:
             empty = [""] * (len(TRACKS) + len(_TITLES))

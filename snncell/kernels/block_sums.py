@@ -54,15 +54,12 @@ class BlockSum(NamedTuple):
             sums = np.bincount(places.reshape(-1), parts.reshape(-1), self.outer * self.inner)  # in order
         axes = tuple(axis for axis, n in enumerate(self.shape) if self.kept[axis] != n)
         sums = sums.reshape(self.outer, self.fold, -1).sum(1)
-        return sums.reshape(self._results()).sum(axes, keepdims=True).reshape(self.kept)
+        # The results (outer, inner) may have more axes than `kept`, which had too many levels.
+        return sums.reshape(_results(self.shape, self.kept)).sum(axes, keepdims=True).reshape(self.kept)
 
     def _group(self) -> int:
         """The elements that belong to a row of results."""
         return max(1, self.times * self.inner * self.each)
-
-    def _results(self) -> tuple[int, ...]:
-        """The shape of (outer, inner): `kept`, or with some summed axes if it has too many levels."""
-        return _results(self.shape, self.kept)
 
 
 def block_sum(shape: tuple[int, ...], axes: tuple[int, ...]) -> BlockSum:

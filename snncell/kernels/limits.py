@@ -6,7 +6,7 @@ A kernel cannot take less time than its bytes at this bandwidth, or its operatio
 from __future__ import annotations
 
 import functools
-import time
+import timeit
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -26,12 +26,7 @@ SIDE = 1024  # of the matrices
 def fastest_seconds(run: Callable[[], Any]) -> float:
     """The time of the fastest of several calls, after one that does not count."""
     run()
-    times = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(run, number=1, repeat=ROUNDS))
 
 
 @functools.cache

@@ -324,17 +324,13 @@ def _row_of_tiles(windows: Windows, divisor: int | None, lanes: int) -> list[str
     return rows
 
 
-def scatter_windows(name: str, windows: Windows) -> str:
-    """Source that adds each value to the image at the position found for its window: `name(..., x, places, out)`."""
-    return _for_each_place(name, windows, "out", "x", ["target[at] += given[number]"], cleared=True)
+def move_at_places(name: str, windows: Windows, scatter: bool) -> str:
+    """Source that takes the image element at the position found for each window: `name(..., x, places, out)`.
 
-
-def pick_elements(name: str, windows: Windows) -> str:
-    """Source that takes the image element at the position found for each window: `name(..., x, places, out)`."""
-    return _for_each_place(name, windows, "x", "out", ["given[number] = target[at]"], cleared=False)
-
-
-def _for_each_place(name: str, windows: Windows, image: str, values: str, lines: list[str], cleared: bool) -> str:
+    With `scatter`, it adds each window's value to the element instead.
+    """
+    image, values = ("out", "x") if scatter else ("x", "out")
+    lines = ["target[at] += given[number]" if scatter else "given[number] = target[at]"]
     count = len(windows.size)
     where = ["number = " + place_in("p", "m", count), "found = np.int64(own[number])"]
     for axis in reversed(range(count)):
@@ -343,12 +339,12 @@ def _for_each_place(name: str, windows: Windows, image: str, values: str, lines:
     where.append(f"at = {place_in('r', 'n', count)}")
     if windows.padded:
         bounds = " and ".join(f"r{axis} >= 0 and r{axis} < n{axis}" for axis in range(count))
-        where += [*([] if cleared else ["given[number] = value(0)"]), f"if {bounds}:", *indent(lines)]
+        where += [*([] if scatter else ["given[number] = value(0)"]), f"if {bounds}:", *indent(lines)]
     else:
         where += lines
     where = nest(range(count), where, "m")
     head = [f"target, given, own = row({image}, plane), row({values}, plane), row(places, plane)"]
-    body = units("plane", [*head, *(_clear(count) * cleared), *where])
+    body = units("plane", [*head, *(_clear(count) * scatter), *where])
     return function(name, [*sizes_of(windows), "x", "places", "out"], body)
 
 
@@ -476,9 +472,9 @@ def _kernel(name: str, windows: Windows, dtype: Any, lanes: int, divisor: int) -
         "sum_pool": lambda: (reduce_windows(name, windows, sums(divisor), lanes), f"{ends} T[2] T[1] T[2]*"),
         "unpool_tiles": lambda: (tile_windows(name, windows, None, lanes), f"{ends} T[2] S[2] T[2]*"),
         "spread_tiles": lambda: (tile_windows(name, windows, divisor, lanes), f"{ends} T[2] T[2]*"),
-        "unpool": lambda: (scatter_windows(name, windows), "T[2] S[2] T[2]*"),
+        "unpool": lambda: (move_at_places(name, windows, scatter=True), "T[2] S[2] T[2]*"),
         "spread": lambda: (spread_windows(name, windows, divisor), "T[2] T[2]*"),
-        "pick": lambda: (pick_elements(name, windows), "T[2] S[2] T[2]*"),
+        "pick": lambda: (move_at_places(name, windows, scatter=False), "T[2] S[2] T[2]*"),
     }
     source, arrays = kernels[name]()
     head = HEAD.format(name=name, windows=windows, value=dtype.name, place=place.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -77,12 +78,8 @@ def substitute(program: Program, replaced: dict[Value, Value]) -> Program:
 
 def by_line(instructions: Sequence[Instruction]) -> list[str]:
     """The names of instructions, grouped by the user's line."""
-    lines: list[tuple[str, list[str]]] = []
-    for instruction in instructions:
-        if not lines or lines[-1][0] != instruction.line:
-            lines.append((instruction.line, []))
-        lines[-1][1].append(instruction.op.name)
-    return [f"{' '.join(names):<24} {line}" for line, names in lines]
+    groups = itertools.groupby(instructions, lambda instruction: instruction.line)
+    return [f"{' '.join(instruction.op.name for instruction in group):<24} {line}" for line, group in groups]
 
 
 def _instruction_text(instruction: Instruction) -> str:

@@ -370,11 +370,8 @@ def _launch(
     assert operands == list(range(len(operands)))
     launch = DeviceLaunch(group, {}, slots, [])
     launch.build()
-    dtype = dtypes.compute_dtype(op.operand_dtype(inputs)) if isinstance(op, Elementwise) else None
-    numbers = [(place, dtype) for place, x in enumerate(inputs) if not isinstance(x, Value)]
-    if getattr(op, "rule", "") == "select":
-        numbers = [(place, dtype if place else np.dtype(bool)) for place, dtype in numbers]
-    return launch, numbers
+    places = [place for place, x in enumerate(inputs) if not isinstance(x, Value)]
+    return launch, [(place, number.dtype) for place, number in zip(places, launch.scalars, strict=True)]
 
 
 def _run(self: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:

@@ -208,7 +208,6 @@ class AllStepsPlan:
             self._add(instruction)
         outputs = [*(self.whole[value] for value in self.results), *map(self._total, self.summed)]
         self.plan = Plan(Program(inputs, {}, [], self.instructions, outputs, {}), space)
-        self._built = False
 
     def _sequence(self, value: Value) -> Value:
         self.whole[value] = Value(value.trace, (self.count, *value.shape), value.dtype)
@@ -246,9 +245,7 @@ class AllStepsPlan:
 
     def run(self, known: dict[Value, Any]) -> tuple[dict[Value, Any], dict[Value, Any]]:
         """The required sequences and sums, from the arrays of the inputs."""
-        if not self._built:
-            self.plan.build()
-            self._built = True
+        self.plan.build()
         arrays = self.plan.carry_out([known[value] for value in self.inputs])
         count = len(self.results)
         sequences = dict(zip(self.results, arrays[:count], strict=True))

@@ -74,15 +74,19 @@ class Plan:
         arrays = {slots[value]: array for value, array in constants.items()}
         self._template = [arrays.get(slot) for slot in range(len(slots))]
         self.graph = self.recorded() if recorded else None
+        self._built = False
 
     def build(self) -> None:
-        """Compile or load its kernels."""
+        """Compile or load its kernels, once."""
+        if self._built:
+            return
         if listening():  # progress reports want the number of kernels first
             expect(self.kernels())
         for launch in self.launches:
             launch.build()
         if self.joins:
             prepare_batches()
+        self._built = True
 
     def kernels(self) -> Iterator[tuple[Any, ...]]:
         """The kernels of a run that are known in advance, as arguments for `build`."""

@@ -30,7 +30,6 @@ class StepLoop(LoopBackend):
         self.plan = _StepPlan(schedule.parts, self.carry, [*self.sequences, *self.summed], space)
         self.again = _StepPlan(recompute.parts, self.stored, [], space) if recompute else None
         self.plans = [step.plan for step in (self.plan, self.again) if step is not None]
-        self._built = False
 
     @property
     def moved(self) -> int:  # type: ignore[override]
@@ -52,9 +51,8 @@ class StepLoop(LoopBackend):
         self, known: dict[Value, Any], varying: set[Value], steps: int
     ) -> tuple[list[Any], dict[Value, Any], dict[Value, Any], list[Any]]:
         """Run the plan step by step."""
-        for plan in () if self._built else self.plans:
+        for plan in self.plans:
             plan.build()
-        self._built = True
         states = [known[value] for value in self.carry]
         space, every = self.space, self.every
         ys = {value: space.empty((steps, *value.shape), value.dtype) for value in self.sequences}

@@ -94,10 +94,8 @@ _OUTSIDE = frozenset(
 _ENTROPY = frozenset(
     [
         *("os.urandom", "uuid.uuid1", "uuid.uuid4"),
-        *(
-            f"secrets.{name}"
-            for name in ("choice", "randbelow", "randbits", "token_bytes", "token_hex", "token_urlsafe")
-        ),
+        *(f"secrets.{name}" for name in ("choice", "randbelow", "randbits")),
+        *(f"secrets.token_{kind}" for kind in ("bytes", "hex", "urlsafe")),
         *(f"torch.{name}" for name in ("rand", "rand_like", "randn", "randn_like", "randint", "randperm", "normal")),
         *(f"torch.{name}" for name in ("bernoulli", "multinomial", "poisson")),
     ]

@@ -108,9 +108,8 @@ def contract(x: Any, dout: Any, out: Any, shape: Shape) -> None:
     units, lanes = parts * shape.groups, taps.wide // x.dtype.itemsize
     partial = empty((units, math.prod(shape.window) * lanes), x.dtype)
     partial[...] = 0
-    geometry = [
-        *(shape.groups, down.length, across.length, down.stride, down.results, across.results, shape.images, parts),
-    ]
+    lengths = down.length, across.length, down.stride, down.results, across.results
+    geometry = [shape.groups, *lengths, shape.images, parts]
     kernel = _kernel(contract_planes, taps, x.dtype)
     operands = flat(x), flat(dout), *_operands(shape, x.dtype), partial
     kernel(units, _grain(shape, units), *operands, np.array(geometry, np.int64))

@@ -337,10 +337,8 @@ def correlate(x: Any, weights: Any, layout: Ints, sources: Any, out: Any, shape:
     geometry = np.array([shape.outputs, *layout, shape.channels, taps, _points(shape)], np.int64)
     pack = _kernel(pack_points, tiling, dtype)
     pack(plan.blocks, int(packed.size > 1 << 18), flat(weights), sources, packed, geometry)
-    operands, kernel = (
-        (flat(x), packed, plan.offsets, out.reshape(-1)),
-        _kernel(correlate_tiles, tiling, dtype, x.dtype),
-    )
+    operands = flat(x), packed, plan.offsets, out.reshape(-1)
+    kernel = _kernel(correlate_tiles, tiling, dtype, x.dtype)
     run_in_parts(kernel, plan.units, plan.work, operands, plan.memory(x, dtype, tiling.images), plan.geometry)
 
 
