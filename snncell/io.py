@@ -118,9 +118,7 @@ def path_to_write(file: str | os.PathLike[str], who: str) -> Path:
 
 
 def write_arrays(file: str | os.PathLike[str], arrays: dict[str, Any], text: dict[str, str], who: str) -> None:
-    """Write arrays and texts atomically to a safetensors file, and remove temporary files of killed processes next to
-    it.
-    """
+    """Write arrays and texts atomically to a safetensors file, and remove temporary files of killed processes."""
     save: Any = import_once("safetensors.numpy").save
     known = {dtype.dtype for dtype in _DTYPES.values()}
     native = {name: np.array(a, a.dtype.newbyteorder("="), order="C") for name, a in arrays.items()}

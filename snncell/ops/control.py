@@ -68,9 +68,7 @@ def run_scan(
     names: Sequence[str] | None = None,
     one_by_one: bool = False,
 ) -> tuple[Any, Any]:
-    """`scan` for a caller with its own name `who` and state `names` in errors. `one_by_one` calls `f` at each step, for
-    hooks and `bprop_debug`, as `testing.unfused()` does for all loops.
-    """
+    """`scan` for a caller `who` with state `names`. `one_by_one` calls `f` at each step: for hooks, `bprop_debug`."""
     if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
     if TRACING.unfused or one_by_one:

@@ -78,10 +78,7 @@ def rfft(x: Numbers) -> Tensor:
 
 
 def irfft(x: Numbers, n: int | None = None) -> Tensor:
-    """Inverse of `rfft`: a real signal (..., n) from a half spectrum (..., K). By default n = 2 (K - 1).
-
-    A ShapeError is raised unless K = n // 2 + 1.
-    """
+    """Inverse of `rfft`: (..., n // 2 + 1) -> (..., n), by default for an even n; other lengths raise a ShapeError."""
     tensor = _signal(x, "irfft")
     length = 2 * (tensor.shape[-1] - 1) if n is None else as_int(n, "irfft", "n")
     if tensor.shape[-1] != length // 2 + 1 or length < 1:

@@ -243,9 +243,7 @@ def as_positions(x: Tensor, indices: Any, name: str, argument: str = "index") ->
 
 
 def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tensor:
-    """Convert positions along an axis to non-negative ones. Positions out of range raise an error, or become `beyond`
-    in a trace, where values are unknown.
-    """
+    """Count positions along an axis from 0. Those out of range raise an error, or in a trace become `beyond`."""
     if isinstance(index._data, np.ndarray) and index.size:
         _refuse_positions(index._data.min(), index._data.max(), -length, length, f"{name}: index")
     positive = ar.where(index < 0, index + length, index)

@@ -125,9 +125,7 @@ def _outputs(out: Any, who: str) -> tuple[list[Tensor], Any]:
 def _along_each(
     like: Sequence[Tensor], number: int, along: Callable[[list[Tensor]], Sequence[Tensor]], swept: Recording
 ) -> list[Tensor]:
-    """Apply the linear map `along`, the derivative of `swept`, to every unit vector of the Tensor `like[number]`, with
-    zeros for the others, and stack the results.
-    """
+    """Stack the results of `along`, the derivative of `swept`, for each unit vector of `like[number]` (others 0)."""
     one = like[number]
     zeros = [full(0.0, x) for x in like]
     places = array_beside(np.arange(one.size).reshape(one.shape), one)

@@ -139,10 +139,7 @@ def _with_leading_axes(tensors: Any, least: int, name: str) -> list[Tensor]:
 
 
 def narrow(x: Numbers, axis: int, start: int, length: int) -> Tensor:
-    """Select `length` slices along an axis, beginning at `start`, which may be negative to count from the end.
-
-    A range beyond the end of the axis raises a ShapeError.
-    """
+    """Select `length` slices of an axis from `start` on, which may be negative; a ShapeError beyond the end."""
     tensor = as_tensor(x, "narrow")
     number = as_axis(axis, tensor.ndim, "narrow")
     first, count, n = as_int(start, "narrow", "start"), as_int(length, "narrow", "length"), tensor.shape[number]

@@ -22,9 +22,7 @@ from snncell.tape.tensor import Tensor, in_trace, wrap
 
 
 class Event:
-    """A call of a layer, `subject`, with the notes of its forward pass and of its gradient. A traced call is one event;
-    `NotedResults.pass_on` makes a new event for each run.
-    """
+    """A call of a layer, `subject`. A traced call is one event; `NotedResults.pass_on` makes one for each run."""
 
     def __init__(self, subject: Any) -> None:
         self.subject = subject

@@ -318,10 +318,7 @@ class Parameter(Tensor):
 
 
 class ParameterTuple(tuple[Parameter, ...]):
-    """A tuple of Parameters.
-
-    Raises a ParameterError for an element that is not a Parameter, or if two of them have the same name.
-    """
+    """A tuple of Parameters; a ParameterError for another element, or for two with the same name."""
 
     def __new__(cls, parameters: Iterable[Parameter] = ()) -> ParameterTuple:
         if not isinstance(parameters, Iterable) or isinstance(parameters, (str, bytes, dict, Tensor)):

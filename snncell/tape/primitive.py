@@ -109,10 +109,7 @@ class Primitive:
         return self
 
     def bind(self, *inputs: Any, **attrs: Any) -> Tensor:
-        """Evaluate or trace the operation on Tensors and Python scalars, and record it on the tape.
-
-        With `multiple` it returns a tuple; `bind_all` has that return type for type checkers.
-        """
+        """Evaluate or trace the operation, and record it on the tape. With `multiple` it returns a tuple."""
         trace, tape = TRACING.trace, RECORDING.tape
         if trace is None:
             data = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], inputs, attrs)
@@ -242,10 +239,7 @@ class Primitive:
         return []
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Multiplications and additions of the plain algorithm; `used` is the share of its events that a product uses.
-
-        By default one for each element.
-        """
+        """The arithmetic operations, by default one for each element; a product uses the share `used` of its events."""
         return 0.0 if self.view else float(max(math.prod(x.shape) for x in (*inputs, *outputs) if hasattr(x, "shape")))
 
     def event_density(self, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[float, bool] | None:

@@ -282,9 +282,7 @@ def recording_on(tape: Tape | None) -> AbstractContextManager[Any]:
 
 
 def record_on(tape: Tape) -> AbstractContextManager[Any]:
-    """Context manager: record on a new tape, nested in the active one. At the end, the entries of `tape` are appended
-    to the outer tape, because they belong to both recordings.
-    """
+    """Context manager: record on a new tape, whose entries the active tape gets at the end, as they belong to both."""
     outer = RECORDING.tape
     tape.depth = 1 if outer is None else 1 + outer.depth
     passed_on = () if outer is None else (partial(outer.entries.extend, tape.entries),)
