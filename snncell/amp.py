@@ -65,8 +65,7 @@ def put_back_unless(finite: Tensor, before: Values) -> None:
 def step_if(finite: Tensor, optimiser: Optimizer, gradients: Annotated[Iterable[Tensor], Own()]) -> None:
     """Call the optimiser if `finite` holds; otherwise keep Parameters, moments and step counter, bit for bit.
 
-    Use it in place of a Python `if`, because a jitted function cannot branch on a Tensor. It computes both cases, and
-    keeps one.
+    Use it in place of a Python `if`, because a jitted function cannot branch on a Tensor. Both cases are computed.
 
     Args:
         finite: the result of `all_finite`.
@@ -245,8 +244,7 @@ def auto_mixed_precision(
 
     Such a layer, y = f(x, W), becomes y = float32(f(half(x), half(W))): inputs, weights and result are rounded to
     `dtype`, and sums are float32. The backward pass rounds at the same places. Everything else stays float32: neuron
-    states and thresholds, normalisation statistics, losses, Parameters and gradients. Float64 and integer inputs are
-    not rounded.
+    states, thresholds, statistics, losses, Parameters and gradients. Float64 and integer inputs are not rounded.
 
     Args:
         net: the network. Its `Dense`, `Conv1d`, `Conv2d`, `Conv2dTranspose` layers and their subclasses are changed,

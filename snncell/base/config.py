@@ -36,8 +36,7 @@ def set_context(
     Args:
         mode: `PYNATIVE_MODE` (the default) runs each operation when it is called. `GRAPH_MODE` compiles every Cell that
             is called from outside a Cell, like `snncell.jit`.
-        device_target: "CPU" or "GPU", the device of new Tensors and Parameters. Operations run where their operands
-            are.
+        device_target: "CPU" or "GPU", for new Tensors and Parameters. Operations run on the device of their operands.
         pool_limit: the bytes of freed arrays to keep for new ones, by default 2 GiB; `snncell.empty_pool()` frees them.
         check_finite: True to find the first NaN, or inf from finite operands, forward or backward. See below.
         full_traceback: True to show the frames of snncell in the traceback of an error. By default they are hidden, so

@@ -2,9 +2,8 @@
 
 Ctrl-C raises KeyboardInterrupt from a signal handler on the main thread. Python runs the handler between two steps of
 its interpreter: at the start of a Python function, after a call of a C function, or at a backward jump. It never runs
-the handler inside a C function. Therefore a context manager whose `__exit__` is a Python function may restore nothing,
-because an interruption can come before its first statement. The contexts here consist only of C functions. `deferring`
-calls everything else.
+the handler inside a C function. An interruption can come before the first statement of an `__exit__` in Python, which
+then restores nothing. Therefore the contexts here consist only of C functions. `deferring` calls everything else.
 """
 
 from __future__ import annotations

@@ -138,9 +138,8 @@ class Modes(Tree):
         """Gradient checkpointing: rerun the Cell in the backward pass instead of storing its intermediate values.
 
         It stores only inputs and outputs and costs a second forward pass; gradients and random numbers stay the same.
-        Statistics are updated once, but hooks of the descendants are called twice. A `MultiStep` without
-        `checkpoint_every` stores its states at every sqrt(T)-th time step. In a jitted function the compiler decides
-        instead.
+        Statistics are updated once, but descendants' hooks are called twice. A `MultiStep` without `checkpoint_every`
+        stores its states at every sqrt(T)-th time step. In a jitted function the compiler decides.
 
         Args:
             output_recompute: False, because the following operations need the outputs.

@@ -335,8 +335,7 @@ class Tree:
     def trainable_params(self, recurse: bool = True) -> list[Parameter]:
         """The Parameters with requires_grad=True, for example to pass to an optimiser.
 
-        Cells and Parameters in a dict or a nested list are not registered, so they are missing. A warning names the
-        attribute.
+        Cells and Parameters in a dict or a nested list are not registered, so they are missing. A warning names them.
         """
         if recurse:
             self._warn_of_unregistered()

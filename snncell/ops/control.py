@@ -212,8 +212,7 @@ def vmap(fn: Annotated[Callable[..., Any], Own()], in_axes: Any = 0, out_axes: A
             applies to all arguments, a tuple has one entry for each.
         out_axes: the axis along which each result is stacked; None for a result that does not depend on the slice.
     Returns: A function with the arguments of `fn`, each with one more axis.
-    Raises: ArgumentError for axes that do not fit the arguments, or results that are not Tensors; ShapeError for
-        arguments with different numbers of slices.
+    Raises: ArgumentError for wrong axes, or results that are not Tensors; ShapeError for different numbers of slices.
     Example:
         >>> snncell.vmap(lambda row, w: (row * w).sum(), in_axes=(0, None))(ops.ones((2, 3)), Tensor([1.0, 2.0, 3.0]))
         Tensor(shape=[2], dtype=Float32, value= [ 6.00000000e+00,  6.00000000e+00])

@@ -1,7 +1,6 @@
 """Convolution over one or more axes, transposed convolution, and image patches (unfold, fold).
 
-A convolution, the gradient of its input and the gradient of its weight are three operations. The gradients of each are
-the other two, so gradients of any order exist.
+A convolution and the gradients of its input and weight are three operations. The gradients of each are the other two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Gather: slices and elements at integer positions, embedding rows, one-hot vectors.
 
-A position out of range is an error in an eager call, and in a Program on the CPU. A Program on a GPU reads NaN instead
-(see `_Lookup`).
+A position out of range raises an error, but a Program on a GPU reads NaN instead (see `_Lookup`).
 """
 
 from __future__ import annotations

@@ -360,8 +360,7 @@ def cross_entropy(
 
     Args:
         x: logits (N, C) or (N, C, ...).
-        target: integers (N,) or (N, ...) from 0 to C - 1, or probabilities of the shape of x. An integer out of range
-            raises an ArgumentError.
+        target: integers (N,) or (N, ...) from 0 to C - 1, else an ArgumentError; or probabilities of the shape of x.
         weight: (C,), a weight per class. The mean is then divided by the sum of the weights.
         ignore_index: a target that does not contribute, for example for padded time steps.
         label_smoothing: e in [0, 1). Targets become (1 - e) target + e / C, which discourages overconfidence.

@@ -263,8 +263,7 @@ def avg_pool(
 ) -> Tensor:
     """Average pooling over `count` axes: the mean of each window. Padding does not count in the mean with pad_mode
     "same" or count_include_pad=False. With `ceil_mode`, a partial window at the end counts if it begins before the
-    padding at the end, and elements beyond the padding do not count. With `divisor_override`, the sum is divided by
-    that number instead.
+    padding at the end, without elements beyond the padding. `divisor_override` replaces the number of elements.
     """
     name = f"avg_pool{count}d"
     tensor, windows, asked = _prepare_pool(name, x, count, kernel_size, stride, pad_mode, padding, 1, ceil_mode)

@@ -3,10 +3,8 @@
 The generator is NumPy's Philox, keyed by the seed and the number of the call. Each element uses its own 64-bit word:
 
 - uniform: 53 bits of the word for float64, 24 bits of half a word for float32, as in NumPy.
-- normal: the Box-Muller method computes two numbers from two words, in float64. On a GPU, logarithm and sine may differ
-  in the last bit.
-- integers: the upper half of the product of the word and the number n of integers. Probabilities are 1 / n within
-  2^-64.
+- normal: the Box-Muller method makes two numbers of two words, in float64. GPU results may differ in the last bit.
+- integers: the upper half of the product of the word and the number n of integers. They are uniform within 2^-64.
 - permutations: the order of the words.
 
 The key of the next draw is a Parameter without a gradient, so a jitted function draws new numbers each time it runs:
@@ -387,8 +385,7 @@ def dropout(x: Numbers, p: Probability = 0.5, shared_axes: tuple[int, ...] = ())
 
     Args:
         p: the probability of dropping an element.
-        shared_axes: axes along which all elements share one decision. For example, shared_axes=(0,) drops the same
-            elements at all time steps of (T, B, N).
+        shared_axes: axes along which elements share one decision: (0,) drops the same ones at all steps of (T, B, N).
     """
     tensor = as_float(x, "dropout")
     keep_prob = 1.0 - probability(p, "dropout", "p")

@@ -2,8 +2,7 @@
 
 This module reads the user's line, the running Cells, and the Parameter that an optimiser is updating from Python's
 frames. It does so when a result is not finite, and when the tape gets an entry, so that an error in a backward pass can
-name the line and the Cells of the forward pass. Operations in a replayed time loop (`compiler/nan_replay.py`) get its
-line.
+name the line and Cells of the forward pass. Operations in a replayed loop (`compiler/nan_replay.py`) get its line.
 """
 
 from __future__ import annotations

@@ -361,8 +361,7 @@ def custom(op: Any, forward: Callable[[], Any], inputs: Sequence[Tensor], attrs:
     `pull`, the entry stores the pair of `attrs` and the structure of the output.
     """
     tape = RECORDING.tape
-    # Only a Composite may be moved out of a loop's body. A user's forward may draw random numbers or write to
-    # Parameters, which must happen at each step.
+    # Only a Composite may leave a loop's body, because a user's forward may draw random numbers or write to Parameters.
     if TRACING.trace is not None and isinstance(op, Composite) and TRACING.trace.outside(inputs):
         with TRACING.trace.stepping_out():
             return custom(op, forward, inputs, attrs)

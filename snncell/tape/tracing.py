@@ -162,8 +162,7 @@ class BodyTrace(Trace):
 
     Tensors, Parameters and Values from outside of the step become inputs (`captures`). If all operands of an operation
     come from outside, it runs once, before the loop, and the outer tape records it. Parameters that the step writes
-    become states; `carried` are those that an earlier trace found. `tape` records the operations; None without a
-    gradient.
+    become states; `carried` are those that an earlier trace found. `tape` is None without a gradient.
     """
 
     def __init__(self, who: str, tape: Tape | None, carried: Iterable[Parameter] = ()) -> None:
