@@ -188,10 +188,9 @@ def load_checkpoint(
     arrays, _ = read_arrays(source, "load_checkpoint")
     without, within = _prefixes(filter_prefix), _prefixes(specify_prefix)
     try:
-        parameters = {path: Parameter(array, name=path) for path, array in arrays.items()}
         parameters = {
-            path: p
-            for path, p in parameters.items()
+            path: Parameter(array, name=path)
+            for path, array in arrays.items()
             if not path.startswith(without)
             and (not within or path.startswith(within))
             and (choice_func is None or choice_func(path))

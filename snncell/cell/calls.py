@@ -92,7 +92,7 @@ def prepare_inputs(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         raise_with_layer(cell, error, args, kwargs)
         raise
     try:
-        return plan.taken(type(cell).__name__, (cell, *args), kwargs, 1)[1:]
+        return plan.check_call(type(cell).__name__, (cell, *args), kwargs, 1)[1:]
     except ArgumentError as refused:
         raise CallError(str(refused)) from None
 
@@ -112,7 +112,7 @@ def raise_with_layer(cell: Any, error: Exception, args: tuple[Any, ...], kwargs:
     function = getattr(cell.construct, "__func__", None)
     if not isinstance(error, SnncellError) or function is None or not ours(function):
         return
-    operands = plan_of(function).given((cell, *args), kwargs)
+    operands = plan_of(function).describe_call((cell, *args), kwargs)
     constants = {name: value for name, value in vars(cell).items() if isinstance(value, Tensor) and value.ndim}
     operands += "".join(f"; its {name} is {brief(value)}" for name, value in constants.items())
     if told := from_inside(error, type(cell).__name__, operands):
@@ -306,7 +306,7 @@ class _Reverse:
                     f"returned no gradient for {what} of self.internal_params; return "
                     f"(gradients, {{self.{next(paths, parameter.name)}: gradient, ...}})"
                 )
-            of_parameters[parameter] = self._fitted(of_parameters[parameter], parameter, what)
+            of_parameters[parameter] = self._fit(of_parameters[parameter], parameter, what)
         return returned, of_parameters
 
     def _is_pair(self, returned: Any) -> bool:
@@ -330,16 +330,16 @@ class _Reverse:
                     f"Tensor; return None in its place"
                 )
             elif isinstance(value, Tensor):
-                gradients.append(self._fitted(grad, value, f"input {name!r}"))
+                gradients.append(self._fit(grad, value, f"input {name!r}"))
             else:
                 try:
                     parts = structure.match_tensors(tree, grad, f"the gradient for input {name!r}")
                 except GradientError as error:
                     raise self.error(f"{error} A gradient must have the structure of the input") from None
-                gradients += [self._fitted(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
+                gradients += [self._fit(g, x, f"input {name!r}") for g, x in zip(parts, leaves, strict=True)]
         return gradients
 
-    def _fitted(self, grad: Any, x: Tensor, what: str) -> Any:
+    def _fit(self, grad: Any, x: Tensor, what: str) -> Any:
         if grad is None:
             return None
         if not isinstance(grad, Tensor):

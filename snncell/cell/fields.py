@@ -72,7 +72,7 @@ class Field:
         kind = inspect.Parameter.KEYWORD_ONLY if self.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Parameter(self.name, kind, default=self.default, annotation=self.annotation)
 
-    def prepared(self, value: Any, who: str) -> Any:
+    def prepare(self, value: Any, who: str) -> Any:
         """Check and convert an argument."""
         if self.convert is not None:
             return self.convert(value, who, self.name)
@@ -298,7 +298,7 @@ def _begin(cell: Any, kind: Any, values: dict[str, Any]) -> None:
         first |= constants if unpacks == "constants" else {"constants": constants}
     above.__init__(cell, **first)
     for one in rest:
-        values[one.name] = value = one.prepared(values[one.name], who)
+        values[one.name] = value = one.prepare(values[one.name], who)
         if not one.keep:
             continue
         if _is_constant(kind, one):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -181,10 +182,11 @@ class HasState(Tree):
         parameters = [(path, p) for path, p in self.parameters_and_names() if path in given]
         found = {path for path, _ in parameters}
         for path in [path for path in given if path not in found]:  # perhaps another path to a shared Parameter
-            owner, _, name = path.rpartition(".")
-            member = _at(self, owner).get(name)
-            if isinstance(member, Parameter):
-                parameters.append((path, member))
+            owner, _, name = path.rpartition(".")  # the owner's path may go through a list
+            with suppress(MissingNameError):
+                member = dict(self.get_sub_cell(owner)._members()).get(name)
+                if isinstance(member, Parameter):
+                    parameters.append((path, member))
         known = {id(p) for _, p in parameters}
         missing = [path for path, p in self.parameters_and_names() if id(p) not in known]
         kept = self.kept_buffers()
@@ -233,14 +235,6 @@ def replace_buffers(written: Undo, values: Iterable[tuple[Any, str, Tensor]]) ->
 
 def _defines(cell: Any, name: str) -> bool:
     return getattr(type(cell), name) is not getattr(HasState, name)
-
-
-def _at(cell: HasState, path: str) -> dict[str, Any]:
-    """The Parameters and children, by name, of the Cell at a path, which may go through a list."""
-    try:
-        return dict(cell.get_sub_cell(path)._members())
-    except MissingNameError:
-        return {}
 
 
 def _fitting(path: str, value: Any, place: Any, faults: list[str]) -> Tensor | None:

@@ -43,7 +43,7 @@ class PrimitiveClass:
         if not isfunction(function):  # elementwise operations check their own operands
             return function(*operands, **named, **self.options)
         plan = plan_of(function)
-        operands = plan.taken(who, operands, named)
+        operands = plan.check_call(who, operands, named)
         try:
             return function(*operands, **named, **self.options)
         except Exception as error:

@@ -84,7 +84,7 @@ class Function(Elementwise):
                 else:
                     if common is not None:  # one float dtype and plain numbers: nothing to convert
                         return self.bind(*inputs)
-            operands = self._converted(inputs)
+            operands = self._convert(inputs)
             if self.rule == "whole" and not operands[0].dtype.is_float:
                 whole: Tensor = snapshot(operands[0])
                 return whole
@@ -104,7 +104,7 @@ class Function(Elementwise):
         except TypeError as misfit:
             raise CallError(f"{self.name}: takes ({', '.join(self.operands)}): {misfit}.") from None
 
-    def _converted(self, inputs: tuple[Any, ...]) -> list[Any]:
+    def _convert(self, inputs: tuple[Any, ...]) -> list[Any]:
         """Convert the operands to the dtype that the rule requires."""
         if len(inputs) != self.arity:
             raise ArgumentError(f"{self.name}: takes {self.arity} operand(s), got {len(inputs)}.")
@@ -113,11 +113,11 @@ class Function(Elementwise):
             return [astype(as_tensor(x, self.name), dtypes.bool_) for x in operands]
         if self.rule == "select":
             condition = astype(as_tensor(operands[0], self.name), dtypes.bool_)
-            return [condition, *self._checked(same_dtype(operands[1:], self.name))]
+            return [condition, *self._check(same_dtype(operands[1:], self.name))]
         floating, comparing = self.rule in ("float", "test"), self.rule == "compare"
-        return self._checked(same_dtype(operands, self.name, floating=floating, widening=comparing))
+        return self._check(same_dtype(operands, self.name, floating=floating, widening=comparing))
 
-    def _checked(self, operands: list[Any]) -> list[Any]:
+    def _check(self, operands: list[Any]) -> list[Any]:
         """Refuse complex numbers, booleans or floats if the operation does not support them."""
         if not self.booleans and any(isinstance(x, Tensor) and x.dtype.category == 0 for x in operands):
             raise DTypeError(f"{self.name}: takes numbers, not booleans. Convert them first: x.astype('int64').")

@@ -310,9 +310,9 @@ class Map:
             raise ArgumentError(f"{who}: the first argument must be the function, unless you pass one to {who}(...).")
         if not sequences:
             raise ArgumentError(f"{who}: needs at least one tuple or list after the function.")
-        return self._mapped(function, sequences, who, True)
+        return self._apply(function, sequences, who, True)
 
-    def _mapped(self, function: Callable[..., Any], sequences: tuple[Any, ...], who: str, outermost: bool) -> Any:
+    def _apply(self, function: Callable[..., Any], sequences: tuple[Any, ...], who: str, outermost: bool) -> Any:
         several = [isinstance(one, (tuple, list)) for one in sequences]
         if not any(several) and not outermost:
             return function(*sequences)
@@ -321,7 +321,7 @@ class Map:
             raise ArgumentError(f"{who}: takes tuples or lists of equal length, not {shown}.")
         columns = zip(*sequences, strict=True)
         if self.deep:
-            found = [self._mapped(function, column, who, False) for column in columns]
+            found = [self._apply(function, column, who, False) for column in columns]
         else:
             found = [function(*column) for column in columns]
         return found if isinstance(sequences[0], list) else tuple(found)

@@ -15,6 +15,7 @@ from snncell.kernels.cuda import indexing as rows
 from snncell.ops import arithmetic as ar, joining, shape as sh
 from snncell.ops.base import as_axis, as_float, as_int, as_tensor, primitive, same_dtype
 from snncell.ops.gathering import gather, gather_elements
+from snncell.ops.reduce import not_empty
 from snncell.tape.primitive import repeat_over_time, with_axis_of_steps
 from snncell.tape.tensor import Tensor, on_device_of
 
@@ -129,13 +130,10 @@ def median(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Any:
         keepdims: keep the axis with length 1.
     Returns: A Tensor without axes, or the pair if `axis` is given. NaN if there is a NaN.
     """
-    tensor = as_tensor(x, "median")
+    tensor = not_empty(x, axis, "median")
     line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "median"))
-    if not line.shape[number]:
-        raise ShapeError(f"median: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
-    order = argsort(line, number)
-    middle, last = ((line.shape[number] - 1) // 2, line.shape[number] - 1)
-    places = joining.narrow(order, number, middle, 1)
+    order, last = argsort(line, number), line.shape[number] - 1
+    places = joining.narrow(order, number, last // 2, 1)
     if tensor.dtype.is_float:  # NaN comes last
         final = joining.narrow(order, number, last, 1)
         places = ar.where(ar.isnan(gather_elements(line, number, final)), final, places)
@@ -154,7 +152,7 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
         keepdims: keep the axis with length 1.
     Returns: The quantiles along the axis. A quantile of elements that contain a NaN is NaN.
     """
-    tensor = as_float(x, "quantile")
+    tensor = as_float(not_empty(x, axis, "quantile"), "quantile")
     try:
         shares = q.asnumpy() if isinstance(q, Tensor) else np.asarray(q)
     except ValueError:  # ragged
@@ -163,15 +161,13 @@ def quantile(x: Numbers, q: Any, axis: int | None = None, keepdims: bool = False
         raise ArgumentError(f"quantile: q is a number in [0, 1], or a list of them, not {show(q)}.")
     line, number = (sh.ravel(tensor), 0) if axis is None else (tensor, as_axis(axis, tensor.ndim, "quantile"))
     n = line.shape[number]
-    if not n:
-        raise ShapeError(f"quantile: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
     rows = sort(sh.swapaxes(line, number, -1))[0]
     rows = ar.where(ar.isnan(rows[..., n - 1 :]), math.nan, rows)
     results = []
     for share in shares.reshape(-1).astype(np.float64):
         below = min(int(share * (n - 1)), max(n - 2, 0))
         weight = float(share * (n - 1) - below)
-        low, high = rows[..., below : below + 1], rows[..., min(below + 1, n - 1) : min(below + 1, n - 1) + 1]
+        low, high = (rows[..., place : place + 1] for place in (below, min(below + 1, n - 1)))
         value = low if not weight else high if weight == 1 else low + (high - low) * weight
         kept = sh.swapaxes(value, number, -1)
         whole = kept if keepdims else sh.squeeze(kept, number)

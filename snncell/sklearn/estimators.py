@@ -73,7 +73,7 @@ class SpikingEstimator(BaseEstimator):  # type: ignore[misc]
         """Train for `epochs`. If it is None, the settings decide about the number of epochs and early stopping."""
         settings: dict[str, Any] = self.get_params(deep=False)
         # Check the settings by the annotations of `__init__` here, because scikit-learn forbids it in `__init__`.
-        plan_of(SpikingEstimator.__init__).taken(type(self).__name__, (), settings)
+        plan_of(SpikingEstimator.__init__).check_call(type(self).__name__, (), settings)
         samples, y = validate_data(self, X, y, reset=anew, dtype=np.float32, **self._validation)
         refuse_range(type(self).__name__, settings["encoder"], samples)
         target, outputs = self._targets(y, anew)

@@ -247,7 +247,7 @@ class Parameter(Tensor):
             )
         self._refuse_write_in_gradient(what)
 
-    def _limited(self, value: Tensor) -> Tensor:
+    def _project(self, value: Tensor) -> Tensor:
         """Cast a new value, and project it by `limits`."""
         if self.limits:
             value = value.astype(self.dtype)
@@ -281,7 +281,7 @@ class Parameter(Tensor):
             raise TensorIndexError(f"Parameter {self.name!r} of shape {self.shape}: {error}.") from None
         except ValueError as error:
             raise ShapeError(f"Parameter {self.name!r} of shape {self.shape}, p[{index!r}] = value: {error}.") from None
-        commit([self.write_of(self._limited(wrap(new))._data if self.limits else new)])
+        commit([self.write_of(self._project(wrap(new))._data if self.limits else new)])
 
     def clone(self, init: Any = "same") -> Parameter:
         """A new Parameter with the same name and settings.
@@ -369,13 +369,13 @@ def assign_all(pairs: Sequence[tuple[Parameter, Tensor]], what: str = "assign", 
     if not limited:
         _write(pairs, what)
     elif len(pairs) == 1:
-        _write([(parameter, parameter._limited(value)) for parameter, value in pairs], what)
+        _write([(parameter, parameter._project(value)) for parameter, value in pairs], what)
     else:
         undo = Undo()
         with together(undo):
             _write(pairs, what)
             for parameter in limited:
-                _write([(parameter, parameter._limited(parameter.value()))], what)
+                _write([(parameter, parameter._project(parameter.value()))], what)
             undo.clear()
 
 

@@ -116,14 +116,14 @@ class ArgumentKinds:
                 if p.kind is not p.KEYWORD_ONLY:
                     self.places.append((p.name, kind))
 
-    def taken(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any], skip: int = 0) -> tuple[Any, ...]:
+    def check_call(self, who: str, args: tuple[Any, ...], kwargs: dict[str, Any], skip: int = 0) -> tuple[Any, ...]:
         """The checked positional arguments; keyword arguments are replaced in the dict."""
         places = self.places
         for i in range(skip, len(args)):
             name, kind = places[i] if i < len(places) else self.rest or ("", None)
             value = args[i]
             if kind is not None and type(value) not in kind.types:
-                new = self.one(who, name, kind, value, args)
+                new = self.check_value(who, name, kind, value, args)
                 if new is not value:
                     args = (*args[:i], new, *args[i + 1 :])
         for name, value in kwargs.items():
@@ -131,7 +131,7 @@ class ArgumentKinds:
             if kind is None and not self.open:
                 refuse_name(who, name, [other for other in self.names if other != "self"])
             if kind is not None and type(value) not in kind.types:
-                kwargs[name] = self.one(who, name, kind, value)
+                kwargs[name] = self.check_value(who, name, kind, value)
         if self.marks:
             self._warn(who, args, kwargs)
         return args
@@ -151,14 +151,14 @@ class ArgumentKinds:
     def raise_with_call(self, error: Exception, who: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise an error from inside a call again with the call and its arguments, unless it names them already."""
         if isinstance(error, SnncellError):
-            if self.closed and (told := from_inside(error, who, self.given(args, kwargs))):
+            if self.closed and (told := from_inside(error, who, self.describe_call(args, kwargs))):
                 raise told from None
         elif isinstance(error, TypeError):
             self.refuse_call(who, args, kwargs)
         elif isinstance(error, MemoryError) and self.closed:
             cause = str(error) or "Python or NumPy could not allocate an array or a list"
             raise DeviceMemoryError(
-                f"{who}({self.given(args, kwargs)}): the main memory is full: {cause}. Take fewer samples, "
+                f"{who}({self.describe_call(args, kwargs)}): the main memory is full: {cause}. Take fewer samples, "
                 f"steps or neurons at once."
             ) from error
 
@@ -177,7 +177,7 @@ class ArgumentKinds:
         """The kind of the argument at a position, or None."""
         return self.places[place][1] if place < len(self.places) else None if self.rest is None else self.rest[1]
 
-    def given(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def describe_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The arguments of a call as text, such as "x=float32[2, 3], axis=1"."""
         names = [name for name, _ in self.places]
         rest = "*" if self.rest is None else self.rest[0]
@@ -185,7 +185,7 @@ class ArgumentKinds:
         named = dict(zip(names, args, strict=False)) | kwargs
         return ", ".join(f"{name}={brief(value)}" for name, value in named.items() if name != "self")
 
-    def one(self, who: str, name: str, kind: Kind, value: Any, args: tuple[Any, ...] = ()) -> Any:
+    def check_value(self, who: str, name: str, kind: Kind, value: Any, args: tuple[Any, ...] = ()) -> Any:
         """Check one argument; its default is always valid."""
         default = self.defaults.get(name)
         if value is default:
@@ -280,7 +280,7 @@ def check_arguments(function: Callable[..., Any], name: str, skip: int, face: st
             who = name
             if not face:
                 who = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
-            args = plan.taken(who, args, kwargs, skip)
+            args = plan.check_call(who, args, kwargs, skip)
             try:
                 return function(*args, **kwargs)
             except Exception as error:

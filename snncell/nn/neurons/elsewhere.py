@@ -70,7 +70,7 @@ def make_like(neuron: str, framework: Any, settings: dict[str, Any]) -> Any:
     if missing := [word for word in required if word not in settings]:
         raise ArgumentError(f"{who}: {name} needs {missing[0]}=..., because it has no default in that framework.")
     plan, checked = plan_of(preset), dict(settings)
-    plan.taken(f"{who}: {name}", (), checked)
+    plan.check_call(f"{who}: {name}", (), checked)
     try:
         return _make_learnable(preset, checked, f"{who}: {name}")
     except SnncellError as error:
