@@ -282,6 +282,14 @@ def as_axis(axis: Any, ndim: int, name: str, argument: str = "axis") -> int:
     return number % ndim
 
 
+def not_empty(x: Any, axis: Any, name: str) -> Tensor:
+    """Convert to a Tensor, and raise a ShapeError if it has no elements along `axis` (None for all axes)."""
+    tensor = as_tensor(x, name)
+    if 0 in [tensor.shape[a] for a in as_axes(axis, tensor.ndim, name)]:
+        raise ShapeError(f"{name}: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
+    return tensor
+
+
 def as_int(x: Any, name: str, argument: str) -> int:
     """Check that `x` is an integer."""
     # Integers of more than 64 bits are refused later, with a better message; only huge ones are refused here.

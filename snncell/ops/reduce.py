@@ -191,12 +191,12 @@ def std(x: Numbers, axis: Axis = None, ddof: float = 0, keepdims: bool = False) 
 
 def max(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Maximum along axes, NaN if there is a NaN. All largest elements share the gradient equally."""
-    return _reduce_axes(_max, not_empty(x, axis, "max"), axis, keepdims)
+    return _reduce_axes(_max, new.not_empty(x, axis, "max"), axis, keepdims)
 
 
 def min(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Minimum along axes, NaN if there is a NaN. All smallest elements share the gradient equally."""
-    return _reduce_axes(_min, not_empty(x, axis, "min"), axis, keepdims)
+    return _reduce_axes(_min, new.not_empty(x, axis, "min"), axis, keepdims)
 
 
 def any(x: Numbers, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -228,21 +228,13 @@ def argmin(x: Numbers, axis: int | None = None, keepdims: bool = False) -> Tenso
 
 
 def _position_of_extreme(op: Any, x: Any, axis: int | None, keepdims: bool) -> Tensor:
-    tensor = not_empty(x, axis, op.name)
+    tensor = new.not_empty(x, axis, op.name)
     if axis is None:
         position: Tensor = op.bind(sh.reshape(tensor, (-1,)), axis=0)
         return sh.reshape(position, (1,) * tensor.ndim) if keepdims else position
     number = as_axis(axis, tensor.ndim, op.name)
     position = op.bind(tensor, axis=number)
     return sh.expand_dims(position, number) if keepdims else position
-
-
-def not_empty(x: Any, axis: Axis, name: str) -> Tensor:
-    """Convert to a Tensor, and raise a ShapeError if it has no elements along `axis`."""
-    tensor = as_tensor(x, name)
-    if _count_elements(tensor.shape, as_axes(axis, tensor.ndim, name)) == 0:
-        raise ShapeError(f"{name}: there is nothing along axis {axis} of a Tensor of shape {tensor.shape}.")
-    return tensor
 
 
 def _count_elements(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:

@@ -13,9 +13,8 @@ from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda import indexing as rows
 from snncell.ops import arithmetic as ar, joining, shape as sh
-from snncell.ops.base import as_axis, as_float, as_int, as_tensor, primitive, same_dtype
+from snncell.ops.base import as_axis, as_float, as_int, as_tensor, not_empty, primitive, same_dtype
 from snncell.ops.gathering import gather, gather_elements
-from snncell.ops.reduce import not_empty
 from snncell.tape.primitive import repeat_over_time, with_axis_of_steps
 from snncell.tape.tensor import Tensor, on_device_of
 

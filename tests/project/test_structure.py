@@ -581,7 +581,6 @@ def test_class_names_are_unique_in_package() -> None:
 
 LONG_MODULES = {}
 LONG_FUNCTIONS = {
-    "amp.auto_mixed_precision": "two thirds of it say what is rounded, and what each argument means",
     "compiler.jit.jit": "most of it says what each argument means",
     "compiler.profile.profile": "most of it says what is measured, and what each argument means",
     "base.config.set_context": "two thirds of it say what each setting means",
