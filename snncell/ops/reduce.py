@@ -15,7 +15,7 @@ import numpy as np
 from snncell import dtype as dtypes
 from snncell.base.arguments.kinds import Dtype, Numbers
 from snncell.compiler.ir.operations import CAST, Reduction, Sum
-from snncell.errors import DTypeError, ShapeError
+from snncell.errors import DTypeError
 from snncell.kernels import sums
 from snncell.kernels.cuda import functions as lines
 from snncell.kernels.scalar import LOOP
