@@ -112,7 +112,7 @@ def population(
         neurons: N, the number of receptive fields per value.
         steps: T, to repeat the responses over time as currents; None adds no time axis.
         low, high: the first and the last centre. The centres are equally spaced; a single neuron has the middle.
-        width: the standard deviation of a field; None is the distance of centres (for one, the range) / 1.5.
+        width: the standard deviation of a field; None is the distance between centres (high - low for one) / 1.5.
     Returns: (B, ..., N), or (T, B, ..., N) with steps; differentiable.
     Source: Bohte, Kok and La Poutre, "Error-Backpropagation in Temporally Encoded Networks of Spiking Neurons",
     Neurocomputing 2002 (beta = 1.5); PopEncoder of SpikingJelly has these centres, and its `std` is `width`.

@@ -51,7 +51,7 @@ def kind_of(cell: Any, allowed: tuple[str, ...] = ()) -> type:
 
 
 def beyond_threshold(function: Any) -> Any:
-    """The part of a spike function that may fire by a rule other than x > 0 or a known wrapper's; None without one."""
+    """The part of a spike function that may have its own firing rule; None if all fires at x > 0 or by a wrapper."""
     while kind_of(function) in (Counting, Inclusive, Scaled):
         function = function.surrogate_function
     fires = type(function).construct is Surrogate.construct and "construct" not in vars(function)

@@ -68,11 +68,9 @@ class Surrogate(Ranged, Cell):
             setattr(self, name, value)
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant."""
         return self.ranges.get(name, POSITIVE)
 
     def check_constant(self, name: str, value: Any) -> None:
-        """Raise an error for an invalid value of a constant; it names the default."""
         who, domain = type(self).__name__, self.range_of(name)
         default = getattr(inspect.signature(type(self)).parameters.get(name), "default", None)
         hint = f"; leave it out for {default}" if type(default) in (int, float) else ""

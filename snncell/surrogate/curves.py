@@ -195,9 +195,9 @@ class MultiGaussian(Surrogate):
         [0.86  0.878 0.087]
     """
 
-    sigma: Constant = constant(0.5, "standard deviation of the one in the middle, in units of the potential")
-    h: Constant = constant(0.15, "size of those at the sides", NOT_NEGATIVE)
-    s: Constant = constant(6.0, "how many times wider those at the sides are")
+    sigma: Constant = constant(0.5, "standard deviation of the central density, in units of the potential")
+    h: Constant = constant(0.15, "area of each density at the sides", NOT_NEGATIVE)
+    s: Constant = constant(6.0, "width of the densities at the sides, as a multiple of sigma")
 
     def _sum(self, x: Tensor, bell: Any) -> Tensor:
         wide = self.sigma * self.s
@@ -253,7 +253,7 @@ class SparseFastSigmoid(Surrogate):
     """
 
     slope: Constant = constant(25.0, "sharpness")
-    bound: Constant = constant(1.0, "the distance, in units of the potential")
+    bound: Constant = constant(1.0, "the distance from the threshold at which gradients end, in units of the potential")
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         distance = ops.abs(x)

@@ -43,7 +43,9 @@ class Triangle(Surrogate):
     """
 
     height: Constant = constant(1.0, "the derivative at the threshold")
-    width: Constant = constant(1.0, "the distance from the threshold where it ends, in units of the potential")
+    width: Constant = constant(
+        1.0, "the distance from the threshold at which the derivative becomes 0, in units of the potential"
+    )
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return self.gradients(x, dout, dout * ops.relu(1.0 - ops.abs(x / self.width)) * self.height)
@@ -112,7 +114,7 @@ class Boxcar(Surrogate):
         [0.5 0.5 0. ]
     """
 
-    width: Constant = constant(2.0, "from one end to the other, in units of the potential")
+    width: Constant = constant(2.0, "full width, in units of the potential")
     height: Constant = constant(0.5, "the derivative at the threshold")
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
@@ -219,8 +221,8 @@ class LeakyReLU(Surrogate):
         [0.1 0.1 1. ]
     """
 
-    leak: Constant = constant(0.1, "the derivative up to the threshold; 0 makes it that of a ReLU", NOT_NEGATIVE)
-    k: Constant = constant(1.0, "the derivative above")
+    leak: Constant = constant(0.1, "the derivative up to the threshold; 0 is that of a ReLU", NOT_NEGATIVE)
+    k: Constant = constant(1.0, "the derivative above the threshold")
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return self.gradients(x, dout, ops.where(ops.greater(x, 0), dout * self.k, dout * self.leak))
@@ -242,7 +244,7 @@ class PiecewiseLeakyReLU(Surrogate):
     """
 
     w: Constant = constant(1.0, "half the width of the rectangle, in units of the potential")
-    c: Constant = constant(0.01, "the derivative outside of it", NOT_NEGATIVE)
+    c: Constant = constant(0.01, "the derivative outside of the rectangle", NOT_NEGATIVE)
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         inside = ops.less(ops.abs(x), self.w)

@@ -300,7 +300,6 @@ class Dropout2d(_SharedDropout):
     """Channel dropout of (N, C, H, W): in training, set channels to 0 with probability p; divide others by 1 - p."""
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """All axes after the channels."""
         return tuple(range(2, x.ndim))
 
 
@@ -308,7 +307,6 @@ class Dropout1d(_SharedDropout):
     """Channel dropout of (N, C, L) or (C, L): in training, set channels to 0 with probability p; see `Dropout2d`."""
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """The last axis."""
         if x.ndim not in (2, 3):
             raise ShapeError(f"{self!r}: x must be (N, C, L) or (C, L), but has shape {x.shape}.")
         return (x.ndim - 1,)
@@ -335,7 +333,6 @@ class TimeFixedDropout(_SharedDropout):
     least = 2
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """The time axis."""
         if x.ndim < self.least:
             layout = "(T, B, ...)" if self.least == 2 else "(T, B, C, ...)"
             raise ShapeError(f"{self!r}: x must be {layout}, but has shape {x.shape}.")
@@ -356,5 +353,4 @@ class TimeFixedDropout2d(TimeFixedDropout):
     least = 3
 
     def shared_axes(self, x: Tensor) -> tuple[int, ...]:
-        """Time, and all axes after the channels."""
         return (*super().shared_axes(x), *range(3, x.ndim))

@@ -90,7 +90,6 @@ class _Conv(Cell):
         return self.convolved(x, bias=self.bias if self.has_bias else None, groups=self.group, **options)
 
     def convolved(self, x: Any, **options: Any) -> Tensor:
-        """Call the operation."""
         return (ops.conv1d if self.axes == 1 else ops.conv2d)(x, self.weight, **options)
 
     def extend_repr(self) -> str:
@@ -166,7 +165,6 @@ class Conv2dTranspose(_Conv):
         return self.in_channels, self.out_channels // self.group, *self.window
 
     def convolved(self, x: Any, **options: Any) -> Tensor:
-        """Call the operation."""
         return ops.conv_transpose2d(x, self.weight, output_padding=self.output_padding, **options)
 
 
@@ -212,8 +210,6 @@ COUNT_INCLUDE_PAD = field(True, meaning="whether the mean includes the padding",
 
 @with_fields
 class _MaxPool(_Pool):
-    """Base of max pooling."""
-
     dilation: Lengths = field(1, meaning="distance between the elements of a window", keep=False)
     ceil_mode: bool = CEIL_MODE
 

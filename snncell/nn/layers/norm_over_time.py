@@ -155,7 +155,6 @@ class BatchNormThroughTime(_NormPerStep):
             self.beta.requires_grad = False
 
     def statistics_shape(self) -> tuple[int, ...]:
-        """(T, C)."""
         return self.steps, self.num_features
 
     def sum_kept_axes(self, x: Tensor) -> Tensor:
@@ -196,7 +195,6 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         self.scale = Parameter(initializer("ones", (self.steps,), self.gamma.dtype))
 
     def normalised(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-        """Normalise the input, and scale each step."""
         scale = self.scale if x.shape[:1] == (self.steps,) else self.scale[: x.shape[0]]
         return super().normalised(x, mean, var) * scale.reshape((-1, *(1,) * (x.ndim - 1)))
 

@@ -25,8 +25,6 @@ STRENGTH = field(1.0, meaning="factor of the cost", convert=as_number)
 
 
 class _Regulariser(Cell):
-    """Base of regularisers."""
-
     strength: float
 
     def spikes(self, x: Any, lengths: Any) -> Tensor:
@@ -138,9 +136,9 @@ class CountBoundRegulariser(_Regulariser):
     k_n is `upper` if the neuron fires more than the target, else `lower`.
 
     Inputs, Raises: as for `L1RateSparsity`.
-    Source: mlGeNN, where they are reg_nu_upper, reg_lambda_upper and reg_lambda_lower of its EventProp compiler;
-    Nowotny, Turner and Knight, "Loss shaping enhances exact gradient learning with EventProp in spiking neural
-    networks", 2022.
+    Source: the EventProp compiler of mlGeNN, where the arguments are reg_nu_upper, reg_lambda_upper and
+    reg_lambda_lower; Nowotny, Turner and Knight, "Loss shaping enhances exact gradient learning with EventProp in
+    spiking neural networks", 2022.
     Example:
         >>> nn.CountBoundRegulariser(2.0, upper=1.0, lower=0.5)(ops.ones((4, 1, 3))).item()  # 3 (4 - 2)^2 / 2
         6.0

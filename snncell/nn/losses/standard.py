@@ -44,19 +44,9 @@ class ReducibleLoss(Cell):
         """Reduce the losses of the elements."""
         return reduce_losses(each, self.reduction)
 
-    def tensors(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
-        """Convert both to Tensors."""
-        return as_tensor(logits, type(self).__name__), as_tensor(labels, type(self).__name__)
 
-    def of_one_shape(self, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
-        """Convert both to Tensors; raise a ShapeError unless they have one shape."""
-        logits, labels = self.tensors(logits, labels)
-        if logits.shape != labels.shape:
-            raise ShapeError(
-                f"{type(self).__name__}: logits and labels must have the same shape, but have {logits.shape} and "
-                f"{labels.shape}."
-            )
-        return logits, labels
+def _tensors(cell: Cell, logits: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    return as_tensor(logits, type(cell).__name__), as_tensor(labels, type(cell).__name__)
 
 
 class _OperationLoss(OperationCell):
@@ -73,26 +63,31 @@ class _OperationLoss(OperationCell):
 # --- differences ------------------------------------------------------------------------------------------------------
 
 
+class _Difference(_OperationLoss):
+    """Base of losses of a difference, whose errors name the arguments of the Cell."""
+
+    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
+        logits, labels = _tensors(self, logits, labels)
+        if logits.shape != labels.shape:
+            raise ShapeError(
+                f"{type(self).__name__}: logits and labels must have the same shape, but have {logits.shape} and "
+                f"{labels.shape}."
+            )
+        return super().construct(logits, labels)
+
+
 @with_fields
-class MSELoss(ReducibleLoss):
+class MSELoss(_Difference, operation=ops.mse_loss):
     """Mean squared error (MSE): (logits - labels)^2."""
 
     reduction: Reduction = MEAN
 
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        logits, labels = self.of_one_shape(logits, labels)
-        return ops.mse_loss(logits, labels, self.reduction)
-
 
 @with_fields
-class L1Loss(ReducibleLoss):
+class L1Loss(_Difference, operation=ops.l1_loss):
     """Mean absolute error (L1): |logits - labels|."""
 
     reduction: Reduction = MEAN
-
-    def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        logits, labels = self.of_one_shape(logits, labels)
-        return ops.l1_loss(logits, labels, self.reduction)
 
 
 @with_fields
@@ -152,7 +147,7 @@ class CrossEntropyLoss(ReducibleLoss):
     label_smoothing: Share = SMOOTHING
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        logits, labels = self.tensors(logits, labels)
+        logits, labels = _tensors(self, logits, labels)
         refuse_shapes("CrossEntropyLoss", logits, labels)
         options = self.weight, self.ignore_index, self.reduction, self.label_smoothing
         return class_losses("CrossEntropyLoss", ops.log_softmax(logits, 1), labels, *options)
@@ -187,7 +182,7 @@ class SoftmaxCrossEntropyWithLogits(ReducibleLoss):
     reduction: Reduction = NONE
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
-        logits, labels = self.tensors(logits, labels)
+        logits, labels = _tensors(self, logits, labels)
         if logits.ndim != 2 or labels.shape != (logits.shape if not self.sparse else logits.shape[:1]):
             raise ShapeError(
                 f"SoftmaxCrossEntropyWithLogits: with sparse={self.sparse}, logits must be (N, C) and labels "

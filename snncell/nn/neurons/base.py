@@ -278,7 +278,6 @@ class Neuron(Membrane):
         return super().range_of(name)
 
     def check_constant(self, name: str, value: Any) -> None:
-        """Raise unless a constant may have this value, given the other constants."""
         if name == "v_reset" and self._is_made() and self.reset == "value":
             FINITE.check(value, type(self).__name__, name)
             _range_above(value, self.max_spikes != 1).check(self.v_threshold, type(self).__name__, "v_threshold")

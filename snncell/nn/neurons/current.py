@@ -118,14 +118,12 @@ class AlphaNode(Neuron):
         self.alpha = self.__dict__["alpha"]
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant, with 0 < beta < alpha < 1."""
         if name not in ("alpha", "beta") or not {"alpha", "beta"} <= self.__dict__.keys():
             return super().range_of(name)
         text = "keeps 0 < beta < alpha < 1"
         return Range(self.beta, 1.0, text=text) if name == "alpha" else Range(0.0, self.alpha, text=text)
 
     def check_constant(self, name: str, value: Any) -> None:
-        """Raise unless a constant may have this value, given the other decay factor."""
         if name not in ("alpha", "beta"):
             super().check_constant(name, value)
             return
@@ -159,7 +157,6 @@ class AlphaNode(Neuron):
         return (late if self.delay == "spike" else self.spikes(h)), e, i, h
 
     def reset_states(self, s: Tensor, e: Tensor, i: Tensor, h: Tensor, k: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Reset the states."""
         if self.reset == "zero":
             return self.after_reset(e, s), self.after_reset(i, s), self.after_reset(h, s)
         return self.after_reset(e, s, self.v_threshold / k), i, self.after_reset(h, s)

@@ -28,8 +28,8 @@ class FrameworkSettings:
     def preset(cls, neurons: str, words: str, make: Callable[[Any], Any], **defaults: Any) -> None:
         """Register `make(settings)` as the function that `neuron.like(framework, ...)` calls.
 
-        A name of `neurons` is "neuron.Class" if several classes of the framework fit the neuron. `words` are the
-        settings of the framework's class in its order, and `defaults` differ from the defaults of `cls`.
+        `neurons` are names such as "LIFNode", or "LIFNode.Alpha" if several classes of the framework are LIF neurons.
+        `words` are the settings of the framework's class in its order; `defaults` replace the defaults of `cls`.
         """
         hints = {word: hint for kind in reversed(cls.__mro__) for word, hint in inspect.get_annotations(kind).items()}
         usual = {word: defaults.get(word, getattr(cls, word, inspect.Parameter.empty)) for word in words.split()}

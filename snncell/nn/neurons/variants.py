@@ -305,7 +305,6 @@ class GLIFNode(Neuron):
     other_states = (0.0,)
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant; a gate holds a logit."""
         return LOGIT if name in GATES else super().range_of(name)
 
     @property

@@ -168,7 +168,6 @@ class CosineDecayLR(LearningRateSchedule):
     decay_steps: Annotated[Count, field(meaning="the number of steps of the decay")]
 
     def settle(self) -> None:
-        """Check that max_lr is at least min_lr."""
         if "max_lr" in vars(self):
             check_interval(self.max_lr, self.min_lr, math.inf, "CosineDecayLR", "max_lr")
 
@@ -228,7 +227,6 @@ class PiecewiseConstantLR(LearningRateSchedule):
     ]
 
     def settle(self) -> None:
-        """Check milestones and rates."""
         if "learning_rates" not in vars(self):
             return
         who = "PiecewiseConstantLR"

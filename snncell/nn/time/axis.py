@@ -154,8 +154,8 @@ def refuse_time_as_batch(
 ) -> None:
     """Raise for sequences (B, B, ...) whose first axis grows with the batch (`grown`) while the second does not.
 
-    A target (B, B) is accepted, because it may have an entry for each step. `time_first` tells that the data are (T, B,
-    ...), so that the network itself swaps the axes.
+    A target (B, B) is accepted, because it may have an entry for each step. With `time_first` the data are (T, B, ...),
+    so it is the network that swaps the axes.
     """
     samples = target.shape[0] if target.ndim in (1, 2) and target.shape[1:] != target.shape[:1] else 0
     for shape, other in zip(shapes, grown, strict=False):

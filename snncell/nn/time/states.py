@@ -286,7 +286,7 @@ class Truncated(Cell):
         ...     spikes, states = run(chunk, *ops.stop_gradient(states))
     """
 
-    cell: Annotated[Cell, field(meaning="a Cell of one step, `construct(x, *states) -> (output, *states)`")]
+    cell: Annotated[Cell, field(meaning="a Cell of one step, for example `LIFNode` or `Recurrent`")]
     every: Annotated[Count, EVERY]
 
     def _complete(self, given: dict[str, Any]) -> None:

@@ -62,12 +62,10 @@ class SinabsEnd(Neuron):
     decay = "beta"  # name of the constant that is the decay factor of the potential
 
     def ending(self, floor: Any, subtract_value: Any, as_shipped: bool, norm_input: bool = False) -> Self:
-        """Set these options and return the neuron itself."""
         self.resets_all, self.norm_input = as_shipped and self.reset == "value", norm_input
         return self.having(min_v_mem=floor, subtract_value=subtract_value)
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant; the floor must be below the threshold."""
         if name == "min_v_mem":
             return Range(high=self.v_threshold, text="is below spike_threshold")
         usual = super().range_of(name)
@@ -78,11 +76,9 @@ class SinabsEnd(Neuron):
         return Range(low, text=f"{usual.text}, and above min_v_mem")
 
     def gained(self, x: Any) -> Any:
-        """The input, multiplied by 1 minus the decay factor if norm_input is True."""
         return x * (1.0 - getattr(self, self.decay)) if self.norm_input else x
 
     def after_reset(self, h: Any, spike: Any, drop: Any = None) -> Any:
-        """The potential after the reset, clipped at the floor."""
         if self.resets_all:
             v = h * (1.0 - ops.minimum(ops.stop_gradient(spike), 1.0)) + self.v_reset
         else:
@@ -98,11 +94,9 @@ class SinabsCuba(SinabsEnd, CubaLIFNode):
     """LIF and IAF with tau_syn; norm_input scales the current instead of the input."""
 
     def gained(self, x: Any) -> Any:
-        """Return the input unchanged."""
         return x
 
     def read(self, current: Tensor) -> Any:
-        """The current, multiplied by 1 minus the decay factor if norm_input is True."""
         return SinabsEnd.gained(self, current)
 
 
@@ -120,7 +114,6 @@ class SinabsALIF(SinabsEnd, ALIFNode):
             self.own_function = True
 
     def adapt(self, a: Any, s: Any) -> Any:
-        """The adaptation after a step: rho a + (1 - rho) s."""
         rho = self.rho
         return rho * a + (1.0 - rho) * s
 
@@ -148,7 +141,6 @@ class SinabsLeak(Membrane):
         return h, raise_to_floor(h, self.min_v_mem)
 
     def init_state(self, x: Tensor) -> Tensor:
-        """Start at a potential of 0."""
         return self.filled(x, 0.0)
 
 
