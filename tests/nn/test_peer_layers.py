@@ -162,14 +162,18 @@ WRONG = [
     (lambda: nn.SlidingPSN(0), ArgumentError, "SlidingPSN: order is a whole number of at least 1, .*not 0"),
     (lambda: nn.SlidingPSN(2)(ops.zeros((0, 2))), ShapeError, "SlidingPSN: x must have .* at least one step"),
     (lambda: nn.SynapseFilter(1.0, convention="spikingjelly"), ArgumentError, "needs tau above 1, not 1.0"),
-    (lambda: nn.SynapseFilter(2.0, convention="x"), ArgumentError, 'must be "exact" or "spikingjelly", not \'x\''),
+    (
+        lambda: nn.SynapseFilter(2.0, convention="x"),
+        ArgumentError,
+        'convention is "exact" or "spikingjelly", not \'x\'',
+    ),
     (
         lambda: nn.SynapseFilter(2.0, scale_input=True, convention="spikingjelly"),
         ArgumentError,
         "does not support scale_input",
     ),
     (lambda: nn.NeuNorm(0, 2, 2), ArgumentError, "NeuNorm: num_features is an integer of at least 1, not 0"),
-    (lambda: nn.NeuNorm(2, 2, 2, k=1.0), ArgumentError, r"NeuNorm: k is a number in \[0.0, 1.0\), not 1.0"),
+    (lambda: nn.NeuNorm(2, 2, 2, k=1.0), ArgumentError, r"NeuNorm: k is a finite number in \[0, 1\), not 1.0"),
     (
         lambda: nn.NeuNorm(2, 2, 2)(ops.zeros((1, 3, 2, 2)), ops.zeros((1, 1, 2, 2))),
         ShapeError,

@@ -522,6 +522,7 @@ def test_star_import_works() -> None:
 # steps; layers of an integer network.
 EXEMPT = {"construct", "charge", "bprop", "primitive", "abstract", "updated", "decayed", "extend_repr"}
 EXEMPT |= {"grid", "rounded", "settle", "smooth", "passes", "measured", "result", "adjusted"}
+EXEMPT |= {"range_of", "check_constant", "shared_axes", "statistics_shape"}
 EXEMPT |= {name for name in dir(Callback) if name.startswith("on_")} | {"state", "resume", "finish", "run"}
 
 
@@ -541,7 +542,7 @@ def undocumented(body: list[ast.stmt], prefix: str) -> Iterator[str]:
 def inherits_docstring(module: str, name: str) -> bool:
     """True for a method of a class that users do not see, if the method that it overrides has a docstring."""
     kind, _, method = name.partition(".")
-    if not method or not module.startswith(("compiler.", "kernels.")):
+    if not method or not module.startswith(("compiler.", "kernels.", "nn.neurons.presets.")):
         return False
     return inspect.getdoc(getattr(getattr(import_module(f"snncell.{module}"), kind), method)) is not None
 

@@ -87,9 +87,9 @@ class _Conv(Cell):
                 f"(T, B, ...), wrap the layer: nn.TimeDistributed(...)."
             )
         options = {name: getattr(self, name) for name in ("stride", "pad_mode", "padding", "dilation")}
-        return self.convolved(x, bias=self.bias if self.has_bias else None, groups=self.group, **options)
+        return self._convolved(x, bias=self.bias if self.has_bias else None, groups=self.group, **options)
 
-    def convolved(self, x: Any, **options: Any) -> Tensor:
+    def _convolved(self, x: Any, **options: Any) -> Tensor:
         return (ops.conv1d if self.axes == 1 else ops.conv2d)(x, self.weight, **options)
 
     def extend_repr(self) -> str:
@@ -164,7 +164,7 @@ class Conv2dTranspose(_Conv):
         """(input channels, output channels of a group, *window)."""
         return self.in_channels, self.out_channels // self.group, *self.window
 
-    def convolved(self, x: Any, **options: Any) -> Tensor:
+    def _convolved(self, x: Any, **options: Any) -> Tensor:
         return ops.conv_transpose2d(x, self.weight, output_padding=self.output_padding, **options)
 
 

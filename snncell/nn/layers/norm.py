@@ -91,6 +91,7 @@ class BatchStatistics(Cell):
         return self.training if self.use_batch_statistics is None else self.use_batch_statistics
 
     def refuse_shape(self, x: Tensor, lengths: Any = None) -> None:
+        """Raise a ShapeError unless the input has the right axes."""
         channels = self.kept[-1]
         if x.ndim not in self.dims or x.shape[channels] != self.num_features:
             raise ShapeError(
@@ -136,9 +137,11 @@ class BatchStatistics(Cell):
         return narrow_result(result, x, self.gamma)
 
     def moving(self) -> tuple[Tensor, Tensor]:
+        """The moving mean and variance."""
         return self.moving_mean.value(), self.moving_variance.value()
 
     def normalised(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """Normalise the input by a mean and a variance."""
         gamma: Tensor = self.gamma if self.gain == 1.0 else self.gamma * self.gain
         mean, scale, beta = (self.spread(p, x) for p in (mean, ops.rsqrt(var + self.eps) * gamma, self.beta))
         return (x - mean) * scale + beta

@@ -195,6 +195,7 @@ class TemporalEffectiveBatchNorm(_NormPerStep):
         self.scale = Parameter(initializer("ones", (self.steps,), self.gamma.dtype))
 
     def normalised(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        """Normalise the input, and scale each step."""
         scale = self.scale if x.shape[:1] == (self.steps,) else self.scale[: x.shape[0]]
         return super().normalised(x, mean, var) * scale.reshape((-1, *(1,) * (x.ndim - 1)))
 

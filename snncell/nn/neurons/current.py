@@ -152,11 +152,11 @@ class AlphaNode(Neuron):
         h = k * (e + i)
         if late is None:
             s = self.spikes(h)
-            return (s, *self.reset_states(s, e, i, h, k))
-        e, i, h = self.reset_states(late, e, i, h, k)
+            return (s, *self._reset_states(s, e, i, h, k))
+        e, i, h = self._reset_states(late, e, i, h, k)
         return (late if self.delay == "spike" else self.spikes(h)), e, i, h
 
-    def reset_states(self, s: Tensor, e: Tensor, i: Tensor, h: Tensor, k: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def _reset_states(self, s: Tensor, e: Tensor, i: Tensor, h: Tensor, k: Any) -> tuple[Tensor, Tensor, Tensor]:
         if self.reset == "zero":
             return self.after_reset(e, s), self.after_reset(i, s), self.after_reset(h, s)
         return self.after_reset(e, s, self.v_threshold / k), i, self.after_reset(h, s)

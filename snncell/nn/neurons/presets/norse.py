@@ -140,6 +140,7 @@ def norse_lif(p: Norse) -> Neuron:
 
 
 def norse_lif_box(p: Norse) -> Neuron:
+    """LIFBoxCell."""
     options = firing(p) | {"reset": p.reset_method.removeprefix("reset_")}
     return LIFNode(euler(p.tau_mem_inv, p.dt), v_rest=p.v_leak, **options).starting_at("v_rest")
 

@@ -62,6 +62,7 @@ class SinabsEnd(Neuron):
     decay = "beta"  # name of the constant that is the decay factor of the potential
 
     def ending(self, floor: Any, subtract_value: Any, as_shipped: bool, norm_input: bool = False) -> Self:
+        """Set these options and return the neuron itself."""
         self.resets_all, self.norm_input = as_shipped and self.reset == "value", norm_input
         return self.having(min_v_mem=floor, subtract_value=subtract_value)
 
@@ -141,6 +142,7 @@ class SinabsLeak(Membrane):
         return h, raise_to_floor(h, self.min_v_mem)
 
     def init_state(self, x: Tensor) -> Tensor:
+        """Start at a potential of 0."""
         return self.filled(x, 0.0)
 
 

@@ -27,6 +27,7 @@ class TorchEnd(Neuron):
     graded_spikes_factor: Any = None
 
     def ending(self, swallows: bool, inhibition: bool, factor: Any = None, learned: bool = False) -> Self:
+        """Set these options and return the neuron itself."""
         self.swallows, self.inhibition = swallows, inhibition
         return self.having(graded_spikes_factor=self.to_learn("graded_spikes_factor", factor) if learned else factor)
 
