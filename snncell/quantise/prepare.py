@@ -64,16 +64,11 @@ class WeightGrids(Cell):
         weight = cell.weight
         others = {"weight": self.weight(weight)}
         if getattr(cell, "has_bias", False):
-            others["bias"] = self.bias(cell.bias, self.bias_step(weight))
+            step = self.weight.step(weight)  # of the sums too, if the inputs are integers
+            if isinstance(step, Tensor):
+                step = step.reshape((-1,) if step.size > 1 else ())
+            others["bias"] = self.bias(cell.bias, step)
         return others
-
-    def bias_step(self, weight: Tensor) -> Any:
-        """The step of the sums of a layer with integer inputs, a number or (channels,)."""
-        assert self.weight is not None
-        step = self.weight.step(weight)
-        if not isinstance(step, Tensor):
-            return step
-        return step.reshape((-1,)) if step.size > 1 else step.reshape(())
 
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The inputs of a layer, rounded."""
@@ -107,11 +102,6 @@ class StateGrids(Cell):
             return max(self.multiplier.number(1.0 / float(tau)), float(self.multiplier.scale))
         return ops.maximum(self.multiplier(1.0 / tau), float(self.multiplier.scale))
 
-    def state(self, name: str, value: Tensor) -> Tensor:
-        """A state, rounded."""
-        rounded: Tensor = self.states(value)
-        return rounded
-
     def inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The input and the states, unchanged."""
         return args
@@ -125,7 +115,7 @@ class StateGrids(Cell):
         # A neuron rounds its potential before the comparison with the threshold, and the reset stays on the grid.
         done = ("v",) if isinstance(cell, LINode) or (isinstance(cell, Neuron) and cell.delay is None) else ()
         states = [
-            self.state(name, state) if name not in done and isinstance(state, Tensor) else state
+            self.states(state) if name not in done and isinstance(state, Tensor) else state
             for name, state in zip(names, out[1:], strict=False)
         ]
         return (out[0], *states, *out[1 + len(states) :])

@@ -334,7 +334,7 @@ class Neuron(Membrane):
 
     def fired(self, h: Tensor, late: Tensor | None, threshold: Any = None, drop: Any = None) -> tuple[Tensor, Tensor]:
         """End a time step: return the spikes and the next potential, from the charged potential h."""
-        h = self.on_grid("v", h)
+        h = self.on_grid(h)
         if late is None:
             spike = self.spikes(h, threshold)
             return spike, self.after_reset(h, spike, drop)

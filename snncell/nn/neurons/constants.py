@@ -104,9 +104,9 @@ class Membrane(Ranged, Cell):
                     f"element of the input needs its own state. For a new batch, create states by init_state(x)."
                 )
 
-    def on_grid(self, name: str, value: Any) -> Any:
+    def on_grid(self, value: Any) -> Any:
         """Round a state to its grid if `snncell.quantise` quantises this Cell."""
-        return value if self.quantisers is None else self.quantisers.state(name, value)
+        return value if self.quantisers is None else self.quantisers.states(value)
 
     def gained(self, x: Any) -> Any:
         """The input times its gain, or the input itself if the gain is the number 1."""

@@ -60,7 +60,7 @@ class IFNode(Neuron):
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if not self.fire:
-            h = self.on_grid("v", self.charge(x, self.recall(v)[0]))
+            h = self.on_grid(self.charge(x, self.recall(v)[0]))
             return h, h
         s, v = super().construct(x, v)
         return s * self.v_threshold, v
@@ -189,7 +189,7 @@ class LINode(Membrane):
     charge = euler_step
 
     def construct(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v = self.on_grid("v", self.charge(x, v))
+        v = self.on_grid(self.charge(x, v))
         return v, v
 
     def init_state(self, x: Tensor) -> Tensor:
