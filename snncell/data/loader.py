@@ -408,8 +408,8 @@ def batches(
         shuffle: use a new random order each time (repeatable by `snncell.set_seed`).
         drop_last: leave out a last batch that is not full.
     """
-    if not arrays or batch_size < 1:
-        raise ArgumentError(f"batches: needs arrays and a batch_size of at least 1, not {batch_size!r}.")
+    if not arrays:
+        raise ArgumentError("batches: needs at least one array.")
     sources = [on_host(array) for array in arrays]
     lengths = {len(source) if source.ndim else 0 for source in sources}
     if len(lengths) != 1:

@@ -12,9 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.base.arguments.kinds import Within
-from snncell.errors import ArgumentError
 from snncell.kernels.space import HOST
-from snncell.ops.base import as_int
 from snncell.ops.random import randint, replaying
 from snncell.tape.state import settings
 from snncell.tape.tensor import Tensor
@@ -54,15 +52,11 @@ def draw_seed() -> int:
         return int(randint(0, 2**62, ()).item())
 
 
-def seed_or_draw(who: str, seed: int | None) -> int:
+def seed_or_draw(seed: int | None) -> int:
     """Return the seed, or draw one if it is None."""
-    if seed is None:
-        return draw_seed()
-    if as_int(seed, who, "seed") < 0:
-        raise ArgumentError(f"{who}: seed is an integer of at least 0, not {seed!r}.")
-    return int(seed)
+    return draw_seed() if seed is None else seed
 
 
-def generator(seed: int, *key: int) -> np.random.Generator:
+def generator(seed: int | None, *key: int) -> np.random.Generator:
     """A generator that depends only on the seed and the key; different keys give independent numbers."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed_or_draw(seed), spawn_key=key)))

@@ -191,7 +191,7 @@ class Sliced(View):
 # --- Batches ----------------------------------------------------------------------------------------------------------
 
 
-def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.0) -> tuple[Array, Array]:
+def padded(sequences: Iterable[Any], steps: Count | None = None, value: float = 0.0) -> tuple[Array, Array]:
     """Pad sequences of different lengths to one array, time first, as a `Loader` does itself.
 
     Args:
@@ -208,8 +208,6 @@ def padded(sequences: Iterable[Any], steps: int | None = None, value: float = 0.
     arrays = [on_host(sequence) for sequence in sequences]
     if not arrays:
         raise ArgumentError("padded: needs at least one sequence.")
-    if steps is not None and steps < 1:
-        raise ArgumentError(f"padded: steps must be an integer of at least 1, not {steps!r}.")
     if len({array.shape[1:] for array in arrays}) > 1 or not all(array.ndim for array in arrays):
         shapes = ", ".join(map(str, list(dict.fromkeys(array.shape for array in arrays))[:6]))
         raise ShapeError(f"padded: sequences must be (T_n, ...) and may differ only in length, not {shapes}.")

@@ -13,6 +13,7 @@ from snncell.base.arguments.shown import brief
 from snncell.data.random_numbers import seed_or_draw
 from snncell.data.samples import View, check_dataset, position_of
 from snncell.errors import ArgumentError
+from snncell.ops.base import as_int
 
 __all__ = ["Subset", "random_split"]
 
@@ -81,6 +82,8 @@ def random_split(
             f"random_split: seed is an integer, not {brief(seed)}. To split several arrays together, pass them as one "
             f"tuple: random_split((x, y), [0.8, 0.2])."
         )
+    if seed is not None and as_int(seed, "random_split", "seed") < 0:
+        raise ArgumentError(f"random_split: seed is an integer of at least 0, not {seed!r}.")
     arrays = isinstance(dataset, tuple) and bool(dataset) and all(hasattr(part, "shape") for part in dataset)
     if not arrays:
         check_dataset("random_split", dataset)
@@ -92,7 +95,7 @@ def random_split(
         )
     (count,) = counts
     ends = np.cumsum(_part_sizes(lengths, count))
-    order = np.random.Generator(np.random.Philox(seed_or_draw("random_split", seed))).permutation(count)
+    order = np.random.Generator(np.random.Philox(seed_or_draw(seed))).permutation(count)
     parts = np.split(order, ends[:-1])
     if arrays:
         return [tuple(array[indices] for array in dataset) for indices in parts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from snncell.surrogate import ATan
 from snncell.tape.parameter import Parameter
 from snncell.tape.tensor import Tensor
 
-METHODS = ("euler", "exponential")
+Method = Literal["euler", "exponential"]
 RESETS = {"value": "value", "zero": "value", "subtract": "subtract"}
 COMPARISONS = (">", ">=")
 DELAYS = ("reset", "reset+input", "spike")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from snncell import dtype as dtypes, nn, ops
 from snncell.base.arguments.kinds import FloatDtype, Positive
 from snncell.cell.cell import Cell
-from snncell.cell.ranges import one_of
 from snncell.compiler.jit import Jitted
 from snncell.dtype import float32
 from snncell.errors import ArgumentError, NirError, OutsideTensorError, ShapeError
@@ -20,7 +19,7 @@ from snncell.nir import graph as graphs
 from snncell.nir.graph import FIRING, NEURONS, Flat, Graph, Node, Shape, Stage
 from snncell.nir.interchange import graph_of, read_file
 from snncell.nir.layers import Delay, DelayLine, delay_in_steps, layer_of, total
-from snncell.nir.neurons import METHODS, RESETS, Choices, neuron_of
+from snncell.nir.neurons import Choices, Method, neuron_of
 from snncell.nn.time.multistep import KEPT_TRACES, initial_states
 from snncell.ops.control import run_scan
 from snncell.tape.state import TRACING
@@ -36,9 +35,9 @@ MOST_LATE = 1024  # longest delay in a cycle, in steps; limited because each ste
 def from_nir(
     graph: Any,
     dt: Positive,
-    method: str | None = None,
+    method: Method | None = None,
     *,
-    reset: str = "value",
+    reset: Literal["value", "zero", "subtract"] = "value",
     learnable: str | tuple[str, ...] = (),
     surrogate_function: Any = None,
     dtype: FloatDtype = dtypes.float32,
@@ -82,9 +81,6 @@ def from_nir(
         >>> print(net(ops.ones((4, 1, 1)) * 0.6)[:, 0, 0])
         [0. 1. 0. 1.]
     """
-    if method is not None:
-        one_of(method, METHODS, "from_nir", "method")
-    one_of(reset, tuple(RESETS), "from_nir", "reset")
     names = (learnable,) if isinstance(learnable, str) else tuple(learnable)
     try:
         described = read_file(graph) if isinstance(graph, (str, os.PathLike)) else graph_of(graph)
@@ -102,8 +98,8 @@ def from_nir(
 def _method_of(graph: Graph, method: str | None) -> str:
     """The integration method in a graph's metadata; it must be known unless the user passed a `method`."""
     said = graphs.as_text(graph.metadata.get("method", "euler"))
-    if method is None and (not isinstance(said, str) or said not in METHODS):
-        raise NirError(f"the graph's metadata has method={said!r}, which is unknown. Pass {' or '.join(METHODS)}.")
+    if method is None and (not isinstance(said, str) or said not in get_args(Method)):
+        raise NirError(f"the graph's metadata has method={said!r}, which is unknown. Pass euler or exponential.")
     return str(said)
 
 

@@ -10,15 +10,13 @@ import numpy as np
 from snncell import nn
 from snncell.base.arguments.guard import ours
 from snncell.base.arguments.kinds import Own, Positive
-from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
-from snncell.cell.ranges import one_of
 from snncell.errors import ArgumentError, NirError
 from snncell.nir import graph as graphs
 from snncell.nir.graph import DEFAULTS, NEURONS, Graph, Node, Shape
 from snncell.nir.interchange import package, write_graph
 from snncell.nir.layers import Delay, DelayLine, array_of, delay_in_steps, layer_of, nodes_of
-from snncell.nir.neurons import METHODS, Writer, neuron_of
+from snncell.nir.neurons import Method, Writer, neuron_of
 from snncell.nir.reading import Net
 from snncell.nn.dataflow import DataFlow, kind_of, name_of_cell, refuse_hooks, refuse_replacement
 from snncell.nn.layers.norm import BatchStatistics
@@ -27,11 +25,11 @@ from snncell.tape.structure import Signal as Sum
 
 
 def to_nir(
-    net: Annotated[Cell, Own()],
+    net: Cell,
     dt: Positive,
     input_shape: Annotated[Any, Own()],
     *,
-    method: str | None = None,
+    method: Method | None = None,
     lossy: bool = False,
 ) -> Any:
     """Export a Cell on (T, B, ...) to a NIR graph, which you can write to a file with `nir.write(path, graph)`.
@@ -59,8 +57,6 @@ def to_nir(
         ['0', '1', 'input', 'output'] [0.01 0.01]
     """
     nir = package("nir", "to_nir: ")
-    if not isinstance(net, Cell):
-        raise ArgumentError(f"to_nir: net must be a Cell, not {came(net)}.")
     refuse_hooks(net, error_of, "and NIR cannot describe that")
     for path, cell in net.cells_and_names():
         if cell.quantisers is not None:
@@ -74,8 +70,6 @@ def to_nir(
             f"to_nir: input_shape must be the shape of one sample at one time step, (N,) or (C, H, W), not "
             f"{input_shape!r}."
         )
-    if method is not None:
-        one_of(method, METHODS, "to_nir", "method")
     otherwise = cast(Net, net).choices.method if kind_of(net) is Net else "euler"
     walk = Walk(Writer(float(dt), method or otherwise))
     graph = walk.graph(net, tuple(int(n) for n in axes))

@@ -10,7 +10,6 @@ import numpy as np
 from snncell import nn, ops
 from snncell.base.arguments.guard import ours
 from snncell.base.arguments.kinds import Count
-from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.dtype import float64
 from snncell.errors import ArgumentError
@@ -244,8 +243,6 @@ def export(net: Cell, *, largest_input: Count = 1) -> IntegerNet:
         >>> bool((whole.run(x.asnumpy()) == net(x).asnumpy()).all()), whole.layers[0].weight.dtype
         (True, dtype('int8'))
     """
-    if not isinstance(net, Cell):
-        raise ArgumentError(f"export: net must be a Cell, not {came(net)}.")
     refuse_hooks(net, _error, "and would be lost")
     return IntegerNet(_Exporter(net, largest_input).export())
 

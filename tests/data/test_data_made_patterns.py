@@ -477,7 +477,7 @@ def test_batches_of_patterns_have_their_shapes():
         ({"fraction": 0.0}, r"fraction is a finite number in \(0, 1\], not 0.0"),
         ({"fraction": 1.5}, r"fraction is a finite number in \(0, 1\], not 1.5"),
         ({"seed": -1}, "seed is an integer of at least 0, not -1"),
-        ({"seed": "a"}, "seed is an integer, not 'a'"),
+        ({"seed": "a"}, "seed is an integer of at least 0, not 'a'"),
     ],
 )
 def test_invalid_arguments_of_randman(wrong, text):

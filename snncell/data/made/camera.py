@@ -12,7 +12,7 @@ import numpy as np
 from snncell.base.arguments.kinds import Count, Lengths, NotNegative, Numbers, Size, Within
 from snncell.data.binning import RECORD
 from snncell.data.events import Events, sensor_of
-from snncell.data.random_numbers import Seed, generator, seed_or_draw
+from snncell.data.random_numbers import Seed, generator
 from snncell.data.samples import position_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.intrinsics.elements import row
@@ -148,7 +148,7 @@ class EventCamera:
         self.on, self.off = threshold if isinstance(threshold, (tuple, list)) else (threshold, threshold)
         self.refractory, self.noise, self.leak, self.dark = refractory, noise, leak, dark
 
-    def __call__(self, film: Numbers, times: Lengths, seed: int | None = None) -> Events:
+    def __call__(self, film: Numbers, times: Lengths, seed: Seed | None = None) -> Events:
         """Convert a film to events.
 
         Args:
@@ -171,7 +171,7 @@ class EventCamera:
         if (np.diff(at) <= 0).any() or (at <= -LATEST).any() or (at >= LATEST).any():
             raise ArgumentError("EventCamera: times must ascend, in whole microseconds below 2^60.")
         size = sensor_of("EventCamera", (frames.shape[2], frames.shape[1], 2))[:2]
-        rng = generator(seed_or_draw("EventCamera", seed))
+        rng = generator(seed)
         return record(self, size, lambda rows: frames[:, rows].transpose(1, 2, 0), at, rng)
 
 

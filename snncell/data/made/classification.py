@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.base.arguments.kinds import MOST, Count, Positive, Probability, Within
-from snncell.data.random_numbers import generator, seed_or_draw
+from snncell.data.random_numbers import Seed, generator, seed_or_draw
 from snncell.errors import ArgumentError
 from snncell.kernels.intrinsics.builtins import least
 from snncell.kernels.intrinsics.elements import row, strip, tail
@@ -35,7 +35,7 @@ def randman(
     alpha: Positive = 2.0,
     spikes: Count = 1,
     fraction: Annotated[float, Within(0.0, 1.0, open_low=True)] = 1.0,
-    seed: int | None = None,
+    seed: Seed | None = None,
 ) -> tuple[Array, Array]:
     """Spike patterns from smooth random manifolds (randman), a classification task on spike times.
 
@@ -68,7 +68,7 @@ def randman(
         >>> patterns.shape, labels.shape, set(patterns.sum(0).ravel().tolist())
         ((50, 60, 5), (60,), {1.0})
     """
-    rng = np.random.Generator(np.random.Philox(seed_or_draw("randman", seed)))
+    rng = np.random.Generator(np.random.Philox(seed_or_draw(seed)))
     times = np.empty((spikes, classes * samples, units), np.int64)
     for number in range(classes):
         z = rng.random((samples, dim))
@@ -256,7 +256,7 @@ def poisson_patterns(
     jitter: Jitter = 0.0,
     deletions: Probability = 0.0,
     insertions: Probability = 0.0,
-    seed: int | None = None,
+    seed: Seed | None = None,
 ) -> tuple[Array, Array]:
     """Poisson spike patterns: each sample is a noisy copy of the random template of its class.
 
@@ -285,7 +285,7 @@ def poisson_patterns(
         >>> patterns.shape, labels.tolist()
         ((100, 12, 20), [1, 0, 1, 1, 0, 2, 2, 0, 2, 2, 0, 1])
     """
-    rng = generator(seed_or_draw("poisson_patterns", seed))
+    rng = generator(seed)
     templates = rng.random((classes, steps, units)) < rate
     labels = rng.permutation(np.repeat(np.arange(classes), samples))
     patterns = np.zeros((steps, len(labels), units), np.float32)

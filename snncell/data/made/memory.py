@@ -8,7 +8,7 @@ import numpy as np
 
 from snncell.base.arguments.kinds import Count, Probability, Size, Within
 from snncell.data.made.classification import AtLeastTwo, Jitter
-from snncell.data.random_numbers import generator, seed_or_draw
+from snncell.data.random_numbers import Seed, generator
 from snncell.errors import ArgumentError
 
 __all__ = ["adding_problem", "cue_accumulation", "delay_xor", "delayed_match", "pulse_order", "store_recall"]
@@ -26,7 +26,7 @@ def delayed_match(
     units: Count = 10,
     rate: Probability = 0.2,
     noise: Probability = 0.01,
-    seed: int | None = None,
+    seed: Seed | None = None,
 ) -> tuple[Array, Array]:
     """Delayed match-to-sample task: a cue, a delay, and a second cue; is it the same one?
 
@@ -47,7 +47,7 @@ def delayed_match(
         >>> spikes.shape, labels.shape
         ((90, 100, 20), (100,))
     """
-    rng = generator(seed_or_draw("delayed_match", seed))
+    rng = generator(seed)
     first, same = rng.integers(cues, size=samples), rng.integers(2, size=samples)
     second = (first + np.where(same == 1, 0, rng.integers(1, cues, size=samples))) % cues
     rates = np.full((2 * cue + delay, samples, cues), noise, np.float32)
@@ -64,7 +64,7 @@ def store_recall(
     rate: Probability = 0.1,
     noise: Probability = 0.0,
     command: Annotated[float, Within(0.0, 0.5)] = 1.0 / 6.0,
-    seed: int | None = None,
+    seed: Seed | None = None,
 ) -> tuple[Array, Array]:
     """Store-recall task: keep a bit in memory on command, and recall it later.
 
@@ -88,7 +88,7 @@ def store_recall(
         >>> spikes.shape, labels.shape, sorted(set(labels.ravel().tolist()))
         ((200, 8, 40), (200, 8), [-100, 0, 1])
     """
-    rng = generator(seed_or_draw("store_recall", seed))
+    rng = generator(seed)
     bits, chance = rng.integers(2, size=(slots, samples)), rng.random((slots, samples))
     chance[0], chance[-1] = 0.0, 1.0
     stores, recalls = chance <= command, chance >= 1.0 - command
@@ -113,7 +113,7 @@ def cue_accumulation(
     rate: Probability = 0.04,
     noise: Probability = 0.01,
     bias: Annotated[float, Within(0.5, 1.0)] = 0.7,
-    seed: int | None = None,
+    seed: Seed | None = None,
 ) -> tuple[Array, Array]:
     """Evidence accumulation task: cues on the left and right, a delay, and a decision; which side had more cues?
 
@@ -140,7 +140,7 @@ def cue_accumulation(
     """
     if cues % 2 == 0:
         raise ArgumentError(f"cue_accumulation: cues must be odd, so that one side has more, not {cues}.")
-    rng = generator(seed_or_draw("cue_accumulation", seed))
+    rng = generator(seed)
     favoured = rng.integers(2, size=samples)
     sides = favoured ^ (rng.random((cues, samples)) >= bias)
     rates = np.zeros((cues * (cue + pause) + delay + decision, samples, 4), np.float32)
@@ -162,7 +162,7 @@ def _draw_spikes(rng: np.random.Generator, rates: Array, units: int) -> Array:
 
 
 def pulse_order(
-    samples: Count = 1000, steps: Count = 100, lines: AtLeastTwo = 2, seed: int | None = None
+    samples: Count = 1000, steps: Count = 100, lines: AtLeastTwo = 2, seed: Seed | None = None
 ) -> tuple[Array, Array]:
     """Temporal order task: one pulse on each line, at different steps; which line was first?
 
@@ -178,7 +178,7 @@ def pulse_order(
     """
     if steps < lines:
         raise ArgumentError(f"pulse_order: steps must be at least the number of lines, {lines}, not {steps}.")
-    times = generator(seed_or_draw("pulse_order", seed)).random((samples, steps)).argsort(1)[:, :lines]
+    times = generator(seed).random((samples, steps)).argsort(1)[:, :lines]
     return _pulses(times, steps), times.argmin(1)
 
 
@@ -188,7 +188,7 @@ def delay_xor(
     early: Size = 5,
     late: Count = 15,
     jitter: Jitter = 0.0,
-    seed: int | None = None,
+    seed: Seed | None = None,
 ) -> tuple[Array, Array]:
     """Temporal XOR task: two pulses, each early or late after a reference pulse; do they differ?
 
@@ -207,14 +207,14 @@ def delay_xor(
     """
     if not early < late < steps:
         raise ArgumentError(f"delay_xor: needs early < late < steps, not {early}, {late} and {steps}.")
-    rng = generator(seed_or_draw("delay_xor", seed))
+    rng = generator(seed)
     is_late = rng.integers(2, size=(samples, 2))
     moved = np.rint(early + (late - early) * is_late + jitter * rng.standard_normal((samples, 2)))
     times = np.concatenate([np.full((samples, 1), early), np.clip(moved, 0, steps - 1).astype(np.int64)], 1)
     return _pulses(times, steps), is_late[:, 0] ^ is_late[:, 1]
 
 
-def adding_problem(samples: Count = 1000, steps: AtLeastTwo = 100, seed: int | None = None) -> tuple[Array, Array]:
+def adding_problem(samples: Count = 1000, steps: AtLeastTwo = 100, seed: Seed | None = None) -> tuple[Array, Array]:
     """Adding problem: a line of random numbers and a line that marks two of them, one per half; what is their sum?
 
     Note that the constant answer 1 has a mean squared error of 1 / 6, which a network must beat.
@@ -231,7 +231,7 @@ def adding_problem(samples: Count = 1000, steps: AtLeastTwo = 100, seed: int | N
         >>> x[:, 0, 1].tolist(), float((x[:, 0, 0] * x[:, 0, 1]).sum() - sums[0])
         ([0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0], 0.0)
     """
-    rng = generator(seed_or_draw("adding_problem", seed))
+    rng = generator(seed)
     x = np.zeros((steps, samples, 2), np.float32)
     x[:, :, 0] = rng.random((steps, samples), np.float32)
     half, each = steps // 2, np.arange(samples)
