@@ -112,28 +112,7 @@ def refuse_other_arguments(signature: Sequence[Tensor | None], args: Sequence[An
             raise DTypeError(f"{who}: argument {number} must be {wanted.dtype.name}, not {x.dtype.name}.")
 
 
-# --- Pickling ---------------------------------------------------------------------------------------------------------
-
-
-def reduce_jitted(jitted: Any, make: Any) -> Any:
-    """The value for `__reduce__`: `make` with its arguments, or the name under which Python finds the function.
-
-    A function that Python cannot find by name, such as a lambda, raises a JitPickleError.
-    """
-    function = jitted.fn  # pickle itself handles Cells and methods
-    if isinstance(function, FunctionType):
-        named: Any = sys.modules.get(function.__module__)
-        for name in function.__qualname__.split("."):
-            named = getattr(named, name, None)
-        if named is jitted:  # decorated: unpickling imports the name
-            return function.__qualname__
-        if named is not function:
-            raise JitPickleError(
-                f"jit({jitted.name}): Python pickles functions by name, but cannot find {function.__qualname__} in "
-                f"{function.__module__}. Define the function at the top level of a module; or pickle the Cell that it "
-                f"calls, and jit that again."
-            )
-    return make, (function, jitted.name, jitted.limit)
+# --- Calls ------------------------------------------------------------------------------------------------------------
 
 
 Signature = tuple[Tensor | None, ...] | None
@@ -175,7 +154,20 @@ class Jitted:
         return f"<snncell.jit of {self.name}, compiled for {len(self.compiled)} signature(s)>"
 
     def __reduce__(self) -> Any:
-        return reduce_jitted(self, _jit_function)
+        function = self.fn  # pickle itself handles Cells and methods
+        if isinstance(function, FunctionType):
+            named: Any = sys.modules.get(function.__module__)
+            for name in function.__qualname__.split("."):
+                named = getattr(named, name, None)
+            if named is self:  # decorated: unpickling imports the name
+                return function.__qualname__
+            if named is not function:  # for example a lambda
+                raise JitPickleError(
+                    f"jit({self.name}): Python pickles functions by name, but cannot find {function.__qualname__} in "
+                    f"{function.__module__}. Define the function at the top level of a module; or pickle the Cell that "
+                    f"it calls, and jit that again."
+                )
+        return _jit_function, (function, self.name, self.limit, self.signature)
 
     def __copy__(self) -> Jitted:
         return _jit_function(self.fn, self.name, self.limit, self.signature)

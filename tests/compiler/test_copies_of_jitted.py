@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from snncell import Tensor, jit, nn
-from snncell.errors import JitPickleError
+from snncell.errors import JitPickleError, ShapeError
 
 
 @jit
@@ -52,6 +52,13 @@ def test_copies_of_jitted_functions_return_equal_results(kind: str, way: str) ->
     other = WAYS[way](function)
     np.testing.assert_array_equal(other(x).asnumpy(), before)
     assert getattr(other, "__name__", None) == getattr(function, "__name__", None)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_copies_keep_their_input_signature(way: str) -> None:
+    fixed = WAYS[way](jit(plain, input_signature=Tensor([1.0, 2.0])))
+    with pytest.raises(ShapeError, match=r"argument 0 must have shape \(2,\), not \(1,\)"):
+        fixed(Tensor([1.0]))
 
 
 def test_decorated_function_unpickles_to_itself() -> None:

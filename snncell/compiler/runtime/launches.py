@@ -99,7 +99,6 @@ class Launch(LoopLaunch):
             (slots[o.value], o.shape, kind_of(o.value).dtype, None if o.shape == o.value.shape else o.value.shape)
             for o in kernel.outputs  # the last item is the final shape, if it differs
         ]
-        self.filled = [(slots[o.value], o.value, kind_of(o.value).dtype) for o in kernel.outputs]
         # The kernel computes float16 and bfloat16 in float32; these are narrowed after it.
         self.narrowed = {slots[o.value]: o.value for o in kernel.outputs if dtypes.is_storage_only(o.value.dtype)}
 
@@ -135,8 +134,8 @@ class Launch(LoopLaunch):
     def arrays_of(self, slots: list[Any], into: dict[int, Any]) -> list[Any]:
         """Input and output arrays (stored in the slots) for a launch without narrowing and without partial results."""
         arrays = [argument.whole(slots) for argument in self.arrays]
-        for slot, value, dtype in self.filled:
-            array = slots[slot] = into[slot] if slot in into else HOST.empty(value.shape, dtype)
+        for slot, merged, dtype, shape in self.outputs:
+            array = slots[slot] = into[slot] if slot in into else HOST.empty(merged if shape is None else shape, dtype)
             arrays.append(array)
         return arrays
 
