@@ -18,7 +18,7 @@ import numpy as np
 
 from snncell import dtype as dtypes
 from snncell.compiler.fuse import FusionGroup
-from snncell.compiler.ir.operations import Cast, Elementwise, Reduction, Sum
+from snncell.compiler.ir.operations import Cast, Elementwise, Reduction
 from snncell.compiler.ir.program import results_of, values_in
 from snncell.kernels import loops
 from snncell.kernels.numba.policy import CALL_COST
@@ -56,7 +56,7 @@ class Statements:
         if not self.lines or self.lines[-1] != comment:
             self.lines.append(comment)
         result = instruction.op.expression(operands, code.str[1:], self.functions)
-        self.lines.append(f"{name} = {code_of(out)}({_as_integer(result, instruction, out.dtype)})")
+        self.lines.append(f"{name} = {kind_of(out).code}({_as_integer(result, instruction, out.dtype)})")
         self.lines += self.rounding(out, name)
 
     def rounding(self, value: Value, name: str) -> list[str]:
@@ -105,18 +105,10 @@ def cost_of(instructions: Sequence[Instruction]) -> int:
     return 1 + CALL_COST * sum(one.op.slow_calls for one in instructions if isinstance(one.op, Elementwise))
 
 
-def reduction_of(target: str, term: str, instruction: Instruction) -> loops.Reduced:
-    """The template arguments for a reduction."""
-    assert isinstance(instruction.op, Reduction)  # the callers have checked it
-    code, kind = code_of(instruction.inputs[0]), dtypes.compute_dtype(instruction.inputs[0].dtype)
-    far = far_of(instruction.inputs[0]).code if isinstance(instruction.op, Sum) else code
-    return loops.Reduced(target, term, instruction.op.join, f"{code}({instruction.op.start(kind)})", code, far)
-
-
-def sum_of_elements(value: Value, target: str = "", term: str = "") -> loops.Reduced:
+def sum_of_elements(value: Value, term: str = "") -> loops.Reduced:
     """The template arguments for a sum of a Value's elements in a loop over time."""
-    code = code_of(value)
-    return loops.Reduced(target, term, "{0} + {1}", f"{code}(0)", code, far_of(value).code)
+    code = kind_of(value).code
+    return loops.Reduced("", term, "{0} + {1}", f"{code}(0)", code, far_of(value).code)
 
 
 def comment_on(instruction: Instruction) -> str:
@@ -131,18 +123,13 @@ def as_scalar(number: Any, dtype: Any) -> Any:
 
 
 def kind_of(value: Value) -> dtypes.DType:
-    """The dtype in which a Value's elements are computed."""
+    """The dtype in which a Value's elements are computed; its `code` is the name of the cast in generated files."""
     return dtypes.BY_NUMPY[dtypes.compute_dtype(value.dtype)]
 
 
 def far_of(value: Value) -> dtypes.DType:
     """The dtype in which partial sums of a Value's elements are added."""
     return dtypes.BY_NUMPY[dtypes.far(dtypes.compute_dtype(value.dtype))]
-
-
-def code_of(value: Value) -> str:
-    """The name, in generated files, of the cast to `kind_of(value)`."""
-    return kind_of(value).code
 
 
 class Operand(NamedTuple):

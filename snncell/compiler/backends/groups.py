@@ -29,11 +29,11 @@ from snncell.compiler.backends.expressions import (
     Statements,
     cost_of,
     cuda_head,
+    far_of,
     file_head,
     flat_index,
     kind_of,
     operands_of,
-    reduction_of,
 )
 from snncell.compiler.fuse import FusionGroup
 from snncell.compiler.ir.operations import Elementwise, Reduction, Sum
@@ -112,7 +112,11 @@ class _GroupBody(Statements):
 
     def reduced(self, instruction: Instruction, target: str) -> Reduced:
         """The template arguments for one of the reductions."""
-        return reduction_of(target, self.names[instruction.inputs[0]], instruction)
+        op, (x,) = instruction.op, instruction.inputs
+        assert isinstance(op, Reduction)  # the caller has checked it
+        kind = kind_of(x)
+        far = far_of(x) if isinstance(op, Sum) else kind
+        return Reduced(target, self.names[x], op.join, f"{kind.code}({op.start(kind.dtype)})", kind.code, far.code)
 
     def arguments(self, more: Sequence[str] = ()) -> list[str]:
         """The names of the kernel's arguments, with `more` after the sizes."""

@@ -24,11 +24,11 @@ _MULTIPLIERS = 0xD2E7470EE14C6C93, 0xCA5A826395121157
 _KEY_STEPS = 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B
 
 
-def _high(target: str, x: str, y: str) -> list[str]:
-    """Statements for the upper 64 bits of a product of two words, given their 32-bit halves as `xh`, `xl` and so on."""
+def _high(target: str, x: str) -> list[str]:
+    """Statements for the upper 64 bits of `x` times `y`, two words with 32-bit halves `xh`, `xl`, `yh` and `yl`."""
     return [
-        f"m = {x}l * {y}h + (({x}l * {y}l) >> s32)",
-        f"{target} = {x}h * {y}h + (m >> s32) + (({x}h * {y}l + (m & low)) >> s32)",
+        f"m = {x}l * yh + (({x}l * yl) >> s32)",
+        f"{target} = {x}h * yh + (m >> s32) + (({x}h * yl + (m & low)) >> s32)",
     ]
 
 
@@ -42,7 +42,7 @@ def _words() -> str:
     for n, number in enumerate(_MULTIPLIERS):
         lines += [f"x{n} = u8({number})", *_halves(f"x{n}", f"x{n}")]
     lines += ["w0 = u8(i + 1)", "w1 = u8(0)", "w2 = u8(0)", "w3 = u8(0)", f"for turn in range({_ROUNDS}):"]
-    inner = [*_halves("y", "w0"), *_high("high0", "x0", "y"), *_halves("y", "w2"), *_high("high1", "x1", "y")]
+    inner = [*_halves("y", "w0"), *_high("high0", "x0"), *_halves("y", "w2"), *_high("high1", "x1")]
     inner += ["w0, w1, w2, w3 = high1 ^ w1 ^ k0, x1 * w2, high0 ^ w3 ^ k1, x0 * w0"]
     inner += [f"k{n} = k{n} + u8({step})" for n, step in enumerate(_KEY_STEPS)]
     return "\n".join([*lines, *(f"    {line}" for line in inner)]) + "\n"
@@ -70,7 +70,7 @@ _NORMAL = "".join(
 )
 _POLAR = ("r0 * cos(t0)", "r0 * sin(t0)", "r1 * cos(t1)", "r1 * sin(t1)")
 _SPAN = "xh = u8(span_high)\nxl = u8(span_low)\n" + "".join(
-    "\n".join([*_halves("y", word), *_high(f"h{n}", "x", "y")]) + "\n" for n, word in enumerate(_WORDS)
+    "\n".join([*_halves("y", word), *_high(f"h{n}", "x")]) + "\n" for n, word in enumerate(_WORDS)
 )
 
 

@@ -19,12 +19,12 @@ NEWTON_STEPS = 64  # each doubles the number of correct digits; if V only touche
 _INT32, _INT64, _FLOAT64 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64)
 
 
-def _waves(s: str, of_v: str, of_i: str, kappa: str) -> str:
+def _waves(s: str, of_v: str, of_i: str) -> str:
     """Statements for the decay of V and of I over a time, and for kappa."""
     return f"""\
 {of_v} = exp(-({s}) / mem)
 {of_i} = exp(-({s}) / syn)
-{kappa} = ({of_v} if mem > syn else {of_i}) * expm1(({s}) * (-abs(mem - syn) / (mem * syn))) * (-syn / abs(mem - syn))
+kappa = ({of_v} if mem > syn else {of_i}) * expm1(({s}) * (-abs(mem - syn) / (mem * syn))) * (-syn / abs(mem - syn))
 """
 
 
@@ -58,13 +58,13 @@ while event < events and number < wanted and f8(times[first + order[first + even
         if c > v and c > 0.0 and scale > 0.0:
             most = log1p((c - v) / scale * (mem - syn)) * (mem * syn / (mem - syn))
             most = most if most < left else left
-            {_indent_text(_waves("most", "of_v", "of_c", "kappa"), 3)}
+            {_indent_text(_waves("most", "of_v", "of_c"), 3)}
             rises = v * of_v + c * kappa >= threshold
         if rises:
             s = f8(0)
             step = 0
             while step < {NEWTON_STEPS}:
-                {_indent_text(_waves("s", "of_v", "of_c", "kappa"), 4)}
+                {_indent_text(_waves("s", "of_v", "of_c"), 4)}
                 potential = v * of_v + c * kappa
                 slope = (c * of_c - potential) / mem
                 later = s + (threshold - potential) / (slope if slope > 1e-300 else 1e-300)
@@ -84,7 +84,7 @@ while event < events and number < wanted and f8(times[first + order[first + even
                 found[i * wanted + number] = np.inf
                 number = wanted
             rises = number < wanted
-    {_indent_text(_waves("left", "of_v", "of_c", "kappa"), 1)}
+    {_indent_text(_waves("left", "of_v", "of_c"), 1)}
     v = v * of_v + c * kappa
     c *= of_c
     event += 1
@@ -118,13 +118,13 @@ k = wanted - 1
 while event >= 0:
     source = order[first + event]
     begin = f8(times[first + source])
-    {_indent_text(_waves("until - begin", "of_p", "of_q", "kappa"), 1)}
+    {_indent_text(_waves("until - begin", "of_p", "of_q"), 1)}
     p = p * of_p + q * kappa
     q *= of_q
     while k >= 0 and (places[i * wanted + k] < 0 or places[i * wanted + k] == event):
         if places[i * wanted + k] >= 0:
             s = f8(found[i * wanted + k]) - begin
-            {_indent_text(_waves("s", "of_p", "of_q", "kappa"), 3)}
+            {_indent_text(_waves("s", "of_p", "of_q"), 3)}
             p += sent[i * wanted + k] * kappa
             q += sent[i * wanted + k] * of_q
         k -= 1
