@@ -601,12 +601,6 @@ def test_capsules_are_exchanged_with_numpy(name: str) -> None:
     assert array.size == 0 or (found.pointer - before, found.pointer + after) == (low, high)
 
 
-def test_c_order_needs_no_strides() -> None:
-    array = np.arange(24.0).reshape(2, 3, 4)
-    capsule = exchange.capsule_of(array.ctypes.data, array.shape, None, array.dtype, array, (exchange.CPU, 0))
-    assert exchange.from_dlpack(capsule).strides == array.strides == exchange.c_strides(array.shape, 8)
-
-
 def test_numpy_capsules_are_imported() -> None:
     array = np.arange(6, dtype=np.int32).reshape(2, 3)
     references = sys.getrefcount(array)
@@ -666,7 +660,7 @@ def test_device_producer_receives_our_stream() -> None:
         def __dlpack__(self, **options: Any) -> Any:
             asked.append(options)
             array = self.array
-            return exchange.capsule_of(array.ctypes.data, array.shape, None, array.dtype, None)
+            return exchange.capsule_of(array.ctypes.data, array.shape, array.strides, array.dtype, None)
 
         def __dlpack_device__(self) -> tuple[int, int]:
             return exchange.CUDA, 0
@@ -697,7 +691,7 @@ class Exporter:
     def __init__(self, array): self.array = array
     def __dlpack__(self, **options):
         a = self.array
-        return exchange.capsule_of(a.ctypes.data, a.shape, None, a.dtype, a, (1, 0))
+        return exchange.capsule_of(a.ctypes.data, a.shape, a.strides, a.dtype, a, (1, 0))
     def __dlpack_device__(self): return 1, 0
 kept = np.from_dlpack(Exporter(np.arange(5.0)))
 sys.kept = np.from_dlpack(Exporter(np.arange(5.0)))
@@ -717,28 +711,27 @@ class Interfaced:
 @pytest.mark.parametrize(
     ("shape", "strides", "dtype", "typestr", "given"),
     [
-        ((2, 3), None, np.float32, "<f4", None),
         ((2, 3), (12, 4), np.float32, "<f4", None),
         ((3, 2), (4, 12), np.int32, "<i4", (4, 12)),
         ((4,), (0,), np.complex64, "<c8", (0,)),
-        ((5,), None, np.bool_, "|b1", None),
-        ((), None, np.float16, "<f2", None),
+        ((5,), (1,), np.bool_, "|b1", None),
+        ((), (), np.float16, "<f2", None),
     ],
 )
 def test_exported_interface_is_imported_unchanged(
     shape: Any, strides: Any, dtype: Any, typestr: str, given: Any
 ) -> None:
-    described = exchange.interface(0x7000, shape, strides, dtype, stream=STREAM)
+    described = exchange.interface(0x7000, shape, strides, np.dtype(dtype), STREAM)
     assert described == {
-        "shape": shape, "typestr": typestr, "data": (0x7000, False), "strides": given, "stream": STREAM, "version": 3,
+        "shape": shape, "typestr": typestr, "data": (0x7000, True), "strides": given, "stream": STREAM, "version": 3,
     }  # fmt: skip
     found = exchange.from_interface(Interfaced(**described))
     assert (found.pointer, found.shape, found.dtype, found.stream) == (0x7000, shape, np.dtype(dtype), STREAM)
-    assert found.strides == (strides or exchange.c_strides(shape, np.dtype(dtype).itemsize)) and not found.readonly
+    assert found.strides == strides
 
 
 def test_empty_array_has_no_address() -> None:
-    described = exchange.interface(0x7000, (0, 3), None, np.float32, stream=None, readonly=True)
+    described = exchange.interface(0x7000, (0, 3), (12, 4), np.dtype(np.float32), None)
     assert described["data"] == (0, True) and described["stream"] is None
     assert exchange.from_interface(Interfaced(**described)).span == (0, 0)
 
@@ -746,7 +739,7 @@ def test_empty_array_has_no_address() -> None:
 def test_old_interface_version_means_the_default_stream() -> None:
     entries = {"shape": (2,), "typestr": "<f4", "data": (0x7000, True)}
     found = exchange.from_interface(Interfaced(**entries, version=2))
-    assert found.stream == 1 and found.readonly
+    assert found.stream == 1
     assert exchange.from_interface(Interfaced(**entries, version=3)).stream is None
 
 

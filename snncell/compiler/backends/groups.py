@@ -88,7 +88,6 @@ class _GroupBody(Statements):
 
     def __init__(self, group: FusionGroup, uniform: set[Value], prefix: str, functions: dict[str, str]) -> None:
         super().__init__(functions=functions)
-        self.group = group
         self.name = prefix + "_".join(dict.fromkeys(instruction.op.name for instruction in group.instructions))[:48]
         self.space, self.arrays, self.outputs = operands_of(group, uniform)
         for number, operand in enumerate(self.arrays):

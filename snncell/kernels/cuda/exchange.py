@@ -1,7 +1,7 @@
 """Zero-copy exchange of device memory with other libraries: DLPack capsules and `__cuda_array_interface__`.
 
-Both protocols describe memory by address, shape and strides. Strides are in bytes here, as in NumPy, and None means C
-order. Exports use the unversioned structure of DLPack ("dltensor"), which all consumers support.
+Both protocols describe memory by address, shape and strides. Strides are in bytes here, as in NumPy. Exports use the
+unversioned structure of DLPack ("dltensor"), which all consumers support.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ class Foreign(NamedTuple):
     device: tuple[int, int]  # DLPack's device type and number
     owner: Any  # the object that keeps the memory alive
     stream: int | None = None  # wait for its work before you use the memory (`Runtime.wait_for`)
-    readonly: bool = False
 
     @property
     def span(self) -> tuple[int, int]:
@@ -51,21 +50,14 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def interface(
-    pointer: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...] | None,
-    dtype: Any,
-    *,
-    stream: int | None,
-    readonly: bool = False,
+    pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, stream: int | None
 ) -> dict[str, Any]:
-    """The value of `__cuda_array_interface__`, version 3. If `stream` is given, consumers wait for its work."""
-    dtype = np.dtype(dtype)
+    """The value of `__cuda_array_interface__`, version 3, of memory to read; consumers wait for `stream`."""
     return {
         "shape": shape,
         "typestr": dtype.str,
-        "data": (0 if 0 in shape else pointer, readonly),
-        "strides": None if strides is None or strides == c_strides(shape, dtype.itemsize) else strides,
+        "data": (0 if 0 in shape else pointer, True),
+        "strides": None if strides == c_strides(shape, dtype.itemsize) else strides,
         "stream": stream,
         "version": 3,
     }
@@ -88,10 +80,7 @@ def from_interface(source: Any) -> Foreign:
         )
     shape = tuple(int(n) for n in described["shape"])
     strides = described.get("strides") or c_strides(shape, dtype.itemsize)
-    pointer, readonly = described["data"]
-    return Foreign(
-        int(pointer or 0), shape, tuple(strides), dtype, (CUDA, 0), source, stream=stream, readonly=bool(readonly)
-    )
+    return Foreign(int(described["data"][0] or 0), shape, tuple(strides), dtype, (CUDA, 0), source, stream)
 
 
 # --- DLPack -----------------------------------------------------------------------------------------------------------
@@ -170,15 +159,12 @@ def must_wait(stream: int | None) -> bool:
 def capsule_of(
     pointer: int,
     shape: tuple[int, ...],
-    strides: tuple[int, ...] | None,
+    strides: tuple[int, ...],
     dtype: Any,
     owner: Any,
     device: tuple[int, int] = (CUDA, 0),
 ) -> Any:
     """A DLPack capsule for writable memory without pending work (see `must_wait`); it keeps `owner` alive."""
-    dtype = np.dtype(dtype)
-    if strides is None:
-        strides = c_strides(shape, dtype.itemsize)
     managed = _Managed()
     tensor = managed.tensor
     lengths = (ctypes.c_int64 * len(shape))(*shape)
@@ -329,9 +315,8 @@ def adopt_array(source: Any) -> DeviceArray:
 def interface_of(array: DeviceArray) -> dict[str, Any]:
     """The value of `__cuda_array_interface__` of a DeviceArray."""
     array = _detach_from_graph(array)
-    strides = tuple(step * array.dtype.itemsize for step in array.strides)
     # Numba's simulator has no stream, because its operations run synchronously.
-    return interface(array.pointer, array.shape, strides, array.dtype, stream=runtime().stream, readonly=True)
+    return interface(array.pointer, array.shape, _strides_in_bytes(array), array.dtype, runtime().stream)
 
 
 def device_capsule(array: DeviceArray, stream: int | None) -> Any:
@@ -339,5 +324,8 @@ def device_capsule(array: DeviceArray, stream: int | None) -> Any:
     array = _detach_from_graph(array)
     if must_wait(stream):
         runtime().synchronize()
-    strides = tuple(step * array.dtype.itemsize for step in array.strides)
-    return capsule_of(array.pointer, array.shape, strides, array.dtype, _Exported(array.memory))
+    return capsule_of(array.pointer, array.shape, _strides_in_bytes(array), array.dtype, _Exported(array.memory))
+
+
+def _strides_in_bytes(array: DeviceArray) -> tuple[int, ...]:
+    return tuple(step * array.dtype.itemsize for step in array.strides)
