@@ -71,8 +71,7 @@ def mean_gradients(
     """All-reduce gradients: their mean over all ranks, equal on each of them.
 
     G = sum_i n_i g_i / sum_i n_i, which is the gradient of the whole batch for a loss that is a mean over samples. Sums
-    are added in the order of the shards, in float32 at least. With `shards` they have the same bits on any number of
-    ranks.
+    are added in the order of the shards, in float32 at least, so with `shards` any number of ranks gives the same bits.
 
     Args:
         grads: a tuple of Tensors; or a list of such tuples, one for each of this rank's `shards`. In a jitted function,

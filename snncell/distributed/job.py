@@ -37,8 +37,7 @@ def init(shards: Count | None = None, *, fast: bool = False, threads: Count | No
             each rank. The bits then depend on the number of ranks, and maybe on the machines.
         threads: threads of parallel kernels. By default NUMBA_NUM_THREADS, else the cores available to this process
             divided by the ranks that share them.
-    Raises: RankError without mpi4py or an MPI library, with how to install them, and for different arguments on the
-        ranks or in a second call.
+    Raises: RankError without mpi4py or an MPI library, and for different arguments on the ranks or in a second call.
     """
     ranks = _join_once(shards, fast)
     _share_cores(ranks, threads)
@@ -132,7 +131,7 @@ def size() -> int:
 def barrier() -> None:
     """Wait until all ranks reach this call, for example until one of them has written a file that the others read.
 
-    Raises: ArgumentError in a jitted function, which would only wait while it is traced; RankError before `init`, or if
+    Raises: ArgumentError in a jitted function, which would wait only while it is traced; RankError before `init`, or if
         a rank has ended.
     Example:
         >>> snncell.distributed.init()

@@ -230,19 +230,15 @@ class AllRanks(OneProcess):
         self.ranks = ranks
         self.first = ranks.rank == 0
 
-    def batches(self, source: Any) -> Any:
-        """Iterate over the data as batches with the shards of this rank; `counted` converts its items."""
-        return Shares(source, self.ranks)
-
-    def counted(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Counted]:
-        """A function that converts an item of `batches` to (samples of the whole batch, `Share`)."""
+    def batches(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, Callable[[Any], Counted]]:
+        """An iterable over the data, and a function that converts an item to (samples of the whole batch, `Share`)."""
         shares = Shares(source, self.ranks)
 
-        def of_item(item: Any) -> Counted:
+        def counted(item: Any) -> Counted:
             share = shares.converted(item, parts_of)
             return share.samples, share
 
-        return of_item
+        return shares, counted
 
     def step(
         self,

@@ -16,8 +16,8 @@ from snncell.energy.counts import Cost, Counts, Work, extent_of, mean_steps, tal
 from snncell.energy.hardware import Hardware, hardware_of
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.layers import Neurons
-from snncell.monitoring.monitor import Monitor
-from snncell.monitoring.recorder import Array, Recorded, RecordedCall
+from snncell.monitoring.monitor import Monitor, Recorded
+from snncell.monitoring.recorder import Array, RecordedCall
 from snncell.plot.axes import axes_or_new, label_axis, legend, name_rows, set_title, stacked_bars
 from snncell.tape.state import recording_on
 

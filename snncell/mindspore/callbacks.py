@@ -323,12 +323,10 @@ class CheckpointConfig:
         save_checkpoint_steps: Size = 1,
         save_checkpoint_seconds: NotNegative = 0,
         keep_checkpoint_max: Size = 5,
-        saved_network: Annotated[Cell | None, Own()] = None,
+        saved_network: Cell | None = None,
     ) -> None:
         if not save_checkpoint_steps and not save_checkpoint_seconds:
             raise ArgumentError("CheckpointConfig: save_checkpoint_steps or save_checkpoint_seconds must be above 0.")
-        if saved_network is not None and not isinstance(saved_network, Cell):
-            raise ArgumentError(f"CheckpointConfig: saved_network is a Cell, not {came(saved_network)}.")
         self.save_checkpoint_steps, self.save_checkpoint_seconds = save_checkpoint_steps, save_checkpoint_seconds
         self.keep_checkpoint_max, self.saved_network = keep_checkpoint_max, saved_network
 
@@ -359,12 +357,10 @@ class ModelCheckpoint(Callback):
         self,
         prefix: str = "CKP",
         directory: str | os.PathLike[str] | None = None,
-        config: Annotated[CheckpointConfig | None, Own()] = None,
+        config: CheckpointConfig | None = None,
     ) -> None:
         if not prefix or Path(prefix).name != prefix:
             raise ArgumentError(f"ModelCheckpoint: prefix is the beginning of file names, not {prefix!r}.")
-        if config is not None and not isinstance(config, CheckpointConfig):
-            raise ArgumentError(f"ModelCheckpoint: config is a CheckpointConfig, not {came(config)}.")
         self.prefix, self.directory = prefix, Path(directory or ".")
         self.config = config or CheckpointConfig()
         self.written: list[Path] = []

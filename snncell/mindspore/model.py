@@ -56,19 +56,16 @@ class Model:
 
     def __init__(
         self,
-        network: Annotated[Cell, Own()],
+        network: Cell,
         loss_fn: Annotated[Callable[..., Any] | None, Own()] = None,
         optimizer: Annotated[Optimizer | None, Own()] = None,
         metrics: Annotated[Any, Own()] = None,
-        eval_network: Annotated[Cell | None, Own()] = None,
+        eval_network: Cell | None = None,
         eval_indexes: tuple[int, int, int] | None = None,
         amp_level: Literal["O0", "O1"] = "O0",
         *,
         loss_scale: Annotated[LossScaler | float | None, Own()] = None,
     ) -> None:
-        for name, cell in (("network", network), ("eval_network", eval_network)):
-            if not isinstance(cell, Cell) and not (cell is None and name == "eval_network"):
-                raise ArgumentError(f"Model: {name} is a Cell, not {came(cell)}.")
         if isinstance(loss_fn, Optimizer) or (optimizer is not None and not isinstance(optimizer, Optimizer)):
             raise ArgumentError(
                 f"Model: takes a Cell, a loss and an optimiser, Model(network, loss_fn, optimizer), not "
@@ -235,7 +232,7 @@ class Model:
         metrics = metrics_to_compile(self.metrics)
         if self.eval_network is not None:
             metrics = {name: self._of_parts(one) for name, one in metrics.items()}
-            return self.eval_network, LossPart(self.eval_indexes[0]), metrics, True
+            return self.eval_network, partial(output_part_as_loss, self.eval_indexes[0]), metrics, True
         if self.loss_fn is not None:
             return self.network, self.loss_fn, metrics, False
         if metrics:
@@ -309,19 +306,13 @@ def output_as_loss(output: Any, _target: Any) -> Any:
     return output
 
 
-class LossPart:
+def output_part_as_loss(place: int, outs: Any, _target: Any) -> Any:
     """The loss function of a network that returns the loss in a tuple."""
-
-    def __init__(self, place: int) -> None:
-        self.place = place
-
-    def __call__(self, outs: Any, _target: Any) -> Any:
-        if not isinstance(outs, (tuple, list)) or not -len(outs) <= self.place < len(outs):
-            raise ArgumentError(
-                f"Model.eval: eval_network returns a tuple with the loss at {self.place} (eval_indexes), not "
-                f"{came(outs)}."
-            )
-        return outs[self.place]
+    if not isinstance(outs, (tuple, list)) or not -len(outs) <= place < len(outs):
+        raise ArgumentError(
+            f"Model.eval: eval_network returns a tuple with the loss at {place} (eval_indexes), not {came(outs)}."
+        )
+    return outs[place]
 
 
 def refuse_own_step(cell: TrainOneStepCell) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from snncell.nn.layers.conv import Conv1d, Conv2d, Conv2dTranspose
 from snncell.nn.layers.linear import Dense
 from snncell.nn.neurons.integrate import LINode
 from snncell.nn.time.multistep import MultiStep
+from snncell.testing.calls import all_paths
 
 WEIGHTED = (Dense, Conv1d, Conv2d, Conv2dTranspose)  # layers with counted products
 INNER = ("cell", "neuron")  # attribute names of a neuron in the Cell that runs it
@@ -24,7 +25,7 @@ class Neurons:
 
     def __init__(self, net: Cell) -> None:
         self.net = net
-        self.paths = dict(_all_paths(net, ""))  # all paths; a Cell that is used in several places has several
+        self.paths = dict(all_paths(net))  # all paths; a Cell that is used in several places has several
         self.structure = _structure(self.paths)
         cells = list(self.paths.values())
         neurons = [c for c in cells if hasattr(c, "init_state") or getattr(c, "whole_sequences", False)]
@@ -66,7 +67,7 @@ class Neurons:
 
     def changed(self) -> bool:
         """True if Cells of the network, or their names, have changed."""
-        return self.structure != _structure(dict(_all_paths(self.net, "")))
+        return self.structure != _structure(dict(all_paths(self.net)))
 
     def chosen(self, choice: Any, what: str) -> frozenset[int]:
         """The neurons selected by True, a name, a Cell, or several of these."""
@@ -110,13 +111,6 @@ def layer_name(path: str, cell: Cell) -> str:
     while parts and parts[-1] in INNER:
         parts.pop()
     return ".".join(parts) or type(cell).__name__
-
-
-def _all_paths(cell: Cell, path: str, above: tuple[int, ...] = ()) -> Iterator[tuple[str, Cell]]:
-    yield path, cell
-    for name, child in cell.name_cells().items():
-        if id(child) not in above:
-            yield from _all_paths(child, f"{path}.{name}" if path else name, (*above, id(cell)))
 
 
 def _structure(paths: dict[str, Cell]) -> tuple[tuple[str, int], ...]:

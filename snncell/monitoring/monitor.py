@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
@@ -16,17 +17,49 @@ from snncell.base.arguments.shown import cut_lines, titled_table
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, RecordError
 from snncell.monitoring.layers import Neurons, gives_spikes, spike_function_of, spike_functions
-from snncell.monitoring.recorder import KINDS, Recorded, RecordedCall, Recorder, missing
+from snncell.monitoring.recorder import KINDS, Array, RecordedCall, Recorder, missing
 from snncell.tape.state import CHECKING, settings
+
+
+class Recorded(Mapping[str, Array]):
+    """A recorded quantity: a mapping from layers to arrays (T, B, ...)."""
+
+    def __init__(self, monitor: Monitor, kind: str, call: RecordedCall) -> None:
+        self._monitor, self._kind, self._call = monitor, kind, call
+        by_name = call.series.get(kind, {})  # gradients arrive from the last layer to the first
+        self._series = {name: by_name[name] for name in monitor._recorder.cells if name in by_name}
+
+    def __getitem__(self, name: Any) -> Array:
+        layer = self._monitor._resolve(name)
+        if layer not in self._series:
+            raise RecordError(f"monitor: {missing(self._kind, name)} {self._monitor._why(layer, self._kind)}")
+        array = self._series[layer].array(layer)
+        there = self.before_end(layer) if self._kind == "spikes" else None
+        if there is None:
+            return array
+        return np.where(there.reshape(*there.shape, *(1,) * (array.ndim - 2)), array, array.dtype.type(0))
+
+    def before_end(self, name: Any) -> Array | None:
+        """A mask (T, B) of the steps before the end of each sample; None without lengths."""
+        return self._monitor._recorder.there(self._call, self._monitor._resolve(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._series)
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    def __repr__(self) -> str:
+        parts = [f"{name}: {self[name].dtype}{list(self[name].shape)}" for name in self]
+        return f"{self._kind} of {{{', '.join(parts)}}}"
 
 
 class Monitor:
     """Record spikes, potentials and gradients of a network while it runs: `with snncell.monitor(net) as m:`.
 
     Use it to see why a network does not learn, how often its neurons fire, or how much it costs. A monitor works in
-    eager mode, under `jit`, in graph mode and during `train.fit`. It does not change results. Loops over time stay one
-    kernel, because records are additional results of the kernels. The first call with a monitor is traced and compiled
-    again.
+    eager mode, under `jit`, in graph mode and during `train.fit`, without an effect on results. Loops over time stay
+    one kernel, whose additional results are the records. The first call with a monitor is traced and compiled again.
 
     A layer is a neuron at one place of the network, for example a neuron in `nn.MultiStep`, in `ops.scan`, in a Python
     loop over time, or `nn.PSN`. Its name is its path, without the `.cell` of the Cell that runs it: "layer1" for
@@ -39,8 +72,7 @@ class Monitor:
             You can also pass a layer by its name or its Cell, a Cell that contains layers, or a list of these. `v`,
             `above` and `grad` take the same values.
         v: the potential after each step, after the reset. For a neuron without a state `v`, its first state.
-        above: the input of the spike function. For the library's neurons this is the potential before the reset minus
-            the threshold.
+        above: the spike function's input: in snncell's neurons, the potential before the reset minus the threshold.
         grad: the gradient with respect to the input current of the neuron at each step, through all later steps. You
             must compute the gradient within the context; a second gradient replaces the first.
         inputs: the inputs of Dense and Conv layers, and the steps of neurons. `costs`, `synops` and `energy` need them.
@@ -56,8 +88,8 @@ class Monitor:
     record of an evaluation has no gradient. Set `calls=None` to keep the records of the training steps as well.
 
     If a Cell around a layer gets an argument `lengths` (of padded sequences), the monitor uses it for this layer. After
-    the end of a sample its spikes are 0, and its steps do not count for rates and costs. `v`, `above` and `grad` hold
-    the values of the padding.
+    the end of a sample its spikes are 0, and its steps do not count for rates and costs. `v`, `above` and `grad`
+    contain the values of the padding.
 
     Memory: while a loop runs, each recorded quantity of a layer takes T B N numbers. Afterwards the monitor keeps only
     the part that you select by `every`, `neurons` and `samples`, for the last `calls` calls.
@@ -67,8 +99,7 @@ class Monitor:
         calls: the recorded calls, oldest first, each a dict: quantity -> layer -> array.
         layers: the names of the layers, in the order of their calls.
     Raises: ArgumentError for a network without neurons, or a monitor within another one; RecordError if you read a
-        quantity that was not recorded, with the reason and the fix; ShapeError if a layer was called with several
-        shapes.
+        quantity that was not recorded, with the reason; ShapeError if a layer was called with several shapes.
     Example:
         >>> net = nn.SequentialCell(nn.MultiStep(nn.IFNode()), nn.Dense(3, 2), nn.MultiStep(nn.IFNode(fire=False)))
         >>> with snncell.monitor(net, v="0", grad=True) as m:
@@ -122,27 +153,27 @@ class Monitor:
     @property
     def calls(self) -> list[dict[str, Recorded]]:
         """The recorded calls: quantity -> layer -> array."""
-        return [{k: self._recorded(k, call) for k in call.series if k in KINDS} for call in self._recorder.calls]
+        return [{k: Recorded(self, k, call) for k in call.series if k in KINDS} for call in self._recorder.calls]
 
     @property
     def spikes(self) -> Recorded:
         """The output of each layer, (T, B, ...)."""
-        return self._recorded("spikes")
+        return Recorded(self, "spikes", self._last)
 
     @property
     def v(self) -> Recorded:
         """The potential after each step and its reset, (T, B, ...)."""
-        return self._recorded("v")
+        return Recorded(self, "v", self._last)
 
     @property
     def above(self) -> Recorded:
         """The input of the spike function: the potential before the reset, minus the threshold, (T, B, ...)."""
-        return self._recorded("above")
+        return Recorded(self, "above", self._last)
 
     @property
     def grad(self) -> Recorded:
         """The gradient with respect to the input current of each layer at each step, (T, B, ...)."""
-        return self._recorded("grad")
+        return Recorded(self, "grad", self._last)
 
     def cell(self, name: Any) -> Cell:
         """The neuron of a layer."""
@@ -162,18 +193,17 @@ class Monitor:
         # The called Cell may be a copy that has Tensors of a trace instead of Parameters.
         return spike_function_of(cell) or called
 
-    def steps(self, name: Any, kind: str = "spikes") -> np.ndarray[Any, Any]:
+    def steps(self, name: Any, kind: str = "spikes") -> Array:
         """The numbers of the recorded time steps of a layer."""
-        series = {} if not self._recorder.calls else self._recorder.calls[-1].series.get(kind, {})
-        layer = self._resolve(name)
+        layer, series = self._resolve(name), self._last.series.get(kind, {})
         if layer not in series:
             raise RecordError(f"monitor: {missing(kind, name)} {self._why(layer, kind)}")
         return series[layer].steps()
 
-    def neurons(self, name: Any) -> np.ndarray[Any, Any]:
+    def neurons(self, name: Any) -> Array:
         """The indices of the recorded neurons in their layer, flattened over its axes."""
         cell, layer = self.cell(name), self._resolve(name)
-        arrays = [array for kind in KINDS if (array := self._recorded(kind).get(layer)) is not None]
+        arrays = [array for kind in KINDS if (array := getattr(self, kind).get(layer)) is not None]
         if not arrays:
             raise RecordError(f"monitor: {name!r:.60}, a {type(cell).__name__}, was not recorded.")
         return self._recorder.numbers(layer, math.prod(arrays[0].shape[2:]))
@@ -184,11 +214,11 @@ class Monitor:
         above = layer in self.above if id(cell) in self._recorder.chosen_ids["above"] else None
         return gives_spikes(cell, self.spikes.get(layer), above)
 
-    def rates(self, name: Any) -> np.ndarray[Any, Any]:
+    def rates(self, name: Any) -> Array:
         """The firing rate of each neuron of a layer, in spikes per step, over all kept calls and without padding."""
         layer = self._resolve(name)
         kept = [call for call in self._recorder.calls if layer in call.series.get("spikes", ())]
-        arrays = [self._recorded("spikes", call)[layer] for call in kept]
+        arrays = [Recorded(self, "spikes", call)[layer] for call in kept]
         if not arrays:
             raise RecordError(f"monitor: {missing('spikes', name)} {self._why(layer, 'spikes')}")
         if not self.fires(layer):
@@ -223,7 +253,7 @@ class Monitor:
 
     def _counted(self, weights: bool = True) -> RecordedCall:
         """The last call, with recorded inputs of layers with weights or steps of neurons; else a RecordError."""
-        call = self._recorder.calls[-1] if self._recorder.calls else RecordedCall()
+        call = self._last
         if not (call.inputs if weights else call.order):
             unseen = ", ".join(self.unseen)
             if unseen and self._recorder.inputs and not call.order:
@@ -237,12 +267,9 @@ class Monitor:
             raise RecordError(f"monitor: no inputs of Dense or Conv layers were recorded. {mend}.")
         return call
 
-    def _recorded(self, kind: str, call: RecordedCall | None = None) -> Recorded:
-        call = call or (self._recorder.calls[-1] if self._recorder.calls else RecordedCall())
-        by_name = call.series.get(kind, {})  # gradients arrive from the last layer to the first
-        series = {name: by_name[name] for name in self._recorder.cells if name in by_name}
-        there = partial(self._recorder.there, call)
-        return Recorded(kind, series, self._resolve, lambda name: self._why(name, kind), there)
+    @property
+    def _last(self) -> RecordedCall:
+        return self._recorder.calls[-1] if self._recorder.calls else RecordedCall()
 
     def _resolve(self, layer: Any) -> str:
         """The name of a layer, from its name, a path in the network, or a Cell."""
@@ -294,10 +321,9 @@ class Monitor:
 
     def _rows(self) -> list[tuple[str, str, str]]:
         """The name and the class of each layer, and the quantities that were recorded."""
-        series = self._recorder.calls[-1].series if self._recorder.calls else {}
         rows = []
         for name, cell in self._recorder.cells.items():
-            kinds = [kind for kind in KINDS if name in series.get(kind, {})]
+            kinds = [kind for kind in KINDS if name in self._last.series.get(kind, {})]
             rows.append((name, type(cell).__name__, ", ".join(kinds) or "nothing"))
         for name in self._recorder.neurons.unseen:
             layer, _, kind = name.removesuffix(")").rpartition(" (")

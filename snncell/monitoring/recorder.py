@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,7 @@ import numpy as np
 from snncell import ops
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
-from snncell.errors import ArgumentError, RecordError, ShapeError
+from snncell.errors import ArgumentError, ShapeError
 from snncell.monitoring.layers import WEIGHTED, CellStack, Neurons, layer_name, number_of_v
 from snncell.nn.time.axis import find_lengths
 from snncell.ops.base import as_tensor
@@ -137,44 +137,6 @@ class RecordedCall:
 def missing(kind: str, name: Any) -> str:
     """The error that a quantity of a layer was not recorded."""
     return f"no {kind} of {name!r:.60} {'were' if kind == 'spikes' else 'was'} recorded."
-
-
-class Recorded(Mapping[str, Array]):
-    """A recorded quantity: a mapping from layers to arrays (T, B, ...)."""
-
-    def __init__(
-        self,
-        kind: str,
-        series: dict[str, Series],
-        resolve: Callable[[Any], str],
-        why: Callable[[Any], str],
-        there: Callable[[str], Array | None],
-    ) -> None:
-        self._kind, self._series, self._resolve, self._why, self._there = kind, series, resolve, why, there
-
-    def __getitem__(self, name: Any) -> Array:
-        layer = self._resolve(name)
-        if layer not in self._series:
-            raise RecordError(f"monitor: {missing(self._kind, name)} {self._why(layer)}")
-        array = self._series[layer].array(layer)
-        there = self._there(layer) if self._kind == "spikes" else None
-        if there is None:
-            return array
-        return np.where(there.reshape(*there.shape, *(1,) * (array.ndim - 2)), array, array.dtype.type(0))
-
-    def before_end(self, name: Any) -> Array | None:
-        """A mask (T, B) of the steps before the end of each sample; None without lengths."""
-        return self._there(self._resolve(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._series)
-
-    def __len__(self) -> int:
-        return len(self._series)
-
-    def __repr__(self) -> str:
-        parts = [f"{name}: {self[name].dtype}{list(self[name].shape)}" for name in self]
-        return f"{self._kind} of {{{', '.join(parts)}}}"
 
 
 class Recorder:
@@ -318,7 +280,7 @@ class Recorder:
             x = ops.gather(x.reshape((*x.shape[: batch + 1], -1)), Tensor(places), batch + 1)
         return x
 
-    def there(self, call: RecordedCall, name: str) -> np.ndarray[Any, Any] | None:
+    def there(self, call: RecordedCall, name: str) -> Array | None:
         """A mask (T, B) of the steps before the end of each sample; None without lengths, or with another batch's."""
         counts, series = call.lengths_of(name), call.series["spikes"][name]
         if counts is None:
@@ -328,7 +290,7 @@ class Recorder:
             return None
         return series.steps()[:, None] < counts
 
-    def numbers(self, name: str, count: int) -> np.ndarray[Any, Any]:
+    def numbers(self, name: str, count: int) -> Array:
         """The indices of the `count` recorded neurons in their layer."""
         return self._in_layer(self._sizes[name]) if name in self._sizes else np.arange(count)
 

@@ -46,7 +46,7 @@ def number_cells(axes: Any, counts: Array, depth: Array) -> None:
         axes.add_artist(Number(row, column, str(counts[row, column]), len(counts), letters, colour))
 
 
-class _Beside:
+class Beside:
     """Locator of Axes next to an image: as high as the drawn image, as wide as the layout makes them."""
 
     def __init__(self, image: Any, beside: Any) -> None:
@@ -58,8 +58,3 @@ class _Beside:
         image, own = self._image.get_position(), beside.get_position(original=True)
         left = image.x1 + 0.02 * self._image.get_position(original=True).width
         return Bbox.from_extents(left, image.y0, left + own.width, image.y1)
-
-
-def as_high_as(image: Any, bar: Any) -> None:
-    """Keep a colour bar next to an image and at the image's height, which a layout may change."""
-    bar.set_axes_locator(_Beside(image, bar))

@@ -50,8 +50,7 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
 
     Args:
         gradients: as for `gradient_norms`, first layer first.
-        ax: the Axes to draw on; new Axes by default. The colour bar takes room from the Axes.
-        title: the title above the Axes.
+        ax, title: as for `gradient_norms`. The colour bar takes room from the Axes.
     Raises: ShapeError for layers with different numbers of time steps, which `gradient_norms` can draw.
     """
     by_layer = _norms_of(gradients, "gradient_flow")

@@ -41,9 +41,8 @@ def membrane(
     Each neuron has its own kind of triangle, which is drawn on its line. A layer that does not fire has no triangles.
 
     Args:
-        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also provides spikes and threshold. A monitor gives
-            potentials before the reset if it also recorded `above` and the threshold is constant, otherwise after the
-            reset.
+        v: (T, N), (T, B, ...) with `sample`, or a monitor, which also provides spikes and threshold. Its potentials are
+            those before the reset if it also recorded `above` and the threshold is constant, otherwise after it.
         spikes: the spikes to mark, with the shape of v.
         v_threshold: the threshold, drawn as a dashed line; a number, or (N,), one per neuron.
         ax, title: the Axes to draw on (new Axes by default), and the title.
@@ -175,8 +174,7 @@ def surrogate(
     Args:
         surrogates: a spike function, a sequence of them, or a mapping from names to them. Each is a Cell with construct
             and bprop. The primitive is drawn only if the Cell has one.
-        ax, title: the Axes to draw on (new Axes by default), and the title, by default the name of a single spike
-            function.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default the name of a single function.
         range: the ends of the horizontal axis, potential minus threshold.
     """
     cells = _name_surrogates(surrogates)

@@ -47,11 +47,11 @@ def sections(facts: Facts, monitor: Any) -> list[Section]:
     return [_spikes(facts), _potentials(facts, monitor), _gradients(facts), _weights(facts), _results(facts)]
 
 
-def draw_picture(caption: str, draw: Callable[[Any], Any], height: float = 2.2, width: float = COLUMN) -> Picture:
+def draw_picture(caption: str, draw: Callable[[Any], Any], height: float = 2.2) -> Picture:
     """Draw a figure by calling `draw` on new Axes. If that raises an error, the caption contains the reason."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=DOTS)
+    figure = Figure(figsize=(COLUMN, height), layout="constrained", dpi=DOTS)
     try:
         draw(axes_or_new(figure.subplots()))
     except SnncellError as error:

@@ -223,10 +223,8 @@ def spike_time_differences(
         a: (T, N) or (T, B, ...), or a monitor. Every nonzero element is a spike.
         b: spikes of the same shape; or target times in steps, (N,) or (B, ...), with NaN or a negative number for no
             spike; or a monitor.
-        ax, title: the Axes to draw on (new Axes by default), and the title, by default the numbers of pairs and of
-            spikes without a partner.
-        match: "first" compares first spikes. "all" compares all spikes of the same neuron and sample that are each
-            other's nearest.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default counts of pairs and lone spikes.
+        match: "first" for first spikes; "all" for spikes of the same neuron and sample that are each other's nearest.
         within: the largest distance of a pair in steps; None for any distance.
         labels: names of a and b.
         layer: the name of a layer, for monitors and mappings.

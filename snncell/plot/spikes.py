@@ -225,12 +225,10 @@ def animate(
         images: a background in light grey, (h, w), or (T, h, w) with one image per step, stretched to the plane.
         path: a file to write: .gif, or .mp4, which needs ffmpeg.
         fps: steps per second.
-        ax, title: the Axes to draw on (new Axes by default), and the title, by default the layer. The step is shown
-            below.
+        ax, title: the Axes to draw on (new Axes by default), and the title, by default the layer. The step is below.
         fade: the fraction of a spike's opacity that remains after a step, at least 0 and below 1.
         shape: (H, W) or (C, H, W) of the neurons. By default (T, N) becomes the rectangle closest to a square.
-        layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample, 0 by default for a
-            monitor.
+        layer, sample: the name of a layer, for a monitor or a mapping, and the index of a sample (0 for a monitor).
     Returns: Matplotlib's FuncAnimation. You must keep a reference to it, because Python otherwise deletes it and the
         animation stops. Its Axes are `ax` or `animation._fig.axes`.
     Raises: ShapeError if the neurons or images do not fit the plane; ArgumentError for a missing ffmpeg.

@@ -42,8 +42,7 @@ def training_curves(
             lowest. By default, the plot marks the epoch whose weights a `train.fit` with `monitor` kept, or the best
             evaluation loss, or else the best training loss.
         names: the curves to draw. For example, "energy" draws the energy of training and evaluation. By default all
-            except "step", "seconds", learning rates, loss scales, and "spikes", "synops" and "energy", which have other
-            scales.
+            except "step", "seconds", learning rates, loss scales, "spikes", "synops" and "energy" (other scales).
     """
     columns = _columns(records_of(log, "training_curves"))
     epochs = columns.get("epoch", np.arange(1.0, 1.0 + len(next(iter(columns.values())))))
@@ -241,14 +240,14 @@ def confusion_matrix(
     counts = _matrix(predicted, names) if labels is None else _count_pairs(predicted, labels, names)
     total = counts.sum(1, keepdims=True)
     shown = counts / np.where(total > 0, total, 1) if normalise else counts
-    from snncell.plot.cells import as_high_as, number_cells
+    from snncell.plot.cells import Beside, number_cells
 
     axes = drawing.axes_or_new(ax, height=2.8)
     image = axes.imshow(shown, cmap="Blues", vmin=0.0, vmax=1.0 if normalise else counts.max() or 1)
     shares = counts.dtype.kind == "f"
     of_all = ("share of all samples", "share") if shares else ("samples",)
     bar = drawing.colour_bar(axes, image, *(("share of the true class", "share") if normalise else of_all))
-    as_high_as(axes, bar)
+    bar.set_axes_locator(Beside(axes, bar))
     _name_classes(axes, names, len(counts))
     number_cells(axes, np.rint(100.0 * counts).astype(int) if shares else counts, shown / image.get_clim()[1])
     right, every = np.trace(counts), counts.sum()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from snncell import ops
+from snncell.base.arguments.kinds import misfit
 from snncell.base.arguments.shown import show
 from snncell.cell.cell import Cell
 from snncell.errors import ArgumentError, CallError, DTypeError, ShapeError, SnncellError, cut
@@ -382,11 +383,6 @@ def parts(batch: Any) -> tuple[list[Tensor], Tensor | None]:
 
 def history(log: Any) -> Sequence[Mapping[str, Any]]:
     """The records of a training, from the `Result` of `train.fit`, its history, or the path of its log."""
-    if isinstance(log, (str, os.PathLike)) and not os.path.isfile(log):
-        raise ArgumentError(
-            f"report: log: there is no file {str(log)!r}. Give the path of the *.csv or *.jsonl that "
-            f"train.fit(log=...) wrote, or the result of train.fit."
-        )
     records = records_of(log, "report: log")
     if records is None:
         return ()
@@ -404,9 +400,8 @@ def records_of(log: Any, who: str) -> Any:
         return getattr(log, "history", log)
     path = Path(log)
     if path.suffix not in (".csv", ".jsonl") or not path.is_file():
-        raise ArgumentError(
-            f"{who}: {str(path)!r} is not a log. A log is a file *.csv or *.jsonl that train.fit wrote."
-        )
+        wrong = f"{str(path)!r} is not a log" if path.is_file() else f"there is no file {str(path)!r}"
+        raise ArgumentError(f"{who}: {wrong}. Pass the *.csv or *.jsonl that train.fit(log=...) wrote, or its result.")
     with path.open(encoding="utf-8", newline="") as file:
         if path.suffix == ".csv":
             return list(csv.DictReader(file))
@@ -427,16 +422,10 @@ def loss_takes(loss: Loss | None, target: Tensor | None) -> None:
     """Check that the loss accepts the output of the network, and the target if there is one."""
     if loss is None:
         return
-    try:
-        signature = inspect.signature(loss.construct if isinstance(loss, Cell) else loss)
-    except (TypeError, ValueError):  # a function without a readable signature
-        return
-    try:
-        signature.bind(*([None] if target is None else [None, None]))
-    except TypeError as error:
-        name = getattr(loss, "__name__", type(loss).__name__)
+    function = loss.construct if isinstance(loss, Cell) else loss
+    if misfit(function, [None] if target is None else [None, None]):
+        name, takes = getattr(loss, "__name__", type(loss).__name__), ", ".join(inspect.signature(function).parameters)
         batch, mend = ("x alone", "(x, y)") if target is None else ("(x, y)", "x alone, an array")
         raise CallError(
-            f"report: the loss {name} takes ({', '.join(signature.parameters)}), and the batch is {batch}. Give a "
-            f"batch as in training, {mend}."
-        ) from error
+            f"report: the loss {name} takes ({takes}), and the batch is {batch}. Give a batch as in training, {mend}."
+        )

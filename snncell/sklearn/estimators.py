@@ -169,15 +169,13 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
     Use it in pipelines, cross-validation and grid search like any other classifier. With the default encoder, features
     should be about as large as the threshold, 1, so put a StandardScaler before the classifier. The other encoders need
     values in [0, 1], for example from a MinMaxScaler. Layers of spiking neurons receive the encoded samples for T time
-    steps. A last layer of weights gives scores z(t). `train.fit` minimises the cross-entropy of softmax(mean over t of
-    z).
+    steps, and a last layer of weights gives scores z(t). The loss is the cross-entropy of softmax(mean over t of z).
 
     Args:
         hidden: the number of neurons in each layer, or one integer for a single layer.
         network: a function (n_features, n_outputs) that makes your own network instead. The Cell gets the output of the
             encoder, (T, B, n_features), and must return (T, B, n_outputs) or (B, n_outputs).
-        neuron: the neuron of each layer: a name in `snncell.nn`, a class or function without arguments, or a neuron,
-            which is copied for each layer.
+        neuron: the neuron of each layer: a name in `snncell.nn`, a class or function without arguments, or one to copy.
         surrogate: the spike function in the same forms, from `snncell.surrogate`. None keeps the one of the neuron.
         encoder: "current" for a constant current; "rate", "latency" or "phase" for spikes from values in [0, 1]; a
             function (x, steps) of samples (B, F) that returns (T, B, ...); or None, for a network that takes (B, F).

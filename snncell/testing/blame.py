@@ -29,8 +29,8 @@ class WrongBprop(NamedTuple):
     error: Exception
 
 
-def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool) -> tuple[list[Row], WrongBprop | None]:
-    """Check each Cell with a bprop at inputs that it got, innermost first; returns rows, and the first wrong one."""
+def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool) -> tuple[list[Row], str]:
+    """Check each Cell with a bprop at inputs that it got, innermost first; returns rows, and describes a wrong one."""
     rows: list[Row] = []
     for path in net.deepest_first(samples):
         cell = net.cells[path]
@@ -43,8 +43,9 @@ def check_bprops(net: ObservedNet, samples: dict[str, CallSample], smooth: bool)
             rows_of_calls, wrong = _check_calls(net, path, group)
             rows += rows_of_calls
             if wrong:  # report the worst call
-                return rows, max(wrong, key=lambda fault: getattr(fault.error, "difference", 0.0))
-    return _worst_of_each(rows), None
+                worst = max(wrong, key=lambda fault: getattr(fault.error, "difference", 0.0))
+                return rows, _describe_bprop(net, worst, count_steps(samples))
+    return _worst_of_each(rows), ""
 
 
 def _check_calls(net: ObservedNet, path: str, calls: Sequence[Called]) -> tuple[list[Row], list[WrongBprop]]:
@@ -90,7 +91,7 @@ def _worst_of_each(rows: Sequence[Row]) -> list[Row]:
     return [row.noted(KINK) if row.name in kinks and KINK not in row.note else row for row in worst.values()]
 
 
-def describe_bprop(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
+def _describe_bprop(net: ObservedNet, wrong: WrongBprop, steps: int | None) -> str:
     """Describe a wrong bprop: its Cell, the time step, and how to fix it."""
     step = "" if wrong.call.step is None else f", at time step {wrong.call.step}"
     if _got_all_steps(wrong.call, steps):
@@ -252,12 +253,9 @@ def cause(net: ObservedNet, search: Search, run: Callable[[], Any]) -> str:
     """Describe why a gradient is wrong, or which causes have been excluded."""
     with unfused():
         samples = net.watched(run)
-        _, wrong = check_bprops(net, samples, smooth=CHECKING.smooth)
-        if wrong is not None:
-            return describe_bprop(net, wrong, count_steps(samples))
-        stopped = "" if search.problem.detached else describe_stopped(net, search)
         return (
-            stopped
+            check_bprops(net, samples, smooth=CHECKING.smooth)[1]
+            or ("" if search.problem.detached else describe_stopped(net, search))
             or describe_step_functions(net, samples)
             or describe_layer(net, samples, search.tolerance)
             or ("" if not samples else "No custom bprop, stopped path or single layer explains it.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,20 +51,21 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
         raise GradientError(f"check_bprop: cell must have a bprop to check, but {came(cell)} has no bprop.")
     doubles = [to_float64(as_data(x)) for x in inputs]
     weights = tuple(getattr(cell, "internal_params", ()))
+    check_rows = partial(_check_rows, cell, weights, rtol, atol, seed)
     with InFloat64([cell], weights):
         try:
-            return Checked("check_bprop", _check_rows(cell, doubles, weights, rtol, atol, seed))
+            return Checked("check_bprop", check_rows(doubles))
         except GradientCheckError as fault:
             if not _is_kinked(cell, doubles):
                 raise
-            rows = _rows_off_kinks(cell, doubles, weights, rtol, atol, seed)
+            rows = _rows_off_kinks(check_rows, doubles)
             if rows is None:
                 raise fault from None
             return Checked("check_bprop", [row.noted(KINK) for row in rows])
 
 
 def _check_rows(
-    cell: Any, doubles: Sequence[Any], weights: Sequence[Parameter], rtol: float, atol: float, seed: int
+    cell: Any, weights: Sequence[Parameter], rtol: float, atol: float, seed: int, doubles: Sequence[Any]
 ) -> list[Row]:
     """A row for each input and Parameter; raises if one is wrong."""
     rng, key = np.random.default_rng(seed), present_key()
@@ -81,9 +83,7 @@ def _check_rows(
     return rows
 
 
-def _rows_off_kinks(
-    cell: Any, doubles: Sequence[Any], weights: Sequence[Parameter], rtol: float, atol: float, seed: int
-) -> list[Row] | None:
+def _rows_off_kinks(check_rows: Callable[..., list[Row]], doubles: Sequence[Any]) -> list[Row] | None:
     """The rows at random points near the inputs, if bprop is correct there, else None."""
     zero: list[Row] | None = None
     wrong = False
@@ -91,7 +91,7 @@ def _rows_off_kinks(
     for distance in (1e-3, 1e-2, 0.1):
         try:
             moved = [Tensor(perturb(x.asnumpy(), distance, rng)).to(x.device) if is_real(x) else x for x in doubles]
-            rows = _check_rows(cell, moved, weights, rtol, atol, seed)
+            rows = check_rows(moved)
         except GradientCheckError:
             wrong = True
             continue
@@ -142,11 +142,9 @@ def _refuse_forgotten(
         )
 
 
-def _parameter_slope(
-    function: Any, parameter: Parameter, doubles: Sequence[Any], douts: Sequence[Tensor], eps: float = 1e-5
-) -> Any:
+def _parameter_slope(function: Any, parameter: Parameter, doubles: Sequence[Any], douts: Sequence[Tensor]) -> Any:
     """The derivative of sum(out * dout) along a random direction of a Parameter."""
-    key, before = present_key(), parameter._data
+    key, before, eps = present_key(), parameter._data, 1e-5
     direction = np.random.default_rng(0).standard_normal(parameter.shape)
     sides = []
     for sign in (eps, -eps):

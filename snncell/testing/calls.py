@@ -48,7 +48,7 @@ class ObservedNet:
         self.cells: dict[str, Any] = {}
         self.aliases: dict[int, list[str]] = {}
         for prefix, owner in owners:
-            for path, cell in _paths_to_cells(owner, prefix, ()):
+            for path, cell in all_paths(owner, prefix):
                 known = self.aliases.setdefault(id(cell), [])
                 known.append(path)
                 if len(known) == 1:
@@ -109,12 +109,13 @@ class ObservedNet:
                 handle.remove()
 
 
-def _paths_to_cells(cell: Any, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """All paths to a Cell and its descendants: a shared Cell comes once per path; cycles end."""
+def all_paths(cell: Any, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """All paths to a Cell and its descendants: a shared Cell comes once per path, and a cycle ends."""
     yield path, cell
+    above = (*above, id(cell))
     for name, child in cell.name_cells().items():
-        if id(child) not in above and child is not cell:
-            yield from _paths_to_cells(child, f"{path}.{name}" if path else name, (*above, id(cell)))
+        if id(child) not in above:
+            yield from all_paths(child, f"{path}.{name}" if path else name, above)
 
 
 def count_steps(samples: dict[str, CallSample]) -> int | None:

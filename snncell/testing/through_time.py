@@ -16,7 +16,7 @@ from snncell.tape.parameter import Parameter
 from snncell.tape.state import TRACING, Entry, settings, unfused
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import Recording
-from snncell.testing.blame import check_bprops, choose_calls, describe_bprop, is_surrogate, single_cell
+from snncell.testing.blame import check_bprops, choose_calls, is_surrogate, single_cell
 from snncell.testing.calls import Called, ObservedNet, cells_of_function, choose_weights, count_steps
 from snncell.testing.compare import Checked, Row, distance, index_of, perturb, ratio_text, relative_difference
 from snncell.testing.gradients import explanation
@@ -88,10 +88,9 @@ def check_through_time(
 
 def _check_bprops(problem: Problem, net: ObservedNet) -> list[Row]:
     with unfused():
-        samples = net.watched(problem.run)
-        rows, wrong = check_bprops(net, samples, smooth=False)
-    if wrong is not None:
-        raise GradientCheckError(f"{WHO}: {describe_bprop(net, wrong, count_steps(samples))}")
+        rows, wrong = check_bprops(net, net.watched(problem.run), smooth=False)
+    if wrong:
+        raise GradientCheckError(f"{WHO}: {wrong}")
     return rows
 
 

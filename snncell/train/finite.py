@@ -175,9 +175,7 @@ class Scaling:
     def __init__(self, scaler: LossScaler, net: Any, loss: Any, optimiser: Optimizer) -> None:
         self.scaler, self.optimiser = scaler, optimiser
         trained = {id(parameter) for parameter in optimiser.parameters}
-        cells = [part for part in (net, loss) if isinstance(part, Cell)]
-        every = dict.fromkeys(parameter for cell in cells for parameter in cell.get_parameters())
-        self.statistics = [parameter for parameter in every if id(parameter) not in trained]
+        self.statistics = [p for p in weights_of(net, loss).values() if id(p) not in trained]
 
     def scaled(self, measured: Callable[..., Any]) -> Callable[..., Any]:
         """`measure` with a scaled loss; the unscaled loss is among the numbers."""

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from snncell.amp import LossScaler, Values, values_of
 from snncell.base.arguments.kinds import Count, Own, Positive, Size
+from snncell.base.arguments.names import plugin
 from snncell.base.arguments.shown import came, show
 from snncell.cell.cell import Cell
 from snncell.cell.modes import phases
@@ -48,7 +49,7 @@ from snncell.train.measures import Spikes, measure, spiking_cells
 from snncell.train.metrics import Monitored, accuracy as share_right, name_metrics, watch_metrics
 from snncell.train.passes import DataPass, count_batches, measure_means, measure_with_loss, tell_callbacks
 from snncell.train.state import File, describe_cell, read_state, save_state, weights_of
-from snncell.train.steps import OneProcess, TrainStep, choose_processes, clip_by_both
+from snncell.train.steps import OneProcess, TrainStep, clip_by_both
 from snncell.train.stopping import EarlyStopping
 
 __all__ = ["fit"]
@@ -94,16 +95,14 @@ def fit(
         data: a tuple of arrays (inputs, ..., target) with one entry per sample, which `fit` shuffles and batches. Or an
             iterable of batches (inputs, ..., target) that can be iterated many times, such as `train.Batches`, a
             `data.Loader` or PyTorch's. Arrays are anything that `Tensor` takes; batches may contain tuples, lists and
-            dicts. If you shuffle batches yourself, use `ops.randperm`: a resumed training cannot check their order, but
-            then it repeats it.
+            dicts. If you shuffle batches yourself, use `ops.randperm`, so that a resumed training repeats their order.
         epochs: the total number of epochs, including those before a resume.
         validation: data to evaluate after each epoch. The records give these numbers the prefix "test_".
         test_every: the number of epochs between evaluations, or a list of the epochs that end with an evaluation.
         batch_size: the batch size, if the data are arrays.
         accuracy: a function of the net's output and the target, to record its mean; None for no accuracy.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
-            from the names in the record to these. "spikes", "synops", "energy" and other `Monitored` metrics need
-            `validation`.
+            from names in the record to these. "spikes", "synops", "energy" and other `Monitored` need `validation`.
         firing_rate: one or more Cells whose output is spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
         accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
@@ -116,9 +115,8 @@ def fit(
             of `monitor` is then "test_loss", or "loss" without `validation`.
         callbacks: see `train.Callback`; they are called in this order.
         checkpoint: a file to write after each epoch; see `train.Checkpoint` for more options. After Ctrl-C or SIGTERM,
-            `fit` finishes the current step and writes the file. Then it returns, or SIGTERM ends the process. A second
-            Ctrl-C raises KeyboardInterrupt at once, and a second SIGTERM ends the process at once. Without a
-            checkpoint, the first one does so.
+            `fit` finishes the current step, writes the file, and returns; after SIGTERM, the process ends. A second
+            Ctrl-C (KeyboardInterrupt) or SIGTERM takes effect at once, as does the first one without a checkpoint.
         resume: True to continue from the file `checkpoint`, or the path of another file to continue from. Weights,
             moments, step, sample order and log continue with the same bits, also within an epoch.
         log: a file, .csv or .jsonl, with a line for each epoch.
@@ -131,8 +129,7 @@ def fit(
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and all data. `fit` cuts each batch into shards; gradients, numbers and BatchNorm's
             statistics are means over all samples in a fixed order, so any number of ranks gives the same bits. A loss
-            or metric is called with one shard, so its mean is over the samples of this shard only. Rank 0 writes files.
-            If a rank stops, all stop.
+            or metric gets one shard, and its mean is over this shard. Rank 0 writes files. If a rank stops, all stop.
         test: an older name of `validation`.
     Returns: A `Result`, with the history.
     Raises:
@@ -161,7 +158,7 @@ def fit(
     if checkpoint is not None:
         path_to_write(checkpoint, "fit")  # fail now, not after an epoch
     check_optimiser(net, loss, optimiser, "fit")
-    ranks = choose_processes(distributed)
+    ranks: OneProcess = plugin("training on ranks")() if distributed else OneProcess()
     own, scaler = sort_callbacks(callbacks), as_scaler(loss_scale, "fit")
     if monitor is not None and monitor.startswith("test_") and validation is None:
         raise ArgumentError(

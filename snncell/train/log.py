@@ -35,8 +35,8 @@ __all__ = ["Log", "TensorBoard"]
 class Log(Callback):
     """Log a training to a file, one line for each epoch: CSV with a header (.csv), or JSON lines (.jsonl).
 
-    Numbers are written so that they can be read back exactly. A number that only some epochs have is empty in the CSV
-    of the others. A new log replaces the file; a resumed one begins with its history. `fit(log=file)` adds this.
+    Numbers can be read back exactly. A number that only some epochs have is empty in the CSV of the others. A new log
+    replaces the file; a resumed one begins with its history. `fit(log=file)` adds this.
 
     Args:
         file: the path.
@@ -190,9 +190,8 @@ class TensorBoard(Callback):
         histograms: whether to write the distribution of each Parameter, as "weights/" and its name.
         batch: (inputs, ..., target), or only inputs, for pictures: a raster of the first sample for each spiking layer.
         report: whether to add the page of `plot.report` on the batch, with its findings and pictures.
-    Raises:
-        ArgumentError: if the package tensorboardX is missing. Before the first step, also if the folder cannot be
-            written, if a report has no batch, or if the batch does not fit the net.
+    Raises: ArgumentError if the package tensorboardX is missing; and before the first step if the folder cannot be
+        written, a report has no batch, or the batch does not fit the net.
     Example:
         >>> import tempfile, pathlib
         >>> folder, net = pathlib.Path(tempfile.mkdtemp()), nn.Dense(2, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -10,7 +9,7 @@ from types import TracebackType
 from typing import Annotated, Any, NamedTuple
 
 from snncell import ops
-from snncell.base.arguments.kinds import Numbers, Own
+from snncell.base.arguments.kinds import Numbers, Own, misfit
 from snncell.base.arguments.shown import came, show, suggest_instance
 from snncell.cell.cell import Cell, HookHandle
 from snncell.errors import ArgumentError, CallError, ShapeError
@@ -55,19 +54,12 @@ def refuse_lengths(net: Any, inputs: Sequence[Any]) -> None:
     counts = inputs[1] if len(inputs) > 1 else None
     if not isinstance(counts, Tensor) or counts.ndim != 1 or counts.dtype.is_float or takes_lengths(net):
         return
-    fits = inspect.signature(net.construct).bind
-    try:
-        fits(*inputs)
-    except TypeError:
-        name = type(net).__name__
-        try:
-            fits(inputs[0], *inputs[2:])
-        except TypeError:
-            return
+    if misfit(net.construct, inputs) and not misfit(net.construct, [inputs[0], *inputs[2:]]):
         raise CallError(
-            f"{name} has no argument for the lengths of padded sequences, which a Loader passes after the first input. "
-            f"Define construct(self, x, lengths), or leave the lengths out: data.Loader(..., lengths=False)."
-        ) from None
+            f"{type(net).__name__} has no argument for the lengths of padded sequences, which a Loader passes after "
+            f"the first input. Define construct(self, x, lengths), or leave the lengths out: "
+            f"data.Loader(..., lengths=False)."
+        )
 
 
 def score_output(fn: Callable[..., Any], output: Any, target: Tensor, lengths: Lengths | None) -> Any:

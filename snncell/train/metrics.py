@@ -43,12 +43,9 @@ def accuracy(output: Any, labels: Any, ignore_index: int = -100, lengths: Number
         labels: class numbers, integers (B,); or a probability for each class, (B, C), where the largest one counts.
         ignore_index: a class number to ignore; `train.fit` takes the loss's. If all are ignored, the accuracy is NaN.
         lengths: integers (B,), the steps of each sample in outputs (T, B, C) that count. Default: all T.
-    Raises:
-        DTypeError: for labels that are neither.
-        ArgumentError: if a class number is out of range, if labels (B, C) are negative, or if the labels of a sample do
-            not add up to 1 (within 1 %). On the GPU under `jit`, which does not wait for a check, the accuracy of such
-            a sample is 0.
-        ShapeError: for shapes that do not fit.
+    Raises: DTypeError for labels that are neither; ShapeError for shapes that do not fit; ArgumentError for a class
+        number out of range, and labels (B, C) that are negative or do not add up to 1 for each sample (within 1 %). On
+        the GPU under `jit`, which does not wait for a check, the accuracy of such a sample is 0.
     Example:
         >>> snncell.train.accuracy(Tensor([[0.1, 0.9], [0.8, 0.2]]), Tensor([1, 1])).item()
         0.5
@@ -141,9 +138,8 @@ _TOP = re.compile(r"top[-_ ]?(\d+)")
 def top_k(k: Count) -> Metric:
     """Top-k accuracy: the share of samples where fewer than k classes have a larger output than the label.
 
-    Returns:
-        A function (output, labels, lengths=None) -> number, for outputs (B, C), or (T, B, C), which are summed over
-        time up to `lengths`, and class numbers (B,). Negative labels are ignored. NaN if an output is NaN.
+    Returns: A function (output, labels, lengths=None) -> number, for outputs (B, C), or (T, B, C), which are summed
+        over time up to `lengths`, and class numbers (B,). Negative labels are ignored. NaN if an output is NaN.
     Example:
         >>> output, labels = Tensor([[0.1, 0.7, 0.2], [0.5, 0.2, 0.3]]), Tensor([2, 1])
         >>> snncell.train.top_k(2)(output, labels).item()
@@ -268,10 +264,9 @@ NAMED: dict[str, Metric | Monitored] = {
 def metric(name: str) -> Metric | Monitored:
     """The metric with a name: "accuracy", "confusion", "top5" and the like, or "spikes", "synops", "energy".
 
-    The first are functions of (output, target); the last are `Monitored`, per sample, by `monitoring.energy`.
+    The last three are `Monitored`, per sample, by `monitoring.energy`; the others are functions of (output, target).
 
-    Raises:
-        ArgumentError: for an unknown name; it lists the known ones.
+    Raises: ArgumentError for an unknown name; it lists the known ones.
     Example:
         >>> snncell.train.metric("top1")(Tensor([[0.1, 0.9]]), Tensor([1])).item()
         1.0

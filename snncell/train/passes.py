@@ -45,10 +45,9 @@ def evaluate(
 ) -> Means:
     """Evaluate a net: means of loss, accuracy, firing rate and metrics over data, in prediction mode.
 
-    It takes arguments like `fit`, without shuffling. Modes and states, which start at rest, are restored afterwards.
+    Arguments are those of `fit`, without shuffling. States start at rest, and are restored afterwards, like modes.
 
-    Returns:
-        Numbers by name, and nested lists for metrics with axes; a batch weighs as much as the length of its target.
+    Returns: Numbers by name (nested lists for metrics with axes), weighted by the length of each batch's target.
     Raises: ArgumentError for data without a batch.
     Example:
         >>> net = nn.Dense(2, 2)
@@ -131,9 +130,8 @@ def count_batches(
     source: Any, who: str, processes: OneProcess, prefetch: bool | None
 ) -> AbstractContextManager[Iterable[Any]]:
     """Context manager: pairs of the number of samples and the batch, prefetched if that is safe and faster."""
-    counted = processes.counted(source, lambda batch: as_batch(batch, who))
     ahead = should_prefetch(source) if prefetch is None else prefetch
-    return prefetch_batches(processes.batches(source), counted, ahead)
+    return prefetch_batches(*processes.batches(source, lambda batch: as_batch(batch, who)), ahead)
 
 
 class Measurements:

@@ -26,7 +26,7 @@ from snncell.tape.tensor import Tensor
 from snncell.train.batches import as_batch, as_batches
 from snncell.train.finite import as_scaler
 from snncell.train.fit import check_optimiser
-from snncell.train.state import begin_pass
+from snncell.train.state import begin_pass, state_of, weights_of
 from snncell.train.steps import clip_by_both, training_step
 
 __all__ = ["RateSearch", "find_learning_rate"]
@@ -158,8 +158,7 @@ def _endless(batches: Any, parts: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
 @contextmanager
 def _as_before(net: Cell, loss: Any, optimiser: Optimizer, batches: Any) -> Iterator[None]:
     """Context manager: restore everything that the search trains."""
-    cells = [part for part in (net, loss, optimiser) if isinstance(part, Cell)]
-    parameters = dict.fromkeys(p for cell in cells for p in cell.get_parameters())
+    parameters = [*weights_of(net, loss).values(), *state_of(optimiser).values()]
     values = [(p, Tensor(np.array(p.asnumpy()))) for p in parameters]
     key, place = np.array(own_key()), batches.state() if isinstance(batches, Loader) else None
     with phases(net, loss), put_aside(net, loss):

@@ -10,7 +10,6 @@ from typing import Annotated, Any, cast
 from snncell import ops
 from snncell.amp import LossScaler
 from snncell.base.arguments.kinds import Own, Positive
-from snncell.base.arguments.names import plugin
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import Jitted, jit
 from snncell.errors import ArgumentError
@@ -244,18 +243,14 @@ class OneProcess:
 
     first = True  # whether this process writes files
 
-    def batches(self, source: Any) -> Any:
-        """The batches of data, to be `counted`."""
-        return source
+    def batches(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, Callable[[Any], Counted]]:
+        """An iterable over the data, and a function that converts one of its items to a counted batch."""
 
-    def counted(self, source: Any, parts_of: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Counted]:
-        """A function that converts an item of `batches` to a batch, and counts its samples."""
-
-        def of_batch(batch: Any) -> Counted:
+        def counted(batch: Any) -> Counted:
             parts = parts_of(batch)
             return len(parts[-1]), parts
 
-        return of_batch
+        return source, counted
 
     def step(
         self,
@@ -293,8 +288,3 @@ class OneProcess:
 
     def refuse(self, parts: tuple[Any, ...], optimiser: Optimizer, settings: Callable[[], dict[str, Any]]) -> None:
         """Raise an error for a net or settings that these processes cannot train."""
-
-
-def choose_processes(distributed: bool) -> OneProcess:
-    """The processes that `fit` trains on: this one alone, or the ranks of the job that it has joined."""
-    return plugin("training on ranks")() if distributed else OneProcess()

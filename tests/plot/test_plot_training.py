@@ -311,7 +311,7 @@ def test_training_curves_draw_history_of_fit():
 
 
 def test_training_curves_of_invalid_log_raise(tmp_path):
-    with pytest.raises(errors.ArgumentError, match=r"run\.csv' is not a log\. A log is a file \*\.csv or \*\.jsonl"):
+    with pytest.raises(errors.ArgumentError, match=r"there is no file .*run\.csv'\. Pass the \*\.csv or \*\.jsonl"):
         plot.training_curves(tmp_path / "run.csv")
     (tmp_path / "run.txt").touch()
     with pytest.raises(errors.ArgumentError, match="is not a log"):

@@ -673,7 +673,7 @@ MISTAKES = {
         errors.CallError,
         batch=lambda: (batch()[0], *batch()),
     ),
-    "a log that is missing": refused("^report: log: there is no file 'nolog.csv'. Give", log=lambda: "nolog.csv"),
+    "a log that is missing": refused("^report: log: there is no file 'nolog.csv'. Pass", log=lambda: "nolog.csv"),
     "a file that is no log": refused("^report: log: .*test_report.py' is not a log", log=lambda: __file__),
     "no log": refused("log must be the result of train.fit", log=lambda: 3),
     "another ending": refused(
