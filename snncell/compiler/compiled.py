@@ -24,7 +24,7 @@ from snncell.errors import GradientError
 from snncell.tape import structure
 from snncell.tape.backward import or_zeros, pullback, watch_input
 from snncell.tape.event_lists import EventLists, refuse_gradient
-from snncell.tape.hooks import Events, Note, NotedResults, call_outside, noting, register_hook
+from snncell.tape.hooks import Events, Note, NotedResults, call_outside, register_hook
 from snncell.tape.primitive import custom, rebuilt
 from snncell.tape.state import (
     CHECKING,
@@ -187,7 +187,7 @@ class TracedVjp:
             outs = [positions[number] for number in present]
             seeds = [watch_input(trace.new_input(x.shape, x._data.dtype)) for x in outs]
             notes: list[Note] = []
-            with noting(notes):
+            with settings(notes=notes):
                 # No hooks on inputs, because parts of their gradients may come from outside.
                 grads = pullback(list(self.entries), outs, seeds, self.inputs, once=True, own=())
             results = [grad for grad in grads if grad is not None]
@@ -249,10 +249,9 @@ class Compiled:
         # The state context is the outermost one: it is read without a trace, and random draws are known at the end.
         with (
             state_read_by(roots, who) as state,
-            settings(trace=trace),
+            settings(trace=trace, notes=notes),
             recording_on(None),
             record_on(tape) if taped else nullcontext(),
-            noting(notes),
         ):
             stand_ins = [trace.new_input(leaf.shape, leaf._data.dtype) for leaf in leaves]
             self.constant = _values_of_event_lists(arguments) if taped else []

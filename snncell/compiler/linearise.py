@@ -27,7 +27,7 @@ from snncell.compiler.state.python_state import state_read_by
 from snncell.compiler.state.values import Change, Spot
 from snncell.errors import GradientError, TraceError
 from snncell.tape.backward import ancestors, or_zeros, pullback, watch_input
-from snncell.tape.hooks import Note, NotedResults, noting
+from snncell.tape.hooks import Note, NotedResults
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Composite, Primitive
 from snncell.tape.state import RECORDING, TRACING, Tape, Value, recording_on, settings
@@ -160,7 +160,7 @@ def linearise(body: Body, has_dout: Sequence[bool]) -> Reverse:
         seeds = {n: watch_input(trace.new_input(*spec)) for n, spec in specs.items()}
         inputs = [*body.carry, *body.xs, *body.consts]
         notes: list[Note] = []
-        with noting(notes):
+        with settings(notes=notes):
             own = [*body.carry, *(x for x in body.xs if x._data not in [y._data for y in body.residuals])]
             outs = [body.outs[n] for n in seeds]
             grads = pullback(tape.live(), outs, list(seeds.values()), inputs, once=True, own=own)

@@ -14,10 +14,10 @@ from snncell.ops.base import as_int, astype
 from snncell.ops.joining import stack, unstack
 from snncell.ops.shape import moveaxis
 from snncell.tape import structure
-from snncell.tape.hooks import Events, Note, NotedResults, noting
+from snncell.tape.hooks import Events, Note, NotedResults
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import as_read
-from snncell.tape.state import TRACING
+from snncell.tape.state import TRACING, settings
 from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import BodyTrace
 from snncell.tape.transforms import wraps
@@ -82,7 +82,7 @@ def run_scan(
         nonlocal tree_of_ys, noted
         before = structure.unflatten(tree_of_carry, states)
         notes: list[Note] = []
-        with noting(notes):
+        with settings(notes=notes):
             after, y = _one_step(f, before, structure.unflatten(tree, slices), who, names)
         ys, tree_of_ys = structure.flatten(y)
         noted_results = NotedResults(notes, ys)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
 from typing import Annotated, Any, NamedTuple
 
 from snncell.base.arguments.kinds import Own
@@ -17,7 +16,7 @@ from snncell.base.arguments.shown import came
 from snncell.errors import GradientError, TraceError
 from snncell.tape.backward import with_zeros
 from snncell.tape.primitive import custom
-from snncell.tape.state import CHECKING, RECORDING, TRACING, Entry, Hook, Hooks, add_entry, settings
+from snncell.tape.state import CHECKING, RECORDING, TRACING, Entry, Hook, Hooks, add_entry
 from snncell.tape.tensor import Tensor, in_trace, wrap
 
 
@@ -57,11 +56,6 @@ def note(label: Label, x: Tensor | None = None) -> None:
         notes.append((label, x))
     elif watch is not None:
         watch.take(label, x)
-
-
-def noting(notes: list[Note]) -> AbstractContextManager[Any]:
-    """Context manager: collect the Tensors that monitors note while a function is traced."""
-    return settings(notes=notes)
 
 
 class NotedResults:
