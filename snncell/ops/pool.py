@@ -354,15 +354,14 @@ def _adaptive(pool: Callable[..., Tensor], x: Any, count: int, output_size: Any,
 def _window_by_window(pool: Callable[..., Tensor], image: Tensor, sizes: Sequence[int]) -> Tensor:
     """Pool windows of different sizes one by one."""
     axes = [
-        [(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
+        [slice(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
         for length, size in zip(image.shape[2:], sizes, strict=True)
     ]
     pooled = []
-    for bounds in itertools.product(*axes):
-        part = image[(slice(None), slice(None), *(slice(low, high) for low, high in bounds))]
-        pooled.append(pool(part, len(sizes), tuple(high - low for low, high in bounds)))
-    flat = [reshape(one, (*image.shape[:2], 1)) for one in pooled]
-    return reshape(concat(flat, -1), (*image.shape[:2], *sizes))
+    for window in itertools.product(*axes):
+        part = image[(..., *window)]
+        pooled.append(reshape(pool(part, len(sizes), part.shape[2:]), (*image.shape[:2], 1)))
+    return reshape(concat(pooled, -1), (*image.shape[:2], *sizes))
 
 
 def adaptive_avg_pool1d(x: Numbers, output_size: Count) -> Tensor:

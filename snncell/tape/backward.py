@@ -88,13 +88,11 @@ def pullback(
         if entry in cotangents:
             cotangents[entry] = apply_hooks(entry, cotangents[entry])
     grads: list[Tensor | None] = []
-    served: set[tuple[Entry, int]] = set()
     for x in inputs:
-        if x._entry is None or x._entry not in cotangents or (once and (x._entry, x._index) in served):
-            grads.append(None)
-        else:
-            grads.append(cotangents[x._entry][x._index])
-            served.add((x._entry, x._index))
+        slots = None if x._entry is None else cotangents.get(x._entry)
+        grads.append(None if slots is None else slots[x._index])
+        if once and slots is not None:
+            slots[x._index] = None
     return grads
 
 
