@@ -165,9 +165,8 @@ def prelu(x: Numbers, weight: Numbers) -> Tensor:
             f"prelu: weight has shape {slopes.shape} for x of shape {tensor.shape}; it must be one number, or one for "
             f"each channel (axis 1)."
         )
-    if slopes.size == 1:
-        return leaky_relu(tensor, reshape(slopes, ()))
-    return leaky_relu(tensor, reshape(slopes, (slopes.size, *(1,) * (tensor.ndim - 2))))
+    shape = () if slopes.size == 1 else (slopes.size, *(1,) * (tensor.ndim - 2))
+    return leaky_relu(tensor, reshape(slopes, shape))
 
 
 @elementwise("same")

@@ -295,10 +295,8 @@ def class_losses(
         raise ShapeError(
             f"{who}: weight has shape {weights.shape}; logits of shape {log_p.shape} have {classes} classes."
         )
-    counts = None
-    if labels.dtype.is_float:
-        target = labels
-    else:
+    counts, target = None, labels
+    if not labels.dtype.is_float:
         counts = not_equal(labels, ignore_index)
         words = label_words(who, classes, True)
         target = astype(hot(select(counts, labels, 0), classes, 1, words), log_p.dtype)
@@ -314,14 +312,8 @@ def class_losses(
     each = select(counts, each, 0.0)
     if reduction != "mean":
         return reduce_losses(each, reduction)
-    if weights is None:
-        return _mean_over(each, counts)
-    return _mean_over(each, select(counts, gather(weights, select(counts, labels, 0), 0), 0.0))
-
-
-def _mean_over(each: Tensor, parts: Tensor) -> Tensor:
-    """The weighted mean, in float32 at least, because sums of losses exceed float16's maximum of 65504."""
-    wide = dtypes.compute_dtype(each.dtype.dtype)
+    parts = counts if weights is None else select(counts, gather(weights, select(counts, labels, 0), 0), 0.0)
+    wide = dtypes.compute_dtype(each.dtype.dtype)  # because sums of losses exceed float16's maximum of 65504
     return astype(sum(astype(each, wide)) / sum(astype(parts, wide)), each.dtype)
 
 

@@ -155,22 +155,20 @@ class EventLists(NamedTuple):
 
     def operands(self, who: str) -> tuple[Tensor, Tensor, Tensor]:
         """Check shapes and dtypes, and return the lists as inputs of operations."""
-        indptr, indices, values = self.indptr, self.indices, self.values
-        arrays = [x if isinstance(x, Tensor) else Tensor(x) for x in (indptr, indices, values)]
-        fits = all(x.ndim == 1 for x in arrays) and arrays[1].shape == arrays[2].shape and arrays[0].size
-        if not fits or arrays[0].size - 1 not in _products(self.shape):
+        starts, places, values = arrays = [x if isinstance(x, Tensor) else Tensor(x) for x in self[:3]]
+        fits = all(x.ndim == 1 for x in arrays) and places.shape == values.shape and starts.size
+        if not fits or starts.size - 1 not in _products(self.shape):
             raise ShapeError(
                 f"{who}: event lists are indptr (R + 1,), indices (E,) and values (E,), and the first axes of shape "
                 f"are the R rows, not {', '.join(str(x.shape) for x in arrays)} of shape {self.shape}."
             )
-        if any(x.dtype.category != 1 for x in arrays[:2]):
-            raise DTypeError(f"{who}: indptr and indices are integers, not {arrays[0].dtype} and {arrays[1].dtype}.")
-        starts, places, values = arrays
+        if starts.dtype.category != 1 or places.dtype.category != 1:
+            raise DTypeError(f"{who}: indptr and indices are integers, not {starts.dtype} and {places.dtype}.")
         if places.dtype is not dtypes.int32:
             # Clip large indices, so that they stay out of range in 32 bits and the kernels refuse them.
             wide = places.astype(dtypes.int64)
             places = wide.clip(-1, np.iinfo(np.int32).max).astype(dtypes.int32)
-        return starts if starts.dtype is dtypes.int64 else starts.astype(dtypes.int64), places, values
+        return starts.astype(dtypes.int64), places, values
 
 
 _OPERATORS = "add radd sub rsub mul rmul truediv rtruediv matmul rmatmul pow rpow neg lt le gt ge"
