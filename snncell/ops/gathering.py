@@ -262,12 +262,10 @@ def positions_along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
             f"{axis} may be longer in the index."
         )
     strides = [math.prod(x.shape[a + 1 :]) for a in range(x.ndim)]
-    own = np.zeros(index.shape, np.int64)
-    for a, n in enumerate(index.shape):
-        if a != axis:
-            own += (np.arange(n) * strides[a]).reshape([n if b == a else 1 for b in range(x.ndim)])
+    grid = np.indices(index.shape, np.int64, sparse=True)
+    others: Any = sum(grid[a] * strides[a] for a in range(x.ndim) if a != axis)
     counted = count_from_zero(index, x.shape[axis], x.size, name)
-    return counted * strides[axis] + array_beside(own, index)
+    return counted * strides[axis] + array_beside(others, index) if x.ndim > 1 else counted
 
 
 def positions_of_slices(shape: tuple[int, ...], indices: Sequence[Tensor], name: str) -> Tensor:

@@ -168,9 +168,7 @@ def sequence_mask(lengths: Numbers, maxlen: int, axis: int = -1) -> Tensor:
         raise ArgumentError(f"sequence_mask: maxlen must be at least 0, not {count}.")
     number = as_axis(axis, tensor.ndim + 1, "sequence_mask")
     steps = new.array_beside(np.arange(count, dtype=np.int64), tensor)
-    shape = [1] * (tensor.ndim + 1)
-    shape[number] = steps.size
-    return ar.less(steps.reshape(shape), tensor.expand_dims(number))
+    return ar.less(steps.reshape((count, *(1,) * (tensor.ndim - number))), tensor.expand_dims(number))
 
 
 def masked_fill(x: Numbers, mask: Numbers, value: Numbers) -> Tensor:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import numpy as np
 
 from snncell.base.arguments.kinds import Own
-from snncell.base.arguments.shown import came
 from snncell.base.signals import Write
 from snncell.errors import ArgumentError, GradientError
 from snncell.tape import structure
@@ -17,7 +16,7 @@ from snncell.tape.parameter import Parameter, commit, together
 from snncell.tape.primitive import entry_of, tracked_outputs
 from snncell.tape.state import RECORDING, TRACING, Entry, Tape, Undo, add_entry, present_settings, record_on, settings
 from snncell.tape.tensor import Tensor, snapshot, wrap
-from snncell.tape.transforms import Recording
+from snncell.tape.transforms import Recording, refuse_no_function
 
 
 def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs: Any) -> Any:
@@ -43,8 +42,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
         >>> ops.grad(lambda x: snncell.recompute(lambda a: ops.exp(ops.sin(a)), x))(Tensor(0.0))
         Tensor(shape=[], dtype=Float32, value= 1)
     """
-    if not callable(block) or isinstance(block, type):
-        raise GradientError(f"recompute: block is a function or a Cell, not {came(block)}.")
+    refuse_no_function(block, "recompute", "block")
     tape = RECORDING.tape
     if tape is None or TRACING.trace is not None:
         return block(*args, **kwargs)

@@ -468,8 +468,7 @@ def _elements(data: Any) -> np.ndarray[Any, Any]:
 
 def _refuse_loss(source: np.ndarray[Any, Any], target: dtypes.DType, data: Any) -> None:
     """Raise a DTypeError for numbers that the dtype cannot represent, such as NaN as an integer."""
-    kind = source.dtype.kind
-    if kind == "c":
+    if source.dtype.kind == "c":
         if 0 < target.category < 3:  # bools are allowed: nonzero is True
             raise DTypeError(f"Tensor: complex numbers, {_short(data)}, cannot become {target}; take ops.real first.")
     elif target.category == 1:

@@ -186,10 +186,10 @@ def has_float(x: Any) -> bool:
     return bool(leaves) and all(leaf.dtype.is_float for leaf in leaves)
 
 
-def refuse_no_function(fn: Any, who: str) -> None:
-    """Raise a GradientError if `fn` is neither a function nor a Cell."""
+def refuse_no_function(fn: Any, who: str, name: str = "fn") -> None:
+    """Raise a GradientError if the argument `name` is neither a function nor a Cell."""
     if not callable(fn) or isinstance(fn, type):
-        raise GradientError(f"{who}: fn is a function or a Cell, not {came(fn)}.")
+        raise GradientError(f"{who}: {name} is a function or a Cell, not {came(fn)}.")
 
 
 # --- functions of gradients -------------------------------------------------------------------------------------------
