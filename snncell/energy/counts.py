@@ -201,10 +201,10 @@ class Operations(NamedTuple):
     additions: float  # includes comparisons, absolute values, and choices between two values
 
 
-def operations_of(update: Update, weighted: tuple[type, ...] = ()) -> Operations | None:
+def operations_of(update: Update) -> Operations | None:
     """Operations of a neuron's time step, or None if tracing fails because the neuron branches on values."""
-    # Products of layers of the types `weighted` are counted separately.
-    apart = any(isinstance(below, weighted) for _, below in update.cell.cells_and_names())
+    # Products of layers with weights are counted separately.
+    apart = any(isinstance(below, WEIGHTED) for _, below in update.cell.cells_and_names())
     trace = Trace(taped=False)
     quiet: dict[str, Any] = {"watch": None, "tape": None, "smooth": False, "notes": []}
     try:
@@ -275,15 +275,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Work:
-    """Operations and accesses of a layer, per sample, for three ways to compute the same network.
+    """Operations and accesses of a layer, per sample.
 
     Attributes:
         name: path of the layer.
         cell: the layer.
         weights, states, inputs, outputs: numbers that it holds in a step. These sizes decide the memory they lie in.
-        spiking: event-driven: a spike adds weights to sums, an input of 0 costs nothing.
-        dense: the same steps with all products.
-        one_pass: an ANN of the same layers without time: each product once, activation functions instead of neurons.
+        spiking, dense, one_pass: counts for the three ways to compute the network, as in `Energy`.
     """
 
     name: str
@@ -334,7 +332,7 @@ def work_of_neurons(name: str, cell: Any, call: RecordedCall, spikes: Array, the
     update, steps = call.updates[name]
     neurons = update.neurons / samples
     updates = neurons * (steps if there is None else mean_steps(call.lengths_of(name), steps))
-    found = operations_of(update, WEIGHTED)
+    found = operations_of(update)
     each = found or Operations(0.0, 0.0)
     held = sum(math.prod(state) for state, _ in update.states) / max(update.neurons, 1)
     kept = spikes if there is None else spikes[there]

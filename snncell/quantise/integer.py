@@ -344,7 +344,7 @@ class IntegerNet:
         try:
             described = json.loads(header["layers"])
             return cls(tuple(_make_layer(one, arrays) for one in described))
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise CheckpointError(f"load: {file} is damaged: {error!r}.") from None
 
     def __repr__(self) -> str:

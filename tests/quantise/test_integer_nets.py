@@ -12,6 +12,7 @@ from interpreting import plainly
 import snncell as ms
 from snncell import Tensor, nn, ops, quantise, surrogate
 from snncell.errors import ArgumentError, CheckpointError, ShapeError
+from snncell.io import write_arrays
 from snncell.kernels.conv import winograd
 from snncell.quantise import integer
 from snncell.quantise.integer import shift_round
@@ -406,6 +407,14 @@ def test_damaged_and_foreign_files_raise(tmp_path: Any) -> None:
         Q.IntegerNet.load(file)
     with pytest.raises(CheckpointError, match="there is no file"):
         Q.IntegerNet.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize("layers", ["[", "3", "[3]", '[{"kind": "Flatten", "fields": []}]', "[" * 100_000])
+def test_damaged_description_of_layers_raises(layers: str, tmp_path: Any) -> None:
+    file = tmp_path / "net.safetensors"
+    write_arrays(file, {}, {"format": integer.FORMAT, "layers": layers}, "save")
+    with pytest.raises(CheckpointError, match="load: .* is damaged"):
+        Q.IntegerNet.load(file)
 
 
 def test_forward_hook_raises_and_phases_are_kept():
