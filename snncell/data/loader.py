@@ -302,9 +302,11 @@ class Loader:
             )
         epoch, batch, seed, found = (state.get(name) for name in ("epoch", "batch", "seed", "quantiles"))
         seeded = _is_count(seed) or (seed is None and not batch)
-        if not (_is_count(epoch) and _is_count(batch) and batch < len(self) and seeded):
+        listed = found is None or isinstance(found, (list, tuple))
+        if not (_is_count(epoch) and _is_count(batch) and batch < len(self) and seeded and listed):
             raise ArgumentError(
-                f"Loader: resume: the state is damaged: epoch {epoch!r}, batch {batch!r}, seed {seed!r}."
+                f"Loader: resume: the state is damaged: epoch {epoch!r}, batch {batch!r}, seed {seed!r}, "
+                f"quantiles {found!r:.80}."
             )
         self._quantiles = _check_buckets(found) if found else ()
         self._place, self._resumed = _Place(epoch, batch, seed), True

@@ -231,6 +231,7 @@ def estimate_energy(
 ) -> Energy:
     """Estimate the energy of a recorded call; `there` returns the mask of steps before the end of each sample."""
     works, untraced, cells = [], [], neurons.paths
+    samples, steps = _samples_and_steps(call)
     for name in call.order:
         if name in call.inputs:
             works.append(counting.work_of_weights(name, cells[name], tally_of(cells[name], name, call), call, reuse))
@@ -244,7 +245,6 @@ def estimate_energy(
         work, traced = counting.work_of_neurons(name, cell, call, spikes[name], there(name))
         works.append(work)
         untraced += [] if traced else [name]
-    samples, steps = extent_of(call)
     layers = {}
     for work in works:
         without = (joules_of(counts, work, baseline) for counts in (work.dense, work.one_pass))
@@ -269,7 +269,15 @@ def layer_costs(neurons: Neurons, call: RecordedCall) -> dict[str, Cost]:
 
 def synops_per_sample(neurons: Neurons, call: RecordedCall) -> float:
     """Synaptic operations of all layers with weights in a recorded call, per sample."""
-    return sum(tally_of(neurons.paths[name], name, call).synops for name in call.inputs) / extent_of(call)[0]
+    samples, _ = _samples_and_steps(call)
+    return sum(tally_of(neurons.paths[name], name, call).synops for name in call.inputs) / samples
+
+
+def _samples_and_steps(call: RecordedCall) -> tuple[int, int]:
+    samples, steps = extent_of(call)
+    if not samples:
+        raise RecordError("monitor: an estimate per sample needs at least one sample, but the batch is empty.")
+    return samples, steps
 
 
 # --- of a net on data -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Within
 from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
-from snncell.errors import DTypeError
+from snncell.errors import ArgumentError, DTypeError
 from snncell.tape.tensor import Tensor, on_device_of, snapshot
 
 Grid = tuple[Any, ...]
@@ -154,6 +154,8 @@ SHARES = tuple(1.0 - 0.05 * i for i in range(17))
 
 def axes_of_scale(x: Tensor, axis: int | None) -> tuple[int, ...]:
     """The axes that share a scale: all, or all except `axis`."""
+    if axis is not None and x.ndim and not -x.ndim <= axis < x.ndim:
+        raise ArgumentError(f"per_channel=True: axis is {axis}, but the values have the shape {x.shape}.")
     return tuple(a for a in range(x.ndim) if axis is None or a != axis % x.ndim)
 
 

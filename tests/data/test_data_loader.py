@@ -309,6 +309,7 @@ def test_invalid_states_raise():
         ({"epoch": -1}, "damaged: epoch -1"),
         ({"batch": 99, "seed": 3}, "damaged"),
         ({"batch": 1, "seed": None}, "damaged"),
+        ({"quantiles": 5}, "damaged: .* quantiles 5"),
         ({"quantiles": [0]}, "buckets must be a positive integer"),
         ({"buckets": 3}, "buckets is 3, not None"),
     ):

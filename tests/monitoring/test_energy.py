@@ -554,6 +554,13 @@ def test_neurons_without_weights_cost_only_updates():
 
 
 @compiled
+@pytest.mark.parametrize("estimate", [monitoring.energy, monitoring.synops])
+def test_empty_batch_raises(estimate):
+    with pytest.raises(errors.RecordError, match="at least one sample, but the batch is empty"):
+        estimate(plain(), spikes_of(np.random.default_rng(0), 5, 0, 6))
+
+
+@compiled
 def test_energy_without_recorded_inputs_and_spikes_raises():
     net, x = plain(), spikes_of(np.random.default_rng(0), 5, 2, 6)
     with snncell.monitor(net) as m:

@@ -413,7 +413,7 @@ def test_damaged_and_foreign_files_raise(tmp_path: Any) -> None:
 def test_damaged_description_of_layers_raises(layers: str, tmp_path: Any) -> None:
     file = tmp_path / "net.safetensors"
     write_arrays(file, {}, {"format": integer.FORMAT, "layers": layers}, "save")
-    with pytest.raises(CheckpointError, match="load: .* is damaged"):
+    with pytest.raises(CheckpointError, match=r"load: .* is damaged"):
         Q.IntegerNet.load(file)
 
 

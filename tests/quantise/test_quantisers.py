@@ -362,6 +362,11 @@ ERRORS: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
         r"is not initialised\. Call begin\(x\)",
         lambda: Q.Uniform(4, "learned")(Tensor([1.0])),
     ),
+    "axis": (
+        ArgumentError,
+        r"per_channel=True: axis is 2, but the values have the shape \(2, 3\)",
+        lambda: Q.Uniform(4, per_channel=True, axis=2)(ops.ones((2, 3))),
+    ),
     "integers": (DTypeError, r"takes floats, not int64.*x.astype", lambda: Q.Ternary()(Tensor([1, 2]))),
     "fraction": (ArgumentError, "fraction is an integer in", lambda: Q.FixedPoint(8, 17)),
     "rounding": (ArgumentError, '"nearest" or "stochastic"', lambda: Q.Uniform(4, rounding="up")),
