@@ -84,6 +84,16 @@ def load_state(
     return stored.notes, stored.arrays
 
 
+def _by_last_names(make: Any) -> Any:
+    """The description of an optimiser with only the last parts of its groups' names, as in older files."""
+    result = make
+    for path, facts in make.items() if isinstance(make, dict) else ():
+        if isinstance(facts, dict) and isinstance(facts.get("names"), list):
+            names = [str(name or "").rpartition(".")[2] for name in facts["names"]]
+            result = {**result, path: {**facts, "names": names}}
+    return result
+
+
 def _without_new_defaults(cell: Cell, before: Any, now: dict[str, Any]) -> dict[str, Any]:
     """The description of a Cell without settings that an older file lacks and that have their default value."""
     if not isinstance(before, dict):
@@ -161,7 +171,7 @@ def read_state(
         if isinstance(cell, Cell):
             now[what] = _without_new_defaults(cell, before.get(what), now[what])
     for what, present in now.items():
-        if (change := find_difference(before.get(what), present)) is not None:
+        if (change := find_difference(_by_last_names(before.get(what)), _by_last_names(present))) is not None:
             name, old, new = change
             raise CheckpointError(
                 f"load_state: {where} was written with another {what}: {name} was {old or 'missing'} and is "
