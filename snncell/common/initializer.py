@@ -211,8 +211,7 @@ class Orthogonal(Initializer):
 
 
 class Dirac(Initializer):
-    """Dirac initialisation: a convolution that passes each channel on, with a 1 at the middle of its kernel, (out, in,
-    *kernel) with three to five axes.
+    """Dirac initialisation of a kernel (out, in, *kernel), 3 to 5 axes: a 1 in the middle passes each channel on.
 
     Args: groups: the groups of the convolution; out must be a multiple of it.
     """

@@ -76,8 +76,7 @@ class ATan(Surrogate):
     """Arctangent surrogate gradient, a common default.
 
     primitive: atan(pi / 2 alpha x) / pi + 1 / 2;  derivative: (alpha / 2) / (1 + (pi / 2 alpha x)^2)
-    Source: Fang et al., "Incorporating Learnable Membrane Time Constant to Enhance Learning of Spiking Neural
-    Networks", ICCV 2021.
+    Source: Fang et al., ICCV 2021, as for `nn.ParametricLIFNode`.
     Elsewhere:
         SpikingJelly: ATan(alpha=2).
         snnTorch: atan(alpha=2), its default; its documentation has an extra factor of 1 / pi that its code lacks.

@@ -30,8 +30,7 @@ class Triangle(Surrogate):
     primitive: height width (y - y |y| / 2) + 1 / 2 with y = x / width limited to [-1, 1]
     area under the derivative: height width, by which the primitive rises
     Source: Esser et al., "Convolutional networks for fast, energy-efficient neuromorphic computing", PNAS 2016; Bellec
-    et al., "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018, with height 0.3
-    and the threshold as width.
+    et al., NeurIPS 2018, as for `nn.ALIFNode`, with height 0.3 and the threshold as width.
     Elsewhere:
         Norse: method="triangle" with alpha = height and width 1.
         Spyx: triangular(k) with width = 1 / k and height 1.
@@ -81,8 +80,7 @@ class Rect(Surrogate):
     """Rectangular surrogate gradient of area 1 with a height.
 
     primitive: alpha x + 1 / 2 limited to [0, 1];  derivative: alpha where |x| < 1 / (2 alpha), else 0
-    Source: Wu et al., "Spatio-Temporal Backpropagation for Training High-Performance Spiking Neural Networks",
-    Frontiers 2018.
+    Source: Wu et al., Frontiers 2018, as for `Erf`.
     Elsewhere: SpikingJelly: Rect(alpha=1); snncell: Boxcar(width=1 / alpha, height=alpha).
     Example:
         >>> print(grad(snncell.surrogate.Rect())(Tensor([-0.1, 0.0, 1.0])).asnumpy().round(3))

@@ -80,8 +80,7 @@ class Scaled(Wrapper):
         surrogate_function: a spike function.
         scale: the factor, a positive number; it is not learned.
     Inputs, Returns: x, the potential minus the threshold; the spikes of the other one.
-    Source: the dampening factor 0.3 of Bellec et al., "Long short-term memory and learning-to-learn in networks of
-    spiking neurons", NeurIPS 2018.
+    Source: the dampening factor 0.3 of Bellec et al., NeurIPS 2018, as for `nn.ALIFNode`.
     Elsewhere: grad_scale of sinabs's surrogates.
     Example:
         >>> damped = snncell.surrogate.Scaled(snncell.surrogate.Triangle(), 0.3)

@@ -124,8 +124,8 @@ class BatchNormThroughTime(_NormPerStep):
         y[t] = gamma[t] (x[t] - mean[t]) / sqrt(var[t] + eps) + beta[t]
 
     Use it if the statistics of currents change over time, for example after the onset of a static image. In training,
-    mean[t] and var[t] are taken over the batch at step t; in prediction the moving statistics of that step are used, as
-    in `BatchNorm1d`. In prediction x can have fewer steps.
+    mean[t] and var[t] are those of the batch at step t; in prediction they are moving statistics, as in `BatchNorm1d`,
+    and x can have fewer steps.
 
     Args:
         num_features: C.

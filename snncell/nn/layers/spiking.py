@@ -78,9 +78,8 @@ class SynapseFilter(Ranged, Cell):
         i[t] = d i[t-1] + x[t],               d = exp(-1 / tau)
         i[t] = d i[t-1] + (1 - d) x[t]        scale_input=True; the long-term mean of i is that of x
 
-    Use it to smooth spikes before a readout, or between layers. It solves tau di/dt = -i exactly between spikes. It is
-    a Cell of one time step, so run it by `MultiStep`. With `learnable`, the Parameter is w with d = sigmoid(w); `tau`
-    returns the current time constant.
+    Use it to smooth spikes before a readout, or between layers. It solves tau di/dt = -i exactly between spikes. Run
+    it by `MultiStep`. With `learnable`, the Parameter is w with d = sigmoid(w), and `tau` is the present time constant.
 
     convention="spikingjelly" reproduces SpikingJelly's layer of this name, an Euler step whose current does not decay
     while a spike arrives. With `learnable`, 1 / tau = sigmoid(w).
@@ -88,8 +87,7 @@ class SynapseFilter(Ranged, Cell):
         i[t] = i[t-1] - (1 - x[t]) i[t-1] / tau + x[t]
 
     Args:
-        tau: time constant in steps, above 0: a number, or an array that broadcasts to (B, ...): for example, (N,), or
-            (C, 1, 1) for one per channel.
+        tau: time constant in steps, above 0: one number, or an array such as (N,) or (C, 1, 1), which broadcasts.
         learnable: whether to train the time constant.
         scale_input: whether to multiply the input by 1 - d; not available with convention="spikingjelly".
         convention: "exact", or "spikingjelly", which needs tau above 1.

@@ -137,8 +137,7 @@ class CountBoundRegulariser(_Regulariser):
 
     Inputs, Raises: as for `L1RateSparsity`.
     Source: the EventProp compiler of mlGeNN, where the arguments are reg_nu_upper, reg_lambda_upper and
-    reg_lambda_lower; Nowotny, Turner and Knight, "Loss shaping enhances exact gradient learning with EventProp in
-    spiking neural networks", 2022.
+    reg_lambda_lower; Nowotny, Turner and Knight, as for `Readout`.
     Example:
         >>> nn.CountBoundRegulariser(2.0, upper=1.0, lower=0.5)(ops.ones((4, 1, 3))).item()  # 3 (4 - 2)^2 / 2
         6.0

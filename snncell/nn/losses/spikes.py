@@ -268,13 +268,11 @@ class MSECountLoss(_TargetRateLoss):
 class MSERateLoss(_TargetRateLoss):
     """Squared error of firing rates: MSE(mean_t s[t], r).
 
-    The target r is correct_rate for the label's neurons and incorrect_rate for others. The rate of a class is the mean
-    over its neurons.
+    The target r is correct_rate for the label and incorrect_rate for others. A class has the mean rate of its neurons.
 
     Inputs, Raises: as for `CERateLoss`.
     Source: SpikeRate of lava-dl, with true_rate and false_rate. mse_spikerate of Spyx compares the rate with a
-    number of spikes, sparsity T, which is above 1, the largest rate, if T > 1 / sparsity; use correct_rate = sparsity
-    here.
+    number of spikes, sparsity T, which can exceed 1, the largest rate; here you pass correct_rate = sparsity.
     Example:
         >>> nn.MSERateLoss(0.5, 0.0)(ops.ones((4, 1, 2)), Tensor([1])).item()  # (1^2 + 0.5^2) / 2
         0.625

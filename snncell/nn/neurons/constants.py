@@ -132,13 +132,12 @@ class Membrane(Ranged, Cell):
                 a surrogate, pass an object of `snncell.surrogate`. If you pass a Parameter, training learns it: the
                 neuron computes its own constants from it. With requires_grad=False the Parameter stays fixed.
         Returns:
-            a neuron, maybe of another class. It corrects these defects of the frameworks, unless you pass
-            as_shipped=True:
+            a neuron, maybe of another class. Unless you pass as_shipped=True, it corrects these defects:
 
             - snnTorch: Leaky and Synaptic with reset_delay=False and "subtract" swallow a spike if the remaining
               potential is above the threshold. Alpha's "subtract" does not lower the potential by the threshold.
-            - sinabs: MembraneReset adds its value to every potential at each step. ALIF multiplies its current by the
-              membrane's gain at each step.
+            - sinabs: MembraneReset adds its value to all potentials at each step. ALIF applies the membrane's gain to
+              its current at each step.
         Raises: ArgumentError for an unknown name, one without a counterpart, or a Parameter that cannot be learned.
         Example:
             >>> node = nn.LIFNode.like("snntorch", beta=0.5, threshold=0.8)

@@ -23,11 +23,12 @@ from snncell.tape.tensor import Tensor, on_device_of
 _COUNT = Range(1, 2**15, "both", "is a whole number of at least 1", whole=True)  # PSN has steps^2 weights
 
 
-def _or_atan(value: Any, who: str, name: str) -> Any:
-    return ATan() if value is None else value
-
-
-SPIKES = field(None, None, "the spike function, a Cell; None is ATan, as in the paper", convert=_or_atan, keep=False)
+SPIKES = field(
+    None,
+    meaning="the spike function, a Cell; None is ATan, as in the paper",
+    convert=lambda value, *_: ATan() if value is None else value,
+    keep=False,
+)
 COMPARE = field(">", None, '">" fires only if h is above 0, ">=" also if h is 0', keep=False)
 
 

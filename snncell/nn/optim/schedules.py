@@ -202,10 +202,6 @@ class WarmUpLR(LearningRateSchedule):
         return scaled
 
 
-def _list(values: Sequence[Any], *_: str) -> list[Any]:
-    return list(values)
-
-
 @with_fields
 class PiecewiseConstantLR(LearningRateSchedule):
     """Piecewise constant schedule (step decay): the rate changes at given steps.
@@ -220,10 +216,12 @@ class PiecewiseConstantLR(LearningRateSchedule):
     """
 
     milestones: Annotated[
-        Sequence[Count], field(meaning="the steps at which the rate changes, increasing", convert=_list)
+        Sequence[Count],
+        field(meaning="the steps at which the rate changes, increasing", convert=lambda values, *_: list(values)),
     ]
     learning_rates: Annotated[
-        Sequence[NotNegative], field(meaning="the rates, one more than milestones", convert=_list)
+        Sequence[NotNegative],
+        field(meaning="the rates, one more than milestones", convert=lambda values, *_: list(values)),
     ]
 
     def settle(self) -> None:

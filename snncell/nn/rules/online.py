@@ -288,8 +288,7 @@ class FeedbackDense(Dense):
     Args:
         in_channels, out_channels: N and K.
         weight_init, bias_init: initial W, (K, N), and b, (K,); None draws uniformly within +-1 / sqrt(N).
-        feedback_init: B, (K, N), a Parameter that is not trained; None draws from a normal distribution of deviation 1
-            / sqrt(N).
+        feedback_init: B, (K, N), a Parameter that is not trained; None draws from N(0, 1 / N).
         has_bias: whether to add b.
         dtype: dtype of the Parameters.
     Inputs: x: (..., N).
