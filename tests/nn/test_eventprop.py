@@ -414,7 +414,7 @@ def test_constants_can_be_changed():
         options = {key: getattr(layer, key) for key in ("tau_mem", "tau_syn", "v_threshold", "spikes", "t_max")}
         assert options[name] == value
         np.testing.assert_array_equal(layer(times).asnumpy(), layer_of([[9.0, 9.0]], **options)(times).asnumpy())
-    with pytest.raises(ArgumentError, match="EventPropLIF: tau_mem must be positive and finite, not 0"):
+    with pytest.raises(ArgumentError, match="EventPropLIF: tau_mem is a finite number above 0, not 0"):
         layer.tau_mem = 0
 
 
@@ -456,12 +456,16 @@ ERRORS = [
     (
         lambda: nn.EventPropLIF(1, 1, tau_mem=0.0),
         ArgumentError,
-        r"EventPropLIF: tau_mem must be positive and finite, not 0",
+        r"EventPropLIF: tau_mem is a finite number above 0, not 0",
     ),
-    (lambda: nn.EventPropLIF(1, 1, tau_syn=-5), ArgumentError, r"tau_syn must be positive and finite, not -5"),
-    (lambda: nn.EventPropLIF(1, 1, tau_syn=INF), ArgumentError, r"tau_syn is a finite number, not inf"),
-    (lambda: nn.EventPropLIF(1, 1, tau_mem="2"), ArgumentError, r"EventPropLIF: tau_mem is a finite number, not '2'"),
-    (lambda: nn.EventPropLIF(1, 1, v_threshold=0), ArgumentError, r"v_threshold must be positive and finite, not 0"),
+    (lambda: nn.EventPropLIF(1, 1, tau_syn=-5), ArgumentError, r"tau_syn is a finite number above 0, not -5"),
+    (lambda: nn.EventPropLIF(1, 1, tau_syn=INF), ArgumentError, r"tau_syn is a finite number above 0, not inf"),
+    (
+        lambda: nn.EventPropLIF(1, 1, tau_mem="2"),
+        ArgumentError,
+        r"EventPropLIF: tau_mem is a finite number above 0, not '2'",
+    ),
+    (lambda: nn.EventPropLIF(1, 1, v_threshold=0), ArgumentError, r"v_threshold is a finite number above 0, not 0"),
     (lambda: nn.EventPropLIF(1, 1, t_max=math.nan), ArgumentError, r"EventPropLIF: t_max is a number, not nan"),
     (lambda: nn.EventPropLIF(1, 1, dtype="float16"), DTypeError, r"dtype must be float32 or float64, not Float16"),
     (lambda: nn.EventPropLIF(4, 1)(X), ShapeError, r"times must be \(B, 4\) or \(B, 4, K\).*\(2, 3\)"),

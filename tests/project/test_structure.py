@@ -180,7 +180,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"through_time"},
     ],
     "nn": [
-        {"container"},
+        {"container", "settings"},
         {"optim", "time"},
         {"layers"},
         {"losses", "rules"},

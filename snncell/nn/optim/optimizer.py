@@ -20,7 +20,8 @@ from snncell.dtype import DType
 from snncell.errors import ArgumentError, DeviceError, ParameterError, ShapeError, cut
 from snncell.kernels.space import IN_USE
 from snncell.nn.container import CellList
-from snncell.nn.optim.schedules import Rate, Settings, schedule_of, settings_of
+from snncell.nn.optim.schedules import Rate, schedule_of
+from snncell.nn.settings import Settings, settings_of
 from snncell.tape.parameter import Parameter, ParameterTuple, refuse_equal_names, together
 from snncell.tape.state import EFFECTS_LOCK, TRACING, Undo
 from snncell.tape.tensor import Tensor

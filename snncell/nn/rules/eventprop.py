@@ -6,21 +6,21 @@ The operations here map the spike times of inputs, (B, N_in, K_in), and weights 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count, ExtendedReal, FloatDtype, check_count
-from snncell.cell.cell import Cell
-from snncell.cell.fields import field, with_fields
+from snncell.base.arguments.kinds import Count, ExtendedReal, FloatDtype, Positive
+from snncell.cell.fields import as_number, field, with_fields
 from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DTypeError, ShapeError
 from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.eventprop import cuda as on_device, spike_times as on_cpu
 from snncell.kernels.eventprop.adjoint import least_slope, send_back
 from snncell.kernels.space import DEVICE, IN_USE
+from snncell.nn.settings import Settings
 from snncell.ops.base import as_tensor
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive
@@ -180,27 +180,8 @@ def _sent_back_by_operations(
 NEARLY = 2.0**-40  # relative difference that is added to equal time constants
 
 
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or math.isnan(value):
-        raise ArgumentError(f"EventPropLIF: {name} must be a number, not {value!r}.")
-    return float(value)
-
-
-def _above_zero(value: Any, name: str) -> float:
-    number = _number(value, name)
-    if not 0 < number < math.inf:
-        raise ArgumentError(f"EventPropLIF: {name} must be positive and finite, not {value!r}.")
-    return number
-
-
-_CHECKS: dict[str, Callable[[Any, str], Any]] = {
-    "spikes": lambda value, name: check_count(value, "EventPropLIF", name),
-    "t_max": _number,
-} | dict.fromkeys(("tau_mem", "tau_syn", "v_threshold"), _above_zero)
-
-
 @with_fields
-class EventPropLIF(Cell):
+class EventPropLIF(Settings):
     r"""EventProp: a dense layer of LIF neurons from spike times to spike times, with exact gradients.
 
         tau_mem dV/dt = -V + I,   tau_syn dI/dt = -I
@@ -272,15 +253,20 @@ class EventPropLIF(Cell):
 
     in_channels: Annotated[Count, field(meaning="N_in, the number of inputs")]
     out_channels: Annotated[Count, field(meaning="N_out, the number of neurons")]
-    tau_mem: float = field(20.0, meaning="time constant of V, in the unit of the times, by default ms")
-    tau_syn: float = field(
+    tau_mem: Positive = field(
+        20.0, meaning="time constant of V, in the unit of the times, by default ms", convert=as_number
+    )
+    tau_syn: Positive = field(
         5.0,
+        convert=as_number,
         meaning="time constant of I. If it equals tau_mem, it is multiplied by 1 - 1e-12, because the formulas would "
         "divide by 0",
     )
-    v_threshold: float = field(1.0, meaning="the threshold, in the unit of V")
+    v_threshold: Positive = field(1.0, meaning="the threshold, in the unit of V", convert=as_number)
     spikes: Count = field(1, meaning="K, the number of spikes that are computed per neuron; later ones are ignored")
-    t_max: ExtendedReal = field(math.inf, meaning="the end of the simulation; later spikes are ignored")
+    t_max: ExtendedReal = field(
+        math.inf, meaning="the end of the simulation; later spikes are ignored", convert=as_number
+    )
     weight_init: Init | None = field(
         None,
         meaning="initial weight, (out_channels, in_channels). None draws from a normal distribution with the mean "
@@ -299,12 +285,10 @@ class EventPropLIF(Cell):
         init = self._default_weights() if init is None else init
         self.weight = Parameter(initializer(init, (self.out_channels, self.in_channels), kind))
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, _CHECKS[name](value, name) if name in _CHECKS else value)
-
     def _time_constants(self) -> tuple[float, float]:
         """The time constants of V and I, made unequal, because the formulas would divide 0 by 0."""
-        return self.tau_mem, self.tau_syn if self.tau_syn != self.tau_mem else self.tau_mem * (1.0 - NEARLY)
+        mem, syn = float(self.tau_mem), float(self.tau_syn)
+        return mem, syn if syn != mem else mem * (1.0 - NEARLY)
 
     def _default_weights(self) -> Normal:
         """Default weights, which make neurons spike."""
@@ -330,8 +314,8 @@ class EventPropLIF(Cell):
             spikes=self.spikes,
             tau_mem=mem,
             tau_syn=syn,
-            v_threshold=self.v_threshold,
-            t_max=self.t_max,
+            v_threshold=float(self.v_threshold),
+            t_max=float(self.t_max),
             silent=math.inf,
         )[0]
 
