@@ -35,8 +35,7 @@ Detail = Literal["layers", "launches", "program"]
 class JitConfig:
     """MindSpore's compiler settings, for `jit(jit_config=...)` and `Cell.set_jit_config`.
 
-    snncell accepts them so that MindSpore scripts run unchanged. It has only one way to compile, so no setting changes
-    a result or the speed.
+    snncell accepts them so that MindSpore scripts run unchanged. It compiles in only one way, so none has an effect.
 
     Args:
         jit_level, exc_mode, jit_syntax_level, debug_level, infer_boost: a value of the signature; "" for none.
@@ -122,8 +121,7 @@ STORM = 8  # more traces than this of one function are probably a mistake
 class Jitted:
     """The result of `jit`: a callable with the arguments and results of the function it wraps.
 
-    With more than `limit` signatures, the oldest one is dropped. If `signature` is set, only arguments like its
-    Tensors are accepted.
+    With more than `limit` signatures, the oldest one is dropped. With a `signature`, arguments must match its Tensors.
     """
 
     def __init__(

@@ -95,8 +95,7 @@ def look_at_gradients(
 ) -> None:
     """Raise NotFiniteError, naming the first faulty step, if `grads` of a loop's inputs are not finite. The inputs are
     as many states and sequences as `states` and `sequences` say, then constants. `captured` has the outer Tensors of
-    the constants, so that errors can name Parameters. `douts` are the gradients, or None, of the last states and of the
-    collected results.
+    the constants, so that errors can name Parameters. `douts` has a gradient or None for each last state and result.
     """
     faults = _faults(grads, (*inputs, *douts))
     if not faults:

@@ -445,8 +445,7 @@ def _layer_times(launches: Sequence[LaunchTime], rest: float) -> list[LayerTime]
         seconds, share, moved, work, bound = (
             sum(getattr(launch, key) for launch in own) for key in ("seconds", "share", "bytes", "operations", "bound")
         )
-        densities = [launch.density for launch in own if launch.density is not None]
-        density = min(densities, default=None)
+        density = min((launch.density for launch in own if launch.density is not None), default=None)
         path = ", ".join(sorted({path for launch in own for path in launch.path.split(", ") if path}))
         tracks = [sum(launch.seconds for launch in own if launch.track == track) for track in TRACKS]
         times_bound = seconds / bound if bound else math.nan

@@ -88,8 +88,7 @@ class _DeviceSpace:
     capsule = staticmethod(exchange.device_capsule)
 
     def __init__(self) -> None:
-        # Operations that loops over time need in addition to the operations of their body; the operations register
-        # themselves.
+        # Operations that loops over time need in addition to those of their body; they register themselves.
         self.arithmetic: dict[str, Any] = {}
 
     def copy(self, array: Any) -> Any:

@@ -85,8 +85,7 @@ class EventGather:
                 arguments = f"{lists}, t * n + low, high - low, tail(matrix{n}, 0), {near}, per{space}, 0, 1"
                 gather, place = [f"    rows.gather_rows({arguments})"], "0"
             else:
-                # Gather several steps at a time. Otherwise the stores of a step's results would delay the stores of the
-                # sums.
+                # Gather several steps at a time, so that stores of a step's results do not delay stores of the sums.
                 matrix = f"tail(matrix{n}, column * inner{n})"
                 arguments = f"{lists}, t * samples + sample, many, {matrix}, {near}, wide"
                 arguments += f", {'-' if backwards else ''}samples, least(held, steps - turn)"

@@ -1,7 +1,6 @@
 """Kernels of fused groups on CPU and device: elementwise instructions and reductions as the source of one function.
 
-The statements come from the formulas (`expressions.py`). On the CPU, the loop around them is a template of
-`kernels/loops.py`:
+The statements come from the formulas (`expressions.py`), and the loop around them on the CPU from `kernels/loops.py`:
 
     no reduction                    map_loop
     the last axis is kept           reduce_columns    sums over rows, whole rows at a time

@@ -106,8 +106,7 @@ def _with_producers(
         fused.append((order[id(producer)], with_inputs(producer, inputs, [slot._data])))
     if not fused:
         return instruction
-    # The walk above found the producers backwards. Sort them by their order in the Program, which respects their
-    # dependencies.
+    # The walk found the producers backwards. Sort them by their order in the Program, which respects dependencies.
     fused.sort(key=lambda numbered: numbered[0])
     larger = enlarged(instruction, [inside for _, inside in fused], xs, consts)
     # A kernel with products works on blocks of rows, so all Values that it computes must have the same rows. If this

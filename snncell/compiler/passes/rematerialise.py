@@ -29,8 +29,7 @@ from snncell.tape.tensor import Tensor
 from snncell.tape.tracing import Instruction
 
 UNBOUNDED = 1 << 62  # the capacity of edges that must not be cut
-# Values have capacities, but a flow needs them on edges. So each Value becomes an edge from the node (value, "in") to
-# the node (value, "out").
+# Values have capacities, but a flow needs them on edges. So each Value is an edge from (value, "in") to (value, "out").
 Node = tuple[Value | None, str]
 START: Node = (None, "start")
 END: Node = (None, "end")

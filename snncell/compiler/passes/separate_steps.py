@@ -1,8 +1,7 @@
 """Separate the time axis from the batch next to loops, so that the instructions around a loop can be fused into it.
 
 `nn.TimeDistributed` merges the two axes, (T, B, ...) -> (T B, ...), for example around a normalisation between a
-convolution and a neuron. The reshapes are views and cost nothing, but only an instruction with a time axis can be part
-of a loop over time.
+convolution and a neuron. The reshapes are views and cost nothing, but instructions in a loop must have a time axis.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ def separate_steps(program: Program) -> Program:
         after:  y = add(reshape(x, (T, B, C)), b); last, s = scan(v0, y); total = sum(s, axis=(0, 1))
 
     Here a batch is an array (T B, ...), and its sequence is the array (T, B, ...) of the same elements. A reshape is
-    inserted wherever another instruction needs the batch. The elements keep their order, so elementwise results have
-    the same bits as before.
+    inserted where another instruction needs the batch. Elements keep their order, and elementwise results their bits.
     """
     if not any(isinstance(instruction.op, LoopOperation) for instruction in program.instructions):
         return program

@@ -42,8 +42,7 @@ from snncell.tape.state import EFFECTS_LOCK, TRACING_LOCK, Value, here, in_turn,
 class Plan:
     """The launches of one Program for arrays in `space`.
 
-    If `recorded` is True, a plan on the device becomes a CUDA graph where that is faster. It is False for plans that a
-    loop runs.
+    If `recorded`, a plan on the device becomes a CUDA graph where that is faster; plans that a loop runs are not.
     """
 
     def __init__(self, program: Program, space: Space = HOST, recorded: bool = False) -> None:
@@ -302,8 +301,7 @@ class RecordedPlan:
         self._copied_from = [None] * len(arguments)
 
     def _play(self, arrays: Sequence[Any]) -> list[Any]:
-        # Check the arguments before anything is changed. Arrays of Tensors never change, so the same object has the
-        # same elements.
+        # Check the arguments before anything is changed. Arrays of Tensors never change, so compare only identities.
         arguments = {n: _argument(n, x) for n, x in enumerate(arrays) if x is not self._copied_from[n]}
         values = {p: _value(p) for p in self._values if p._data is not self._copied_value[p]}
         self._part()

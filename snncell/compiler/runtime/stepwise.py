@@ -126,8 +126,7 @@ class _StepPlan:
         self.space = space
         self.plan = Plan(Program([*carry, *self.outside], {}, [], instructions, results, {}), space)
         self.targets = self.plan.targets()
-        # A state that is not stored by a launch may be a view of an input of the step, which is overwritten two steps
-        # later.
+        # A state that no launch stores may be a view of an input of the step, which is overwritten two steps later.
         self.may_be_views = [value not in self.targets for value in parts.after]
 
 

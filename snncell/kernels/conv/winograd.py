@@ -253,8 +253,7 @@ def _sizes(shape: Shape, tiling: Tiling) -> list[int]:
 def pays(shape: Shape) -> bool:
     """True if a Winograd convolution is faster than a direct one.
 
-    The decision does not depend on the number of images, so that the results of one image have the same bits in any
-    batch.
+    The decision does not depend on the number of images, so that an image has the same bits in any batch.
     """
     if min(shape.channels, shape.outputs) < LEAST_CHANNELS or not takes(shape):
         return False

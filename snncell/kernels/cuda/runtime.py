@@ -20,8 +20,7 @@ from snncell.kernels.cuda.libraries import Blas, Fft
 from snncell.kernels.cuda.simulated import SimulatedRuntime
 from snncell.kernels.scalar import is_simulated as is_simulated
 
-# Bytes of pinned host memory through which arrays are uploaded. It is double-buffered: one half is filled while the
-# card copies the other.
+# Bytes of pinned host memory for uploads. It is double-buffered: one half is filled while the card copies the other.
 STAGED = 1 << 24
 
 FORKED = (
