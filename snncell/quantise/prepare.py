@@ -120,10 +120,6 @@ class StateGrids(Cell):
         ]
         return (out[0], *states, *out[1 + len(states) :])
 
-    def first(self, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The initial states, rounded."""
-        return tuple(self.states(state) for state in states)
-
 
 def _constant(grid: FixedPoint, value: Any) -> Any:
     if isinstance(value, Tensor):

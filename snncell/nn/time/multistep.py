@@ -35,7 +35,7 @@ def initial_states(cell: Cell, x: Tensor) -> tuple[Tensor, ...]:
     if init_state is not None:
         states = init_state(x)
         states = tuple(states) if isinstance(states, (tuple, list)) else (states,)
-        return states if cell.quantisers is None else cell.quantisers.first(states)
+        return states if cell.quantisers is None else tuple(map(cell.quantisers.states, states))
     dtype = x.dtype if x.dtype.is_float else float32
     return tuple(ops.zeros_like(x, dtype) for _ in range(count_states(cell)))
 
