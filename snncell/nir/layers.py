@@ -81,21 +81,15 @@ class Delay(Cell):
 
 
 class DelayLine(Cell):
-    """A delay as a Cell of one time step, for a cycle. Its states are the last inputs, the latest first."""
+    """A delay of whole steps as a Cell of one time step, for a cycle. Its states are the last inputs, latest first."""
 
-    def __init__(self, steps: Any, dtype: Any = None) -> None:
+    def __init__(self, steps: Any, dtype: Any) -> None:
         super().__init__()
         self.steps = np.asarray(steps, np.float64)
-        whole = np.floor(self.steps)
-        part = self.steps - whole
-        shares = [
-            np.where(whole == n, 1.0 - part, 0.0) + np.where(whole + 1 == n, part, 0.0)
-            for n in range(int(np.ceil(self.steps.max())) + 1)
-        ]
-        self.length = len(shares) - 1  # the number of states
-        # Parameters, so that they move to the device of the network.
-        tensors = [Tensor(share, dtype or float32) for share in shares]
-        self.shares = [Parameter(share, f"share_{n}", False) for n, share in enumerate(tensors)]
+        self.length = int(self.steps.max())  # the number of states
+        # 1 for neurons with a delay of n steps, else 0. Parameters, so that they move to the device of the network.
+        shares = [Tensor(self.steps == n, dtype) for n in range(self.length + 1)]
+        self.shares = [Parameter(share, f"share_{n}", False) for n, share in enumerate(shares)]
 
     def read(self, x: Tensor | None, past: tuple[Tensor, ...]) -> Tensor:
         """Compute the output. x may be None if all delays are at least one step, so that it is not needed."""
