@@ -13,7 +13,7 @@ from snncell.base.arguments.kinds import Own
 from snncell.base.arguments.shown import came
 from snncell.distributed.job import join_job
 from snncell.distributed.ranks import Array, Ranks, odd_rank
-from snncell.distributed.sharding import Cutter, VectorLayout, aside, draw_for_shard, shard_slices, sums_of
+from snncell.distributed.sharding import Cutter, VectorLayout, draw_by_shard, shard_slices, sums_of
 from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.space import DEVICE, HOST, move_to_space, space_of
 from snncell.tape.primitive import EVERYWHERE, Primitive
@@ -59,10 +59,8 @@ def shards(*batch: Annotated[Any, Own()]) -> Iterator[tuple[Any, ...]]:
         )
     cuts = shard_slices(len(parts[-1]), ranks.shards)
     own = [shard for shard in ranks.own if cuts[shard].stop > cuts[shard].start]
-    with aside() as key:
-        for shard, part in zip(own, Cutter().pieces(parts, [cuts[shard] for shard in own]), strict=True):
-            draw_for_shard(key, shard)
-            yield part
+    for _, part in draw_by_shard(zip(own, Cutter().pieces(parts, [cuts[shard] for shard in own]), strict=True)):
+        yield part
 
 
 def mean_gradients(

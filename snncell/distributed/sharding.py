@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,23 +92,21 @@ def refuse_lists(tree: Any) -> None:
 
 # --- random numbers of a shard, independent of the rank that computes it ----------------------------------------------
 
-Key = tuple[int, int]  # seed and number of the next draw
 
+def draw_by_shard(parts: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Iterate over pairs of a shard and its part of the batch, each with the random sequence of the shard.
 
-@contextmanager
-def aside() -> Iterator[Key]:
-    """Context manager: draw random numbers in shards. Afterwards all ranks continue with the same random number."""
+    The sequence depends only on the common key and the number of the shard. Afterwards all ranks continue with the same
+    random number.
+    """
     seed, drawn = (int(number) for number in present_key().asnumpy())
     try:
-        yield seed, drawn
+        for shard, part in parts:
+            own = np.random.SeedSequence((seed, drawn, shard)).generate_state(1, np.uint64)[0]
+            go_on_from(np.array([int(own) >> 2, 0]))
+            yield shard, part
     finally:
         go_on_from(np.array([seed, drawn + 1]))
-
-
-def draw_for_shard(key: Key, shard: int) -> None:
-    """Switch to the random sequence of a shard, which depends only on the common key and the number of the shard."""
-    seed = np.random.SeedSequence((*key, shard)).generate_state(1, np.uint64)[0]
-    go_on_from(np.array([int(seed) >> 2, 0]))
 
 
 # --- sums -------------------------------------------------------------------------------------------------------------

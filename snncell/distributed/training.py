@@ -156,17 +156,15 @@ class Sharded(TrainStep):
         before = [(p, p.value()) for p in self.statistics.values()]
         found: dict[int, tuple[int, Numbers]] = {}
         after: dict[int, tuple[int, list[Array]]] = {}
-        with sharding.aside() as key:
-            for shard, part in batch.shards.items():
-                sharding.draw_for_shard(key, shard)
-                _put(before)
-                count = len(part[-1])
-                self.sums.expect(shard, count, last=self.waiting + 1 == self.accumulate)
-                numbers, grads = self.gradients(*part)
-                finite = float(not self.scaled or all(np.isfinite(g.asnumpy()).all() for g in grads))
-                changed = [float(p._data is not value._data) for p, value in before]
-                found[shard] = count, {**numbers, _FINITE: finite, _CHANGED: np.array(changed)}
-                after[shard] = count, [p.asnumpy() for p in self.statistics.values()]
+        for shard, part in sharding.draw_by_shard(batch.shards.items()):
+            _put(before)
+            count = len(part[-1])
+            self.sums.expect(shard, count, last=self.waiting + 1 == self.accumulate)
+            numbers, grads = self.gradients(*part)
+            finite = float(not self.scaled or all(np.isfinite(g.asnumpy()).all() for g in grads))
+            changed = [float(p._data is not value._data) for p, value in before]
+            found[shard] = count, {**numbers, _FINITE: finite, _CHANGED: np.array(changed)}
+            after[shard] = count, [p.asnumpy() for p in self.statistics.values()]
         self.samples += batch.samples
         self.waiting += 1
         full = self.waiting == self.accumulate
@@ -261,10 +259,8 @@ class AllRanks(OneProcess):
 
         def of_all(batch: Share) -> Numbers:
             found = {}
-            with sharding.aside() as key:
-                for shard, part in batch.shards.items():
-                    sharding.draw_for_shard(key, shard)
-                    found[shard] = len(part[-1]), of_batch(*part)
+            for shard, part in sharding.draw_by_shard(batch.shards.items()):
+                found[shard] = len(part[-1]), of_batch(*part)
             return means.of(found, batch)
 
         return of_all

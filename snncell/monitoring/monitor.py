@@ -69,8 +69,7 @@ class Monitor:
         net: the network. Each call of it starts a new record. If you call only parts of it, one record holds the calls
             of all parts.
         spikes: the output of each neuron at each step (the first output if there are several). True selects all layers.
-            You can also pass a layer by its name or its Cell, a Cell that contains layers, or a list of these. `v`,
-            `above` and `grad` take the same values.
+            You can also pass a name, a Cell, a Cell that contains layers, or a list of these; also in the next three.
         v: the potential after each step, after the reset. For a neuron without a state `v`, its first state.
         above: the spike function's input: in snncell's neurons, the potential before the reset minus the threshold.
         grad: the gradient with respect to the input current of the neuron at each step, through all later steps. You

@@ -44,9 +44,8 @@ def gradient_flow(gradients: Any, ax: Any = None, title: str | None = None) -> A
     """Gradient flow: a heat map of each layer's gradient norm at each time step, with logarithmic colours.
 
     The colour at layer l and step t is ||g[l, t]||_2, over the batch and all neurons. If the colours become darker to
-    the left, the gradient vanishes through time. If they become darker downwards, it vanishes through the layers. If
-    they become brighter, it explodes. Exact zeros, for example in a layer that never fires, are hatched. NaN and
-    infinity are cross-hatched in red.
+    the left, the gradient vanishes through time; if downwards, through the layers. If they become brighter, it
+    explodes. Exact zeros, as in a layer that never fires, are hatched; NaN and infinity are cross-hatched in red.
 
     Args:
         gradients: as for `gradient_norms`, first layer first.
@@ -143,8 +142,7 @@ _HEIGHT = 0.8  # height of a histogram, relative to the distance of rows
 def update_ratios(before: Any, after: Any, optimiser: Annotated[Optimizer | None, Own()] = None) -> dict[str, float]:
     """Update-to-weight ratios: ||after - before||_2 / ||before||_2 of each weight.
 
-    As a rule of thumb, ratios around 1e-3 show a suitable learning rate. An unchanged weight has ratio 0, and a changed
-    weight that was all 0 has ratio infinity.
+    Ratios around 1e-3 usually show a suitable learning rate. An unchanged weight has 0, one that was all 0 infinity.
 
     Args:
         before: a mapping from names to copies of the weights before the update (an update changes Parameters in place).

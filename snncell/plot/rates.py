@@ -103,8 +103,7 @@ def dead_and_saturated(
     """Fractions of dead, healthy and saturated neurons, one bar per layer.
 
     The rate r of a neuron is its number of spikes / (steps * samples). A neuron is dead if r <= dead, saturated if r >=
-    saturated, and healthy otherwise. The numbers next to a bar are these fractions in percent. They are left out if the
-    panel is narrower than two inches.
+    saturated, and healthy otherwise. A panel of at least two inches also has the fractions in percent next to the bars.
 
     Args:
         spikes, ax, title: as for `firing_rates`.

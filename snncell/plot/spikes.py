@@ -42,8 +42,7 @@ def raster(
         neuron: the index of the neuron to draw, within its layer. Each sample then becomes a row.
         classes: a label for each row. The plot groups the rows by class and shows the class names.
         psth: the width of a bin in steps, if you also want a histogram (see `psth`) in the lower part of the panel. Its
-            Axes are the last Axes of the figure. If there are several classes, it has a line for each, and a short
-            piece of this line is next to the rows of the class.
+            Axes are the last Axes of the figure. Each class has a line, and a short piece of it is next to its rows.
     Raises: ShapeError if spikes have another number of axes, or if `classes` does not have one label for each row;
         ArgumentError for a layer that does not fire, or NaN.
     """

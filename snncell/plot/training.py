@@ -39,8 +39,7 @@ def training_curves(
             with several numbers per epoch, such as a confusion matrix, are not drawn.
         ax, title: the left Axes, which is returned, and the title above it. The right axis is its twin.
         best: the name of a curve, to mark its best value: the highest if the name contains "accuracy", otherwise the
-            lowest. By default, the plot marks the epoch whose weights a `train.fit` with `monitor` kept, or the best
-            evaluation loss, or else the best training loss.
+            lowest. Default: the epoch that a `train.fit` with `monitor` kept, or the best evaluation or training loss.
         names: the curves to draw. For example, "energy" draws the energy of training and evaluation. By default all
             except "step", "seconds", learning rates, loss scales, "spikes", "synops" and "energy" (other scales).
     """
@@ -221,8 +220,8 @@ def confusion_matrix(
 ) -> Any:
     """Confusion matrix: rows are the true classes, columns the predicted ones.
 
-    The colour of a cell is its share of the row, or its count with normalise=False. Each cell also shows its count as a
-    number, if it is not 0 and fits in the cell.
+    The colour of a cell is its share of the row, or its count with normalise=False. A nonzero count is also a number in
+    its cell, if it fits.
 
     Args:
         predicted: the predicted classes, integers (N,), or scores (N, C), of which the largest counts. Without labels
@@ -230,8 +229,7 @@ def confusion_matrix(
             returns them, which are shown as percentages.
         labels: the true classes, integers (N,) from 0.
         names: the names of the classes; numbers by default.
-        normalise: whether to divide the counts of a row by the number of samples of its class, for the colours. The row
-            of a class without samples is empty.
+        normalise: whether to divide a row by the number of samples of its class (if there are any), for the colours.
         ax, title: the Axes to draw on (new Axes by default), and the title, by default the number of correct samples.
             The colour bar takes room from the Axes.
     Raises: DTypeError for labels or classes that are not integers; ShapeError if predicted and labels do not fit;

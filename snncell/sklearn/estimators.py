@@ -200,8 +200,7 @@ class SNNClassifier(ClassifierMixin, SpikingEstimator):  # type: ignore[misc]
         history_: records of `train.fit`, one for each epoch.
         n_iter_: number of epochs.
         n_features_in_, feature_names_in_: as in all of scikit-learn.
-    Raises: ArgumentError for invalid settings, and for values outside of the encoder's range. `fit` raises it, because
-        scikit-learn does not allow checks in `__init__`.
+    Raises: ArgumentError in `fit`, for invalid settings and for values outside of the encoder's range.
     Note: there are no sample weights. scikit-learn requires that a weight of 2 has the same effect as two copies of the
         sample, but a second copy also changes the batches.
     Source: the protocol of Buitinck et al., "API design for machine learning software", 2013.

@@ -34,8 +34,7 @@ def check_bprop(cell: Any, *inputs: Any, rtol: NotNegative = 1e-4, atol: NotNega
     If the output depends on another trainable Parameter, the check fails, because bprop returns no gradient for it.
 
     Args:
-        cell: a Cell with a `bprop`. Its Parameters are float64 during the check.
-        inputs: its arguments; float Tensors are converted to float64.
+        cell, inputs: a Cell with a `bprop`, and its arguments. Float Tensors and Parameters are float64 in the check.
         rtol, atol: the tolerance for each entry: atol + rtol * its size.
         seed: the seed of the random `dout`.
     Returns: A result to print: the worst relative difference for each input and Parameter.

@@ -52,8 +52,7 @@ def check_through_time(
         weights: the Parameters to check. Default: all trainable ones; () for none.
         detached: True if stopped gradients, such as a detached reset, are intended. Finite differences then keep the
             results of `ops.stop_gradient` constant. Otherwise a stopped gradient is an error.
-        eps: the step of the finite differences, which are of fourth order. If they disagree with the gradient, 10, 0.1
-            and 0.01 times this step are tried.
+        eps: the step of the finite differences, of fourth order; if they disagree, 10, 0.1 and 0.01 times this step.
         rtol, atol: the tolerance: atol + rtol * the larger value, plus an allowance for rounding.
         seed: the seed of the random directions.
     Returns: The comparisons, to print: part, Cell or Parameter, worst relative difference, time step, entry.

@@ -17,7 +17,7 @@ from snncell.errors import ArgumentError, CheckpointError
 from snncell.io import path_to_write
 from snncell.train.batches import Batches
 from snncell.train.callbacks import Callback, Training
-from snncell.train.state import File, Stored, is_count, is_number
+from snncell.train.state import File, Stored, is_count, is_number, saved_numbers
 from snncell.train.stopping import is_better_higher, monitored_number, name_in_records
 
 __all__ = ["Checkpoint"]
@@ -141,9 +141,7 @@ class Checkpoint(Callback):
         return {} if self.best is None else {"value": self.value}
 
     def resume(self, state: dict[str, Any], training: Training) -> None:
-        if state.keys() != {"value"} or not isinstance(state["value"], (int, float)) or math.isnan(state["value"]):
-            raise ArgumentError(f"Checkpoint: the saved state {str(state)[:200]} is not valid.")
-        self.value = state["value"]
+        (self.value,) = saved_numbers(state, ["value"], "Checkpoint")
 
 
 def _place(training: Training) -> tuple[int, int]:

@@ -88,8 +88,7 @@ def fit(
     Args:
         net: the network, called with the inputs of a batch. `fit` compiles it, so encoders in it cannot check the range
             of their input. It trains in training mode, evaluates in prediction mode, and restores both. Each `Stateful`
-            is reset before a pass over the data. If `construct` has an argument `lengths`, a loss or accuracy with such
-            an argument gets the same lengths.
+            is reset before a pass over the data. A loss or accuracy with an argument `lengths` gets those of the net.
         loss: a function or a Cell. It gets the net's output and the target, and returns a number.
         optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
         data: a tuple of arrays (inputs, ..., target) with one entry per sample, which `fit` shuffles and batches. Or an
@@ -124,8 +123,7 @@ def fit(
         prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
             default it does so for arrays and `train.Batches` if this is faster, and never with a GPU, where the host
             works in parallel anyway. Pass True for other data only if they do not depend on anything that a step
-            changes, such as weights or a monitor. Random numbers of snncell are allowed: such data wait for the step,
-            and draw the same numbers as without a thread.
+            changes, such as weights or a monitor; snncell's random numbers are allowed, and stay the same.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
             with the same arguments and all data. `fit` cuts each batch into shards; gradients, numbers and BatchNorm's
             statistics are means over all samples in a fixed order, so any number of ranks gives the same bits. A loss

@@ -14,7 +14,7 @@ import numpy as np
 
 from snncell.cell.cell import Cell
 from snncell.cell.state import replace_buffers
-from snncell.errors import CheckpointError, SnncellError
+from snncell.errors import ArgumentError, CheckpointError, SnncellError
 from snncell.io import read_arrays, write_arrays
 from snncell.nn.optim.optimizer import Optimizer
 from snncell.nn.time.states import cells_of, find_statefuls
@@ -76,8 +76,8 @@ def load_state(
         net, optimiser, loss: created like the saved ones.
         expected: notes that must be equal to the saved ones.
     Returns: The saved notes and arrays.
-    Raises: CheckpointError if the file is missing, damaged, or of another net, optimiser, loss or notes; the message
-        names the difference, and nothing is loaded.
+    Raises: CheckpointError if the file is missing, damaged, or of another net, optimiser, loss or notes, with the
+        difference. Then nothing is loaded.
     """
     stored = read_state(file, net, optimiser, expected, loss)
     stored.load()
@@ -322,6 +322,13 @@ def _flat(tree: Any, path: str = "") -> dict[str, str]:
     if not isinstance(tree, dict):
         return {path: json.dumps(tree)}
     return {where: text for key, value in tree.items() for where, text in _flat(value, f"{path}.{key}").items()}
+
+
+def saved_numbers(state: dict[str, Any], names: Sequence[str], who: str) -> list[Any]:
+    """The numbers in the saved state of a callback, by name; an ArgumentError for any other state."""
+    if state.keys() != set(names) or not all(is_number(number) and number == number for number in state.values()):
+        raise ArgumentError(f"{who}: the saved state {str(state)[:200]} is not valid.")
+    return [state[name] for name in names]
 
 
 def is_number(value: Any) -> bool:

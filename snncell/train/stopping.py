@@ -20,9 +20,9 @@ from snncell.train.state import (
     assign_values,
     buffers_of,
     is_count,
-    is_number,
     refuse_misfit,
     restore_values,
+    saved_numbers,
     values_to_keep,
     weights_of,
 )
@@ -140,15 +140,12 @@ class EarlyStopping(Callback):
     def resume(self, state: dict[str, Any], training: Training) -> None:
         notes = {name: value for name, value in state.items() if not isinstance(value, np.ndarray)}
         weights = {name.removeprefix("weights/"): value for name, value in state.items() if name not in notes}
-        best: Any = notes.get("best")
-        counts: list[Any] = [notes.get(name) for name in ("best_epoch", "waited")]
-        whole = len(notes) == 3 and is_number(best) and best == best
-        if not whole or not all(is_count(n) and n <= len(training.history) for n in counts):
+        best, *counts = saved_numbers(notes, ("best", "best_epoch", "waited"), "EarlyStopping")
+        if not all(is_count(n) and n <= len(training.history) for n in counts):
             raise ArgumentError(f"EarlyStopping: the saved state {str(notes)[:200]} is not valid.")
-        own = values_to_keep(training.net, training.loss) if notes["best_epoch"] else {}
+        own = values_to_keep(training.net, training.loss) if counts[0] else {}
         refuse_misfit(own, weights, "EarlyStopping: the state", ArgumentError)
-        self.best, self.best_epoch, self.waited = notes["best"], notes["best_epoch"], notes["waited"]
-        self.weights = weights
+        self.best, (self.best_epoch, self.waited), self.weights = best, counts, weights
 
 
 def monitored_number(training: Training, monitor: str, who: str) -> float | None:
@@ -252,10 +249,8 @@ class ReduceLROnPlateau(Callback):
         return {"best": self.best, "waited": self.waited, "cooling": self.cooling}
 
     def resume(self, state: dict[str, Any], training: Training) -> None:
-        numbers = [state.get(name) for name in ("best", "waited", "cooling")]
-        if len(state) != 3 or not all(isinstance(x, (int, float)) and not math.isnan(x) for x in numbers):
-            raise ArgumentError(f"ReduceLROnPlateau: the saved state {str(state)[:200]} is not valid.")
-        self.best, self.waited, self.cooling = state["best"], state["waited"], state["cooling"]
+        names = "best", "waited", "cooling"
+        self.best, self.waited, self.cooling = saved_numbers(state, names, "ReduceLROnPlateau")
 
 
 class EMA(Callback):
@@ -265,8 +260,7 @@ class EMA(Callback):
 
     It averages the Parameters that the optimiser trains. Training steps continue from w. The Parameters hold the
     average only during an evaluation, so `EarlyStopping` and `fit(monitor=...)` keep the average as the best weights.
-    Checkpoints contain both. `load_state` loads w. To load the average, call `fit(resume=file)` with `epochs` equal to
-    the number of epochs already done.
+    Checkpoints contain both. `load_state` loads w; `fit(resume=file)` with the `epochs` already done loads the average.
 
     Args:
         decay: d, in [0, 1). It averages over about the last 1 / (1 - d) steps.
