@@ -222,7 +222,7 @@ def label_words(who: str, classes: int, ignores: bool) -> tuple[str, str]:
 
 
 def hot(indices: Tensor, depth: int, axis: int, name: str | tuple[str, str]) -> Tensor:
-    """One-hot encoding in float32. `name` begins errors about an index; a pair has one for those below 0."""
+    """One-hot encoding in float32. Errors begin with `name`: one text, or a pair for indices below 0 and too high."""
     number = as_axis(axis, indices.ndim + 1, "one_hot")
     return _one_hot.bind(indices, depth=depth, axis=number, dtype=np.dtype(np.float32), name=name)
 
