@@ -249,8 +249,7 @@ def auto_mixed_precision(
     Args:
         net: the network. Its `Dense`, `Conv1d`, `Conv2d`, `Conv2dTranspose` layers and their subclasses are changed,
             unless they have a `bprop`.
-        amp_level: "O1" for mixed precision, "O0" to undo it. "O2" and "O3" of MindSpore (states and losses in float16)
-            are not supported.
+        amp_level: "O1" for mixed precision, "O0" to undo it; not MindSpore's "O2", "O3" with float16 states and losses.
         dtype: float16 or bfloat16.
         white_list: further classes of Cells. Their own Parameters and inputs are rounded.
         black_list: classes of Cells that stay in float32.

@@ -104,8 +104,7 @@ class Ranged:
     """Base class of objects with constants: attributes with a valid range, which learned constants never leave.
 
     A class lists its constants in `ranges`, by name, and inherits the constants of its bases; other constants may be
-    any finite number. Override `range_of` for ranges that depend on other attributes. `constants_and_ranges` returns
-    the constants.
+    any finite number. Override `range_of` for ranges that depend on attributes. `constants_and_ranges` returns them.
     """
 
     ranges: ClassVar[dict[str, Range]] = {}

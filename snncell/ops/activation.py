@@ -247,8 +247,7 @@ def _(x: Tensor, alpha: Tensor, _out: Tensor, dout: Tensor) -> Grads:
 def elu(x: Numbers, alpha: Numbers = 1.0) -> Tensor:
     """Exponential linear unit: x where x > 0, else alpha (exp(x) - 1). `alpha` may be a Tensor and gets a gradient too.
 
-    Source: Clevert, Unterthiner and Hochreiter, "Fast and Accurate Deep Network Learning by Exponential Linear Units",
-    ICLR 2016.
+    Source: Clevert and others, "Fast and Accurate Deep Network Learning by Exponential Linear Units", ICLR 2016.
     """
     return _elu(x, alpha)
 

@@ -205,8 +205,7 @@ def jvp(fn: Annotated[Callable[..., Any], Own()], inputs: Any, v: Any, has_aux: 
         inputs: the argument, or a tuple or list of arguments; all must be Tensors of floats.
         v: the direction, with the structure, shapes and dtypes of `inputs`. Tensors in a dict are matched by key.
         has_aux: `fn` returns `(out, *aux)`, and only `out` is differentiated.
-    Returns: `(out, tangent)`, or `(out, tangent, aux)` with `has_aux`. The tangent has the structure of `out`, with
-        None for integers.
+    Returns: `(out, tangent)`, and `aux` with `has_aux`. The tangent has the structure of `out`, with None for integers.
     Raises: GradientError for an input without a gradient, or directions of another structure; ShapeError, DTypeError
         for a direction of another shape or dtype.
     Source: J. Townsend, "A new trick for calculating Jacobian vector products", 2017.

@@ -100,9 +100,8 @@ def matmul(x: Numbers | EventLists, y: Numbers) -> Tensor:
 
 
 def _bytes_and_floats(x: Tensor, y: Tensor) -> bool:
-    """True for rows of bytes and a matrix of floats on the CPU, which are multiplied without a conversion: the kernel
-    finds events in the bytes, and makes a float copy only if there are too many. In a trace,
-    `passes/product_operands.py` does the same.
+    """True for rows of bytes and a matrix of floats on the CPU. The kernel finds events in the bytes, and converts them
+    only if there are too many. In a trace, `passes/product_operands.py` does the same.
     """
     rows, matrix = x._data, y._data
     if TRACING.trace is not None or not isinstance(rows, np.ndarray) or not isinstance(matrix, np.ndarray):

@@ -35,8 +35,7 @@ def recompute(block: Annotated[Callable[..., Any], Own()], *args: Any, **kwargs:
         block: a function or Cell of Tensors.
         args, kwargs: its arguments.
     Raises: GradientError if the second run gives other shapes, or if an attribute, a hook or the training mode of a
-        Cell changes before the gradient is computed; ArgumentError if a construct sets an attribute, which the second
-        run would see.
+        Cell has changed before it; ArgumentError if a construct sets an attribute, which the second run would see.
     Source: Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016.
     Example:
         >>> ops.grad(lambda x: snncell.recompute(lambda a: ops.exp(ops.sin(a)), x))(Tensor(0.0))
