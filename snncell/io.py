@@ -87,9 +87,7 @@ def _tensors_of(net: Cell) -> dict[str, Tensor]:
 
 def _as_tensors(save_obj: Any) -> dict[str, Tensor]:
     """Check a dict of Tensors by path, or convert a list of such pairs to one."""
-    if isinstance(save_obj, (list, tuple)) and all(
-        isinstance(x, dict) and {"name", "data"} <= set(x) for x in save_obj
-    ):
+    if isinstance(save_obj, (list, tuple)) and all(isinstance(x, dict) and {"name", "data"} <= {*x} for x in save_obj):
         named = {entry["name"]: entry["data"] for entry in save_obj}
         if len(named) < len(save_obj):
             raise CheckpointError("save_checkpoint: two entries of save_obj have one name.")

@@ -215,18 +215,15 @@ def run_with_bprop(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _check_signature(cell: Any, names: list[str]) -> None:
-    signature, needed = inspect.signature(cell.bprop), ", ".join(["self", *names, "out", "dout"])
+    who, signature = f"{type(cell).__name__}.bprop", inspect.signature(cell.bprop)
+    needed = ", ".join(["self", *names, "out", "dout"])
     try:
         signature.bind(*[None] * (len(names) + 2))
     except TypeError as error:
-        raise BpropError(
-            f"{type(cell).__name__}.bprop does not fit construct: it must take ({needed}); {error}."
-        ) from None
+        raise BpropError(f"{who} does not fit construct: it must take ({needed}); {error}.") from None
     places = [p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if places[len(names) : len(names) + 2] == ["dout", "out"]:  # it would receive them in the wrong order
-        raise BpropError(
-            f"{type(cell).__name__}.bprop takes dout before out; the result comes first, then its gradient: ({needed})."
-        )
+        raise BpropError(f"{who} takes dout before out; the result comes first, then its gradient: ({needed}).")
 
 
 class _Reverse:

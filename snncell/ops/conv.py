@@ -290,11 +290,9 @@ class _Places:
         apart, step = _as_pair(dilation, name, "dilation"), _as_pair(stride, name, "stride")
         self.padding = _as_pair(padding, name, "padding", 0)
         self.padded = tuple(n + 2 * p for n, p in zip(image, self.padding, strict=True))
-        spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, apart, strict=True)]
+        spans = tuple((k - 1) * d + 1 for k, d in zip(self.kernel, apart, strict=True))
         if any(span > n for span, n in zip(spans, self.padded, strict=True)):
-            raise ShapeError(
-                f"{name}: windows of {tuple(spans)} do not fit an image of {self.padded}, padding included."
-            )
+            raise ShapeError(f"{name}: windows of {spans} do not fit an image of {self.padded}, padding included.")
         self.windows = tuple((n - s) // t + 1 for n, s, t in zip(self.padded, spans, step, strict=True))
         self.slices = [
             tuple(

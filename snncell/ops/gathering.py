@@ -254,9 +254,8 @@ def count_from_zero(index: Tensor, length: int, beyond: int, name: str) -> Tenso
 
 def positions_along(x: Tensor, axis: int, index: Tensor, name: str) -> Tensor:
     """The flat positions of x[i, ..., index[i, j, ...], ...], in which only the one along `axis` comes from `index`."""
-    if index.ndim != x.ndim or any(
-        n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis
-    ):
+    lengths = enumerate(zip(index.shape, x.shape, strict=False))
+    if index.ndim != x.ndim or any(n > m for a, (n, m) in lengths if a != axis):
         raise ShapeError(
             f"{name}: the index has shape {index.shape}, x {x.shape}; they must have equally many axes, and only axis "
             f"{axis} may be longer in the index."

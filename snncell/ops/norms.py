@@ -81,10 +81,9 @@ def _of_vectors(x: Tensor, p: float, axes: tuple[int, ...], keepdim: bool) -> Te
     unit: Any = stop_gradient((reduce.max if p > 0 else reduce.min)(sizes, axes, keepdims=True)) if some_left else 1.0
     unit = ar.where(ar.logical_or(ar.equal(unit, 0.0), ar.equal(unit, math.inf)), 1.0, unit)
     nothing = ar.equal(sizes, 0.0)
-    total = reduce.sum(
-        ar.where(nothing, 0.0 if p > 0 else math.inf, tr.pow(ar.where(nothing, 1.0, sizes / unit), p)), axes, True
-    )
-    none = ar.equal(total, 0.0 if p > 0 else math.inf)
+    power = 0.0 if p > 0 else math.inf  # of 0
+    total = reduce.sum(ar.where(nothing, power, tr.pow(ar.where(nothing, 1.0, sizes / unit), p)), axes, True)
+    none = ar.equal(total, power)
     result = ar.where(none, 0.0, tr.pow(ar.where(none, 1.0, total), 1.0 / p) * unit)
     return result if keepdim else sh.squeeze(result, axes)
 

@@ -153,12 +153,10 @@ def swapaxes(x: Numbers, axis0: int, axis1: int) -> Tensor:
 
 def permute(x: Numbers, *axis: Any) -> Tensor:
     """Permute the axes. An invalid permutation raises a ShapeError."""
-    tensor, order = as_tensor(x, "permute"), as_lengths(axis)
+    tensor, order = as_tensor(x, "permute"), tuple(as_lengths(axis))
     if len(order) != tensor.ndim:
-        raise ShapeError(
-            f"permute: {show(tuple(order))} is not a permutation of the {tensor.ndim} axes of {tensor.shape}."
-        )
-    return transpose(tensor, tuple(order)) if order else snapshot(tensor)
+        raise ShapeError(f"permute: {show(order)} is not a permutation of the {tensor.ndim} axes of {tensor.shape}.")
+    return transpose(tensor, order) if order else snapshot(tensor)
 
 
 def moveaxis(x: Numbers, source: Axes, destination: Axes) -> Tensor:

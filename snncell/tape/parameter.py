@@ -324,11 +324,9 @@ class ParameterTuple(tuple[Parameter, ...]):
         if not isinstance(parameters, Iterable) or isinstance(parameters, (str, bytes, dict, Tensor)):
             raise ParameterError(f"ParameterTuple: parameters are Parameters, in a list, not {show(parameters)}.")
         members = tuple(parameters)
-        for position, parameter in enumerate(members):
+        for number, parameter in enumerate(members):
             if not isinstance(parameter, Parameter):
-                raise ParameterError(
-                    f"ParameterTuple: element {position} of parameters is a {type(parameter).__name__}."
-                )
+                raise ParameterError(f"ParameterTuple: element {number} of parameters is a {type(parameter).__name__}.")
         refuse_equal_names(members, "ParameterTuple")
         return super().__new__(cls, members)
 

@@ -204,9 +204,7 @@ class _CheckingState(threading.local):
 RECORDING = _RecordingState()
 TRACING = _TracingState()
 CHECKING = _CheckingState()
-_OBJECT_OF = {
-    name: state for state in (RECORDING, TRACING, CHECKING) for name in dir(type(state)) if not name.startswith("_")
-}
+_OBJECT_OF = {name: state for state in (RECORDING, TRACING, CHECKING) for name in dir(type(state)) if name[0] != "_"}
 
 
 def here() -> Space:

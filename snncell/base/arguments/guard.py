@@ -223,9 +223,7 @@ def _runs_code(hint: Any) -> bool:
     """True if an argument is the user's code, whose errors must not be changed."""
     parts = (hint, *typing.get_args(hint))
     callbacks = any(hasattr(one, "on_fit_begin") for part in parts for one in typing.get_args(part))
-    return callbacks or any(
-        part is Callable or typing.get_origin(part) is Callable or hasattr(part, "construct") for part in parts
-    )
+    return callbacks or any(Callable in (part, typing.get_origin(part)) or hasattr(part, "construct") for part in parts)
 
 
 @functools.cache

@@ -110,12 +110,11 @@ def from_inside(error: SnncellError, who: str, arguments: str) -> SnncellError |
         return None
     named = who in text.partition(": ")[0]
     arrays = _ARRAY.findall(arguments) if isinstance(error, (ShapeError, DTypeError)) else []
+    names = arrays or _NAME.findall(arguments)
     if not named:
         text = f"{who}({arguments}): {text}"
     # Ignore names in the suggested code: "take ops.real(x) first", "convert it by x.astype('int64')".
-    elif arguments and not any(
-        re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in arrays or _NAME.findall(arguments)
-    ):
+    elif arguments and not any(re.search(rf"\b{name}\b(?!\)|\.\w)", text) for name in names):
         text = f"{text} Arguments: {arguments}."
     else:
         return None
