@@ -312,11 +312,11 @@ def initializer(init: Init, shape: Lengths | None = None, dtype: Dtype = dtypes.
             ArgumentError), an `Initializer`, a number, or a Tensor, which must have the shape.
         shape, dtype: the shape and dtype of the result.
     """
-    if isinstance(init, Tensor):
-        if shape is not None and init.shape != as_shape(shape, "initializer"):
-            raise ShapeError(f"initializer: the Tensor has shape {init.shape}, not {as_shape(shape, 'initializer')}.")
-        return Tensor(init, dtype)
     sizes = as_shape(() if shape is None else shape, "initializer")
+    if isinstance(init, Tensor):
+        if shape is not None and init.shape != sizes:
+            raise ShapeError(f"initializer: the Tensor has shape {init.shape}, not {sizes}.")
+        return Tensor(init, dtype)
     if isinstance(init, str):
         init = _BY_NAME[init.lower()]()
     elif not isinstance(init, Initializer):

@@ -11,7 +11,7 @@ from snncell.base.arguments.kinds import ExtendedReal, Numbers, Positive
 from snncell.encode.encoders import check_sequence
 from snncell.errors import ArgumentError, ShapeError
 from snncell.nn.losses.spike_times import times_until_end
-from snncell.nn.time.axis import length_mask, mean_over_time, sum_over_time
+from snncell.nn.time.axis import length_mask, mean_over_time, sum_over_time, zero_after_end
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor, on_device_of
 
@@ -21,10 +21,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _zero_padding_steps(x: Any, lengths: Any, who: str, otherwise: float = 0.0) -> Tensor:
-    """A sequence (T, B, ...), with `otherwise` in the padding."""
-    tensor = check_sequence(x, who)
-    return tensor if lengths is None else ops.select(length_mask(tensor, lengths, who), tensor, otherwise)
+def _zero_padding(x: Any, lengths: Any, who: str) -> Tensor:
+    return zero_after_end(check_sequence(x, who), lengths, who)
 
 
 def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
@@ -34,7 +32,7 @@ def spike_count(spikes: Numbers, *, lengths: Numbers | None = None) -> Tensor:
         >>> snncell.encode.spike_count([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).tolist()
         [2.0, 1.0]
     """
-    return sum_over_time(_zero_padding_steps(spikes, lengths, "spike_count"))
+    return sum_over_time(_zero_padding(spikes, lengths, "spike_count"))
 
 
 def firing_rate(spikes: Numbers, dt: Positive = 1.0, *, lengths: Numbers | None = None) -> Tensor:
@@ -61,7 +59,7 @@ def first_spike_time(spikes: Numbers, silent: ExtendedReal | None = None, *, len
         >>> snncell.encode.first_spike_time([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).tolist()
         [1.0, 2.0]
     """
-    tensor = _zero_padding_steps(spikes, lengths, "first_spike_time")
+    tensor = _zero_padding(spikes, lengths, "first_spike_time")
     of_all = nn.FirstSpikeTime(silent)
     if lengths is None or silent is None:
         return times_until_end(of_all, tensor, lengths)
@@ -92,7 +90,7 @@ def population_vector(spikes: Numbers, centres: Numbers, *, lengths: Numbers | N
         >>> snncell.encode.population_vector([[[1.0, 1.0, 0.0]], [[0.0, 1.0, 1.0]]], [0.0, 0.5, 1.0]).tolist()
         [0.5]
     """
-    counts = _zero_padding_steps(spikes, lengths, "population_vector").sum(0)
+    counts = _zero_padding(spikes, lengths, "population_vector").sum(0)
     with on_device_of(counts):
         if isinstance(centres, (list, tuple)):
             centres = Tensor(centres, "float64")
@@ -115,7 +113,7 @@ def last_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
         >>> snncell.encode.last_membrane([[1.0], [6.0], [2.0]]).tolist()
         [2.0]
     """
-    tensor = _zero_padding_steps(v, lengths, "last_membrane")
+    tensor = _zero_padding(v, lengths, "last_membrane")
     if lengths is None:
         return tensor[-1]
     there = length_mask(tensor, lengths, "last_membrane").astype(tensor.dtype)
@@ -143,4 +141,7 @@ def max_membrane(v: Numbers, *, lengths: Numbers | None = None) -> Tensor:
         >>> snncell.encode.max_membrane([[1.0], [6.0], [2.0]]).tolist()
         [6.0]
     """
-    return ops.max(_zero_padding_steps(v, lengths, "max_membrane", -np.inf), 0)
+    tensor = check_sequence(v, "max_membrane")
+    if lengths is not None:
+        tensor = ops.select(length_mask(tensor, lengths, "max_membrane"), tensor, -np.inf)
+    return ops.max(tensor, 0)

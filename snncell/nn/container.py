@@ -215,15 +215,11 @@ class CellDict(_Container):
 
     def update(self, cells: Any) -> None:
         """Add Cells from a dict or pairs; a Cell with an existing name replaces the old one in its place."""
-        given = cells.items() if hasattr(cells, "items") else cells
         try:
-            pairs = [(name, cell) for name, cell in given]
+            named = dict(cells.items() if hasattr(cells, "items") else cells)
         except (TypeError, ValueError):
             raise ArgumentTypeError(
                 f"CellDict: cells must be a dict, or pairs (name, cell), not {came(cells)}."
             ) from None
-        for name, cell in pairs:
-            if not isinstance(cell, Cell):
-                raise ArgumentTypeError(f"CellDict: element {name!r} of cells must be a Cell, not {came(cell)}.")
-        for name, cell in pairs:
+        for name, cell in _name_cells((named,), "CellDict"):
             self.insert_child_to_cell(name, cell)

@@ -74,12 +74,12 @@ class Scaled(Wrapper):
 
     A factor below 1 keeps gradients from growing over many time steps.
 
-    derivative: scale f'(x);  primitive: scale (f(x) - 1/2) + 1/2, with f the primitive of the other one
+    derivative: scale f'(x);  primitive: scale (f(x) - 1/2) + 1/2, with f the primitive of `surrogate_function`
 
     Args:
         surrogate_function: a spike function.
         scale: the factor, a positive number; it is not learned.
-    Inputs, Returns: x, the potential minus the threshold; the spikes of the other one.
+    Inputs, Returns: x, the potential minus the threshold; the spikes of `surrogate_function`.
     Source: the dampening factor 0.3 of Bellec et al., NeurIPS 2018, as for `nn.ALIFNode`.
     Elsewhere: grad_scale of sinabs's surrogates.
     Example:

@@ -147,7 +147,7 @@ def test_cell_dict_behaves_like_a_dict():
         (lambda net: net.update({"keys": Leaf()}), NameClashError, "already has an attribute 'keys'"),
         (lambda net: net.update({"a.b": Leaf()}), NameClashError, "without dots"),
         (lambda net: net.update({3: Leaf()}), ArgumentTypeError, "child_name is a str"),
-        (lambda net: net.update({"x": 3}), ArgumentError, "element 'x' of cells must be a Cell"),
+        (lambda net: net.update({"x": 3}), ArgumentError, "element x of cells must be a Cell"),
         (lambda net: net.update(3), ArgumentError, "cells must be a dict, or pairs"),
     ],
 )

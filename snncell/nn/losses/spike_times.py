@@ -70,8 +70,8 @@ class SpikeTimes(Cell):
     Like `FirstSpikeTime`, for n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, else 0. Missing spikes count as T - 1.
 
     Inputs, Raises: as for `FirstSpikeTime`.
-    Source: the temporal losses of snnTorch with multi_spike. snnTorch removes the spikes of all neurons and samples at
-    a step after it has counted one there, so that other neurons lose spikes; this layer does not.
+    Source: the temporal losses of snnTorch with multi_spike. After snnTorch has counted a spike, it removes the spikes
+    of all neurons and samples at this step, so that other neurons lose spikes; this layer does not.
     Example:
         >>> nn.SpikeTimes(2)(Tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
         [[1.0, 2.0], [3.0, 3.0]]

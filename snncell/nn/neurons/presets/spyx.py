@@ -17,8 +17,8 @@ absent(
     hidden_shape="a neuron takes the shape of its input.",
     layer_shape="a neuron takes the shape of its input.",
     rngs="decay factors are not drawn at random: pass them as numbers or arrays.",
-    PopulationCode="num_classes of nn.CERateLoss, CECountLoss and MSECountLoss sums the neurons of a class; the one "
-    "there sums over classes, and over samples.",
+    PopulationCode="num_classes of nn.CERateLoss, CECountLoss and MSECountLoss sums the neurons of a class; Spyx "
+    "sums over classes, and over samples.",
 )
 
 
