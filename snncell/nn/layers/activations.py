@@ -116,24 +116,18 @@ class CELU(ELU, operation=ops.celu):
 class GELU(Cell):
     """Gaussian error linear unit (GELU): x Phi(x)."""
 
-    approximate: bool = field(True, meaning="whether to approximate Phi, the normal distribution, by tanh")
+    approximate: bool = field(True, meaning="whether to approximate Phi, the normal distribution, by tanh", quiet=True)
 
     def construct(self, x: Tensor) -> Tensor:
         return ops.gelu(x, "tanh" if self.approximate else "none")
-
-    def extend_repr(self) -> str:
-        return ""
 
 
 @with_fields
 class Softplus(_Activation, operation=ops.softplus):
     """Softplus: log(1 + exp(beta x)) / beta. See `ops.softplus`."""
 
-    beta: Positive = field(1.0, meaning="steepness")
-    threshold: float | None = field(None, meaning="return x if beta x exceeds it; None never does")
-
-    def extend_repr(self) -> str:
-        return "" if (self.beta, self.threshold) == (1.0, None) else f"beta={self.beta}, threshold={self.threshold}"
+    beta: Positive = field(1.0, meaning="steepness", quiet=True)
+    threshold: float | None = field(None, meaning="return x if beta x exceeds it; None never does", quiet=True)
 
 
 @with_fields
@@ -181,10 +175,7 @@ class GLU(_Activation, operation=ops.glu):
 class Softmax(_Activation, operation=ops.softmax):
     """Softmax: exp(x) / sum(exp(x)) along an axis."""
 
-    axis: int = field(-1, meaning="axis of the sum")
-
-    def extend_repr(self) -> str:
-        return ""
+    axis: int = field(-1, meaning="axis of the sum", quiet=True)
 
 
 class LogSoftmax(Softmax, operation=ops.log_softmax):

@@ -200,8 +200,10 @@ class LayerNorm(Cell):
     """
 
     normalized_shape: Annotated[Count | Sequence[Count], LAST_AXES]
-    begin_norm_axis: int = field(-1, meaning="accepted for MindSpore's signature: -1, or the first of these axes")
-    begin_params_axis: int = field(-1, meaning="as begin_norm_axis")
+    begin_norm_axis: int = field(
+        -1, meaning="accepted for MindSpore's signature: -1, or the first of these axes", quiet=True
+    )
+    begin_params_axis: int = field(-1, meaning="as begin_norm_axis", quiet=True)
     gamma_init: Init = GAMMA_INIT
     beta_init: Init = BETA_INIT
     epsilon: NotNegative = field(1e-7, meaning="added to the variance; 1e-7 as in MindSpore")
@@ -232,9 +234,6 @@ class LayerNorm(Cell):
         wide = widen(x)
         mean, var = (of(wide, self.norm_axes, keepdims=True) for of in (ops.mean, ops.var))
         return narrow_result((wide - mean) * ops.rsqrt(var + self.epsilon) * self.gamma + self.beta, x, self.gamma)
-
-    def extend_repr(self) -> str:
-        return f"normalized_shape={self.normalized_shape}, epsilon={self.epsilon}"
 
 
 @with_fields
@@ -275,9 +274,6 @@ class GroupNorm(Cell):
         normal = ((groups - mean) * ops.rsqrt(ops.var(groups, 2, keepdims=True) + self.eps)).reshape(x.shape)
         each = (-1, *(1,) * (x.ndim - 2))
         return narrow_result(normal * self.gamma.reshape(each) + self.beta.reshape(each), x, self.gamma)
-
-    def extend_repr(self) -> str:
-        return f"num_groups={self.num_groups}, num_channels={self.num_channels}, eps={self.eps}"
 
 
 class _InstanceNorm(GroupNorm):

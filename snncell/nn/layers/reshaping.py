@@ -192,14 +192,11 @@ class Flatten(Cell):
         (4, 6)
     """
 
-    start_dim: int = field(1, meaning="the first axis to join")
-    end_dim: int = field(-1, meaning="the last axis to join")
+    start_dim: int = field(1, meaning="the first axis to join", quiet=True)
+    end_dim: int = field(-1, meaning="the last axis to join", quiet=True)
 
     def construct(self, x: Tensor | EventLists) -> Tensor | EventLists:
         return ops.flatten(x, self.start_dim, self.end_dim)
-
-    def extend_repr(self) -> str:
-        return ""
 
 
 @with_fields

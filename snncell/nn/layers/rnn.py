@@ -81,7 +81,7 @@ def split_gates(weight: Tensor, gates: int) -> list[Tensor]:
 
 
 HAS_BIAS = field(True, meaning="whether to add the biases b_ih and b_hh")
-NONLINEARITY = field("tanh", meaning='the activation, "tanh" or "relu"')
+NONLINEARITY = field("tanh", meaning='the activation, "tanh" or "relu"', quiet=True)
 DTYPE = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
 
 
@@ -115,9 +115,6 @@ class _RecurrentCell(Cell):
             of_x, of_h = of_x + self.bias_ih, of_h + self.bias_hh
         by_gate, feedback = (ops.split(one, self.hidden_size, 1) for one in (of_x, of_h))
         return self.equations.step(by_gate, feedback, states)
-
-    def extend_repr(self) -> str:
-        return f"input_size={self.input_size}, hidden_size={self.hidden_size}, has_bias={self.has_bias}"
 
 
 @with_fields
@@ -286,10 +283,6 @@ class _RecurrentNetwork(Cell):
             came = came if len(given) == count else f"{len(given)} Tensor(s) of shape {came}"
             raise ShapeError(f"{self!r}: hx must be {names} (layers and directions, B, H) = {shape}, not {came}.")
         return given
-
-    def extend_repr(self) -> str:
-        names = "input_size", "hidden_size", "num_layers", "has_bias", "batch_first", "dropout", "bidirectional"
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
 
 @with_fields(by_place="input_size hidden_size num_layers nonlinearity has_bias batch_first dropout bidirectional dtype")
