@@ -10,6 +10,7 @@ share threads if there is enough work in all of them together; others run one af
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -326,33 +327,25 @@ def _independent(launches: Sequence[Launch]) -> list[list[Launch]]:
 # --- Eager operations on the device -----------------------------------------------------------------------------------
 
 
-MOST = 4096  # the capacity of the cache of launches
-_launches: dict[Any, tuple[DeviceLaunch, list[tuple[int, Any]]]] = {}
-
-
 def on_device(op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]) -> Any:
-    """Run an elementwise operation or a reduction eagerly on the device; launches are cached by shapes and dtypes."""
-    specs = [(x.shape, x.dtype) if hasattr(x, "dtype") else type(x) for x in arrays]
-    key = (op, *specs, *sorted(attrs.items()))
-    entry = _launches.get(key)
-    if entry is None:
-        with TRACING_LOCK:
-            entry = _launches[key] = _launch(op, arrays, attrs)
-            while len(_launches) > MOST:
-                del _launches[next(iter(_launches))]
-    launch, numbers = entry
+    """Run an elementwise operation or a reduction eagerly on the device."""
+    specs = tuple([(x.shape, x.dtype) if hasattr(x, "dtype") else None for x in arrays])
+    launch, numbers = _launch(op, specs, tuple(sorted(attrs.items())))
     scalars = [dtype.type(as_scalar(arrays[place], dtype)) for place, dtype in numbers]
     slots = [x for x in arrays if hasattr(x, "dtype")] + [None]
     launch.run(slots, {}, scalars)
     return slots[-1]
 
 
+@functools.lru_cache(maxsize=4096)
 def _launch(
-    op: FusibleOperation, arrays: Sequence[Any], attrs: dict[str, Any]
+    op: FusibleOperation, specs: tuple[Any, ...], options: tuple[tuple[str, Any], ...]
 ) -> tuple[DeviceLaunch, list[tuple[int, Any]]]:
-    """The launch, and the positions of numbers among the inputs, each with the dtype in which it is passed."""
-    trace = Trace()
-    inputs = tuple(Value(trace, x.shape, x.dtype) if hasattr(x, "dtype") else x for x in arrays)
+    """The launch, and the positions of numbers among the inputs, each with the dtype in which it is passed.
+    `specs` has shape and dtype of each array, and None for a number, which is an argument of the kernel.
+    """
+    trace, attrs = Trace(), dict(options)
+    inputs = tuple(1 if spec is None else Value(trace, *spec) for spec in specs)
     instruction = Instruction(op, inputs, attrs, Place(op.name))
     instruction.outputs = tuple(Value(trace, shape, dtype) for shape, dtype in op.abstract(inputs, attrs))
     shape = loop_shape_of_any(instruction)
@@ -368,7 +361,8 @@ def _launch(
     # One Value per operand, even if an array is used twice, because `on_device` fills the slots in operand order.
     assert operands == list(range(len(operands)))
     launch = DeviceLaunch(group, {}, slots, [])
-    launch.build()
+    with TRACING_LOCK:
+        launch.build()
     places = [place for place, x in enumerate(inputs) if not isinstance(x, Value)]
     return launch, [(place, number.dtype) for place, number in zip(places, launch.scalars, strict=True)]
 
