@@ -19,6 +19,7 @@ from snncell.cell.ranges import Range as Range
 from snncell.nn.container import *
 from snncell.nn.layers.activations import *
 from snncell.nn.layers.conv import *
+from snncell.nn.layers.delays import *
 from snncell.nn.layers.linear import *
 from snncell.nn.layers.norm import *
 from snncell.nn.layers.norm_over_time import *

@@ -1,0 +1,198 @@
+"""Learned synaptic delays: each synapse of a dense layer has a weight and a real delay (DCLS)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+from snncell import dtype as dtypes, ops
+from snncell.base.arguments.kinds import Count, FloatDtype, Size
+from snncell.cell.cell import Cell
+from snncell.cell.constants import Ranged
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import POSITIVE, Range
+from snncell.common.initializer import Init, Uniform, initializer
+from snncell.errors import ShapeError
+from snncell.kernels.products import delays as kernels
+from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
+from snncell.nn.time.axis import check_time_axis
+from snncell.ops.base import same_dtype
+from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import Primitive
+from snncell.tape.tensor import Tensor
+
+__all__ = ["DelayedDense"]
+
+# --- Products with delays: x (T, B, N_in), taps (D + 1, N_in, N_out), y (T, B, N_out) ---------------------------------
+
+
+class _Delayed(Primitive):
+    """y[t] = sum_d x[t - d] @ taps[d]; with `back`, x[t] = sum_d y[t + d] @ taps[d].T."""
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        x, taps = inputs
+        return [((*x.shape[:2], taps.shape[1 if attrs.get("back") else 2]), taps.dtype)]
+
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        """Two for each element of x and each of its taps."""
+        x, taps = inputs[0].shape, inputs[1].shape
+        return 2.0 * used * math.prod(x) * math.prod(taps) / x[2]
+
+
+class _OfBoth(_Delayed):
+    """The gradient of the taps: sum_{t, b} x[t - d, b, i] y[t, b, j]."""
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        x, y = inputs
+        return [((attrs["delays"], x.shape[2], y.shape[2]), y.dtype)]
+
+    def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
+        return super().operations([inputs[0], outputs[0]], outputs, attrs, used)
+
+
+def _product(x: Any, taps: Any, back: bool) -> Any:
+    return kernels.product_back(x, taps) if back else kernels.product(x, taps)
+
+
+_delayed = _Delayed("delayed_product", _product)
+_of_both = _OfBoth("delayed_product_of_both", kernels.product_of_both)
+_of_one = _Delayed("delayed_product_of_one", kernels.product_of_one)
+
+
+@_delayed.def_bprop
+def _(x: Tensor, taps: Tensor, _out: Tensor, dout: Tensor, *, back: bool) -> Sequence[Any]:
+    pair = (dout, x) if back else (x, dout)
+    return lambda: _delayed.bind(dout, taps, back=not back), lambda: _of_both.bind(*pair, delays=taps.shape[0])
+
+
+@_of_both.def_bprop
+def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor, *, delays: int) -> Sequence[Any]:
+    return lambda: _delayed.bind(y, dout, back=True), lambda: _delayed.bind(x, dout, back=False)
+
+
+@_of_one.def_bprop
+def _(x: Tensor, weights: Tensor, delays: Tensor, _out: Tensor, dout: Tensor, *, longest: int) -> Sequence[Any]:
+    places = ops.equal(_grid(longest, delays.dtype), delays).astype(dout.dtype)
+
+    def of_weights() -> Tensor:
+        return (_of_both.bind(x, dout, delays=longest + 1) * places).sum(0)
+
+    return lambda: _delayed.bind(dout, weights * places, back=True), of_weights, None
+
+
+def _grid(longest: int, dtype: Any) -> Tensor:
+    """The delays 0, 1, ..., D as a Tensor (D + 1, 1, 1)."""
+    return ops.arange(longest + 1).astype(dtype).reshape((-1, 1, 1))
+
+
+# --- The layer --------------------------------------------------------------------------------------------------------
+
+_WIDTHS = {"gaussian": POSITIVE, "triangular": Range(0.5)}  # a triangle of width 0.5 can lie between two whole delays
+
+
+@with_fields
+class DelayedDense(Ranged, Cell):
+    """Dense layer with a learned delay for each synapse (DCLS): a weight w[j, i] and a real delay p[j, i] in steps.
+
+        y[t, :, j] = sum_i sum_d w[j, i] k(d - p[j, i]) x[t - d, :, i] + b[j],   d = 0, ..., max_delay
+        k(s) = exp(-(s / width)^2 / 2)          kernel="gaussian"
+        k(s) = max(0, 1 - |s| / width)          kernel="triangular"
+
+    k is normalised: its sum over d is 1. x counts as 0 before the first step. Use it for temporal patterns, such as
+    speech: a neuron with learned delays detects spikes at certain times after each other. A wide kernel has a gradient
+    that reaches far, and a narrow one is close to a single delay. So start with a large `width`, and let it shrink
+    during training: assign `layer.width` between two steps, for example in a callback.
+
+    Delays are clipped to [0, max_delay] at each write, also by an optimiser. They are counted in steps, while weights
+    are small numbers, so their learning rate should be about 100 times as large: use parameter groups.
+
+    After `set_train(False)`, each synapse has a single delay, p rounded to a whole step, which a chip with delays can
+    compute as well. p then has no gradient.
+
+    A Cell is not in training mode until `set_train()`, or until a function of `train` has called it.
+
+    Spikes are processed as events. The gradients of x and of dense inputs are computed by Fourier transforms of time if
+    that saves work, so a NaN in the gradient of y reaches gradients of other steps. It runs on the CPU only.
+
+    Inputs: x: (T, B, in_channels), spikes or any other numbers.
+    Returns: y, (T, B, out_channels).
+    Raises: ShapeError for x of another shape; ArgumentError for invalid delays or an invalid width; DeviceError on a
+        GPU.
+    Source: Hammouamri, Khalfaoui-Hassani and Masquelier, "Learning Delays in Spiking Neural Networks using Dilated
+    Convolutions with Learnable Spacings", ICLR 2024.
+    Example:
+        >>> delays = Tensor([[0.0], [2.2]])
+        >>> layer = nn.DelayedDense(1, 2, max_delay=3, width=0.3, weight_init=1.0, delay_init=delays, has_bias=False)
+        >>> x = Tensor([1.0, 0.0, 0.0, 0.0]).reshape((4, 1, 1))  # one spike at step 0
+        >>> print(layer.set_train()(x)[:, 0, 1].asnumpy().round(2))  # spread around step 2.2
+        [0.   0.   0.96 0.03]
+        >>> print(layer.set_train(False)(x)[:, 0, 1])  # one tap
+        [0. 0. 1. 0.]
+    """
+
+    in_channels: Annotated[Count, field(meaning="N_in, length of the last axis of x")]
+    out_channels: Annotated[Count, field(meaning="N_out, length of the last axis of y")]
+    max_delay: Annotated[Size, field(meaning="D, the longest delay, in steps")]
+    kernel: str = field("gaussian", tuple(_WIDTHS), "k, the shape of a synapse's response to a spike")
+    width: float | None = field(
+        None,
+        meaning="width of k, in steps, above 0; above 0.5 if triangular. None is max_delay / 2, but at least 1",
+        keep=False,
+    )
+    weight_init: Init | None = field(
+        None, meaning="initial w, (out_channels, in_channels); None is uniform, +-1 / sqrt(in_channels)", keep=False
+    )
+    delay_init: Init | None = field(
+        None, meaning="initial p, (out_channels, in_channels), in [0, max_delay]; None draws it uniformly", keep=False
+    )
+    bias_init: Init | None = field(None, meaning="initial b, (out_channels,); None as for w", keep=False)
+    has_bias: bool = field(True, meaning="whether to add b")
+    dtype: FloatDtype = field(dtypes.float32, meaning="dtype of the Parameters", keep=False)
+    bias: Parameter | None = None
+    delay: Any = None
+    ranges: ClassVar = {"width": POSITIVE, "delay": Range()}
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        shape, longest, dtype = (self.out_channels, self.in_channels), self.max_delay, given["dtype"]
+        self.width = max(longest / 2.0, 1.0) if given["width"] is None else given["width"]
+        self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, shape, dtype)
+        if given["delay_init"] is None:
+            start = ops.uniform(shape, 0.0, 1.0, dtypes.as_dtype(dtype)) * float(longest)
+        else:
+            start = initializer(given["delay_init"], shape, dtype)
+        self.delay = Parameter(start)
+        if self.has_bias:
+            even = Uniform(1 / math.sqrt(self.in_channels))
+            self.bias = create_parameter(given["bias_init"], even, shape[:1], dtype)
+
+    def range_of(self, name: str) -> Range:
+        if name == "delay":
+            return Range(0.0, float(self.max_delay), "both")
+        return _WIDTHS[self.kernel] if name == "width" else super().range_of(name)
+
+    def construct(self, x: Tensor) -> Tensor:
+        if x.ndim != 3 or x.shape[2] != self.in_channels:
+            raise ShapeError(
+                f"{self!r}: the input must be a sequence (T, B, {self.in_channels}), but has shape {x.shape}."
+            )
+        check_time_axis(x, "DelayedDense")
+        x, weights, delays = same_dtype([x, self.weight.T, self.delay.T], "DelayedDense")
+        if self.training:
+            out = _delayed.bind(x, self._taps(weights, delays), back=False)
+        else:
+            whole = ops.round(ops.stop_gradient(delays)).astype(dtypes.int64)
+            out = _of_one.bind(x, weights, whole, longest=self.max_delay)
+        return out + self.bias if self.has_bias else out
+
+    def _taps(self, weights: Tensor, delays: Tensor) -> Tensor:
+        """w k(d - p) for all delays: (D + 1, N_in, N_out)."""
+        distance = (_grid(self.max_delay, delays.dtype) - delays) / self.width
+        if self.kernel == "gaussian":
+            return weights * ops.softmax(ops.square(distance) * -0.5, 0)
+        heights = ops.relu(1.0 - ops.abs(distance))
+        return weights * (heights / heights.sum(0))
+
+    def extend_repr(self) -> str:
+        names = "in_channels", "out_channels", "max_delay", "kernel", "width", "has_bias"
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
