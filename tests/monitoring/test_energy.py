@@ -631,6 +631,7 @@ def over_time(cell):
 BETWEEN = {
     "SynapseFilter": (lambda: over_time(nn.SynapseFilter()), ()),
     "AxonalDelay": (lambda: nn.AxonalDelay(5, 3), ()),
+    "DelayedDense": (lambda: nn.DelayedDense(5, 5, 3), ("2.delay", "2.weight")),
     "WinnerTakeAll": (nn.WinnerTakeAll, ()),
     "Dropout": (lambda: nn.Dropout(p=0.5), ()),
     "BatchNormThroughTime": (lambda: nn.BatchNormThroughTime(5, 6), ()),

@@ -389,6 +389,7 @@ def test_time_distributed_needs_a_time_axis_and_keeps_the_batch_axis():
 OVER_TIME = {
     "MultiStep": (lambda: nn.MultiStep(nn.LIFNode()), (5, 2, 3)),
     "AxonalDelay": (lambda: nn.AxonalDelay(3, 2), (5, 2, 3, 3)),
+    "DelayedDense": (lambda: nn.DelayedDense(3, 3, 2), (5, 2, 3)),
     "TimeFixedDropout": (lambda: nn.TimeFixedDropout(p=0.5), (5, 2, 3)),
     "ThresholdBatchNorm": (lambda: nn.ThresholdBatchNorm(3), (5, 2, 4, 3)),
     "GRU": (lambda: nn.GRU(3, 3), (5, 2, 4, 3)),

@@ -846,7 +846,7 @@ own("numbers", train43, "VanRossumLoss()", "outputs targets")
 own("numbers", train43, """
     MultiStep() Stateful() TimeDistributed() BatchNormThroughTime() ThresholdBatchNorm() Readout() FirstSpikeTime()
     SpikeTimes() SynapseFilter() AxonalDelay() TimeFixedDropout() PSN() EProp() SEWBlock() L1RateSparsity()
-    SilenceRegulariser() SparsityRegulariser() TargetRateRegulariser() CountBoundRegulariser()
+    DelayedDense() SilenceRegulariser() SparsityRegulariser() TargetRateRegulariser() CountBoundRegulariser()
     """, "x spikes outputs")  # fmt: skip
 own("operands", lambda: [ops.ones((3,))], "SGD() Momentum() Adam() AdamW() AdaMax() RMSProp()", "gradients")
 own(
@@ -910,6 +910,7 @@ MADE: dict[str, dict[str, Any]] = {
     "BatchNormThroughTime": {"num_features": 3, "steps": 4},
     "LayerNorm": {"normalized_shape": 3},
     "AxonalDelay": {"num_features": 3},
+    "DelayedDense": {"in_channels": 3},
     "PSN": {"steps": 4, "order": None},
     "MaxPool2d": {},
     "SumPool2d": {},

@@ -137,12 +137,12 @@ def product(x: Any, taps: Any) -> Any:
 def product_of_one(x: Any, weights: Any, delays: Any, longest: int) -> Any:
     """y[t, b, j] = sum_i w[i, j] x[t - delay[i, j], b, i], with one integer delay for each synapse, up to `longest`."""
     (steps, batch, _), outputs = x.shape, weights.shape[1]
-    found = matmul.events_of(np.ascontiguousarray(x).reshape(-1, x.shape[2]), dtype=weights.dtype, below=math.inf)
+    found = _events(x, weights.dtype, math.inf)
     out = empty((steps * batch, outputs), weights.dtype)
     if not found.counts.size:
         out[...] = 0
         return out.reshape(steps, batch, outputs)
-    late = (delays * outputs + np.arange(outputs)).astype(np.int32)
+    late = np.ascontiguousarray(delays * outputs + np.arange(outputs), np.int32)
     kinds = "int64 int16[1] T[1] int64[2] int32[2] int32[2] T[2] T[2]* T[2]* int64[1]"
     run_in_parts(
         kernel_for(add_late, kinds, weights.dtype),
@@ -183,7 +183,7 @@ def product_of_both(x: Any, y: Any, delays: int) -> Any:
         return out.reshape(delays, inputs, outputs)
     if share < 1.0:
         return spectral.product_of_both(x, y, delays)
-    x, y = (np.ascontiguousarray(z).reshape(steps * batch, -1) for z in (x, y))
+    x, y = (np.ascontiguousarray(z).reshape(steps * batch, z.shape[2]) for z in (x, y))
     out = empty((delays, inputs, outputs), y.dtype)
 
     def multiply(d: int) -> None:

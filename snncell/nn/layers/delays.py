@@ -31,8 +31,8 @@ class _Delayed(Primitive):
     """y[t] = sum_d x[t - d] @ taps[d]; with `back`, x[t] = sum_d y[t + d] @ taps[d].T."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        x, taps = inputs
-        return [((*x.shape[:2], taps.shape[1 if attrs.get("back") else 2]), taps.dtype)]
+        x, taps, *_ = inputs
+        return [((*x.shape[:2], taps.shape[-2 if attrs.get("back") else -1]), taps.dtype)]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
         """Two for each element of x and each of its taps."""
@@ -81,6 +81,13 @@ def _(x: Tensor, weights: Tensor, delays: Tensor, _out: Tensor, dout: Tensor, *,
     return lambda: _delayed.bind(dout, weights * places, back=True), of_weights, None
 
 
+def _product_by_operations(x: Tensor, taps: Tensor) -> Tensor:
+    """y[t] = sum_d x[t - d] @ taps[d], for the GPU: a matrix product for each delay."""
+    steps = x.shape[0]
+    late = [ops.matmul(x[: steps - d], taps[d]) for d in range(min(taps.shape[0], steps))]
+    return sum((ops.pad(y, (0, 0, 0, 0, d, 0)) for d, y in enumerate(late[1:], 1)), late[0])
+
+
 def _grid(longest: int, dtype: Any) -> Tensor:
     """The delays 0, 1, ..., D as a Tensor (D + 1, 1, 1)."""
     return ops.arange(longest + 1).astype(dtype).reshape((-1, 1, 1))
@@ -113,12 +120,11 @@ class DelayedDense(Ranged, Cell):
     A Cell is not in training mode until `set_train()`, or until a function of `train` has called it.
 
     Spikes are processed as events. The gradients of x and of dense inputs are computed by Fourier transforms of time if
-    that saves work, so a NaN in the gradient of y reaches gradients of other steps. It runs on the CPU only.
+    that saves work, so a NaN in the gradient of y reaches gradients of other steps.
 
     Inputs: x: (T, B, in_channels), spikes or any other numbers.
     Returns: y, (T, B, out_channels).
-    Raises: ShapeError for x of another shape; ArgumentError for invalid delays or an invalid width; DeviceError on a
-        GPU.
+    Raises: ShapeError for x of another shape; ArgumentError for invalid delays or an invalid width.
     Source: Hammouamri, Khalfaoui-Hassani and Masquelier, "Learning Delays in Spiking Neural Networks using Dilated
     Convolutions with Learnable Spacings", ICLR 2024.
     Example:
@@ -155,7 +161,9 @@ class DelayedDense(Ranged, Cell):
 
     def _complete(self, given: dict[str, Any]) -> None:
         shape, longest, dtype = (self.out_channels, self.in_channels), self.max_delay, given["dtype"]
-        self.width = max(longest / 2.0, 1.0) if given["width"] is None else given["width"]
+        width = max(longest / 2.0, 1.0) if given["width"] is None else given["width"]
+        # A Parameter, so that jitted functions are not traced again for a new width.
+        self.width = Parameter(Tensor(self.checked("width", width), dtype), requires_grad=False)
         self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, shape, dtype)
         if given["delay_init"] is None:
             start = ops.uniform(shape, 0.0, 1.0, dtypes.as_dtype(dtype)) * float(longest)
@@ -171,28 +179,36 @@ class DelayedDense(Ranged, Cell):
             return Range(0.0, float(self.max_delay), "both")
         return _WIDTHS[self.kernel] if name == "width" else super().range_of(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "width" and isinstance(self.__dict__.get(name), Parameter) and not isinstance(value, Parameter):
+            value = Tensor(self.checked(name, value), self.width.dtype)
+        super().__setattr__(name, value)
+
     def construct(self, x: Tensor) -> Tensor:
+        check_time_axis(x, "DelayedDense")
         if x.ndim != 3 or x.shape[2] != self.in_channels:
             raise ShapeError(
                 f"{self!r}: the input must be a sequence (T, B, {self.in_channels}), but has shape {x.shape}."
             )
-        check_time_axis(x, "DelayedDense")
         x, weights, delays = same_dtype([x, self.weight.T, self.delay.T], "DelayedDense")
-        if self.training:
+        whole = ops.round(ops.stop_gradient(delays)).astype(dtypes.int64)
+        if x.device == "gpu":
+            places = ops.equal(_grid(self.max_delay, dtypes.int64), whole).astype(x.dtype)
+            out = _product_by_operations(x, self._taps(weights, delays) if self.training else weights * places)
+        elif self.training:
             out = _delayed.bind(x, self._taps(weights, delays), back=False)
         else:
-            whole = ops.round(ops.stop_gradient(delays)).astype(dtypes.int64)
             out = _of_one.bind(x, weights, whole, longest=self.max_delay)
         return out + self.bias if self.has_bias else out
 
     def _taps(self, weights: Tensor, delays: Tensor) -> Tensor:
         """w k(d - p) for all delays: (D + 1, N_in, N_out)."""
-        distance = (_grid(self.max_delay, delays.dtype) - delays) / self.width
+        distance = (_grid(self.max_delay, delays.dtype) - delays) / self.width.astype(delays.dtype)
         if self.kernel == "gaussian":
             return weights * ops.softmax(ops.square(distance) * -0.5, 0)
         heights = ops.relu(1.0 - ops.abs(distance))
         return weights * (heights / heights.sum(0))
 
     def extend_repr(self) -> str:
-        names = "in_channels", "out_channels", "max_delay", "kernel", "width", "has_bias"
+        names = "in_channels", "out_channels", "max_delay", "kernel", "has_bias"
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)

@@ -1,0 +1,162 @@
+"""Learned synaptic delays: values of plain loops, gradients by finite differences, rounding, widths and errors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Tensor, nn, ops, surrogate, testing
+from snncell.errors import ArgumentError, ShapeError
+
+T, B, N_IN, N_OUT = 9, 2, 3, 4
+KERNELS = {"gaussian": lambda s: math.exp(-s * s / 2), "triangular": lambda s: max(0.0, 1 - abs(s))}
+
+
+def by_loop(x, layer):
+    """The sums of the equation, term by term."""
+    w, p, longest, width = layer.weight.asnumpy(), layer.delay.asnumpy(), layer.max_delay, layer.width.item()
+    y = np.zeros((*x.shape[:2], len(w))) + (layer.bias.asnumpy() if layer.has_bias else 0.0)
+    for j, i in np.ndindex(w.shape):
+        if layer.training:
+            heights = [KERNELS[layer.kernel]((d - p[j, i]) / width) for d in range(longest + 1)]
+        else:
+            heights = [float(d == round(p[j, i])) for d in range(longest + 1)]
+        for d, height in enumerate(heights):
+            for t in range(d, len(x)):
+                y[t, :, j] += w[j, i] * height / sum(heights) * x[t - d, :, i]
+    return y
+
+
+def made(longest=4, kernel="gaussian", width=1.1, bias=True, train=True):
+    snncell.set_seed(3)
+    layer = nn.DelayedDense(N_IN, N_OUT, longest, kernel, width, has_bias=bias, dtype="float64")
+    return layer.set_train(train)
+
+
+@pytest.fixture
+def x(rng):
+    return rng.normal(size=(T, B, N_IN)) * (rng.random((T, B, N_IN)) < 0.5)
+
+
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("width", [0.6, 1.3, 8.0])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("longest", [0, 1, 4, 12])
+def test_layer_equals_loop_and_gradients_agree_with_differences(run, x, longest, kernel, width, bias, train):
+    layer = made(longest, kernel, width, bias, train)
+    np.testing.assert_allclose(run(layer)(Tensor(x)).asnumpy(), by_loop(x, layer), rtol=1e-9, atol=1e-12)
+    learned = [p for p in layer.trainable_params() if train or p is not layer.delay]
+    testing.check_grads(run(layer), Tensor(x), weights=learned)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("width", [1e-3, 0.51, 1e6])
+def test_extreme_widths_give_finite_taps_and_gradients(kernel, width):
+    if kernel == "triangular" and width < 0.5:
+        pytest.skip("a triangle is wider than 0.5")
+    layer = made(6, kernel, width)
+    out, grads = ops.value_and_grad(lambda x: layer(x).sum(), 0, layer.trainable_params())(ops.ones((T, B, N_IN)))
+    assert all(np.isfinite(g.asnumpy()).all() for g in (out, grads[0], *grads[1]))
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_second_derivatives_agree_with_differences(run, x, train):
+    layer = made(4, train=train)
+
+    def penalty(x, w):
+        with_gradient = ops.grad(lambda x, w: ops.square(layer_of(x, w)).sum(), (0, 1))
+        return sum(ops.square(g).sum() for g in with_gradient(x, w))
+
+    def layer_of(x, w):
+        return layer(x * w)
+
+    testing.check_grads(run(penalty), Tensor(x), ops.ones((N_IN,)).astype("float64") * 1.5, weights=[layer.weight])
+
+
+def test_network_of_smooth_spikes_agrees_with_differences(run, x):
+    neurons = nn.MultiStep(nn.LIFNode(tau=2.0, v_threshold=0.2))
+    net = nn.SequentialCell(made(3), neurons, nn.DelayedDense(N_OUT, 2, 2, width=0.9, dtype="float64"), neurons)
+    net.set_train()
+    with surrogate.smooth():
+        testing.check_grads(run(net), Tensor(x * 2.0), weights=net.trainable_params())
+
+
+def test_width_of_a_triangle_of_one_step_interpolates_between_steps():
+    delays = Tensor([[1.25]])
+    layer = nn.DelayedDense(1, 1, 3, "triangular", 1.0, 1.0, delays, has_bias=False).set_train()
+    x = Tensor([1.0, 0.0, 0.0, 0.0]).reshape((4, 1, 1))
+    np.testing.assert_allclose(layer(x)[:, 0, 0].asnumpy(), [0.0, 0.75, 0.25, 0.0], atol=1e-6)
+
+
+def test_new_width_is_used_by_jitted_functions(x):
+    layer = made(6)
+    fast = snncell.jit(layer)
+    for width in (5.0, 2.0, 0.4):
+        layer.width = width
+        np.testing.assert_allclose(fast(Tensor(x)).asnumpy(), by_loop(x, layer), atol=1e-12)
+    np.testing.assert_allclose(fast(Tensor(x)).asnumpy(), layer(Tensor(x)).asnumpy(), atol=1e-12)
+
+
+def test_learned_delays_find_a_target_and_stay_in_range():
+    snncell.set_seed(0)
+    x = (ops.uniform((60, 8, 2)) < 0.15).astype("float32")
+    target = nn.DelayedDense(2, 1, 8, weight_init=1.0, delay_init=Tensor([[7.0, 0.0]]), has_bias=False)
+    layer = nn.DelayedDense(2, 1, 8, "gaussian", 4.0, 1.0, 4.0, has_bias=False).set_train()
+    optimiser = nn.Adam([{"params": [layer.delay], "lr": 0.2}])
+    y = target(x)
+    step = snncell.jit(lambda: optimiser(ops.grad(lambda: ops.square(layer(x) - y).mean(), None, [layer.delay])()))
+    for width in np.geomspace(4.0, 0.5, 60):
+        layer.width = float(width)
+        step()
+        assert layer.delay.asnumpy().min() >= 0 and layer.delay.asnumpy().max() <= 8
+    np.testing.assert_allclose(layer.delay.asnumpy(), [[7.0, 0.0]], atol=0.3)
+
+
+def test_delays_start_uniformly_in_range_and_writes_are_clipped():
+    layer = nn.DelayedDense(100, 50, 20)
+    start = layer.delay.asnumpy()
+    assert start.shape == (50, 100) and 0 <= start.min() < 0.5 and 19.5 < start.max() <= 20
+    assert abs(start.mean() - 10) < 0.5 and layer.width.item() == 10.0
+    layer.delay[...] = Tensor(np.linspace(-5, 30, 5000, dtype=np.float32).reshape(50, 100))
+    assert (layer.delay.asnumpy().min(), layer.delay.asnumpy().max()) == (0.0, 20.0)
+
+
+def test_batch_has_results_of_single_samples_and_spikes_may_be_bytes(x):
+    layer = made(5)
+    spikes = (x != 0).astype(np.uint8)
+    whole = layer(Tensor(spikes)).asnumpy()
+    assert whole.dtype == np.float64
+    for n in range(B):
+        np.testing.assert_allclose(whole[:, n : n + 1], layer(Tensor(spikes[:, n : n + 1])).asnumpy(), atol=1e-12)
+
+
+def test_copies_and_state_dicts_keep_delays(x):
+    layer, other = made(5), nn.DelayedDense(N_IN, N_OUT, 5, width=1.1, dtype="float64").set_train()
+    assert "max_delay=5, kernel='gaussian'" in repr(layer)
+    other.load_state_dict(layer.state_dict())
+    np.testing.assert_array_equal(other(Tensor(x)).asnumpy(), layer(Tensor(x)).asnumpy())
+
+
+X = ops.ones((T, B, N_IN))
+REFUSED = [
+    (lambda: made()(X[0]), ShapeError, r"must be a sequence \(T, B, 3\), but has shape \(2, 3\)"),
+    (lambda: made()(X[:, :, :2]), ShapeError, r"must be a sequence \(T, B, 3\), but has shape \(9, 2, 2\)"),
+    (lambda: nn.DelayedDense(2, 2, -1), ArgumentError, "max_delay is an integer of at least 0, not -1"),
+    (lambda: nn.DelayedDense(2, 0, 1), ArgumentError, "out_channels is an integer of at least 1, not 0"),
+    (lambda: nn.DelayedDense(2, 2, 3, width=0.0), ArgumentError, "DelayedDense: width is positive, not 0.0"),
+    (lambda: nn.DelayedDense(2, 2, 3, "triangular", 0.5), ArgumentError, "width is a number above 0.5, not 0.5"),
+    (lambda: setattr(made(), "width", math.nan), ArgumentError, "width is .* not nan"),
+    (lambda: nn.DelayedDense(2, 2, 3, "square"), ArgumentError, 'kernel is "gaussian" or "triangular", not \'square\''),
+    (lambda: nn.DelayedDense(2, 2, 3, delay_init=3.5), ArgumentError, r"delay is a number from 0.0 up to 3.0"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), REFUSED, ids=[row[2][:40] for row in REFUSED])
+def test_invalid_arguments_raise(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
