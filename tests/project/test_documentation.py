@@ -262,6 +262,14 @@ def test_example_temporal_task(tmp_path):
     assert (tmp_path / "potentials.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.compiled
+def test_example_synaptic_delays(tmp_path):
+    file = tmp_path / "training.png"
+    learned, without = load("synaptic_delays").main(epochs=12, count=512, classes=4, hidden=24, picture=str(file))
+    assert learned > 0.7 and without < 0.4  # chance is 0.25
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_example_online_learning():

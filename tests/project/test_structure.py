@@ -96,7 +96,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"code", "threads"},
         {"build"},
     ],
-    "kernels.products": [{"device"}, {"matmul"}, {"csr", "gathers"}],
+    "kernels.products": [{"device", "spectral"}, {"matmul"}, {"csr", "delays", "gathers"}],
     "kernels.conv": [
         {"event_lists", "im2col", "planes", "taps", "transforms"},
         {"depthwise", "winograd"},
@@ -190,7 +190,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     "nn.layers": [
         {"activations", "norm", "reshaping", "rnn", "spiking"},
         {"linear"},
-        {"conv", "norm_over_time"},
+        {"conv", "delays", "norm_over_time"},
     ],
     "nn.losses": [{"standard"}, {"regularisers", "spikes"}, {"spike_times"}],
     "nn.optim": [{"schedules"}, {"optimizer"}, {"algorithms"}],

@@ -175,6 +175,7 @@ class DelayedDense(Ranged, Cell):
             self.bias = create_parameter(given["bias_init"], even, shape[:1], dtype)
 
     def range_of(self, name: str) -> Range:
+        """The range of a constant: of delays [0, max_delay], of the width above 0, or above 0.5 for triangles."""
         if name == "delay":
             return Range(0.0, float(self.max_delay), "both")
         return _WIDTHS[self.kernel] if name == "width" else super().range_of(name)
