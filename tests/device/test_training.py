@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import snncell
-from snncell import Tensor, amp, jit, nn, ops, surrogate, train, value_and_grad
+from snncell import Tensor, amp, grad, jit, nn, ops, surrogate, train, value_and_grad
 from snncell.data import digits
 from snncell.demo import DigitNet
 from snncell.tape import structure
 
 LAYERS = {
     "AxonalDelay": lambda: nn.AxonalDelay(3, 3, Tensor([0.3, 1.5, 3.0])),
-    "DelayedDense": lambda: nn.DelayedDense(3, 2, 2),
+    "DelayedDense": lambda: nn.DelayedDense(3, 2, 5),
     "SynapseFilter": lambda: nn.MultiStep(nn.SynapseFilter([2.0, 3.0, 4.0], learnable=True)),
     "ThresholdBatchNorm": lambda: nn.ThresholdBatchNorm(3, 0.5),
     "BatchNormThroughTime": lambda: nn.BatchNormThroughTime(3, 4),
@@ -48,6 +48,16 @@ def test_layers_equal_cpu(x, name, wrap):
         results.append([value, gradient, *layer.get_parameters()])
     for mine, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_predictions_of_whole_delays_equal_cpu(x):
+    here = nn.DelayedDense(3, 2, 5)
+    there = copy.deepcopy(here).to("gpu")
+    np.testing.assert_allclose(here(x).asnumpy(), there(x.to("gpu")).asnumpy(), rtol=1e-5, atol=1e-6)
+    mine, theirs = (
+        grad(lambda x, net=net: ops.square(net(x)).sum())(given) for net, given in ((here, x), (there, x.to("gpu")))
+    )
+    np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("wrap", [lambda fn: fn, snncell.jit], ids=["eager", "jit"])

@@ -54,11 +54,10 @@ def test_layer_equals_loop_and_gradients_agree_with_differences(run, x, longest,
     testing.check_grads(run(layer), Tensor(x), weights=learned)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("width", [1e-3, 0.51, 1e6])
+@pytest.mark.parametrize(
+    ("kernel", "width"), [*(("gaussian", w) for w in (1e-3, 0.51, 1e6)), ("triangular", 0.51), ("triangular", 1e6)]
+)
 def test_extreme_widths_give_finite_taps_and_gradients(kernel, width):
-    if kernel == "triangular" and width < 0.5:
-        pytest.skip("a triangle is wider than 0.5")
     layer = made(6, kernel, width)
     out, grads = ops.value_and_grad(lambda x: layer(x).sum(), 0, layer.trainable_params())(ops.ones((T, B, N_IN)))
     assert all(np.isfinite(g.asnumpy()).all() for g in (out, grads[0], *grads[1]))

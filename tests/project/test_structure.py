@@ -96,7 +96,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"code", "threads"},
         {"build"},
     ],
-    "kernels.products": [{"device", "spectral"}, {"matmul"}, {"csr", "delays", "gathers"}],
+    "kernels.products": [{"device", "spectral"}, {"matmul"}, {"csr", "delays", "delays_cuda", "gathers"}],
     "kernels.conv": [
         {"event_lists", "im2col", "planes", "taps", "transforms"},
         {"depthwise", "winograd"},

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
+
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype, Size
 from snncell.cell.cell import Cell
@@ -14,10 +16,10 @@ from snncell.cell.fields import field, with_fields
 from snncell.cell.ranges import POSITIVE, Range
 from snncell.common.initializer import Init, Uniform, initializer
 from snncell.errors import ShapeError
-from snncell.kernels.products import delays as kernels
+from snncell.kernels.products import delays as kernels, delays_cuda as on_device
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
 from snncell.nn.time.axis import check_time_axis
-from snncell.ops.base import same_dtype
+from snncell.ops.base import array_beside, same_dtype
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor
@@ -37,7 +39,7 @@ class _Delayed(Primitive):
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
         """Two for each element of x and each of its taps."""
         x, taps = inputs[0].shape, inputs[1].shape
-        return 2.0 * used * math.prod(x) * math.prod(taps) / x[2]
+        return float(2.0 * used * math.prod(x) * math.prod(taps) / x[2])
 
 
 class _OfBoth(_Delayed):
@@ -58,6 +60,9 @@ def _product(x: Any, taps: Any, back: bool) -> Any:
 _delayed = _Delayed("delayed_product", _product)
 _of_both = _OfBoth("delayed_product_of_both", kernels.product_of_both)
 _of_one = _Delayed("delayed_product_of_one", kernels.product_of_one)
+_delayed.def_there(on_device.product)
+_of_both.def_there(on_device.product_of_both)
+_of_one.def_there(on_device.product_of_one)
 
 
 @_delayed.def_bprop
@@ -73,7 +78,7 @@ def _(x: Tensor, y: Tensor, _out: Tensor, dout: Tensor, *, delays: int) -> Seque
 
 @_of_one.def_bprop
 def _(x: Tensor, weights: Tensor, delays: Tensor, _out: Tensor, dout: Tensor, *, longest: int) -> Sequence[Any]:
-    places = ops.equal(_grid(longest, delays.dtype), delays).astype(dout.dtype)
+    places = ops.equal(_grid(longest, delays), delays).astype(dout.dtype)
 
     def of_weights() -> Tensor:
         return (_of_both.bind(x, dout, delays=longest + 1) * places).sum(0)
@@ -81,16 +86,10 @@ def _(x: Tensor, weights: Tensor, delays: Tensor, _out: Tensor, dout: Tensor, *,
     return lambda: _delayed.bind(dout, weights * places, back=True), of_weights, None
 
 
-def _product_by_operations(x: Tensor, taps: Tensor) -> Tensor:
-    """y[t] = sum_d x[t - d] @ taps[d], for the GPU: a matrix product for each delay."""
-    steps = x.shape[0]
-    late = [ops.matmul(x[: steps - d], taps[d]) for d in range(min(taps.shape[0], steps))]
-    return sum((ops.pad(y, (0, 0, 0, 0, d, 0)) for d, y in enumerate(late[1:], 1)), late[0])
-
-
-def _grid(longest: int, dtype: Any) -> Tensor:
-    """The delays 0, 1, ..., D as a Tensor (D + 1, 1, 1)."""
-    return ops.arange(longest + 1).astype(dtype).reshape((-1, 1, 1))
+def _grid(longest: int, delays: Tensor) -> Tensor:
+    """The delays 0, 1, ..., D as a Tensor (D + 1, 1, 1), with the dtype and device of `delays`."""
+    whole: Tensor = array_beside(np.arange(longest + 1).reshape(-1, 1, 1), delays)
+    return whole.astype(delays.dtype)
 
 
 # --- The layer --------------------------------------------------------------------------------------------------------
@@ -141,7 +140,7 @@ class DelayedDense(Ranged, Cell):
     out_channels: Annotated[Count, field(meaning="N_out, length of the last axis of y")]
     max_delay: Annotated[Size, field(meaning="D, the longest delay, in steps")]
     kernel: str = field("gaussian", tuple(_WIDTHS), "k, the shape of a synapse's response to a spike")
-    width: float | None = field(
+    width: Any = field(
         None,
         meaning="width of k, in steps, above 0; above 0.5 if triangular. None is max_delay / 2, but at least 1",
         keep=False,
@@ -166,7 +165,7 @@ class DelayedDense(Ranged, Cell):
         self.width = Parameter(Tensor(self.checked("width", width), dtype), requires_grad=False)
         self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, shape, dtype)
         if given["delay_init"] is None:
-            start = ops.uniform(shape, 0.0, 1.0, dtypes.as_dtype(dtype)) * float(longest)
+            start = initializer(Uniform(longest / 2), shape, dtype) + longest / 2
         else:
             start = initializer(given["delay_init"], shape, dtype)
         self.delay = Parameter(start)
@@ -192,19 +191,16 @@ class DelayedDense(Ranged, Cell):
                 f"{self!r}: the input must be a sequence (T, B, {self.in_channels}), but has shape {x.shape}."
             )
         x, weights, delays = same_dtype([x, self.weight.T, self.delay.T], "DelayedDense")
-        whole = ops.round(ops.stop_gradient(delays)).astype(dtypes.int64)
-        if x.device == "gpu":
-            places = ops.equal(_grid(self.max_delay, dtypes.int64), whole).astype(x.dtype)
-            out = _product_by_operations(x, self._taps(weights, delays) if self.training else weights * places)
-        elif self.training:
+        if self.training:
             out = _delayed.bind(x, self._taps(weights, delays), back=False)
         else:
+            whole = ops.round(ops.stop_gradient(delays)).astype(dtypes.int64)
             out = _of_one.bind(x, weights, whole, longest=self.max_delay)
         return out + self.bias if self.has_bias else out
 
     def _taps(self, weights: Tensor, delays: Tensor) -> Tensor:
         """w k(d - p) for all delays: (D + 1, N_in, N_out)."""
-        distance = (_grid(self.max_delay, delays.dtype) - delays) / self.width.astype(delays.dtype)
+        distance = (_grid(self.max_delay, delays) - delays) / self.width.astype(delays.dtype)
         if self.kernel == "gaussian":
             return weights * ops.softmax(ops.square(distance) * -0.5, 0)
         heights = ops.relu(1.0 - ops.abs(distance))
