@@ -2,7 +2,8 @@
 
 A template takes the statements of a body and returns the lines of a function's body. Index variables are p0, p1, ...;
 the sizes n0, n1, ... are arguments, so one compiled loop serves every size. A function runs its units (rows, blocks or
-strips) from `start` to `stop`. The bits of a unit's result do not depend on the number of threads.
+strips) from `start` to `stop`. A unit gives the same result on one thread or on several, so the bits do not depend on
+the number of threads.
 
 A sum has two levels, as in `kernels/sums.py`: at most NEAR terms are added in their own dtype, in the vectors of the
 innermost loop. These partial sums are then added to sums of a wider dtype, `far0`, ...
@@ -255,7 +256,8 @@ def scan_recomputing(
 
     The loop processes the last segment first. In each segment it first reruns the forward steps from the stored states,
     and keeps the states of all these steps in cache. Then it runs the backward steps of the segment. `fetch` loads the
-    states before the first step of a `segment`, `recomputed` is a forward step, and `turn` counts within the segment.
+    states before the first step of a `segment`, and `recomputed` is a step of the forward loop. In `step`, `turn`
+    counts within the segment.
     """
     place = f"t = {'first + turn' if backwards else 'steps - 1 - first - turn'}"
     segment = [
