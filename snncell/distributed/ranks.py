@@ -140,10 +140,6 @@ class Ranks:
         padded[: len(own)] = np.frombuffer(own, np.uint8)
         return [part[:length].tobytes() for part, length in zip(self.all_gather(padded, what), lengths, strict=True)]
 
-    def any(self, flag: bool) -> bool:
-        """True if the flag is true on any rank."""
-        return (self.size > 1 and any(map(bool, self.all_gather(np.array(flag))))) or flag
-
     def sum_shards(self, own: dict[int, Array], like: Array) -> Array:
         """The sum over all shards of vectors like `like`. `own`, the vectors of this rank's shards, are overwritten.
 

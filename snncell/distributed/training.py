@@ -273,7 +273,7 @@ class AllRanks(OneProcess):
         """Context manager: report an error on this rank to the others."""
         return self.ranks.together()
 
-    def asked(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The number of shards, because the bits depend on it; None in fast mode, where they depend on the ranks."""
         return {"shards": None if self.ranks.fast else self.ranks.shards}
 

@@ -94,10 +94,6 @@ def _evaluation(record: dict[str, Any]) -> dict[str, Any]:
     return {name.removeprefix("test_"): x for name, x in record.items() if name.startswith("test_")}
 
 
-def _last_evaluation(_args: RunParameters, training: Any) -> dict[str, Any]:
-    return next(filter(None, map(_evaluation, [training.record, *reversed(training.history)])), {})
-
-
 _POSITION: dict[str, Callable[[RunParameters, Any], Any]] = {  # attributes that are computed when they are read
     "train_network": lambda args, _: args.network,
     "mode": lambda _, run: "eval" if run.evaluating else "train",
@@ -107,7 +103,7 @@ _POSITION: dict[str, Callable[[RunParameters, Any], Any]] = {  # attributes that
     "cur_step_num": lambda _, run: int(run.evaluated if run.evaluating else run.earlier + run.begun),
     "batch": lambda _, run: run.of_evaluation,
     "net_outputs": lambda _, run: run.measured.get("loss"),
-    "eval_results": _last_evaluation,
+    "eval_results": lambda _, run: next(filter(None, map(_evaluation, [run.record, *reversed(run.history)])), {}),
 }
 
 

@@ -78,14 +78,12 @@ class Neurons:
 
     def _below(self, choice: Any, what: str) -> list[int]:
         cell = self.paths.get(choice) if isinstance(choice, str) else choice
-        inside = isinstance(cell, Cell) and any(cell is other for other in self.paths.values())
-        if not inside:
+        if not isinstance(cell, Cell) or not any(cell is other for other in self.paths.values()):
             choice_words = repr(choice) if isinstance(choice, str) else f"the {type(choice).__name__} given"
             raise ArgumentError(
                 f"monitor: {what}: {choice_words} is not in {type(self.net).__name__}. Its neurons are "
                 f"{self.listed()}; or give True for all of them."
             )
-        assert isinstance(cell, Cell)
         neurons = [id(below) for _, below in cell.cells_and_names() if id(below) in self.cells]
         if not neurons:
             raise ArgumentError(

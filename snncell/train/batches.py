@@ -314,7 +314,9 @@ def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
     axes = _batch_axes(data, inputs)
     if axes is None:
         return
-    rows = _is_shuffled(data) and any(x.ndim == 2 and not axis for x, axis in zip(inputs, axes, strict=True))
+    # PyTorch's DataLoader has no attribute `shuffle`, but a sampler.
+    shuffled = getattr(data, "shuffle", type(getattr(data, "sampler", None)).__name__ == "RandomSampler")
+    rows = shuffled and any(x.ndim == 2 and not axis for x, axis in zip(inputs, axes, strict=True))
     if not rows and not any(x.shape[:2] == (samples, samples) for x in inputs):
         return
     before = _trace_shapes(net, inputs, [x.shape for x in inputs])
@@ -323,11 +325,6 @@ def refuse_swapped_axes(net: Cell, data: Any, batch: Any) -> None:
     if rows:
         refuse_samples_as_steps(before, after, samples)
     refuse_time_as_batch(before, after, target, any(axes))
-
-
-def _is_shuffled(data: Any) -> bool:
-    """True if the data come in random order; PyTorch's DataLoader shows this by its sampler."""
-    return bool(getattr(data, "shuffle", type(getattr(data, "sampler", None)).__name__ == "RandomSampler"))
 
 
 def _batch_axes(data: Any, inputs: list[Tensor]) -> list[int] | None:

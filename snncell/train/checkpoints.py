@@ -157,8 +157,7 @@ def refuse_notes(stored: Stored, who: str) -> None:
     history, kept = stored.notes.get("history"), stored.notes.get("callbacks")
     if not isinstance(history, list) or not all(_is_record(record, n) for n, record in enumerate(history, 1)):
         raise CheckpointError(f"{who} is damaged: its history is not a list with a record of numbers for each epoch.")
-    named = isinstance(kept, list) and all(isinstance(one, list) and [*map(type, one)] == [str, dict] for one in kept)
-    if not named:
+    if not isinstance(kept, list) or not all(isinstance(x, list) and [*map(type, x)] == [str, dict] for x in kept):
         raise CheckpointError(f"{who} is damaged: its notes on callbacks are {str(kept)[:200]}.")
 
 

@@ -176,14 +176,14 @@ def fit(
     with ranks.together(), Spikes(spiking_cells(firing_rate, "fit: firing_rate")) as spikes, phases(net, loss):
         spikes.refuse_inner(net)
         limits = {"clip_norm": clip_norm, "clip_value": clip_value}
-        functions, heard = name_metrics(metrics, "fit")
-        if heard and validation is None:
+        functions, monitored = name_metrics(metrics, "fit")
+        if monitored and validation is None:
             raise ArgumentError(
-                f"fit: the metric {min(heard)!r} is measured on validation data; give validation=(inputs, target)."
+                f"fit: the metric {min(monitored)!r} is measured on validation data; give validation=(inputs, target)."
             )
-        with watch_metrics(net, heard):  # fail now, not after an epoch
+        with watch_metrics(net, monitored):  # fail now, not after an epoch
             pass
-        run.compile(accuracy, functions, heard, spikes if spikes.cells else None, limits, accumulate, scaler)
+        run.compile(accuracy, functions, monitored, spikes if spikes.cells else None, limits, accumulate, scaler)
         return run(made, checkpoint if resume is True else resume or None, monitor)
 
 
@@ -241,7 +241,7 @@ class Run:
         self,
         accuracy: Any,
         metrics: dict[str, Any],
-        heard: dict[str, Monitored],
+        monitored: dict[str, Monitored],
         spikes: Spikes | None,
         limits: dict[str, float | None],
         accumulate: int,
@@ -249,15 +249,15 @@ class Run:
     ) -> None:
         """Make the jitted functions."""
         norm, value = limits["clip_norm"], limits["clip_value"]
-        self.clipped, self.may_skip, self.heard = norm is not None, scaler is not None, heard
-        self.asked = {
+        self.clipped, self.may_skip, self.monitored = norm is not None, scaler is not None, monitored
+        self.requested = {
             "accuracy": accuracy and getattr(accuracy, "__qualname__", ""),
             "firing_rate": 0 if spikes is None else len(spikes.cells),
-            "metrics": sorted([*metrics, *heard]),
+            "metrics": sorted([*metrics, *monitored]),
             **limits,
             "accumulate": accumulate,
             "loss_scale": None if scaler is None else describe_cell(scaler)[""],
-            **self.processes.asked(),
+            **self.processes.settings(),
         }
         optimiser, measured = self.training.optimiser, (*self.parts, accuracy, spikes, metrics)
         scaling = None if scaler is None else Scaling(scaler, *self.parts, optimiser)
@@ -283,7 +283,7 @@ class Run:
                 while len(training.history) < training.epochs and not self.stopped():
                     self.epoch()
             except BaseException as error:
-                for callback in reversed(self.told()):
+                for callback in reversed(self.active_callbacks()):
                     callback.on_error(training, error)
                 raise
             training.result.best = training.history[-1] if training.history else {}
@@ -294,7 +294,7 @@ class Run:
 
     def tell(self, name: str, reverse: bool = False) -> None:
         """Call a method of each callback that runs on this process."""
-        for callback in self.told()[:: -1 if reverse else 1]:
+        for callback in self.active_callbacks()[:: -1 if reverse else 1]:
             with self.processes.apart(callback.first_rank_only):
                 getattr(callback, name)(self.training)
             for key, value in self.training.record.items():  # check before it goes into a log or a checkpoint
@@ -304,7 +304,7 @@ class Run:
                         f"{type(value).__name__} at {key!r} into it. Convert it by float(x) or x.tolist()."
                     )
 
-    def told(self) -> list[Callback]:
+    def active_callbacks(self) -> list[Callback]:
         """The callbacks that run on this process."""
         return [callback for callback in self.callbacks if self.processes.first or not callback.first_rank_only]
 
@@ -365,8 +365,8 @@ class Run:
         training.evaluating, training.evaluated = True, 0
         self.tell("on_evaluation_begin")
         of_training = training.measured
-        own = self.parts, self.test_step, training.test, self.prefetch, self.heard, self.processes
-        tell = partial(tell_callbacks, training=training, callbacks=self.told())
+        own = self.parts, self.test_step, training.test, self.prefetch, self.monitored, self.processes
+        tell = partial(tell_callbacks, training=training, callbacks=self.active_callbacks())
         tested = measure_means("fit: validation data", *own, tell)
         training.measured = of_training
         refuse_test_loss(training, tested["loss"], self.checkpoint)
@@ -392,7 +392,7 @@ class Run:
         """The settings, apart from net and optimiser, that a resume must not change. This hashes all the data."""
         training = self.training
         loss = "" if isinstance(training.loss, Cell) else getattr(training.loss, "__qualname__", "")
-        settings = {"loss": loss, "monitor": self.monitor, **self.asked}
+        settings = {"loss": loss, "monitor": self.monitor, **self.requested}
         return {"data": describe_data(training.data), "test data": describe_data(training.test), "setting": settings}
 
     def save(self, file: File) -> None:

@@ -307,8 +307,8 @@ def name_metrics(metrics: Any, who: str) -> tuple[dict[str, Metric], dict[str, M
         if not isinstance(one, (str, Monitored)) and (isinstance(one, type) or not callable(one)):
             raise ArgumentError(f"{who}: metrics are names and functions of (output, target), not {came(one)}.")
         found[name] = _of_name(one, f"{who}: metrics") if isinstance(one, str) else one
-    heard = {name: one for name, one in found.items() if isinstance(one, Monitored)}
-    return {name: one for name, one in found.items() if not isinstance(one, Monitored)}, heard
+    monitored = {name: one for name, one in found.items() if isinstance(one, Monitored)}
+    return {name: one for name, one in found.items() if not isinstance(one, Monitored)}, monitored
 
 
 def _name_of(one: Any, who: str) -> str:

@@ -74,10 +74,12 @@ def evaluate_with(
     counted = Spikes(spiking_cells(firing_rate, "evaluate: firing_rate"))
     with counted as spikes, phases(net, loss), put_aside(net, loss):
         spikes.refuse_inner(net)
-        functions, heard = name_metrics(metrics, "evaluate")
+        functions, monitored = name_metrics(metrics, "evaluate")
         of_batch = measure_with_loss(net, loss, accuracy, spikes if spikes.cells else None, functions)
         batches = as_batches(data, batch_size, False, "evaluate: data")
-        return measure_means("evaluate: data", (net, loss), of_batch, batches, prefetch, heard, OneProcess(), around)
+        return measure_means(
+            "evaluate: data", (net, loss), of_batch, batches, prefetch, monitored, OneProcess(), around
+        )
 
 
 def tell_callbacks(step: Step, training: Training, callbacks: Sequence[Callback]) -> Step:
@@ -112,14 +114,14 @@ def measure_means(
     of_batch: Any,
     source: Any,
     prefetch: bool | None,
-    heard: dict[str, Monitored],
+    monitored: dict[str, Monitored],
     processes: OneProcess,
     around: Callable[[Step], Step] = lambda step: step,
 ) -> Means:
     """The means of all numbers over one pass through the data, in prediction mode; `around` wraps the step."""
     begin_pass(parts, training=False)
     measurements = Measurements()
-    with watch_metrics(parts[0], heard) as recorded, count_batches(source, who, processes, prefetch) as batches:
+    with watch_metrics(parts[0], monitored) as recorded, count_batches(source, who, processes, prefetch) as batches:
         numbers_of = around(processes.measured(lambda *batch: {**of_batch(*batch), **recorded()}))
         for samples, batch in batches:
             measurements.add(numbers_of(batch), samples)

@@ -282,7 +282,7 @@ class OneProcess:
         """A context for everything that the processes do together."""
         return nullcontext()
 
-    def asked(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The settings of the processes that a resume must not change."""
         return {}
 
