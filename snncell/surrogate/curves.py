@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from snncell import ops
@@ -198,11 +199,10 @@ class MultiGaussian(Surrogate):
     h: Constant = constant(0.15, "area of each density at the sides", NOT_NEGATIVE)
     s: Constant = constant(6.0, "width of the densities at the sides, as a multiple of sigma")
 
-    def _sum(self, x: Tensor, bell: Any) -> Tensor:
+    def _sum(self, x: Tensor, bell: Callable[[Tensor, Constant], Tensor]) -> Tensor:
         wide = self.sigma * self.s
         sides = bell(x - self.sigma, wide) + bell(x + self.sigma, wide)
-        total: Tensor = bell(x, self.sigma) * (self.h + 1.0) - sides * self.h
-        return total
+        return bell(x, self.sigma) * (self.h + 1.0) - sides * self.h
 
     def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> Any:
         return self.gradients(x, dout, dout * self._sum(x, density))

@@ -346,7 +346,7 @@ class Optimizer(Settings):
         return True
 
     def group_of(self, index: int) -> ParameterGroup:
-        """The group of the Parameter at a place in `parameters`."""
+        """The group of `parameters[index]`."""
         group: ParameterGroup = self.groups[self._group_of[index]]
         return group
 
