@@ -134,9 +134,7 @@ def refuse_arguments(cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         ) from None
 
 
-def order_inputs(
-    construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[list[str], list[Any]]:
+def order_inputs(construct: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[str], list[Any]]:
     """The names and values of all inputs in the order of construct's signature, with defaults."""
     signature, plain = _signature_of(construct)
     if plain is not None and not kwargs and len(args) == len(plain):
@@ -144,7 +142,7 @@ def order_inputs(
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError:
-        refuse_arguments(construct.__self__, args, kwargs)  # type: ignore[attr-defined]
+        refuse_arguments(construct.__self__, args, kwargs)
         raise
     bound.apply_defaults()
     names: list[str] = []

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Count, Own, Size
+from snncell.base.arguments.kinds import Count, Own, Size, Within
 from snncell.data.events import times_of
 from snncell.data.frames import grid_length, join_event_lists
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError
@@ -191,7 +191,9 @@ class Sliced(View):
 # --- Batches ----------------------------------------------------------------------------------------------------------
 
 
-def padded(sequences: Iterable[Any], steps: Count | None = None, value: float = 0.0) -> tuple[Array, Array]:
+def padded(
+    sequences: Iterable[Any], steps: Annotated[int, Within(1)] | None = None, value: float = 0.0
+) -> tuple[Array, Array]:
     """Pad sequences of different lengths to one array, time first, as a `Loader` does itself.
 
     Args:

@@ -72,7 +72,7 @@ def run_scan(
     if checkpoint_every is not None and as_int(checkpoint_every, who, "checkpoint_every") < 1:
         raise ArgumentError(f"{who}: checkpoint_every is at least 1, not {checkpoint_every}.")
     if TRACING.unfused or one_by_one:
-        return _step_by_step(f, init, xs, reverse=reverse, who=who, names=names)
+        return _step_by_step(f, init, xs, reverse, who, names)
     leaves, tree = _steps_of(xs, who)
     carry, tree_of_carry = structure.flatten(init)
     tree_of_ys: Any = None
@@ -99,9 +99,7 @@ def run_scan(
     return structure.unflatten(tree_of_carry, last), structure.unflatten(tree_of_ys, outputs)
 
 
-def _step_by_step(
-    f: Any, init: Any, xs: Any, *, reverse: bool, who: str, names: Sequence[str] | None
-) -> tuple[Any, Any]:
+def _step_by_step(f: Any, init: Any, xs: Any, reverse: bool, who: str, names: Sequence[str] | None) -> tuple[Any, Any]:
     """Call `f` for each step in Python, on the tape."""
     leaves, tree = _steps_of(xs, who)
     carry, collected = as_read(init), []

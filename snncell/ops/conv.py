@@ -283,9 +283,7 @@ def _as_pair(value: int | tuple[int, ...], name: str, argument: str, least: int 
 class _Places:
     """The sliding windows of an image. `slices[k]` selects element k of every window from the padded image."""
 
-    def __init__(
-        self, name: str, image: tuple[int, ...], kernel: Pair, dilation: Pair, padding: PaddingSize, stride: Pair
-    ):
+    def __init__(self, name: str, image: Ints, kernel: Pair, dilation: Pair, padding: PaddingSize, stride: Pair):
         self.kernel = _as_pair(kernel, name, "kernel_size")
         apart, step = _as_pair(dilation, name, "dilation"), _as_pair(stride, name, "stride")
         self.padding = _as_pair(padding, name, "padding", 0)

@@ -265,20 +265,16 @@ def _(_x: Tensor, positions: Tensor, _values: Tensor, _out: Tensor, dout: Tensor
     def of_values() -> Tensor:
         # Only the last value for a position is in the result, so earlier ones get no gradient.
         numbers = new.array_beside(np.arange(positions.size), positions)
-        last = gather(
-            write_positions.bind(new.array_beside(np.zeros(dout.size, np.int64), positions), positions, numbers),
-            positions,
-        )
+        zeros = new.array_beside(np.zeros(dout.size, np.int64), positions)
+        last = gather(write_positions.bind(zeros, positions, numbers), positions)
         return ar.where(ar.equal(last, numbers), gather(dout, positions), 0.0)
 
     return lambda: write_positions.bind(dout, positions, new.zeros_like(positions, dout.dtype)), None, of_values
 
 
-def _write_at(
-    x: Tensor, positions: Tensor, values: Any, name: str, accumulate: bool, values_are: str = "src"
-) -> Tensor:
+def _write_at(x: Tensor, positions: Tensor, values: Any, name: str, accumulate: bool, argument: str = "src") -> Tensor:
     """Write or add `values`, broadcast to the shape of `positions`, at flat positions of `x`."""
-    same = same_dtype([x, as_tensor(values, name, values_are)], name)
+    same = same_dtype([x, as_tensor(values, name, argument)], name)
     if same[0].dtype is not x.dtype:
         raise DTypeError(
             f"{name}: values of dtype {same[1].dtype} do not fit a Tensor of dtype {x.dtype}. Convert one of them: "

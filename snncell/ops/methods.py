@@ -210,9 +210,8 @@ def scatter_add_method(x: Tensor, *given: Any, **named: Any) -> Tensor:
     """`tensor_scatter_add(indices, updates)`, or with three arguments `ops.scatter_add(axis, index, src)`."""
     named = {"axis" if name == "dim" else name: value for name, value in named.items()}
     ways: dict[tuple[str, ...], Any] = {
-        ("indices", "updates"): indexing.tensor_scatter_add,
-        ("axis", "index", "src"): indexing.scatter_add,
-    }
+        ("indices", "updates"): indexing.tensor_scatter_add, ("axis", "index", "src"): indexing.scatter_add,
+    }  # fmt: skip
     for names, way in ways.items():
         places = dict(zip(names, given, strict=False))
         if len(given) + len(named) == len(names) and {*places, *named} == {*names}:

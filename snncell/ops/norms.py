@@ -135,11 +135,10 @@ def clip_by_global_norm(
     peak = functools.reduce(ar.maximum, peaks)
     peak = ar.where(ar.equal(peak, 0.0), 1.0, peak)
     units = [g / peak for g in wide]
-    length = (
-        _common_length(units, norm_type)
-        if use_norm is None
-        else as_tensor(use_norm, "clip_by_global_norm", "use_norm") / peak
-    )
+    if use_norm is None:
+        length = _common_length(units, norm_type)
+    else:
+        length = as_tensor(use_norm, "clip_by_global_norm", "use_norm") / peak
     short = ar.less_equal(length, clip_norm / peak)  # False for NaN
     scale = clip_norm / ar.where(ar.equal(length, 0.0), 1.0, length)
     pairs = zip(originals, units, strict=True)

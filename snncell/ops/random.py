@@ -229,13 +229,8 @@ def _permutation(key: Any, n: int) -> Any:
     return np.argsort(_random_words(key, (n,)) >> np.uint64(1), kind="stable")
 
 
-for _op, _there in (
-    (_uniform, philox.uniform),
-    (_normal, philox.normal),
-    (_integers, philox.integers),
-    (_permutation, philox.permutation),
-):
-    _op.def_there(_there)
+for _op in (_uniform, _normal, _integers, _permutation):
+    _op.def_there(getattr(philox, _op.name))
     _op.no_gradient()
 
 

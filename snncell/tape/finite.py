@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -41,9 +41,7 @@ class SourceLine(str):
     backward: bool  # whether a gradient is being computed
     about: str  # " (Parameter 'w')" if an optimiser is updating that Parameter, else ""
 
-    def __new__(
-        cls, line: str, cells: Any = (), caller: str = "", backward: bool = False, about: str = ""
-    ) -> SourceLine:
+    def __new__(cls, line: str, cells: Any = (), caller: str = "", backward: bool = False, about: str = "") -> Self:
         place = super().__new__(cls, line)
         place.cells, place.caller, place.backward, place.about = tuple(cells), caller, backward, about
         return place

@@ -32,10 +32,8 @@ from snncell.tape.state import RECORDING, TRACING, Entry, Tape, Value, add_entry
 from snncell.tape.tensor import Tensor, in_trace, snapshot, wrap
 
 _REFUSALS: tuple[tuple[type[Exception], type[SnncellError]], ...] = (
-    (TypeError, DTypeError),
-    (IndexError, TensorIndexError),
-    (ArithmeticError, ArgumentError),
-)
+    (TypeError, DTypeError), (IndexError, TensorIndexError), (ArithmeticError, ArgumentError),
+)  # fmt: skip
 EVERYWHERE = ("cpu", "gpu")
 
 
@@ -337,9 +335,7 @@ def axis_behind_steps(attrs: dict[str, Any], steps: int) -> dict[str, Any]:
     return {**attrs, "axis": attrs["axis"] + 1}
 
 
-def one_after_another(
-    evaluate: Callable[..., Any], arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]
-) -> Any:
+def one_after_another(evaluate: Any, arrays: Arrays, varying: Sequence[bool], attrs: dict[str, Any]) -> Any:
     """The results of all time steps, computed one by one; a tuple if `evaluate` returns tuples."""
     each = [
         evaluate(*(x[t, ...] if varies else x for x, varies in zip(arrays, varying, strict=True)), **attrs)

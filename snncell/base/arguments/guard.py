@@ -30,9 +30,7 @@ _PACKAGE = __name__.partition(".")[0]
 Place = tuple[str, Kind]
 
 
-def suggest_place(
-    places: list[Place], rest: Place | None, who: str, name: str, value: Any, args: tuple[Any, ...]
-) -> str:
+def suggest_place(places: list[Place], rest: Place | None, who: str, name: str, value: Any, args: Sequence[Any]) -> str:
     """The hint for an invalid argument that would fit another position, or ""."""
     if rest is not None and name == rest[0]:
         several = isinstance(value, (list, tuple)) and value and all(_fits(rest[1], item) for item in value)
