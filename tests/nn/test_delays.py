@@ -85,6 +85,39 @@ def test_network_of_smooth_spikes_agrees_with_differences(run, x):
         testing.check_grads(run(net), Tensor(x * 2.0), weights=net.trainable_params())
 
 
+def looped(longest=3, train=True, bias=True):
+    snncell.set_seed(4)
+    feedback = nn.DelayedDense(N_IN, N_IN, longest, width=1.2, weight_init="normal", has_bias=bias, dtype="float64")
+    feedback.weight[...] = feedback.weight * 60.0
+    return nn.MultiStep(nn.RecurrentDelay(nn.LIFNode(tau=2.0, v_threshold=0.3), feedback)).set_train(train)
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("longest", [0, 3, 12])
+def test_feedback_equals_a_layer_that_gets_the_spikes_one_step_later(run, rng, longest, train):
+    net, x = looped(longest, train), rng.normal(size=(12, B, N_IN))
+    spikes = run(net)(Tensor(x)).asnumpy()
+    before = np.concatenate([np.zeros_like(spikes[:1]), spikes[:-1]])
+    alone = nn.MultiStep(net.cell.cell)
+    assert 0.1 < spikes.mean() < 0.9 and (alone(Tensor(x)).asnumpy() != spikes).any()
+    np.testing.assert_array_equal(alone(Tensor(x) + net.cell.feedback(Tensor(before))).asnumpy(), spikes)
+
+
+def test_feedback_of_smooth_spikes_agrees_with_differences(run, rng):
+    net = looped()
+    with surrogate.smooth():
+        testing.check_grads(run(net), Tensor(rng.normal(size=(8, B, N_IN))), weights=net.trainable_params())
+
+
+def test_feedback_continues_over_chunks_and_starts_again(rng):
+    net, x = looped(), Tensor(rng.normal(size=(10, B, N_IN)))
+    stream = nn.Stateful(net)
+    for _ in range(2):
+        chunks = [stream(x[:4]), stream(x[4:])]
+        np.testing.assert_array_equal(ops.concat(chunks, 0).asnumpy(), net(x).asnumpy())
+        stream.reset()
+
+
 def test_width_of_a_triangle_of_one_step_interpolates_between_steps():
     delays = Tensor([[1.25]])
     layer = nn.DelayedDense(1, 1, 3, "triangular", 1.0, 1.0, delays, has_bias=False).set_train()
@@ -151,6 +184,22 @@ REFUSED = [
     (lambda: nn.DelayedDense(2, 2, 3, "triangular", 0.5), ArgumentError, "width is a number above 0.5, not 0.5"),
     (lambda: setattr(made(), "width", math.nan), ArgumentError, "width is .* not nan"),
     (lambda: nn.DelayedDense(2, 2, 3, "square"), ArgumentError, 'kernel is "gaussian" or "triangular", not \'square\''),
+    (
+        lambda: looped()(X[:, :, :2]),
+        ShapeError,
+        r"RecurrentDelay: the input of a step must be \(B, 3\) for Del.*\(2, 2\)",
+    ),
+    (
+        lambda: nn.RecurrentDelay(abs, made()),
+        ArgumentError,
+        "cell must be a Cell, an object such as nn.LIFNode\\(\\), not",
+    ),
+    (
+        lambda: nn.RecurrentDelay(nn.IFNode(), nn.Dense(2, 2)),
+        ArgumentError,
+        "feedback must be a DelayedDense .* a Dense",
+    ),
+    (lambda: nn.RecurrentDelay(nn.IFNode(), made()), ArgumentError, "as many inputs as outputs"),
     (lambda: nn.DelayedDense(2, 2, 3, delay_init=3.5), ArgumentError, r"delay is a number from 0.0 up to 3.0"),
 ]
 

@@ -338,6 +338,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "PiecewiseConstantLR.milestones": ("axes", lambda: [2, 4]),
     "PiecewiseConstantLR.learning_rates": ("axes", lambda: [0.1, 0.2, 0.3]),
     "Recurrent.feedback": ("cell", lambda: nn.Dense(3, 3)),
+    "RecurrentDelay.feedback": ("cell", lambda: nn.DelayedDense(3, 3, 2)),
     "SEWBlock.branch": ("cell", lambda: nn.ReLU()),
     "TimeDistributed.cell": ("cell", lambda: nn.ReLU()),
     "PlasticDense.cell": ("cell", lambda: nn.LIFNode()),
@@ -778,6 +779,10 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "Recurrent().x": ("numbers", x23),
     "Recurrent().out": ("numbers", x23),
     "Recurrent().states": ("structure", x23),
+    "RecurrentDelay().x": ("numbers", x23),
+    "RecurrentDelay().pending": ("numbers", lambda: ops.zeros((2, 3, 3))),
+    "RecurrentDelay().states": ("structure", x23),
+    "RecurrentDelay.init_state().x": ("numbers", x23),
     "WithSynapse().states": ("structure", x23),
     "Truncated().x": ("numbers", x23),
     "Truncated().count": ("numbers", lambda: Tensor(0)),
@@ -1058,7 +1063,13 @@ def base(subject: Subject) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for p in arguments_of(subject):
         if p.kind is p.VAR_POSITIONAL:
-            if p.name != "states" or subject.name in ("PlasticDense()", "Recurrent()", "Truncated()", "WithSynapse()"):
+            if p.name != "states" or subject.name in (
+                "PlasticDense()",
+                "Recurrent()",
+                "RecurrentDelay()",
+                "Truncated()",
+                "WithSynapse()",
+            ):
                 found["*"] = [entry_for(subject.owner, p.name, p.annotation)[1]()]
         elif p.default is p.empty:
             found[p.name] = entry_for(subject.owner, p.name, p.annotation)[1]()

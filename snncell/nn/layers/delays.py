@@ -1,4 +1,4 @@
-"""Learned synaptic delays: each synapse of a dense layer has a weight and a real delay (DCLS)."""
+"""Learned synaptic delays (DCLS): each synapse of a dense layer, or of a feedback, has a weight and a real delay."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count, FloatDtype, Size
+from snncell.base.arguments.kinds import Count, FloatDtype, Own, Size
+from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
 from snncell.cell.fields import field, with_fields
 from snncell.cell.ranges import POSITIVE, Range
 from snncell.common.initializer import Init, Uniform, initializer
-from snncell.errors import ShapeError
+from snncell.errors import ArgumentError, ShapeError
 from snncell.kernels.products import delays as kernels, delays_cuda as on_device
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
 from snncell.nn.time.axis import check_time_axis
+from snncell.nn.time.multistep import initial_states
 from snncell.ops.base import array_beside, same_dtype
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor
 
-__all__ = ["DelayedDense"]
+__all__ = ["DelayedDense", "RecurrentDelay"]
 
 # --- Products with delays: x (T, B, N_in), taps (D + 1, N_in, N_out), y (T, B, N_out) ---------------------------------
 
@@ -92,7 +94,7 @@ def _grid(longest: int, delays: Tensor) -> Tensor:
     return whole.astype(delays.dtype)
 
 
-# --- The layer --------------------------------------------------------------------------------------------------------
+# --- The layers -------------------------------------------------------------------------------------------------------
 
 _WIDTHS = {"gaussian": POSITIVE, "triangular": Range(0.5)}  # a triangle of width 0.5 can lie between two whole delays
 
@@ -198,6 +200,16 @@ class DelayedDense(Ranged, Cell):
             out = _of_one.bind(x, weights, whole, longest=self.max_delay)
         return out + self.bias if self.has_bias else out
 
+    def taps(self) -> Tensor:
+        """The weights of all whole delays, (max_delay + 1, in_channels, out_channels), in the present mode.
+
+        In training mode they are w k(d - p), for prediction w at the rounded delay and 0 elsewhere.
+        """
+        weights, delays = self.weight.T, self.delay.T
+        if self.training:
+            return self._taps(weights, delays)
+        return weights * ops.equal(_grid(self.max_delay, delays), ops.round(delays)).astype(weights.dtype)
+
     def _taps(self, weights: Tensor, delays: Tensor) -> Tensor:
         """w k(d - p) for all delays: (D + 1, N_in, N_out)."""
         distance = (_grid(self.max_delay, delays) - delays) / self.width.astype(delays.dtype)
@@ -209,3 +221,65 @@ class DelayedDense(Ranged, Cell):
     def extend_repr(self) -> str:
         names = "in_channels", "out_channels", "max_delay", "kernel", "has_bias"
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+
+class RecurrentDelay(Cell):
+    """Recurrent connections with delays: feed a neuron's spikes back, each synapse after its own delay.
+
+        out[t], *states[t] = cell(x[t] + b + sum_d out[t - 1 - d] taps[d], *states[t - 1]),   d = 0, ..., D
+
+    The taps are w k(d - p) of `feedback`, so a spike arrives 1 + p steps later, after at least one step. Use it for
+    recurrent networks that must remember the times of their spikes. The result is a neuron: a Cell of one time step,
+    for `MultiStep`. Its first state has the currents that are still to come, and the states of `cell` follow.
+
+    Args:
+        cell: the neuron, with N outputs for N inputs.
+        feedback: the weights and delays, a `DelayedDense` with N inputs and N outputs.
+    Inputs:
+        x: the input of one step, (B, N).
+        pending: the currents of the next D + 1 steps, (B, D + 1, N).
+        states: the states of the neuron.
+    Returns: (out, pending, *states).
+    Raises: ArgumentError unless `feedback` is a DelayedDense; ShapeError unless x is (B, N).
+    Source: Hammouamri, Khalfaoui-Hassani and Masquelier, ICLR 2024 (delays by kernels).
+    Example:
+        >>> delays = nn.DelayedDense(1, 1, max_delay=4, weight_init=2.0, delay_init=2.0, has_bias=False)
+        >>> x = Tensor([2.0] + [0.0] * 8).reshape((9, 1, 1))  # one spike, which comes back every 3 steps
+        >>> print(nn.MultiStep(nn.RecurrentDelay(nn.IFNode(reset="zero"), delays))(x)[:, 0, 0])
+        [1. 0. 0. 1. 0. 0. 1. 0. 0.]
+    """
+
+    def __init__(self, cell: Annotated[Cell, Own()], feedback: Annotated[Cell, Own()]) -> None:
+        super().__init__()
+        if not isinstance(cell, Cell):
+            raise ArgumentError(
+                f"RecurrentDelay: cell must be a Cell, an object such as nn.LIFNode(), not {came(cell)}."
+            )
+        if not isinstance(feedback, DelayedDense) or feedback.in_channels != feedback.out_channels:
+            raise ArgumentError(
+                f"RecurrentDelay: feedback must be a DelayedDense with as many inputs as outputs, for example "
+                f"nn.DelayedDense(n, n, max_delay=25), not {came(feedback)}."
+            )
+        self.cell = cell
+        self.feedback = feedback
+
+    def construct(self, x: Tensor, pending: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        neurons = self.feedback.out_channels
+        total = x + pending[:, 0]
+        out, *after = self.cell(total + self.feedback.bias if self.feedback.has_bias else total, *states)
+        side_by_side = self.feedback.taps().transpose((1, 0, 2)).reshape((neurons, -1))  # (N, (D + 1) N)
+        new = ops.matmul(out, side_by_side).reshape(pending.shape)
+        later = ops.concat([pending[:, 1:], ops.zeros_like(pending[:, :1])], 1)
+        return (out, later + new, *after)
+
+    def init_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Start without pending currents, and with the neuron's own initial states."""
+        neurons = self.feedback.out_channels
+        if x.ndim != 2 or x.shape[1] != neurons:
+            raise ShapeError(
+                f"RecurrentDelay: the input of a step must be (B, {neurons}) for {self.feedback!r}, but has shape "
+                f"{x.shape}."
+            )
+        dtype = dtypes.promote(x.dtype if x.dtype.is_float else dtypes.float32, self.feedback.weight.dtype)
+        pending = ops.zeros((len(x), self.feedback.max_delay + 1, neurons), dtype)
+        return (pending, *initial_states(self.cell, ops.zeros_like(x, dtype)))
