@@ -237,7 +237,7 @@ def test_padding_keeps_sequences_and_fills_the_rest(steps, dtype):
     ("call", "error", "message"),
     [
         (lambda: data.padded([]), errors.ArgumentError, "needs at least one sequence"),
-        (lambda: data.padded([[1.0]], 0), errors.ArgumentError, "steps must be an integer of at least 1, not 0"),
+        (lambda: data.padded([[1.0]], 0), errors.ArgumentError, "steps is an integer of at least 1, not 0"),
         (lambda: data.padded([[[1.0]], [[1.0, 2.0]]]), errors.ShapeError, r"length, not \(1, 1\), \(1, 2\)"),
         (lambda: data.padded([1.0, 2.0]), errors.ShapeError, r"sequences must be \(T_n, \.\.\.\) .* not \(\)"),
     ],
