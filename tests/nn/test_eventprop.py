@@ -486,3 +486,48 @@ ERRORS = [
 def test_errors_suggest_a_fix(call, kind, text):
     with pytest.raises(kind, match=text):
         call()
+
+
+# --- first-spike loss -------------------------------------------------------------------------------------------------
+
+
+def naive_first_spike_loss(times, labels, tau, early, tau_early):
+    """The losses of the samples whose label neuron spikes."""
+    losses = []
+    for row, label in zip(times, labels, strict=True):
+        if row[label] < INF:
+            others = sum(math.exp(-(t - row[label]) / tau) for t in row if t < INF)
+            losses.append(math.log(others) + early * (math.exp(row[label] / tau_early) - 1.0))
+    return losses
+
+
+@pytest.mark.parametrize("each", [1, 3])
+def test_first_spike_loss_skips_silent_label_neurons(rng, run, each):
+    times = np.sort(rng.uniform(0.0, 30.0, (40, 3, each)), 2)
+    times[rng.uniform(size=(40, 3)) < 0.3] = INF
+    labels = rng.integers(0, 3, 40).astype(np.int32)
+    given = Tensor(times[..., 0] if each == 1 else times)
+    constants = {"tau": 2.0, "early": 0.01, "tau_early": 9.0}
+    losses = naive_first_spike_loss(times[..., 0], labels, **constants)
+    assert 10 < len(losses) < 40
+    loss = nn.FirstSpikeLoss(**constants)
+    value, gradient = run(value_and_grad(lambda t: loss(t, Tensor(labels))))(given)
+    np.testing.assert_allclose(value.item(), np.mean(losses), rtol=1e-6)
+    silent = np.isinf(times[np.arange(40), labels, 0])
+    gradient = gradient.asnumpy().reshape(40, 3, each)
+    assert (gradient[silent] == 0.0).all() and np.isfinite(gradient).all()
+    assert (gradient[~silent, labels[~silent], 0] != 0.0).all() and (gradient[..., 1:] == 0.0).all()
+    separate = nn.FirstSpikeLoss(**constants, reduction="none")(given, Tensor(labels)).asnumpy()
+    np.testing.assert_allclose(separate[~silent], losses, rtol=1e-6)
+    assert (separate[silent] == 0.0).all()
+    check_grads(lambda t: loss(t, Tensor(labels[~silent])), Tensor(np.where(times < INF, times, 50.0)[~silent][..., 0]))
+
+
+def test_first_spike_loss_of_a_silent_batch_is_inf_without_gradient():
+    value, gradient = value_and_grad(lambda t: nn.FirstSpikeLoss()(t, Tensor([0])))(Tensor([[INF, 3.0]]))
+    assert value.item() == INF and gradient.tolist() == [[0.0, 0.0]]
+
+
+def test_first_spike_loss_of_late_spikes_does_not_overflow():
+    value, gradient = value_and_grad(lambda t: nn.FirstSpikeLoss()(t, Tensor([0])))(Tensor([[1000.0, 1e6]]))
+    assert 0.0 < value.item() < 1e6 and np.isfinite(gradient.asnumpy()).all() and gradient[0, 0].item() > 0.0

@@ -344,6 +344,20 @@ def test_example_learned_time_constants():
 
 @pytest.mark.slow
 @pytest.mark.compiled
+@pytest.mark.parametrize("options", [{}, {"spikes": 10, "t_max": 1000.0}], ids=["one spike", "many spikes"])
+def test_example_yin_yang(options):
+    found = load("yin_yang").main(epochs=3, **options)
+    assert found[0] > 0.7 and found[2] > 0.88
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_example_yin_yang_is_stable_for_ten_seeds():
+    last = [load("yin_yang").main(epochs=60, seed=seed)[-10:] for seed in range(10)]
+    assert np.mean(last) > 0.97 and np.min(last) > 0.95
+
+
+@pytest.mark.compiled
 def test_example_exact_spike_times():
     assert load("exact_spike_times").main(updates=300, patterns=3, lines=20, hidden=20, outputs=2) < 0.5
 

@@ -103,7 +103,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"events"},
         {"direct"},
     ],
-    "kernels.eventprop": [{"spike_times"}, {"adjoint"}, {"cuda"}],
+    "kernels.eventprop": [{"spike_times"}, {"adjoint", "solver"}, {"cuda", "solver_adjoint"}],
     "kernels.cuda": [
         {"base"},
         {"libraries", "simulated"},
@@ -136,7 +136,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "compiler.backends": [
         {"expressions"},
-        {"groups", "tile"},
+        {"event_neuron", "groups", "tile"},
         {"event_products"},
         {"cpu_loop", "cuda_loop"},
     ],
@@ -201,8 +201,8 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"convert", "elsewhere"},
         {"constants"},
         {"base"},
-        {"current", "integrate", "sequences"},
-        {"nonlinear", "variants"},
+        {"current", "event_driven", "integrate", "sequences"},
+        {"event_dense", "nonlinear", "variants"},
         {"presets"},
     ],
     "nn.neurons.presets": [{"nir", "norse", "sinabs", "snntorch", "spikingjelly", "spyx"}],
@@ -521,6 +521,7 @@ def test_star_import_works() -> None:
 # Methods that a class of the project calls and documents: Cell and neurons; quantisers; callbacks of a training; its
 # steps; layers of an integer network.
 EXEMPT = {"construct", "charge", "bprop", "primitive", "abstract", "updated", "decayed", "extend_repr"}
+EXEMPT |= {"dynamics", "spike_condition", "input_spike", "reset"}  # of an EventNeuron
 EXEMPT |= {"grid", "rounded", "settle", "smooth", "passes", "measured", "result", "adjusted"}
 EXEMPT |= {"range_of", "check_constant", "shared_axes", "statistics_shape"}
 EXEMPT |= {name for name in dir(Callback) if name.startswith("on_")} | {"state", "resume", "finish", "run"}

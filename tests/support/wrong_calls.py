@@ -344,6 +344,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "PlasticDense.cell": ("cell", lambda: nn.LIFNode()),
     "PlasticDense.rule": ("cell", lambda: nn.STDP()),
     "Membrane.constants": ("mapping", lambda: {"k": 1.0}),
+    "EventNeuron.constants": ("mapping", lambda: {"k": 1.0}),
     "Neuron.constants": ("mapping", lambda: {"k": 1.0}),
     "FeedbackDense.has_bias": ("flag", lambda: True),
     "scan.f": ("function", lambda: lambda c, x: (c, x)),
@@ -768,6 +769,7 @@ OWN: dict[str, tuple[str, Callable[[], Any]]] = {
     "Conv2D().weight": ("numbers", lambda: ops.ones((2, 2, 2, 2))),
     "Dropout2D().x": ("numbers", images),
     "Pow().y": ("numbers", x23),
+    "EventDense().times": ("numbers", lambda: Tensor(np.full((1, 3, 1), 2.0, np.float32))),
     "EventPropLIF().times": ("numbers", lambda: Tensor(np.full((1, 3, 1), 2.0, np.float32))),
     "OTTTDense().x": ("numbers", x23),
     "STDP().weight": ("numbers", lambda: ops.ones((3, 3)) * 0.5),
@@ -845,7 +847,7 @@ own("numbers", lambda: ops.ones((4, 2, 2)), """
     MSEMembraneLoss() MSETemporalLoss()""", "outputs")  # fmt: skip
 own("indices", lambda: Tensor([0, 1]), """
     MSERateLoss() MSECountLoss() CERateLoss() CECountLoss() CEMaxMembraneLoss() CETemporalLoss() TETLoss()
-    CrossEntropyLoss()""", "labels")  # fmt: skip
+    CrossEntropyLoss() FirstSpikeLoss()""", "labels")  # fmt: skip
 own("numbers", lambda: Tensor([0, 1]), "MSEMembraneLoss() MSETemporalLoss()", "targets")
 own("numbers", train43, "VanRossumLoss()", "outputs targets")
 own("numbers", train43, """
@@ -909,6 +911,7 @@ MADE: dict[str, dict[str, Any]] = {
     "EProp": {"in_channels": 3},
     "OTTTDense": {"in_channels": 3},
     "PlasticDense": {"in_channels": 3},
+    "EventDense": {"in_channels": 3},
     "EventPropLIF": {"in_channels": 3},
     "BatchNorm1d": {"num_features": 3},
     "ThresholdBatchNorm": {"num_features": 3},

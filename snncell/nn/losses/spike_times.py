@@ -19,7 +19,7 @@ from snncell.nn.time.multistep import MultiStep
 from snncell.ops.base import as_tensor
 from snncell.tape.tensor import Tensor
 
-__all__ = ["CETemporalLoss", "FirstSpikeTime", "MSETemporalLoss", "SpikeTimes", "VanRossumLoss"]
+__all__ = ["CETemporalLoss", "FirstSpikeLoss", "FirstSpikeTime", "MSETemporalLoss", "SpikeTimes", "VanRossumLoss"]
 
 
 # --- spike times ------------------------------------------------------------------------------------------------------
@@ -150,9 +150,9 @@ class CETemporalLoss(CrossEntropyOverTime):
         loss is inf if it is the label's neuron, but never NaN. If you pass `end`, all later times count as `end`:
         of_times(times, labels, end) = of_times(ops.minimum(times, end), labels).
 
-        Silent neurons of `EventPropLIF` have no gradient. For training, leave `end` out and mask samples with a silent
-        label neuron out of the loss, as in the example of `EventPropLIF`. With `end`, such a sample would only make the
-        other neurons later, until they are silent too.
+        Silent neurons of `EventPropLIF` have no gradient. Use `FirstSpikeLoss` to train it: it skips samples with a
+        silent label neuron. With `end`, such a sample would only make the other neurons later, until they are silent
+        too.
         """
         if end is not None:
             times = ops.minimum(times, end)
@@ -167,6 +167,78 @@ class CETemporalLoss(CrossEntropyOverTime):
 
     def extend_repr(self) -> str:
         return f"inverse={self.inverse!r}, {super().extend_repr()}"
+
+
+@with_fields
+class FirstSpikeLoss(ClassLoss):
+    """Cross entropy of exact first-spike times (time to first spike, TTFS), for layers such as `EventPropLIF`.
+
+        each = -log(exp(-t_y / tau) / sum_c exp(-t_c / tau)) + early (exp(t_y / tau_early) - 1)
+        loss = mean of each over the samples whose label neuron y spikes
+
+    Use it to train a classifier whose answer is the neuron that fires first. The second term is a regulariser: it lets
+    the label neuron spike early, which leaves it room to become later again.
+
+    A silent neuron has no gradient. If a sample's label neuron is silent, the loss could only make the other neurons
+    later, until they are silent too, and training would fall apart after some epochs. Therefore such a sample does not
+    count. If no sample of a batch counts, the loss is inf and its gradient 0: then raise the weights, see
+    `EventPropLIF`.
+
+    The defaults suit times in ms between 0 and about 60, with time constants of neurons of 5 to 20 ms. Beyond
+    t_y = 10 tau_early, the exponential of the regulariser continues as a straight line, so that it cannot overflow.
+
+    Inputs:
+        times: spike times (B, C), or (B, C, K), of which the earliest count; inf for no spike.
+        labels: integers (B,) in [0, C).
+    Raises: ShapeError for times of another shape; ShapeError, DTypeError, ArgumentError for labels that do not fit.
+    Source: Goeltz et al., "Fast and energy-efficient neuromorphic deep learning with first-spike times", Nature Machine
+    Intelligence 2021, equation 3; the defaults are those of Wunderlich and Pehle, Scientific Reports 11, 2021.
+    Example:
+        >>> times = Tensor([[5.0, 6.0], [float("inf"), 6.0]])  # the label neuron of the second sample is silent
+        >>> loss = nn.FirstSpikeLoss(tau=1.0, early=0.0)
+        >>> round(loss(times, Tensor([0, 0])).item(), 4)  # log(1 + e^-1), of the first sample alone
+        0.3133
+        >>> print(grad(lambda t: loss(t, Tensor([0, 0])))(times).asnumpy().round(3))
+        [[ 0.269 -0.269]
+         [ 0.     0.   ]]
+    """
+
+    tau: Positive = field(0.5, meaning="time constant of the softmax, in the unit of the times", convert=as_number)
+    early: float = field(0.003, meaning="weight of the regulariser; 0 turns it off", convert=as_number)
+    tau_early: Positive = field(6.4, meaning="time constant of the regulariser", convert=as_number)
+    reduction: Reduction = field("mean", meaning='"mean", "sum" or "none", which returns (B,), 0 where it skips')
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        super()._complete(given)
+        if not self.early >= 0.0:
+            raise ArgumentError(f"FirstSpikeLoss: early must be at least 0, not {self.early!r}.")
+        self.entropy = CETemporalLoss(reduction="none")
+
+    def construct(self, times: Tensor, labels: Tensor) -> Tensor:
+        times = as_tensor(times, "FirstSpikeLoss")
+        if times.ndim not in (2, 3) or 0 in times.shape:
+            raise ShapeError(
+                f"FirstSpikeLoss: times must be (B, C) or (B, C, K), as of nn.EventPropLIF, but have shape "
+                f"{times.shape}."
+            )
+        first = times if times.ndim == 2 else ops.min(times, 2)
+        own = ops.select(ops.greater(self.one_hot(labels, first), 0.0), first, 0.0).sum(1)
+        spiked = ops.isfinite(own)
+        late = ops.select(spiked, own, 0.0) / self.tau_early
+        capped = ops.minimum(late, LATEST)
+        each = self.entropy.of_times(first / self.tau, labels)
+        each = each + self.early * (ops.exp(capped) * (1.0 + late - capped) - 1.0)
+        each = ops.select(spiked, each, 0.0)
+        if self.reduction != "mean":
+            return self.reduced(each)
+        count = spiked.astype(each.dtype).sum()
+        return ops.select(ops.greater(count, 0.0), each.sum() / ops.maximum(count, 1.0), math.inf)
+
+    def extend_repr(self) -> str:
+        return f"tau={self.tau}, early={self.early}, tau_early={self.tau_early}, {super().extend_repr()}"
+
+
+LATEST = 10.0  # in units of tau_early: the regulariser is a straight line beyond it
 
 
 @with_fields

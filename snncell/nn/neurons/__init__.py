@@ -14,6 +14,13 @@ from snncell.nn.neurons.convert import (
     tau_from_decay as tau_from_decay,
 )
 from snncell.nn.neurons.current import AlphaNode as AlphaNode, CubaLIFNode as CubaLIFNode, WithSynapse as WithSynapse
+from snncell.nn.neurons.event_dense import EventDense as EventDense
+from snncell.nn.neurons.event_driven import (
+    EventALIF as EventALIF,
+    EventLIF as EventLIF,
+    EventNeuron as EventNeuron,
+    EventQIF as EventQIF,
+)
 from snncell.nn.neurons.integrate import (
     IFNode as IFNode,
     LeakyNode as LeakyNode,

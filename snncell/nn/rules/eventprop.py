@@ -42,8 +42,8 @@ def _times(x: Any) -> Any:
 
 def _no_time() -> ArgumentError:
     return ArgumentError(
-        "EventPropLIF: times contains NaN or -inf. A time must be a number, or inf for no spike. To convert NaN, "
-        "write ops.where(ops.isnan(times), float('inf'), times)."
+        "EventPropLIF, EventDense: times contains NaN or -inf. A time must be a number, or inf for no spike. To "
+        "convert NaN, write ops.where(ops.isnan(times), float('inf'), times)."
     )
 
 
@@ -180,6 +180,29 @@ def _sent_back_by_operations(
 NEARLY = 2.0**-40  # relative difference that is added to equal time constants
 
 
+def float_dtype(dtype: Any, who: str) -> dtypes.DType:
+    """Check that a dtype is float32 or float64."""
+    kind = dtypes.as_dtype(dtype)
+    if kind not in (dtypes.float32, dtypes.float64):
+        raise DTypeError(f"{who}: dtype must be float32 or float64, not {kind}.")
+    return kind
+
+
+def times_of_inputs(layer: Any, times: Any) -> Tensor:
+    """Check the spike times of a layer's inputs; return them as (B, N_in, K_in), in the dtype of the weight."""
+    who = type(layer).__name__
+    times = as_tensor(times, who)
+    if times.ndim not in (2, 3) or times.shape[1] != layer.in_channels or 0 in times.shape:
+        raise ShapeError(
+            f"{layer!r}: times must be (B, {layer.in_channels}) or (B, {layer.in_channels}, K), without empty axes, "
+            f"but has shape {times.shape}."
+        )
+    if times.dtype.category > 2:
+        raise DTypeError(f"{who}: times must be real numbers, not {times.dtype}.")
+    events = checked_times.bind(times.astype(layer.weight.dtype))
+    return ops.reshape(events, (*times.shape[:2], -1))
+
+
 @with_fields
 class EventPropLIF(Settings):
     r"""EventProp: a dense layer of LIF neurons from spike times to spike times, with exact gradients.
@@ -213,9 +236,9 @@ class EventPropLIF(Settings):
 
     For training, you should know the following:
 
-    - A silent neuron has the time inf and no gradient. Mask samples with a silent label neuron, as in the example.
-    - In a loss where classes compete, such as a cross entropy, do not replace inf by a late time (ops.minimum). The
-      label neuron cannot move, so the loss only makes the others later, until they are silent too.
+    - A silent neuron has the time inf and no gradient. `FirstSpikeLoss` skips samples with a silent label neuron.
+    - In another loss where classes compete, do the same, and do not replace inf by a late time (ops.minimum). The label
+      neuron cannot move, so the loss only makes the others later, until they are silent too.
     - Start with weights that make neurons spike, as the default does. To revive neurons that were silent in a whole
       batch, add a small constant to their weights after the optimiser's step.
     - If V only just reaches the threshold, V' is near 0 and gradients are unbounded: use `train.clip_by_global_norm`.
@@ -233,20 +256,6 @@ class EventPropLIF(Settings):
         [[[5.983]]]
         >>> print(grad(lambda t: layer(t).sum())(times).asnumpy().round(3))  # both inputs later: the spike as well
         [[0.258 0.742]]
-
-        Samples with a silent label neuron are masked out, because they have no gradient:
-
-        >>> entropy = nn.CETemporalLoss(reduction="none")
-        >>> def loss(times, labels):  # (B, C), the first spikes; (B,)
-        ...     own = ops.gather_elements(times, 1, labels.expand_dims(1))[:, 0]  # the label neuron's time
-        ...     spiked = ops.isfinite(own)
-        ...     early = 0.01 * ops.exp(ops.select(spiked, own, 0.0) / 20.0)  # the regulariser: spike early
-        ...     each = ops.select(spiked, entropy.of_times(times, labels) + early, 0.0)
-        ...     return each.sum() / ops.maximum(spiked.astype(each.dtype).sum(), 1.0)
-        >>> times = Tensor([[5.0, 6.0], [float("inf"), 6.0]])  # the label neuron of the second sample is silent
-        >>> print(grad(loss)(times, Tensor([0, 0])).asnumpy().round(3))
-        [[ 0.27  -0.269]
-         [ 0.     0.   ]]
     """
 
     _steps_inside = True  # tells monitors that they cannot see its time steps
@@ -279,9 +288,7 @@ class EventPropLIF(Settings):
     )
 
     def _complete(self, given: dict[str, Any]) -> None:
-        kind, init = dtypes.as_dtype(given["dtype"]), given["weight_init"]
-        if kind not in (dtypes.float32, dtypes.float64):
-            raise DTypeError(f"EventPropLIF: dtype must be float32 or float64, not {kind}.")
+        kind, init = float_dtype(given["dtype"], "EventPropLIF"), given["weight_init"]
         init = self._default_weights() if init is None else init
         self.weight = Parameter(initializer(init, (self.out_channels, self.in_channels), kind))
 
@@ -298,18 +305,9 @@ class EventPropLIF(Settings):
         return Normal(scale / math.sqrt(self.in_channels), 3.0 * scale / self.in_channels)
 
     def construct(self, times: Any) -> Tensor:
-        times = as_tensor(times, "EventPropLIF")
-        if times.ndim not in (2, 3) or times.shape[1] != self.in_channels or 0 in times.shape:
-            raise ShapeError(
-                f"{self!r}: times must be (B, {self.in_channels}) or (B, {self.in_channels}, K), without empty axes, "
-                f"but has shape {times.shape}."
-            )
-        if times.dtype.category > 2:
-            raise DTypeError(f"EventPropLIF: times must be real numbers, not {times.dtype}.")
-        events = checked_times.bind(times.astype(self.weight.dtype))
         mem, syn = self._time_constants()
         return spike_times.bind_all(
-            ops.reshape(events, (*times.shape[:2], -1)),
+            times_of_inputs(self, times),
             self.weight.T,
             spikes=self.spikes,
             tau_mem=mem,

@@ -1,0 +1,208 @@
+"""Event-driven neurons: generate the functions of the solver kernels from a neuron's traced equations.
+
+`kernels/eventprop/solver.py` calls these functions. A neuron's methods are traced for a layer of neurons, so their
+instructions must be elementwise. The step of the solver (Runge-Kutta, fourth order) and all gradients are traced too,
+so that a user writes no derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from snncell.compiler.backends.expressions import Statements, as_scalar, file_head
+from snncell.compiler.ir.operations import is_elementwise
+from snncell.compiler.ir.program import interpret
+from snncell.compiler.passes.simplify import canonical_program
+from snncell.errors import ArgumentError
+from snncell.kernels.loops import LANES, indent
+from snncell.tape.state import TRACING, Value, settings
+from snncell.tape.tensor import Tensor, wrap
+from snncell.tape.tracing import Trace
+from snncell.tape.transforms import vjp
+
+KIND = np.dtype(np.float64)
+
+
+class _EquationTrace(Trace):
+    """The trace of a neuron's method, which remembers the Tensors that it reads, because they may have gradients."""
+
+    def __init__(self, who: str) -> None:
+        around: Any = TRACING.trace
+        super().__init__(() if around is None else (around, *around.parents), who=who)
+        self.read: dict[int, Tensor] = {}
+
+    def lift(self, x: Any) -> Any:
+        if type(x) is Tensor and not isinstance(x._data, Value):
+            self.read[id(x._data)] = x
+        return super().lift(x)
+
+    def tensors(self) -> list[Tensor]:
+        """The Tensors and Parameters from outside, in the order of the Program's inputs, parameters and constants."""
+        captured = [x for x, _ in self.captures.values()]
+        return [*captured, *self.parameters, *(self.read[place] for place in self.constants)]
+
+
+class EquationsOfNeuron:
+    """The traced equations of a neuron, for a layer of `neurons`; `source` has the generated functions.
+
+    `constants` are the Tensors and Parameters that the equations read. A neuron's array p has its constants, then the
+    Python `numbers` in the equations.
+    """
+
+    def __init__(self, neuron: Any, neurons: int, who: str) -> None:
+        states: int = neuron.states
+        self.neuron, self.neurons, self.who = neuron, neurons, who
+        self.constants: list[Tensor] = []
+        dynamics = self._traced(neuron.dynamics, states, states)
+        condition = self._traced(neuron.spike_condition, states, 1)
+        receive = _weight_last(self._traced(neuron.input_spike, states + 1, states), states)
+        reset = self._traced(neuron.reset, states, states)
+
+        def flow(*given: Tensor) -> list[Tensor]:
+            """One step of the Runge-Kutta method of fourth order."""
+            y, length, constants = given[:states], given[states], given[states + 1 :]
+
+            def moved(slopes: Sequence[Tensor], time: Tensor) -> list[Tensor]:
+                return [one + slope * time for one, slope in zip(y, slopes, strict=True)]
+
+            half = length * 0.5
+            first = dynamics(*y, *constants)
+            second = dynamics(*moved(first, half), *constants)
+            third = dynamics(*moved(second, half), *constants)
+            fourth = dynamics(*moved(third, length), *constants)
+            slopes = [a + (b + c) * 2.0 + d for a, b, c, d in zip(first, second, third, fourth, strict=True)]
+            return moved(slopes, length / 6.0)
+
+        y, p, slopes = (_elements(*each) for each in (("y", states), ("p", len(self.constants)), ("gradient", states)))
+        before, more = states + len(p), states + 1 + len(p)
+        self._scalars: list[tuple[Any, Any]] = []  # Python numbers, which follow the constants in p
+        self._instructions: list[Any] = []
+        texts = [
+            self._text("flow", "length z", flow, [*y, ("length", 0), *p], both=True),
+            self._text("receive", "weight z", receive, [*y, ("weight", 0), *p]),
+            self._text("jump", "z", reset, [*y, *p]),
+            self._text("condition", "out", condition, [*y, *p], both=True),
+            self._text(
+                "flow_back", "length gradient out", _back(flow, more), [*y, ("length", 0), *p, *slopes], both=True
+            ),
+            self._text("receive_back", "weight gradient out", _back(receive, more), [*y, ("weight", 0), *p, *slopes]),
+            self._text("jump_back", "gradient out", _back(reset, before, states), [*y, *p, *slopes]),
+            self._text("condition_back", "out", _back(condition, before, states), [*y, *p]),
+        ]
+        head = file_head(self._instructions, more="from snncell.kernels.intrinsics.builtins import call_once, inline\n")
+        self.source = "\n\n".join([head, *texts])
+
+    def __repr__(self) -> str:
+        return f"<equations of {type(self.neuron).__name__}>"
+
+    @property
+    def numbers(self) -> list[float]:
+        """The Python numbers in the equations."""
+        return [as_scalar(number, dtype) for number, dtype in self._scalars]
+
+    # --- tracing ------------------------------------------------------------------------------------------------------
+
+    def _traced(self, method: Callable[..., Any], count: int, results: int) -> Callable[..., list[Tensor]]:
+        """Trace a method of the neuron; return it as a function of `count` inputs and all constants."""
+        trace = _EquationTrace(self.who)
+        with settings(trace=trace, tape=None):
+            out = method(*(trace.new_input((self.neurons,), KIND) for _ in range(count)))
+            outs = list(out) if isinstance(out, (tuple, list)) else [out]
+            values = [trace.lift(x if isinstance(x, Tensor) else wrap(trace.inputs[0]) * 0.0 + x) for x in outs]
+        if len(outs) != results:
+            raise ArgumentError(
+                f"{self.who}: {method.__name__} of {type(self.neuron).__name__} must return {results} value(s), not "
+                f"{len(outs)}."
+            )
+        program = canonical_program(trace, values)
+        places = [self._place(x) for x in trace.tensors()]
+        own = [*program.inputs, *program.parameters.values(), *(value for _, value in program.constants)]
+        plain = program._replace(inputs=own, parameters={}, constants=[])
+
+        def run(*given: Tensor) -> list[Tensor]:
+            results = interpret(plain, [*given[:count], *(given[count + place] for place in places)])
+            present: Any = TRACING.trace
+            if present is not None:  # the instructions keep the user's lines
+                for new, old in zip(reversed(present.instructions), reversed(plain.instructions), strict=False):
+                    new.line = old.line
+            return results
+
+        return run
+
+    def _place(self, x: Tensor) -> int:
+        """The number of a constant, which is new or known."""
+        for place, known in enumerate(self.constants):
+            if known is x or (known._data is x._data and known._entry is x._entry and known._index == x._index):
+                return place
+        self.constants.append(x)
+        return len(self.constants) - 1
+
+    # --- source -------------------------------------------------------------------------------------------------------
+
+    def _text(
+        self, name: str, arrays: str, function: Callable[..., Any], elements: list[tuple[str, int]], both: bool = False
+    ) -> str:
+        """The source of a generated function for one lane, and with `both` of another for all lanes.
+
+        It reads its inputs as `elements`, pairs of an array and a row, and writes the last of its `arrays`.
+        """
+        trace = Trace(who=self.who)
+        with settings(trace=trace, tape=None):
+            outs = function(*(trace.new_input((self.neurons,), KIND) for _ in elements))
+            values = [None if x is None else trace.lift(x) for x in outs]
+        program = canonical_program(trace, [value for value in values if value is not None])
+        statements, known = Statements(self._scalars), len(self._scalars)
+        for value, (array, place) in zip(program.inputs, elements, strict=True):
+            statements.load(value, f"{array}[{place * LANES} + i]")
+        # Constants of the neuron are inputs here, so that these are the zeros of gradients.
+        statements.names |= {value: repr(float(np.ravel(array)[0])) for array, value in program.constants}
+        for instruction in program.instructions:
+            if not is_elementwise(instruction):
+                raise ArgumentError(
+                    f"{self.who}: {type(self.neuron).__name__} uses {instruction.op.name}, but its equations must be "
+                    f"elementwise, because each neuron is simulated alone.\n  at {instruction.line}"
+                )
+            statements.compute(instruction)
+        self._instructions += program.instructions
+        results, target, first = iter(program.outputs), arrays.split()[-1], len(self.constants)
+        names = ["0.0" if value is None else statements.names[next(results)] for value in values]
+        body = [f"s{n} = p[{(first + n) * LANES} + i]" for n in range(known, len(self._scalars))] + statements.lines
+        body += [f"{target}[{n * LANES} + i] = {name}" for n, name in enumerate(names)]
+        given = ", ".join(["y", *arrays.replace(target, f"p {target}").split()]).replace("gradient, p,", "p, gradient,")
+        lines = ["@inline", f"def {name}_lanes({given}, begin, end):", *indent(["for i in range(begin, end):"])]
+        lines += [*indent(body, 2), "", "", "@call_once", f"def {name}_one({given}, lane):"]
+        lines += indent([f"{name}_lanes({given}, lane, lane + 1)"])
+        if both:
+            lines += ["", "", "@call_once", f"def {name}({given}):", *indent([f"{name}_lanes({given}, 0, {LANES})"])]
+        return "\n".join(lines) + "\n"
+
+
+def _elements(name: str, count: int) -> list[tuple[str, int]]:
+    return [(name, row) for row in range(count)]
+
+
+def _weight_last(receive: Callable[..., list[Tensor]], states: int) -> Callable[..., list[Tensor]]:
+    """The same function of the states, the weight and the constants."""
+    return lambda *given: receive(given[states], *given[:states], *given[states + 1 :])
+
+
+def _back(function: Callable[..., list[Tensor]], count: int, gap: int | None = None) -> Callable[..., list[Any]]:
+    """The vector-Jacobian product of a function of `count` inputs; without an output gradient it is 1.
+
+    The result has None at `gap`, where other functions have the gradient of a length or weight.
+    """
+
+    def back(*given: Tensor) -> list[Any]:
+        _, pull = vjp(lambda *inputs: tuple(function(*inputs)), *given[:count])
+        grads = list(pull(*(given[count:] or (_ones(given[0]),))))
+        return grads if gap is None else [*grads[:gap], None, *grads[gap:]]
+
+    return back
+
+
+def _ones(like: Tensor) -> Tensor:
+    """Ones in the shape of a Tensor."""
+    return like * 0.0 + 1.0

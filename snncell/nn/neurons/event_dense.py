@@ -1,0 +1,204 @@
+"""EventDense: a dense layer of any event-driven neuron, from spike times to spike times, with exact gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from snncell import dtype as dtypes, ops
+from snncell.base.arguments.kinds import Count, FloatDtype, Positive
+from snncell.cell.fields import as_number, field, with_fields
+from snncell.common.initializer import Init, Uniform, initializer
+from snncell.compiler.backends.event_neuron import EquationsOfNeuron
+from snncell.errors import ArgumentError, GradientError
+from snncell.kernels.eventprop.solver_adjoint import Simulation
+from snncell.nn.neurons.event_driven import EventNeuron
+from snncell.nn.rules.eventprop import float_dtype, times_of_inputs
+from snncell.nn.settings import Settings
+from snncell.tape.parameter import Parameter
+from snncell.tape.primitive import Primitive
+from snncell.tape.tensor import Tensor
+
+__all__ = ["EventDense"]
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+
+class _TimesBySolver(Primitive):
+    """Times, weights, delays, initial states and constants -> spike times (B, N, K)."""
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        times, weights, *_ = inputs
+        return [((times.shape[0], weights.shape[1], attrs["spikes"]), times.dtype)]
+
+
+class _BackBySolver(Primitive):
+    """Inputs of `_TimesBySolver` and the gradient of the spike times -> gradients of the inputs."""
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        return [(x.shape, x.dtype) for x in inputs[:-1]]
+
+
+def _simulation(arrays: Sequence[Any], equations: EquationsOfNeuron, **sizes: Any) -> Simulation:
+    *others, constants = arrays
+    if others[0].size and not others[0].min() >= 0.0:
+        raise ArgumentError("EventDense: times must be at least 0, because the simulation begins at 0.")
+    numbers = np.array([*equations.numbers, 0.0])[:, None]
+    values = np.concatenate([constants, np.broadcast_to(numbers, (len(numbers), constants.shape[1]))])
+    return Simulation(equations.source, [*others, values], len(constants), **sizes)
+
+
+def _find(*arrays: Any, equations: EquationsOfNeuron, silent: float, **sizes: Any) -> Any:
+    return _simulation(arrays, equations, **sizes).find()
+
+
+def _send_back(*arrays: Any, equations: EquationsOfNeuron, silent: float, **sizes: Any) -> tuple[Any, ...]:
+    *inputs, gradients = arrays
+    grads = _simulation(inputs, equations, **sizes).send_back(gradients)
+    return tuple(grad.reshape(x.shape).astype(x.dtype, copy=False) for grad, x in zip(grads, inputs, strict=True))
+
+
+# `silent` is always inf: see `spike_times` in `eventprop.py`.
+times_by_solver = _TimesBySolver("times_by_solver", _find)
+back_by_solver = _BackBySolver("back_by_solver", _send_back, multiple=True)
+
+
+@times_by_solver.def_bprop
+def _(
+    times: Tensor, weights: Tensor, delays: Tensor, initial: Tensor, constants: Tensor, _out: Any, dout: Tensor,
+    **attrs: Any,
+) -> Sequence[Any]:  # fmt: skip
+    return back_by_solver.bind_all(times, weights, delays, initial, constants, dout, **attrs)
+
+
+@back_by_solver.def_bprop
+def _(*_: Any, **__: Any) -> Sequence[Any]:
+    raise GradientError(
+        "EventDense has no second-order gradients. For neurons with two exponentials, nn.EventPropLIF has them."
+    )
+
+
+# --- the layer --------------------------------------------------------------------------------------------------------
+
+
+@with_fields
+class EventDense(Settings):
+    """A dense layer of event-driven neurons, from spike times to spike times, with exact gradients for any neuron.
+
+    Use it for temporal codes with neurons of your own (`EventNeuron`), with learned constants, or with learned delays
+    per synapse. For LIF neurons with fixed constants, `EventPropLIF` is faster and needs no steps.
+
+    Between events, the Runge-Kutta method of fourth order integrates the neuron's equations in steps of length `step`.
+    If the spike condition rises through 0 within a step, false position finds the time s up to rounding, and the state
+    is reset there. So the error of a spike time is of order step^4, and spikes need not lie on the grid of steps.
+
+    The gradient is exact for this computation (implicit function theorem). With c the spike condition, y the state at
+    the start of the step, and F(y, s) the state after a time s,
+
+        c(F(y, s)) = 0,   ds = -(grad c . (F_y dy + F_p dp) + c_p dp) / (grad c . F_s)
+
+    All derivatives are traced from your equations. The backward pass repeats the simulation neuron by neuron, so that
+    memory is proportional to the number of spikes and not to the number of steps.
+
+    A crossing that begins and ends within one step is missed; choose `step` at most a fifth of the fastest time
+    constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss`, and the advice in `EventPropLIF`.
+
+    Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, at least 0, with inf for no spike.
+    Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
+    Raises: ArgumentError for equations that are not elementwise, or return another number of states; GradientError
+        for a second-order gradient; and as `EventPropLIF`.
+    Source: Wunderlich and Pehle, Scientific Reports 11, 2021; learned delays: Meszaros et al., "Efficient event-based
+    delay learning in spiking neural networks", Nature Communications 2025.
+    Example:
+        >>> layer = nn.EventDense(nn.EventLIF(), 2, 1, t_max=50.0, step=0.5, weight_init=4.0)
+        >>> times = Tensor([[0.0, 3.0]])
+        >>> print(layer(times).asnumpy().round(3))  # as nn.EventPropLIF
+        [[[5.983]]]
+        >>> print(grad(lambda t: layer(t).sum())(times).asnumpy().round(3))
+        [[0.258 0.742]]
+    """
+
+    _steps_inside = True  # tells monitors that they cannot see its time steps
+
+    neuron: Annotated[
+        EventNeuron, field(meaning="such as `EventLIF()`; its constants can be numbers, or one per neuron (N_out,)")
+    ]
+    in_channels: Annotated[Count, field(meaning="N_in, the number of inputs")]
+    out_channels: Annotated[Count, field(meaning="N_out, the number of neurons")]
+    t_max: Annotated[
+        Positive,
+        field(
+            meaning="the end of the simulation, which begins at 0, in the unit of the times; later spikes are ignored",
+            convert=as_number,
+        ),
+    ]
+    step: Annotated[Positive, field(meaning="the length of a step", convert=as_number)]
+    weight_init: Annotated[
+        Init,
+        field(
+            meaning="initial weight, (out_channels, in_channels). There is no default, because the scale that makes "
+            "neurons spike depends on their equations. For example, `Normal(0.78, 1.5)` of "
+            "`snncell.common.initializer`",
+            keep=False,
+        ),
+    ]
+    spikes: Count = field(1, meaning="K, the number of spikes that are computed per neuron; later ones are ignored")
+    max_delay: Positive | None = field(
+        None, meaning="if given, each synapse learns a delay between 0 and max_delay, at first uniformly distributed"
+    )
+    dtype: FloatDtype = field(
+        dtypes.float32,
+        meaning="dtype of weight and times, float32 or float64; the solver computes in float64",
+        keep=False,
+    )
+
+    def _complete(self, given: dict[str, Any]) -> None:
+        kind, shape = float_dtype(given["dtype"], "EventDense"), (self.out_channels, self.in_channels)
+        self.weight = Parameter(initializer(given["weight_init"], shape, kind))
+        self.delay: Parameter | None = None
+        if self.max_delay is not None:
+            half = float(self.max_delay) / 2.0
+            self.delay = Parameter(initializer(Uniform(half), shape, kind) + half)
+
+    def construct(self, times: Any) -> Tensor:
+        events = times_of_inputs(self, times)
+        neurons, states = self.out_channels, self.neuron.states
+        equations = EquationsOfNeuron(self.neuron, neurons, "EventDense")
+        initial = self.neuron.init_state(ops.zeros((neurons,), dtypes.float64))
+        initial = initial if isinstance(initial, (tuple, list)) else (initial,)
+        if len(initial) != states:
+            raise ArgumentError(f"EventDense: init_state must return {states} state(s), not {len(initial)}.")
+        delays = ops.zeros((0, neurons), events.dtype) if self.delay is None else self._delays()
+        return times_by_solver.bind(
+            events,
+            self.weight.T,
+            delays,
+            _rows(initial, neurons),
+            _rows(equations.constants, neurons),
+            equations=equations,
+            spikes=self.spikes,
+            step=float(self.step),
+            t_max=float(self.t_max),
+            silent=math.inf,
+        )
+
+    def _delays(self) -> Tensor:
+        """The delays (N_in, N_out), clipped to their range."""
+        assert self.delay is not None and self.max_delay is not None
+        return ops.clip(self.delay, 0.0, float(self.max_delay)).T
+
+    def extend_repr(self) -> str:
+        delay = "" if self.max_delay is None else f", max_delay={self.max_delay}"
+        return (
+            f"input_channels={self.in_channels}, output_channels={self.out_channels}, t_max={self.t_max}, "
+            f"step={self.step}, spikes={self.spikes}{delay}"
+        )
+
+
+def _rows(values: Sequence[Tensor], neurons: int) -> Tensor:
+    """Values of the neurons as the rows of a float64 matrix (len(values), N)."""
+    rows = [ops.broadcast_to(x.astype(dtypes.float64), (neurons,)) for x in values]
+    return ops.stack(rows) if rows else ops.zeros((0, neurons), dtypes.float64)

@@ -1,0 +1,170 @@
+"""Event-driven neurons: differential equations between spikes, which `EventDense` solves with exact gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snncell import ops
+from snncell.cell.fields import field, with_fields
+from snncell.cell.ranges import FINITE, POSITIVE
+from snncell.errors import SnncellError
+from snncell.nn.neurons.constants import Membrane
+from snncell.tape.tensor import Tensor
+
+__all__ = ["EventALIF", "EventLIF", "EventNeuron", "EventQIF"]
+
+TAU_MEM = field(20.0, POSITIVE, "membrane time constant, in the unit of the times")
+TAU_SYN = field(5.0, POSITIVE, "synaptic time constant, in the unit of the times")
+V_THRESHOLD = field(1.0, FINITE, "where the neuron spikes")
+LEARNABLE = field((), None, 'names of the constants to learn, for example "tau_mem"', keep=False)
+
+
+class EventNeuron(Membrane):
+    """Base class of event-driven neurons (hybrid systems): an ordinary differential equation, and jumps at spikes.
+
+    `EventDense` runs a layer of such neurons from spike times to spike times. To write a neuron, define four methods of
+    its states, which are Tensors of one shape (N,). They must be elementwise, because each neuron is simulated alone:
+
+    - `dynamics(*states)` returns the time derivative of each state.
+    - `spike_condition(*states)` returns a number that rises through 0 when the neuron spikes.
+    - `input_spike(weight, *states)` returns the states after an input spike.
+    - `reset(*states)` returns the states after an output spike. It must end the spike: the condition must be below 0.
+
+    A result can be a Python number. Every Parameter that the methods read gets its exact gradient. The states start at
+    0; define `init_state(x)`, where x is a Tensor of shape (N,), for other initial states.
+
+    Args, Raises: as for `Membrane`. `states` is the number of states.
+    Source: the protocol follows Eventax; hybrid systems: Wunderlich and Pehle, Scientific Reports 11, 2021.
+    Example:
+        >>> class Leaky(nn.EventNeuron):
+        ...     states = 1
+        ...     def dynamics(self, v):
+        ...         return -v / self.tau
+        ...     def spike_condition(self, v):
+        ...         return v - 1.0
+        ...     def input_spike(self, weight, v):
+        ...         return v + weight
+        ...     def reset(self, v):
+        ...         return 0.0
+        >>> layer = nn.EventDense(Leaky({"tau": 10.0}), 1, 1, t_max=50.0, step=1.0, weight_init=0.8)
+        >>> print(layer(Tensor([[[0.0, 4.0]]])))  # V is 0.54 at 4.0, where it jumps above 1
+        [[[4.]]]
+    """
+
+    states = 2
+
+    def init_state(self, x: Tensor) -> Any:
+        """The initial states, 0."""
+        return tuple(ops.zeros_like(x) for _ in range(self.states))
+
+    def _undefined(self, *_: Any) -> Any:
+        raise SnncellError(
+            f"{type(self).__name__} must define dynamics(*states), spike_condition(*states), input_spike(weight, "
+            f"*states) and reset(*states); see nn.EventNeuron."
+        )
+
+    dynamics: Any = _undefined
+    spike_condition: Any = _undefined
+    input_spike: Any = _undefined
+    reset: Any = _undefined
+
+
+@with_fields
+class EventLIF(EventNeuron):
+    """Event-driven leaky integrate and fire with a synaptic current (current-based LIF).
+
+        tau_mem dv/dt = -v + i,   tau_syn di/dt = -i,   an input spike adds its weight to i
+        a spike occurs at v = v_threshold, and v becomes v_reset
+
+    Use it to learn time constants and thresholds. With fixed constants and v_reset = 0, `EventPropLIF` computes the
+    same in closed form, and faster.
+
+    Source: Wunderlich and Pehle, Scientific Reports 11, 2021.
+    Example:
+        >>> layer = nn.EventDense(nn.EventLIF(learnable="tau_mem"), 2, 1, t_max=50.0, step=0.5, weight_init=4.0)
+        >>> print(layer(Tensor([[0.0, 3.0]])).asnumpy().round(3))
+        [[[5.983]]]
+    """
+
+    tau_mem: Any = TAU_MEM
+    tau_syn: Any = TAU_SYN
+    v_threshold: Any = V_THRESHOLD
+    v_reset: Any = field(0.0, FINITE, "the potential after a spike, below v_threshold")
+    learnable: Any = LEARNABLE
+
+    def dynamics(self, v: Tensor, i: Tensor) -> Any:
+        return (i - v) / self.tau_mem, -i / self.tau_syn
+
+    def spike_condition(self, v: Tensor, i: Tensor) -> Any:
+        return v - self.v_threshold
+
+    def input_spike(self, weight: Tensor, v: Tensor, i: Tensor) -> Any:
+        return v, i + weight
+
+    def reset(self, v: Tensor, i: Tensor) -> Any:
+        return self.v_reset, i
+
+
+@with_fields
+class EventALIF(EventNeuron):
+    """Event-driven LIF with an adaptive threshold: each spike raises it, and it decays back.
+
+        as `EventLIF`, and   tau_adapt da/dt = -a,   a spike adds beta to a
+        a spike occurs at v = v_threshold + a
+
+    Source: Bellec et al., "Long short-term memory and learning-to-learn in networks of spiking neurons", NeurIPS 2018.
+    """
+
+    states = 3
+    tau_mem: Any = TAU_MEM
+    tau_syn: Any = TAU_SYN
+    tau_adapt: Any = field(100.0, POSITIVE, "time constant of the threshold")
+    beta: Any = field(0.5, FINITE, "how much a spike raises the threshold")
+    v_threshold: Any = V_THRESHOLD
+    v_reset: Any = field(0.0, FINITE, "the potential after a spike, below v_threshold")
+    learnable: Any = LEARNABLE
+
+    def dynamics(self, v: Tensor, i: Tensor, a: Tensor) -> Any:
+        return (i - v) / self.tau_mem, -i / self.tau_syn, -a / self.tau_adapt
+
+    def spike_condition(self, v: Tensor, i: Tensor, a: Tensor) -> Any:
+        return v - self.v_threshold - a
+
+    def input_spike(self, weight: Tensor, v: Tensor, i: Tensor, a: Tensor) -> Any:
+        return v, i + weight, a
+
+    def reset(self, v: Tensor, i: Tensor, a: Tensor) -> Any:
+        return self.v_reset, i, a + self.beta
+
+
+@with_fields
+class EventQIF(EventNeuron):
+    """Event-driven quadratic integrate and fire (QIF), the normal form of a neuron near its threshold.
+
+        tau_mem dv/dt = v (v - v_c) + i,   tau_syn di/dt = -i,   an input spike adds its weight to i
+        a spike occurs at v = v_peak, and v becomes v_reset
+
+    Above v_c the potential grows without input until the neuron spikes, so a spike can follow long after its cause.
+
+    Source: Gerstner et al., Neuronal Dynamics, section 5.3; Klos and Memmesheimer, "Smooth exact gradient descent
+    learning in spiking neural networks", Physical Review Letters 2025.
+    """
+
+    tau_mem: Any = TAU_MEM
+    tau_syn: Any = TAU_SYN
+    v_c: Any = field(1.0, FINITE, "critical potential")
+    v_peak: Any = field(10.0, FINITE, "the potential of a spike, above v_c")
+    v_reset: Any = field(0.0, FINITE, "the potential after a spike, below v_peak")
+    learnable: Any = LEARNABLE
+
+    def dynamics(self, v: Tensor, i: Tensor) -> Any:
+        return (v * (v - self.v_c) + i) / self.tau_mem, -i / self.tau_syn
+
+    def spike_condition(self, v: Tensor, i: Tensor) -> Any:
+        return v - self.v_peak
+
+    def input_spike(self, weight: Tensor, v: Tensor, i: Tensor) -> Any:
+        return v, i + weight
+
+    def reset(self, v: Tensor, i: Tensor) -> Any:
+        return self.v_reset, i

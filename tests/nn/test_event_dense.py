@@ -1,0 +1,262 @@
+"""EventDense: any event-driven neuron against closed forms, finite differences and a plain simulation."""
+
+import math
+
+import numpy as np
+import pytest
+
+import snncell
+from snncell import Parameter, Tensor, grad, jit, nn, ops
+from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, SnncellError
+from snncell.kernels.eventprop import solver_adjoint
+
+INF = math.inf
+
+
+class Jumping(nn.EventNeuron):
+    """A neuron of the user's own: input spikes move the potential at once, and a learned factor scales its leak."""
+
+    states = 1
+
+    def __init__(self, tau, gain):
+        super().__init__({"tau": tau})
+        self.gain = Parameter(Tensor(gain, "float64"), name="gain")
+
+    def init_state(self, x):
+        return x + 0.1 * self.gain
+
+    def dynamics(self, v):
+        return (1.5 - v * ops.exp(-self.gain)) / self.tau
+
+    def spike_condition(self, v):
+        return v - 1.0
+
+    def input_spike(self, weight, v):
+        return v + weight * self.gain
+
+    def reset(self, v):
+        return 0.1 * v
+
+
+def double(value):
+    return Tensor(np.asarray(value), "float64")
+
+
+ALL = ("tau_mem", "tau_syn")
+NEURONS = {
+    "LIF": lambda: nn.EventLIF(double(20.0), double(5.0), double(1.0), learnable=(*ALL, "v_threshold")),
+    "LIF, reset above 0": lambda: nn.EventLIF(double(9.0), double(12.0), v_reset=double(0.3), learnable="v_reset"),
+    "ALIF": lambda: nn.EventALIF(double(20.0), double(5.0), double(40.0), double(0.4), learnable=("tau_adapt", "beta")),
+    "QIF": lambda: nn.EventQIF(double(8.0), double(5.0), double(1.0), v_peak=double(4.0), learnable=("v_c", "v_peak")),
+    "constants per neuron": lambda: nn.EventLIF(double(np.linspace(10.0, 25.0, 5)), learnable="tau_mem"),
+    "jumping": lambda: Jumping(double(15.0), 0.7),
+}
+
+
+def layer_of(kind, rng, neurons=5, spikes=2, max_delay=None, scale=1.0, **options):
+    """A layer of 4 inputs in float64, whose neurons mostly spike."""
+    mean = {"jumping": 0.15, "QIF": 3.0}.get(kind, 2.5)
+    weights = double(scale * rng.normal(mean, 0.5 * mean, (neurons, 4)))
+    options = {"t_max": 60.0, "step": 1.0} | options
+    layer = nn.EventDense(
+        NEURONS[kind](), 4, neurons, spikes=spikes, max_delay=max_delay, weight_init=weights, dtype="float64", **options
+    )
+    if max_delay:
+        layer.delay.set_data(double(rng.uniform(0.1, 0.9, (neurons, 4)) * max_delay))
+    return layer
+
+
+def times_of(rng, batch=3, each=2):
+    times = rng.uniform(0.0, 30.0, (batch, 4, each))
+    times[rng.uniform(size=times.shape) < 0.15] = INF
+    return double(times)
+
+
+def loss_of(layer, times):
+    """A loss of the spike times. Missing spikes add a constant."""
+    found = layer(times)
+    weights = double(np.sin(np.arange(found.size) + 1.0).reshape(found.shape))
+    return (ops.where(found < INF, found, 0.0) * weights).sum()
+
+
+# --- forward ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("spikes", [1, 4])
+@pytest.mark.parametrize("neurons", [3, 17])
+def test_lif_equals_closed_form(rng, run, spikes, neurons):
+    layer = layer_of("LIF", rng, neurons, spikes, step=0.2)
+    exact = nn.EventPropLIF(4, neurons, spikes=spikes, t_max=60.0, weight_init=layer.weight.value(), dtype="float64")
+    times = times_of(rng)
+    found, wanted = run(layer)(times).asnumpy(), exact(times).asnumpy()
+    assert 0.3 < np.isfinite(wanted).mean() < 1.0 or spikes == 1
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    of_found = run(grad(lambda times: loss_of(layer, times)))(times).asnumpy()
+    of_wanted = grad(lambda times: loss_of(exact, times))(times).asnumpy()
+    np.testing.assert_allclose(of_found, of_wanted, atol=1e-4 * abs(of_wanted).max())
+
+
+def test_error_is_of_fourth_order_in_the_step(rng):
+    layer, times = layer_of("QIF", rng, spikes=1), times_of(rng)
+    found = {}
+    for step in (1.0, 0.5, 0.02):
+        layer.step = step
+        found[step] = layer(times).asnumpy()
+    there = np.isfinite(found[0.02])
+    assert there.sum() > 5
+    coarse, fine = (abs(found[step] - found[0.02])[there].max() for step in (1.0, 0.5))
+    assert 8.0 < coarse / fine < 40.0
+
+
+def test_neurons_of_a_layer_do_not_affect_each_other(rng):
+    layer, times = layer_of("ALIF", rng, 19, 3), times_of(rng)
+    found = layer(times).asnumpy()
+    few = nn.EventDense(
+        layer.neuron, 4, 2, t_max=60.0, step=1.0, spikes=3, weight_init=layer.weight[17:], dtype="float64"
+    )
+    np.testing.assert_array_equal(few(times[1:]).asnumpy(), found[1:, 17:])
+
+
+def test_input_spike_that_crosses_the_threshold_causes_a_spike_at_its_time():
+    neuron = Jumping(double(15.0), 1.0)
+    layer = nn.EventDense(neuron, 2, 1, t_max=9.0, step=1.0, weight_init=double([[2.0, 0.0]]), dtype="float64")
+    times = double([[7.25, 3.0], [INF, 3.0]])
+    np.testing.assert_array_equal(layer(times).asnumpy()[:, 0, 0], [7.25, INF])
+    of_times, (of_weight, *_) = snncell.grad(lambda t: layer(t)[0].sum(), 0, layer.trainable_params())(times)
+    np.testing.assert_array_equal(of_times.asnumpy(), [[1.0, 0.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(of_weight.asnumpy(), 0.0)
+
+
+def test_delay_equals_later_inputs(rng):
+    layer = layer_of("LIF", rng, 5, 3, max_delay=4.0)
+    layer.delay.set_data(double(np.full((5, 4), 2.5)))
+    plain = nn.EventDense(
+        layer.neuron, 4, 5, t_max=60.0, step=1.0, spikes=3, weight_init=layer.weight.value(), dtype="float64"
+    )
+    times = times_of(rng)
+    np.testing.assert_array_equal(layer(times).asnumpy(), plain(times + 2.5).asnumpy())
+
+
+def test_spikes_after_t_max_and_inputs_after_it_are_ignored(rng):
+    layer, times = layer_of("LIF", rng, 8, 3), times_of(rng)
+    found = layer(times).asnumpy()
+    layer.t_max = 17.0
+    early = layer(times).asnumpy()
+    np.testing.assert_allclose(early, np.where(found < 17.0, found, INF), rtol=1e-4)
+    assert (early < INF).any() and (found[early == INF] < INF).any()
+    np.testing.assert_array_equal(layer(ops.where(times < 17.0, times, INF)).asnumpy(), early)
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("max_delay", [None, 3.0], ids=["", "delays"])
+@pytest.mark.parametrize("kind", NEURONS)
+def test_gradients_equal_finite_differences(rng, kind, max_delay):
+    layer, times = layer_of(kind, rng, 5, 3, max_delay), times_of(rng)
+    parameters = layer.trainable_params()
+    of_times, of_all = jit(snncell.grad(lambda times: loss_of(layer, times), 0, parameters))(times)
+    assert np.isfinite(layer(times).asnumpy()).sum() > 8
+
+    def difference(change, direction, step=1e-5):
+        ends = []
+        for sign in (1.0, -1.0):
+            change(sign * step * direction)
+            ends.append(loss_of(layer, values["times"]).item())
+        change(0.0 * direction)
+        return (ends[0] - ends[1]) / (2 * step)
+
+    values = {"times": times}
+    directions = rng.standard_normal(times.shape)
+    found = np.where(np.isfinite(times.asnumpy()), directions * of_times.asnumpy(), 0.0).sum()
+    wanted = difference(lambda d: values.update(times=times + double(d)), directions)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+    for parameter, gradient in zip(parameters, of_all, strict=True):
+        kept, direction = parameter.asnumpy().copy(), rng.standard_normal(parameter.shape)
+        wanted = difference(lambda d, p=parameter, k=kept: p.set_data(double(k + d)), direction)
+        assert wanted != 0.0, parameter.name
+        found = (direction * gradient.asnumpy()).sum()
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6 * abs(wanted), err_msg=parameter.name)
+
+
+def test_gradient_of_a_constant_that_is_computed_outside(rng):
+    layer, times = layer_of("LIF, reset above 0", rng), times_of(rng)
+
+    def loss(tau):
+        layer.neuron.tau_mem = tau * 2.0
+        return loss_of(layer, times)
+
+    found = grad(loss)(double(10.0)).item()
+    np.testing.assert_allclose(found, (loss(double(10.001)) - loss(double(9.999))).item() / 0.002, rtol=1e-5)
+
+
+def test_gradients_of_a_deep_net_equal_finite_differences(rng):
+    first, last = layer_of("QIF", rng, 4), layer_of("LIF", rng, 3, 1, max_delay=2.0)
+    times, weight = times_of(rng), first.weight.asnumpy().copy()
+    gradient = snncell.grad(lambda: loss_of(nn.SequentialCell(first, last), times), None, [first.weight])()[0].asnumpy()
+    direction, ends = rng.standard_normal(weight.shape), []
+    for step in (1e-6, -1e-6):
+        first.weight.set_data(double(weight + step * direction))
+        ends.append(loss_of(nn.SequentialCell(first, last), times).item())
+    assert abs(gradient).max() > 0.0
+    np.testing.assert_allclose((gradient * direction).sum(), (ends[0] - ends[1]) / 2e-6, rtol=1e-4)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("batch", [3, 70])
+def test_results_do_not_depend_on_the_number_of_threads(rng, monkeypatch, batch):
+    layer, times = layer_of("ALIF", rng, 40, 3, max_delay=3.0, step=0.5), times_of(rng, batch)
+    results = []
+    for threads in (False, True):
+        monkeypatch.setattr(solver_adjoint, "PARALLEL_SIZE", 1 if threads else 1 << 60)
+        of_times, of_all = snncell.grad(lambda times: loss_of(layer, times), 0, layer.trainable_params())(times)
+        results.append([x.asnumpy() for x in (layer(times), of_times, *of_all)])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class Mixing(nn.EventLIF):
+    def dynamics(self, v, i):
+        return v - v.sum(), i
+
+
+class Short(nn.EventLIF):
+    def reset(self, v, i):
+        return 0.0
+
+
+ERRORS = {
+    "a neuron of time steps": (lambda: call(nn.LIFNode()), ArgumentError, "neuron is an EventNeuron, not a LIFNode"),
+    "no end": (lambda: call(nn.EventLIF(), t_max=INF), ArgumentError, "t_max"),
+    "no delay": (lambda: call(nn.EventLIF(), max_delay=0.0), ArgumentError, "max_delay"),
+    "equations that mix neurons": (lambda: call(Mixing()), ArgumentError, "Mixing uses sum.*elementwise"),
+    "a state too few": (lambda: call(Short()), ArgumentError, r"reset of Short must return 2 value\(s\), not 1"),
+    "undefined": (lambda: call(nn.EventNeuron({})), SnncellError, "must define dynamics"),
+    "negative times": (lambda: call(nn.EventLIF(), -1.0), ArgumentError, "at least 0"),
+    "NaN": (lambda: call(nn.EventLIF(), math.nan), ArgumentError, "NaN"),
+    "shape": (lambda: call(nn.EventLIF(), shape=(2, 3)), ShapeError, r"\(B, 4\)"),
+    "dtype": (lambda: call(nn.EventLIF(), dtype="float16"), DTypeError, "float32 or float64"),
+}
+
+
+def call(neuron, time=1.0, shape=(2, 4), **options):
+    options = {"t_max": 9.0, "step": 1.0, "weight_init": 1.0} | options
+    return nn.EventDense(neuron, 4, 2, **options)(ops.full(shape, time, "float32"))
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_name_the_fix(case):
+    make, kind, text = ERRORS[case]
+    with pytest.raises(kind, match=text):
+        make()
+
+
+def test_second_order_gradient_raises(rng):
+    layer, times = layer_of("LIF", rng), times_of(rng)
+    with pytest.raises(GradientError, match="no second-order gradients"):
+        grad(lambda t: grad(lambda t: loss_of(layer, t))(t).sum())(times)
