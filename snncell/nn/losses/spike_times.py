@@ -209,7 +209,6 @@ class FirstSpikeLoss(ClassLoss):
     reduction: Reduction = field("mean", meaning='"mean", "sum" or "none", which returns (B,), 0 where it skips')
 
     def _complete(self, given: dict[str, Any]) -> None:
-        super()._complete(given)
         if not self.early >= 0.0:
             raise ArgumentError(f"FirstSpikeLoss: early must be at least 0, not {self.early!r}.")
         self.entropy = CETemporalLoss(reduction="none")
