@@ -48,10 +48,20 @@ def _multiply(matrix: Any, x: Any, out: Any) -> None:
     WORKERS.run(multiply, range(0, columns, COLUMNS))
 
 
-def _blocks(steps: int, delays: int) -> tuple[int, int]:
-    """The number of blocks, and the steps of each."""
-    blocks = max(1, round(steps / max(4 * delays, 64)))
-    return blocks, -(-steps // blocks)
+def _work(blocks: int, steps: int, batch: int, delays: int, inputs: int, outputs: int) -> float:
+    """The multiplications, those of the transform of the taps twice, because they take twice as long."""
+    length, rows = -(-steps // blocks) + delays - 1, blocks * batch
+    transforms = length * length * rows * (inputs + outputs) + 2 * length * delays * inputs * outputs
+    return transforms + 2.0 * length * rows * inputs * outputs
+
+
+@functools.lru_cache(1024)
+def _blocks(*sizes: int) -> tuple[int, int, float]:
+    """The number of blocks, the steps of each, and the multiplications, for the sizes of `_work`."""
+    steps, _, delays, *_ = sizes
+    lengths = {min(steps, half * delays // 2) for half in range(2, 17)}
+    work, blocks = min((_work(n, *sizes), n) for n in {-(-steps // own) for own in lengths})
+    return blocks, -(-steps // blocks), work
 
 
 def _transform(x: Any, blocks: int, own: int, reach: int, length: int) -> Any:
@@ -70,10 +80,8 @@ def share(y: tuple[int, ...], taps: tuple[int, ...]) -> float:
     (steps, batch, outputs), (delays, inputs, _) = y, taps
     if min(steps, delays, batch * inputs * outputs) <= 1:
         return 1.0
-    blocks, own = _blocks(steps, delays)
-    length, rows = own + delays - 1, blocks * batch
-    transforms = length * length * rows * (inputs + outputs) + length * delays * inputs * outputs
-    return MARGIN * (transforms + 2 * length * rows * inputs * outputs) / (delays * steps * batch * inputs * outputs)
+    *_, work = _blocks(steps, batch, delays, inputs, outputs)
+    return MARGIN * work / (delays * steps * batch * inputs * outputs)
 
 
 def product_back(y: Any, taps: Any) -> Any:
@@ -83,7 +91,7 @@ def product_back(y: Any, taps: Any) -> Any:
 
 def _product_back(y: Any, taps: Any) -> Any:
     (steps, batch, outputs), (delays, inputs, _) = y.shape, taps.shape
-    blocks, own = _blocks(steps, delays)
+    blocks, own, _ = _blocks(steps, batch, delays, inputs, outputs)
     length = own + delays - 1
     transformed = _transform(y, blocks, own, length, length)
     frequencies, _, rows, _ = transformed.shape
@@ -115,8 +123,8 @@ def product_of_both(x: Any, y: Any, delays: int) -> Any:
 
 
 def _product_of_both(x: Any, y: Any, delays: int) -> Any:
-    (steps, _, inputs), outputs = x.shape, y.shape[2]
-    blocks, own = _blocks(steps, delays)
+    (steps, batch, inputs), outputs = x.shape, y.shape[2]
+    blocks, own, _ = _blocks(steps, batch, delays, inputs, outputs)
     length = own + delays - 1
     of_x, of_y = _transform(x, blocks, own, own, length), _transform(y, blocks, own, length, length)
     frequencies, _, rows, _ = of_y.shape
