@@ -17,6 +17,7 @@ from snncell.tape import structure
 LAYERS = {
     "AxonalDelay": lambda: nn.AxonalDelay(3, 3, Tensor([0.3, 1.5, 3.0])),
     "DelayedDense": lambda: nn.DelayedDense(3, 2, 5),
+    "DelayedConv1d": lambda: nn.SequentialCell(nn.Unflatten(2, (1, 3)), nn.DelayedConv1d(1, 2, 2, 3)),
     "RecurrentDelay": lambda: nn.MultiStep(nn.RecurrentDelay(nn.LIFNode(v_threshold=0.4), nn.DelayedDense(3, 3, 2))),
     "SynapseFilter": lambda: nn.MultiStep(nn.SynapseFilter([2.0, 3.0, 4.0], learnable=True)),
     "ThresholdBatchNorm": lambda: nn.ThresholdBatchNorm(3, 0.5),

@@ -9,7 +9,7 @@ import pytest
 
 import snncell
 from snncell import Tensor, nn, ops, surrogate, testing
-from snncell.errors import ArgumentError, ShapeError
+from snncell.errors import ArgumentError, CallError, ShapeError
 
 T, B, N_IN, N_OUT = 9, 2, 3, 4
 KERNELS = {"gaussian": lambda s: math.exp(-s * s / 2), "triangular": lambda s: max(0.0, 1 - abs(s))}
@@ -83,6 +83,29 @@ def test_network_of_smooth_spikes_agrees_with_differences(run, x):
     net.set_train()
     with surrogate.smooth():
         testing.check_grads(run(net), Tensor(x * 2.0), weights=net.trainable_params())
+
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize(("pad_mode", "padding"), [("same", 0), ("valid", 0), ("pad", 2)])
+@pytest.mark.parametrize("stride", [1, 3])
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_convolution_equals_sum_of_convolutions_of_delayed_inputs(
+    run, rng, window, stride, pad_mode, padding, dilation, train
+):
+    snncell.set_seed(5)
+    places = {"stride": stride, "pad_mode": pad_mode, "padding": padding, "dilation": dilation}
+    layer = nn.DelayedConv1d(2, 3, window, 4, **places, width=1.1, dtype="float64").set_train(train)
+    x = Tensor(rng.normal(size=(6, B, 2, 9)))
+    expected = layer.synapses.bias.reshape((-1, 1))
+    for d, taps in enumerate(layer.synapses.taps()):  # (C K, O)
+        late = ops.concat([ops.zeros_like(x[:d]), x[: 6 - d]], 0).reshape((6 * B, 2, 9))
+        each = ops.conv1d(late, taps.T.reshape((3, 2, window)), **places)
+        expected = expected + each.reshape((6, B, *each.shape[1:]))
+    np.testing.assert_allclose(run(layer)(x).asnumpy(), expected.asnumpy(), atol=1e-12)
+    learned = [p for p in layer.trainable_params() if train or p is not layer.synapses.delay]
+    testing.check_grads(run(layer), x, weights=learned)
 
 
 def looped(longest=3, train=True, bias=True):
@@ -176,6 +199,14 @@ def test_copies_and_state_dicts_keep_delays(x):
 
 X = ops.ones((T, B, N_IN))
 REFUSED = [
+    (
+        lambda: nn.DelayedConv1d(3, 2, 3, 1)(X),
+        ShapeError,
+        r"must be a sequence \(T, B, 3, L\), but has shape \(9, 2, 3\)",
+    ),
+    (lambda: nn.DelayedConv1d(2, 2, 5, 1, pad_mode="valid")(ops.ones((T, B, 2, 4))), ShapeError, "fewer places than a"),
+    (lambda: nn.DelayedConv1d(2, 2, 3, 1, padding=1), ArgumentError, 'padding=1 needs pad_mode="pad"'),
+    (lambda: nn.DelayedConv1d(2, 2, 3, 1, widht=1.0), CallError, "no argument widht. Did you mean width"),
     (lambda: made()(X[0]), ShapeError, r"must be a sequence \(T, B, 3\), but has shape \(2, 3\)"),
     (lambda: made()(X[:, :, :2]), ShapeError, r"must be a sequence \(T, B, 3\), but has shape \(9, 2, 2\)"),
     (lambda: nn.DelayedDense(2, 2, -1), ArgumentError, "max_delay is an integer of at least 0, not -1"),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from snncell import dtype as dtypes, ops
-from snncell.base.arguments.kinds import Count, FloatDtype, Own, Size
+from snncell.base.arguments.kinds import Count, FloatDtype, Own, PadMode, Size
 from snncell.base.arguments.shown import came
 from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
@@ -22,11 +22,12 @@ from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
 from snncell.nn.time.axis import check_time_axis
 from snncell.nn.time.multistep import initial_states
 from snncell.ops.base import array_beside, same_dtype
+from snncell.ops.conv import padding_widths
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor
 
-__all__ = ["DelayedDense", "RecurrentDelay"]
+__all__ = ["DelayedConv1d", "DelayedDense", "RecurrentDelay"]
 
 # --- Products with delays: x (T, B, N_in), taps (D + 1, N_in, N_out), y (T, B, N_out) ---------------------------------
 
@@ -220,6 +221,77 @@ class DelayedDense(Ranged, Cell):
 
     def extend_repr(self) -> str:
         names = "in_channels", "out_channels", "max_delay", "kernel", "has_bias"
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+
+
+class DelayedConv1d(Cell):
+    """1D convolution with a learned delay for each synapse (DCLS): over channels, an axis of places, and time.
+
+        y[t, :, o, l] = sum_c sum_k sum_d w[o, c, k] kernel(d - p[o, c, k]) x[t - d, :, c, l stride + k dilation] + b[o]
+
+    The places of x are counted after padding. Use it for inputs with neighbours, such as the frequencies of sounds.
+    The attribute `synapses` is a `DelayedDense` from the C K values of a window to the O outputs. So the weights
+    `synapses.weight` and the delays `synapses.delay` are (O, C K), and you can assign `synapses.width`.
+
+    Args:
+        in_channels: C.
+        out_channels: O.
+        kernel_size: K, the number of places of a window.
+        max_delay: the longest delay, in steps.
+        stride: the distance between windows.
+        pad_mode, padding: as for `Conv1d`; "same" gives ceil(L / stride) places.
+        dilation: the distance between the places of a window.
+        options: kernel, width, weight_init, ... as for `DelayedDense`.
+    Inputs: x: (T, B, C, L).
+    Returns: y, (T, B, O, places).
+    Raises: ShapeError for x of another shape, or with fewer places than a window.
+    Source: as for `DelayedDense`.
+    Example:
+        >>> layer = nn.DelayedConv1d(2, 4, kernel_size=3, max_delay=5)
+        >>> layer(ops.ones((10, 1, 2, 16))).shape, layer.synapses.delay.shape
+        ((10, 1, 4, 16), (4, 6))
+    """
+
+    def __init__(
+        self,
+        in_channels: Count,
+        out_channels: Count,
+        kernel_size: Count,
+        max_delay: Size,
+        stride: Count = 1,
+        pad_mode: PadMode = "same",
+        padding: Size = 0,
+        dilation: Count = 1,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.in_channels, self.kernel_size = in_channels, kernel_size
+        self.stride, self.pad_mode, self.padding, self.dilation = stride, pad_mode, padding, dilation
+        self._padding_of(1)  # checks pad_mode and padding
+        self.synapses = DelayedDense(in_channels * kernel_size, out_channels, max_delay, **options)
+
+    def _padding_of(self, places: int) -> tuple[int, int]:
+        geometry = (places,), (self.kernel_size,), (self.stride,), (self.dilation,)
+        return padding_widths(*geometry, self.pad_mode, self.padding, "DelayedConv1d")[0]
+
+    def construct(self, x: Tensor) -> Tensor:
+        if x.ndim != 4 or x.shape[2] != self.in_channels:
+            raise ShapeError(
+                f"{self!r}: the input must be a sequence (T, B, {self.in_channels}, L), but has shape {x.shape}."
+            )
+        padded = ops.pad(x, self._padding_of(x.shape[3]))
+        span = padded.shape[3] - (self.kernel_size - 1) * self.dilation
+        if span < 1:
+            raise ShapeError(f"{self!r}: the input of shape {x.shape} has fewer places than a window.")
+        steps, batch, _, places = *x.shape[:3], -(-span // self.stride)
+        firsts = range(0, self.kernel_size * self.dilation, self.dilation)
+        windows = ops.stack([padded[..., first : first + span : self.stride] for first in firsts], 3)  # (T, B, C, K, L)
+        rows = windows.transpose((0, 1, 4, 2, 3)).reshape((steps, batch * places, -1))
+        out: Tensor = self.synapses(rows)
+        return out.reshape((steps, batch, places, -1)).transpose((0, 1, 3, 2))
+
+    def extend_repr(self) -> str:
+        names = "kernel_size", "stride", "pad_mode", "padding", "dilation"
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
 
