@@ -46,7 +46,7 @@ class LaunchTime(NamedTuple):
         share: its part of the step's time.
         bytes: bytes that it reads from and writes to memory.
         operations: multiplications and additions.
-        bound: the time in seconds that its bytes and operations need at least on this machine.
+        bound: the least time in seconds in which this machine can process its bytes and operations.
         times_bound: seconds / bound.
         density: the share of nonzero elements in the operand in which the CPU looks for events, or None.
         path: "events", "dense", or both with a comma; "" if the CPU does not look for events.
@@ -70,7 +70,7 @@ class LaunchTime(NamedTuple):
 
 
 class LayerTime(NamedTuple):
-    """One layer of a profiled step: sums over its launches, by the names of `LaunchTime`.
+    """One layer of a profiled step: sums over its launches, with the attribute names of `LaunchTime`.
 
     Attributes:
         name: the path and the class of the layer.
@@ -115,12 +115,12 @@ def profile(
     60 ms with 40 launches. On a GPU they take more, because the host has to wait for each launch. The output states how
     much longer a step takes with the clocks.
 
-    The bound of a launch is the larger of two times: its bytes at the bandwidth of a copy, and its operations at the
-    rate of a large matrix product. Both rates are measured once, at the first profile. A launch at 1.2 times its bound
-    cannot become much faster, a launch at 10 times can. Operations are those of the plain algorithm: 2 n k m for a
-    matrix product, fewer if it computes with the nonzero elements only, and one for each element of an elementwise
-    operation. A launch can take less time than its bound if it needs fewer operations, like a Winograd convolution, or
-    if its data are in a cache.
+    The bound of a launch is the longer of two times: the time for its bytes at the bandwidth of a copy, and the time
+    for its operations at the rate of a large matrix product. Both rates are measured once, at the first profile. A
+    launch at 1.2 times its bound cannot become much faster, a launch at 10 times can. Operations are those of the plain
+    algorithm: 2 n k m for a matrix product, fewer if it computes with the nonzero elements only, and one for each
+    element of an elementwise operation. A launch can take less time than its bound if it needs fewer operations, like a
+    Winograd convolution, or if its data are in a cache.
 
     Args:
         step: a function or Cell. If it is not jitted, its compiled form is profiled, and the output says so.
@@ -134,7 +134,8 @@ def profile(
         a row for each launch. `seconds` is the time of a step, and `overhead` the fraction that the clocks add to it.
 
     Raises:
-        TraceError: if `step` cannot be compiled, inside of a jitted function, or with `check_finite`.
+        TraceError: if `step` cannot be compiled, or if you call `profile` inside of a jitted function or with
+            `check_finite`.
         ArgumentError: if `step` has no launches, for example because it returns its input.
 
     Example:
@@ -362,7 +363,7 @@ def _times(row: LayerTime | LaunchTime) -> tuple[str, str]:
 
 
 def _facts(row: LayerTime | LaunchTime) -> tuple[str, ...]:
-    """The cells of `_TITLES`."""
+    """The table cells of the columns in `_TITLES`."""
     path = "mixed" if "," in row.path else row.path
     density = "" if row.density is None else f"{_number(100 * row.density)} % {path}"
     times = "" if math.isnan(row.times_bound) else _number(row.times_bound)
@@ -383,7 +384,7 @@ def _number(value: float) -> str:
 
 
 def _cut(text: str, width: int, is_path: bool) -> str:
-    """Cut a path at its beginning, and another name at its end."""
+    """Shorten a path at its beginning, and any other name at its end."""
     if len(text) <= width:
         return text
     return f"...{text[3 - width :]}" if is_path else f"{text[: width - 3]}..."

@@ -87,8 +87,9 @@ def fit(
 
     Args:
         net: the network, called with the inputs of a batch. `fit` compiles it, so encoders in it cannot check the range
-            of their input. It trains in training mode, evaluates in prediction mode, and restores both. Each `Stateful`
-            is reset before a pass over the data. A loss or accuracy with an argument `lengths` gets those of the net.
+            of their input. `fit` trains the net in training mode and evaluates it in prediction mode. At the end
+            each Cell gets back the mode that it had before. Each `Stateful` is reset before a pass over the data. If
+            the loss or accuracy has an argument `lengths`, it gets the `lengths` that the net gets.
         loss: a function or a Cell. It gets the net's output and the target, and returns a number.
         optimiser: an optimiser of the Parameters to train. A learning-rate schedule counts training steps.
         data: a tuple of arrays (inputs, ..., target) with one entry per sample, which `fit` shuffles and batches. Or an
@@ -101,11 +102,13 @@ def fit(
         batch_size: the batch size, if the data are arrays.
         accuracy: a function of the net's output and the target, to record its mean; None for no accuracy.
         metrics: a list of names ("top5", "confusion", ...; see `train.metric`) and functions like accuracy, or a dict
-            from names in the record to these. "spikes", "synops", "energy" and other `Monitored` need `validation`.
+            of them, whose keys are the names in the record. "spikes", "synops", "energy" and other `Monitored` need
+            `validation`.
         firing_rate: one or more Cells whose output is spikes. You must pass the `MultiStep`, not the neuron inside. The
             records contain the share of nonzero elements, without the padding after `lengths`.
         accumulate: gradient accumulation, for large batches that do not fit into memory: the number of batches per
-            optimiser step, which takes the mean gradient of their samples. An epoch ends with a step.
+            optimiser step. The step uses the mean gradient over all samples of these batches. The last step of an epoch
+            can have fewer batches.
         clip_norm, clip_value: gradient clipping: first `clip_by_value`, then `clip_by_global_norm`.
         loss_scale: an `amp.DynamicLossScaler`, or a constant number, so that float16 gradients do not become 0. Steps
             whose gradients are not finite are skipped; records contain "loss_scale" (the next) and "skipped" (a count).
@@ -121,21 +124,24 @@ def fit(
         log: a file, .csv or .jsonl, with a line for each epoch.
         progress: whether to show a progress bar.
         prefetch: whether a thread prepares the next batch during a step, which keeps one more batch in memory. By
-            default it does so for arrays and `train.Batches` if this is faster, and never with a GPU, where the host
-            works in parallel anyway. Pass True for other data only if they do not depend on anything that a step
-            changes, such as weights or a monitor; snncell's random numbers are allowed, and stay the same.
+            default it does so for arrays and `train.Batches` if this is faster. It never does so with a GPU, because
+            the host then works in parallel without a thread. Pass True for other data only if they do not depend on
+            anything that a step changes, such as weights or a monitor; snncell's random numbers are allowed, and stay
+            the same.
         distributed: train on all ranks of the job that `snncell.distributed.init()` joined. All ranks must call `fit`
-            with the same arguments and all data. `fit` cuts each batch into shards; gradients, numbers and BatchNorm's
-            statistics are means over all samples in a fixed order, so any number of ranks gives the same bits. A loss
-            or metric gets one shard, and its mean is over this shard. Rank 0 writes files. If a rank stops, all stop.
+            with the same arguments and all data. `fit` cuts each batch into shards. Gradients, the numbers in the
+            records and BatchNorm's statistics are means over all samples, added in a fixed order, so any number of
+            ranks gives the same bits. A single call of a loss or metric gets one shard, so a mean that it computes is
+            over this shard only. Rank 0 writes files. If a rank stops, all stop.
         test: an older name of `validation`.
     Returns: A `Result`, with the history.
     Raises:
         ArgumentError: for invalid settings, or data without a batch.
         TrainingError: if the loss of an epoch is not finite, its test loss (or `monitor`) is NaN, or a trained
-            Parameter is not finite: NaN potentials do not spike, so the loss can stay finite. With loss_scale also if
-            gradients are not finite at the smallest scale, or in all steps of an epoch with a constant scale. If the
-            data contain NaN, the message says where. The checkpoint of the previous epoch stays on disk.
+            Parameter is not finite: NaN potentials do not spike, so the loss can stay finite. With a
+            `DynamicLossScaler`, also if gradients are not finite at its smallest scale; with a constant scale, if they
+            are not finite in all steps of an epoch. If the data contain NaN, the message says where. The checkpoint of
+            the previous epoch stays on disk.
         CheckpointError: if the file to resume from is missing, or of another net, optimiser, loss, data or settings.
         RankError: with distributed, if no job was joined, or if ranks differ in net, data or settings, or have ended.
     If `validation` is arrays or a list of batches, and contains NaN, `fit` gives a RuntimeWarning at the beginning.
@@ -188,7 +194,7 @@ def fit(
 
 
 def _epochs_to_evaluate(test_every: Any, log: Any) -> int | list[int]:
-    """The number of epochs to the next evaluation, or the list of those with one after them."""
+    """Check and return `test_every`: the number of epochs between evaluations, or a list of epochs."""
     several = isinstance(test_every, (list, tuple, set, frozenset))
     counts = [*test_every] if several else [test_every]
     if not counts or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
@@ -375,7 +381,7 @@ class Run:
         training.evaluating = False
 
     def cause(self) -> str:
-        """Search the first batches for a gradient that is infinite at the weights from before the epoch."""
+        """Search the first batches for an infinite gradient, with the weights from before the epoch."""
         training = self.training
         trained = training.optimiser.trainable_params()
         if not self.before or not trained:

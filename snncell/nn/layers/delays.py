@@ -40,7 +40,7 @@ class _Delayed(Primitive):
         return [((*x.shape[:2], taps.shape[-2 if attrs.get("back") else -1]), taps.dtype)]
 
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
-        """Two for each element of x and each of its taps."""
+        """Count two operations for each element of x and each of its taps."""
         x, taps = inputs[0].shape, inputs[1].shape
         return float(2.0 * used * math.prod(x) * math.prod(taps) / x[2])
 
@@ -109,20 +109,23 @@ class DelayedDense(Ranged, Cell):
         k(s) = max(0, 1 - |s| / width)          kernel="triangular"
 
     k is normalised: its sum over d is 1. x counts as 0 before the first step. Use it for temporal patterns, such as
-    speech: a neuron with learned delays detects spikes at certain times after each other. A wide kernel has a gradient
-    that reaches far, and a narrow one is close to a single delay. So start with a large `width`, and let it shrink
-    during training: assign `layer.width` between two steps, for example in a callback.
+    speech: a neuron with learned delays detects spikes that follow each other at certain intervals. With a wide kernel,
+    the gradient of a delay depends on many steps around p, so p can move far. A narrow kernel is close to a single
+    delay. So start with a large `width`, and let it shrink during training: assign `layer.width` between two training
+    steps, for example in a callback.
 
     Delays are clipped to [0, max_delay] at each write, also by an optimiser. They are counted in steps, while weights
     are small numbers, so their learning rate should be about 100 times as large: use parameter groups.
 
-    After `set_train(False)`, each synapse has a single delay, p rounded to a whole step, which a chip with delays can
-    compute as well. p then has no gradient.
+    After `set_train(False)`, each synapse has a single delay: p rounded to a whole step. Neuromorphic chips have such
+    delays. In this mode p has no gradient.
 
-    A Cell is not in training mode until `set_train()`, or until a function of `train` has called it.
+    A new Cell is in prediction mode. Call `set_train()` in your own training loop; `train.fit` and
+    `train.training_step` call it for you.
 
-    Spikes are processed as events. The gradients of x and of dense inputs are computed by Fourier transforms of time if
-    that saves work, so a NaN in the gradient of y reaches gradients of other steps.
+    Spikes are processed as events. The gradient of x and, for a dense x, the gradients of w and p are computed by
+    Fourier transforms over time if that saves work. A NaN in the gradient of y then also reaches the gradients of other
+    time steps.
 
     Inputs: x: (T, B, in_channels), spikes or any other numbers.
     Returns: y, (T, B, out_channels).
@@ -177,7 +180,7 @@ class DelayedDense(Ranged, Cell):
             self.bias = create_parameter(given["bias_init"], even, shape[:1], dtype)
 
     def range_of(self, name: str) -> Range:
-        """The range of a constant: of delays [0, max_delay], of the width above 0, or above 0.5 for triangles."""
+        """The range of a constant: [0, max_delay] for delays; for the width above 0, or above 0.5 if triangular."""
         if name == "delay":
             return Range(0.0, float(self.max_delay), "both")
         return _WIDTHS[self.kernel] if name == "width" else super().range_of(name)
@@ -202,9 +205,10 @@ class DelayedDense(Ranged, Cell):
         return out + self.bias if self.has_bias else out
 
     def taps(self) -> Tensor:
-        """The weights of all whole delays, (max_delay + 1, in_channels, out_channels), in the present mode.
+        """The weight of each synapse at each delay in the current mode: (max_delay + 1, in_channels, out_channels).
 
-        In training mode they are w k(d - p), for prediction w at the rounded delay and 0 elsewhere.
+        In training mode the weights are w k(d - p). In prediction mode they are w at the rounded delay, and 0
+        elsewhere.
         """
         weights, delays = self.weight.T, self.delay.T
         if self.training:
@@ -300,9 +304,10 @@ class RecurrentDelay(Cell):
 
         out[t], *states[t] = cell(x[t] + b + sum_d out[t - 1 - d] taps[d], *states[t - 1]),   d = 0, ..., D
 
-    The taps are w k(d - p) of `feedback`, so a spike arrives 1 + p steps later, after at least one step. Use it for
-    recurrent networks that must remember the times of their spikes. The result is a neuron: a Cell of one time step,
-    for `MultiStep`. Its first state has the currents that are still to come, and the states of `cell` follow.
+    `feedback` gives the taps, w k(d - p). The feedback takes at least one step, so a spike arrives 1 + p steps later.
+    Use it for recurrent networks that must remember the times of their spikes. The result is a neuron: a Cell of one
+    time step, for `MultiStep`. Its first state contains the currents that have not arrived yet, and the states of
+    `cell` follow.
 
     Args:
         cell: the neuron, with N outputs for N inputs.

@@ -70,8 +70,8 @@ class SpikeTimes(Cell):
     Like `FirstSpikeTime`, for n = 1 ... count: d t_n / d s[t] = -1 at t = t_n, else 0. Missing spikes count as T - 1.
 
     Inputs, Raises: as for `FirstSpikeTime`.
-    Source: the temporal losses of snnTorch with multi_spike. After snnTorch has counted a spike, it removes the spikes
-    of all neurons and samples at this step, so that other neurons lose spikes; this layer does not.
+    Source: the temporal losses of snnTorch with multi_spike. For each spike that it finds, snnTorch removes all spikes
+    of this time step, also those of other neurons and samples. This layer keeps them.
     Example:
         >>> nn.SpikeTimes(2)(Tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])).tolist()
         [[1.0, 2.0], [3.0, 3.0]]
@@ -151,8 +151,8 @@ class CETemporalLoss(CrossEntropyOverTime):
         of_times(times, labels, end) = of_times(ops.minimum(times, end), labels).
 
         Silent neurons of `EventPropLIF` have no gradient. Use `FirstSpikeLoss` to train it: it skips samples with a
-        silent label neuron. With `end`, such a sample would only make the other neurons later, until they are silent
-        too.
+        silent label neuron. With `end`, the label neuron still has no gradient, so such a sample would only make the
+        other neurons spike later, until they are silent too.
         """
         if end is not None:
             times = ops.minimum(times, end)
@@ -176,13 +176,12 @@ class FirstSpikeLoss(ClassLoss):
         each = -log(exp(-t_y / tau) / sum_c exp(-t_c / tau)) + early (exp(t_y / tau_early) - 1)
         loss = mean of each over the samples whose label neuron y spikes
 
-    Use it to train a classifier whose answer is the neuron that fires first. The second term is a regulariser: it lets
-    the label neuron spike early, which leaves it room to become later again.
+    Use it to train a classifier whose answer is the neuron that fires first. The second term is a regulariser that
+    makes the label neuron spike early. Then training can move this spike later again without making the neuron silent.
 
     A silent neuron has no gradient. If a sample's label neuron is silent, the loss could only make the other neurons
-    later, until they are silent too, and training would fall apart after some epochs. Therefore such a sample does not
-    count. If no sample of a batch counts, the loss is inf and its gradient 0: then raise the weights, see
-    `EventPropLIF`.
+    later, until they are silent too, and training would fail after some epochs. Therefore such a sample does not count.
+    If no sample of a batch counts, the loss is inf and its gradient 0: then raise the weights, see `EventPropLIF`.
 
     The defaults suit times in ms between 0 and about 60, with time constants of neurons of 5 to 20 ms. Beyond
     t_y = 10 tau_early, the exponential of the regulariser continues as a straight line, so that it cannot overflow.
@@ -244,14 +243,15 @@ LATEST = 10.0  # in units of tau_early: the regulariser is a straight line beyon
 class MSETemporalLoss(ClassLoss):
     """Squared error of spike times relative to T: mean ((t_f - target) / T)^2.
 
-    Use it to train spike times, t_f = `FirstSpikeTime`. A silent neuron fires at T - 1, where it gets its gradient.
+    Use it to train spike times, t_f = `FirstSpikeTime`. A silent neuron counts as firing at T - 1, and gets its
+    gradient there.
 
     Inputs:
         outputs: spikes (T, B, C).
         targets: class numbers, integers (B,); or times in steps, (B, C) or (F, B, C).
         lengths: as for `CERateLoss`. T is then the number of steps of the sample.
     Raises: ShapeError, DTypeError, ArgumentError for targets that do not fit the outputs.
-    Source: mse_temporal_loss of snnTorch, whose off_target -1 acts as 0. It loses spikes, see `SpikeTimes`.
+    Source: mse_temporal_loss of snnTorch, whose off_target -1 acts as 0, and which loses spikes, see `SpikeTimes`.
     Example:
         >>> spikes = Tensor([[[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])  # first spikes at 1 and 2
         >>> nn.MSETemporalLoss()(spikes, Tensor([0])).item()  # ((1 / 4)^2 + ((2 - 3) / 4)^2) / 2
@@ -291,7 +291,8 @@ class MSETemporalLoss(ClassLoss):
         return self.of_times(times, targets, steps)
 
     def of_times(self, times: Tensor, targets: Tensor, steps: Count | Tensor) -> Tensor:
-        """The loss of spike times (B, C) or (F, B, C), for a number of steps, or one per sample, (B, 1).
+        """The loss of spike times (B, C) or (F, B, C). `steps` is the number of time steps, or one number per sample,
+        (B, 1).
 
         A silent neuron, whose time is inf, has the loss inf. You can pass ops.minimum(times, steps - 1) to count it as
         a spike at the end. It then has no gradient, and the gradients of the other neurons stay the same.

@@ -25,9 +25,10 @@ from snncell.tape.tensor import Tensor
 
 
 class Counting(Wrapper):
-    """Multi-spike function (sinabs, MultiSpike): the number of thresholds in the potential, x + 1, at most `most`.
+    """Multi-spike function (MultiSpike in sinabs): how many times the threshold fits into the potential.
 
-    Its gradient is the gradient of a single spike at the first threshold.
+    x is v / v_threshold - 1, so the number of spikes is floor(x + 1), from 0 to `most`. The gradient is that of a
+    single spike at the first threshold.
     """
 
     def __init__(self, surrogate_function: Any, most: int | None = None, compare: str = ">=") -> None:
@@ -158,8 +159,8 @@ class Neuron(Membrane):
         None,
         None,
         "when the reset acts, because frameworks differ in it. None: in the step of the spike. "
-        '"reset": in the next step, a reset to a value at the beginning of this step, and a subtraction at its end, so '
-        "that the subtracted amount does not decay in it. "
+        '"reset": in the next step. A reset to a value acts at the beginning of this step. A subtraction acts at its '
+        "end, because otherwise the subtracted amount would decay in this step. "
         '"reset+input": at the end of the next step, after its input. '
         '"spike": as "reset", and the spike too is returned one step later. '
         "With a delay, the state is the potential before the reset",

@@ -95,8 +95,8 @@ class EventDense(Settings):
     If the spike condition rises through 0 within a step, false position finds the time s up to rounding, and the state
     is reset there. So the error of a spike time is of order step^4, and spikes need not lie on the grid of steps.
 
-    The gradient is exact for this computation (implicit function theorem). With c the spike condition, y the state at
-    the start of the step, and F(y, s) the state after a time s,
+    The gradient is exact for this computation (implicit function theorem). With c the spike condition, p the Parameters
+    in the equations, y the state at the start of the step, and F(y, s) the state after a time s,
 
         c(F(y, s)) = 0,   ds = -(grad c . (F_y dy + F_p dp) + c_p dp) / (grad c . F_s)
 

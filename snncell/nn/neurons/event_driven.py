@@ -22,16 +22,18 @@ LEARNABLE = field((), None, 'names of the constants to learn, for example "tau_m
 class EventNeuron(Membrane):
     """Base class of event-driven neurons (hybrid systems): an ordinary differential equation, and jumps at spikes.
 
-    `EventDense` runs a layer of such neurons from spike times to spike times. To write a neuron, define four methods of
-    its states, which are Tensors of one shape (N,). They must be elementwise, because each neuron is simulated alone:
+    `EventDense` runs a layer of such neurons from spike times to spike times. To write a neuron, define these four
+    methods. The states are Tensors of shape (N,). The methods must be elementwise, because each neuron is simulated
+    alone:
 
     - `dynamics(*states)` returns the time derivative of each state.
     - `spike_condition(*states)` returns a number that rises through 0 when the neuron spikes.
     - `input_spike(weight, *states)` returns the states after an input spike.
     - `reset(*states)` returns the states after an output spike. It must end the spike: the condition must be below 0.
 
-    A result can be a Python number. Every Parameter that the methods read gets its exact gradient. The states start at
-    0; define `init_state(x)`, where x is a Tensor of shape (N,), for other initial states.
+    A method can return a Python number instead of a Tensor. Every Parameter that the methods read gets its exact
+    gradient. The states start at 0; define `init_state(x)`, where x is a Tensor of shape (N,), for other initial
+    states.
 
     Args, Raises: as for `Membrane`. `states` is the number of states.
     Source: the protocol follows Eventax; hybrid systems: Wunderlich and Pehle, Scientific Reports 11, 2021.
