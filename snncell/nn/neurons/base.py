@@ -27,8 +27,9 @@ from snncell.tape.tensor import Tensor
 class Counting(Wrapper):
     """Multi-spike function (MultiSpike in sinabs): how many times the threshold fits into the potential.
 
-    x is v / v_threshold - 1, so the number of spikes is floor(x + 1), from 0 to `most`. The gradient is that of a
-    single spike at the first threshold.
+    x is v / v_threshold - 1, so the number of spikes is floor(x + 1), from 0 to `most`. With compare=">", a potential
+    equal to a multiple of the threshold gives one spike less. The gradient is that of a single spike at the first
+    threshold.
     """
 
     def __init__(self, surrogate_function: Any, most: int | None = None, compare: str = ">=") -> None:
