@@ -172,6 +172,17 @@ def test_learned_delays_find_a_target_and_stay_in_range():
     np.testing.assert_allclose(layer.delay.asnumpy(), [[7.0, 0.0]], atol=0.3)
 
 
+@pytest.mark.compiled
+def test_explain_says_how_products_are_computed():
+    layer, x = nn.DelayedDense(100, 128, 25).set_train(), ops.ones((100, 16, 100))
+    gradient = snncell.jit(snncell.value_and_grad(lambda x: layer(x).sum(), 0, layer.trainable_params()))
+    words = " ".join(snncell.explain(gradient, x).split())
+    assert "delayed_product event-driven below 4" in words and "non-zero elements, else by BLAS" in words
+    assert "delayed_product by Fourier transforms of time; delayed_product_of_both event-driven below" in words
+    assert "product_of_one event-driven" in snncell.explain(snncell.jit(layer.set_train(False)), x)
+    assert "delayed_product by BLAS" in snncell.explain(snncell.jit(made(2)), X)
+
+
 def test_delays_start_uniformly_in_range_and_writes_are_clipped():
     layer = nn.DelayedDense(100, 50, 20)
     start = layer.delay.asnumpy()

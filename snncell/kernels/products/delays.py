@@ -119,11 +119,23 @@ def _windows(found: matmul.MatrixEvents, steps: int, inputs: int, delays: int) -
 CHUNK = 256  # rows of a part of a dense product
 
 
+def limit(x: Any, taps: Any) -> float:
+    """The density of x below which `product` is event-driven."""
+    (steps, batch, inputs), (delays, _, outputs) = x.shape, taps.shape
+    return matmul.limit(steps * batch, delays * inputs, outputs, np.dtype(taps.dtype), False)
+
+
+def limit_of_both(x: Any, y: Any, delays: int) -> float:
+    """The density of x below which `product_of_both` is event-driven: lower if Fourier transforms are possible."""
+    (steps, batch, inputs), outputs = x.shape, y.shape[2]
+    share = min(spectral.share(y.shape, (delays, inputs, outputs)), 1.0)
+    return share * matmul.limit(delays * inputs, steps * batch, outputs, np.dtype(y.dtype), True)
+
+
 def product(x: Any, taps: Any) -> Any:
     """y[t] = sum_d x[t - d] @ taps[d]: (T, B, N_in), (D + 1, N_in, N_out) -> (T, B, N_out)."""
     (steps, batch, inputs), (delays, _, outputs) = x.shape, taps.shape
-    below = matmul.limit(steps * batch, delays * inputs, outputs, taps.dtype, False)
-    found = _events(x, taps.dtype, below)
+    found = _events(x, taps.dtype, limit(x, taps))
     if not found.counts.size:
         return _shifted(x, taps, 1)
     sizes = steps * batch, delays * inputs
@@ -173,15 +185,13 @@ def product_back(y: Any, taps: Any) -> Any:
 def product_of_both(x: Any, y: Any, delays: int) -> Any:
     """The gradient of the taps, sum_{t, b} x[t - d, b, i] y[t, b, j]: (delays, N_in, N_out)."""
     (steps, batch, inputs), outputs = x.shape, y.shape[2]
-    share = spectral.share(y.shape, (delays, inputs, outputs))
-    below = matmul.limit(delays * inputs, steps * batch, outputs, y.dtype, True) * min(share, 1.0)
-    found = _events(x, y.dtype, below)
+    found = _events(x, y.dtype, limit_of_both(x, y, delays))
     if found.counts.size:
         windows, flat = _windows(found, steps, inputs, delays), np.ascontiguousarray(y).reshape(-1, outputs)
         sizes = delays * inputs, steps * batch
         out = matmul.product_by_events(windows, sizes, flat, by_columns=True, turned=False)
         return out.reshape(delays, inputs, outputs)
-    if share < 1.0:
+    if spectral.share(y.shape, (delays, inputs, outputs)) < 1.0:
         return spectral.product_of_both(x, y, delays)
     x, y = (np.ascontiguousarray(z).reshape(steps * batch, z.shape[2]) for z in (x, y))
     out = empty((delays, inputs, outputs), y.dtype)

@@ -10,14 +10,14 @@ import numpy as np
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype, Own, PadMode, Size
-from snncell.base.arguments.shown import came
+from snncell.base.arguments.shown import came, percent
 from snncell.cell.cell import Cell
 from snncell.cell.constants import Ranged
 from snncell.cell.fields import field, with_fields
 from snncell.cell.ranges import POSITIVE, Range
 from snncell.common.initializer import Init, Uniform, initializer
 from snncell.errors import ArgumentError, ShapeError
-from snncell.kernels.products import delays as kernels, delays_cuda as on_device
+from snncell.kernels.products import delays as kernels, delays_cuda as on_device, spectral
 from snncell.nn.layers.linear import FAN_IN_UNIFORM, create_parameter
 from snncell.nn.time.axis import check_time_axis
 from snncell.nn.time.multistep import initial_states
@@ -44,6 +44,11 @@ class _Delayed(Primitive):
         x, taps = inputs[0].shape, inputs[1].shape
         return float(2.0 * used * math.prod(x) * math.prod(taps) / x[2])
 
+    def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
+        """Describe how it is computed on the CPU, for operands of these sizes."""
+        x, taps = inputs
+        return [_way(0.0 if attrs["back"] else kernels.limit(x, taps), attrs["back"], x, taps.shape)]
+
 
 class _OfBoth(_Delayed):
     """The gradient of the taps: sum_{t, b} x[t - d, b, i] y[t, b, j]."""
@@ -55,6 +60,22 @@ class _OfBoth(_Delayed):
     def operations(self, inputs: Sequence[Any], outputs: Sequence[Any], attrs: dict[str, Any], used: float) -> float:
         return super().operations([inputs[0], outputs[0]], outputs, attrs, used)
 
+    def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
+        x, y = inputs
+        return [_way(kernels.limit_of_both(x, y, attrs["delays"]), True, y, (attrs["delays"], x.shape[2], y.shape[2]))]
+
+
+class _OfOne(_Delayed):
+    """y[t] = sum_i w[i] x[t - delay[i], i]."""
+
+    def choice(self, inputs: Sequence[Any], attrs: dict[str, Any]) -> list[str]:
+        return ["event-driven"]
+
+
+def _way(below: float, transforms: bool, y: Any, taps: tuple[int, ...]) -> str:
+    dense = "by Fourier transforms of time" if transforms and spectral.share(y.shape, taps) < 1.0 else "by BLAS"
+    return f"event-driven below {percent(below)} of non-zero elements, else {dense}" if below > 0.0 else dense
+
 
 def _product(x: Any, taps: Any, back: bool) -> Any:
     return kernels.product_back(x, taps) if back else kernels.product(x, taps)
@@ -62,7 +83,7 @@ def _product(x: Any, taps: Any, back: bool) -> Any:
 
 _delayed = _Delayed("delayed_product", _product)
 _of_both = _OfBoth("delayed_product_of_both", kernels.product_of_both)
-_of_one = _Delayed("delayed_product_of_one", kernels.product_of_one)
+_of_one = _OfOne("delayed_product_of_one", kernels.product_of_one)
 _delayed.def_there(on_device.product)
 _of_both.def_there(on_device.product_of_both)
 _of_one.def_there(on_device.product_of_one)
@@ -124,8 +145,8 @@ class DelayedDense(Ranged, Cell):
     `train.training_step` call it for you.
 
     Spikes are processed as events. The gradient of x and, for a dense x, the gradients of w and p are computed by
-    Fourier transforms over time if that saves work. A NaN in the gradient of y then also reaches the gradients of other
-    time steps.
+    Fourier transforms over time if that saves work. Their rounding errors are then relative to the largest gradient of
+    nearby time steps, and a NaN in the gradient of y reaches the gradients of these steps, too.
 
     Inputs: x: (T, B, in_channels), spikes or any other numbers.
     Returns: y, (T, B, out_channels).
