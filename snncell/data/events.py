@@ -183,6 +183,8 @@ def _whole(name: str, column: Array) -> Array:
     if kind not in "iub" and (kind != "f" or not np.array_equal(column, np.floor(column))):
         unit = " of microseconds" if name == "t" else ""
         raise ArgumentError(f"Events: {name} must be integers{unit}, not {column.dtype} such as {column[:3].tolist()}.")
-    if name == "t" and kind in "uf" and (np.abs(column.astype(np.float64)) >= 2.0**63).any():
-        raise ArgumentError(f"Events: t must be below 2^63 microseconds, but reaches {column.min()} to {column.max()}.")
+    if name == "t" and kind in "uf" and column.size:
+        first, last = column.min().item(), column.max().item()  # Python compares floats and integers exactly
+        if not -(2**63) <= first <= last < 2**63:
+            raise ArgumentError(f"Events: t must be below 2^63 microseconds, but reaches {first} to {last}.")
     return column

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Count, Own, Size, Within
+from snncell.base.arguments.kinds import AtLeastOne, Count, Own, Size
 from snncell.data.events import times_of
 from snncell.data.frames import grid_length, join_event_lists
 from snncell.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError, TensorIndexError
@@ -65,12 +65,15 @@ def with_entry(sample: Any, name: Any, value: Any) -> Any:
 def position_of(dataset: Any, index: Any, what: str = "samples") -> int:
     """Check an index of a data set, and count a negative one from the end."""
     length, who = len(dataset), type(dataset).__name__
-    if isinstance(index, bool) or getattr(index, "ndim", 0) > 0 or not hasattr(index, "__index__"):
+    try:
+        number = None if isinstance(index, bool) or getattr(index, "ndim", 0) > 0 else operator.index(index)
+    except TypeError:  # such as np.array(1.5), which has a method __index__
+        number = None
+    if number is None:
         raise ArgumentTypeError(
             f"{who}: an index must be an integer, not {index!r:.80}. For several samples, use "
             f"snncell.data.Subset(dataset, [0, 1, 2])."
         )
-    number = operator.index(index)
     if not -length <= number < length:
         raise TensorIndexError(f"{who}: index {number} is out of range for {length} {what}.")
     return number % length
@@ -191,9 +194,7 @@ class Sliced(View):
 # --- Batches ----------------------------------------------------------------------------------------------------------
 
 
-def padded(
-    sequences: Iterable[Any], steps: Annotated[int, Within(1)] | None = None, value: float = 0.0
-) -> tuple[Array, Array]:
+def padded(sequences: Iterable[Any], steps: AtLeastOne | None = None, value: float = 0.0) -> tuple[Array, Array]:
     """Pad sequences of different lengths to one array, time first, as a `Loader` does itself.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Count
+from snncell.base.arguments.kinds import AtLeastOne
 from snncell.base.arguments.names import plugin
 from snncell.base.arguments.shown import cut_lines, titled_table
 from snncell.cell.cell import Cell
@@ -117,10 +117,10 @@ class Monitor:
         above: Any = False,
         grad: Any = False,
         inputs: bool = False,
-        every: Count = 1,
+        every: AtLeastOne = 1,
         neurons: Any = None,
-        samples: Count | None = None,
-        calls: Count | None = 1,
+        samples: AtLeastOne | None = None,
+        calls: AtLeastOne | None = 1,
     ) -> None:
         requests = {"spikes": spikes, "v": v, "above": above, "grad": grad}
         self._recorder = Recorder(Neurons(net), requests, inputs, every, neurons, samples, calls)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Count, Positive
+from snncell.base.arguments.kinds import AtLeastOne, Positive
 from snncell.base.arguments.shown import show
 from snncell.errors import ArgumentError, ShapeError
 from snncell.plot import axes as drawing, sources
@@ -28,7 +28,7 @@ def raster(
     sample: int | None = None,
     neuron: int | None = None,
     classes: Any = None,
-    psth: Count | None = None,
+    psth: AtLeastOne | None = None,
 ) -> Any:
     """Raster plot: a mark for each spike, with time on the horizontal and neurons (or samples) on the vertical axis.
 
@@ -147,7 +147,7 @@ def psth(
     ax: Any = None,
     title: str | None = None,
     *,
-    width: Count = 1,
+    width: AtLeastOne = 1,
     layer: str | None = None,
     classes: Any = None,
 ) -> Any:

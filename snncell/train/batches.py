@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-from snncell.base.arguments.kinds import Count, Numbers
+from snncell.base.arguments.kinds import AtLeastOne, Numbers
 from snncell.base.arguments.shown import came
 from snncell.base.signals import deferring, take_from
 from snncell.cell.cell import Cell
@@ -53,7 +53,7 @@ class Batches:
     def __init__(
         self,
         *arrays: Numbers,
-        batch_size: Count = 64,
+        batch_size: AtLeastOne = 64,
         shuffle: bool = True,
         drop_last: bool = False,
         time_first: bool = False,

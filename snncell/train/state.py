@@ -94,20 +94,33 @@ def _by_last_names(make: Any) -> Any:
     return result
 
 
-def _without_new_defaults(cell: Cell, before: Any, now: dict[str, Any]) -> dict[str, Any]:
-    """The description of a Cell without settings that an older file lacks and that have their default value."""
+def _comparable(cell: Cell, before: Any, now: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The descriptions of a Cell in a file and at present, without the differences between versions of this package.
+
+    An older file may lack settings that have their default value, or that were private. It may have settings that are
+    now attributes of the class.
+    """
     if not isinstance(before, dict):
-        return now
-    result = dict(now)
+        return before, now
+    before, now = dict(before), dict(now)
     for path, inner in cell.cells_and_names():
-        old, defaults = before.get(path), _defaults(type(inner))
+        old, new, kind = before.get(path), now[path], type(inner)
         if isinstance(old, dict):
-            result[path] = {
+            defaults, private = _defaults(kind), getattr(kind, "_once_private", ())
+            now[path] = {
                 name: value
-                for name, value in now[path].items()
-                if name in old or name not in defaults or json.dumps(value) != json.dumps(defaults[name])
+                for name, value in new.items()
+                if name in old or not (name in private or _has_equal(defaults, name, value))
             }
-    return result
+            constants = {name: getattr(kind, name) for name in old if hasattr(kind, name)}
+            before[path] = {
+                name: value for name, value in old.items() if name in new or not _has_equal(constants, name, value)
+            }
+    return before, now
+
+
+def _has_equal(settings: dict[str, Any], name: str, value: Any) -> bool:
+    return name in settings and _plain(settings[name]) and json.dumps(settings[name]) == json.dumps(value)
 
 
 def _defaults(kind: type) -> dict[str, Any]:
@@ -169,7 +182,7 @@ def read_state(
     before = {**notes, **makes}
     for what, cell in (("net", net), ("optimiser", optimiser), ("loss", loss)):
         if isinstance(cell, Cell):
-            now[what] = _without_new_defaults(cell, before.get(what), now[what])
+            before[what], now[what] = _comparable(cell, before.get(what), now[what])
     for what, present in now.items():
         if (change := find_difference(_by_last_names(before.get(what)), _by_last_names(present))) is not None:
             name, old, new = change

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from snncell.base.arguments.kinds import Count, NotNegative, Size, Within
+from snncell.base.arguments.kinds import AtLeastOne, NotNegative, Size, Within
 from snncell.cell.cell import Cell
 from snncell.compiler.jit import jit
 from snncell.errors import ArgumentError, TrainingError
@@ -59,7 +59,7 @@ class EarlyStopping(Callback):
 
     def __init__(
         self,
-        patience: Count | None,
+        patience: AtLeastOne | None,
         monitor: str = "test_loss",
         min_delta: float = 0.0,
         higher_is_better: bool | None = None,

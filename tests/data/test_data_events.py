@@ -71,6 +71,12 @@ def test_times_beyond_int64_raise(t: Any) -> None:
         Events(np.array([0, t], np.asarray(t).dtype), [0, 0], sensor_size=(1, 1, 1))
 
 
+@pytest.mark.parametrize("t", [-(2.0**63), np.uint64(2**63 - 1)])
+def test_first_and_last_time_of_int64(t: Any) -> None:
+    events = Events(np.array([0, t], np.asarray(t).dtype), [0, 0], sensor_size=(1, 1, 1))
+    assert events["t"].tolist() == [0, int(t)]
+
+
 def test_errors_show_events_in_one_line() -> None:
     events = Events(np.arange(8000) * 125, np.arange(8000) % 700, sensor_size=(700, 1, 1))
     for call in (lambda: nn.Dense(events, 3), lambda: Tensor(events), lambda: data.SHDLike(events)):

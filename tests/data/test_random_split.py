@@ -59,6 +59,8 @@ def test_subset_is_a_data_set_with_the_same_sensor() -> None:
         part[3]
     with pytest.raises(ArgumentTypeError, match=r"Subset: an index must be an integer, not slice\(0, 2, None\)"):
         part[0:2]
+    with pytest.raises(ArgumentTypeError, match=r"Subset: an index must be an integer, not array\(0\.5\)"):
+        part[np.array(0.5)]
     with pytest.raises(ArgumentTypeError, match=r"Subset: an index must be an integer, not array\(\[0\]\)"):
         part[np.array([0])]
 

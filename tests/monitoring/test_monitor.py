@@ -1,5 +1,6 @@
 """Monitors: records equal the actual spikes and states in every way to run a net, and recording changes no result."""
 
+import sys
 import threading
 
 import numpy as np
@@ -331,10 +332,11 @@ def test_number_of_kept_calls_is_limited():
     np.testing.assert_array_equal(m.calls[1]["spikes"]["layer1"], m.spikes["layer1"])
     both = [(call["spikes"]["layer1"] != 0).mean((0, 1)) for call in m.calls]
     np.testing.assert_allclose(m.rates("layer1"), np.mean(both, axis=0))
-    with snncell.monitor(net, calls=None) as m:
-        for _ in range(5):
-            net(x)
-    assert len(m.calls) == 5
+    for most in (None, sys.maxsize):
+        with snncell.monitor(net, calls=most, samples=sys.maxsize) as m:
+            for _ in range(5):
+                net(x)
+        assert len(m.calls) == 5
 
 
 @compiled

@@ -25,6 +25,15 @@ def layer_of(weights, **options):
     return nn.EventPropLIF(*weights.shape[::-1], weight_init=Tensor(weights), dtype="float64", **options)
 
 
+def test_older_pickles_have_private_settings():
+    layer = nn.EventPropLIF(2, 1, tau_mem=3.0)
+    older = {f"_{name}" if name in layer._once_private else name: value for name, value in vars(layer).items()}
+    again = nn.EventPropLIF.__new__(nn.EventPropLIF)
+    again.__setstate__(older)
+    assert repr(again) == repr(layer)
+    assert again.tau_mem == 3.0
+
+
 def kernel(s, tau_mem, tau_syn):
     """The potential after a spike of weight 1, 0 before it."""
     s = np.maximum(s, 0.0)

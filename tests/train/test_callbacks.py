@@ -580,6 +580,7 @@ def test_metric_names_of_other_libraries_raise_with_suggestion(make):
     [
         lambda folder: train.EarlyStopping(1),
         lambda folder: train.EarlyStopping(None),
+        lambda folder: train.EarlyStopping(sys.maxsize),
         lambda folder: train.EMA(0.8),
         lambda folder: train.Checkpoint(folder / "best-{epoch}", best="test_loss"),
         lambda folder: train.Checkpoint(folder / "each-{epoch}", keep=2),

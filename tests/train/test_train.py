@@ -819,6 +819,24 @@ def test_setting_missing_in_older_file_gets_default(tmp_path, name):
     assert "momentum" not in plain or kind is not nn.Momentum  # it has to be written
 
 
+def test_files_from_before_settings_became_fields_are_read(tmp_path):
+    """EventPropLIF kept its settings in private attributes, and losses kept the num_classes that they do not have."""
+    net, loss, file = nn.EventPropLIF(2, 3, tau_mem=3.0), nn.TETLoss(), tmp_path / "run"
+    optimiser = nn.SGD(net.trainable_params(), 0.1)
+    train.save_state(file, net, optimiser, loss=loss)
+    arrays, text = read_arrays(file, "test")
+    makes = json.loads(text["made"])
+    for setting in ("tau_mem", "tau_syn", "v_threshold", "spikes", "t_max"):
+        del makes["net"][""][setting]
+    makes["loss"][""]["num_classes"] = None
+    write_arrays(file, arrays, {**text, "made": json.dumps(makes)}, "test")
+    train.load_state(file, net, optimiser, loss=loss)
+    makes["loss"][""]["num_classes"] = 3
+    write_arrays(file, arrays, {**text, "made": json.dumps(makes)}, "test")
+    with pytest.raises(CheckpointError, match="another loss: num_classes was 3 and is missing"):
+        train.load_state(file, net, optimiser, loss=loss)
+
+
 def test_setting_of_user_class_must_be_in_file(tmp_path):
     class Own(nn.SGD):
         def __init__(self, params, learning_rate, own=3):

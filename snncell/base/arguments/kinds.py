@@ -74,6 +74,7 @@ class Own:
 
 Count = Annotated[int, Within(1, MOST)]
 Size = Annotated[int, Within(0, MOST)]
+AtLeastOne = Annotated[int, Within(1)]  # also sys.maxsize, for everything
 Positive = Annotated[float, Within(0.0, open_low=True)]
 NotNegative = Annotated[float, Within(0.0)]
 Probability = Annotated[float, Within(0.0, 1.0)]

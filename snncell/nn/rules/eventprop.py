@@ -259,6 +259,8 @@ class EventPropLIF(Settings):
     """
 
     _steps_inside = True  # tells monitors that they cannot see its time steps
+    # Settings whose attributes were private, so that older pickles have another name and older checkpoints lack them.
+    _once_private = ("tau_mem", "tau_syn", "v_threshold", "spikes", "t_max")
 
     in_channels: Annotated[Count, field(meaning="N_in, the number of inputs")]
     out_channels: Annotated[Count, field(meaning="N_out, the number of neurons")]
@@ -291,6 +293,10 @@ class EventPropLIF(Settings):
         kind, init = float_dtype(given["dtype"], "EventPropLIF"), given["weight_init"]
         init = self._default_weights() if init is None else init
         self.weight = Parameter(initializer(init, (self.out_channels, self.in_channels), kind))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        older = {f"_{name}": name for name in self._once_private}
+        super().__setstate__({older.get(name, name): value for name, value in state.items()})
 
     def _time_constants(self) -> tuple[float, float]:
         """The time constants of V and I, made unequal, because the formulas would divide 0 by 0."""
