@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import subprocess
 import sys
@@ -74,6 +75,18 @@ def test_all_paths_equal_loops(rng, path, sizes, kind, dtype):
         assert mine.dtype == dtype and mine.shape == expected.shape, name
         most = np.abs(expected).max(initial=1.0)
         np.testing.assert_allclose(mine, expected, atol=scale * most, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["spikes", "graded", "dense"])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_blocks_of_delays_have_the_bits_of_windows(rng, monkeypatch, sizes, kind):
+    monkeypatch.setattr(matmul, "limit", lambda *sizes: 2.0)
+    x, taps, _ = drawn(rng, sizes, kind, np.float32)
+    found = []
+    for often in (0, math.inf):
+        monkeypatch.setattr(delays, "OFTEN", often)
+        found.append(delays.product(x, taps))
+    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("kind", INPUTS)

@@ -38,7 +38,7 @@ def paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             found.append(name)
 
     def add_up(*arguments: Any) -> None:
-        note("columns" if arguments[-1] else "rows")
+        note("columns" if arguments[3] else "rows")
         by_events(*arguments)
 
     monkeypatch.setattr(matmul, "_add_up", add_up)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_conv import PATHS, by, random_convolution, three
+from test_delayed_products import by_loop, taps_by_loop
 from test_pooling import random_pool
 
 from snncell.data import binning
@@ -24,10 +25,10 @@ from snncell.kernels import pooling
 from snncell.kernels.conv import depthwise, direct, events, im2col, winograd
 from snncell.kernels.eventprop import spike_times
 from snncell.kernels.eventprop.adjoint import send_back
-from snncell.kernels.products import gathers, matmul
+from snncell.kernels.products import delays, gathers, matmul
 
 NO_ACCESS = 0  # PROT_NONE
-WITH_SCRATCH = (binning, depthwise, events, direct, gathers, pooling, matmul, spike_times, winograd)
+WITH_SCRATCH = (binning, delays, depthwise, events, direct, gathers, pooling, matmul, spike_times, winograd)
 
 
 class Guards:
@@ -108,6 +109,27 @@ def products_of_events(rng: Any, guards: Guards) -> None:
     same(out.T if turned else out, expected, np.abs(expected).max(initial=0.0))
 
 
+def products_with_delays(rng: Any, guards: Guards) -> None:
+    """Products of spikes with delays, and the gradient of the taps, by lists of windows or blocks of delays."""
+    steps, batch, inputs, outputs, count = (int(rng.choice([1, 2, 5, 17])) for _ in range(5))
+    inputs = 2049 if rng.random() < 0.1 else inputs
+    x = (rng.random((steps, batch, inputs)) < rng.choice([0.0, 0.1, 0.6])) * rng.integers(1, 3)
+    given, taps = guards.copy(x.astype(np.float32)), rng.normal(size=(count, inputs, outputs)).astype(np.float32)
+    y, places = rng.normal(size=(steps, batch, outputs)).astype(np.float32), rng.integers(0, count, taps.shape[1:])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matmul, "limit", lambda *_: 2.0)
+        patch.setattr(delays, "OFTEN", rng.choice([0.0, np.inf]))
+        found = delays.product(given, guards.copy(taps))
+        of_taps = delays.product_of_both(given, guards.copy(y), count)
+        late = delays.product_of_one(given, guards.copy(taps[0]), places, count - 1)
+    for value, expected in (
+        (found, by_loop(x, taps)),
+        (of_taps, taps_by_loop(x, y, count)),
+        (late, by_loop(x, np.where(np.arange(count)[:, None, None] == places, taps[0], 0.0))),
+    ):
+        same(value, expected, np.abs(expected).max(initial=0.0))
+
+
 def spikes(rng: Any, guards: Guards) -> None:
     """Spike times and their gradients: the same bits as with zero-initialised arrays."""
     samples, inputs, each, neurons, wanted = (int(rng.integers(1, most)) for most in (70, 12, 4, 35, 4))
@@ -171,7 +193,9 @@ def main(seeds: int) -> None:
         for module in (depthwise, direct, events, winograd):
             patch.setattr(module, "flat", lambda x: guards.copy(np.ascontiguousarray(x).reshape(-1)))
         for seed in range(seeds):
-            for number, kernels in enumerate((convolutions, products_of_events, spikes, pools, frames)):
+            for number, kernels in enumerate(
+                (convolutions, products_of_events, products_with_delays, spikes, pools, frames)
+            ):
                 if kernels is not pools or seed < seeds // 20:  # each is compiled anew
                     sys.stderr.write(f"{kernels.__name__} {seed}\n")
                     kernels(np.random.default_rng([seed, number]), guards)

@@ -2,8 +2,9 @@
 
 A row of the window matrix has x[t], x[t - 1], ..., x[t - D] of a sample, one after the other. The product is this
 matrix times the taps, (D + 1) N_in rows. For spikes, the events of the window matrix are listed without the matrix
-itself, and `matmul.py` adds them. Dense operands are multiplied delay by delay, without copies, because a shift in time
-is a shift by B rows.
+itself, and `matmul.py` adds them. If there are many, each delay is a block of events, which needs no list: the events
+of x, some rows later. Dense operands are multiplied delay by delay, without copies, because a shift in time is a shift
+by B rows.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ def _windows(found: matmul.MatrixEvents, steps: int, inputs: int, delays: int) -
 
 # --- Products ---------------------------------------------------------------------------------------------------------
 
+OFTEN = 12  # spikes of a sample per step from which a block for each delay is faster than a list of windows
 CHUNK = 256  # rows of a part of a dense product
 
 
@@ -138,12 +140,22 @@ def product(x: Any, taps: Any) -> Any:
     found = _events(x, taps.dtype, limit(x, taps))
     if not found.counts.size:
         return _shifted(x, taps, 1)
-    sizes = steps * batch, delays * inputs
-    windows = _windows(found, steps, inputs, delays)
-    out = matmul.product_by_events(
-        windows, sizes, np.ascontiguousarray(taps).reshape(-1, outputs), by_columns=False, turned=False
-    )
-    return out.reshape(steps, batch, outputs)
+    sizes, flat = (steps * batch, delays * inputs), np.ascontiguousarray(taps).reshape(-1, outputs)
+    options: dict[str, Any] = {"by_columns": False, "turned": False}
+    if inputs <= DEPTH and found.counts.sum() >= OFTEN * steps * batch:
+        found, options["reach"] = _late(found, batch, delays), inputs
+    else:
+        found = _windows(found, steps, inputs, delays)
+    return matmul.product_by_events(found, sizes, flat, **options).reshape(steps, batch, outputs)
+
+
+def _late(found: matmul.MatrixEvents, batch: int, delays: int) -> matmul.MatrixEvents:
+    """The events of the window matrix in blocks of N_in columns: block d has the events of x[t - d]."""
+    starts, counts = (np.zeros((delays, of_x.shape[1]), of_x.dtype) for of_x in (found.starts, found.counts))
+    for late, of_x in ((starts, found.starts), (counts, found.counts)):
+        for d in range(min(delays, -(-late.shape[1] // batch))):
+            late[d, d * batch :] = of_x[0, : late.shape[1] - d * batch]
+    return found._replace(starts=starts, counts=counts)
 
 
 def product_of_one(x: Any, weights: Any, delays: Any, longest: int) -> Any:

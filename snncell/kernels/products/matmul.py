@@ -119,7 +119,7 @@ def sort_events(
 
 def add_events(
     start: Any, stop: Any, places: Any, values: Any, starts: Any, counts: Any, y: Any, y_turned: Any, out: Any,
-    out_turned: Any, rows: Any, packs: Any, grain: Any, panels: Any,
+    out_turned: Any, rows: Any, packs: Any, grain: Any, panels: Any, reach: Any,
 ) -> None:  # fmt: skip
     """`out = x @ y` for an `x` given by its events.
 
@@ -131,7 +131,8 @@ def add_events(
         rows: the number of result rows in a unit. A row of a unit has WIDTH columns. Units are numbered strip by strip.
         packs: 0 to read the rows of `y` in place, without packing; they must then be whole vectors.
         grain: the number of consecutive units that one thread runs.
-        panels: (threads, DEPTH WIDTH), overwritten.
+        panels: (threads, reach WIDTH), overwritten.
+        reach: the number of rows of `y` in a block of events; at most DEPTH.
     """
     blocks, m = counts.shape
     inner, n = y.shape
@@ -149,13 +150,13 @@ def add_events(
         vectors = (width + LANES - 1) // LANES
         stride = vectors * LANES
         for block in range(blocks):
-            depth = least(DEPTH, inner - block * DEPTH)
+            depth = least(reach, inner - block * reach)
             if packs != 0 and packed != own * blocks + block:
                 packed = own * blocks + block
-                pack(panel, stride, y, y_turned, block * DEPTH, depth, low, width, LANES)
+                pack(panel, stride, y, y_turned, block * reach, depth, low, width, LANES)
             near, step = tail(panel, 0), stride
             if packs == 0:
-                near, step = tail(flat(y), block * DEPTH * n + low), n
+                near, step = tail(flat(y), block * reach * n + low), n
             start_of, count_of = row(starts, block), row(counts, block)
             for group in range(first, last, LANES):
                 height = least(LANES, last - group)
@@ -254,11 +255,15 @@ def takes_known_events(left: Any, found: MatrixEvents, y: Any, by_columns: bool)
     return bool(known and found.counts.sum() < limit_of(left, y, by_columns) * left.size)
 
 
-def product_by_events(found: MatrixEvents, sizes: tuple[int, int], y: Any, *, by_columns: bool, turned: bool) -> Any:
-    """Compute the product of `product_of_events` from the events alone; `sizes` is the shape of the first operand."""
+def product_by_events(
+    found: MatrixEvents, sizes: tuple[int, int], y: Any, *, by_columns: bool, turned: bool, reach: int = DEPTH
+) -> Any:
+    """Compute the product of `product_of_events` from the events alone; `sizes` is the shape of the first operand.
+    The events are in blocks of `reach` columns; if `by_columns`, of DEPTH.
+    """
     shape = sizes[0], y.shape[1]
     out = empty(shape[::-1] if turned else shape, y.dtype)
-    _add_up(out.T if turned else out, found, y, by_columns)
+    _add_up(out.T if turned else out, found, y, by_columns, reach)
     return out
 
 
@@ -318,7 +323,7 @@ def _in_a_row(found: MatrixEvents) -> MatrixEvents:
     return found._replace(places=found.places.reshape(-1), values=found.values.reshape(-1))
 
 
-def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
+def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool, reach: int = DEPTH) -> None:
     """`out = x @ y`, or `x.T @ y` if `by_columns`, by the events of `x`."""
     count, (m, n) = int(found.counts.sum()), out.shape
     if by_columns:
@@ -327,7 +332,7 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
         y = np.ascontiguousarray(y)
     y_turned, turned = not y.flags.c_contiguous, not out.flags.c_contiguous
     lanes = ALIGNMENT // y.dtype.itemsize
-    width, depth = VECTORS * lanes, min(DEPTH, len(y))
+    width, depth = VECTORS * lanes, min(reach, len(y))
     packs = y_turned or n % lanes != 0 or count >= PACKED_FROM * len(y)
     strips = -(-n // width)
     rows = max(UNIT_ROWS, -(-m // -(-UNITS // strips) // lanes) * lanes)
@@ -337,7 +342,7 @@ def _add_up(out: Any, found: MatrixEvents, y: Any, by_columns: bool) -> None:
     kernel(add_events, y.dtype)(
         *(units, grain if count * n >= 4 * PARALLEL_SIZE else 0, *_in_a_row(found)),
         *(y.T if y_turned else y, int(y_turned), out.T if turned else out, int(turned)),
-        *(rows, int(packs), grain, panels),
+        *(rows, int(packs), grain, panels, reach),
     )
 
 
@@ -389,7 +394,7 @@ def estimate_density(x: Any) -> float:
 _KINDS = {
     find_all_events: "S[2] int16[2]* T[2]* int64[2]* int32[2]* int32[1]*",
     sort_events: "int16[1] T[1] int64[2] int32[2] int64[1] int16[1]* T[1]* int64[2]* int32[2]*",
-    add_events: "int16[1] T[1] int64[2] int32[2] T[2] int64 T[2]* int64 int64 int64 int64 T[2]*",
+    add_events: "int16[1] T[1] int64[2] int32[2] T[2] int64 T[2]* int64 int64 int64 int64 T[2]* int64",
 }
 
 
