@@ -742,6 +742,19 @@ def test_storing_a_traced_tensor_raises_and_restores_the_attribute():
         assert counting.__dict__.get(name) is before
 
 
+def test_storing_a_traced_tensor_in_a_class_raises_and_removes_the_attribute():
+    class Holder:
+        pass
+
+    def keep(x):
+        Holder.last = x * 2.0
+        return x + Holder.last
+
+    with pytest.raises(TraceError, match=r"Holder\.last is set to a Tensor inside a function that is traced"):
+        jit(keep)(ops.ones(2))
+    assert not hasattr(Holder, "last")
+
+
 # --- random numbers ---------------------------------------------------------------------------------------------------
 
 GENERATOR = np.random.default_rng(0)

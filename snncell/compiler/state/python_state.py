@@ -185,7 +185,7 @@ class PythonState(ReachableValues):
             elif known:
                 setattr(owner, name, old)
             else:
-                object.__delattr__(owner, name)
+                (type if isinstance(owner, type) else object).__delattr__(owner, name)
             place = name if owner is None else f"{name_of(owner)}.{name}"
             raise _leak(who, place, name if owner is None else f"self.{name}")
 
