@@ -38,6 +38,22 @@ class Jumping(nn.EventNeuron):
         return 0.1 * v
 
 
+class Exponential(nn.EventNeuron):
+    """Exponential integrate and fire: within most steps that end above the threshold, v overflows to NaN."""
+
+    def dynamics(self, v, i):
+        return (2.0 * ops.exp(2.0 * (v - 1.0)) - v + i) / self.tau, -0.2 * i
+
+    def spike_condition(self, v, i):
+        return v - 10.0
+
+    def input_spike(self, weight, v, i):
+        return v, i + weight
+
+    def reset(self, v, i):
+        return 0.0, i
+
+
 def double(value):
     return Tensor(np.asarray(value), "float64")
 
@@ -50,12 +66,13 @@ NEURONS = {
     "QIF": lambda: nn.EventQIF(double(8.0), double(5.0), double(1.0), v_peak=double(4.0), learnable=("v_c", "v_peak")),
     "constants per neuron": lambda: nn.EventLIF(double(np.linspace(10.0, 25.0, 5)), learnable="tau_mem"),
     "jumping": lambda: Jumping(double(15.0), 0.7),
+    "exponential": lambda: Exponential({"tau": double(20.0)}, "tau"),
 }
 
 
 def layer_of(kind, rng, neurons=5, spikes=2, max_delay=None, scale=1.0, **options):
     """A layer of 4 inputs in float64, whose neurons mostly spike."""
-    mean = {"jumping": 0.15, "QIF": 3.0}.get(kind, 2.5)
+    mean = {"jumping": 0.15, "QIF": 3.0, "exponential": 5.0}.get(kind, 2.5)
     weights = double(scale * rng.normal(mean, 0.5 * mean, (neurons, 4)))
     options = {"t_max": 60.0, "step": 1.0} | options
     layer = nn.EventDense(
@@ -107,6 +124,46 @@ def test_error_is_of_fourth_order_in_the_step(rng):
     assert there.sum() > 5
     coarse, fine = (abs(found[step] - found[0.02])[there].max() for step in (1.0, 0.5))
     assert 8.0 < coarse / fine < 40.0
+
+
+@pytest.mark.parametrize("step", [2.0, 0.5, 0.02])
+def test_no_spike_of_a_neuron_that_overflows_after_it_is_missed(rng, step):
+    layer, times = layer_of("exponential", rng, 33, 1, step=step), double(rng.uniform(0.0, 20.0, (9, 4)))
+    found = layer(times).asnumpy()
+    layer.step = 0.005
+    np.testing.assert_allclose(found, layer(times).asnumpy(), atol=step)
+    assert np.isfinite(found).all()
+
+
+def test_states_that_become_nan_without_a_spike_give_nan():
+    class Rooted(Jumping):
+        def dynamics(self, v):
+            return ops.sqrt(0.8 - v)
+
+    layer = nn.EventDense(Rooted(9.0, 1.0), 1, 2, t_max=9.0, step=1.0, spikes=2, weight_init=1.0, dtype="float64")
+    np.testing.assert_array_equal(
+        layer(double([[INF], [0.0]])).asnumpy(), [[[math.nan, INF]] * 2, [[0.0, math.nan]] * 2]
+    )
+
+
+def test_init_state_can_return_numbers():
+    class Set(nn.EventLIF):
+        def init_state(self, x):
+            return 0.3, 2.1
+
+    def first(neuron):
+        return nn.EventDense(neuron, 1, 2, t_max=9.0, step=1.0, weight_init=1.0, dtype="float64")(double([[1.0]]))
+
+    class Computed(nn.EventLIF):
+        def init_state(self, x):
+            return x + 0.3, x + 2.1
+
+    np.testing.assert_array_equal(first(Set(4.0)).asnumpy(), first(Computed(4.0)).asnumpy())
+
+
+def test_end_beyond_the_largest_float32():
+    found = nn.EventDense(nn.EventLIF(), 1, 2, t_max=1e39, step=1e38, weight_init=1.0)(Tensor([[1.0]])).asnumpy()
+    assert found.shape == (1, 2, 1)
 
 
 def test_neurons_of_a_layer_do_not_affect_each_other(rng):
@@ -230,7 +287,14 @@ class Short(nn.EventLIF):
         return 0.0
 
 
+class Boolean(nn.EventLIF):
+    def spike_condition(self, v, i):
+        return v > self.v_threshold
+
+
 ERRORS = {
+    "a condition without a value": (lambda: call(Boolean()), ArgumentError, "spike_condition of Boolean.* not bools"),
+    "too many steps": (lambda: call(nn.EventLIF(), step=1e-9), ArgumentError, "t_max=9.0 has more than .* step=1e-09"),
     "a neuron of time steps": (lambda: call(nn.LIFNode()), ArgumentError, "neuron is an EventNeuron, not a LIFNode"),
     "no end": (lambda: call(nn.EventLIF(), t_max=INF), ArgumentError, "t_max"),
     "no delay": (lambda: call(nn.EventLIF(), max_delay=0.0), ArgumentError, "max_delay"),
@@ -258,5 +322,7 @@ def test_errors_name_the_fix(case):
 
 def test_second_order_gradient_raises(rng):
     layer, times = layer_of("LIF", rng), times_of(rng)
+    with pytest.raises(GradientError, match=r"no jvp and jacfwd\. Use vjp or jacrev"):
+        snncell.jvp(layer, (times,), (times,))
     with pytest.raises(GradientError, match="no second-order gradients"):
         grad(lambda t: grad(lambda t: loss_of(layer, t))(t).sum())(times)

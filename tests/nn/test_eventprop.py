@@ -537,6 +537,12 @@ def test_first_spike_loss_of_a_silent_batch_is_inf_without_gradient():
     assert value.item() == INF and gradient.tolist() == [[0.0, 0.0]]
 
 
+def test_nan_is_not_a_silent_neuron():
+    loss = nn.FirstSpikeLoss()
+    for times in ([[INF, 1.0], [math.nan, 1.0]], [[2.0, 1.0], [1.0, math.nan]]):
+        assert math.isnan(loss(Tensor(times), Tensor([0, 0])).item())
+
+
 def test_first_spike_loss_of_late_spikes_does_not_overflow():
     value, gradient = value_and_grad(lambda t: nn.FirstSpikeLoss()(t, Tensor([0])))(Tensor([[1000.0, 1e6]]))
     assert 0.0 < value.item() < 1e6 and np.isfinite(gradient.asnumpy()).all() and gradient[0, 0].item() > 0.0

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from snncell import dtype as dtypes
 from snncell.compiler.backends.expressions import Statements, as_scalar, file_head
 from snncell.compiler.ir.operations import is_elementwise
 from snncell.compiler.ir.program import interpret
@@ -111,6 +112,11 @@ class EquationsOfNeuron:
         with settings(trace=trace, tape=None):
             out = method(*(trace.new_input((self.neurons,), KIND) for _ in range(count)))
             outs = list(out) if isinstance(out, (tuple, list)) else [out]
+            if any(isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype == dtypes.bool_) for x in outs):
+                raise ArgumentError(
+                    f"{self.who}: {method.__name__} of {type(self.neuron).__name__} must return numbers, not bools. "
+                    f"For example, a spike condition is v - 1.0, which rises through 0, and not v > 1.0."
+                )
             values = [trace.lift(x if isinstance(x, Tensor) else wrap(trace.inputs[0]) * 0.0 + x) for x in outs]
         if len(outs) != results:
             raise ArgumentError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy import float64, inf
+from numpy import float64, inf, nan
 
 from snncell.kernels.eventprop.spike_times import put_in_order
 from snncell.kernels.intrinsics.builtins import call_once, inline, least
@@ -32,7 +32,8 @@ jump_one: Any = None  # (y, p, z, lane): the states after a spike
 # or at the end of the simulation. IDLE lanes have ended before.
 IDLE, FULL, SPIKE, INPUT, INPUT_AND_SPIKE, LAST = range(6)
 STEP, END, LEAST = range(3)  # indices into the constants of the simulation
-ITERATIONS = 100
+ITERATIONS = 120
+REGULAR = 12  # bisection makes every second iteration after these, so at least 54
 
 
 @call_once
@@ -40,34 +41,40 @@ def crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, above: Any, belo
     """The time until the condition reaches 0, at most `longest`; the lane of z becomes the states there.
 
     `below` and `above` are the conditions at both ends. False position with the Illinois rule: the value at an end that
-    stays is halved, so that both ends move.
+    stays is halved, so that both ends move. Bisection helps if a value is so huge that the other end hardly moves.
+
+    A NaN counts as above, because a state that grows fast, for example by exp(v), overflows in a step that ends after
+    the crossing. The result is NaN if the condition becomes NaN without a crossing.
     """
-    low, high, side, last, s = 0.0, longest, 0, -1.0, longest
+    low, high, side, least_move = 0.0, longest, 0, 4e-16 * longest
     first, second = below[lane], above[lane]
-    for _ in range(ITERATIONS):
-        s = (low * second - high * first) / (second - first)
-        if not (low < s < high):
-            s = 0.5 * (low + high)
-        if abs(s - last) <= 2e-16 * longest or not (low < s < high):
+    for number in range(ITERATIONS):
+        if high - low <= least_move:
             break
-        last = s
+        s = (low * second - high * first) / (second - first)
+        if s < low + least_move:
+            s = low + least_move
+        elif s > high - least_move:
+            s = high - least_move
+        if not (low < s < high) or (number >= REGULAR and number & 1 == 1):
+            s = 0.5 * (low + high)
         length[lane] = s
         flow_one(y, length, p, z, lane)
         condition_one(z, p, above, lane)
         value = above[lane]
-        if value == 0.0:
-            break
-        if value > 0.0:
-            high, second = s, value
-            first = 0.5 * first if side == 1 else first
-            side = 1
-        else:
+        if value < 0.0:
             low, first = s, value
             second = 0.5 * second if side == -1 else second
             side = -1
-    length[lane] = s
+        else:
+            high, second = s, value
+            first = 0.5 * first if side == 1 else first
+            side = 1
+            if value == 0.0:
+                break
+    length[lane] = high
     flow_one(y, length, p, z, lane)
-    return s
+    return high if second >= 0.0 else nan
 
 
 @inline
@@ -87,18 +94,22 @@ def end_step(
     lane: Any, n: Any, events: Any, weights: Any, start: Any, p: Any, y: Any, z: Any, spikes: Any, kind: Any,
     lane_values: Any, constants: Any,
 ) -> Any:  # fmt: skip
-    """End the step of a lane from the states `start` to z; return True if the simulation of the neuron ends."""
+    """End the step of a lane from the states `start` to z; return True if the simulation of the neuron ends.
+
+    If the states have become NaN, so does the time of the next spike.
+    """
     when, which, apart, counts, of_each = events
     found, wanted, numbers = spikes
     now, length, weight, above, below, places = lane_values
     event, number, own, spiked = places[lane], numbers[lane], tail(found, lane * wanted), False
     until = when[apart * lane + event] if event < counts[lane] else constants[END]
-    if above[lane] >= 0.0 and below[lane] < 0.0:
+    if below[lane] < 0.0 and not above[lane] < 0.0:
         now[lane] += crossing(start, length[lane], p, z, length, above, below, lane)
         kind[lane], own[number] = SPIKE, now[lane]
         spiked = own[number] < constants[END]  # the time as rounded to its dtype
         if not spiked:
-            kind[lane], own[number] = LAST, inf
+            kind[lane] = LAST
+            own[number] = inf if now[lane] >= 0.0 else nan
             return True
     elif until - now[lane] > constants[STEP]:
         now[lane] += constants[STEP]
@@ -115,6 +126,7 @@ def end_step(
             own[number] = now[lane]
     else:
         kind[lane] = LAST
+        own[number] = inf if above[lane] == above[lane] else nan
         return True
     if spiked:
         numbers[lane] = number + 1

@@ -271,7 +271,8 @@ class Simulation:
         self.parts = max(1, min(self.samples, PARTS))
         self.most = math.ceil(t_max / step) + 2 * self.events + 2 * spikes + 4  # steps of a neuron
         least_slope = float(np.finfo(self.dtype).eps) / t_max
-        self.constants = np.array([step, self.dtype.type(t_max), least_slope], np.float64)
+        end = self.dtype.type(min(t_max, float(np.finfo(self.dtype).max)))
+        self.constants = np.array([step, end, least_slope], np.float64)
         work = self.samples * self.neurons * (t_max / step + self.events) * STEP_COST
         self.grain = int(work >= PARALLEL_SIZE and self.parts > 1)
 

@@ -221,7 +221,7 @@ class FirstSpikeLoss(ClassLoss):
             )
         first = times if times.ndim == 2 else ops.min(times, 2)
         own = ops.select(ops.greater(self.one_hot(labels, first), 0.0), first, 0.0).sum(1)
-        spiked = ops.isfinite(own)
+        spiked = ops.not_equal(own, math.inf)  # True for NaN, which must not look like a silent neuron
         late = ops.select(spiked, own, 0.0) / self.tau_early
         capped = ops.minimum(late, LATEST)
         each = self.entropy.of_times(first / self.tau, labels)

@@ -24,6 +24,8 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["EventDense"]
 
+MOST_STEPS = 10_000_000
+
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
@@ -77,7 +79,8 @@ def _(
 @back_by_solver.def_bprop
 def _(*_: Any, **__: Any) -> Sequence[Any]:
     raise GradientError(
-        "EventDense has no second-order gradients. For neurons with two exponentials, nn.EventPropLIF has them."
+        "EventDense has no second-order gradients, and therefore no jvp and jacfwd. Use vjp or jacrev. For neurons "
+        "with two exponentials, nn.EventPropLIF has all of them."
     )
 
 
@@ -107,7 +110,8 @@ class EventDense(Settings):
     constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss`, and the advice in `EventPropLIF`.
 
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, at least 0, with inf for no spike.
-    Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes.
+    Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes, and NaN for the
+        next spike of a neuron whose states become NaN.
     Raises: ArgumentError for equations that are not elementwise, or return another number of states; GradientError
         for a second-order gradient; and as `EventPropLIF`.
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021; learned delays: Meszaros et al., "Efficient event-based
@@ -166,9 +170,15 @@ class EventDense(Settings):
     def construct(self, times: Any) -> Tensor:
         events = times_of_inputs(self, times)
         neurons, states = self.out_channels, self.neuron.states
+        if not self.t_max / self.step <= MOST_STEPS:
+            raise ArgumentError(
+                f"EventDense: t_max={self.t_max} has more than {MOST_STEPS:,} steps of step={self.step}, which do not "
+                f"fit into memory in the backward pass. Choose a larger step."
+            )
         equations = EquationsOfNeuron(self.neuron, neurons, "EventDense")
         initial = self.neuron.init_state(ops.zeros((neurons,), dtypes.float64))
         initial = initial if isinstance(initial, (tuple, list)) else (initial,)
+        initial = [x if isinstance(x, Tensor) else Tensor(x, dtypes.float64) for x in initial]
         if len(initial) != states:
             raise ArgumentError(f"EventDense: init_state must return {states} state(s), not {len(initial)}.")
         delays = ops.zeros((0, neurons), events.dtype) if self.delay is None else self._delays()
