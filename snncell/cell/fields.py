@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeVar, dataclass_transform, overload
 from snncell.base.arguments.guard import refuse_name
 from snncell.base.arguments.kinds import join_with_or
 from snncell.cell.ranges import FINITE, Range, check_constant, one_of
+from snncell.dtype import NUMBERS
 from snncell.tape.parameter import Parameter
 
 Kind = TypeVar("Kind", bound=type)
@@ -334,7 +335,7 @@ def shown_fields(cell: Any) -> dict[str, str]:
         if isinstance(value, Parameter):
             shown[name] = f"Parameter{value.shape}"
         elif not (one.quiet and type(value) is type(one.default) and value == one.default):
-            shown[name] = repr(value)
+            shown[name] = repr(value.item() if isinstance(value, NUMBERS) else value)
     return shown
 
 

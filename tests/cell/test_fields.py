@@ -122,6 +122,7 @@ def test_docstring_lists_each_field_with_its_range_and_default():
 
 def test_repr_shows_constants_and_options():
     assert repr(Power(2.0)) == "Power(exponent=2.0, scale=1.0)"
+    assert repr(nn.GroupNorm(1, 2, np.float64(0.5))) == "GroupNorm(num_groups=1, num_channels=2, eps=0.5)"
     assert repr(Power(3.0, loud=True)) == "Power(exponent=3.0, scale=1.0, loud=True)"
     assert "steepness=0.25, centre=0.0, v_threshold=1.0" in repr(Cubic(0.25))
     assert "reset='zero'" in repr(Cubic()) and "delay" not in repr(Cubic())
