@@ -223,6 +223,7 @@ REFUSED = [
     (lambda: nn.DelayedDense(2, 2, -1), ArgumentError, "max_delay is an integer of at least 0, not -1"),
     (lambda: nn.DelayedDense(2, 0, 1), ArgumentError, "out_channels is an integer of at least 1, not 0"),
     (lambda: nn.DelayedDense(2, 2, 3, width=0.0), ArgumentError, "DelayedDense: width is positive, not 0.0"),
+    (lambda: nn.DelayedDense(2, 2, 3, width=[1.0] * 3), ShapeError, r"width must be one number, but has shape \(3,\)"),
     (lambda: nn.DelayedDense(2, 2, 3, "triangular", 0.5), ArgumentError, "width is a number above 0.5, not 0.5"),
     (lambda: setattr(made(), "width", math.nan), ArgumentError, "width is .* not nan"),
     (lambda: nn.DelayedDense(2, 2, 3, "square"), ArgumentError, 'kernel is "gaussian" or "triangular", not \'square\''),

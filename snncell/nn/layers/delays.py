@@ -190,6 +190,8 @@ class DelayedDense(Ranged, Cell):
         width = max(longest / 2.0, 1.0) if given["width"] is None else given["width"]
         # A Parameter, so that jitted functions are not traced again for a new width.
         self.width = Parameter(Tensor(self.checked("width", width), dtype), requires_grad=False)
+        if self.width.ndim:
+            raise ShapeError(f"DelayedDense: width must be one number, but has shape {self.width.shape}.")
         self.weight = create_parameter(given["weight_init"], FAN_IN_UNIFORM, shape, dtype)
         if given["delay_init"] is None:
             start = initializer(Uniform(longest / 2), shape, dtype) + longest / 2
