@@ -320,6 +320,18 @@ def test_errors_name_the_fix(case):
         make()
 
 
+def test_sizes_and_use_of_delays_cannot_change():
+    layer = nn.EventDense(nn.EventLIF(), 2, 1, 50.0, 0.5, 4.0, max_delay=2.0)
+    for name, value in {"in_channels": 3, "out_channels": 2, "max_delay": None}.items():
+        before = getattr(layer, name)
+        with pytest.raises(ArgumentError, match=f"{name} .*a new EventDense"):
+            setattr(layer, name, value)
+        assert getattr(layer, name) == before
+    layer.max_delay = 3.0
+    with pytest.raises(ArgumentError, match=r"max_delay cannot become 3\.0, because the layer was made without delays"):
+        nn.EventDense(nn.EventLIF(), 2, 1, 50.0, 0.5, 4.0).max_delay = 3.0
+
+
 def test_second_order_gradient_raises(rng):
     layer, times = layer_of("LIF", rng), times_of(rng)
     with pytest.raises(GradientError, match=r"no jvp and jacfwd\. Use vjp or jacrev"):

@@ -167,6 +167,20 @@ class EventDense(Settings):
             half = float(self.max_delay) / 2.0
             self.delay = Parameter(initializer(Uniform(half), shape, kind) + half)
 
+    def settle(self) -> None:
+        if "delay" not in vars(self):
+            return
+        if self.weight.shape != (self.out_channels, self.in_channels):
+            raise ArgumentError(
+                f"EventDense: in_channels and out_channels must be {self.weight.shape[::-1]}, as in the weight. For "
+                f"other sizes, make a new EventDense."
+            )
+        if (self.max_delay is None) != (self.delay is None):
+            raise ArgumentError(
+                f"EventDense: max_delay cannot become {self.max_delay!r}, because the layer was made "
+                f"{'without' if self.delay is None else 'with'} delays. Make a new EventDense."
+            )
+
     def construct(self, times: Any) -> Tensor:
         events = times_of_inputs(self, times)
         neurons, states = self.out_channels, self.neuron.states
