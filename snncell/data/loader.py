@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Annotated, Any, NamedTuple, TypeGuard
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 
@@ -263,7 +264,7 @@ class Loader:
         try:
             for number, batch in zip(numbers, batches, strict=True):
                 last = number + 1 == count
-                self._place = _Place(place.epoch + 1) if last else place._replace(batch=number + 1)
+                self._place = _Place(place.epoch + 1) if last else replace(place, batch=number + 1)
                 yield with_tensors(batch)
         except Exception as error:
             hide_frames(error)
@@ -285,8 +286,8 @@ class Loader:
                     f"Loader: state: given is {given}, but only {len(self) - self._begun.batch} batches were left."
                 )
             over = batch == len(self)
-            place = _Place(self._begun.epoch + 1) if over else self._begun._replace(batch=batch)
-        return {**place._asdict(), "quantiles": list(self._quantiles), **self._fixed()}
+            place = _Place(self._begun.epoch + 1) if over else replace(self._begun, batch=batch)
+        return {**asdict(place), "quantiles": list(self._quantiles), **self._fixed()}
 
     def resume(self, state: dict[str, Any]) -> None:
         """Continue from a `state`: the next iteration returns the rest of its epoch.
@@ -344,12 +345,13 @@ class Loader:
             place = _Place(place.epoch + 1)
         self._resumed = False
         if place.seed is None:
-            place = place._replace(seed=draw_seed() if self.seed is None else self.seed)
+            place = replace(place, seed=draw_seed() if self.seed is None else self.seed)
         self._place = self._begun = place
         return place
 
 
-class _Place(NamedTuple):
+@dataclass(frozen=True)  # not a named tuple, which cannot read pickles of earlier versions
+class _Place:
     """A position in the data: the epoch, the number of the next batch, and the seed of the epoch, once drawn."""
 
     epoch: int = 0
