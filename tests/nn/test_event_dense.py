@@ -292,8 +292,25 @@ class Boolean(nn.EventLIF):
         return v > self.v_threshold
 
 
+class Alone(nn.EventNeuron):
+    def dynamics(self, v):
+        return -v
+
+
+class Forgetful(nn.EventLIF):
+    def reset(self, v, i):
+        v, i = 0.0, None
+        return v, i
+
+
 ERRORS = {
-    "a condition without a value": (lambda: call(Boolean()), ArgumentError, "spike_condition of Boolean.* not bools"),
+    "a condition without a value": (lambda: call(Boolean()), ArgumentError, "spike_condition of Boolean.* not bool"),
+    "no value": (lambda: call(Forgetful()), ArgumentError, "reset of Forgetful must return numbers, not NoneType"),
+    "states": (
+        lambda: call(Alone({})),
+        ArgumentError,
+        r"Alone must take 2 argument\(s\), because .* states is 2\. Set",
+    ),
     "too many steps": (lambda: call(nn.EventLIF(), step=1e-9), ArgumentError, "t_max=9.0 has more than .* step=1e-09"),
     "a neuron of time steps": (lambda: call(nn.LIFNode()), ArgumentError, "neuron is an EventNeuron, not a LIFNode"),
     "no end": (lambda: call(nn.EventLIF(), t_max=INF), ArgumentError, "t_max"),

@@ -7,6 +7,7 @@ so that a user writes no derivative.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,20 +110,27 @@ class EquationsOfNeuron:
     def _traced(self, method: Callable[..., Any], count: int, results: int) -> Callable[..., list[Tensor]]:
         """Trace a method of the neuron; return it as a function of `count` inputs and all constants."""
         trace = _EquationTrace(self.who)
+        name = f"{self.who}: {method.__name__} of {type(self.neuron).__name__}"
         with settings(trace=trace, tape=None):
-            out = method(*(trace.new_input((self.neurons,), KIND) for _ in range(count)))
-            outs = list(out) if isinstance(out, (tuple, list)) else [out]
-            if any(isinstance(x, bool) or (isinstance(x, Tensor) and x.dtype == dtypes.bool_) for x in outs):
+            inputs = [trace.new_input((self.neurons,), KIND) for _ in range(count)]
+            try:
+                inspect.signature(method).bind(*inputs)
+            except TypeError:
                 raise ArgumentError(
-                    f"{self.who}: {method.__name__} of {type(self.neuron).__name__} must return numbers, not bools. "
-                    f"For example, a spike condition is v - 1.0, which rises through 0, and not v > 1.0."
+                    f"{name} must take {count} argument(s), because its attribute states is {self.neuron.states}. Set "
+                    f"states to the number of states."
+                ) from None
+            out = method(*inputs)
+            outs = list(out) if isinstance(out, (tuple, list)) else [out]
+            if len(outs) != results:
+                raise ArgumentError(f"{name} must return {results} value(s), not {len(outs)}.")
+            kinds = {"bool" if isinstance(x, Tensor) and x.dtype == dtypes.bool_ else type(x).__name__ for x in outs}
+            if wrong := kinds & {"bool", "NoneType"}:
+                raise ArgumentError(
+                    f"{name} must return numbers, not {wrong.pop()}. For example, a spike condition is v - 1.0, which "
+                    f"rises through 0, and not v > 1.0."
                 )
             values = [trace.lift(x if isinstance(x, Tensor) else wrap(trace.inputs[0]) * 0.0 + x) for x in outs]
-        if len(outs) != results:
-            raise ArgumentError(
-                f"{self.who}: {method.__name__} of {type(self.neuron).__name__} must return {results} value(s), not "
-                f"{len(outs)}."
-            )
         program = canonical_program(trace, values)
         places = [self._place(x) for x in trace.tensors()]
         own = [*program.inputs, *program.parameters.values(), *(value for _, value in program.constants)]
