@@ -261,6 +261,19 @@ def test_gradients_of_a_deep_net_equal_finite_differences(rng):
     np.testing.assert_allclose((gradient * direction).sum(), (ends[0] - ends[1]) / 2e-6, rtol=1e-4)
 
 
+def test_gradient_does_not_depend_on_the_scale_of_the_condition(rng):
+    class Scaled(nn.EventLIF):
+        def spike_condition(self, v, i):
+            return (v - self.v_threshold) * 2.0**-60
+
+    times, found = rng.uniform(0.0, 30.0, (3, 4)).astype(np.float32), []
+    for neuron in (nn.EventLIF(), Scaled()):
+        layer = nn.EventDense(neuron, 4, 5, t_max=60.0, step=1.0, weight_init=2.5)
+        found.append(grad(lambda times, layer=layer: layer(times).sum())(Tensor(times)).asnumpy())
+    np.testing.assert_array_equal(*found)
+    assert (found[0] > 0.0).any()
+
+
 @pytest.mark.compiled
 @pytest.mark.parametrize("batch", [3, 70])
 def test_results_do_not_depend_on_the_number_of_threads(rng, monkeypatch, batch):

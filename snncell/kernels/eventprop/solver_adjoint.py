@@ -22,6 +22,7 @@ from snncell.kernels.eventprop.solver import (
     LAST,
     LEAST,
     SPIKE,
+    condition_one,
     find_with_solver,
     memory_of_part,
     prepare,
@@ -95,12 +96,14 @@ def before_flow(
 
 @call_once
 def through_spike(
-    lane: Any, y: Any, z: Any, length: Any, p: Any, states: Any, params: Any, given: Any, memory: Any, least_slope: Any
-) -> None:
+    lane: Any, y: Any, z: Any, length: Any, p: Any, states: Any, params: Any, given: Any, memory: Any, below: Any,
+    least_share: Any,
+) -> None:  # fmt: skip
     """Add to `out` the gradient of a lane's step through the time of the spike that ends it.
 
     The condition c is 0 there. So a change of the states changes the time by ds = -(change of c) / (slope of c in
-    time). `given` is the gradient of that time.
+    time). `given` is the gradient of that time. The slope counts as at least a small share of its mean in the step, so
+    that the gradient is finite if c only just reaches 0.
     """
     _lam, seed, out, other, third = memory
     size = states * LANES
@@ -108,6 +111,9 @@ def through_spike(
     put_lane(seed, third, lane, states)
     flow_back_one(y, length, p, seed, other, lane)
     add_lane(tail(other, size + LANES), lane, LANES, tail(third, size + LANES), 1.0, lane, params)
+    condition_one(y, p, below, lane)
+    mean = -below[lane] / length[lane]
+    least_slope = least_share * (mean if mean < inf else 1.0)
     slope = other[size + lane] if other[size + lane] > least_slope else least_slope
     add_lane(out, lane, LANES, other, -(given + out[size + lane]) / slope, lane, states + 1 + params)
 
@@ -127,7 +133,7 @@ def sweep_back(
     _found, wanted, numbers = spikes
     log_y, log_z, log_length, kinds = log
     # of_time: the gradient of the time at which the later steps begin
-    of_time, _length, _weight, _above, _below, places = lane_values
+    of_time, _length, _weight, _above, below, places = lane_values
     lam, _seed, out, _other, _third = memory
     _, neurons = weights.shape
     size = states * LANES
@@ -149,7 +155,7 @@ def sweep_back(
             own = kind[lane]
             if own == SPIKE:
                 given = of_time[lane] + float64(gradient[lane * wanted + numbers[lane]])
-                through_spike(lane, y, z, length, p, states, params, given, memory, constants[LEAST])
+                through_spike(lane, y, z, length, p, states, params, given, memory, below, constants[LEAST])
             elif SPIKE < own < LAST:
                 of_events[apart * lane + places[lane]] += out[size + lane]
             if own != IDLE:
@@ -270,9 +276,8 @@ class Simulation:
         self.arrays = (flat, np.ascontiguousarray(weights), np.ascontiguousarray(delays), *given)
         self.parts = max(1, min(self.samples, PARTS))
         self.most = math.ceil(t_max / step) + 2 * self.events + 2 * spikes + 4  # steps of a neuron
-        least_slope = float(np.finfo(self.dtype).eps) / t_max
         end = self.dtype.type(min(t_max, float(np.finfo(self.dtype).max)))
-        self.constants = np.array([step, end, least_slope], np.float64)
+        self.constants = np.array([step, end, np.finfo(self.dtype).eps], np.float64)
         work = self.samples * self.neurons * (t_max / step + self.events) * STEP_COST
         self.grain = int(work >= PARALLEL_SIZE and self.parts > 1)
 
