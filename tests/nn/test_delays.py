@@ -192,6 +192,12 @@ def test_delays_start_uniformly_in_range_and_writes_are_clipped():
     assert (layer.delay.asnumpy().min(), layer.delay.asnumpy().max()) == (0.0, 20.0)
 
 
+@pytest.mark.parametrize("shape", [(0, 2, 2, 9), (4, 0, 2, 9)])
+def test_convolution_of_an_empty_batch_is_empty(shape):
+    layer, x = nn.DelayedConv1d(2, 3, 3, 4, stride=2).set_train(), ops.zeros(shape)
+    assert layer(x).shape == (*shape[:2], 3, 5) and ops.grad(lambda x: layer(x).sum())(x).shape == shape
+
+
 def test_batch_has_results_of_single_samples_and_spikes_may_be_bytes(x):
     layer = made(5)
     spikes = (x != 0).astype(np.uint8)

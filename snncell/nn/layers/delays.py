@@ -313,9 +313,9 @@ class DelayedConv1d(Cell):
         steps, batch, _, places = *x.shape[:3], -(-span // self.stride)
         firsts = range(0, self.kernel_size * self.dilation, self.dilation)
         windows = ops.stack([padded[..., first : first + span : self.stride] for first in firsts], 3)  # (T, B, C, K, L)
-        rows = windows.transpose((0, 1, 4, 2, 3)).reshape((steps, batch * places, -1))
+        rows = windows.transpose((0, 1, 4, 2, 3)).reshape((steps, batch * places, self.synapses.in_channels))
         out: Tensor = self.synapses(rows)
-        return out.reshape((steps, batch, places, -1)).transpose((0, 1, 3, 2))
+        return out.reshape((steps, batch, places, self.synapses.out_channels)).transpose((0, 1, 3, 2))
 
     def extend_repr(self) -> str:
         names = "kernel_size", "stride", "pad_mode", "padding", "dilation"
