@@ -350,6 +350,18 @@ def test_errors_name_the_fix(case):
         make()
 
 
+def test_delays_stay_in_range_and_keep_their_gradient():
+    layer, times = nn.EventDense(nn.EventLIF(), 2, 1, 50.0, 0.5, 4.0, max_delay=2.0), Tensor([[0.0, 3.0]])
+
+    def slopes():
+        return ops.value_and_grad(lambda: layer(times).sum(), None, [layer.delay])()[1][0].asnumpy()
+
+    layer.delay.set_data(Tensor([[-1.0, 9.0]]))
+    assert layer.delay.tolist() == [[0.0, 2.0]] and (slopes() > 0.1).all()
+    layer.max_delay = 1.0
+    assert layer.delay.tolist() == [[0.0, 1.0]] and (slopes() > 0.1).all()
+
+
 def test_sizes_and_use_of_delays_cannot_change():
     layer = nn.EventDense(nn.EventLIF(), 2, 1, 50.0, 0.5, 4.0, max_delay=2.0)
     for name, value in {"in_channels": 3, "out_channels": 2, "max_delay": None}.items():

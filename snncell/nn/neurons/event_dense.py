@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, FloatDtype, Positive
+from snncell.cell.constants import Ranged
 from snncell.cell.fields import as_number, field, with_fields
+from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, Uniform, initializer
 from snncell.compiler.backends.event_neuron import EquationsOfNeuron
 from snncell.errors import ArgumentError, GradientError
@@ -88,7 +90,7 @@ def _(*_: Any, **__: Any) -> Sequence[Any]:
 
 
 @with_fields
-class EventDense(Settings):
+class EventDense(Ranged, Settings):
     """A dense layer of event-driven neurons, from spike times to spike times, with exact gradients for any neuron.
 
     Use it for temporal codes with neurons of your own (`EventNeuron`), with learned constants, or with learned delays
@@ -151,24 +153,32 @@ class EventDense(Settings):
     ]
     spikes: Count = field(1, meaning="K, the number of spikes that are computed per neuron; later ones are ignored")
     max_delay: Positive | None = field(
-        None, meaning="if given, each synapse learns a delay between 0 and max_delay, at first uniformly distributed"
+        None,
+        meaning="if given, each synapse learns a delay between 0 and max_delay, at first uniformly distributed. Each "
+        "write, also by an optimiser, clips delays to this range",
     )
     dtype: FloatDtype = field(
         dtypes.float32,
         meaning="dtype of weight and times, float32 or float64; the solver computes in float64",
         keep=False,
     )
+    delay: Any = None
+    ranges: ClassVar = {"delay": Range()}
 
     def _complete(self, given: dict[str, Any]) -> None:
         kind, shape = float_dtype(given["dtype"], "EventDense"), (self.out_channels, self.in_channels)
         self.weight = Parameter(initializer(given["weight_init"], shape, kind))
-        self.delay: Parameter | None = None
         if self.max_delay is not None:
             half = float(self.max_delay) / 2.0
             self.delay = Parameter(initializer(Uniform(half), shape, kind) + half)
 
+    def range_of(self, name: str) -> Range:
+        if name != "delay" or self.max_delay is None:
+            return super().range_of(name)
+        return Range(0.0, float(self.max_delay), "both")
+
     def settle(self) -> None:
-        if "delay" not in vars(self):
+        if "weight" not in vars(self):
             return
         if self.weight.shape != (self.out_channels, self.in_channels):
             raise ArgumentError(
@@ -180,6 +190,8 @@ class EventDense(Settings):
                 f"EventDense: max_delay cannot become {self.max_delay!r}, because the layer was made "
                 f"{'without' if self.delay is None else 'with'} delays. Make a new EventDense."
             )
+        if self.delay is not None:
+            self.delay.set_data(self.delay)  # clips it to the present range
 
     def construct(self, times: Any) -> Tensor:
         events = times_of_inputs(self, times)
