@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from snncell import Tensor
+from snncell import Tensor, data
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # last: the package that is tested is the installed one
@@ -23,6 +23,7 @@ from benchmarks import (  # noqa: E402
     events,
     measure,
     peers,
+    published,
     run as runs,
     sweeps,
 )
@@ -271,3 +272,32 @@ def test_distributed_model_times_grow_with_ranks(monkeypatch: pytest.MonkeyPatch
             for way in (model.in_order, model.by_mpi)
         ]
         assert [float(share) for share in shares] == pytest.approx(expected, abs=0.3)
+
+
+# --- published accuracies ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_published_table_has_spread_hash_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHD_FOLDER", str(tmp_path))
+    names, texts = ["yin-yang-linear", "shd-delays"], []
+    for number in range(2):
+        path = tmp_path / f"{number}.md"
+        published.main(["--only", *names, "--seeds", "2", "--epochs", "1", "--write", str(path)])
+        texts.append(path.read_text(encoding="utf-8"))
+    rows = [
+        re.findall(r"^\| yin-yang-linear \| 63.8 \+- 1.0 \| (\S+ \+- \S+) \| \S+ \| (`\w{12}`) \|$", t, re.M)
+        for t in texts
+    ]
+    assert len(rows[0]) == 1 and rows[0] == rows[1]
+    assert all("- not run: needs shd_train.h5 and shd_test.h5" in text for text in texts)
+
+
+@SLOW
+@pytest.mark.compiled
+def test_published_delays_learn_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHD_FOLDER", str(tmp_path))
+    data.write_shd_like(tmp_path / "shd_train.h5", samples=256, classes=4, seed=0)
+    data.write_shd_like(tmp_path / "shd_test.h5", samples=100, classes=4, seed=1)
+    *course, _ = published.train_delays(0, 8)
+    assert course[-1] > 0.8
