@@ -15,7 +15,7 @@ from test_spike_losses import LABELS, LOSSES, REAL, SPIKES, outputs_for
 
 import snncell
 from snncell import Tensor, jit, nn, ops, value_and_grad
-from snncell.errors import ArgumentError
+from snncell.errors import ArgumentError, DeviceError
 from snncell.tape import structure
 
 MODES = {"eager": lambda fn: fn, "jit": snncell.jit}
@@ -120,8 +120,15 @@ def test_eventprop_spike_times_and_gradients_equal_cpu(run):
 
 def test_invalid_spike_times_raise():
     layer = nn.EventPropLIF(2, 1).to("gpu")
-    with pytest.raises(ArgumentError, match="EventPropLIF: times contains NaN or -inf"):
+    with pytest.raises(ArgumentError, match="EventPropLIF, EventDense: times contains NaN or -inf"):
         layer(Tensor([[1.0, np.nan]]).to("gpu"))
+
+
+@pytest.mark.parametrize("run", [lambda fn: fn, jit], ids=["eager", "jit"])
+def test_solver_of_event_driven_neurons_refuses_the_gpu(run):
+    layer = nn.EventDense(nn.EventLIF(), 2, 1, t_max=9.0, step=1.0, weight_init=1.0).to("gpu")
+    with pytest.raises(DeviceError, match=r"EventDense runs on the CPU only\. Move .* by \.to"):
+        run(layer)(ops.ones((1, 2)).to("gpu"))
 
 
 def test_eventprop_forward_and_backward_are_one_operation_each():

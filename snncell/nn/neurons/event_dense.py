@@ -15,7 +15,7 @@ from snncell.cell.fields import as_number, field, with_fields
 from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, Uniform, initializer
 from snncell.compiler.backends.event_neuron import EquationsOfNeuron
-from snncell.errors import ArgumentError, GradientError
+from snncell.errors import ArgumentError, DeviceError, GradientError
 from snncell.kernels.eventprop.solver_adjoint import Simulation
 from snncell.nn.neurons.event_driven import EventNeuron
 from snncell.nn.rules.eventprop import float_dtype, times_of_inputs
@@ -65,9 +65,18 @@ def _send_back(*arrays: Any, equations: EquationsOfNeuron, silent: float, **size
     return tuple(grad.reshape(x.shape).astype(x.dtype, copy=False) for grad, x in zip(grads, inputs, strict=True))
 
 
+def _refuse_device(*_: Any, **__: Any) -> Any:
+    raise DeviceError(
+        'EventDense runs on the CPU only. Move the layer and its inputs by .to("cpu"). For LIF neurons, '
+        "nn.EventPropLIF has kernels for GPUs."
+    )
+
+
 # `silent` is always inf: see `spike_times` in `eventprop.py`.
 times_by_solver = _TimesBySolver("times_by_solver", _find)
+times_by_solver.def_there(_refuse_device)
 back_by_solver = _BackBySolver("back_by_solver", _send_back, multiple=True)
+back_by_solver.def_there(_refuse_device)
 
 
 @times_by_solver.def_bprop
