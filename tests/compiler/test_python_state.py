@@ -742,6 +742,22 @@ def test_storing_a_traced_tensor_raises_and_restores_the_attribute():
         assert counting.__dict__.get(name) is before
 
 
+LEAK = {"share": 0.5}
+
+
+class Leaking(nn.Neuron):
+    def charge(self, x, v):
+        return v * LEAK["share"] + x
+
+
+def test_a_global_that_only_charge_reads_is_watched(monkeypatch):
+    run = jit(nn.MultiStep(Leaking({})))
+    x = ops.full((3, 1), 0.6, "float32")
+    assert run(x).asnumpy().sum() == 1.0
+    monkeypatch.setitem(LEAK, "share", 0.0)
+    assert run(x).asnumpy().sum() == 0.0
+
+
 def test_storing_a_traced_tensor_in_a_class_raises_and_removes_the_attribute():
     class Holder:
         pass

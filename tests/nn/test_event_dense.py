@@ -146,6 +146,24 @@ def test_states_that_become_nan_without_a_spike_give_nan():
     )
 
 
+AFTER = {"spike": 0.0}
+
+
+class Reset(nn.EventLIF):
+    def reset(self, v, i):
+        return AFTER["spike"], i
+
+
+def test_jit_traces_again_if_a_global_that_the_equations_read_changes(monkeypatch):
+    layer = nn.EventDense(Reset(), 1, 2, t_max=60.0, step=1.0, spikes=3, weight_init=20.0)
+    compiled, times, found = jit(layer), Tensor([[1.0]]), []
+    for value in (0.0, 0.5):
+        monkeypatch.setitem(AFTER, "spike", value)
+        found.append(compiled(times).asnumpy())
+        np.testing.assert_array_equal(found[-1], layer(times).asnumpy())
+    assert (found[1][..., 1] < found[0][..., 1]).all()
+
+
 def test_init_state_can_return_numbers():
     class Set(nn.EventLIF):
         def init_state(self, x):

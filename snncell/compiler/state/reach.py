@@ -281,6 +281,7 @@ class ReachableValues:
 
     def _visit_cell(self, cell: Any) -> None:
         self.cells[cell] = None
+        self.names |= getattr(type(cell), "_called_methods", set())
         own = vars(cell)
         self._waiting += [hook.function for kind in _HOOKS for hook in own.get(kind, {}).values()]
         if library(type(cell).__module__):

@@ -144,6 +144,7 @@ class Neuron(Membrane):
     resets: ClassVar[tuple[str | None, ...]] = ("subtract", "zero", "value", None)
     delays: ClassVar[tuple[str | None, ...]] = (None, "reset", "reset+input", "spike")
     own_function = False  # whether the class fixes its spike function, as ILIFNode does
+    _called_methods = frozenset(["charge"])  # see `EventNeuron`
     one_at_most = False  # whether max_spikes must be 1
 
     v_threshold: Any = field(1.0, FINITE, 'where the neuron fires: positive, or above v_reset with reset="value"')

@@ -54,6 +54,8 @@ class EventNeuron(Membrane):
     """
 
     states = 2
+    # `snncell.jit` finds the values that these methods read, which only library code calls.
+    _called_methods = frozenset(["dynamics", "spike_condition", "input_spike", "reset"])
 
     def init_state(self, x: Tensor) -> Any:
         """The initial states, 0."""
