@@ -96,6 +96,11 @@ def loss_of(layer, times):
     return (ops.where(found < INF, found, 0.0) * weights).sum()
 
 
+def test_every_event_driven_neuron_is_in_the_table():
+    public = {kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.EventNeuron)}
+    assert public - {nn.EventNeuron} == {type(make()) for make in NEURONS.values()} - {Jumping, Exponential}
+
+
 # --- forward ----------------------------------------------------------------------------------------------------------
 
 
