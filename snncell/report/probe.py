@@ -399,8 +399,9 @@ def records_of(log: Any, who: str) -> Any:
     if not isinstance(log, (str, os.PathLike)):
         return getattr(log, "history", log)
     path = Path(log)
-    if path.suffix not in (".csv", ".jsonl") or not path.is_file():
-        wrong = f"{str(path)!r} is not a log" if path.is_file() else f"there is no file {str(path)!r}"
+    there = os.path.isfile(path)  # in Python 3.11, unlike `Path.is_file`, False for a name that is too long
+    if path.suffix not in (".csv", ".jsonl") or not there:
+        wrong = f"{str(path)!r} is not a log" if there else f"there is no file {str(path)!r}"
         raise ArgumentError(f"{who}: {wrong}. Pass the *.csv or *.jsonl that train.fit(log=...) wrote, or its result.")
     with path.open(encoding="utf-8", newline="") as file:
         if path.suffix == ".csv":

@@ -7,7 +7,7 @@ import pytest
 
 import snncell
 from snncell import Parameter, Tensor, grad, jit, nn, ops
-from snncell.errors import ArgumentError, DTypeError, GradientError, ShapeError, SnncellError
+from snncell.errors import ArgumentError, CallError, DTypeError, GradientError, ShapeError, SnncellError
 from snncell.kernels.eventprop import solver_adjoint
 
 INF = math.inf
@@ -354,6 +354,7 @@ ERRORS = {
     "equations that mix neurons": (lambda: call(Mixing()), ArgumentError, "Mixing uses sum.*elementwise"),
     "a state too few": (lambda: call(Short()), ArgumentError, r"reset of Short must return 2 value\(s\), not 1"),
     "undefined": (lambda: call(nn.EventNeuron({})), SnncellError, "must define dynamics"),
+    "a called neuron": (lambda: nn.EventLIF()(ops.ones(3)), CallError, r"EventLIF: .* nn.EventDense\(EventLIF\(\)"),
     "negative times": (lambda: call(nn.EventLIF(), -1.0), ArgumentError, "at least 0"),
     "NaN": (lambda: call(nn.EventLIF(), math.nan), ArgumentError, "NaN"),
     "shape": (lambda: call(nn.EventLIF(), shape=(2, 3)), ShapeError, r"\(B, 4\)"),

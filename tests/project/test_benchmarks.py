@@ -297,7 +297,7 @@ def test_published_table_has_spread_hash_and_missing_files(tmp_path: Path, monke
 @pytest.mark.compiled
 def test_published_delays_learn_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHD_FOLDER", str(tmp_path))
-    data.write_shd_like(tmp_path / "shd_train.h5", samples=256, classes=4, seed=0)
+    data.write_shd_like(tmp_path / "shd_train.h5", samples=512, classes=4, seed=0)
     data.write_shd_like(tmp_path / "shd_test.h5", samples=100, classes=4, seed=1)
     *course, _ = published.train_delays(0, 8)
     assert course[-1] > 0.8

@@ -7,7 +7,7 @@ from typing import Any
 from snncell import ops
 from snncell.cell.fields import field, with_fields
 from snncell.cell.ranges import FINITE, POSITIVE
-from snncell.errors import SnncellError
+from snncell.errors import CallError, SnncellError
 from snncell.nn.neurons.constants import Membrane
 from snncell.tape.tensor import Tensor
 
@@ -65,6 +65,14 @@ class EventNeuron(Membrane):
         raise SnncellError(
             f"{type(self).__name__} must define dynamics(*states), spike_condition(*states), input_spike(weight, "
             f"*states) and reset(*states); see nn.EventNeuron."
+        )
+
+    def construct(self, *_: Any) -> Any:
+        """Raise: an event-driven neuron has no time steps."""
+        who = type(self).__name__
+        raise CallError(
+            f"{who}: an event-driven neuron has no time steps, so it cannot be called. Pass it to a layer that solves "
+            f"its equations, nn.EventDense({who}(), in_channels, out_channels, ...)."
         )
 
     dynamics: Any = _undefined
