@@ -81,8 +81,20 @@ class EventNeuron(Membrane):
     reset: Any = _undefined
 
 
+class _CurrentDriven(EventNeuron):
+    """A neuron with a potential v and a current i: an input spike adds its weight to i, and v resets to v_reset."""
+
+    v_reset: Any
+
+    def input_spike(self, weight: Tensor, v: Tensor, i: Tensor) -> Any:
+        return v, i + weight
+
+    def reset(self, v: Tensor, i: Tensor) -> Any:
+        return self.v_reset, i
+
+
 @with_fields
-class EventLIF(EventNeuron):
+class EventLIF(_CurrentDriven):
     """Event-driven leaky integrate and fire with a synaptic current (current-based LIF).
 
         tau_mem dv/dt = -v + i,   tau_syn di/dt = -i,   an input spike adds its weight to i
@@ -109,12 +121,6 @@ class EventLIF(EventNeuron):
 
     def spike_condition(self, v: Tensor, i: Tensor) -> Any:
         return v - self.v_threshold
-
-    def input_spike(self, weight: Tensor, v: Tensor, i: Tensor) -> Any:
-        return v, i + weight
-
-    def reset(self, v: Tensor, i: Tensor) -> Any:
-        return self.v_reset, i
 
 
 @with_fields
@@ -150,7 +156,7 @@ class EventALIF(EventNeuron):
 
 
 @with_fields
-class EventQIF(EventNeuron):
+class EventQIF(_CurrentDriven):
     """Event-driven quadratic integrate and fire (QIF), the normal form of a neuron near its threshold.
 
         tau_mem dv/dt = v (v - v_c) + i,   tau_syn di/dt = -i,   an input spike adds its weight to i
@@ -174,9 +180,3 @@ class EventQIF(EventNeuron):
 
     def spike_condition(self, v: Tensor, i: Tensor) -> Any:
         return v - self.v_peak
-
-    def input_spike(self, weight: Tensor, v: Tensor, i: Tensor) -> Any:
-        return v, i + weight
-
-    def reset(self, v: Tensor, i: Tensor) -> Any:
-        return self.v_reset, i
