@@ -546,3 +546,8 @@ def test_nan_is_not_a_silent_neuron():
 def test_first_spike_loss_of_late_spikes_does_not_overflow():
     value, gradient = value_and_grad(lambda t: nn.FirstSpikeLoss()(t, Tensor([0])))(Tensor([[1000.0, 1e6]]))
     assert 0.0 < value.item() < 1e6 and np.isfinite(gradient.asnumpy()).all() and gradient[0, 0].item() > 0.0
+
+
+def test_first_spike_loss_names_labels_of_another_batch():
+    with pytest.raises(ShapeError, match=r"times of a batch of 2 need labels of shape \(2,\).*not of shape \(3,\)"):
+        nn.FirstSpikeLoss()(ops.ones((2, 3)), Tensor([0, 1, 2]))

@@ -219,6 +219,11 @@ class FirstSpikeLoss(ClassLoss):
                 f"FirstSpikeLoss: times must be (B, C) or (B, C, K), as of nn.EventPropLIF, but have shape "
                 f"{times.shape}."
             )
+        if (shape := as_tensor(labels, "FirstSpikeLoss").shape) != times.shape[:1]:
+            raise ShapeError(
+                f"FirstSpikeLoss: times of a batch of {times.shape[0]} need labels of shape ({times.shape[0]},), one "
+                f"class number for each sample, not of shape {shape}."
+            )
         first = times if times.ndim == 2 else ops.min(times, 2)
         own = ops.select(ops.greater(self.one_hot(labels, first), 0.0), first, 0.0).sum(1)
         spiked = ops.not_equal(own, math.inf)  # True for NaN, which must not look like a silent neuron

@@ -114,8 +114,8 @@ class EventDense(Ranged, Settings):
 
         c(F(y, s)) = 0,   ds = -(grad c . (F_y dy + F_p dp) + c_p dp) / (grad c . F_s)
 
-    All derivatives are traced from your equations. The backward pass repeats the simulation neuron by neuron, so that
-    memory is proportional to the number of spikes and not to the number of steps.
+    All derivatives are traced from your equations. The backward pass repeats the simulation of 16 neurons at a time and
+    keeps only their steps. So the memory of a large layer is proportional to its spikes, not to its steps.
 
     A crossing that begins and ends within one step is missed; choose `step` at most a fifth of the fastest time
     constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss`, and the advice in `EventPropLIF`.

@@ -194,7 +194,7 @@ def times_of_inputs(layer: Any, times: Any) -> Tensor:
     times = as_tensor(times, who)
     if times.ndim not in (2, 3) or times.shape[1] != layer.in_channels or 0 in times.shape:
         raise ShapeError(
-            f"{layer!r}: times must be (B, {layer.in_channels}) or (B, {layer.in_channels}, K), without empty axes, "
+            f"{who}: times must be (B, {layer.in_channels}) or (B, {layer.in_channels}, K), without empty axes, "
             f"but has shape {times.shape}."
         )
     if times.dtype.category > 2:
