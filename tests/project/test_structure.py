@@ -194,7 +194,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
     ],
     "nn.losses": [{"standard"}, {"regularisers", "spikes"}, {"spike_times"}],
     "nn.optim": [{"schedules"}, {"optimizer"}, {"algorithms"}],
-    "nn.rules": [{"eventprop", "online", "stdp"}],
+    "nn.rules": [{"online", "recurrent_events", "stdp"}, {"eventprop"}],
     "nn.time": [{"axis"}, {"multistep"}, {"states"}],
     "common": [{"initializer"}],
     "nn.neurons": [

@@ -19,6 +19,7 @@ from snncell.errors import ArgumentError, DeviceError, GradientError
 from snncell.kernels.eventprop.solver_adjoint import Simulation
 from snncell.nn.neurons.event_driven import EventNeuron
 from snncell.nn.rules.eventprop import float_dtype, times_of_inputs
+from snncell.nn.rules.recurrent_events import RECURRENT_INIT, columns, recurrent
 from snncell.nn.settings import Settings
 from snncell.tape.parameter import Parameter
 from snncell.tape.primitive import Primitive
@@ -85,6 +86,21 @@ def _(
     **attrs: Any,
 ) -> Sequence[Any]:  # fmt: skip
     return back_by_solver.bind_all(times, weights, delays, initial, constants, dout, **attrs)
+
+
+recurrent_by_solver, recurrent_by_solver_back = recurrent(
+    "recurrent_by_solver",
+    lambda *arrays, **attrs: (_find(*arrays, **attrs),),
+    lambda *arrays, **attrs: _send_back(*arrays[:-2], arrays[-1], **attrs),
+)
+
+
+@recurrent_by_solver.def_bprop
+def _(
+    times: Tensor, weights: Tensor, delays: Tensor, initial: Tensor, constants: Tensor, out: Any, dout: Tensor,
+    **attrs: Any,
+) -> Sequence[Any]:  # fmt: skip
+    return recurrent_by_solver_back.bind_all(times, weights, delays, initial, constants, out, dout, **attrs)
 
 
 @back_by_solver.def_bprop
@@ -171,18 +187,25 @@ class EventDense(Ranged, Settings):
         meaning="dtype of weight and times, float32 or float64; the solver computes in float64",
         keep=False,
     )
+    recurrent_init: Init | None = RECURRENT_INIT
     delay: Any = None
-    ranges: ClassVar = {"delay": Range()}
+    recurrent_weight: Any = None
+    recurrent_delay: Any = None
+    ranges: ClassVar = {"delay": Range(), "recurrent_delay": Range()}
 
     def _complete(self, given: dict[str, Any]) -> None:
         kind, shape = float_dtype(given["dtype"], "EventDense"), (self.out_channels, self.in_channels)
         self.weight = Parameter(initializer(given["weight_init"], shape, kind))
+        if given["recurrent_init"] is not None:
+            self.recurrent_weight = Parameter(initializer(given["recurrent_init"], (self.out_channels,) * 2, kind))
         if self.max_delay is not None:
             half = float(self.max_delay) / 2.0
             self.delay = Parameter(initializer(Uniform(half), shape, kind) + half)
+            if self.recurrent_weight is not None:
+                self.recurrent_delay = Parameter(initializer(Uniform(half), (self.out_channels,) * 2, kind) + half)
 
     def range_of(self, name: str) -> Range:
-        if name != "delay" or self.max_delay is None:
+        if name not in ("delay", "recurrent_delay") or self.max_delay is None:
             return super().range_of(name)
         return Range(0.0, float(self.max_delay), "both")
 
@@ -199,8 +222,9 @@ class EventDense(Ranged, Settings):
                 f"EventDense: max_delay cannot become {self.max_delay!r}, because the layer was made "
                 f"{'without' if self.delay is None else 'with'} delays. Make a new EventDense."
             )
-        if self.delay is not None:
-            self.delay.set_data(self.delay)  # clips it to the present range
+        for delay in (self.delay, self.recurrent_delay):
+            if delay is not None:
+                delay.set_data(delay)  # clips it to the present range
 
     def construct(self, times: Any) -> Tensor:
         events = times_of_inputs(self, times)
@@ -216,10 +240,13 @@ class EventDense(Ranged, Settings):
         initial = [x if isinstance(x, Tensor) else Tensor(x, dtypes.float64) for x in initial]
         if len(initial) != states:
             raise ArgumentError(f"EventDense: init_state must return {states} state(s), not {len(initial)}.")
-        delays = ops.zeros((0, neurons), events.dtype) if self.delay is None else self._delays()
-        return times_by_solver.bind(
+        delays = ops.zeros((0, neurons), events.dtype)
+        if self.max_delay is not None:
+            delays = ops.clip(columns(self.delay, self.recurrent_delay), 0.0, float(self.max_delay))
+        operation = times_by_solver if self.recurrent_weight is None else recurrent_by_solver
+        return operation.bind(
             events,
-            self.weight.T,
+            columns(self.weight, self.recurrent_weight),
             delays,
             _rows(initial, neurons),
             _rows(equations.constants, neurons),
@@ -229,11 +256,6 @@ class EventDense(Ranged, Settings):
             t_max=float(self.t_max),
             silent=math.inf,
         )
-
-    def _delays(self) -> Tensor:
-        """The delays (N_in, N_out), clipped to their range."""
-        assert self.delay is not None and self.max_delay is not None
-        return ops.clip(self.delay, 0.0, float(self.max_delay)).T
 
     def extend_repr(self) -> str:
         delay = "" if self.max_delay is None else f", max_delay={self.max_delay}"

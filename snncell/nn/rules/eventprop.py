@@ -20,6 +20,7 @@ from snncell.kernels.cuda.arrays import DeviceArray
 from snncell.kernels.eventprop import cuda as on_device, spike_times as on_cpu
 from snncell.kernels.eventprop.adjoint import least_slope, send_back
 from snncell.kernels.space import DEVICE, IN_USE
+from snncell.nn.rules.recurrent_events import RECURRENT_INIT, columns, recurrent
 from snncell.nn.settings import Settings
 from snncell.ops.base import as_tensor
 from snncell.tape.parameter import Parameter
@@ -175,6 +176,21 @@ def _sent_back_by_operations(
     return of_times.reshape(times.shape), of_weights
 
 
+def _send_back(
+    times: Any, weights: Any, found: Any, gradients: Any, *, spikes: int, t_max: float, silent: float, **constants: Any
+) -> Any:
+    times_found, order, places, currents = found
+    return send_back(times, weights, order, times_found, places, currents, gradients, **constants)
+
+
+recurrent_times, recurrent_times_back = recurrent("recurrent_times", _find_times, _send_back)
+
+
+@recurrent_times.def_bprop
+def _(times: Tensor, weights: Tensor, out: Tensor, dout: Tensor, **attrs: Any) -> Sequence[Any]:
+    return recurrent_times_back.bind_all(times, weights, out, dout, **attrs)
+
+
 # --- the layer --------------------------------------------------------------------------------------------------------
 
 NEARLY = 2.0**-40  # relative difference that is added to equal time constants
@@ -288,11 +304,15 @@ class EventPropLIF(Settings):
     dtype: FloatDtype = field(
         dtypes.float32, meaning="dtype of the weight and the computation, float32 or float64", keep=False
     )
+    recurrent_init: Init | None = RECURRENT_INIT
+    recurrent_weight: Any = None
 
     def _complete(self, given: dict[str, Any]) -> None:
         kind, init = float_dtype(given["dtype"], "EventPropLIF"), given["weight_init"]
         init = self._default_weights() if init is None else init
         self.weight = Parameter(initializer(init, (self.out_channels, self.in_channels), kind))
+        if given["recurrent_init"] is not None:
+            self.recurrent_weight = Parameter(initializer(given["recurrent_init"], (self.out_channels,) * 2, kind))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         older = {f"_{name}": name for name in self._once_private}
@@ -312,16 +332,18 @@ class EventPropLIF(Settings):
 
     def construct(self, times: Any) -> Tensor:
         mem, syn = self._time_constants()
-        return spike_times.bind_all(
+        found: Any = (spike_times if self.recurrent_weight is None else recurrent_times).bind(
             times_of_inputs(self, times),
-            self.weight.T,
+            columns(self.weight, self.recurrent_weight),
             spikes=self.spikes,
             tau_mem=mem,
             tau_syn=syn,
             v_threshold=float(self.v_threshold),
             t_max=float(self.t_max),
             silent=math.inf,
-        )[0]
+        )
+        times_found: Tensor = found[0] if isinstance(found, tuple) else found
+        return times_found
 
     def extend_repr(self) -> str:
         return (
