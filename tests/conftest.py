@@ -36,6 +36,12 @@ PICTURES = (TESTS / "baseline" / "MATPLOTLIB").read_text(encoding="utf-8").strip
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if sys.dont_write_bytecode and getattr(config, "cache", None) is not None:
+        # PYTHONDONTWRITEBYTECODE, as in many containers. The tests start hundreds of processes, and without bytecode
+        # each of them would compile the package again, for half a second. So pytest's own cache keeps it.
+        sys.dont_write_bytecode, sys.pycache_prefix = False, str(config.cache.mkdir("bytecode"))
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Background processes of a shell script ignore Ctrl-C, and so would the processes that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
