@@ -272,7 +272,7 @@ def test_nets_equal_eager_mode(user: str, neurons: Any, fire: Any, dtype: str, d
 
 
 @pytest.mark.compiled
-@random_cases(6)
+@random_cases(4)
 def test_random_nets_equal_eager_mode(seed: int) -> None:
     rng = np.random.default_rng(seed)
     layers = {

@@ -110,7 +110,7 @@ KINDS = ("neuron", "recurrent", "product in the loop", "products before and in t
 @pytest.mark.usefixtures("eager_for_events")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_any_fused_product_equals_the_hoisted_one(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng((KINDS.index(kind), seed))
     dtype = (np.float32, np.float64)[seed % 2]
@@ -219,7 +219,7 @@ for _ in range(3):
 @pytest.mark.compiled
 def test_results_have_equal_bits_on_any_number_of_threads() -> None:
     digests = set()
-    for threads in ("1", "2", "5"):
+    for threads in ("1", "5"):
         environment = {**os.environ, "NUMBA_NUM_THREADS": threads}
         done = subprocess.run(
             [sys.executable, "-c", THREADS], env=environment, capture_output=True, text=True, check=True
@@ -248,8 +248,9 @@ def test_second_order_gradients_through_products_in_loops_are_correct() -> None:
 
 
 @pytest.mark.usefixtures("eager_for_events")
-@pytest.mark.parametrize("axis", [None, 0, (0, 1), 2])
-@pytest.mark.parametrize("steps", [1, 20, 40])  # beyond 32 steps, sums over time have partial sums in float64
+@pytest.mark.parametrize(
+    ("steps", "axis"), [(1, 0), *product((20, 40), (None, 0, (0, 1), 2))]
+)  # beyond 32 steps, sums over time have partial sums in float64
 def test_sums_of_a_loop_with_a_product_equal_those_of_each_step(steps: int, axis: Any) -> None:
     rng = np.random.default_rng(steps)
     net = nn.SequentialCell(nn.Dense(16, 100), nn.MultiStep(nn.LIFNode(v_threshold=0.3)))
@@ -262,7 +263,12 @@ def test_sums_of_a_loop_with_a_product_equal_those_of_each_step(steps: int, axis
     run = grad(loss, None, net.trainable_params())
     with unfused():
         expected = [loss(x), *run(x)]
-    for found, other in zip([jit(loss)(x), *jit(run)(x)], expected, strict=True):
+    if axis == 0:
+        results = [jit(loss)(x), *jit(run)(x)]
+    else:  # loss and gradients in the same kernels
+        value, gradients = jit(ops.value_and_grad(loss, None, net.trainable_params()))(x)
+        results = [value, *gradients]
+    for found, other in zip(results, expected, strict=True):
         size = max(1.0, float(np.abs(other.asnumpy()).max()))
         np.testing.assert_allclose(found.asnumpy(), other.asnumpy(), rtol=1e-4, atol=1e-5 * size)
 

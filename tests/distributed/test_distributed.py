@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,20 +104,46 @@ def draw_training(seed: int) -> dict[str, Any]:
     return {**chosen, "seed": seed, "more": {name: value for name, value in more.items() if value is not None}}
 
 
+def seeds_of(group: int) -> range:
+    """The seeds of a group of trainings."""
+    return range(group * EACH, (group + 1) * EACH)
+
+
+# Without layers that depend on their batch, and by SGD, because Adam amplifies the rounding of tiny gradients. Without
+# shuffling: a job's steps draw random numbers, so the next epoch would be shuffled differently than alone.
+UNSHUFFLED = [
+    {"data": "list", "optimiser": "sgd", "test": True, "metrics": ["confusion"], "more": {"accumulate": accumulate}}
+    for accumulate in (1, 2)
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Any]:
+    """The results of a group for each number of ranks, followed by those of UNSHUFFLED, as a job and alone."""
+
+    @functools.cache
+    def results_of(group: int) -> Any:
+        results = {}
+        asked = [draw_training(seed) for seed in seeds_of(group)]
+        if group == 0:
+            asked += [{**one, "distributed": together} for one in UNSHUFFLED for together in (True, False)]
+        for ranks in (1, 2, 3, 4) if group else (1, 3):
+            file = tmp_path_factory.mktemp("trained") / "found.json"
+            run(ranks, "-m", "ranks.trained", json.dumps(asked), str(file))
+            results[ranks] = json.loads(file.read_text())
+        return results
+
+    return results_of
+
+
 @COMPILED
 @pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 12))])
-def test_training_has_same_bits_for_any_number_of_ranks(group: int, tmp_path: Path) -> None:
-    seeds = range(group * EACH, (group + 1) * EACH)
-    numbers = (1, 2, 3, 4) if group else (1, 2, 4)
-    results = {}
-    for ranks in numbers:
-        file = tmp_path / f"{ranks}.json"
-        run(ranks, "-m", "ranks.trained", json.dumps([draw_training(seed) for seed in seeds]), str(file))
-        results[ranks] = json.loads(file.read_text())
-    for number, seed in enumerate(seeds):
+def test_training_has_same_bits_for_any_number_of_ranks(group: int, trained: Callable[[int], Any]) -> None:
+    results = trained(group)
+    for number, seed in enumerate(seeds_of(group)):
         first = results[1][number]
         assert first["history"]
-        for ranks in numbers[1:]:
+        for ranks in results:
             again = results[ranks][number]
             assert again["history"] == first["history"], draw_training(seed)
             assert again["digest"] == first["digest"], draw_training(seed)
@@ -135,14 +163,10 @@ def close(some: Any, others: Any, tolerance: float) -> bool:
 
 
 @COMPILED
-@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_training_on_ranks_equals_single_process_up_to_rounding(tmp_path: Path, accumulate: int) -> None:
-    # Without layers that depend on their batch, and by SGD, because Adam amplifies the rounding of tiny gradients.
-    # Without shuffling: a job's steps draw random numbers, so the next epoch would be shuffled differently than alone.
-    more = {"accumulate": accumulate}
-    asked = {"data": "list", "optimiser": "sgd", "test": True, "metrics": ["confusion"], "more": more}
-    alone = run_training(tmp_path, 1, {**asked, "distributed": False})
-    job = run_training(tmp_path, 2, asked)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_training_on_ranks_equals_single_process_up_to_rounding(accumulate: int, trained: Callable[[int], Any]) -> None:
+    first = EACH + 2 * (accumulate - 1)
+    job, alone = trained(0)[3][first : first + 2]
     assert close(job["weights"], alone["weights"], 1e-6)
     for mine, other in zip(job["history"], alone["history"], strict=True):
         assert mine.keys() == other.keys()

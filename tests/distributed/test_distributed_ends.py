@@ -5,12 +5,15 @@ Each job runs real processes. No test waits longer than the patience of its job 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ranks.started import begun, ended, run
@@ -51,9 +54,23 @@ REFUSED = {
 }
 
 
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[str, Path]]:
+    """The output and the folder of the job `refused`, for the number of the rank that differs."""
+
+    @functools.cache
+    def job(odd: str) -> tuple[str, Path]:
+        folder = tmp_path_factory.mktemp("refused")
+        return run(3, "-m", "ranks.going_wrong", "refused", str(folder), env={"ODD": odd}), folder
+
+    return job
+
+
 @pytest.mark.parametrize("odd", ["1", *(pytest.param(odd, marks=pytest.mark.slow) for odd in "02")])
-def test_invalid_calls_raise_on_all_ranks_and_training_continues(odd: str, tmp_path: Path) -> None:
-    out = run(3, "-m", "ranks.going_wrong", "refused", str(tmp_path), env={"ODD": odd})
+def test_invalid_calls_raise_on_all_ranks_and_training_continues(
+    odd: str, refused: Callable[[str], tuple[str, Path]]
+) -> None:
+    out, _ = refused(odd)
     for name, words in REFUSED.items():
         for rank in range(3):
             assert re.search(rf"{name}, rank {rank}: {words.replace('ODD', odd)}", out), (name, rank, out)
@@ -72,11 +89,18 @@ ENDED = {
 QUICK = ("raising", "leaving_fit")
 
 
+@pytest.fixture(scope="module")
+def quick_jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The jobs of QUICK, which run at the same time, because they mostly wait."""
+    return {name: begun(2, "-m", "ranks.going_wrong", name, str(tmp_path_factory.mktemp(name))) for name in QUICK}
+
+
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ENDED]
 )
-def test_uncaught_error_ends_job_with_message(name: str, tmp_path: Path) -> None:
-    code, _, errors = ended(begun(2, "-m", "ranks.going_wrong", name, str(tmp_path)))
+def test_uncaught_error_ends_job_with_message(name: str, quick_jobs: dict[str, Any], tmp_path: Path) -> None:
+    job = quick_jobs.get(name) or begun(2, "-m", "ranks.going_wrong", name, str(tmp_path))
+    code, _, errors = ended(job)
     assert code != 0
     assert re.search(ENDED[name], errors), errors
 
@@ -129,10 +153,10 @@ def test_job_killed_while_writing_resumes_from_previous_checkpoint(tmp_path: Pat
 
 
 def test_error_of_all_ranks_is_printed_once(tmp_path: Path) -> None:
-    code, _, errors = ended(begun(4, "-m", "ranks.going_wrong", "all_raising", str(tmp_path)))
+    code, _, errors = ended(begun(3, "-m", "ranks.going_wrong", "all_raising", str(tmp_path)))
     assert code != 0
     assert errors.count("ValueError: on every rank") == 1, errors
-    assert "rank 0 of 4 has ended by ValueError" in errors
+    assert "rank 0 of 3 has ended by ValueError" in errors
 
 
 @pytest.mark.slow
@@ -140,17 +164,17 @@ def test_finished_rank_waits_for_others(tmp_path: Path) -> None:
     assert "rank 0 is done" in run(2, "-m", "ranks.going_wrong", "later", str(tmp_path))
 
 
-def test_stop_on_one_rank_ends_training_on_all(tmp_path: Path) -> None:
-    out = run(3, "-m", "ranks.going_wrong", "stopping", str(tmp_path))
+def test_stop_on_one_rank_ends_training_on_all(refused: Callable[[str], tuple[str, Path]]) -> None:
+    out, _ = refused("1")
     assert "rank 0: 1 epochs, stopped on another rank" in out
     assert "rank 1: 1 epochs, rank 1 has seen enough" in out
     assert "rank 2: 1 epochs, stopped on another rank" in out
 
 
-def test_files_are_written_by_one_rank(tmp_path: Path) -> None:
-    run(2, "-m", "ranks.going_wrong", "files", str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.ckpt", "last.ckpt", "log.jsonl"]
-    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+def test_files_are_written_by_one_rank(refused: Callable[[str], tuple[str, Path]]) -> None:
+    folder = refused("1")[1] / "files"
+    assert sorted(path.name for path in folder.iterdir()) == ["best.ckpt", "last.ckpt", "log.jsonl"]
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
 
 

@@ -98,7 +98,7 @@ class Trained:
 
 @pytest.fixture(scope="module", params=[pytest.param("eager", marks=pytest.mark.slow), "jit"])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
-    """The training on one, two and four threads, and a second time on two."""
+    """The training on one and four threads; `test_threads.py` compares one and two."""
     return train_once(request.param, tmp_path_factory)
 
 
@@ -109,7 +109,7 @@ def train_once(how: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     """Run each training once."""
     if how not in _made:
         folder = str(tmp_path_factory.mktemp("trained"))
-        _made[how] = {name: Trained(folder, how, int(name[0])) for name in ("1", "2", "4", "2 again")}
+        _made[how] = {name: Trained(folder, how, int(name[0])) for name in "14"}
     return _made[how]
 
 

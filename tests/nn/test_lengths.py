@@ -312,7 +312,7 @@ def test_accuracy_of_padded_batches_equals_single_samples(padding):
 # --- MultiStep --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("padding", [0.0, np.nan])
 @pytest.mark.parametrize("name", [*NEURONS, "recurrent"])
 def test_multi_step_with_lengths_equals_single_samples_bitwise(name, padding):

@@ -315,7 +315,7 @@ LARGE = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.compiled
 @pytest.mark.parametrize("name", LARGE)
 def test_padding_that_adds_threads_changes_no_bit(name):

@@ -557,9 +557,13 @@ def test_default_neurons_run_in_the_precision_of_the_input(name, dtype):
     y, (states) = nn.MultiStep(node, return_states=True)(x)
     assert {part.dtype.name for part in (y, *states)} == {dtype}
     layer = nn.Recurrent(default_of(name), nn.Dense(3, 3, dtype=dtype))
-    assert nn.MultiStep(layer)(x).dtype.name == dtype
-    gradient = ops.grad(lambda x: nn.MultiStep(layer)(x).sum())(x)
-    assert gradient.dtype.name == dtype
+
+    def loss(x):
+        y = nn.MultiStep(layer)(x)
+        return y.sum(), y
+
+    (_, y), gradient = ops.value_and_grad(loss, has_aux=True)(x)
+    assert y.dtype.name == gradient.dtype.name == dtype
 
 
 @pytest.mark.parametrize(("name", "kind"), list(product(NEURONS, ["array", "list", "Tensor", "learned", "Parameter"])))

@@ -55,9 +55,7 @@ def test_row_runs_at_checked_size(name: str) -> None:
 
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:::torch")  # PyTorch warns about its own accesses while it traces
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in ("linear-512", "max-pool") else [SLOW]) for n in ROWS]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "max-pool" else [SLOW]) for n in ROWS])
 def test_peers_and_compiled_contestants_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`torch.compile` with its quickest backend: it traces the network and its backward pass, and generates no code."""
     pytest.importorskip("torch", reason="the compiled contestants need PyTorch")

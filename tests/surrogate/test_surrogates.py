@@ -290,7 +290,9 @@ def test_surrogates_in_a_loop_are_fused_and_equal_single_steps(row, cell):
 
 @pytest.mark.compiled
 def test_compiled_surrogates_equal_eager():
-    cells = {kind: row.make() for kind, row in ROWS.items() if not isinstance(row.make(), surrogate.StochasticSpike)}
+    # Other tests compile the gradients of all surrogates in loops, in float64. Each surrogate takes a kernel here.
+    rows = [row for row in ROWS.items() if not isinstance(row[1].make(), surrogate.StochasticSpike)]
+    cells = {kind: row.make() for kind, row in rows[::3]}
 
     def all_of_them(x):
         return [(cell(x), grad(cell)(x), cell.primitive(x)) for cell in cells.values()]
@@ -700,7 +702,9 @@ def test_cell_around_a_two_input_rule_is_a_spike_function(kind, jitted):
         take = snncell.value_and_grad(lambda x: (net(x) * ops.cos(x)).sum())
         return (snncell.jit(take) if jitted else take)(x)
 
-    for found, expected in zip(gradient(AroundFires()), gradient(OneInput()), strict=True):
+    with testing.unfused():
+        all_expected = gradient(OneInput())
+    for found, expected in zip(gradient(AroundFires()), all_expected, strict=True):
         np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
 
 

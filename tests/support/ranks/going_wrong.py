@@ -156,7 +156,9 @@ def caught(folder: Path) -> None:
 
 
 def refused(folder: Path) -> None:
-    """All ranks are refused what `REFUSED` has, each in turn, and train in the end."""
+    """All ranks are refused what `REFUSED` has, each in turn, and train in the end: to the end, until one stops, and
+    with files.
+    """
     for name in REFUSED:
         snncell.set_seed(0)
         try:
@@ -165,6 +167,10 @@ def refused(folder: Path) -> None:
             print(f"{name}, rank {rank()}: {type(error).__name__}: {error}", flush=True)
     snncell.set_seed(0)
     print(f"rank {rank()}: {len(fit().history)} epochs", flush=True)
+    for job in (stopping, files):
+        snncell.set_seed(0)
+        (folder / job.__name__).mkdir(exist_ok=True)
+        job(folder / job.__name__)
 
 
 def all_raising(folder: Path) -> None:
