@@ -154,7 +154,7 @@ def test_layer_gradients_are_sent_before_backward_of_previous_layer() -> None:
 # --- means over ranks -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("fast", [False, True])
 def test_mean_in_jitted_step_equals_mean_of_gradients(seed: int, fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,8 +220,12 @@ def test_charge_runs_between_recall_and_fired(reset, delay):
     results = []
     for kind in (Charging, Constructed):
         run = nn.MultiStep(kind({}, reset=reset, delay=delay, v_reset=-0.2, input_gain=0.7), return_states=True)
-        spikes, (v,) = run(x)
-        gradient = snncell.grad(lambda x, run=run: run(x)[0].sum() + run(x)[1][0].sum())(x)
+
+        def loss(x, run=run):
+            spikes, (v,) = run(x)
+            return spikes.sum() + v.sum(), spikes, v
+
+        (_, spikes, v), gradient = snncell.value_and_grad(loss, has_aux=True)(x)
         results.append([one.asnumpy().tobytes() for one in (spikes, v, gradient)])
     assert results[0] == results[1]
     assert spikes.sum().item() > 0.0

@@ -57,7 +57,7 @@ def nn_parameters(entry):
     return iter(entry.make(entry.resets[0]).get_parameters())
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @ONE
 def test_default_spikes_have_the_dtype_of_the_input(name, dtype):
@@ -73,9 +73,8 @@ def test_default_spikes_have_the_dtype_of_the_input(name, dtype):
 def test_float32_constants_keep_half_precision():
     x = Tensor(np.full((3, 2, 2), 0.8), "bfloat16")
     nodes = nn.LIFNode([2.0, 3.0]), nn.LeakyNode(learnable="beta"), nn.LINode(learnable="tau"), nn.CLIFNode([2.0, 4.0])
-    for node in nodes:
-        for dtype in ("bfloat16", "float16"):
-            assert nn.MultiStep(node)(x.astype(dtype)).dtype == Tensor(0.0, dtype).dtype
+    for node, dtype in zip(nodes, ("bfloat16", "float16") * 2, strict=True):
+        assert nn.MultiStep(node)(x.astype(dtype)).dtype == Tensor(0.0, dtype).dtype
 
 
 def first(states):

@@ -44,7 +44,7 @@ def gradients(step):
 @pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("first", range(len(SETTINGS)))
 @pytest.mark.parametrize("second", range(len(SETTINGS)))
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.uncompiled
 def test_groups_equal_separate_optimisers(mode, make, first, second):
     rate, decay = 0.25, 0.125
