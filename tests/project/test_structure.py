@@ -33,6 +33,12 @@ def trees() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
+@cache
+def nodes() -> dict[Path, list[ast.AST]]:
+    """All nodes of the syntax tree of each file."""
+    return {path: list(ast.walk(tree)) for path, tree in trees().items()}
+
+
 def module_of(path: Path) -> str:
     """ "ops.base" for snncell/ops/base.py, "ops" for snncell/ops/__init__.py, "" for snncell/__init__.py."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -256,8 +262,18 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
 LAZY = {"monitoring", "nn", "ops", "plot", "train"}
 
 
-def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
+def imported(module: str, *, inside_functions: bool) -> list[str]:
     """The snncell modules that a module imports; imports under TYPE_CHECKING count as well."""
+    return [target for target, inside in imports_of(module) if inside == inside_functions]
+
+
+@cache
+def imports_of(module: str) -> list[tuple[str, bool]]:
+    """The snncell modules that a module imports, and whether it does so inside a function."""
+    return list(_imports_of(module))
+
+
+def _imports_of(module: str) -> Iterator[tuple[str, bool]]:
     path = MODULES[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     pending: list[tuple[ast.AST, bool]] = [(trees()[path], False)]
@@ -267,12 +283,10 @@ def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
             continue
         inside = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         pending += [(child, inside) for child in ast.iter_child_nodes(node)]
-        if inside != inside_functions:
-            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "snncell":
-                    yield alias.name.partition(".")[2]
+                    yield alias.name.partition(".")[2], inside
         elif isinstance(node, ast.ImportFrom):
             if node.level:
                 raise AssertionError(f"{module}: relative import in {package}")
@@ -280,7 +294,7 @@ def imported(module: str, *, inside_functions: bool) -> Iterator[str]:
                 base = (node.module or "").partition(".")[2]
                 for alias in node.names:
                     name = f"{base}.{alias.name}".lstrip(".")
-                    yield name if name in MODULES else base
+                    yield name if name in MODULES else base, inside
 
 
 def room_of(module: str) -> str:
@@ -291,12 +305,12 @@ def test_every_module_is_in_a_layer() -> None:
     assert {room_of(module) for module in MODULES} <= FLOOR.keys()
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_only_go_to_lower_layers(module: str) -> None:
-    for target in imported(module, inside_functions=False):
-        assert target in MODULES, f"{module} imports {target}"
-        own, other = room_of(module), room_of(target)
-        assert own == other or FLOOR[other] < FLOOR[own], f"{module} imports {target}, which is not below it"
+def test_imports_only_go_to_lower_layers() -> None:
+    for module in MODULES:
+        for target in imported(module, inside_functions=False):
+            assert target in MODULES, f"{module} imports {target}"
+            own, other = room_of(module), room_of(target)
+            assert own == other or FLOOR[other] < FLOOR[own], f"{module} imports {target}, which is not below it"
 
 
 @pytest.mark.parametrize("package", INNER_FLOORS)
@@ -352,8 +366,8 @@ def test_import_search_finds_each_kind() -> None:
 def test_only_one_file_inspects_frames() -> None:
     readers = {
         module_of(path)
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for path, found in nodes().items()
+        for node in found
         if isinstance(node, ast.Attribute) and node.attr == "f_locals"
     }
     assert readers == {"base.frames"}  # functions say there what theirs mean
@@ -410,13 +424,13 @@ def test_one_function_runs_passes_of_both_lists() -> None:
     callers = {
         (module, node.func.id)
         for module, path in MODULES.items()
-        for node in ast.walk(trees()[path])
+        for node in nodes()[path]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
     }
     assert callers == set()
     runs = [
         node
-        for node in ast.walk(trees()[MODULES["compiler.passes.simplify"]])
+        for node in nodes()[MODULES["compiler.passes.simplify"]]
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "each.run"
     ]
     assert len(runs) == 1
@@ -447,8 +461,8 @@ COMPILERS = {"numba.njit", "numba.jit", "numba.vectorize", "numba.guvectorize", 
 
 def test_only_one_file_compiles_with_numba() -> None:
     homes = set()
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, found in nodes().items():
+        for node in found:
             if isinstance(node, ast.Attribute) and ast.unparse(node) in COMPILERS:
                 homes.add(module_of(path))
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "numba":
@@ -548,12 +562,12 @@ def inherits_docstring(module: str, name: str) -> bool:
     return inspect.getdoc(getattr(getattr(import_module(f"snncell.{module}"), kind), method)) is not None
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_and_public_name_has_docstring(module: str) -> None:
-    tree = trees()[MODULES[module]]
-    if tree.body:
-        assert ast.get_docstring(tree), f"{module} has no docstring"
-    assert [name for name in undocumented(tree.body, "") if not inherits_docstring(module, name)] == []
+def test_every_module_and_public_name_has_docstring() -> None:
+    for module, path in MODULES.items():
+        tree = trees()[path]
+        if tree.body:
+            assert ast.get_docstring(tree), f"{module} has no docstring"
+        assert [name for name in undocumented(tree.body, "") if not inherits_docstring(module, name)] == [], module
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -572,8 +586,8 @@ CLASSES_DEFINED_TWICE = {
 
 def test_class_names_are_unique_in_package() -> None:
     homes: dict[str, set[str]] = {}
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, found in nodes().items():
+        for node in found:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, set()).add(module_of(path))
     assert {name for name, modules in homes.items() if len(modules) > 1} == CLASSES_DEFINED_TWICE.keys()
@@ -604,8 +618,8 @@ LONG_FUNCTIONS = {
 }
 
 
-def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+def functions(path: Path) -> Iterator[ast.FunctionDef]:
+    return (node for node in nodes()[path] if isinstance(node, ast.FunctionDef))
 
 
 def test_modules_over_500_lines_are_listed() -> None:
@@ -618,7 +632,7 @@ def test_functions_over_50_lines_are_listed() -> None:
     long = {
         f"{module}.{node.name}"
         for module, path in MODULES.items()
-        for node in functions(trees()[path])
+        for node in functions(path)
         if (node.end_lineno or 0) - node.lineno + 1 > 50
     }
     assert long <= LONG_FUNCTIONS.keys()
@@ -626,7 +640,7 @@ def test_functions_over_50_lines_are_listed() -> None:
 
 
 def test_backward_sweep_is_under_30_lines() -> None:
-    (sweep,) = [node for node in functions(trees()[MODULES["tape.backward"]]) if node.name == "sweep"]
+    (sweep,) = [node for node in functions(MODULES["tape.backward"]) if node.name == "sweep"]
     assert sweep.end_lineno is not None
     code = sweep.end_lineno - sweep.body[1].lineno + 1  # after the docstring
     assert code < 30
@@ -641,10 +655,8 @@ ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and k
 def names_that_are_read() -> dict[str, set[str]]:
     """The names that each module reads."""
     return {
-        module_of(path): {
-            node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        }
-        for path, tree in trees().items()
+        module_of(path): {node.id for node in found if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        for path, found in nodes().items()
     }
 
 
@@ -660,8 +672,8 @@ def test_every_error_derives_from_snncell_and_builtin_error_and_is_used(kind: ty
 def test_no_builtin_error_is_raised_directly() -> None:
     # NotImplementedError marks a method that subclasses give; AttributeError is what __getattr__ must raise.
     allowed = {"NotImplementedError", "AttributeError"}
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path, found in nodes().items():
+        for node in found:
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
                 name = node.exc.func.id
                 assert not hasattr(builtins, name) or name in allowed, f"{module_of(path)}:{node.lineno} raises {name}"
