@@ -83,12 +83,14 @@ def test_integer_division_and_remainder_equal_eager_mode(dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_transcendental_functions_agree_with_eager_mode_within_ulps(dtype: Any) -> None:
     def f(x: Tensor) -> dict[str, Tensor]:
-        return {name: getattr(ops, name)(x) for name in CLOSE}
+        return {name: getattr(ops, name)(x) for name in CLOSE} | {"gelu": ops.gelu(ops.abs(x)), "power": x**1.5}
 
     x = Tensor(np.concatenate([SPECIAL, np.linspace(-12.0, 12.0, 1001)]).astype(dtype))
     expected = f(x)
     for name, found in jit(f)(x).items():
-        assert ulps(found.asnumpy(), expected[name].asnumpy()) <= CLOSE[name], name
+        assert ulps(found.asnumpy(), expected[name].asnumpy()) <= {"gelu": 8, "power": 2}.get(name, CLOSE.get(name)), (
+            name
+        )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_scalar_mathematics import all_of_them
 
 import snncell as ms
 from snncell import Tensor, ops
@@ -108,29 +109,7 @@ def test_boolean_operations_equal_eager_bitwise():
     identical(lambda x, y: [x & y, x | y, x ^ y, ~x, x == y, x < y, x + y, x * 2, x / y, x * 0.1, ops.sum(x)], x, y)
 
 
-def test_transcendental_functions_equal_eager_to_a_few_ulp():
-    names = ["exp", "expm1", "log", "log1p", "sin", "cos", "atan", "tanh", "erf", "sigmoid", "softplus", "gelu"]
-
-    def all_of_them(x: Tensor, y: Tensor) -> list[Tensor]:
-        return [getattr(ops, name)(x) for name in names] + [x**1.5, x**y]
-
-    for dtype in (np.float32, np.float64):
-        x = Tensor(np.concatenate([np.random.default_rng(0).uniform(0.01, 5, 1000), [1e-3, 20.0]]).astype(dtype))
-        y = Tensor(np.random.default_rng(1).standard_normal(1002).astype(dtype))
-        for name, a, b in zip([*names, "pow", "pow"], all_of_them(x, y), ms.jit(all_of_them)(x, y), strict=True):
-            assert a.dtype == b.dtype == dtype
-            distance = np.abs(a.asnumpy() - b.asnumpy()) / np.spacing(np.abs(a.asnumpy()))
-            # 2 units for each function. sigmoid, softplus, gelu and pow consist of several.
-            assert distance.max() <= (2 if name in names[:9] else 8), name
-
-
 def test_extreme_arguments_equal_eager():
-    def all_of_them(x: Tensor) -> list[Tensor]:
-        return [
-            getattr(ops, name)(x)
-            for name in ["exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid", "softplus", "atan"]
-        ]
-
     x = Tensor(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1000, -1000, 1e-38, -1, -2], np.float32))
     for a, b in zip(all_of_them(x), ms.jit(all_of_them)(x), strict=True):
         np.testing.assert_allclose(b.asnumpy(), a.asnumpy(), rtol=3e-7)
