@@ -28,15 +28,37 @@ from snncell.kernels.numba.native import Code
 
 SCRIPT = """
 import sys
-from snncell import Tensor, jit, ops
-from snncell.kernels.numba import build
+import numpy as np
+import snncell
+from snncell import Tensor, jit, nn, ops
+from snncell.kernels.numba import build, policy
 
+compiled, compile_kernel = [], policy.compile_kernel
+
+def counted(function, **rest):
+    compiled.append(function.__name__)
+    return compile_kernel(function, **rest)
+
+policy.compile_kernel = counted
+net = nn.SequentialCell(nn.Dense(5, 4), nn.MultiStep(nn.LIFNode()))
+optimizer = nn.Adam(net.trainable_params(), 1e-3)
+gradient = snncell.value_and_grad(lambda x: (net(x).mean(0) ** 2).sum(), None, net.trainable_params())
+
+@jit
+def step(x):
+    loss, grads = gradient(x)
+    optimizer(grads)
+    return loss
+
+assert np.isfinite(step(Tensor(np.ones((6, 3, 5), np.float32))).item())
 f = jit(lambda x, s: (ops.exp(x) * s, (x * s).sum(axis=0)))
 small = f(ops.ones((3, 5)), {number})
-large = f(ops.ones((300, 100)), {number})
+numba = "numba" in sys.modules
+large = f(ops.ones((300, 1000)), {number})
 hits = sum(kernel.loaded for kernel in build._built.values())
 misses = sum(not kernel.loaded for kernel in build._built.values())
-print(len(build._built), hits, misses, small[1].tolist()[0], large[1].tolist()[0])
+assert (len(compiled) > misses) == ("launch" in compiled)
+print(len(build._built), hits, misses, len(compiled), numba, small[1].tolist()[0], large[1].tolist()[0])
 """
 
 
@@ -59,14 +81,15 @@ def listing(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.compiled
-def test_second_process_compiles_nothing(tmp_path: Path) -> None:
-    (kernels, hits, misses, *results), _ = in_a_process(tmp_path)
-    assert int(kernels) > 0 and int(hits) == 0 and misses == kernels
+def test_second_process_compiles_nothing_and_imports_numba_only_for_threads(tmp_path: Path) -> None:
+    (kernels, hits, misses, compiled, numba, *results), _ = in_a_process(tmp_path)
+    assert int(kernels) > 0 and int(hits) == 0 and misses == kernels and numba == "True"
+    assert int(compiled) == int(kernels) + 1  # and the launcher, which shares units among threads
     before = listing(tmp_path)
-    assert sum(name.endswith(".nbc") for name in before) == int(kernels)
+    assert sum(name.endswith(".nbc") for name in before) == int(compiled)
 
-    (again, hits, misses, *same), _ = in_a_process(tmp_path)
-    assert (again, hits, misses) == (kernels, kernels, "0")
+    (again, hits, misses, compiled, numba, *same), _ = in_a_process(tmp_path)
+    assert (again, hits, misses, compiled, numba) == (kernels, kernels, "0", "0", "False")
     assert same == results == ["6.0", "600.0"]
     assert listing(tmp_path) == before
 
@@ -75,9 +98,9 @@ def test_second_process_compiles_nothing(tmp_path: Path) -> None:
 @pytest.mark.compiled
 def test_other_constants_compile_nothing(tmp_path: Path) -> None:
     (kernels, *_), _ = in_a_process(tmp_path)
-    (_, hits, misses, *results), _ = in_a_process(tmp_path, number=2.5)
+    (_, hits, misses, *_, small, large), _ = in_a_process(tmp_path, number=2.5)
     assert (hits, misses) == (kernels, "0")
-    assert results == ["7.5", "750.0"]
+    assert (small, large) == ("7.5", "750.0")
 
 
 @pytest.mark.slow
@@ -609,37 +632,3 @@ def test_full_read_only_cache_is_read(folder: Path, monkeypatch: pytest.MonkeyPa
         warnings.simplefilter("error")
         assert again() == 3.25
     assert counts() == (1, 0)
-
-
-# --- the launcher that shares units among threads ---------------------------------------------------------------------
-
-SHARED = """
-import numpy as np
-import snncell
-from snncell import Tensor
-from snncell.kernels.numba import policy
-
-compiled, compile_kernel = [], policy.compile_kernel
-
-def counted(function, **rest):
-    compiled.append(function.__name__)
-    return compile_kernel(function, **rest)
-
-policy.compile_kernel = counted
-x = Tensor(np.full(1_000_000, 0.5, np.float32))
-print(snncell.jit(lambda x: x * 3.0 + 1.0)(x).asnumpy().sum(), *(name for name in compiled if name == "launch"))
-"""
-
-
-@pytest.mark.compiled
-def test_launcher_is_loaded_from_the_cache(tmp_path: Path) -> None:
-    def ran() -> str:
-        environment = {**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path)}
-        command = [sys.executable, "-W", "error", "-c", SHARED]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-    assert ran() == "2.5e+06 launch\n"
-    assert ran() == "2.5e+06\n"
-    (path,) = tmp_path.glob("launch_*.nbc")
-    path.write_bytes(path.read_bytes()[:-100])  # truncated: compiled again
-    assert ran() == "2.5e+06 launch\n"

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,38 +103,6 @@ def test_code_with_an_unknown_symbol_is_not_linked() -> None:
     asked = []
     assert link(Code("kernel", ("snncell_is_not_here",), b""), lambda: asked.append(1)) is None
     assert asked == [1]  # because LLVM would end the process
-
-
-WITHOUT_NUMBA = """
-import sys
-import numpy as np
-import snncell
-from snncell import Tensor, nn
-net = nn.SequentialCell(nn.Dense(5, 4), nn.MultiStep(nn.LIFNode()))
-optimizer = nn.Adam(net.trainable_params(), 1e-3)
-gradient = snncell.value_and_grad(lambda x: (net(x).mean(0) ** 2).sum(), None, net.trainable_params())
-@snncell.jit
-def step(x):
-    loss, grads = gradient(x)
-    optimizer(grads)
-    return loss
-print(np.isfinite(step(Tensor(np.ones((6, 3, 5), np.float32))).item()), "numba" in sys.modules)
-"""
-
-
-@pytest.mark.compiled
-def test_training_step_from_disk_does_not_import_numba(tmp_path: Path) -> None:
-    said = [
-        subprocess.run(
-            [sys.executable, "-W", "error", "-c", WITHOUT_NUMBA],
-            env={**os.environ, "SNNCELL_CACHE_DIR": str(tmp_path / "kernels")},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
-        for _ in range(2)
-    ]
-    assert said == [["True", "True"], ["True", "False"]]
 
 
 def test_garbage_collector_pauses_while_compiling_and_keeps_its_settings() -> None:

@@ -701,35 +701,36 @@ SCRIPT = """
     import numpy as np, snncell
     from snncell import nn, train
 
-    class Send(train.Callback):
-        def on_step_end(self, training):
-            if (training.epoch, training.batch) == (2, 2) and len(sys.argv) > 3:
-                os.kill(os.getpid(), int(sys.argv[3]))
+    def run(file, seed, number=None):
+        class Send(train.Callback):
+            def on_step_end(self, training):
+                if (training.epoch, training.batch) == (2, 2) and number:
+                    os.kill(os.getpid(), number)
 
-    snncell.set_seed(int(sys.argv[2]))
-    net = nn.Dense(3, 2)
-    x, y = np.random.default_rng(0).normal(size=(20, 3)).astype("float32"), np.arange(20) % 2
-    options = {"checkpoint": sys.argv[1], "resume": os.path.exists(sys.argv[1]), "progress": False}
-    result = train.fit(net, nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 0.1), (x, y), 3, batch_size=4,
-                       callbacks=[Send()], **options)
-    print(repr(result.stopped), net.weight.asnumpy().tobytes().hex())
+        snncell.set_seed(seed)
+        net = nn.Dense(3, 2)
+        x, y = np.random.default_rng(0).normal(size=(20, 3)).astype("float32"), np.arange(20) % 2
+        options = {"checkpoint": file, "resume": os.path.exists(file), "progress": False}
+        result = train.fit(net, nn.CrossEntropyLoss(), nn.Adam(net.trainable_params(), 0.1), (x, y), 3, batch_size=4,
+                           callbacks=[Send()], **options)
+        print(repr(result.stopped), net.weight.asnumpy().tobytes().hex(), flush=True)
 """
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "a scheduler's"])
 def test_interruption_writes_checkpoint_and_ends_cleanly(number, tmp_path):
-    def run(*args):
-        command = [sys.executable, "-c", textwrap.dedent(SCRIPT), *map(str, args)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    def in_a_process(*calls):
+        command = [sys.executable, "-c", "\n".join([textwrap.dedent(SCRIPT), *calls])]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
 
-    whole = run(tmp_path / "whole", 1).stdout
-    left = run(tmp_path / "run", 1, int(number))
+    left = in_a_process("run('whole', 1)", f"run('run', 1, {int(number)})")
+    whole, *interrupted = left.stdout.splitlines()
     if number == signal.SIGINT:
-        assert left.returncode == 0 and left.stdout.startswith("'interrupted'"), left.stderr
+        assert left.returncode == 0 and interrupted[0].startswith("'interrupted'"), left.stderr
     else:
-        assert left.returncode == -number and not left.stdout, left.stderr
-    assert run(tmp_path / "run", 2).stdout == whole
+        assert left.returncode == -number and not interrupted, left.stderr
+    assert in_a_process("run('run', 2)").stdout == whole + "\n"
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
