@@ -27,6 +27,7 @@ PINNED = {
     "snnTorch": [["--no-deps", "snntorch==1.0.0"]],
     "Norse": [["--no-deps", "norse==1.1.0", "nirtorch"], ["nir"]],
     "JAX": [["jax==0.10.2"]],
+    "Eventax": [["eventax==0.1.0", "diffrax==0.7.2", "optimistix==0.1.0", "jax==0.10.2"]],
 }
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 

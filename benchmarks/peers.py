@@ -17,6 +17,7 @@ MODULES = {
     "snnTorch": "snntorch",
     "Norse": "norse",
     "JAX": "jax",
+    "Eventax": "eventax",
 }
 
 

@@ -1,8 +1,10 @@
-"""Reproduce published accuracies: `python -m benchmarks.published [--only NAME ...] [--seeds N] [--write FILE]`.
+"""Reproduce published results: `python -m benchmarks.published [--only NAME ...] [--seeds N] [--write FILE]`.
 
 Each row trains a network of a paper with its settings, once per seed, and compares the test accuracy with the published
 one. The table has the spread over the seeds, the time per epoch, and a hash of the final weights of seed 0. On one
 processor type and version, the same seed gives the same hash. To add a row, append a `Reproduction` to ROWS.
+
+`nir-lif` trains nothing: it runs one neuron and compares its voltage with other simulators (`nir_lif.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import hashlib
+import itertools
 import os
 import platform
 import sys
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import snncell
+from benchmarks import nir_lif
 from snncell import Tensor, nn, ops
 
 RESULTS = Path(__file__).parent / "results" / "published.md"
@@ -29,17 +33,19 @@ RESULTS = Path(__file__).parent / "results" / "published.md"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A published accuracy, and the training that reproduces it.
+    """A published result, and the training that reproduces it.
 
     Attributes:
         name: the name for `--only`.
         task, settings: data, split and preprocessing; network, optimiser, batch size and epochs.
-        paper: the source of the settings and of the published accuracy.
-        published: the published test accuracy in percent, with its spread.
+        paper: the source of the settings and of the published result.
+        published: the published result in percent, with its spread.
         epochs: the number of epochs.
-        train: train(seed) yields the test accuracy after each epoch, and at last the Parameters.
+        train: train(seed, epochs) yields the result after each epoch as a share of 1, and at last the Parameters.
         course: published ranges after the first epochs, if there are any.
-        needs: a reason why it cannot run here, or an empty text.
+        measure: the meaning of the result.
+        needs: a function that returns the reason why the row cannot run here, or an empty text.
+        details: a function that returns more lines for the section of the row.
     """
 
     name: str
@@ -50,7 +56,9 @@ class Reproduction:
     epochs: int
     train: Callable[[int, int], Iterator[Any]]
     course: str = ""
+    measure: str = "test accuracy in percent"
     needs: Callable[[], str] = lambda: ""
+    details: Callable[[], list[str]] = list
 
 
 # --- Yin-Yang ---------------------------------------------------------------------------------------------------------
@@ -118,75 +126,133 @@ def train_perceptron(hidden: int, frozen: bool = False) -> Callable[[int, int], 
     return train
 
 
-# --- SHD with learned delays ------------------------------------------------------------------------------------------
+# --- spoken words with learned delays ---------------------------------------------------------------------------------
 
-STEPS, CHANNELS, LONGEST = 100, 140, 25  # bins of 10 ms; five neighbouring channels form one
-
-
-def shd_folder() -> Path:
-    """The folder with shd_train.h5 and shd_test.h5."""
-    return Path(os.environ.get("SHD_FOLDER", "shd"))
+HAMMOUAMRI = "Hammouamri, Khalfaoui-Hassani and Masquelier, Learning delays, ICLR 2024; settings of their repository"
 
 
-def no_shd() -> str:
-    """The reason why SHD cannot run here."""
-    there = all((shd_folder() / f"shd_{part}.h5").exists() for part in ("train", "test"))
-    return "" if there else "needs shd_train.h5 and shd_test.h5 in the folder SHD_FOLDER (zenkelab.org/datasets)"
+def blend(begin: float, end: float, p: Any) -> Any:
+    """Half a cosine from `begin` at p = 0 to `end` at p = 1."""
+    return begin + (end - begin) * (1.0 - np.cos(np.pi * p)) / 2.0
 
 
-def binned(part: str) -> tuple[Any, Any]:
-    """Spike counts (N, T, channels) and labels of a file."""
-    words = snncell.data.SHD(shd_folder() / f"shd_{part}.h5")
-    x = np.zeros((len(words), STEPS, CHANNELS), np.float32)
-    for number in range(len(words)):
-        events = words[number][0]
-        bins = np.minimum(events["t"] // 10_000, STEPS - 1)
-        np.add.at(x[number], (bins, events["x"] // 5), 1.0)
-    return x, words.labels.astype(np.int32)
+def one_cycle(highest: float, epochs: int) -> Any:
+    """The rate of each epoch: from highest / 25 up in three tenths of the training, then down to almost 0."""
+    epoch, top = np.arange(epochs), 0.3 * epochs - 1.0
+    up = blend(highest / 25.0, highest, epoch / top)
+    down = blend(highest, highest / 250_000.0, (epoch - top) / (epochs - 1.0 - top))
+    return np.where(epoch < top, up, down)
 
 
-def delayed_net() -> tuple[Any, list[Any]]:
-    """Two hidden layers of LIF neurons, and the layers with learned delays before and after them."""
-    layers = [nn.DelayedDense(n, m, LONGEST, width=12.5) for n, m in ((CHANNELS, 256), (256, 256), (256, 20))]
-    cells: list[Any] = []
-    for layer in layers[:2]:
-        neurons = nn.LeakyNode(beta=float(np.exp(-1.0)), reset="zero")  # tau = 10 ms
-        cells += [layer, nn.TimeDistributed(nn.BatchNorm1d(256)), nn.MultiStep(neurons), nn.TimeFixedDropout(0.4)]
-    return nn.SequentialCell(*cells, layers[2], nn.Readout("sum")), layers
+@dataclass(frozen=True)
+class Words:
+    """A data set of spoken words, SHD or SSC, and the network of the paper. A step is a bin of 10 ms.
+
+    Attributes:
+        name: "shd" or "ssc", the beginning of its files. NAME_FOLDER is the variable with their folder.
+        steps: the number of bins; later spikes are dropped.
+        classes: the number of words.
+        hidden: the number of neurons of each hidden layer.
+        tau: the time constant of the neurons, in steps.
+        longest: the largest delay, in steps.
+        dropout: the share of hidden neurons without output, during training.
+        batch: the batch size.
+    """
+
+    name: str
+    steps: int
+    classes: int
+    hidden: tuple[int, ...]
+    tau: float
+    longest: int
+    dropout: float
+    batch: int
+    channels: int = 140  # five neighbouring channels form one
+
+    def file(self, part: str) -> Path:
+        """The file of "train" or "test"."""
+        return Path(os.environ.get(f"{self.name.upper()}_FOLDER", self.name)) / f"{self.name}_{part}.h5"
+
+    def missing(self) -> str:
+        """The reason why the row cannot run here, or an empty text."""
+        files = [self.file(part) for part in ("train", "test")]
+        names = " and ".join(file.name for file in files)
+        absent = f"needs {names} in the folder {self.name.upper()}_FOLDER (zenkelab.org/datasets)"
+        return "" if all(file.exists() for file in files) else absent
+
+    def binned(self, part: str) -> tuple[Any, Any]:
+        """Spike counts (N, T, channels), up to 255, and labels of a file."""
+        words = snncell.data.SHD(self.file(part))
+        x = np.zeros((len(words), self.steps, self.channels), np.uint8)
+        for number in range(len(words)):
+            events = words[number][0]
+            places = events["t"] // 10_000 * self.channels + events["x"] // 5
+            counts = np.bincount(places[places < x[number].size], minlength=x[number].size)
+            x[number] = np.minimum(counts, 255).reshape(self.steps, self.channels)
+        return x, words.labels.astype(np.int32)
+
+    def net(self) -> tuple[Any, list[Any]]:
+        """The network, which sums the probabilities of all steps, and its layers with delays."""
+        widths, init = (self.channels, *self.hidden, self.classes), snncell.common.initializer.HeUniform()
+        layers = [
+            nn.DelayedDense(n, m, self.longest, weight_init=init, has_bias=False) for n, m in itertools.pairwise(widths)
+        ]
+        cells: list[Any] = []
+        for layer, width in zip(layers, self.hidden, strict=False):
+            spike = snncell.surrogate.ATan(5.0)
+            lif = nn.LIFNode(self.tau, decay_input=False, reset="zero", detach_reset=True, surrogate_function=spike)
+            cells += [layer, nn.TimeDistributed(nn.BatchNorm1d(width)), nn.MultiStep(lif)]
+            cells.append(nn.TimeFixedDropout(self.dropout))
+        readout = nn.MultiStep(nn.LINode(self.tau, decay_input=False))
+        return nn.SequentialCell(*cells, layers[-1], readout, nn.Softmax(), nn.Readout("sum")), layers
+
+    def train(self, seed: int, epochs: int) -> Iterator[Any]:
+        """Learn weights and delays; the width of the kernels shrinks in the first quarter of the training."""
+        (x, y), (others, wanted) = self.binned("train"), self.binned("test")
+        net, layers = self.net()
+        delays, weights = [layer.delay for layer in layers], [layer.weight for layer in layers]
+        norms = [p for cell in net.cells() if isinstance(cell, nn.TimeDistributed) for p in cell.trainable_params()]
+        per_epoch = -(-len(x) // self.batch)
+        rates = one_cycle(5e-3, epochs).repeat(per_epoch).tolist()
+        groups = [
+            {"params": weights, "lr": rates, "weight_decay": 1e-5},
+            {"params": norms, "lr": rates},
+            {"params": delays, "lr": blend(0.1, 0.0, np.arange(epochs) / epochs).repeat(per_epoch).tolist()},
+        ]
+        step = snncell.train.training_step(net, nn.CrossEntropyLoss(), nn.Adam(groups))
+        rng, widths = np.random.default_rng(seed), np.geomspace(self.longest / 2, 0.23, max(epochs // 4, 1) + 1) + 0.27
+
+        def over_time(x: Any) -> Tensor:
+            return Tensor(np.ascontiguousarray(x.swapaxes(0, 1), np.float32))
+
+        for epoch in range(epochs):
+            for layer in layers:
+                layer.width = float(widths[min(epoch, len(widths) - 1)])
+            net.set_train(True)
+            for numbers in batches(rng, len(x), self.batch):
+                step(over_time(x[numbers]), Tensor(y[numbers]))
+            net.set_train(False)
+            parts = np.array_split(np.arange(len(others)), -(-len(others) // self.batch))
+            answers = [net(over_time(others[part])).asnumpy().argmax(1) for part in parts]
+            yield (np.concatenate(answers) == wanted).mean()
+        yield net.trainable_params()
 
 
-def train_delays(seed: int, epochs: int) -> Iterator[Any]:
-    """Learn weights and delays; the width of the kernels shrinks in the first quarter of the training."""
-    (x, y), (others, wanted) = binned("train"), binned("test")
-    net, layers = delayed_net()
-    delays = [layer.delay for layer in layers]
-    weights = [p for p in net.trainable_params() if all(p is not one for one in delays)]
-    adam = nn.Adam([{"params": weights}, {"params": delays, "lr": 0.1}], 1e-3)
-    step = snncell.train.training_step(net, nn.CrossEntropyLoss(), adam)
-    rng, widths = np.random.default_rng(seed), np.geomspace(12.5, 0.5, max(epochs // 4, 1))
-
-    def over_time(x: Any) -> Tensor:
-        return Tensor(np.ascontiguousarray(x.swapaxes(0, 1)))
-
-    for epoch in range(epochs):
-        for layer in layers:
-            layer.width = float(widths[min(epoch, len(widths) - 1)])
-        net.set_train(True)
-        for numbers in batches(rng, len(x), 256):
-            step(over_time(x[numbers]), Tensor(y[numbers]))
-        net.set_train(False)
-        parts = np.array_split(np.arange(len(others)), -(-len(others) // 256))
-        answers = [net(over_time(others[part])).asnumpy().argmax(1) for part in parts]
-        yield (np.concatenate(answers) == wanted).mean()
-    yield net.trainable_params()
+SHD = Words("shd", 140, 20, (256, 256), 1.005, 24, 0.4, 256)
+SSC = Words("ssc", 100, 35, (512, 512, 512), 1.5, 30, 0.25, 128)
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
+DELAYS = (
+    "batch normalisation; softmax of the output potentials, summed over time; Adam; weights: one cycle to 5e-3, weight "
+    "decay 1e-5; delays: 0.1, half a cosine to 0; width of the kernels to 0.5 bins in the first quarter. Other than in "
+    "the paper: the beta of Adam is fixed, samples are padded to one length, and the last epoch counts, not the best"
+)
 PERCEPTRON = "Adam, 0.01; batches of 20; 300 epochs"
 ROWS = (
     Reproduction(
-        "yin-yang-eventprop",
+        "yin-yang",
         f"{YIN_YANG}; as spike times in 0 to 30 ms and a bias spike at 0",
         "5-200-3 LIF, tau_mem 20 ms, tau_syn 5 ms; weights N(1.5, 0.78), N(0.93, 0.1); Adam, 5e-3, times 0.95 per "
         "epoch; batches of 32; 100 epochs; `nn.FirstSpikeLoss`",
@@ -206,25 +272,47 @@ ROWS = (
     Reproduction("yin-yang-linear", YIN_YANG, f"4-3; {PERCEPTRON}", KRIENER, "63.8 +- 1.0", 300, train_perceptron(0)),
     Reproduction(
         "shd-delays",
-        "SHD: the files' split; 100 bins of 10 ms, sums of five neighbouring channels",
-        "140-256-256-20 LIF, tau 10 ms, batch normalisation, learned delays to 250 ms, dropout 0.4; Adam, 1e-3, delays "
-        "0.1; batches of 256; 150 epochs; width from 12.5 to 0.5 steps in the first quarter",
-        "Hammouamri et al., ICLR 2024",
-        "95.07 +- 0.24",
-        150,
-        train_delays,
-        needs=no_shd,
+        "SHD: the files' split; bins of 10 ms to 1.4 s, sums of five neighbouring channels",
+        "140-256-256-20 LIF, tau 10.05 ms; delays of 0 to 24 bins, dropout 0.4; batches of 256; 150 epochs; "
+        + DELAYS,
+        HAMMOUAMRI, "95.07 +- 0.24", 150, SHD.train, needs=SHD.missing,
+    ),
+    Reproduction(
+        "ssc-delays",
+        "SSC: the files' split, without the validation set; bins of 10 ms to 1 s, sums of five neighbouring channels",
+        "140-512-512-512-35 LIF, tau 15 ms; delays of 0 to 30 bins, dropout 0.25; batches of 128; 60 epochs; "
+        + DELAYS,
+        HAMMOUAMRI, "80.29 +- 0.06", 60, SSC.train, needs=SSC.missing,
+    ),
+    Reproduction(
+        "nir-lif",
+        "34 input spikes in 1,000 steps of 0.1 ms",
+        "one LIF neuron of a NIR graph, tau 2.5 ms, threshold 0.1, reset to 0; no training",
+        "Pedersen et al., Neuromorphic intermediate representation, Nature Communications 2024; the published numbers "
+        "are computed from the files of its repository, because the paper has a figure only",
+        "0.933", 1, nir_lif.run, needs=nir_lif.absent, details=nir_lif.details,
+        measure="root-mean-square distance of v from the exact solution, in percent of the threshold",
     ),
 )  # fmt: skip
 
 
+def digits(x: float) -> str:
+    """Three digits, trailing zeros too: 98.0, 0.933."""
+    return f"{x:#.3g}".rstrip(".")
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """The accuracies of a row, (seeds, epochs), the seconds per epoch, and the hash of the weights of seed 0."""
+    """The results of a row in percent, (seeds, epochs), the seconds per epoch, the hash of the weights of seed 0."""
 
-    accuracies: Any
+    results: Any
     seconds: float
     digest: str
+
+    def last(self) -> str:
+        """The result after the last epoch, with its standard deviation if there are several seeds."""
+        last = self.results[:, -1]
+        return digits(last.mean()) + (f" +- {last.std(ddof=1):.1f}" if len(last) > 1 else "")
 
 
 def reproduce(row: Reproduction, seeds: int, epochs: int | None = None) -> Outcome:
@@ -237,23 +325,25 @@ def reproduce(row: Reproduction, seeds: int, epochs: int | None = None) -> Outco
         if not digest:
             weights = b"".join(np.ascontiguousarray(p.asnumpy()).tobytes() for p in parameters)
             digest = hashlib.sha256(weights).hexdigest()[:12]
-        print(f"{row.name}, seed {seed}: {course[-1]:.1%}", flush=True)
+        print(f"{row.name}, seed {seed}: {digits(100.0 * course[-1])}", flush=True)
     seconds = (time.perf_counter() - begin) / (seeds * len(courses[0]))
-    return Outcome(100.0 * np.array(courses), seconds, digest)
+    outcome = Outcome(100.0 * np.array(courses), seconds, digest)
+    print(f"{row.name}: published {row.published}, here {outcome.last()}", flush=True)
+    return outcome
 
 
 def table(outcomes: dict[str, Outcome | str], seeds: int) -> str:
     """The report as Markdown; a text in place of an outcome is the reason why a row did not run."""
     lines = [
-        "# Published accuracies, reproduced",
+        "# Published results, reproduced",
         "",
         f"- command: python -m benchmarks.published {' '.join(sys.argv[1:])}".rstrip(),
         f"- date: {datetime.date.today()}, {seeds} seed(s)",
         f"- processor: {platform.machine()}; Python {platform.python_version()}, snncell {snncell.__version__}, "
         f"numpy {np.__version__}",
         "",
-        "Test accuracies in percent, mean +- standard deviation over the seeds, after the last epoch. The hash is that "
-        "of the weights of seed 0 at the end.",
+        "Results in percent, mean +- standard deviation over the seeds, after the last epoch. They are test accuracies "
+        "unless the section of the row has another measure. The hash is that of the weights of seed 0 at the end.",
         "",
         "| row | published | here | s per epoch | hash |",
         "| --- | --- | --- | --- | --- |",
@@ -263,9 +353,7 @@ def table(outcomes: dict[str, Outcome | str], seeds: int) -> str:
             found = outcomes[row.name]
             cells = ["not run", "", ""]
             if isinstance(found, Outcome):
-                last = found.accuracies[:, -1]
-                spread = f" +- {last.std(ddof=1):.1f}" if len(last) > 1 else ""
-                cells = [f"{last.mean():.1f}{spread}", f"{found.seconds:.2g}", f"`{found.digest}`"]
+                cells = [found.last(), f"{found.seconds:.2g}", f"`{found.digest}`"]
             lines.append(f"| {row.name} | {row.published} | {' | '.join(cells)} |")
     for row in ROWS:
         if row.name not in outcomes:
@@ -277,14 +365,17 @@ def table(outcomes: dict[str, Outcome | str], seeds: int) -> str:
             f"- data: {row.task}",
             f"- training: {row.settings}",
             f"- paper: {row.paper}",
+            f"- measure: {row.measure}",
         ]
         found = outcomes[row.name]
         if isinstance(found, str):
             lines.append(f"- not run: {found}")
-        elif row.course:
+            continue
+        lines += row.details()
+        if row.course:
             lines.append(f"- published after the first epochs: {row.course}")
             count = row.course.count(",") + 1
-            ranges = [f"{one.min():.1f}-{one.max():.1f}" for one in found.accuracies[:, :count].T]
+            ranges = [f"{one.min():.1f}-{one.max():.1f}" for one in found.results[:, :count].T]
             lines.append(f"- here after the first epochs: {', '.join(ranges)}")
     return "\n".join(lines) + "\n"
 

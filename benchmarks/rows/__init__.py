@@ -1,7 +1,17 @@
 """The rows of the table, a file for each kind."""
 
 from benchmarks.row import Row
-from benchmarks.rows import convolution, delays, layers, linear, long_lif, neurons, open_neuromorphic, spiking_nets
+from benchmarks.rows import (
+    convolution,
+    delays,
+    layers,
+    linear,
+    long_lif,
+    neurons,
+    open_neuromorphic,
+    spike_times,
+    spiking_nets,
+)
 
-MODULES = (linear, spiking_nets, convolution, neurons, long_lif, layers, delays, open_neuromorphic)
+MODULES = (linear, spiking_nets, convolution, neurons, long_lif, layers, delays, spike_times, open_neuromorphic)
 ROWS: dict[str, Row] = {row.name: row for module in MODULES for row in module.ROWS}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from benchmarks import (  # noqa: E402
     cost_model,
     events,
     measure,
+    nir_lif,
     peers,
     published,
     run as runs,
@@ -272,7 +275,7 @@ def test_distributed_model_times_grow_with_ranks(monkeypatch: pytest.MonkeyPatch
         assert [float(share) for share in shares] == pytest.approx(expected, abs=0.3)
 
 
-# --- published accuracies ---------------------------------------------------------------------------------------------
+# --- published results ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.compiled
@@ -291,11 +294,43 @@ def test_published_table_has_spread_hash_and_missing_files(tmp_path: Path, monke
     assert all("- not run: needs shd_train.h5 and shd_test.h5" in text for text in texts)
 
 
+@pytest.mark.compiled
+def test_published_neuron_of_nir_spikes_as_published() -> None:
+    pytest.importorskip("nir")
+    times, trace = nir_lif.exact(nir_lif.inputs())
+    assert ", ".join(f"{1e3 * time:.3f}" for time in times) == nir_lif.EXACT_TIMES
+    for method, (_, steps, distance) in zip(("euler", "exponential"), nir_lif.PUBLISHED, strict=False):
+        found, v = nir_lif.simulate(method)
+        assert found == steps
+        assert nir_lif.distance(v) == pytest.approx(distance, abs=5e-4)
+    assert nir_lif.distance(trace) == 0.0
+
+
+def words_like(folder: Path, name: str, samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write files in the layout of SHD or SSC, four classes and a quarter as many test samples."""
+    monkeypatch.setenv(f"{name.upper()}_FOLDER", str(folder))
+    data.write_shd_like(folder / f"{name}_train.h5", samples=samples, classes=4, seed=0)
+    data.write_shd_like(folder / f"{name}_test.h5", samples=samples // 4, classes=4, seed=1)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("words", [published.SHD, published.SSC], ids=lambda words: words.name)
+def test_published_words_train_from_files(tmp_path: Path, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    words_like(tmp_path, words.name, 24, monkeypatch)
+    assert words.missing() == ""
+    counts, labels = words.binned("train")
+    events = data.SHD(words.file("train"))[3][0]
+    events = events[events["t"] < 10_000 * words.steps]
+    assert counts.shape == (24, words.steps, 140) and counts[3].sum() == len(events)
+    assert counts[3, events["t"][0] // 10_000, events["x"][0] // 5] > 0 and set(labels) <= set(range(4))
+    small = dataclasses.replace(words, hidden=(8,) * len(words.hidden), classes=4)
+    *course, parameters = small.train(0, 2)
+    assert len(course) == 2 and len(parameters) == 4 * len(words.hidden) + 2
+
+
 @SLOW
 @pytest.mark.compiled
 def test_published_delays_learn_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHD_FOLDER", str(tmp_path))
-    data.write_shd_like(tmp_path / "shd_train.h5", samples=512, classes=4, seed=0)
-    data.write_shd_like(tmp_path / "shd_test.h5", samples=100, classes=4, seed=1)
-    *course, _ = published.train_delays(0, 8)
+    words_like(tmp_path, "shd", 512, monkeypatch)
+    *course, _ = published.SHD.train(0, 8)
     assert course[-1] > 0.8

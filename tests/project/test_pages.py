@@ -24,6 +24,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))  # last: pages import `benchmarks` from a clone, and the installed package
 DOCS = ROOT / "docs"
 NAMES = DOCS / "reference" / "README.md"  # for readers of the repository; no part of the site
 REFERENCE = sorted(page for page in (DOCS / "reference").glob("*.md") if page != NAMES)
