@@ -297,6 +297,14 @@ def test_results_do_not_depend_on_the_number_of_threads(rng, monkeypatch, batch)
         np.testing.assert_array_equal(one, other)
 
 
+def test_second_call_collects_no_source(rng, monkeypatch):
+    layer, times = layer_of("LIF", rng), times_of(rng)
+    gradient = jit(grad(lambda times: loss_of(layer, times)))
+    first = gradient(times).asnumpy()
+    monkeypatch.setattr(solver_adjoint, "source_of", None)
+    np.testing.assert_array_equal(gradient(times).asnumpy(), first)
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 

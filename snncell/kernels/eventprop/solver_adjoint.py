@@ -6,7 +6,9 @@ them. So the memory is proportional to the number of spikes, not to the number o
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -253,6 +255,12 @@ def send_back_with_solver(
 STEP_COST = 50  # cost of a step of a neuron, in elements of plain arithmetic
 
 
+@functools.cache
+def kernel_with(functions: str, function: Callable[..., Any], kinds: str, dtype: Any) -> Callable[..., Any]:
+    """Build, and cache, the kernel `function` with generated functions, because collecting its source takes 15 ms."""
+    return build(function.__name__, f"{functions}\n\n{source_of(function)}", signature_of(kinds, dtype))
+
+
 class Simulation:
     """A call of the kernels: generated functions, and the sizes and scratch memory of a batch.
 
@@ -281,10 +289,6 @@ class Simulation:
         work = self.samples * self.neurons * (t_max / step + self.events) * STEP_COST
         self.grain = int(work >= PARALLEL_SIZE and self.parts > 1)
 
-    def _kernel(self, function: Any, kinds: str) -> Any:
-        source = f"{self.functions}\n\n{source_of(function)}"
-        return build(function.__name__, source, signature_of(kinds, self.dtype))
-
     def _memory(self, more: int) -> tuple[Any, Any]:
         """Scratch memory for each part, with `more` floats."""
         room = self.events * (LANES if self.delayed else 1)
@@ -297,7 +301,7 @@ class Simulation:
         """The first spikes of each neuron, (B, N, K)."""
         found = empty((self.samples, self.neurons * self.spikes), self.dtype)
         kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* float64[2]* int64[2]* int64 int64 float64[1]"
-        kernel = self._kernel(find_with_solver, kinds)
+        kernel = kernel_with(self.functions, find_with_solver, kinds, self.dtype)
         memory = self._memory(0)
         kernel(self.parts, self.grain, *self.arrays, found, *memory, self.most, self.delayed, self.constants)
         return found.reshape(self.samples, self.neurons, self.spikes)
@@ -314,7 +318,7 @@ class Simulation:
             "float64[2]* int64[2]* int64 int64 int64 float64[1]"
         )
         rows = 2 * self.states + 3 * (self.states + 1 + self.params)
-        self._kernel(send_back_with_solver, kinds)(
+        kernel_with(self.functions, send_back_with_solver, kinds, self.dtype)(
             self.parts,
             self.grain,
             *self.arrays,
