@@ -131,6 +131,12 @@ def test_solver_of_event_driven_neurons_refuses_the_gpu(run):
         run(layer)(ops.ones((1, 2)).to("gpu"))
 
 
+def test_recurrent_eventprop_refuses_the_gpu():
+    layer = nn.EventPropLIF(2, 1, recurrent_init=1.0).to("gpu")
+    with pytest.raises(DeviceError, match=r"recurrent layers run on the CPU only\. Move .* by \.to"):
+        layer(ops.ones((1, 2)).to("gpu"))
+
+
 def test_eventprop_forward_and_backward_are_one_operation_each():
     layer = nn.EventPropLIF(2, 1, spikes=2).to("gpu")
     text = snncell.explain(snncell.grad(lambda x: layer(x).sum()), ops.ones((1, 2)).to("gpu"), detail="launches")

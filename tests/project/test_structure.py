@@ -109,7 +109,7 @@ INNER_FLOORS: dict[str, list[set[str]]] = {
         {"events"},
         {"direct"},
     ],
-    "kernels.eventprop": [{"spike_times"}, {"adjoint", "solver"}, {"cuda", "solver_adjoint"}],
+    "kernels.eventprop": [{"spike_times"}, {"adjoint", "solver"}, {"cuda", "recurrent", "solver_adjoint"}],
     "kernels.cuda": [
         {"base"},
         {"libraries", "simulated"},

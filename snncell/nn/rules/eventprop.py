@@ -15,12 +15,12 @@ from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, ExtendedReal, FloatDtype, Positive
 from snncell.cell.fields import as_number, field, with_fields
 from snncell.common.initializer import Init, Normal, initializer
-from snncell.errors import ArgumentError, DTypeError, ShapeError
+from snncell.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
 from snncell.kernels.cuda.arrays import DeviceArray
-from snncell.kernels.eventprop import cuda as on_device, spike_times as on_cpu
+from snncell.kernels.eventprop import cuda as on_device, recurrent, spike_times as on_cpu
 from snncell.kernels.eventprop.adjoint import least_slope, send_back
 from snncell.kernels.space import DEVICE, IN_USE
-from snncell.nn.rules.recurrent_events import RECURRENT_INIT, columns, recurrent
+from snncell.nn.rules.recurrent_events import RECURRENT_INIT, columns
 from snncell.nn.settings import Settings
 from snncell.ops.base import as_tensor
 from snncell.tape.parameter import Parameter
@@ -176,19 +176,43 @@ def _sent_back_by_operations(
     return of_times.reshape(times.shape), of_weights
 
 
-def _send_back(
-    times: Any, weights: Any, found: Any, gradients: Any, *, spikes: int, t_max: float, silent: float, **constants: Any
-) -> Any:
-    times_found, order, places, currents = found
-    return send_back(times, weights, order, times_found, places, currents, gradients, **constants)
+# --- recurrent layers -------------------------------------------------------------------------------------------------
 
 
-recurrent_times, recurrent_times_back = recurrent("recurrent_times", _find_times, _send_back)
+class _RecurrentSpikeTimes(_SpikeTimes):
+    """As `_SpikeTimes`, with N_in + N rows of weights; the spikes of the layer are events too."""
+
+    def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+        found, (order, kind), *more = super().abstract(inputs, attrs)
+        return [found, ((order[0], order[1] + math.prod(found[0][1:])), kind), *more]
+
+
+def _find_recurrent(times: Any, weights: Any, *, silent: float, **constants: Any) -> Any:
+    return recurrent.find(times, weights, **constants)
+
+
+def _refuse_device(*_: Any, **__: Any) -> Any:
+    raise DeviceError('EventPropLIF: recurrent layers run on the CPU only. Move the layer and inputs by .to("cpu").')
+
+
+recurrent_times = _RecurrentSpikeTimes("recurrent_times", _find_recurrent, multiple=True)
+recurrent_times.def_there(_refuse_device)
+recurrent_sent_back = _SentBack("recurrent_sent_back", recurrent.send_back, multiple=True)
+recurrent_sent_back.def_there(_refuse_device)
 
 
 @recurrent_times.def_bprop
-def _(times: Tensor, weights: Tensor, out: Tensor, dout: Tensor, **attrs: Any) -> Sequence[Any]:
-    return recurrent_times_back.bind_all(times, weights, out, dout, **attrs)
+def _(
+    times: Tensor, weights: Tensor, out: Any, dout: Any, *, tau_mem: float, tau_syn: float, v_threshold: float, **_: Any
+) -> Sequence[Any]:
+    constants = {"tau_mem": tau_mem, "tau_syn": tau_syn, "v_threshold": v_threshold}
+    found, order, places, currents = out
+    return recurrent_sent_back.bind_all(times, weights, order, found, places, currents, dout[0], **constants)
+
+
+@recurrent_sent_back.def_bprop
+def _(*_: Any, **__: Any) -> Sequence[Any]:
+    raise GradientError("EventPropLIF: recurrent layers have no second-order gradients, jvp and jacfwd. Use vjp.")
 
 
 # --- the layer --------------------------------------------------------------------------------------------------------
@@ -332,7 +356,8 @@ class EventPropLIF(Settings):
 
     def construct(self, times: Any) -> Tensor:
         mem, syn = self._time_constants()
-        found: Any = (spike_times if self.recurrent_weight is None else recurrent_times).bind(
+        operation = spike_times if self.recurrent_weight is None else recurrent_times
+        return operation.bind_all(
             times_of_inputs(self, times),
             columns(self.weight, self.recurrent_weight),
             spikes=self.spikes,
@@ -341,9 +366,7 @@ class EventPropLIF(Settings):
             v_threshold=float(self.v_threshold),
             t_max=float(self.t_max),
             silent=math.inf,
-        )
-        times_found: Tensor = found[0] if isinstance(found, tuple) else found
-        return times_found
+        )[0]
 
     def extend_repr(self) -> str:
         return (
