@@ -290,7 +290,7 @@ ROWS = (
         "one LIF neuron of a NIR graph, tau 2.5 ms, threshold 0.1, reset to 0; no training",
         "Pedersen et al., Neuromorphic intermediate representation, Nature Communications 2024; the published numbers "
         "are computed from the files of its repository, because the paper has a figure only",
-        "0.933", 1, nir_lif.run, needs=nir_lif.absent, details=nir_lif.details,
+        "0.933 (Norse)", 1, nir_lif.run, needs=nir_lif.absent, details=nir_lif.details,
         measure="root-mean-square distance of v from the exact solution, in percent of the threshold",
     ),
 )  # fmt: skip
