@@ -143,6 +143,7 @@ def _end(end: Any, value: Tensor, gap: Any, most: Any) -> Any:
 
 FINITE = Range()
 POSITIVE = Range(0.0, text="is positive")
+NOT_NEGATIVE = Range(0.0, closed="low", text="is not negative and finite")
 NEGATIVE = Range(high=0.0, text="is negative")
 TAU = Range(1.0, text="is a number of steps above 1 (for seconds: nn.steps_from_seconds(tau, dt))")
 DECAY = Range(0.0, 1.0, "both", "is a number from 0 to 1 (for a time constant: nn.decay_from_tau(tau, dt))")

@@ -25,7 +25,6 @@ __all__ = ["Surrogate"]
 Constant = Annotated[float | Tensor, Own()]  # `check_constant` checks it
 
 POSITIVE = Range(0.0, text="is positive and finite")
-NOT_NEGATIVE = Range(0.0, closed="low", text="is not negative and finite")
 
 
 def constant(default: float, meaning: str, range: Range = POSITIVE) -> Any:

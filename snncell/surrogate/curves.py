@@ -9,9 +9,9 @@ from typing import Any
 from snncell import ops
 from snncell.cell.cell import Cell
 from snncell.cell.fields import with_fields
-from snncell.cell.ranges import Range
+from snncell.cell.ranges import NOT_NEGATIVE, Range
 from snncell.dtype import float32, float64
-from snncell.surrogate.base import NOT_NEGATIVE, Constant, Surrogate, constant
+from snncell.surrogate.base import Constant, Surrogate, constant
 from snncell.tape.tensor import Tensor
 
 __all__ = [

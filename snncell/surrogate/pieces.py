@@ -7,7 +7,8 @@ from typing import Any
 
 from snncell import ops
 from snncell.cell.fields import with_fields
-from snncell.surrogate.base import NOT_NEGATIVE, Constant, Surrogate, constant
+from snncell.cell.ranges import NOT_NEGATIVE
+from snncell.surrogate.base import Constant, Surrogate, constant
 from snncell.tape.tensor import Tensor
 
 __all__ = [

@@ -973,7 +973,7 @@ LEFT_OUT = {
     "HyperMap()", "Map()",  # these call what they are given with the arguments as they are
     "compare_reverse", "smooth", "unfused",
     "LearningRateSchedule", "CellList()", "CellDict()", "Initializer", "Log", "settings", "DType", "fans", "Array",
-    "HOST", "EventNeuron()", "EventLIF()", "EventALIF()", "EventQIF()",  # the neurons only raise if they are called
+    "HOST", "EventNeuron()", "EventLI()", "EventLIF()", "EventALIF()", "EventQIF()",  # raise if called
 }  # fmt: skip
 # An error message identifies a callable by one of these words.
 ALSO = {"Parameter": "Tensor", "fill": "full", "value_and_grad": "grad", "cast": "astype"}

@@ -41,42 +41,47 @@ class _EquationTrace(Trace):
             self.read[id(x._data)] = x
         return super().lift(x)
 
-    def tensors(self) -> list[Tensor]:
-        """The Tensors and Parameters from outside, in the order of the Program's inputs, parameters and constants."""
-        captured = [x for x, _ in self.captures.values()]
-        return [*captured, *self.parameters, *(self.read[place] for place in self.constants)]
+    def tensors(self) -> dict[Value, Tensor]:
+        """The Tensors and Parameters from outside, by their Values."""
+        captured = {value: x for x, value in self.captures.values()}
+        parameters: dict[Value, Tensor] = {value: x for x, value in self.parameters.items()}
+        return captured | parameters | {value: self.read[place] for place, (_, value) in self.constants.items()}
 
 
 class EquationsOfNeuron:
     """The traced equations of a neuron, for a layer of `neurons`; `source` has the generated functions.
 
     `constants` are the Tensors and Parameters that the equations read. A neuron's array p has its constants, then the
-    Python `numbers` in the equations.
+    Python `numbers` in the equations. `states` counts the states of the kernels: those of the neuron, and if it has a
+    refractory period, the time that is left of it.
     """
 
     def __init__(self, neuron: Any, neurons: int, who: str) -> None:
-        states: int = neuron.states
         self.neuron, self.neurons, self.who = neuron, neurons, who
         self.constants: list[Tensor] = []
-        dynamics = self._traced(neuron.dynamics, states, states)
-        condition = self._traced(neuron.spike_condition, states, 1)
-        receive = _weight_last(self._traced(neuron.input_spike, states + 1, states), states)
-        reset = self._traced(neuron.reset, states, states)
+        own: int = neuron.states
+        period = neuron.refractory_period
+        refractory = isinstance(period, Tensor) or period != 0.0
+        states = self.states = own + refractory
+        functions = self._equations(own)
+        if refractory:
+            functions = self._held(functions, own)
+        dynamics, condition, receive, reset, readout = functions
 
         def flow(*given: Tensor) -> list[Tensor]:
             """One step of the Runge-Kutta method of fourth order."""
-            y, length, constants = given[:states], given[states], given[states + 1 :]
+            y, left, length, constants = given[:own], given[own:states], given[states], given[states + 1 :]
 
             def moved(slopes: Sequence[Tensor], time: Tensor) -> list[Tensor]:
                 return [one + slope * time for one, slope in zip(y, slopes, strict=True)]
 
             half = length * 0.5
-            first = dynamics(*y, *constants)
-            second = dynamics(*moved(first, half), *constants)
-            third = dynamics(*moved(second, half), *constants)
-            fourth = dynamics(*moved(third, length), *constants)
+            first = dynamics(*y, *left, *constants)
+            second = dynamics(*moved(first, half), *left, *constants)
+            third = dynamics(*moved(second, half), *left, *constants)
+            fourth = dynamics(*moved(third, length), *left, *constants)
             slopes = [a + (b + c) * 2.0 + d for a, b, c, d in zip(first, second, third, fourth, strict=True)]
-            return moved(slopes, length / 6.0)
+            return [*moved(slopes, length / 6.0), *((x - length).where(x > 0.0, 0.0) for x in left)]
 
         y, p, slopes = (_elements(*each) for each in (("y", states), ("p", len(self.constants)), ("gradient", states)))
         before, more = states + len(p), states + 1 + len(p)
@@ -87,12 +92,15 @@ class EquationsOfNeuron:
             self._text("receive", "weight z", receive, [*y, ("weight", 0), *p]),
             self._text("jump", "z", reset, [*y, *p]),
             self._text("condition", "out", condition, [*y, *p], both=True),
+            self._text("readout", "out", readout, [*y, *p], both=True),
             self._text(
                 "flow_back", "length gradient out", _back(flow, more), [*y, ("length", 0), *p, *slopes], both=True
             ),
             self._text("receive_back", "weight gradient out", _back(receive, more), [*y, ("weight", 0), *p, *slopes]),
             self._text("jump_back", "gradient out", _back(reset, before, states), [*y, *p, *slopes]),
             self._text("condition_back", "out", _back(condition, before, states), [*y, *p]),
+            self._text("readout_back", "out", _back(readout, before, states), [*y, *p]),
+            f"REFRACTORY = {int(refractory)}\n",
         ]
         head = file_head(self._instructions, more="from snncell.kernels.intrinsics.builtins import call_once, inline\n")
         self.source = "\n\n".join([head, *texts])
@@ -106,6 +114,55 @@ class EquationsOfNeuron:
         return [as_scalar(number, dtype) for number, dtype in self._scalars]
 
     # --- tracing ------------------------------------------------------------------------------------------------------
+
+    def _equations(self, states: int) -> tuple[Callable[..., list[Tensor]], ...]:
+        """Trace dynamics, spike condition, input spike, reset and read-out, functions of the states and constants."""
+        neuron = self.neuron
+        return (
+            self._traced(neuron.dynamics, states, states),
+            self._traced(neuron.spike_condition, states, 1),
+            _weight_last(self._traced(neuron.input_spike, states + 1, states), states),
+            self._traced(neuron.reset, states, states),
+            self._traced(neuron.readout, states, 1),
+        )
+
+    def _held(
+        self, functions: tuple[Callable[..., list[Tensor]], ...], states: int
+    ) -> tuple[Callable[..., list[Tensor]], ...]:
+        """The same functions of one state more, the time that is left of the refractory period."""
+        neuron = self.neuron
+
+        def refractory_period(*_: Tensor) -> Any:
+            return neuron.refractory_period
+
+        dynamics, condition, receive, reset, readout = functions
+        held_dynamics = self._traced(neuron.refractory_dynamics, states, states)
+        held_receive = _weight_last(self._traced(neuron.refractory_input_spike, states + 1, states), states)
+        period = self._traced(refractory_period, states, 1)
+
+        def choose(held: Callable[..., list[Tensor]], free: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
+            def chosen(*given: Tensor) -> list[Tensor]:
+                y, left, rest = given[:states], given[states], given[states + 1 :]
+                pairs = zip(held(*y, *rest), free(*y, *rest), strict=True)
+                return [one.where(left > 0.0, other) for one, other in pairs]
+
+            return chosen
+
+        def receive_and_keep(*given: Tensor) -> list[Tensor]:
+            return [*choose(held_receive, receive)(*given), given[states]]
+
+        def reset_and_hold(*given: Tensor) -> list[Tensor]:
+            y = (*given[:states], *given[states + 1 :])
+            # A period of 0 has a gradient too, because the period is at least 1e-300.
+            return [*reset(*y), period(*y)[0] + 1e-300]
+
+        return (
+            choose(held_dynamics, dynamics),
+            choose(lambda *given: [-_ones(given[0])], condition),
+            receive_and_keep,
+            reset_and_hold,
+            lambda *given: readout(*given[:states], *given[states + 1 :]),
+        )
 
     def _traced(self, method: Callable[..., Any], count: int, results: int) -> Callable[..., list[Tensor]]:
         """Trace a method of the neuron; return it as a function of `count` inputs and all constants."""
@@ -132,8 +189,9 @@ class EquationsOfNeuron:
                 )
             values = [trace.lift(x if isinstance(x, Tensor) else wrap(trace.inputs[0]) * 0.0 + x) for x in outs]
         program = canonical_program(trace, values)
-        places = [self._place(x) for x in trace.tensors()]
         own = [*program.inputs, *program.parameters.values(), *(value for _, value in program.constants)]
+        tensors = trace.tensors()
+        places = [self._place(tensors[value]) for value in own[count:]]
         plain = program._replace(inputs=own, parameters={}, constants=[])
 
         def run(*given: Tensor) -> list[Tensor]:

@@ -6,6 +6,9 @@ computed in vectors (LLVM does not vectorise loops over fewer than 16 elements).
 its next step ends at its next input spike, or after `STEP`. Only spikes are computed lane by lane.
 
 `solver_adjoint.py` repeats the simulation of a group, and goes back through its steps.
+
+If neurons have a refractory period (`REFRACTORY`), the last state of the kernels is the time that is left of it. The
+generated functions hold the user's states and the condition while it is positive.
 """
 
 from __future__ import annotations
@@ -25,14 +28,19 @@ flow: Any = None  # (y, length, p, z): z becomes the states after a time
 flow_one: Any = None  # (y, length, p, z, lane)
 condition: Any = None  # (y, p, out): at least 0 where a neuron spikes
 condition_one: Any = None
+readout: Any = None  # (y, p, out): the number whose maximum over time is an output
 receive_one: Any = None  # (y, weight, p, z, lane): the states after an input spike
 jump_one: Any = None  # (y, p, z, lane): the states after a spike
 
-# The end of a lane's step: after the time STEP, at a spike, at an input spike, at an input spike with a spike at once,
-# or at the end of the simulation. IDLE lanes have ended before.
-IDLE, FULL, SPIKE, INPUT, INPUT_AND_SPIKE, LAST = range(6)
+REFRACTORY: Any = None  # 1 if the last state is the time that is left of the refractory period, otherwise 0
+
+# The end of a lane's step: after the time STEP, at the end of a refractory period, at a spike, at an input spike, or at
+# the end of the simulation. The ends of periods and input spikes can cause a spike at once. IDLE lanes have ended
+# before.
+IDLE, FULL, RECOVERY, RECOVERY_AND_SPIKE, SPIKE, INPUT, INPUT_AND_SPIKE, LAST = range(8)
 STEP, END, LEAST = range(3)  # indices into the constants of the simulation
 ITERATIONS = 120
+MOST_STEPS = 10_000_000  # of a neuron
 REGULAR = 12  # bisection makes every second iteration after these, so at least 54
 
 
@@ -78,8 +86,11 @@ def crossing(y: Any, longest: Any, p: Any, z: Any, length: Any, above: Any, belo
 
 
 @inline
-def begin_steps(kind: Any, events: Any, now: Any, length: Any, places: Any, constants: Any) -> None:
-    """Choose the length of each lane's next step: until its next input spike or the end, at most STEP."""
+def begin_steps(kind: Any, events: Any, now: Any, length: Any, places: Any, y: Any, rest: Any, constants: Any) -> None:
+    """Choose the length of each lane's next step: until its next input spike or the end, at most STEP.
+
+    Row `rest` of y is the time that is left of a refractory period. A step ends at the end of the period.
+    """
     when, _which, apart, counts, _of_each = events
     for lane in range(LANES):
         length[lane] = 0.0
@@ -87,30 +98,31 @@ def begin_steps(kind: Any, events: Any, now: Any, length: Any, places: Any, cons
             event = places[lane]
             left = (when[apart * lane + event] if event < counts[lane] else constants[END]) - now[lane]
             length[lane] = constants[STEP] if left > constants[STEP] else left if left > 0.0 else 0.0
+            if REFRACTORY != 0 and 0.0 < y[rest * LANES + lane] <= length[lane]:
+                length[lane] = y[rest * LANES + lane]
 
 
 @call_once
 def end_step(
-    lane: Any, n: Any, events: Any, weights: Any, start: Any, p: Any, y: Any, z: Any, spikes: Any, kind: Any,
-    lane_values: Any, constants: Any,
+    lane: Any, n: Any, events: Any, weights: Any, start: Any, p: Any, y: Any, z: Any, rest: Any, spikes: Any,
+    kind: Any, lane_values: Any, constants: Any,
 ) -> Any:  # fmt: skip
     """End the step of a lane from the states `start` to z; return True if the simulation of the neuron ends.
 
     If the states have become NaN, so does the time of the next spike.
     """
     when, which, apart, counts, of_each = events
-    found, wanted, numbers = spikes
+    found, wanted, limit, numbers = spikes
     now, length, weight, above, below, places = lane_values
     event, number, own, spiked = places[lane], numbers[lane], tail(found, lane * wanted), False
     until = when[apart * lane + event] if event < counts[lane] else constants[END]
-    if below[lane] < 0.0 and not above[lane] < 0.0:
+    if REFRACTORY != 0 and 0.0 < start[rest * LANES + lane] <= length[lane]:
+        now[lane] += length[lane]
+        spiked = above[lane] >= 0.0
+        kind[lane] = RECOVERY_AND_SPIKE if spiked else RECOVERY
+    elif below[lane] < 0.0 and not above[lane] < 0.0:
         now[lane] += crossing(start, length[lane], p, z, length, above, below, lane)
-        kind[lane], own[number] = SPIKE, now[lane]
-        spiked = own[number] < constants[END]  # the time as rounded to its dtype
-        if not spiked:
-            kind[lane] = LAST
-            own[number] = inf if now[lane] >= 0.0 else nan
-            return True
+        kind[lane], spiked = SPIKE, True
     elif until - now[lane] > constants[STEP]:
         now[lane] += constants[STEP]
     elif event < counts[lane]:
@@ -122,53 +134,87 @@ def end_step(
         condition_one(y, p, above, lane)
         spiked = below[lane] < 0.0 and above[lane] >= 0.0
         kind[lane] = INPUT_AND_SPIKE if spiked else INPUT
-        if spiked:
-            own[number] = now[lane]
     else:
         kind[lane] = LAST
-        own[number] = inf if above[lane] == above[lane] else nan
+        if number < wanted:
+            own[number] = inf if above[lane] == above[lane] else nan
         return True
     if spiked:
+        spiked = now[lane] < constants[END]
+        if number < wanted:
+            own[number] = now[lane]
+            spiked = spiked and own[number] < constants[END]  # the time as rounded to its dtype
+        if not spiked:
+            kind[lane] = LAST
+            if number < wanted:
+                own[number] = inf if now[lane] >= 0.0 else nan
+            return True
         numbers[lane] = number + 1
-        jump_one(z if kind[lane] == SPIKE else y, p, y, lane)
-    return numbers[lane] == wanted
+        jump_one(y if kind[lane] == INPUT_AND_SPIKE else z, p, y, lane)
+    return numbers[lane] == limit
+
+
+@inline
+def watch(kind: Any, y: Any, p: Any, point: Any, highest: Any) -> None:
+    """Update the maximum of `readout` of each lane, and the number of the point where it is. NaN counts as highest."""
+    value, maximum, place = highest
+    readout(y, p, value)
+    for lane in range(LANES):
+        if kind[lane] != IDLE and not value[lane] <= maximum[lane] and maximum[lane] == maximum[lane]:
+            maximum[lane] = value[lane]
+            place[lane] = point
 
 
 @call_once
 def simulate(
-    events: Any, n0: Any, lanes: Any, weights: Any, p: Any, y: Any, z: Any, states: Any, spikes: Any, log: Any,
-    lane_values: Any, constants: Any,
+    events: Any, n0: Any, lanes: Any, weights: Any, p: Any, y: Any, z: Any, states: Any, spikes: Any, ends: Any,
+    log: Any, lane_values: Any, constants: Any,
 ) -> Any:  # fmt: skip
     """Simulate a group of neurons from `n0` on, store their spikes, and log their steps; return the number of steps.
 
     `events` has the sorted times of the input spikes, their numbers, the distance between lanes in both (0 if all lanes
-    share them), the number of each lane's, and of each input's. `y` has the initial states.
+    share them), the number of each lane's, and of each input's. `y` has the initial states. `spikes` has the times,
+    their number per neuron, the number of spikes that ends a simulation, and the number of spikes of each lane. `ends`
+    has the last states, whether to find the maximum of `readout`, and memory for it. A maximum at the start of step m
+    has the number 2 m, and at its end 2 m + 1. The log keeps the last `most` steps.
     """
-    _found, _wanted, numbers = spikes
-    log_y, log_z, log_length, kinds = log
+    _found, _wanted, _limit, numbers = spikes
+    last, watched, highest = ends
+    _value, maximum, place = highest
+    log_y, log_z, log_length, kinds, most = log
     now, length, _weight, above, below, places = lane_values
-    size, active, m = states * LANES, lanes, 0
+    size, active, m, here = states * LANES, lanes, 0, 0
     for lane in range(LANES):
-        now[lane], places[lane], numbers[lane] = 0.0, 0, 0
+        now[lane], places[lane], numbers[lane], maximum[lane], place[lane] = 0.0, 0, 0, -inf, 0
         kinds[lane] = FULL if lane < lanes else IDLE
-    while active > 0:
-        kind, after, start = tail(kinds, m * LANES), tail(kinds, m * LANES + LANES), tail(log_y, m * size)
-        begin_steps(kind, events, now, length, places, constants)
+    while active > 0 and m < MOST_STEPS:
+        there = here + 1 if here + 1 < most else 0
+        kind, after, start = tail(kinds, here * LANES), tail(kinds, there * LANES), tail(log_y, here * size)
+        begin_steps(kind, events, now, length, places, y, states - 1, constants)
         copy(start, y, size)
         flow(y, length, p, z)
         condition(y, p, below)
         condition(z, p, above)
+        if watched != 0:
+            watch(kind, y, p, 2 * m, highest)
         copy(y, z, size)
         for lane in range(LANES):
             after[lane] = IDLE
             if kind[lane] != IDLE:
-                if end_step(lane, n0 + lane, events, weights, start, p, y, z, spikes, kind, lane_values, constants):
+                if end_step(
+                    lane, n0 + lane, events, weights, start, p, y, z, states - 1, spikes, kind, lane_values, constants
+                ):
                     active -= 1
+                    for k in range(states):
+                        last[k * LANES + lane] = z[k * LANES + lane] if now[lane] == now[lane] else nan
                 else:
                     after[lane] = FULL
-        copy(tail(log_length, m * LANES), length, LANES)
-        copy(tail(log_z, m * size), z, size)
+        if watched != 0:
+            watch(kind, z, p, 2 * m + 1, highest)
+        copy(tail(log_length, here * LANES), length, LANES)
+        copy(tail(log_z, here * size), z, size)
         m += 1
+        here = there
     return m
 
 
@@ -214,7 +260,7 @@ def prepare(
 def memory_of_part(
     floats: Any, integers: Any, part: Any, count: Any, of_each: Any, delayed: Any, states: Any, rows: Any, most: Any
 ) -> Any:
-    """Divide the scratch memory of a part: states, constants, events, log, values of lanes, memory to sort, the rest.
+    """Divide the scratch memory of a part: states, constants, events, log, values of lanes, ends, memory to sort, rest.
 
     `Simulation._memory` computes its size. The log has room for `most` steps.
     """
@@ -222,41 +268,62 @@ def memory_of_part(
     size, room = states * LANES, count * (LANES if delayed != 0 else 1)
     p = tail(memory, 2 * size)
     now = tail(p, rows * LANES)
-    when = tail(now, 5 * LANES)
+    last = tail(now, 7 * LANES)
+    when = tail(last, size)
     log_y = tail(when, room + count)
     log_length = tail(log_y, 2 * most * size)
     counts = tail(ints, room)
-    keys = tail(counts, 3 * LANES)
+    keys = tail(counts, 4 * LANES)
     events = when, ints, count * delayed, counts, of_each
-    log = log_y, tail(log_y, most * size), log_length, tail(keys, 3 * count)
+    log = log_y, tail(log_y, most * size), log_length, tail(keys, 3 * count), most
     more = tail(now, LANES), tail(now, 2 * LANES), tail(now, 3 * LANES), tail(now, 4 * LANES)
     lane_values = now, more[0], more[1], more[2], more[3], tail(counts, LANES)
+    highest = tail(now, 5 * LANES), tail(now, 6 * LANES), tail(counts, 3 * LANES)
     scratch = tail(when, room), keys, tail(keys, count), tail(keys, 2 * count)
-    return memory, tail(memory, size), p, events, log, lane_values, scratch, tail(log_length, most * LANES)
+    rest = tail(log_length, most * LANES)
+    return memory, tail(memory, size), p, events, log, lane_values, last, highest, scratch, rest
+
+
+@call_once
+def store_ends(n0: Any, lanes: Any, rows: Any, neurons: Any, ends: Any, last: Any, maximum: Any) -> None:
+    """Copy `rows` of the last states of a group, and its maxima, to the arrays of all neurons of a sample."""
+    of_group, watched, highest = ends
+    _value, largest, _place = highest
+    for lane in range(lanes):
+        if watched != 0:
+            maximum[n0 + lane] = largest[lane]
+        for k in range(rows):
+            last[k * neurons + n0 + lane] = of_group[k * LANES + lane]
 
 
 def find_with_solver(
-    start: Any, stop: Any, times: Any, weights: Any, delays: Any, initial: Any, values: Any, found: Any, floats: Any,
-    integers: Any, most: Any, delayed: Any, constants: Any,
+    start: Any, stop: Any, times: Any, weights: Any, delays: Any, initial: Any, values: Any, found: Any, last: Any,
+    maximum: Any, steps: Any, floats: Any, integers: Any, most: Any, delayed: Any, limit: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Find the first spikes of each neuron.
+    """Find the first spikes of each neuron, its last states, and the maximum of `readout`.
 
     `times` (B, E) lists the events of each sample input by input; `weights` and `delays` are (N_in, N). `initial` (S,
-    N) and `values` (P, N), with N rounded up to a multiple of LANES, are the initial states and the constants. The
-    output is `found` (B, N K). `floats` and `integers` are scratch memory with a row per part.
+    N) and `values` (P, N), with N rounded up to a multiple of LANES, are the initial states and the constants. A
+    simulation ends after `limit` spikes. The outputs are `found` (B, N K), the states at the end `last` (B, S N), and
+    `maximum` (B, N); each can be (B, 0) instead. For each part, `steps` is the largest number of steps of a group.
+    `floats` and `integers` are scratch memory with a row per part.
     """
     samples, count = times.shape
     inputs, neurons = weights.shape
     _, wanted = found.shape
+    _, of_last = last.shape
+    _, watched = maximum.shape
     states, _ = initial.shape
     rows, _ = values.shape
     parts, _ = floats.shape
     wanted = wanted // neurons
     for part in range(start, stop):
-        y, z, p, events, log, lane_values, scratch, _rest = memory_of_part(
+        y, z, p, events, log, lane_values, of_group, highest, scratch, _rest = memory_of_part(
             floats, integers, part, count, count // inputs, delayed, states, rows, most
         )
         _when, _which, _apart, counts, _of_each = events
+        ends = of_group, watched, highest
+        steps[part] = 0
         for sample in range(part * samples // parts, (part + 1) * samples // parts):
             time, own = row(times, sample), row(found, sample)
             for k in range(neurons * wanted):
@@ -264,5 +331,7 @@ def find_with_solver(
             for n0 in range(0, neurons, LANES):
                 lanes = least(LANES, neurons - n0)
                 prepare(time, delays, delayed, n0, lanes, events, count, constants[END], scratch, initial, values, p, y)
-                spikes = tail(own, n0 * wanted), wanted, tail(counts, 2 * LANES)
-                simulate(events, n0, lanes, weights, p, y, z, states, spikes, log, lane_values, constants)
+                spikes = tail(own, n0 * wanted), wanted, limit, tail(counts, 2 * LANES)
+                m = simulate(events, n0, lanes, weights, p, y, z, states, spikes, ends, log, lane_values, constants)
+                steps[part] = m if m > steps[part] else steps[part]
+                store_ends(n0, lanes, of_last // neurons, neurons, ends, row(last, sample), row(maximum, sample))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy import float64, inf
 
+from snncell.errors import ArgumentError
 from snncell.kernels.arrays import empty
 from snncell.kernels.eventprop.solver import (
     END,
@@ -21,8 +22,11 @@ from snncell.kernels.eventprop.solver import (
     IDLE,
     INPUT,
     INPUT_AND_SPIKE,
-    LAST,
     LEAST,
+    MOST_STEPS,
+    RECOVERY,
+    RECOVERY_AND_SPIKE,
+    REFRACTORY,
     SPIKE,
     condition_one,
     find_with_solver,
@@ -44,6 +48,7 @@ from snncell.kernels.numba.policy import PARALLEL_SIZE
 flow_back: Any = None  # (y, length, p, gradient, out)
 flow_back_one: Any = None  # (y, length, p, gradient, out, lane)
 condition_back_one: Any = None  # (y, p, out, lane)
+readout_back_one: Any = None
 receive_back_one: Any = None  # (y, weight, p, gradient, out, lane)
 jump_back_one: Any = None  # (y, p, gradient, out, lane)
 
@@ -67,9 +72,9 @@ def before_flow(
     lane: Any, n: Any, events: Any, weights: Any, p: Any, z: Any, states: Any, params: Any, gradient: Any, spikes: Any,
     own: Any, lane_values: Any, memory: Any, of_events: Any, of_weights: Any, of_values: Any,
 ) -> None:  # fmt: skip
-    """Go back through the end of a lane's step, a spike or an input: from the states after it to those before it."""
+    """Go back through a spike or an input at the end of a lane's step: from the states after it to those before it."""
     _when, which, apart, _counts, of_each = events
-    _found, wanted, numbers = spikes
+    _found, wanted, _limit, numbers = spikes
     of_time, _length, weight, _above, _below, places = lane_values
     lam, seed, out, _other, _third = memory
     _, neurons = weights.shape
@@ -80,7 +85,8 @@ def before_flow(
         weight[lane] = float64(row(weights, source)[n])
         if own == INPUT_AND_SPIKE:
             numbers[lane] -= 1
-            of_time[lane] += float64(gradient[lane * wanted + numbers[lane]])
+            if numbers[lane] < wanted:
+                of_time[lane] += float64(gradient[lane * wanted + numbers[lane]])
             receive_one(z, weight, p, seed, lane)
             jump_back_one(seed, p, lam, out, lane)
             add_lane(of_values, n, neurons, of_params, 1.0, lane, params)
@@ -91,6 +97,8 @@ def before_flow(
         of_weights[source * neurons + n] += out[states * LANES + lane]
     else:
         numbers[lane] -= 1
+        if numbers[lane] < wanted:
+            of_time[lane] += float64(gradient[lane * wanted + numbers[lane]])
         jump_back_one(z, p, lam, out, lane)
     add_lane(of_values, n, neurons, of_params, 1.0, lane, params)
     put_lane(lam, out, lane, states)
@@ -121,50 +129,82 @@ def through_spike(
 
 
 @call_once
+def after_flow(
+    lane: Any, n: Any, y: Any, z: Any, length: Any, p: Any, states: Any, params: Any, own: Any, lane_values: Any,
+    memory: Any, apart: Any, of_events: Any, of_values: Any, neurons: Any, constants: Any,
+) -> None:  # fmt: skip
+    """Complete the gradients `out` of a lane's step, whose length can depend on its states, and add them."""
+    of_time, _length, _weight, _above, below, places = lane_values
+    lam, _seed, out, _other, _third = memory
+    size = states * LANES
+    if own == SPIKE:
+        through_spike(lane, y, z, length, p, states, params, of_time[lane], memory, below, constants[LEAST])
+    elif INPUT <= own <= INPUT_AND_SPIKE:
+        of_events[apart * lane + places[lane]] += out[size + lane]
+    elif REFRACTORY != 0 and RECOVERY <= own <= RECOVERY_AND_SPIKE:
+        out[size - LANES + lane] += of_time[lane] + out[size + lane]  # the length is the last state
+    # Full steps and recoveries end a time after their start that does not depend on the start.
+    of_time[lane] = of_time[lane] if FULL <= own <= RECOVERY_AND_SPIKE else -out[size + lane]
+    add_lane(of_values, n, neurons, tail(out, size + LANES), 1.0, lane, params)
+    put_lane(lam, out, lane, states)
+
+
+@call_once
+def add_readout(
+    lane: Any, n: Any, y: Any, p: Any, states: Any, params: Any, given: Any, memory: Any, of_values: Any, neurons: Any
+) -> None:  # fmt: skip
+    """Add `given` times the gradient of `readout` at the states y to the gradients of the states and the constants."""
+    lam, _seed, _out, _other, third = memory
+    readout_back_one(y, p, third, lane)
+    add_lane(lam, lane, LANES, third, given, lane, states)
+    add_lane(of_values, n, neurons, tail(third, (states + 1) * LANES), given, lane, params)
+
+
+@call_once
 def sweep_back(
-    steps: Any, events: Any, n0: Any, lanes: Any, weights: Any, p: Any, states: Any, params: Any, gradient: Any,
-    spikes: Any, log: Any, lane_values: Any, memory: Any, of_events: Any, of_weights: Any, of_values: Any,
+    steps: Any, events: Any, n0: Any, lanes: Any, weights: Any, p: Any, states: Any, params: Any, gradients: Any,
+    spikes: Any, ends: Any, log: Any, lane_values: Any, memory: Any, of_events: Any, of_weights: Any, of_values: Any,
     constants: Any,
 ) -> None:  # fmt: skip
     """Go back through the log of a group, and add the gradients of its events, weights and constants.
 
-    `memory` has the gradient of the states, which is that of the initial states on return, a cotangent, and gradients
-    of states, length and constants.
+    `gradients` has those of the spikes and of the maxima. `memory` has the gradient of the last states, which is that
+    of the initial states on return, a cotangent, and gradients of states, length and constants.
     """
     _when, _which, apart, _counts, _of_each = events
-    _found, wanted, numbers = spikes
-    log_y, log_z, log_length, kinds = log
+    _last, watched, highest = ends
+    _value, _maximum, point = highest
+    log_y, log_z, log_length, kinds, _most = log
     # of_time: the gradient of the time at which the later steps begin
-    of_time, _length, _weight, _above, below, places = lane_values
+    of_time, _length, _weight, _above, _below, _places = lane_values
     lam, _seed, out, _other, _third = memory
+    gradient, of_maximum = gradients
     _, neurons = weights.shape
     size = states * LANES
-    for k in range(size):
-        lam[k] = 0.0
     for lane in range(LANES):
         of_time[lane] = 0.0
     for m in range(steps - 1, -1, -1):
         y, z, length = tail(log_y, m * size), tail(log_z, m * size), tail(log_length, m * LANES)
         kind = tail(kinds, m * LANES)
         for lane in range(lanes):
-            if SPIKE <= kind[lane] <= INPUT_AND_SPIKE:
+            if RECOVERY_AND_SPIKE <= kind[lane] <= INPUT_AND_SPIKE:
                 before_flow(
                     lane, n0 + lane, events, weights, p, z, states, params, gradient, spikes, kind[lane], lane_values,
                     memory, of_events, of_weights, of_values,
                 )  # fmt: skip
+            if watched != 0 and point[lane] == 2 * m + 1:
+                given = float64(of_maximum[lane])
+                add_readout(lane, n0 + lane, z, p, states, params, given, memory, of_values, neurons)
         flow_back(y, length, p, lam, out)
         for lane in range(lanes):
-            own = kind[lane]
-            if own == SPIKE:
-                given = of_time[lane] + float64(gradient[lane * wanted + numbers[lane]])
-                through_spike(lane, y, z, length, p, states, params, given, memory, below, constants[LEAST])
-            elif SPIKE < own < LAST:
-                of_events[apart * lane + places[lane]] += out[size + lane]
-            if own != IDLE:
-                # A full step has a fixed length, so the gradient of its end is that of its start.
-                of_time[lane] = of_time[lane] if own == FULL else -out[size + lane]
-                add_lane(of_values, n0 + lane, neurons, tail(out, size + LANES), 1.0, lane, params)
-                put_lane(lam, out, lane, states)
+            if kind[lane] != IDLE:
+                after_flow(
+                    lane, n0 + lane, y, z, length, p, states, params, kind[lane], lane_values, memory, apart, of_events,
+                    of_values, neurons, constants,
+                )  # fmt: skip
+            if watched != 0 and point[lane] == 2 * m:
+                given = float64(of_maximum[lane])
+                add_readout(lane, n0 + lane, y, p, states, params, given, memory, of_values, neurons)
 
 
 @inline
@@ -176,24 +216,36 @@ def clear(x: Any, count: Any) -> None:
 
 @call_once
 def send_back_group(
-    time: Any, of_time: Any, found: Any, gradient: Any, wanted: Any, delays: Any, delayed: Any, n0: Any, count: Any,
-    events: Any, weights: Any, initial: Any, values: Any, p: Any, y: Any, z: Any, log: Any, lane_values: Any,
-    scratch: Any, memory: Any, of_events: Any, of_weights: Any, of_delays: Any, of_initial: Any, of_values: Any,
-    params: Any, constants: Any,
-) -> None:  # fmt: skip
-    """Add the gradients of a group of neurons in one sample; see `send_back_with_solver`."""
+    time: Any, of_time: Any, found: Any, gradients: Any, wanted: Any, limit: Any, delays: Any, delayed: Any, n0: Any,
+    count: Any, events: Any, weights: Any, initial: Any, values: Any, p: Any, y: Any, z: Any, ends: Any, log: Any,
+    lane_values: Any, scratch: Any, memory: Any, of_events: Any, of_weights: Any, of_delays: Any, of_initial: Any,
+    of_values: Any, params: Any, constants: Any,
+) -> Any:  # fmt: skip
+    """Add the gradients of a group of neurons in one sample; return the number of steps.
+
+    `gradients` has those of the spikes, the last states, their rows, and the maxima. If the log is too short for the
+    steps, nothing is added; `send_back_with_solver` must be called again.
+    """
     _when, which, _apart, counts, of_each = events
+    _log_y, _log_z, _log_length, _kinds, most = log
+    gradient, of_last, rows, of_maximum = gradients
     _, neurons = weights.shape
     states, _ = initial.shape
     lam, _seed, _out, _other, _third = memory
     lanes = least(LANES, neurons - n0)
     prepare(time, delays, delayed, n0, lanes, events, count, constants[END], scratch, initial, values, p, y)
-    spikes = found, wanted, tail(counts, 2 * LANES)
-    steps = simulate(events, n0, lanes, weights, p, y, z, states, spikes, log, lane_values, constants)
+    spikes = found, wanted, limit, tail(counts, 2 * LANES)
+    steps = simulate(events, n0, lanes, weights, p, y, z, states, spikes, ends, log, lane_values, constants)
+    if steps >= most:
+        return steps
     clear(of_events, count * (LANES if delayed != 0 else 1))
+    clear(lam, states * LANES)
+    for k in range(rows):
+        for lane in range(lanes):
+            lam[k * LANES + lane] = float64(of_last[k * neurons + n0 + lane])
     sweep_back(
-        steps, events, n0, lanes, weights, p, states, params, gradient, spikes, log, lane_values, memory, of_events,
-        of_weights, of_values, constants,
+        steps, events, n0, lanes, weights, p, states, params, (gradient, of_maximum), spikes, ends, log, lane_values,
+        memory, of_events, of_weights, of_values, constants,
     )  # fmt: skip
     for lane in range(lanes):
         add_lane(of_initial, n0 + lane, neurons, lam, 1.0, lane, states)
@@ -203,51 +255,57 @@ def send_back_group(
             of_time[event] += own
             if delayed != 0:
                 of_delays[event // of_each * neurons + n0 + lane] += own
+    return steps
 
 
 def send_back_with_solver(
     start: Any, stop: Any, times: Any, weights: Any, delays: Any, initial: Any, values: Any, found: Any, gradients: Any,
-    of_times: Any, of_weights: Any, of_delays: Any, of_initial: Any, of_values: Any, floats: Any, integers: Any,
-    most: Any, delayed: Any, params: Any, constants: Any,
+    last: Any, maximum: Any, of_times: Any, of_weights: Any, of_delays: Any, of_initial: Any, of_values: Any,
+    steps: Any, floats: Any, integers: Any, most: Any, delayed: Any, limit: Any, params: Any, constants: Any,
 ) -> None:  # fmt: skip
-    """Compute the gradients of all inputs of `find_with_solver` from the gradients of the spikes (B, N K).
+    """Compute the gradients of all inputs of `find_with_solver` from those of its outputs.
 
-    Outputs are `of_times` (B, E), and for each part the sums over its samples: `of_weights` and `of_delays` (parts,
-    N_in N), `of_initial` (parts, S N), and `of_values` (parts, P N) for the first P = `params` constants. `found` is
-    overwritten by the same spikes.
+    `gradients` (B, N K), `last` (B, S N) and `maximum` (B, N) are the gradients of the spikes, the last states and the
+    maxima. Outputs are `of_times` (B, E), and for each part the sums over its samples, initially 0: `of_weights` and
+    `of_delays` (parts, N_in N), `of_initial` (parts, S N), and `of_values` (parts, P N) for P = `params` constants.
+    `found` is overwritten by the same spikes. If `steps` is not below `most`, the gradients are invalid.
     """
     samples, count = times.shape
     inputs, neurons = weights.shape
     _, wanted = found.shape
+    _, of_last = last.shape
+    _, watched = maximum.shape
     states, _ = initial.shape
     rows, _ = values.shape
     parts, _ = floats.shape
     wanted, room, outs = wanted // neurons, count * (LANES if delayed != 0 else 1), (states + 1 + params) * LANES
     for part in range(start, stop):
-        y, z, p, events, log, lane_values, scratch, of_events = memory_of_part(
+        y, z, p, events, log, lane_values, of_group, highest, scratch, of_events = memory_of_part(
             floats, integers, part, count, count // inputs, delayed, states, rows, most
         )
         lam = tail(of_events, room)
         out = tail(lam, 2 * states * LANES)
         memory = lam, tail(lam, states * LANES), out, tail(out, outs), tail(out, 2 * outs)
+        ends = of_group, watched, highest
         own_weights, own_delays = row(of_weights, part), row(of_delays, part)
         own_initial, own_values = row(of_initial, part), row(of_values, part)
-        clear(own_weights, inputs * neurons)
-        clear(own_delays, inputs * neurons * delayed)
-        clear(own_initial, states * neurons)
-        clear(own_values, params * neurons)
+        steps[part] = 0
         for sample in range(part * samples // parts, (part + 1) * samples // parts):
             time, of_time, own = row(times, sample), row(of_times, sample), row(found, sample)
+            of_spikes = row(gradients, sample)
             for event in range(count):
                 of_time[event] = 0.0
             for k in range(neurons * wanted):
                 own[k] = inf
             for n0 in range(0, neurons, LANES):
-                send_back_group(
-                    time, of_time, tail(own, n0 * wanted), tail(row(gradients, sample), n0 * wanted), wanted, delays,
-                    delayed, n0, count, events, weights, initial, values, p, y, z, log, lane_values, scratch, memory,
-                    of_events, own_weights, own_delays, own_initial, own_values, params, constants,
+                of_maximum = tail(row(maximum, sample), n0 if watched != 0 else 0)
+                given = tail(of_spikes, n0 * wanted), row(last, sample), of_last // neurons, of_maximum
+                m = send_back_group(
+                    time, of_time, tail(own, n0 * wanted), given, wanted, limit, delays, delayed, n0, count, events,
+                    weights, initial, values, p, y, z, ends, log, lane_values, scratch, memory, of_events, own_weights,
+                    own_delays, own_initial, own_values, params, constants,
                 )  # fmt: skip
+                steps[part] = m if m > steps[part] else steps[part]
 
 
 # --- Running the kernels ----------------------------------------------------------------------------------------------
@@ -270,67 +328,104 @@ class Simulation:
             constants and numbers of the equations, (P, N).
         params: the number of constants, which have gradients.
         spikes, step, t_max: the number of spikes per neuron, the length of a step, and the end of the simulation.
+        outputs: which of "times", "states" and "maximum" to compute; see `EventDense`.
     """
 
-    def __init__(self, functions: str, arrays: Any, params: int, spikes: int, step: float, t_max: float) -> None:
+    def __init__(
+        self,
+        functions: str,
+        arrays: Any,
+        params: int,
+        spikes: int,
+        step: float,
+        t_max: float,
+        outputs: tuple[str, ...] = ("times",),
+    ) -> None:
         times, weights, delays, initial, values = arrays
         self.functions, self.samples, self.dtype = functions, len(times), times.dtype
         self.inputs, self.neurons = weights.shape
         self.delayed, self.params, self.states = int(delays.size > 0), params, len(initial)
         flat = np.ascontiguousarray(times.reshape(self.samples, -1))
-        self.events, self.spikes = flat.shape[1], spikes
+        self.events = flat.shape[1]
         padding = (0, 0), (0, -self.neurons % LANES)  # a copy of the last neuron, so that no lane divides by 0
         given = [np.pad(np.asarray(x, float), padding, "edge") if len(x) else x for x in (initial, values)]
         self.arrays = (flat, np.ascontiguousarray(weights), np.ascontiguousarray(delays), *given)
         self.parts = max(1, min(self.samples, PARTS))
-        self.most = math.ceil(t_max / step) + 2 * self.events + 2 * spikes + 4  # steps of a neuron
+        # The number of steps of a neuron. Without a limit of spikes, there can be more.
+        self.most = math.ceil(t_max / step) + 2 * self.events + 3 * spikes + 4
+        self.limit = spikes if outputs == ("times",) else 2**62
         end = self.dtype.type(min(t_max, float(np.finfo(self.dtype).max)))
         self.constants = np.array([step, end, np.finfo(self.dtype).eps], np.float64)
         work = self.samples * self.neurons * (t_max / step + self.events) * STEP_COST
         self.grain = int(work >= PARALLEL_SIZE and self.parts > 1)
+        widths = {"times": spikes, "states": self.states, "maximum": 1}  # per neuron
+        self.widths = [widths[name] if name in outputs else 0 for name in widths]
 
-    def _memory(self, more: int) -> tuple[Any, Any]:
-        """Scratch memory for each part, with `more` floats."""
+    def _memory(self, most: int, more: int) -> tuple[Any, Any]:
+        """Scratch memory for each part, with a log of `most` steps, and `more` floats."""
         room = self.events * (LANES if self.delayed else 1)
-        rows = 2 * self.states + len(self.arrays[4]) + 5 + self.most * (2 * self.states + 1)
-        numbers = room + 3 * self.events + (self.most + 4) * LANES
+        rows = 3 * self.states + len(self.arrays[4]) + 7 + most * (2 * self.states + 1)
+        numbers = room + 3 * self.events + (most + 4) * LANES
         floats = rows * LANES + room + self.events + more
         return empty((self.parts, floats), np.dtype(float)), empty((self.parts, numbers), np.dtype(np.int64))
 
-    def find(self) -> Any:
-        """The first spikes of each neuron, (B, N, K)."""
-        found = empty((self.samples, self.neurons * self.spikes), self.dtype)
-        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* float64[2]* int64[2]* int64 int64 float64[1]"
-        kernel = kernel_with(self.functions, find_with_solver, kinds, self.dtype)
-        memory = self._memory(0)
-        kernel(self.parts, self.grain, *self.arrays, found, *memory, self.most, self.delayed, self.constants)
-        return found.reshape(self.samples, self.neurons, self.spikes)
+    def _rows_of_log(self, steps: Any) -> int:
+        """The rows of the log that all steps of a group need: one more than its steps."""
+        found = int(steps.max())
+        if found >= MOST_STEPS:
+            raise ArgumentError(
+                f"EventDense: a neuron needs more than {MOST_STEPS:,} steps, because it spikes again and again. After "
+                f"`reset`, the spike condition must be well below 0."
+            )
+        return found + 1
 
-    def send_back(self, gradients: Any) -> tuple[Any, ...]:
-        """The gradients of times, weights, delays, initial states and constants, from those of the spikes."""
-        shape, flat = (self.samples, self.neurons * self.spikes), self.arrays[0]
-        found, of_times = empty(shape, self.dtype), empty(flat.shape, self.dtype)
+    def find(self) -> list[Any]:
+        """Spike times (B, N, K), the states at the end (B, N, S), and the maximum of `readout` (B, N).
+
+        A result that is not in `outputs` has no elements.
+        """
+        outs = [empty((self.samples, self.neurons * width), self.dtype) for width in self.widths]
+        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2]* T[2]* int64[1]* float64[2]* int64[2]* " + (
+            "int64 int64 int64 float64[1]"
+        )
+        kernel, steps = (
+            kernel_with(self.functions, find_with_solver, kinds, self.dtype),
+            empty((self.parts,), np.dtype(np.int64)),
+        )
+        memory = self._memory(2, 0)  # each step needs the previous one only
+        sizes = self.delayed, self.limit, self.constants
+        kernel(self.parts, self.grain, *self.arrays, *outs, steps, *memory, 2, *sizes)
+        self._rows_of_log(steps)
+        found = outs[0].reshape(self.samples, self.neurons, -1)
+        last = outs[1].reshape(self.samples, -1, self.neurons).swapaxes(1, 2)
+        return [found, np.ascontiguousarray(last), outs[2]]
+
+    def send_back(self, gradients: Any, last: Any = None, maximum: Any = None) -> tuple[Any, ...]:
+        """The gradients of times, weights, delays, initial states and constants, from those of the outputs.
+
+        These are the results of `find`; those that are not in `outputs` must be None.
+        """
+        flat, nothing = self.arrays[0], empty((self.samples, 0), self.dtype)
+        last = None if last is None else last.swapaxes(1, 2)
+        given = [
+            nothing if x is None else np.ascontiguousarray(x).reshape(self.samples, -1)
+            for x in (gradients, last, maximum)
+        ]
+        found, of_times = empty(given[0].shape, self.dtype), empty(flat.shape, self.dtype)
         shapes = [(self.inputs, self.neurons), (self.inputs * self.delayed, self.neurons)]
         shapes += [(self.states, self.neurons), (self.params, self.neurons)]
-        totals = [empty((self.parts, max(math.prod(shape), 1)), np.dtype(float)) for shape in shapes]
-        kinds = (
-            "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2] T[2]* float64[2]* float64[2]* float64[2]* float64[2]* "
-            "float64[2]* int64[2]* int64 int64 int64 float64[1]"
+        kinds = "T[2] T[2] T[2] float64[2] float64[2] T[2]* T[2] T[2] T[2] T[2]* float64[2]* float64[2]* " + (
+            "float64[2]* float64[2]* int64[1]* float64[2]* int64[2]* int64 int64 int64 int64 float64[1]"
         )
-        rows = 2 * self.states + 3 * (self.states + 1 + self.params)
-        kernel_with(self.functions, send_back_with_solver, kinds, self.dtype)(
-            self.parts,
-            self.grain,
-            *self.arrays,
-            found,
-            np.ascontiguousarray(gradients.reshape(shape)),
-            of_times,
-            *totals,
-            *self._memory(self.events * LANES + rows * LANES),
-            self.most,
-            self.delayed,
-            self.params,
-            self.constants,
-        )
+        kernel = kernel_with(self.functions, send_back_with_solver, kinds, self.dtype)
+        more = self.events * LANES + (2 * self.states + 3 * (self.states + 1 + self.params)) * LANES
+        most, needed = 0, self.most
+        while needed > most:  # at most twice
+            most, steps = needed, empty((self.parts,), np.dtype(np.int64))
+            totals = [np.zeros((self.parts, max(math.prod(shape), 1))) for shape in shapes]
+            sizes = most, self.delayed, self.limit, self.params, self.constants
+            outs = found, *given, of_times, *totals, steps
+            kernel(self.parts, self.grain, *self.arrays, *outs, *self._memory(most, more), *sizes)
+            needed = self._rows_of_log(steps)
         sums = [x.sum(0)[: math.prod(shape)].reshape(shape) for x, shape in zip(totals, shapes, strict=True)]
         return of_times, *sums

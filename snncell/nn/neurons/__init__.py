@@ -17,6 +17,7 @@ from snncell.nn.neurons.current import AlphaNode as AlphaNode, CubaLIFNode as Cu
 from snncell.nn.neurons.event_dense import EventDense as EventDense
 from snncell.nn.neurons.event_driven import (
     EventALIF as EventALIF,
+    EventLI as EventLI,
     EventLIF as EventLIF,
     EventNeuron as EventNeuron,
     EventQIF as EventQIF,

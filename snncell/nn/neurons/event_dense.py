@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from snncell.cell.ranges import Range
 from snncell.common.initializer import Init, Uniform, initializer
 from snncell.compiler.backends.event_neuron import EquationsOfNeuron
 from snncell.errors import ArgumentError, DeviceError, GradientError
+from snncell.kernels.eventprop.solver import MOST_STEPS
 from snncell.kernels.eventprop.solver_adjoint import Simulation
 from snncell.nn.neurons.event_driven import EventNeuron
 from snncell.nn.rules.eventprop import float_dtype, times_of_inputs
@@ -27,28 +28,34 @@ from snncell.tape.tensor import Tensor
 
 __all__ = ["EventDense"]
 
-MOST_STEPS = 10_000_000
+Output = Literal["times", "states", "maximum"]
 
 # --- operations -------------------------------------------------------------------------------------------------------
 
 
-class _TimesBySolver(Primitive):
-    """Times, weights, delays, initial states and constants -> spike times (B, N, K)."""
+class _Solve(Primitive):
+    """Times, weights, delays, initial states and constants -> spike times (B, N, K), states (B, N, S), maxima (B, N).
+
+    The attribute `outputs` chooses among the results.
+    """
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        times, weights, *_ = inputs
-        return [((times.shape[0], weights.shape[1], attrs["spikes"]), times.dtype)]
+        times, weights, _, initial, _ = inputs
+        shape = times.shape[0], weights.shape[1]
+        more = {"times": (attrs["spikes"],), "states": (initial.shape[0],), "maximum": ()}
+        return [((*shape, *more[name]), times.dtype) for name in attrs["outputs"]]
 
 
-class _BackBySolver(Primitive):
-    """Inputs of `_TimesBySolver` and the gradient of the spike times -> gradients of the inputs."""
+class _SolveBack(Primitive):
+    """Inputs of `_Solve` and the gradients of its results -> gradients of the inputs."""
 
     def abstract(self, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
-        return [(x.shape, x.dtype) for x in inputs[:-1]]
+        return [(x.shape, x.dtype) for x in inputs[:5]]
 
 
 def _simulation(arrays: Sequence[Any], equations: EquationsOfNeuron, **sizes: Any) -> Simulation:
-    *others, constants = arrays
+    times, weights, delays, initial, constants = arrays
+    others = [times, weights, delays, np.pad(initial, ((0, equations.states - len(initial)), (0, 0)))]
     if others[0].size and not others[0].min() >= 0.0:
         raise ArgumentError("EventDense: times must be at least 0, because the simulation begins at 0.")
     numbers = np.array([*equations.numbers, 0.0])[:, None]
@@ -56,13 +63,19 @@ def _simulation(arrays: Sequence[Any], equations: EquationsOfNeuron, **sizes: An
     return Simulation(equations.source, [*others, values], len(constants), **sizes)
 
 
-def _find(*arrays: Any, equations: EquationsOfNeuron, silent: float, **sizes: Any) -> Any:
-    return _simulation(arrays, equations, **sizes).find()
+def _find(*arrays: Any, equations: EquationsOfNeuron, silent: float, **sizes: Any) -> tuple[Any, ...]:
+    found, states, maximum = _simulation(arrays, equations, **sizes).find()
+    results = {"times": found, "states": states[..., : len(arrays[3])], "maximum": maximum}
+    return tuple([results[name] for name in sizes["outputs"]])
 
 
 def _send_back(*arrays: Any, equations: EquationsOfNeuron, silent: float, **sizes: Any) -> tuple[Any, ...]:
-    *inputs, gradients = arrays
-    grads = _simulation(inputs, equations, **sizes).send_back(gradients)
+    inputs, given = arrays[:5], dict(zip(sizes["outputs"], arrays[5:], strict=True))
+    if "states" in given:
+        hidden = equations.states - len(inputs[3])
+        given["states"] = np.pad(given["states"], ((0, 0), (0, 0), (0, hidden)))
+    grads = list(_simulation(inputs, equations, **sizes).send_back(*(given.get(name) for name in get_args(Output))))
+    grads[3] = grads[3][: len(inputs[3])]
     return tuple(grad.reshape(x.shape).astype(x.dtype, copy=False) for grad, x in zip(grads, inputs, strict=True))
 
 
@@ -74,23 +87,23 @@ def _refuse_device(*_: Any, **__: Any) -> Any:
 
 
 # `silent` is always inf: see `spike_times` in `eventprop.py`.
-times_by_solver = _TimesBySolver("times_by_solver", _find)
-times_by_solver.def_there(_refuse_device)
-back_by_solver = _BackBySolver("back_by_solver", _send_back, multiple=True)
-back_by_solver.def_there(_refuse_device)
+solve = _Solve("solve_event_driven", _find, multiple=True)
+solve.def_there(_refuse_device)
+solve_back = _SolveBack("solve_event_driven_back", _send_back, multiple=True)
+solve_back.def_there(_refuse_device)
 
 
-@times_by_solver.def_bprop
+@solve.def_bprop
 def _(
-    times: Tensor, weights: Tensor, delays: Tensor, initial: Tensor, constants: Tensor, _out: Any, dout: Tensor,
+    times: Tensor, weights: Tensor, delays: Tensor, initial: Tensor, constants: Tensor, _out: Any, dout: Any,
     **attrs: Any,
 ) -> Sequence[Any]:  # fmt: skip
-    return back_by_solver.bind_all(times, weights, delays, initial, constants, dout, **attrs)
+    return solve_back.bind_all(times, weights, delays, initial, constants, *dout, **attrs)
 
 
 recurrent_by_solver, recurrent_by_solver_back = recurrent(
     "recurrent_by_solver",
-    lambda *arrays, **attrs: (_find(*arrays, **attrs),),
+    _find,
     lambda *arrays, **attrs: _send_back(*arrays[:-2], arrays[-1], **attrs),
 )
 
@@ -103,7 +116,7 @@ def _(
     return recurrent_by_solver_back.bind_all(times, weights, delays, initial, constants, out, dout, **attrs)
 
 
-@back_by_solver.def_bprop
+@solve_back.def_bprop
 def _(*_: Any, **__: Any) -> Sequence[Any]:
     raise GradientError(
         "EventDense has no second-order gradients, and therefore no jvp and jacfwd. Use vjp or jacrev. For neurons "
@@ -136,9 +149,16 @@ class EventDense(Ranged, Settings):
     A crossing that begins and ends within one step is missed; choose `step` at most a fifth of the fastest time
     constant. A silent neuron has the time inf and no gradient: see `FirstSpikeLoss`, and the advice in `EventPropLIF`.
 
+    `output` chooses the results. For losses of voltages, the last layer returns the states at t_max, "states", or the
+    maximum of the potential over time, "maximum". Then K spikes do not end the simulation of a neuron; later spikes
+    reset it, and are not returned. The maximum is that of the values at the ends of all steps, before and after each
+    spike, and its gradient is exact for these values. Between the ends, a smooth potential can be higher by
+    max |v''| step^2 / 8. For the integral of a potential over time, add a state whose derivative is the potential.
+
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, at least 0, with inf for no spike.
-    Returns: The first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes, and NaN for the
-        next spike of a neuron whose states become NaN.
+    Returns: "times": the first K spike times of each neuron, ascending, (B, N_out, K); inf for missing spikes, and NaN
+        for the next spike of a neuron whose states become NaN. "states": (B, N_out, S), with S the number of states.
+        "maximum": (B, N_out). A tuple if `output` is a sequence of names.
     Raises: ArgumentError for equations that are not elementwise, or return another number of states; GradientError
         for a second-order gradient; and as `EventPropLIF`.
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021; learned delays: Meszaros et al., "Efficient event-based
@@ -150,6 +170,9 @@ class EventDense(Ranged, Settings):
         [[[5.983]]]
         >>> print(grad(lambda t: layer(t).sum())(times).asnumpy().round(3))
         [[0.258 0.742]]
+        >>> layer = nn.EventDense(nn.EventLI(), 2, 1, t_max=50.0, step=0.5, weight_init=4.0, output="maximum")
+        >>> print(layer(times).asnumpy().round(3))  # v without a threshold
+        [[1.246]]
     """
 
     _steps_inside = True  # tells monitors that they cannot see its time steps
@@ -186,6 +209,11 @@ class EventDense(Ranged, Settings):
         dtypes.float32,
         meaning="dtype of weight and times, float32 or float64; the solver computes in float64",
         keep=False,
+    )
+    output: Output | Sequence[Output] = field(
+        "times",
+        meaning='"times" of spikes; "states", the states of each neuron at t_max; "maximum", the maximum over time of '
+        "the neuron's `readout`, by default its first state; or a sequence of these, for a tuple of results",
     )
     recurrent_init: Init | None = RECURRENT_INIT
     delay: Any = None
@@ -225,8 +253,21 @@ class EventDense(Ranged, Settings):
         for delay in (self.delay, self.recurrent_delay):
             if delay is not None:
                 delay.set_data(delay)  # clips it to the present range
+        outputs = self._outputs()
+        if not outputs or len(set(outputs)) < len(outputs):
+            raise ArgumentError(f"EventDense: output must name one or more results, each once, not {self.output!r}.")
+        if self.recurrent_weight is not None and outputs != ("times",):
+            raise ArgumentError(
+                f"EventDense: output={self.output!r} needs a layer without recurrent weights. Leave out "
+                f'recurrent_init, or use output="times" and a read-out layer after this one.'
+            )
+        if self.spikes > 1 and "times" not in outputs:
+            raise ArgumentError(
+                f"EventDense: spikes={self.spikes} is the number of spike times per neuron, but output={self.output!r} "
+                f"has no times. Leave out spikes, or use output={('times', *outputs)!r}."
+            )
 
-    def construct(self, times: Any) -> Tensor:
+    def construct(self, times: Any) -> Any:
         events = times_of_inputs(self, times)
         neurons, states = self.out_channels, self.neuron.states
         if not self.t_max / self.step <= MOST_STEPS:
@@ -243,8 +284,8 @@ class EventDense(Ranged, Settings):
         delays = ops.zeros((0, neurons), events.dtype)
         if self.max_delay is not None:
             delays = ops.clip(columns(self.delay, self.recurrent_delay), 0.0, float(self.max_delay))
-        operation = times_by_solver if self.recurrent_weight is None else recurrent_by_solver
-        return operation.bind(
+        operation: Any = solve.bind_all if self.recurrent_weight is None else recurrent_by_solver.bind
+        results = operation(
             events,
             columns(self.weight, self.recurrent_weight),
             delays,
@@ -254,8 +295,14 @@ class EventDense(Ranged, Settings):
             spikes=self.spikes,
             step=float(self.step),
             t_max=float(self.t_max),
+            outputs=self._outputs(),
             silent=math.inf,
         )
+        results = results if isinstance(results, tuple) else (results,)
+        return results[0] if isinstance(self.output, str) else results
+
+    def _outputs(self) -> tuple[str, ...]:
+        return (self.output,) if isinstance(self.output, str) else tuple(self.output)
 
     def extend_repr(self) -> str:
         delay = "" if self.max_delay is None else f", max_delay={self.max_delay}"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from snncell import ops
 from snncell.cell.fields import field, with_fields
-from snncell.cell.ranges import FINITE, POSITIVE
+from snncell.cell.ranges import FINITE, NOT_NEGATIVE, POSITIVE
 from snncell.errors import CallError, SnncellError
 from snncell.nn.neurons.constants import Membrane
 from snncell.tape.tensor import Tensor
 
-__all__ = ["EventALIF", "EventLIF", "EventNeuron", "EventQIF"]
+__all__ = ["EventALIF", "EventLI", "EventLIF", "EventNeuron", "EventQIF"]
 
 TAU_MEM = field(20.0, POSITIVE, "membrane time constant, in the unit of the times")
 TAU_SYN = field(5.0, POSITIVE, "synaptic time constant, in the unit of the times")
 V_THRESHOLD = field(1.0, FINITE, "where the neuron spikes")
+PERIOD = field(0.0, NOT_NEGATIVE, "refractory period: how long v stays at v_reset after a spike")
 LEARNABLE = field((), None, 'names of the constants to learn, for example "tau_mem"', keep=False)
+
+
+def _replace_first(first: Any, values: Any) -> Any:
+    return (first, *values[1:]) if isinstance(values, (tuple, list)) else first
 
 
 class EventNeuron(Membrane):
@@ -30,6 +35,13 @@ class EventNeuron(Membrane):
     - `spike_condition(*states)` returns a number that rises through 0 when the neuron spikes.
     - `input_spike(weight, *states)` returns the states after an input spike.
     - `reset(*states)` returns the states after an output spike. It must end the spike: the condition must be below 0.
+
+    A neuron can have a constant `refractory_period`, the time after each spike in which the neuron does not spike. In
+    it, the first state is held, and the others go on; input spikes change only the others. For other behavior, define
+    `refractory_dynamics(*states)` and `refractory_input_spike(weight, *states)`. If the condition is at least 0 at the
+    end of the period, the neuron spikes there.
+
+    Define `readout(*states)`, a number, if the output "maximum" of `EventDense` should not be that of the first state.
 
     A method can return a Python number instead of a Tensor. Every Parameter that the methods read gets its exact
     gradient. The states start at 0; define `init_state(x)`, where x is a Tensor of shape (N,), for other initial
@@ -55,7 +67,19 @@ class EventNeuron(Membrane):
 
     states = 2
     # `snncell.jit` finds the values that these methods read, which only library code calls.
-    _called_methods = frozenset(["dynamics", "spike_condition", "input_spike", "reset"])
+    _called_methods = frozenset(
+        [
+            "dynamics",
+            "spike_condition",
+            "input_spike",
+            "reset",
+            "readout",
+            "refractory_dynamics",
+            "refractory_input_spike",
+        ]
+    )
+    refractory_period: Any = 0.0
+    ranges: ClassVar = {"refractory_period": NOT_NEGATIVE}
 
     def init_state(self, x: Tensor) -> Any:
         """The initial states, 0."""
@@ -75,6 +99,18 @@ class EventNeuron(Membrane):
             f"its equations, nn.EventDense({who}(), in_channels, out_channels, ...)."
         )
 
+    def readout(self, *states: Tensor) -> Any:
+        """The number whose maximum over time is an output of `EventDense`: the first state."""
+        return states[0]
+
+    def refractory_dynamics(self, *states: Tensor) -> Any:
+        """The time derivative of each state in the refractory period: 0 for the first one, as otherwise for others."""
+        return _replace_first(0.0, self.dynamics(*states))
+
+    def refractory_input_spike(self, weight: Tensor, *states: Tensor) -> Any:
+        """The states after an input spike in the refractory period: the first is held, the others are as otherwise."""
+        return _replace_first(states[0], self.input_spike(weight, *states))
+
     dynamics: Any = _undefined
     spike_condition: Any = _undefined
     input_spike: Any = _undefined
@@ -82,9 +118,14 @@ class EventNeuron(Membrane):
 
 
 class _CurrentDriven(EventNeuron):
-    """A neuron with a potential v and a current i: an input spike adds its weight to i, and v resets to v_reset."""
+    """A leaky neuron with a potential v and a current i: an input spike adds its weight to i; v resets to v_reset."""
 
+    tau_mem: Any
+    tau_syn: Any
     v_reset: Any
+
+    def dynamics(self, v: Tensor, i: Tensor) -> Any:
+        return (i - v) / self.tau_mem, -i / self.tau_syn
 
     def input_spike(self, weight: Tensor, v: Tensor, i: Tensor) -> Any:
         return v, i + weight
@@ -94,14 +135,40 @@ class _CurrentDriven(EventNeuron):
 
 
 @with_fields
+class EventLI(_CurrentDriven):
+    """Event-driven leaky integrator: a read-out neuron, which never spikes.
+
+        tau_mem dv/dt = -v + i,   tau_syn di/dt = -i,   an input spike adds its weight to i
+
+    Use it as the last layer for losses of voltages, with `output="states"` or `output="maximum"` of `EventDense`.
+
+    Source: Wunderlich and Pehle, Scientific Reports 11, 2021.
+    Example:
+        >>> layer = nn.EventDense(nn.EventLI(), 2, 1, t_max=20.0, step=0.5, weight_init=4.0, output="states")
+        >>> print(layer(Tensor([[0.0, 3.0]])).asnumpy().round(3))  # v and i of one neuron
+        [[[0.991 0.207]]]
+    """
+
+    tau_mem: Any = TAU_MEM
+    tau_syn: Any = TAU_SYN
+    learnable: Any = LEARNABLE
+
+    def spike_condition(self, v: Tensor, i: Tensor) -> Any:
+        return -1.0
+
+    def reset(self, v: Tensor, i: Tensor) -> Any:
+        return v, i
+
+
+@with_fields
 class EventLIF(_CurrentDriven):
     """Event-driven leaky integrate and fire with a synaptic current (current-based LIF).
 
         tau_mem dv/dt = -v + i,   tau_syn di/dt = -i,   an input spike adds its weight to i
-        a spike occurs at v = v_threshold, and v becomes v_reset
+        a spike occurs at v = v_threshold, and v becomes v_reset, where it stays for refractory_period
 
-    Use it to learn time constants and thresholds. With fixed constants and v_reset = 0, `EventPropLIF` computes the
-    same in closed form, and faster.
+    Use it to learn time constants and thresholds. With fixed constants, v_reset = 0 and no refractory period,
+    `EventPropLIF` computes the same in closed form, and faster.
 
     Source: Wunderlich and Pehle, Scientific Reports 11, 2021.
     Example:
@@ -114,10 +181,8 @@ class EventLIF(_CurrentDriven):
     tau_syn: Any = TAU_SYN
     v_threshold: Any = V_THRESHOLD
     v_reset: Any = field(0.0, FINITE, "the potential after a spike, below v_threshold")
+    refractory_period: Any = PERIOD
     learnable: Any = LEARNABLE
-
-    def dynamics(self, v: Tensor, i: Tensor) -> Any:
-        return (i - v) / self.tau_mem, -i / self.tau_syn
 
     def spike_condition(self, v: Tensor, i: Tensor) -> Any:
         return v - self.v_threshold
@@ -140,6 +205,7 @@ class EventALIF(EventNeuron):
     beta: Any = field(0.5, FINITE, "how much a spike raises the threshold")
     v_threshold: Any = V_THRESHOLD
     v_reset: Any = field(0.0, FINITE, "the potential after a spike, below v_threshold")
+    refractory_period: Any = PERIOD
     learnable: Any = LEARNABLE
 
     def dynamics(self, v: Tensor, i: Tensor, a: Tensor) -> Any:
@@ -173,6 +239,7 @@ class EventQIF(_CurrentDriven):
     v_c: Any = field(1.0, FINITE, "critical potential")
     v_peak: Any = field(10.0, FINITE, "the potential of a spike, above v_c")
     v_reset: Any = field(0.0, FINITE, "the potential after a spike, below v_peak")
+    refractory_period: Any = PERIOD
     learnable: Any = LEARNABLE
 
     def dynamics(self, v: Tensor, i: Tensor) -> Any:
