@@ -358,6 +358,12 @@ def test_example_yin_yang_is_stable_for_ten_seeds():
 
 
 @pytest.mark.compiled
+def test_example_hidden_connections():
+    of_times, of_weights = load("hidden_connections").main(updates=500)
+    assert of_times < 0.2 and of_weights < 0.2
+
+
+@pytest.mark.compiled
 def test_example_exact_spike_times():
     assert load("exact_spike_times").main(updates=300, patterns=3, lines=20, hidden=20, outputs=2) < 0.5
 

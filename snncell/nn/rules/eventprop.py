@@ -13,6 +13,7 @@ import numpy as np
 
 from snncell import dtype as dtypes, ops
 from snncell.base.arguments.kinds import Count, ExtendedReal, FloatDtype, Positive
+from snncell.cell.cell import Cell
 from snncell.cell.fields import as_number, field, with_fields
 from snncell.common.initializer import Init, Normal, initializer
 from snncell.errors import ArgumentError, DeviceError, DTypeError, GradientError, ShapeError
@@ -28,7 +29,7 @@ from snncell.tape.primitive import Primitive
 from snncell.tape.tensor import Tensor
 from snncell.tape.transforms import vjp
 
-__all__ = ["EventPropLIF"]
+__all__ = ["EventPropLIF", "bump_weights"]
 
 LAUNCHES = 4  # approximate number of kernel launches on the GPU; sorting takes more
 
@@ -279,8 +280,8 @@ class EventPropLIF(Settings):
     - A silent neuron has the time inf and no gradient. `FirstSpikeLoss` skips samples with a silent label neuron.
     - In another loss where classes compete, do the same, and do not replace inf by a late time (ops.minimum). The label
       neuron cannot move, so the loss only makes the others later, until they are silent too.
-    - Start with weights that make neurons spike, as the default does. To revive neurons that were silent in a whole
-      batch, add a small constant to their weights after the optimiser's step.
+    - Start with weights that make neurons spike, as the default does. `bump_weights` revives neurons that were silent
+      in a whole batch.
     - If V only just reaches the threshold, V' is near 0 and gradients are unbounded: use `train.clip_by_global_norm`.
 
     Inputs: times: (B, N_in), or (B, N_in, K_in) in any order, with inf for no spike, such as another layer's output.
@@ -373,3 +374,33 @@ class EventPropLIF(Settings):
             f"input_channels={self.in_channels}, output_channels={self.out_channels}, tau_mem={self.tau_mem}, "
             f"tau_syn={self.tau_syn}, v_threshold={self.v_threshold}, spikes={self.spikes}, t_max={self.t_max}"
         )
+
+
+def bump_weights(layer: Cell, found: Tensor, amount: float) -> None:
+    """Weight bumping: raise all input weights of neurons that were silent in a whole batch.
+
+    A silent neuron has no gradient, so an optimiser cannot wake it. Call this after the step of the optimiser, with the
+    spike times of the layer in this step. You can call it in a jitted function.
+
+    Args:
+        layer: `EventPropLIF` or `EventDense`; recurrent weights stay the same.
+        found: the output of the layer, (B, N_out, K), in which inf is a missing spike.
+        amount: the number to add to each weight, for example a thousandth of the threshold.
+
+    Source: Goeltz et al., "Fast and energy-efficient neuromorphic deep learning with first-spike times", Nature Machine
+    Intelligence 3, 2021; there, the whole layer is bumped only if too many of its spikes are missing.
+    Example:
+        >>> layer = nn.EventPropLIF(2, 2, weight_init=Tensor([[9.0, 9.0], [0.1, 0.1]]))
+        >>> nn.bump_weights(layer, layer(Tensor([[0.0, 3.0]])), 0.5)
+        >>> print(layer.weight.asnumpy())
+        [[9.  9. ]
+         [0.6 0.6]]
+    """
+    weight = getattr(layer, "weight", None)
+    if not isinstance(weight, Parameter) or found.ndim != 3 or found.shape[1] != len(weight):
+        raise ArgumentError(
+            f"bump_weights: found must be the spike times (B, N_out, K) of the layer, and layer an "
+            f"EventPropLIF or EventDense; the shape of found is {found.shape}, and layer is a {type(layer).__name__}."
+        )
+    silent = (found == math.inf).all((0, 2)).astype(weight.dtype)
+    weight.set_data(weight + amount * silent.expand_dims(1))
