@@ -57,8 +57,9 @@ def solved(inputs: int, outputs: int, spikes: int, weight: Tensor) -> nn.Cell:
 def eventax(x: Any, first: Any, second: Any, dout: Any) -> Contestant:
     """Eventax, whose network has one matrix for all synapses: rows are the neurons and then the inputs.
 
-    Its default root finder accepts a distance of 1e-2 from the threshold. Newton's method does not converge with less
-    where the potential is at its highest, and a bisection fails for samples without a spike, unless it may expand.
+    Its default root finder, Newton's method, accepts a distance of 1e-2 from the threshold. With a smaller one it fails
+    in steps at whose end the potential already falls, because it begins there. A bisection refuses samples without a
+    spike, whose root is the end of a step, unless it may expand the interval.
     """
     import diffrax
     import equinox
