@@ -1,11 +1,15 @@
 """Benchmarks against other frameworks: `python -m benchmarks [--rows NAME ...] [--peers NAME ...] [--quick]`.
 
-Without options it creates an environment with all peers and keeps it. It compares the results of all contestants, and
-measures them in turns within one run: every row, the sweeps, the digits end to end, and snncell alone. It writes tables
-and plots to `benchmarks/results`. With `--rows` or `--quick` it prints, and writes files to the folder of `--write`
-only. `--list` names the rows; `--cost-model` measures the kernels for `docs/cost-model.md`.
+Without options it creates an environment with all peers and keeps it. Then it compares the results of all contestants,
+measures them in turns, and writes tables and plots to `benchmarks/results`, part by part: rows, sweeps, figures, and
+the pages of single scripts. This takes half an hour on two cores. With names of parts or with `--quick` it prints, and
+writes files to the folder of `--write` only. `--list` names the rows.
 
-It writes nothing if other processes use the cores before or during the run (`load.py`). The exit code is then 1.
+- `--prepare` compiles the contestants of PyTorch, which takes an hour once. Other programs may run meanwhile.
+- `--resume` keeps the parts that the same version has measured today, for example after an interrupted run.
+
+A part is measured again if other processes used the cores meanwhile (`load.py`). If they do so for five minutes, the
+run stops. The exit code is 1 if a part is missing.
 """
 
 from __future__ import annotations
@@ -14,17 +18,12 @@ import argparse
 import json
 import os
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load import Watch
-
-HERE = Path(__file__).resolve().parent
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-QUICK_ROUNDS = 3
-LOOK = 3.0  # seconds in which other processes are observed before a run
+ROUNDS, QUICK_ROUNDS = 9, 3
+COMPILE_LIMIT = 180.0  # seconds of a compilation; a contestant that takes longer is reported, not measured
 
 
 def options() -> argparse.Namespace:
@@ -34,25 +33,20 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add("--rows", nargs="*", metavar="NAME", help="these rows, or groups of rows, only; no name: none")
     add("--sweeps", nargs="*", metavar="NAME", help="these sweeps only: density, steps, neurons, batch, threads")
-    add(
-        "--figures",
-        nargs="*",
-        metavar="NAME",
-        help="these figures only: digits, first, demo, busy, prefetch, spike-times",
-    )
+    add("--figures", nargs="*", metavar="NAME", help="these figures only: digits, busy, prefetch, spike-times")
+    add("--pages", nargs="*", metavar="NAME", help="these pages only: cost-model, core, recurrent-layers, ...")
     add("--peers", nargs="+", metavar="NAME", help="compare with these peers only; none: snncell alone")
     add("--quick", action="store_true", help="tiny sizes, three rounds: to see whether everything runs")
     add("--threads", type=int, metavar="N", help="number of cores and threads of each contestant")
-    add("--rounds", type=int, default=15, metavar="N", help="number of turns of each contestant")
-    add(
-        "--no-memory", action="store_true", help="do not measure peak memory, which takes a process for each contestant"
-    )
-    add("--compile-limit", type=int, default=None, metavar="S", help="seconds for torch.compile; 0: do not compile")
+    add("--rounds", type=int, default=ROUNDS, metavar="N", help="the largest number of turns of each contestant")
+    add("--no-memory", action="store_true", help="do not measure peak memory")
+    add("--compile-limit", type=float, default=COMPILE_LIMIT, metavar="S", help="seconds for torch.compile; 0: none")
+    add("--prepare", action="store_true", help="only compile the contestants of PyTorch, for later runs")
+    add("--resume", action="store_true", help="keep the parts that the same version has measured today")
     add("--force", action="store_true", help="measure and print although other processes use the cores; write nothing")
     add("--here", action="store_true", help="use this environment and its installed peers")
     add("--write", type=Path, metavar="FOLDER", help="write tables and plots to this folder")
     add("--json", type=Path, metavar="FILE", help="also write the rows' figures to this file")
-    add("--cost-model", action="store_true", help="measure the kernels, and write the table of docs/cost-model.md")
     add("--list", action="store_true", help="name rows and groups")
     return parser.parse_args()
 
@@ -75,77 +69,67 @@ def chosen(known: dict[str, Any], names: list[str] | None, others: bool) -> dict
     return {name: each for name, each in known.items() if name in names or group_of[name] in names}
 
 
-def refuse(watch: Watch) -> None:
-    """Exit with an error if other processes used the cores."""
-    if reason := watch.refusal():
-        sys.exit(reason)
-
-
-def measure(given: argparse.Namespace, wanted: list[str], limit: int) -> None:
-    """Measure the selected rows, sweeps and figures, or the kernels of the cost model, and print or write a report."""
-    from benchmarks.peers import present
+def measure(given: argparse.Namespace, wanted: list[str]) -> None:
+    """Measure the selected rows, sweeps, figures and pages, and print or write a report."""
+    from benchmarks.child import end_all, import_early
+    from benchmarks.load import BusyError
+    from benchmarks.pages import RESULTS
+    from benchmarks.peers import MODULES, present
+    from benchmarks.run import Run
 
     peers, absent = present(wanted)
-    from benchmarks.cost_model import table
-    from benchmarks.run import Run
-    from benchmarks.tables import page, put_between_markers
+    others = any(each is not None for each in (given.rows, given.sweeps, given.figures, given.pages))
+    whole = not (others or given.quick or given.peers)
+    folder = None if given.force or given.list or given.prepare else given.write or (RESULTS if whole else None)
+    publishes = folder is not None and not given.quick
+    compiled = None
+    if given.compile_limit and "PyTorch" in peers:
+        from benchmarks.compiled import Compiled
 
-    run = Run(peers, absent, QUICK_ROUNDS if given.quick else given.rounds, given.quick, not given.no_memory, limit)
+        compiled = Compiled(given.compile_limit)
+    rounds = QUICK_ROUNDS if given.quick else given.rounds
+    run = Run(peers, absent, rounds, given.quick, not given.no_memory, compiled, not publishes, folder, given.resume)
+    import_early([*(MODULES[peer] for peer in peers), "benchmarks.rows", "benchmarks.measure"])
     if given.list:
         print("\n".join(run.listed()))
         return
-    others = any(each is not None for each in (given.rows, given.sweeps, given.figures))
-    whole = not (others or given.quick or given.peers or given.cost_model)
-    folder = given.write or (HERE / "results" if whole else None)
-    publishes = not given.force and not given.quick and (folder is not None or given.cost_model)
-    if publishes:
-        time.sleep(LOOK)
-        run.look()
-        refuse(run.watch)
-    if given.cost_model:
-        costs = table(given.quick)
-        run.look()
-        measured = page("", run.about, costs).removeprefix("# \n\n")
-        print(f"\n{measured}")
-        if publishes:
-            refuse(run.watch)
-            if not put_between_markers(HERE.parent / "docs/cost-model.md", measured.strip()):
-                sys.exit("docs/cost-model.md has no place for the table.")
+    rows = chosen(run.known_rows, given.rows, others)
+    if given.prepare:
+        run.prepare(rows)
         return
-    run.about["incomplete"] = "it was interrupted"
     try:
-        run.rows(chosen(run.known_rows, given.rows, others))
+        if publishes:
+            run.quiet.wait(1)
+        run.rows(rows)
+        run.pages(chosen(run.known_pages, given.pages, others or given.quick))
         run.sweeps(chosen(run.known_sweeps, given.sweeps, others))
         run.figures(chosen(run.known_figures, given.figures, others))
-        del run.about["incomplete"]
-    finally:  # keep the results of an interrupted run, marked as incomplete
+    except BusyError as error:
+        sys.exit(str(error))
+    finally:
+        end_all()
         print(f"\n{run.page()}")
-        if publishes:
-            refuse(run.watch)
-        if folder and run.found and not given.force:
-            run.write(folder)
     if given.json:
-        timings = {name: [vars(timing) for timing in each] for name, each in run.found.items()}
-        text = json.dumps({"about": run.about, "rows": timings, "notes": run.notes}, indent=1)
-        given.json.write_text(text, encoding="utf-8")
+        timings = {name: [vars(timing) for timing in each.timings] for name, each in run.results.of("rows").items()}
+        given.json.write_text(json.dumps({"about": run.about, "rows": timings}, indent=1), encoding="utf-8")
+    if run.failed:
+        sys.exit("\n".join(["Missing parts:", *(f"- {name}: {fault}" for name, fault in run.failed.items())]))
 
 
 def main() -> None:
     given = options()
     if given.threads:
         limit_threads(given.threads)
-    from benchmarks.peers import COMPILE_LIMIT, MODULES
+    from benchmarks.peers import MODULES
 
-    wanted = [] if given.peers == ["none"] or given.cost_model or given.list else given.peers or list(MODULES)
+    wanted = [] if given.peers == ["none"] or given.list else given.peers or list(MODULES)
     if unknown := [peer for peer in wanted if peer not in MODULES]:
         sys.exit(f"There is no peer {unknown[0]!r}; there are {', '.join(MODULES)}, or none.")
     if wanted and not given.here:
         from benchmarks.environment import begin_again_inside
 
         begin_again_inside()
-    with tempfile.TemporaryDirectory(prefix="snncell-benchmarks-") as folder:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder  # empty, so that first calls compile
-        measure(given, wanted, COMPILE_LIMIT if given.compile_limit is None else given.compile_limit)
+    measure(given, wanted)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Benchmarks of snncell alone: first calls, the demo, a busy machine, prefetching, exact spike times."""
+"""Benchmarks of snncell alone: a busy machine, prefetching, exact spike times."""
 
 from __future__ import annotations
 
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,83 +13,9 @@ import numpy as np
 
 import snncell
 from benchmarks.frameworks import SuperSpike
-from benchmarks.timing import fresh, printed
 from snncell import Tensor, nn, ops
 
 Line = tuple[str, str, str]  # figure, case, value
-
-NEW_NEURON = """
-import time
-import numpy as np
-import snncell
-start = time.perf_counter()
-from snncell import Tensor, nn, ops
-
-class Spike(nn.Cell):
-    def construct(self, x):
-        return (x > 0).astype(x.dtype)
-
-    def bprop(self, x, out, dout):
-        return (dout / ops.square(1.0 + 10.0 * ops.abs(x)),)
-
-class Adaptive(nn.Cell):
-    def __init__(self):
-        super().__init__()
-        self.spike = Spike()
-
-    def construct(self, x, v, a):
-        h = 0.9 * v + x
-        s = self.spike(h - 1.0 - a)
-        return s, h - s * (1.0 + a), 0.95 * a + 0.1 * s
-
-x = Tensor(np.ones({shape}, np.float32))
-out, pull = ops.vjp(nn.MultiStep(Adaptive()), x)
-pull(out)
-print(time.perf_counter() - start)
-"""
-IMPORT_NUMBA = """
-import time
-import snncell
-start = time.perf_counter()
-import numba
-print(time.perf_counter() - start)
-"""
-DEMO = """
-import tempfile
-import time
-start = time.perf_counter()
-import snncell.demo
-with tempfile.TemporaryDirectory() as folder:
-    accuracy = snncell.demo.run(epochs={epochs}, folder=folder, progress=False)
-print(time.perf_counter() - start, accuracy)
-"""
-CACHES = ("empty disk cache", "filled disk cache")
-
-
-def first_call(quick: bool) -> list[Line]:
-    """A new neuron, forward and backward, in fresh processes."""
-    shapes = {"small, serial kernels": (16, 4, 64)} | ({} if quick else {"large, parallel kernels": (16, 64, 2048)})
-    lines = []
-    for kind, shape in shapes.items():
-        times: dict[str, list[float]] = {name: [] for name in CACHES}
-        for _ in range(1 if quick else 5):
-            with tempfile.TemporaryDirectory() as folder:
-                for values in times.values():
-                    values.append(fresh(NEW_NEURON.format(shape=shape), SNNCELL_CACHE_DIR=folder))
-        lines += [(f"first call, {kind}", name, f"{statistics.median(each):.3g} s") for name, each in times.items()]
-    imports = [fresh(IMPORT_NUMBA) for _ in range(1 if quick else 5)]
-    return [*lines, ("first call", "of which importing Numba", f"{statistics.median(imports):.3g} s")]
-
-
-def demo(quick: bool) -> list[Line]:
-    """`python -m snncell demo`, with imports."""
-    lines, epochs = [], 1 if quick else 30
-    with tempfile.TemporaryDirectory() as folder:
-        for name in CACHES:
-            code = DEMO.format(epochs=epochs)
-            seconds, accuracy = map(float, printed(code, SNNCELL_CACHE_DIR=folder, MPLBACKEND="Agg").split()[-2:])
-            lines.append((f"demo, {epochs} epochs", name, f"{seconds:.3g} s, {accuracy:.1%} right"))
-    return lines
 
 
 @contextmanager
@@ -214,8 +139,6 @@ def spike_times(quick: bool) -> list[Line]:
 
 
 FIGURES: dict[str, Callable[[bool], list[Line]]] = {
-    "first": first_call,
-    "demo": demo,
     "busy": busy,
     "prefetch": prefetch,
     "spike-times": spike_times,

@@ -32,12 +32,16 @@ PINNED = {
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
+def home() -> Path:
+    """The folder of environments and of compiled contestants."""
+    told = os.environ.get("SNNCELL_BENCHMARKS_DIR")
+    return Path(told) if told else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "snncell-benchmarks"
+
+
 def folder() -> Path:
     """The place of the environment: another one for each Python and each choice of versions."""
-    told = os.environ.get("SNNCELL_BENCHMARKS_DIR")
-    home = Path(told) if told else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "snncell-benchmarks"
     facts = json.dumps([PINNED, needed(), platform.python_version(), platform.machine()])
-    return home / hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()
+    return home() / hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()
 
 
 def needed() -> list[str]:

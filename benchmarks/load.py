@@ -1,4 +1,4 @@
-"""Load of other processes: refuse to publish times that were measured while others used the cores.
+"""Load of other processes: repeat measurements that others disturbed, and stop on a machine that stays busy.
 
 A busy core does not slow all contestants equally. For example, threads of OpenMP wait for each other after each loop,
 so that compiled PyTorch can take 5 to 40 times as long, while snncell takes twice as long.
@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 LIMIT = 0.1  # cores that other processes may use
 SLACK = 0.05  # the share of the own processor time by which the clocks of the system may differ
 HIDDEN = "a process that this system does not show, for example in another container"
@@ -88,28 +90,71 @@ def load(before: Reading, after: Reading) -> Load:
 
 
 class Watch:
-    """The largest load between two looks since the start."""
+    """The load between two looks."""
 
     def __init__(self, read: Callable[[], Reading | None] = reading) -> None:
         self.read = read
         self.last = read()
-        self.worst = Load()
 
     def look(self) -> Load:
         """The load since the last look."""
         before, self.last = self.last, self.read()
-        if before is None or self.last is None:
-            return Load()
-        now = load(before, self.last)
-        self.worst = max(self.worst, now, key=lambda each: each.cores)
-        return now
+        return Load() if before is None or self.last is None else load(before, self.last)
 
-    def refusal(self) -> str:
-        """Why the results may not be published; empty if they may."""
-        if self.worst.cores <= LIMIT:
-            return ""
-        return (
-            f"No results are written: {self.worst}, more than {LIMIT}. Compiled contestants become up to 40 times "
-            "slower then. End that process or wait for its end, and run the command again. `--force` measures and "
-            "prints, but writes nothing."
+
+# --- Repeat what was disturbed ----------------------------------------------------------------------------------------
+
+LOOK = 3.0  # seconds in which other processes are observed
+LOOKS = 100  # after so many busy looks, five minutes, a run stops
+TRIES = 3
+
+
+class BusyError(RuntimeError):
+    """Other processes use the cores, so nothing can be measured."""
+
+
+class DisturbedError(RuntimeError):
+    """Other processes used the cores in each try."""
+
+
+class Quiet:
+    """Measurements while other processes use at most 0.1 cores, or, if `anyway`, at any load."""
+
+    def __init__(self, watch: Watch, anyway: bool) -> None:
+        self.watch, self.anyway = watch, anyway
+        self.worst = Load()  # of the measurements that count
+
+    def wait(self, looks: int = LOOKS) -> None:
+        """Wait until the machine is quiet.
+
+        Raises:
+            BusyError: it is not, after so many looks.
+        """
+        for _ in range(looks):
+            self.watch.look()
+            time.sleep(LOOK)
+            load = self.watch.look()
+            if self.anyway or load.cores <= LIMIT:
+                return
+        raise BusyError(
+            f"No more results are written: {load}, more than {LIMIT}. Compiled contestants become up to 40 times "
+            "slower then. End that process or wait for its end, and run the command again with `--resume`. `--force` "
+            "measures and prints, but writes nothing."
         )
+
+    def measure(self, run: Callable[[], T]) -> T:
+        """The result of `run`, which is repeated after other processes disturbed it.
+
+        Raises:
+            BusyError, DisturbedError: other processes used the cores all the time, or in each try.
+        """
+        for _ in range(TRIES):
+            self.watch.look()
+            found = run()
+            load = self.watch.look()
+            if self.anyway or load.cores <= LIMIT:
+                self.worst = max(self.worst, load, key=lambda each: each.cores)
+                return found
+            print(f"    disturbed: {load}", flush=True)
+            self.wait()
+        raise DisturbedError(f"disturbed {TRIES} times, the last time {load}")

@@ -1,4 +1,4 @@
-"""Measure a row: contestants in turns, and the compilation and the peak memory of each in a separate process."""
+"""Functions that child processes run for a row: compare, compile, time in turns, measure the peak of memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import ctypes
 import gc
 import math
 import os
-import signal
 import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,20 +15,24 @@ from typing import Any
 from benchmarks.machine import resident
 from benchmarks.peers import peer_of
 from benchmarks.row import OURS, Row
+from benchmarks.rows import ROWS
 from benchmarks.timing import in_turns
 
-REST = 0.2  # seconds before each turn: the threads of a BLAS spin for a tenth of a second when their work is done
-SHORT = 0.02  # seconds that a turn should take at least
-BUDGET = 30.0  # seconds for a row, once there are three rounds
-ROOT = Path(__file__).resolve().parents[1]
+REST = 0.12  # seconds before each turn: the threads of a BLAS spin for a tenth of a second when their work is done
+BUDGET = 6.0  # seconds for the turns of a row
 
 
 @dataclass
 class Timing:
-    """The times of one contestant, in seconds; `first` is its first call, which traces and compiles; bytes of memory.
+    """The times of one contestant.
 
-    ratio: its median in snncell's.
-    fault: why there are no times, for example a compilation that takes too long; otherwise empty.
+    Attributes:
+        median, minimum: seconds of its turns.
+        first: processor seconds of its first call, which traces and compiles.
+        ratio: its median divided by snncell's.
+        rounds: the number of its turns.
+        memory: peak in bytes, if measured.
+        fault: the reason why there are no times, for example a slow compilation; otherwise empty.
     """
 
     contestant: str
@@ -45,28 +45,44 @@ class Timing:
     fault: str = ""
 
 
-def measured(row: Row, sizes: Any, peers: list[str], rounds: int, compiled: Iterable[str] = ()) -> list[Timing]:
-    """Time the contestants of the row in turns."""
-    made, first = row.made(sizes, peers, compiled), {}
-    for name, contestant in made.items():
-        start = time.perf_counter()
-        contestant.once()
-        first[name] = time.perf_counter() - start
-    calls = max(1, int(SHORT / max(_seconds(made[OURS].once), 1e-6)))
-    runs = {name: contestant.run for name, contestant in made.items()}
-    before = {name: contestant.before for name, contestant in made.items() if contestant.before is not None}
-    times = in_turns(runs, calls, rounds, REST, BUDGET, before)
-    base = statistics.median(times[OURS])
-    return [
-        Timing(name, statistics.median(each), min(each), first[name], statistics.median(each) / base, len(each))
-        for name, each in times.items()
-    ]
+def resized(name: str, changes: dict[str, Any] | None) -> Any:
+    """The sizes of a row with some changes, or the small ones for None."""
+    return ROWS[name].checked if changes is None else ROWS[name].resized(changes)
 
 
-def _seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+def compared(name: str, peers: list[str]) -> list[str]:
+    """Compare the results of a row's contestants; see `Row.compare`."""
+    return ROWS[name].compare(peers)
+
+
+def timed(
+    name: str, changes: dict[str, Any] | None, peers: list[str], compiled: list[str], rounds: int
+) -> Iterator[list[Timing]]:
+    """Make the contestants of a row and call each once; each time that it is continued, time them in turns.
+
+    The first part needs no quiet machine. It yields nothing but an empty list.
+    """
+    made, first = ROWS[name].made(resized(name, changes), peers, compiled), {}
+    for contestant, own in made.items():
+        begun = processor_time()
+        own.once()
+        first[contestant] = processor_time() - begun
+    yield []
+    runs = {contestant: own.run for contestant, own in made.items()}
+    before = {contestant: own.before for contestant, own in made.items() if own.before is not None}
+    while True:
+        times = in_turns(runs, None, rounds, REST, BUDGET, before)
+        base = statistics.median(times[OURS])
+        yield [
+            Timing(contestant, middle, min(each), first[contestant], middle / base, len(each))
+            for contestant, each in times.items()
+            for middle in (statistics.median(each),)
+        ]
+
+
+def processor_time() -> float:
+    """Seconds that this process and its ended children have computed."""
+    return sum(os.times()[:4])
 
 
 def fastest_peer(timings: list[Timing]) -> Timing | None:
@@ -78,80 +94,44 @@ def fastest_peer(timings: list[Timing]) -> Timing | None:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def peak(row: Row, contestant: str, changes: dict[str, Any]) -> int:
-    """The most bytes that a contestant adds to what this process, which has run it at a small size, holds.
+def peak(name: str, contestant: str, changes: dict[str, Any] | None) -> float:
+    """The bytes that a contestant adds at most to those that its process holds after two runs at a small size.
 
-    Counted are inputs, results and all in between; imports and compilers hardly are.
+    These are inputs, results and all values in between, and hardly any imports and compilers.
     """
+    row = ROWS[name]
     for _ in range(2):
         row.make(contestant, row.given(row.checked)).once()
     gc.collect()
-    before = resident("VmRSS")
-    result = row.make(contestant, row.given(row.resized(changes))).once()
+    return _growth(row, contestant, resized(name, changes), resident("VmRSS"))
+
+
+def _growth(row: Row, contestant: str, sizes: Any, before: int) -> float:
+    result = row.make(contestant, row.given(sizes)).once()
     found = resident("VmHWM") - before
     del result
-    return found
-
-
-def peak_in_fresh_process(row: Row, contestant: str, changes: dict[str, Any]) -> float | None:
-    """`peak`, in a process of its own; None where the system does not tell, or memory does not suffice."""
-    if not Path("/proc/self/status").exists():
-        return None
-    done = _in_fresh_process(f"told_peak({row.name!r}, {contestant!r}, {changes!r})")
-    return None if done.returncode else float(done.stdout.split()[-1])
-
-
-def _in_fresh_process(call: str) -> subprocess.CompletedProcess[str]:
-    code = f"from benchmarks import measure; measure.{call}"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=ROOT)
-
-
-def told_peak(row: str, contestant: str, changes: dict[str, Any]) -> None:
-    from benchmarks.rows import ROWS
-
-    print(peak(ROWS[row], contestant, changes))
+    return float(found)
 
 
 # --- compilation ------------------------------------------------------------------------------------------------------
 
 
-def compilation(row: Row, contestant: str, quick: bool, limit: int) -> Timing:
-    """The first call of a compiled contestant in a fresh process, and its peak memory without that of the compiler.
+def compiled_once(name: str, contestant: str, changes: dict[str, Any] | None) -> tuple[float, float, str]:
+    """Compile a contestant of PyTorch: processor seconds of its first call, peak memory without compilers, a note.
 
-    If the call takes longer than `limit` seconds, or if PyTorch cannot compile it, the timing says so.
+    The note is on its results, compared at the small size. Peak memory is NaN where the system does not tell it.
     """
-    done = _in_fresh_process(f"told_compilation({row.name!r}, {contestant!r}, {quick!r}, {limit!r})")
-    timing = Timing(contestant, math.nan, math.nan, math.nan, math.nan, 0)
-    if done.returncode == 0:
-        first, memory = map(float, done.stdout.split()[-2:])
-        timing.first, timing.memory = first, None if math.isnan(memory) else memory
-    elif done.returncode == -getattr(signal, "SIGALRM", 0):
-        timing.fault = f"not compiled in {limit} s"
-    else:
-        errors = [line for line in done.stderr.splitlines() if line and not line[0].isspace() and "Error" in line]
-        timing.fault = f"not compiled: {(errors or ['no message'])[-1][:200]}"
-    return timing
-
-
-def told_compilation(name: str, contestant: str, quick: bool, limit: int) -> None:
-    from benchmarks.rows import ROWS
-
     row = ROWS[name]
-    given = row.given(row.checked if quick else row.sizes)
-    made = row.make(contestant, given)
-    signal.alarm(limit)  # its default action ends the process, wherever the compiler is
-    seconds = _seconds(made.once)
-    signal.alarm(0)
+    sizes = resized(name, changes)
+    made, begun = row.make(contestant, row.given(sizes)), processor_time()
+    made.once()
+    seconds = processor_time() - begun
+    (note,) = [note for note in row.compare(["PyTorch"], [contestant]) if note.startswith(f"{name}, {contestant}:")]
     start_again = Path("/proc/self/clear_refs")
     if not start_again.exists():
-        print(seconds, math.nan)
-        return
+        return seconds, math.nan, note
     del made
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     start_again.write_text("5", encoding="ascii")  # VmHWM
-    before = resident("VmRSS")
-    result = row.make(contestant, given).once()
-    print(seconds, resident("VmHWM") - before)
-    del result
+    return seconds, _growth(row, contestant, sizes, resident("VmRSS")), note

@@ -29,7 +29,6 @@ COMPILED = {
     "PyTorch, compiled neuron": "neuron",
     "PyTorch, compiled": "network",
 }
-COMPILE_LIMIT = 60  # seconds for the first call of a compiled contestant; a slower one is reported, not measured
 compile_backend = "inductor"
 _part = ""  # the part that the contestants made now compile
 _compiled = 0  # the number of their compiled functions

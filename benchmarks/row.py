@@ -17,6 +17,7 @@ from benchmarks.peers import COMPILED, compiling, forget_compiled, one_thread, p
 
 Run = Callable[..., Any]
 OURS, PYTORCH, ONE_THREAD = "snncell", "PyTorch", "PyTorch, one thread"
+UNROLLED = 128  # steps; `torch.compile` unrolls a loop, and needs a minute for 64 steps and many for more than this
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,24 @@ class Row:
     group: str = "nets"
     remark: str = ""
 
+    @property
+    def steps(self) -> int:
+        """The number of time steps; 0 for a layer without time."""
+        if self.group == "layers":
+            return 0
+        return int(self.sizes[0] if isinstance(self.sizes, tuple) else self.sizes.steps)
+
     def compiled(self, peers: list[str]) -> list[str]:
-        """The compiled contestants. A neuron alone is the whole network, and a layer has no time steps."""
+        """The compiled contestants: the neuron's loop and the network, or in rows of many steps only one time step.
+
+        A neuron alone is the whole network, and a layer has no time steps.
+        """
         if PYTORCH not in self.contestants or PYTORCH not in peers:
             return []
-        without = {"neurons": ["neuron"], "layers": ["neuron", "time step"]}.get(self.group, [])
-        return [name for name, part in COMPILED.items() if part not in without]
+        parts = ["time step"] if self.steps > UNROLLED else ["neuron", "network"]
+        if self.group in ("neurons", "layers"):
+            parts = [part for part in parts if part != "neuron"]
+        return [name for name, part in COMPILED.items() if part in parts]
 
     def make(self, name: str, given: tuple[Any, ...]) -> Contestant:
         """A contestant for the arrays of the row."""

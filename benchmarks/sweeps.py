@@ -7,46 +7,52 @@ import math
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.child import Child, ChildError, call
+from benchmarks.environment import ROOT
+from benchmarks.load import Quiet
 from benchmarks.machine import cores
-from benchmarks.measure import ROOT, Timing, measured, peak_in_fresh_process
+from benchmarks.measure import Timing, peak, timed
 from benchmarks.peers import peer_of
+from benchmarks.results import Points
 from benchmarks.rows.linear import ROWS, Sizes
 from benchmarks.tables import megabytes, milliseconds
 
 ROW = ROWS[0]
 BASE = Sizes(100, 16, 512, 512)
-Points = dict[float, list[Timing]]
 
-# By name: the points, the sizes at a point, and what the axis says.
+# By name: the points, the sizes at a point, and the label of the axis.
 SWEEPS: dict[str, tuple[list[float], Any, str]] = {
-    "density": ([0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5], lambda x: {"density": x}, "density of the input"),
-    "steps": ([10, 50, 100, 500, 1000, 2000, 4000], lambda x: {"steps": int(x)}, "time steps T"),
-    "neurons": (
-        [128, 256, 512, 1024, 2048, 4096, 8192],
-        lambda x: {"inputs": int(x), "neurons": int(x)},
-        "inputs and neurons n",
-    ),
-    "batch": ([1, 4, 16, 64, 256], lambda x: {"batch": int(x)}, "batch"),
+    "density": ([0.01, 0.05, 0.2, 0.5], lambda x: {"density": x}, "density of the input"),
+    "steps": ([10, 100, 1000], lambda x: {"steps": int(x)}, "time steps T"),
+    "neurons": ([128, 512, 2048], lambda x: {"inputs": int(x), "neurons": int(x)}, "inputs and neurons n"),
+    "batch": ([1, 16, 128], lambda x: {"batch": int(x)}, "batch"),
 }
 QUICK = {"density": [0.05, 0.2], "steps": [10, 20], "neurons": [32, 64], "batch": [1, 4], "threads": [1]}
+IN_MEMORY = ("snncell", "PyTorch", "JAX")  # the contestants whose memory is measured; the others run PyTorch's loop
+LIMIT = 600.0  # seconds of a child
 
 
-def sweep(name: str, peers: list[str], rounds: int, quick: bool, memory: bool) -> Points:
+def sweep(name: str, peers: list[str], rounds: int, quick: bool, memory: bool, quiet: Quiet) -> Points:
     """Time all contestants at each point of a sweep."""
     if name == "threads":
-        return {x: _with_threads(int(x), peers, rounds, quick) for x in (QUICK[name] if quick else _threads())}
+        points = QUICK[name] if quick else _threads()
+        return {x: quiet.measure(lambda x=x: _with_threads(int(x), peers, rounds, quick)) for x in points}
     values, sizes_at, _ = SWEEPS[name]
-    base = ROW.checked if quick else BASE
     found: Points = {}
     for value in QUICK[name] if quick else values:
-        changes = {**vars(base), **sizes_at(value)}
-        found[value] = measured(ROW, replace(base, **sizes_at(value)), peers, rounds)
-        for timing in found[value] if memory else ():
-            timing.memory = peak_in_fresh_process(ROW, timing.contestant, changes)
+        changes = {**vars(ROW.checked if quick else BASE), **sizes_at(value)}
+        child = Child(timed, ROW.name, changes, peers, [], rounds)
+        try:
+            child.next(LIMIT)
+            found[value] = quiet.measure(lambda child=child: child.next(LIMIT))
+        finally:
+            child.end()
+        for timing in found[value]:
+            if memory and name != "density" and timing.contestant in IN_MEMORY:
+                timing.memory = call(peak, ROW.name, timing.contestant, changes, limit=LIMIT)
         told = ", ".join(f"{t.contestant} {milliseconds(t.median)}" for t in found[value])
         print(f"  {name} {value:g}: {told}", flush=True)
     return found
@@ -57,23 +63,15 @@ def _threads() -> list[float]:
 
 
 def _with_threads(threads: int, peers: list[str], rounds: int, quick: bool) -> list[Timing]:
-    """The row in a process that has so many cores, for everybody."""
+    """The row in a process with so many cores for each contestant; its load is that of this process."""
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "found.json"
         command = [sys.executable, "-m", "benchmarks", "--here", "--rows", ROW.name, "--threads", str(threads)]
-        command += [
-            "--compile-limit",
-            "0",
-            "--rounds",
-            str(rounds),
-            "--json",
-            str(file),
-            "--peers",
-            *(peers or ["none"]),
-        ]
+        command += ["--compile-limit", "0", "--no-memory", "--force", "--rounds", str(rounds), "--json", str(file)]
+        command += ["--peers", *(peers or ["none"])]
         done = subprocess.run(command + ["--quick"] * quick, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"A process with {threads} threads failed:\n{done.stderr[-2000:]}")
+            raise ChildError(f"A process with {threads} threads failed:\n{done.stderr[-2000:]}")
         found = json.loads(file.read_text(encoding="utf-8"))["rows"][ROW.name]
     print(f"  threads {threads}: {milliseconds(found[0]['median'])}", flush=True)
     return [Timing(**each) for each in found]

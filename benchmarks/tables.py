@@ -72,12 +72,13 @@ def summary(rows: dict[str, Row], found: Measured) -> str:
 
 def details(rows: dict[str, Row], found: Measured) -> str:
     """Return a table with a line for each contestant of each row."""
-    head = "| workload | contestant | median | minimum | in snncell's | first call | most memory |"
-    lines = [head, "| --- | --- | --- | --- | --- | --- | --- |"]
+    names = ("workload", "contestant", "median", "minimum", "turns", "in snncell's", "first call, CPU s", "memory")
+    lines = [f"| {' | '.join(names)} |", "| --- " * len(names) + "|"]
     for name, timings in found.items():
         for t in timings:
-            cells = [milliseconds(t.median), milliseconds(t.minimum), f"{t.ratio:.2f}", milliseconds(t.first)]
-            cells = [t.fault, "", "", "", ""] if t.fault else [*cells, megabytes(t.memory)]
+            cells = [milliseconds(t.median), milliseconds(t.minimum), str(t.rounds), f"{t.ratio:.2f}"]
+            cells += [f"{t.first:.2f}", megabytes(t.memory)]
+            cells = [t.fault, *[""] * 5] if t.fault else cells
             lines.append(f"| {rows[name].title} | {t.contestant} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

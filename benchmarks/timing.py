@@ -14,50 +14,72 @@ from types import MappingProxyType
 from typing import Any
 
 ROUNDS = 15
-LEAST_ROUNDS = 3
+LEAST_ROUNDS, SURE = 3, 3  # the least turns of the contestants that are sure to have them: the three fastest
+SLOW = 20.0  # a contestant that takes so many times as long as the fastest has at most SLOW_ROUNDS turns
+SLOW_ROUNDS = 2
+SHORT = 0.02  # seconds that a turn takes at least, where the number of calls is not given
+LONG = 0.5  # seconds from which the first call counts as a turn, where there is a budget
 
 
 def in_turns(
     contestants: dict[str, Callable[..., Any]],
-    calls: int = 1,
+    calls: int | None = 1,
     rounds: int = ROUNDS,
     rest: float = 0.0,
     budget: float = math.inf,
     before: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
 ) -> dict[str, list[float]]:
-    """Seconds per call of each contestant in each round (A B C A B C ...), after one call that does not count.
+    """Seconds per call of each contestant in each of its turns (A B C A B C ...), after one call that does not count.
 
     Args:
-        contestants: what is called.
-        calls: how often in each round; their mean counts.
-        rounds: how many.
+        contestants: the functions to call.
+        calls: the number of calls in a turn, whose mean counts; None for as many as take SHORT seconds.
+        rounds: the largest number of turns.
         rest: seconds of sleep before each turn, for threads that spin when their work is done.
-        before: what is called before a call of some of them, untimed; they take what it gives.
-        budget: seconds after which no further round begins, once there are three.
+        budget: seconds for all turns, from which `turns` computes the number of each contestant's turns.
+        before: functions to call, untimed, before each call of some contestants, which get the result.
     """
+    first = {name: _seconds(function, 1, before.get(name)) for name, function in contestants.items()}
+    often = {name: calls or max(1, int(SHORT / max(seconds, 1e-6))) for name, seconds in first.items()}
+    often |= dict.fromkeys(before, 1)
     times: dict[str, list[float]] = {name: [] for name in contestants}
-    for name, function in contestants.items():
-        function(before[name]()) if name in before else function()
-    begun = time.perf_counter()
-    for number in range(rounds):
-        if number >= LEAST_ROUNDS and time.perf_counter() - begun > budget:
-            break
+    if budget < math.inf:
+        times = {name: [seconds] if seconds >= LONG else [] for name, seconds in first.items()}
+    number_of = turns({name: often[name] * seconds + rest for name, seconds in first.items()}, rounds, budget)
+    for _ in range(max(number_of.values(), default=0)):
         for name, function in contestants.items():
-            time.sleep(rest)
-            if name in before:
-                times[name].append(_after(function, before[name]()))
-                continue
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            times[name].append((time.perf_counter() - start) / calls)
+            if len(times[name]) < number_of[name]:
+                time.sleep(rest)
+                times[name].append(_seconds(function, often[name], before.get(name)))
     return times
 
 
-def _after(function: Callable[[Any], Any], state: Any) -> float:
+def turns(seconds: dict[str, float], most: int, budget: float) -> dict[str, int]:
+    """The number of turns of each contestant, from the seconds of a turn.
+
+    All get as many as fit into the budget. The three fastest get at least three, and the others at least one. Those
+    that take more than SLOW times as long as the fastest get one or two.
+    """
+    ordered = sorted(seconds, key=lambda name: seconds[name])
+    slow = {name for name in ordered if budget < math.inf and seconds[name] > SLOW * seconds[ordered[0]]}
+    shared = budget - SLOW_ROUNDS * sum(seconds[name] for name in slow)
+    common = shared / max(sum(seconds[name] for name in ordered if name not in slow), 1e-9)
+    found = {}
+    for place, name in enumerate(ordered):
+        if name in slow:
+            found[name] = SLOW_ROUNDS if shared > 0.0 else 1
+        else:
+            found[name] = int(min(most, max(LEAST_ROUNDS if place < SURE else 1, common)))
+    return found
+
+
+def _seconds(function: Callable[..., Any], calls: int, before: Callable[[], Any] | None) -> float:
+    """Seconds per call. With `before`, there is one call, which gets its result."""
+    given = () if before is None else (before(),)
     start = time.perf_counter()
-    function(state)
-    return time.perf_counter() - start
+    for _ in range(calls):
+        function(*given)
+    return (time.perf_counter() - start) / calls
 
 
 def medians(times: dict[str, list[float]]) -> dict[str, float]:

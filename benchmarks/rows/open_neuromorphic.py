@@ -87,17 +87,24 @@ def jax_split(backward: bool, x: Any, w: Any, b: Any, dout: Any) -> Contestant:
     return _split(backward, forward, lambda state: jax.block_until_ready(state[1](seed)))
 
 
-def row(neurons: int, backward: bool) -> Row:
-    way = "backward" if backward else "forward"
-    contestants = {
+CONTESTANTS = {
+    backward: {
         "snncell": functools.partial(snncell_split, backward),
         **{kind: functools.partial(torch_split, kind, backward) for kind in TORCH_LAYERS},
         "JAX": functools.partial(jax_split, backward),
     }
+    for backward in (False, True)
+}
+
+
+def row(neurons: int, backward: bool) -> Row:
+    way = "backward" if backward else "forward"
     title = f"Linear({neurons})+LIF, T 500, batch 16, dense input, {way}"
     few = Sizes(12, 10, 3)
-    group = "onm" if neurons <= 4096 else "onm-large"  # those take minutes a call, and many gigabytes
-    return Row(f"onm-{neurons}-{way}", title, Sizes(neurons), few, Sizes.given, contestants, None, group, DETACHED)
+    group = "onm" if neurons <= 2048 else "onm-large"  # those take up to minutes a call, and many gigabytes
+    return Row(
+        f"onm-{neurons}-{way}", title, Sizes(neurons), few, Sizes.given, CONTESTANTS[backward], None, group, DETACHED
+    )
 
 
 ROWS = [row(neurons, backward) for neurons in (512, 1024, 2048, 4096, 8192, 16384) for backward in (False, True)]

@@ -1,0 +1,67 @@
+"""Compile PyTorch's networks once per machine, and keep the compiled code and the failures for later runs.
+
+A network of 64 time steps takes a minute to compile. The compiled code does not depend on snncell, so a run loads it
+from the folder of the peers' environment. An entry belongs to the versions of PyTorch and Python and to the source of
+the contestants. It holds processor time, so you can compile while other programs run (`--prepare`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from benchmarks.child import ChildError, call
+from benchmarks.environment import home
+from benchmarks.measure import Timing, compiled_once
+
+HERE = Path(__file__).resolve().parent
+SOURCES = ("frameworks.py", "training.py", "rows")
+
+
+def sources() -> str:
+    """A hash of the files that define the contestants."""
+    files = [file for name in SOURCES for file in sorted([HERE / name, *(HERE / name).glob("*.py")]) if file.is_file()]
+    return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
+
+
+class Compiled:
+    """Compiled contestants of rows.
+
+    Args:
+        limit: wall seconds for one compilation; 0 to compile nothing.
+        folder: the place of the compiled code; by default that of the peers' environment.
+    """
+
+    def __init__(self, limit: float, folder: Path | None = None) -> None:
+        facts = importlib.metadata.version("torch"), platform.python_version(), platform.machine()
+        self.folder = folder or home() / f"compiled-{'-'.join(facts)}"
+        self.limit, self.sources = limit, sources()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder)
+
+    def of(self, name: str, contestant: str, changes: dict[str, Any] | None) -> tuple[Timing, str]:
+        """The first call and the memory of a contestant, or its fault; and the note on its results."""
+        key = hashlib.blake2b(f"{self.sources}, {name}, {contestant}, {changes}".encode(), digest_size=8).hexdigest()
+        file = self.folder / f"{key}.json"
+        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        if known is None or (known["limit"] < self.limit and known["fault"].startswith("not compiled in")):
+            known = self._compile(name, contestant, changes)
+            file.write_text(json.dumps(known), encoding="utf-8")
+        memory = None if math.isnan(known["memory"]) else known["memory"]
+        missing = math.nan
+        return Timing(contestant, missing, missing, known["first"], missing, 0, memory, known["fault"]), known["note"]
+
+    def _compile(self, name: str, contestant: str, changes: dict[str, Any] | None) -> dict[str, Any]:
+        first, memory, note, fault = math.nan, math.nan, "", ""
+        try:
+            first, memory, note = call(compiled_once, name, contestant, changes, limit=self.limit)
+        except ChildError as error:
+            late = str(error).startswith("not finished")
+            fault = f"not compiled in {self.limit:g} s" if late else f"not compiled: {error}"[:200].replace("\n", " ")
+        return {"first": first, "memory": memory, "note": note, "fault": fault, "limit": self.limit}
