@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-ROUNDS, QUICK_ROUNDS = 9, 3
-COMPILE_LIMIT = 180.0  # seconds of a compilation; a contestant that takes longer is reported, not measured
+QUICK_ROUNDS = 3
+COMPILE_LIMIT, PREPARED_LIMIT = 60, 600  # processor seconds of a compilation; a slower contestant is not measured
 
 
 def options() -> argparse.Namespace:
@@ -38,9 +38,9 @@ def options() -> argparse.Namespace:
     add("--peers", nargs="+", metavar="NAME", help="compare with these peers only; none: snncell alone")
     add("--quick", action="store_true", help="tiny sizes, three rounds: to see whether everything runs")
     add("--threads", type=int, metavar="N", help="number of cores and threads of each contestant")
-    add("--rounds", type=int, default=ROUNDS, metavar="N", help="the largest number of turns of each contestant")
+    add("--rounds", type=int, default=9, metavar="N", help="the largest number of turns of each contestant")
     add("--no-memory", action="store_true", help="do not measure peak memory")
-    add("--compile-limit", type=float, default=COMPILE_LIMIT, metavar="S", help="seconds for torch.compile; 0: none")
+    add("--compile-limit", type=int, metavar="S", help="processor seconds for torch.compile; 0: none")
     add("--prepare", action="store_true", help="only compile the contestants of PyTorch, for later runs")
     add("--resume", action="store_true", help="keep the parts that the same version has measured today")
     add("--force", action="store_true", help="measure and print although other processes use the cores; write nothing")
@@ -82,11 +82,12 @@ def measure(given: argparse.Namespace, wanted: list[str]) -> None:
     whole = not (others or given.quick or given.peers)
     folder = None if given.force or given.list or given.prepare else given.write or (RESULTS if whole else None)
     publishes = folder is not None and not given.quick
-    compiled = None
-    if given.compile_limit and "PyTorch" in peers:
+    compiled, limit = None, given.compile_limit
+    limit = (PREPARED_LIMIT if given.prepare else COMPILE_LIMIT) if limit is None else limit
+    if limit and "PyTorch" in peers:
         from benchmarks.compiled import Compiled
 
-        compiled = Compiled(given.compile_limit)
+        compiled = Compiled(limit)
     rounds = QUICK_ROUNDS if given.quick else given.rounds
     run = Run(peers, absent, rounds, given.quick, not given.no_memory, compiled, not publishes, folder, given.resume)
     import_early([*(MODULES[peer] for peer in peers), "benchmarks.rows", "benchmarks.measure"])

@@ -22,7 +22,11 @@ _running: set[Child] = set()
 
 
 class ChildError(RuntimeError):
-    """A child raised an error, ended early, or took too long."""
+    """A child raised an error, ended early with an exit code, or was late."""
+
+    def __init__(self, message: str, exit_code: int | None = None, late: bool = False) -> None:
+        super().__init__(message)
+        self.exit_code, self.late = exit_code, late
 
 
 def import_early(modules: list[str]) -> None:
@@ -50,11 +54,12 @@ class Child:
         try:
             self.connection.send(None)
             if not self.connection.poll(limit):
-                raise ChildError(f"not finished in {limit:g} s")
+                raise ChildError(f"not finished in {limit:g} s", late=True)
             found, fault = self.connection.recv()
         except (EOFError, OSError):
             self.process.join()
-            raise ChildError(f"its process ended with exit code {self.process.exitcode}") from None
+            code = self.process.exitcode
+            raise ChildError(f"its process ended with exit code {code}", code) from None
         if fault:
             raise ChildError(fault)
         return found

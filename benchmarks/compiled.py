@@ -13,6 +13,7 @@ import json
 import math
 import os
 import platform
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from benchmarks.environment import home
 from benchmarks.measure import Timing, compiled_once
 
 HERE = Path(__file__).resolve().parent
+WAIT = 10.0  # wall seconds for each processor second of the limit: other programs may run
 SOURCES = ("frameworks.py", "training.py", "rows")
 
 
@@ -34,11 +36,11 @@ class Compiled:
     """Compiled contestants of rows.
 
     Args:
-        limit: wall seconds for one compilation; 0 to compile nothing.
+        limit: processor seconds for one compilation.
         folder: the place of the compiled code; by default that of the peers' environment.
     """
 
-    def __init__(self, limit: float, folder: Path | None = None) -> None:
+    def __init__(self, limit: int, folder: Path | None = None) -> None:
         facts = importlib.metadata.version("torch"), platform.python_version(), platform.machine()
         self.folder = folder or home() / f"compiled-{'-'.join(facts)}"
         self.limit, self.sources = limit, sources()
@@ -60,8 +62,8 @@ class Compiled:
     def _compile(self, name: str, contestant: str, changes: dict[str, Any] | None) -> dict[str, Any]:
         first, memory, note, fault = math.nan, math.nan, "", ""
         try:
-            first, memory, note = call(compiled_once, name, contestant, changes, limit=self.limit)
+            first, memory, note = call(compiled_once, name, contestant, changes, self.limit, limit=WAIT * self.limit)
         except ChildError as error:
-            late = str(error).startswith("not finished")
-            fault = f"not compiled in {self.limit:g} s" if late else f"not compiled: {error}"[:200].replace("\n", " ")
+            late = error.exit_code == -getattr(signal, "SIGXCPU", 0) or error.late
+            fault = f"not compiled in {self.limit} s" if late else f"not compiled: {error}"[:200].replace("\n", " ")
         return {"first": first, "memory": memory, "note": note, "fault": fault, "limit": self.limit}

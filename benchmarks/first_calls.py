@@ -30,6 +30,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from timing import command
+
 HERE = Path(__file__).resolve().parents[1]
 
 COUNT = """
@@ -236,7 +238,7 @@ def _head(rounds: int) -> list[str]:
     return [
         "# First calls",
         "",
-        f"- command: python {' '.join(sys.argv)}",
+        f"- command: {command()}",
         f"- date: {datetime.date.today()}, {rounds} round(s), medians",
         f"- processor: {platform.processor() or platform.machine()}, {os.cpu_count()} cores",
         f"- versions: Python {platform.python_version()}, {', '.join(versions)}",

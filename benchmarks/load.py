@@ -134,7 +134,7 @@ class Quiet:
             self.watch.look()
             time.sleep(LOOK)
             load = self.watch.look()
-            if self.anyway or load.cores <= LIMIT:
+            if load.cores <= LIMIT:
                 return
         raise BusyError(
             f"No more results are written: {load}, more than {LIMIT}. Compiled contestants become up to 40 times "

@@ -116,11 +116,16 @@ def _growth(row: Row, contestant: str, sizes: Any, before: int) -> float:
 # --- compilation ------------------------------------------------------------------------------------------------------
 
 
-def compiled_once(name: str, contestant: str, changes: dict[str, Any] | None) -> tuple[float, float, str]:
+def compiled_once(name: str, contestant: str, changes: dict[str, Any] | None, limit: int) -> tuple[float, float, str]:
     """Compile a contestant of PyTorch: processor seconds of its first call, peak memory without compilers, a note.
 
-    The note is on its results, compared at the small size. Peak memory is NaN where the system does not tell it.
+    The note is on its results, compared at the small size. Peak memory is NaN where the system does not tell it. The
+    process ends by a signal when it has computed for `limit` seconds.
     """
+    import resource  # not on Windows
+
+    used = math.ceil(processor_time())
+    resource.setrlimit(resource.RLIMIT_CPU, (used + limit, used + limit + 1))
     row = ROWS[name]
     sizes = resized(name, changes)
     made, begun = row.make(contestant, row.given(sizes)), processor_time()

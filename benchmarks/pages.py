@@ -42,4 +42,4 @@ def measured_page(name: str, quick: bool) -> str:
         )
         if done.returncode:
             raise ChildError(f"{' '.join(arguments)} failed: {done.stderr.strip().splitlines()[-1:]}")
-        return file.read_text(encoding="utf-8").replace(str(file), "FILE")
+        return file.read_text(encoding="utf-8")

@@ -19,7 +19,16 @@ from benchmarks.pages import PAGES, RESULTS, measured_page
 from benchmarks.results import Result, Results, differences
 from benchmarks.row import OURS, Row
 from benchmarks.rows import ROWS
-from benchmarks.tables import behind, by_group, details, milliseconds, page, put_between_markers
+from benchmarks.tables import (
+    README_ROWS,
+    behind,
+    by_group,
+    details,
+    milliseconds,
+    page,
+    put_between_markers,
+    readme_table,
+)
 
 TITLE, SWEEPS_TITLE = "Comparison with other frameworks", "Comparison with other frameworks: sweeps over sizes"
 HEAD = (
@@ -232,7 +241,7 @@ class Run:
     def _put(self, kind: str, name: str, result: Result) -> None:
         self.results.put(kind, name, result)
         if self.folder:
-            self.write(self.folder)
+            self.write(self.folder, kind)
 
     def _shown(self, kind: str, order: Sequence[str]) -> dict[str, Result]:
         """The results of a kind, in this order."""
@@ -271,13 +280,19 @@ class Run:
         others = differences(shown, newest)
         return page(title, newest, *([others] if others else []), *parts)
 
-    def write(self, folder: Path) -> None:
-        """Write the pages, and the plots of the sweeps."""
+    def write(self, folder: Path, kind: str) -> None:
+        """Write the page of rows and the table of the README, or the page of sweeps with its plots."""
         folder.mkdir(parents=True, exist_ok=True)
-        if self.results.of("rows"):
+        if kind == "rows":
             (folder / "frameworks.md").write_text(self.page(), encoding="utf-8")
+            rows = self.results.of("rows")
+            text = readme_table({name: result.timings for name, result in rows.items()})
+            if folder == RESULTS and text:
+                dates = sorted({rows[name].about["date"] for name in README_ROWS})
+                text += f"\n\n{rows['dense'].about['processor']}, {' and '.join(dates)}."
+                put_between_markers(ROOT / "README.md", text)
+            return
         points = {name: each.points for name, each in self._shown("sweeps", list(self.known_sweeps)).items()}
-        if points or self.results.of("figures"):
-            pictures = {folder / "sweeps-time.png": "median", folder / "sweeps-memory.png": "memory"}
-            drawn = [file for file, what in pictures.items() if sweeps.picture(points, what, file)]
-            (folder / "frameworks-sweeps.md").write_text(self.sweeps_page(drawn), encoding="utf-8")
+        pictures = {folder / "sweeps-time.png": "median", folder / "sweeps-memory.png": "memory"}
+        drawn = [file for file, what in pictures.items() if sweeps.picture(points, what, file)]
+        (folder / "frameworks-sweeps.md").write_text(self.sweeps_page(drawn), encoding="utf-8")

@@ -83,6 +83,30 @@ def details(rows: dict[str, Row], found: Measured) -> str:
     return "\n".join(lines)
 
 
+README_ROWS = {
+    "linear-512": "Linear(512) + LIF, T 500, batch 16",
+    "dense": "700-256-256-20 LIF, T 100, batch 64, step with Adam",
+    "recurrent": "recurrent 700-256-20 LIF, T 100, batch 64, step with Adam",
+    "conv-net": "convolutional, 28x28, T 8, batch 16, step with Adam",
+    "adaptive": "your own adaptive neuron, T 64, 2^18 neurons",
+}
+
+
+def readme_table(found: Measured) -> str:
+    """Return the table of the README, or an empty text if one of its rows is missing."""
+    lines = [
+        "| forward and backward, float32 | snncell | JAX | PyTorch | SpikingJelly |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    if README_ROWS.keys() - found.keys():
+        return ""
+    for name, title in README_ROWS.items():
+        times = {each.contestant: milliseconds(each.median) for each in found[name]}
+        cells = [f"**{times[OURS]}**", *(times.get(peer, "") for peer in ("JAX", "PyTorch"))]
+        lines.append(f"| {title} | {' | '.join(cells)} | {times.get('SpikingJelly', 'same code as PyTorch')} |")
+    return "\n".join(lines)
+
+
 def page(title: str, about: dict[str, str], *parts: str) -> str:
     """Return a page that starts with the machine and the command."""
     facts = "\n".join(f"- {key}: {value}" for key, value in about.items())

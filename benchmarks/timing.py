@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-ROUNDS = 15
+ROUNDS = 9
 LEAST_ROUNDS, SURE = 3, 3  # the least turns of the contestants that are sure to have them: the three fastest
 SLOW = 20.0  # a contestant that takes so many times as long as the fastest has at most SLOW_ROUNDS turns
 SLOW_ROUNDS = 2
@@ -85,6 +85,13 @@ def _seconds(function: Callable[..., Any], calls: int, before: Callable[[], Any]
 def medians(times: dict[str, list[float]]) -> dict[str, float]:
     """The median of each contestant."""
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+def command() -> str:
+    """The command of this script, without the names of files that it writes."""
+    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    words = ["FILE" if before == "--markdown" else word for before, word in zip(["", *words], words, strict=False)]
+    return f"python benchmarks/{' '.join(words)}"
 
 
 def tell(lines: Sequence[str], file: Path | None) -> None:

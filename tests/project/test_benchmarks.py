@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
+import math
 import os
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +23,12 @@ from snncell import Tensor, data
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # last: the package that is tested is the installed one
 
+import benchmarks.load  # noqa: E402
 from benchmarks import (  # noqa: E402
     __main__ as command_line,
+    compiled as compiled_contestants,
     cost_model,
     events,
-    measure,
     nir_lif,
     peers,
     published,
@@ -31,10 +36,15 @@ from benchmarks import (  # noqa: E402
     sweeps,
 )
 from benchmarks.checking import agree  # noqa: E402
-from benchmarks.load import LIMIT, Reading, Watch, load, reading  # noqa: E402
+from benchmarks.child import Child, ChildError, call  # noqa: E402
+from benchmarks.compiled import Compiled  # noqa: E402
+from benchmarks.load import Reading, Watch, load, reading  # noqa: E402
 from benchmarks.measure import Timing, fastest_peer  # noqa: E402
+from benchmarks.results import Result, Results, differences  # noqa: E402
+from benchmarks.row import UNROLLED  # noqa: E402
 from benchmarks.rows import ROWS  # noqa: E402
-from benchmarks.tables import BEGIN, END, behind, details, put_between_markers, summary  # noqa: E402
+from benchmarks.tables import BEGIN, END, README_ROWS, behind, details, put_between_markers, readme_table, summary  # noqa: E402
+from benchmarks.timing import turns  # noqa: E402
 from snncell.kernels.conv import events as images  # noqa: E402
 from snncell.kernels.products import matmul  # noqa: E402
 
@@ -65,7 +75,8 @@ def test_peers_and_compiled_contestants_agree(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(peers, "compile_backend", "aot_eager")
     row, (found, _) = ROWS[name], peers.present(["PyTorch", "SpikingJelly", "JAX", "Eventax"])
     compiled = row.compiled(found)
-    assert len(compiled) == ({"layers": 1, "neurons": 2}.get(row.group, 3) if "PyTorch" in row.contestants else 0)
+    expected = 1 if row.group in ("layers", "neurons") or row.steps > UNROLLED else 2
+    assert len(compiled) == (expected if "PyTorch" in row.contestants else 0)
     notes = row.compare(found, compiled)
     others = [each for each in row.contestants if each == "PyTorch"] + compiled
     assert all(any(note.startswith(f"{name}, {each}:") for note in notes) for each in others)
@@ -73,15 +84,52 @@ def test_peers_and_compiled_contestants_agree(name: str, monkeypatch: pytest.Mon
 
 @SLOW
 @pytest.mark.compiled
-def test_compilation_is_timed_in_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilation_is_timed_once_for_all_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch", reason="the compiled contestants need PyTorch")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    late = measure.compilation(ROWS["max-pool"], "PyTorch, compiled", True, 1)
-    assert late.fault == "not compiled in 1 s"
-    found = measure.compilation(ROWS["max-pool"], "PyTorch, compiled", True, 600)
-    assert not found.fault and found.first > 0.0 and found.memory is not None
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that the value of the run does not stay
+    late, note = Compiled(1, tmp_path).of("max-pool", "PyTorch, compiled", None)
+    assert late.fault == "not compiled in 1 s" and not note
+    found, note = Compiled(600, tmp_path).of("max-pool", "PyTorch, compiled", None)
+    assert not found.fault and found.first > 0.0 and found.memory is not None and "max-pool, PyTorch, compiled:" in note
+    monkeypatch.setattr(compiled_contestants, "call", lambda *given, **named: pytest.fail("it was compiled again"))
+    assert Compiled(600, tmp_path).of("max-pool", "PyTorch, compiled", None)[0].first == found.first
     table = details(ROWS, {"max-pool": [late]})
     assert "| PyTorch, compiled | not compiled in 1 s |" in table and fastest_peer([late]) is None
+
+
+def test_turns_fit_into_a_budget() -> None:
+    seconds = {"snncell": 0.1, "JAX": 0.2, "PyTorch": 0.3, "Norse": 1.0, "SpikingJelly": 3.0}
+    assert turns(seconds, 9, math.inf) == dict.fromkeys(seconds, 9)
+    assert turns(seconds, 9, 12.0) == {"snncell": 3, "JAX": 3, "PyTorch": 3, "Norse": 3, "SpikingJelly": 2}
+    assert turns(seconds, 9, 3.0) == {"snncell": 3, "JAX": 3, "PyTorch": 3, "Norse": 1, "SpikingJelly": 1}
+
+
+# --- child processes --------------------------------------------------------------------------------------------------
+
+
+def two_steps() -> Iterator[int]:
+    yield 1
+    yield 2
+
+
+def test_child_goes_on_step_by_step() -> None:
+    child = Child(two_steps)
+    assert [child.next(60.0), child.next(60.0)] == [1, 2]
+    child.end()
+    assert not child.process.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "words"),
+    [
+        (math.sqrt, (-1.0,), "ValueError: math domain error"),
+        (os._exit, (3,), "exit code 3"),
+        (time.sleep, (60.0,), r"not finished in 0.5 s"),
+    ],
+)
+def test_child_that_fails_is_named(function: Callable[..., Any], given: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(ChildError, match=words):
+        call(function, *given, limit=0.5 if function is time.sleep else 60.0)
 
 
 @pytest.mark.compiled
@@ -199,41 +247,103 @@ def test_own_processes_are_not_load() -> None:
     assert all(pid != os.getpid() for pid, _ in now.others)
 
 
-@pytest.mark.parametrize("force", [False, True])
-def test_run_writes_nothing_while_others_compute(
-    force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The load begins after the first look, so that the rows are measured and printed."""
-    start = [Reading(1.0, 0.0, 0.0, {})]
-    readings = iter(start if force else [*start, *start])
-    later = Reading(11.0, 9.0, 0.0, {(8, "cc1plus"): 9.0})
-    monkeypatch.setattr(runs, "Watch", lambda: Watch(lambda: next(readings, later)))
-    monkeypatch.setattr(runs, "measured", lambda *arguments: [timing("snncell", 0.01)])
-    monkeypatch.setattr(command_line.time, "sleep", lambda seconds: None)
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that the value of the run does not stay
-    command = ["benchmarks", "--here", "--peers", "none", "--rows", "max-pool", "--no-memory", "--write", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", command + ["--force"] * force)
-    if force:
+def looks(*cores: float) -> Callable[[], Reading]:
+    """Readings of a machine where another process uses so many cores between two looks, and at last 0.9."""
+    spent, numbers = iter(itertools.accumulate(cores)), itertools.count()
+
+    def read() -> Reading:
+        number = next(numbers)
+        used = 0.0 if number == 0 else next(spent, None)
+        if used is None:
+            used = sum(cores) + 0.9 * (number - len(cores))
+        return Reading(float(number), used, 0.0, {(8, "cc1plus"): used})
+
+    return read
+
+
+@pytest.fixture
+def run_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that runs rows of snncell alone, whose times are made up, next to other processes."""
+
+    def timed_in_children(name: str, *rest: Any) -> Iterator[list[Timing]]:
+        yield []
+        while True:
+            if name == "batch-norm":
+                raise ChildError("its process ended with exit code -11")
+            yield [timing("snncell", 0.01)]
+
+    def run(cores: Sequence[float], *options: str) -> None:
+        class Here:
+            def __init__(self, function: Any, *given: Any) -> None:
+                self.steps = timed_in_children(*given)
+
+            def next(self, limit: float) -> Any:
+                return next(self.steps)
+
+            def end(self) -> None:
+                pass
+
+        monkeypatch.setattr(runs, "Watch", lambda: Watch(looks(*cores)))
+        monkeypatch.setattr(runs, "Child", Here)
+        monkeypatch.setattr(runs, "call", lambda *given, **named: [])
+        monkeypatch.setattr(benchmarks.load.time, "sleep", lambda seconds: None)
+        command = ["benchmarks", "--here", "--peers", "none", "--no-memory", "--write", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", [*command, *options])
         command_line.main()
-    else:
-        with pytest.raises(SystemExit, match=r"cc1plus \(process 8, 0.90 cores\).*End that process") as stopped:
-            command_line.main()
-        assert stopped.value.code != 0
+
+    return run
+
+
+def test_disturbed_row_is_measured_again(run_with: Callable[..., None], tmp_path: Path, capsys: Any) -> None:
+    quiet = [0.0, 0.0]
+    run_with([*quiet, 0.0, 0.9, *quiet, 0.0, 0.0], "--rows", "max-pool")
+    assert "disturbed: other processes used 0.90 cores, most of it cc1plus" in capsys.readouterr().out
+    assert "| max pooling 2x2" in (tmp_path / "frameworks.md").read_text(encoding="utf-8")
+
+
+def test_run_keeps_rows_that_were_measured_before_others_compute(
+    run_with: Callable[..., None], tmp_path: Path, capsys: Any
+) -> None:
+    quiet = [0.0, 0.0]
+    with pytest.raises(SystemExit, match=r"cc1plus \(process 8, 0.90 cores\).*--resume") as stopped:
+        run_with([*quiet, *quiet], "--rows", "max-pool", "average-pool")
+    assert stopped.value.code != 0
+    page = (tmp_path / "frameworks.md").read_text(encoding="utf-8")
+    assert "| max pooling 2x2" in page and "| average pooling" not in page
+    capsys.readouterr()
+    run_with([0.0] * 20, "--rows", "max-pool", "average-pool", "--resume")
+    assert "average-pool: average" in (printed := capsys.readouterr().out) and "max-pool: max" not in printed
+    assert "| average pooling" in (tmp_path / "frameworks.md").read_text(encoding="utf-8")
+
+
+def test_row_that_fails_is_named_and_the_others_are_kept(run_with: Callable[..., None], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="batch-norm: its process ended with exit code -11"):
+        run_with([0.0] * 30, "--rows", "batch-norm", "max-pool", "average-pool")
+    page = (tmp_path / "frameworks.md").read_text(encoding="utf-8")
+    assert "| max pooling 2x2" in page and "| average pooling" in page and "batch norm" not in page
+
+
+def test_forced_run_writes_nothing(run_with: Callable[..., None], tmp_path: Path, capsys: Any) -> None:
+    run_with([0.9], "--rows", "max-pool", "--force")
     assert not list(tmp_path.iterdir())
     assert "max pooling 2x2" in (printed := capsys.readouterr().out) and "0.90 cores, most of it cc1plus" in printed
 
 
-def test_run_that_others_disturb_from_the_start_measures_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    readings = iter([Reading(0.0, 0.0, 0.0, {}), Reading(1.0, 2 * LIMIT, 0.0, {(8, "cc1plus"): 2 * LIMIT})])
-    monkeypatch.setattr(runs, "Watch", lambda: Watch(lambda: next(readings)))
-    monkeypatch.setattr(runs, "measured", lambda *arguments: pytest.fail("a row was measured"))
-    monkeypatch.setattr(command_line.time, "sleep", lambda seconds: None)
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")  # so that the value of the run does not stay
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "--here", "--peers", "none", "--write", str(tmp_path)])
+def test_run_that_others_disturb_from_the_start_measures_nothing(run_with: Callable[..., None], tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"cc1plus.*run the command again"):
-        command_line.main()
+        run_with([0.9], "--rows", "max-pool")
+    assert not list(tmp_path.iterdir())
+
+
+def test_page_names_results_of_other_runs(tmp_path: Path) -> None:
+    about = {"date": "2026-01-02", "processor": "x", "versions": "snncell 2", "threads": "1"}
+    results = Results(tmp_path / "frameworks.json")
+    results.put("rows", "lif", Result(about, [timing("snncell", 0.01)], ["note"]))
+    results.put("rows", "dense", Result({**about, "date": "2026-01-01", "versions": "snncell 1"}))
+    results.put("sweeps", "density", Result(about, points={0.5: [timing("JAX", 0.01)]}))
+    again = Results(tmp_path / "frameworks.json")
+    assert again.kinds == results.kinds
+    assert differences(again.of("rows"), about) == "- from another run (2026-01-01; snncell 1): dense"
 
 
 def test_growth_is_exponent_of_fit() -> None:
@@ -254,6 +364,17 @@ def test_times_in_readme_are_measured() -> None:
     rows = re.findall(r"^\| (.*\*\*[\d.]+ ms\*\*.*) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
     times = {time for row in rows for time in re.findall(r"[\d.]+ ms", row)}
     assert len(rows) == 5 and times <= measured
+
+
+def test_table_of_readme_has_the_rows_of_all() -> None:
+    timings = [timing(name, 0.01 * n) for n, name in enumerate(["snncell", "PyTorch", "JAX", "SpikingJelly"], 1)]
+    found = {name: timings[:3] if name == "adaptive" else timings for name in README_ROWS}
+    lines = readme_table(found).splitlines()
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert BEGIN in text and END in text and lines[0] in text and all(line.count("|") == 6 for line in lines)
+    assert lines[2].endswith("| **10 ms** | 30 ms | 20 ms | 40 ms |")
+    assert lines[-1].endswith("| **10 ms** | 30 ms | 20 ms | same code as PyTorch |")
+    assert readme_table({"lif": timings}) == ""
 
 
 def test_distributed_model_times_grow_with_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
