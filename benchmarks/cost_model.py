@@ -8,6 +8,7 @@ additions of the algorithm that is run: of a product with spikes those of the ev
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 
 import snncell
+from benchmarks.frameworks import snncell_lif_layer
 from benchmarks.machine import median_seconds
 from benchmarks.row import OURS
-from benchmarks.rows import ROWS
+from benchmarks.rows import ROWS, linear
 from snncell import Tensor, nn
 from snncell.kernels.limits import copy_bandwidth, product_rate
 
@@ -40,6 +42,7 @@ def kernels(quick: bool) -> Iterator[Kernel]:
     yield from elementwise(1 << (12 if quick else 24))
     yield from neurons(quick)
     yield from products(quick)
+    yield from spiking_layers(quick)
     yield from images(quick)
     yield adam(1 << (12 if quick else 22))
 
@@ -85,12 +88,24 @@ def products(quick: bool) -> Iterator[Kernel]:
         work = 2 * events * outputs
         yield Kernel(f"product, {title}", lambda s=spikes, w=w: dense(s, w), size, work, "rows of w added up")
         yield Kernel(f"its gradient of w, {title}", lambda s=spikes, d=dout, t=turned: t(s, d), size, work, "scattered")
-    sizes, run = ours("linear-512", quick)
-    events = sizes.steps * sizes.batch * sizes.inputs * sizes.density
-    sequences = sizes.steps * sizes.batch * (sizes.inputs + 5 * sizes.neurons)
-    work = 4 * events * sizes.neurons
-    counted = "x; current, spikes, 1 stored, dout, dcurrent"
-    yield Kernel(f"{ROWS['linear-512'].title}, both ways", run, FLOAT * sequences, work, counted)
+
+
+def spiking_layers(quick: bool) -> Iterator[Kernel]:
+    """A linear layer with LIF neurons: the loop over time computes the products, so the current is never written."""
+    shapes = [(20, 32)] if quick else [(500, 256), (500, 512), (100, 1024), (500, 1024), (100, 4096)]
+    for steps, n in shapes:
+        for density in (0.01, 0.05, 0.1):
+            sizes = linear.Sizes(steps, 16, n, n, density)
+            x, w, b, dout = sizes.given()
+            events, sequence, matrix = float(np.count_nonzero(x)), FLOAT * x.size, FLOAT * w.size
+            dense, layer, given = nn.Dense(n, n, Tensor(w), Tensor(b)), snncell_lif_layer(), Tensor(x)
+            forward = snncell.jit(lambda x, dense=dense, layer=layer: layer(dense(x)))
+            title = f"Linear({n})+LIF, T {steps}, batch 16, {density:.0%} input"
+            run = functools.partial(forward, given)
+            yield Kernel(f"{title}, forward", run, 2 * sequence + matrix, 2 * events * n, "x, w; spikes")
+            run = linear.snncell_linear(x, w, b, dout).run
+            counted = "x, w; spikes, 1 stored; dout, 1 stored, dw"
+            yield Kernel(f"{title}, both ways", run, 5 * sequence + 2 * matrix, 4 * events * n, counted)
 
 
 def images(quick: bool) -> Iterator[Kernel]:

@@ -32,6 +32,8 @@ from pathlib import Path
 
 from timing import command
 
+import snncell
+
 HERE = Path(__file__).resolve().parents[1]
 
 COUNT = """
@@ -234,14 +236,14 @@ def demo(root: Path) -> list[tuple[float, float, list[str]]]:
 
 def _head(rounds: int) -> list[str]:
     """The lines above the tables: what was run, and where."""
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("snncell", "numpy", "numba", "llvmlite")]
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "numba", "llvmlite")]
     return [
         "# First calls",
         "",
         f"- command: {command()}",
         f"- date: {datetime.date.today()}, {rounds} round(s), medians",
         f"- processor: {platform.processor() or platform.machine()}, {os.cpu_count()} cores",
-        f"- versions: Python {platform.python_version()}, {', '.join(versions)}",
+        f"- versions: Python {platform.python_version()}, snncell {snncell.__version__}, {', '.join(versions)}",
         "",
         "The time is that of the first call with its imports and compilation, without `import snncell`. The cache is",
         "empty (cold) or filled by an earlier process (warm). The demo counts the whole process. `here` is this",

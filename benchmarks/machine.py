@@ -8,12 +8,14 @@ import os
 import platform
 import shlex
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.environment import ROOT
 from benchmarks.peers import versions
 
 
@@ -38,7 +40,7 @@ def about(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
         "versions": ", ".join(
             [
                 f"Python {platform.python_version()}",
-                f"snncell {snncell.__version__}",
+                f"snncell {snncell.__version__}{_commit()}",
                 *(f"{name} {version}" for name, version in found.items()),
             ]
         ),
@@ -47,6 +49,20 @@ def about(peers: list[str], absent: dict[str, str]) -> dict[str, str]:
     if absent:
         facts["not to be had"] = "; ".join(f"{peer} ({why})" for peer, why in absent.items())
     return facts
+
+
+def _commit() -> str:
+    """The commit of a checkout, with a plus sign if files of the package have changed since; otherwise nothing."""
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+    try:
+        found = git("rev-parse", "--short", "HEAD")
+        changed = git("diff", "--quiet", "HEAD", "--", "snncell").returncode
+    except OSError:
+        return ""
+    return "" if found.returncode else f" ({found.stdout.strip()}{'+' if changed else ''})"
 
 
 def _threads(peers: list[str]) -> str:

@@ -18,7 +18,7 @@ ONE_THREAD = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 SCRIPTS: dict[str, tuple[list[str], dict[str, str]]] = {
     "core": (["benchmarks/core.py"], {}),
     "recurrent-layers": (["benchmarks/recurrent_layers.py"], ONE_THREAD),
-    "first-calls": (["benchmarks/first_calls.py", "--rounds", "1"], {}),
+    "first-calls": (["benchmarks/first_calls.py", "--rounds", "3"], {}),
     "events": (["-m", "benchmarks.events", "--threads", "1"], {}),
 }
 PAGES = ["cost-model", *SCRIPTS]

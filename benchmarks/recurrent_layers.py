@@ -9,6 +9,7 @@ weights. On a machine where `OPENBLAS_CORETYPE` is set, NumPy's BLAS may not use
 from __future__ import annotations
 
 import argparse
+import datetime
 import platform
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def main() -> None:
     blas = ", ".join(sorted({own["architecture"] for own in threadpool_info() if "architecture" in own}))
     lines = ["# LSTM and GRU compared with PyTorch", ""]
     lines.append("- command: python benchmarks/recurrent_layers.py --markdown FILE, on one thread (see the script)")
+    lines.append(f"- date: {datetime.date.today()}")
     lines.append(f"- Python {platform.python_version()}, snncell {snncell.__version__}, PyTorch {torch.__version__}")
     lines.append(f"- numpy {np.__version__}, whose BLAS uses its kernels for {blas}")
     lines.append("- float32, inputs as wide as the layer; medians in milliseconds, of calls that take turns")
