@@ -14,22 +14,26 @@ import math
 import os
 import platform
 import signal
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import frameworks, training
 from benchmarks.child import ChildError, call
 from benchmarks.environment import home
 from benchmarks.measure import Timing, compiled_once
+from benchmarks.row import Row
+from benchmarks.rows import ROWS
 
-HERE = Path(__file__).resolve().parent
 WAIT = 10.0  # wall seconds for each processor second of the limit: other programs may run
-SOURCES = ("frameworks.py", "training.py", "rows")
 
 
-def sources() -> str:
-    """A hash of the files that define the contestants."""
-    files = [file for name in SOURCES for file in sorted([HERE / name, *(HERE / name).glob("*.py")]) if file.is_file()]
-    return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=8).hexdigest()
+def sources(row: Row) -> str:
+    """A hash of the files that define PyTorch's contestant of a row."""
+    modules = (sys.modules[partial(row.contestants["PyTorch"]).func.__module__], frameworks, training)
+    files = [Path(str(module.__file__)).read_bytes() for module in modules]
+    return hashlib.blake2b(b"".join(files), digest_size=8).hexdigest()
 
 
 class Compiled:
@@ -43,13 +47,14 @@ class Compiled:
     def __init__(self, limit: int, folder: Path | None = None) -> None:
         facts = importlib.metadata.version("torch"), platform.python_version(), platform.machine()
         self.folder = folder or home() / f"compiled-{'-'.join(facts)}"
-        self.limit, self.sources = limit, sources()
+        self.limit = limit
         self.folder.mkdir(parents=True, exist_ok=True)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder)
 
     def of(self, name: str, contestant: str, changes: dict[str, Any] | None) -> tuple[Timing, str]:
         """The first call and the memory of a contestant, or its fault; and the note on its results."""
-        key = hashlib.blake2b(f"{self.sources}, {name}, {contestant}, {changes}".encode(), digest_size=8).hexdigest()
+        facts = f"{sources(ROWS[name])}, {name}, {contestant}, {changes}"
+        key = hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
         file = self.folder / f"{key}.json"
         known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
         if known is None or (known["limit"] < self.limit and known["fault"].startswith("not compiled in")):

@@ -72,10 +72,10 @@ class Row:
 
     @property
     def steps(self) -> int:
-        """The number of time steps; 0 for a layer without time."""
+        """The number of time steps; 0 without time steps."""
         if self.group == "layers":
             return 0
-        return int(self.sizes[0] if isinstance(self.sizes, tuple) else self.sizes.steps)
+        return int(self.sizes[0] if isinstance(self.sizes, tuple) else getattr(self.sizes, "steps", 0))
 
     def compiled(self, peers: list[str]) -> list[str]:
         """The compiled contestants: the neuron's loop and the network, or in rows of many steps only one time step.
