@@ -163,6 +163,7 @@ def test_error_is_of_fourth_order_in_the_step(rng):
     assert 8.0 < coarse / fine < 40.0
 
 
+@pytest.mark.compiled  # 12,000 steps of 300 neurons take a minute without the compiler
 @pytest.mark.parametrize("step", [2.0, 0.5, 0.02])
 def test_no_spike_of_a_neuron_that_overflows_after_it_is_missed(rng, step):
     layer, times = layer_of("exponential", rng, 33, 1, step=step), double(rng.uniform(0.0, 20.0, (9, 4)))
