@@ -79,6 +79,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.partition("::")[0]
             return "tests/device" if file.startswith("tests/device/") else file
 
+    config.option.loadscopereorder = False  # `pytest_collection_modifyitems` sorts the files
     return Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
@@ -122,11 +123,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("mpl_image_compare"):
                 item.add_marker(other)
+    if hasattr(config, "workerinput"):
+        # Files that start processes come first, because few of their tests take long and partly wait. Otherwise they
+        # would come last, and one worker would wait for the other. The others come by their number of tests.
+        sizes = Counter(item.path for item in items)
+        items.sort(key=lambda item: (not starts_processes(item), -sizes[item.path], item.path))
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         skip = pytest.mark.skip(reason="NUMBA_DISABLE_JIT=1: there is no compiler to test")
         for item in items:
             if item.get_closest_marker("compiled"):
                 item.add_marker(skip)
+
+
+def starts_processes(item: pytest.Item) -> bool:
+    """True if the file of a test starts Python processes or jobs of ranks."""
+    return item.path.parent.name == "distributed" or hasattr(getattr(item, "module", None), "subprocess")
 
 
 def pytest_collection_finish() -> None:
